@@ -1,0 +1,129 @@
+r"""Cholesky factorisation and its jitter, in one place.
+
+A kernel matrix is positive semi-definite in exact arithmetic and may miss it by rounding. `cholesky` factorises it as it
+is and only where that fails adds a multiple of the mean diagonal, at most 1e-10 of it in float64. A matrix that still
+fails is an error that names the matrix and its condition number. Inside traced code, where nothing can be raised,
+the factor is NaN, which NumPyro treats as a point of zero density; `check_factor` raises as soon as the factor is concrete.
+No function here forms an inverse that is not asked for by name.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp.typing import AnyArray
+from kpp.validation import is_concrete
+
+__all__ = [
+    "FactorizationError",
+    "add_diagonal",
+    "check_factor",
+    "cho_inverse",
+    "cho_solve",
+    "cholesky",
+    "half_log_determinant",
+    "solve_lower",
+]
+
+
+class FactorizationError(ValueError):
+    """A matrix that must be positive definite is not, even with the largest jitter allowed."""
+
+
+def max_relative_jitter(dtype: jnp.dtype) -> float:
+    """Return the largest jitter, as a fraction of the mean diagonal: 1e-10 in float64, 1e-5 in float32."""
+    return 1e-10 if jnp.finfo(dtype).bits == 64 else 1e-5
+
+
+def add_diagonal(matrix: Float[AnyArray, "n n"], value: AnyArray | float) -> Float[Array, "n n"]:
+    """Return ``matrix + diag(value)`` for a scalar or an (n,) array `value`."""
+    n = matrix.shape[0]
+    index = jnp.arange(n)
+    return jnp.asarray(matrix).at[index, index].add(jnp.asarray(value, dtype=matrix.dtype))
+
+
+def cholesky(matrix: Float[AnyArray, "n n"], *, what: str = "the kernel matrix") -> Float[Array, "n n"]:
+    r"""Factorise a symmetric positive definite matrix as :math:`A = L L^\top`.
+
+    The matrix is tried as it is; only where that fails, 1e-10 (float32: 1e-5) of its mean diagonal is added.
+
+    Args:
+        matrix: A, of shape (n, n).
+        what: What the matrix is, for the message.
+
+    Returns:
+        The lower factor L, of shape (n, n). In traced code it is NaN where the factorisation failed.
+
+    Raises:
+        FactorizationError: If A is concrete and not positive definite even with the largest jitter.
+    """
+    matrix = jnp.asarray(matrix)
+    jitter = max_relative_jitter(matrix.dtype) * jnp.mean(jnp.diagonal(matrix))
+    factor = jnp.linalg.cholesky(matrix)
+    factor = jax.lax.cond(
+        jnp.all(jnp.isfinite(factor)),
+        lambda a, b: factor,
+        lambda a, b: jnp.linalg.cholesky(add_diagonal(a, b)),
+        matrix,
+        jitter,
+    )
+    return check_factor(factor, matrix, what=what)
+
+
+def check_factor(
+    factor: Float[Array, "n n"], matrix: Float[AnyArray, "n n"], *, what: str = "the kernel matrix"
+) -> Float[Array, "n n"]:
+    """Raise if a concrete Cholesky factor is not finite; return it otherwise.
+
+    Args:
+        factor: The factor, of shape (n, n).
+        matrix: The matrix it came from, for its condition number.
+        what: What the matrix is, for the message.
+
+    Returns:
+        `factor`.
+
+    Raises:
+        FactorizationError: If `factor` is concrete and holds NaN or infinity.
+    """
+    if is_concrete(factor) and not bool(jnp.all(jnp.isfinite(factor))):
+        raise FactorizationError(_explain_failure(np.asarray(matrix), what))
+    return factor
+
+
+def solve_lower(factor: Float[AnyArray, "n n"], b: Float[AnyArray, "n *k"]) -> Float[Array, "n *k"]:
+    r"""Return :math:`L^{-1} b` for a lower factor L of shape (n, n) and b of shape (n,) or (n, k)."""
+    return jsl.solve_triangular(factor, b, lower=True)
+
+
+def cho_solve(factor: Float[AnyArray, "n n"], b: Float[AnyArray, "n *k"]) -> Float[Array, "n *k"]:
+    r"""Return :math:`(L L^\top)^{-1} b` for a lower factor L of shape (n, n) and b of shape (n,) or (n, k)."""
+    return jsl.cho_solve((jnp.asarray(factor), True), jnp.asarray(b))
+
+
+def cho_inverse(factor: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
+    r"""Return :math:`(L L^\top)^{-1}`, for formulas that need all entries of it (leave-one-out, gradients)."""
+    return cho_solve(factor, jnp.eye(factor.shape[0], dtype=factor.dtype))
+
+
+def half_log_determinant(factor: Float[AnyArray, "n n"]) -> Float[Array, ""]:
+    r"""Return :math:`\tfrac12 \log\det(L L^\top) = \sum_i \log L_{ii}` for a lower factor L of shape (n, n)."""
+    return jnp.sum(jnp.log(jnp.diagonal(factor)))
+
+
+def _explain_failure(matrix: np.ndarray, what: str) -> str:
+    if not np.isfinite(matrix).all():
+        bad = int((~np.isfinite(matrix)).sum())
+        return f"{what} (shape {matrix.shape}) holds {bad} entries that are NaN or infinite"
+    eigenvalues = np.linalg.eigvalsh((matrix + matrix.T) / 2)
+    low, high = float(eigenvalues[0]), float(eigenvalues[-1])
+    condition = np.inf if low == 0 else abs(high / low)
+    return (
+        f"{what} (shape {matrix.shape}) is not positive definite: eigenvalues from {low:.3g} to {high:.3g}, condition "
+        f"number {condition:.3g}, even with a jitter of {max_relative_jitter(matrix.dtype):g} of the mean diagonal; "
+        "add noise or regularization, remove duplicated rows, or shorten the lengthscale"
+    )

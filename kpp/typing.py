@@ -1,0 +1,20 @@
+"""Type aliases for public signatures, so that annotations say what is really accepted.
+
+Shapes are written with jaxtyping: ``Float[AnyArray, "n d"]`` is a NumPy or JAX array of floats with n rows and d columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+#: An array of either library. Public functions accept both; they return JAX arrays.
+AnyArray = jax.Array | np.ndarray
+
+#: A field of a kernel or model: an array, a Python number, or a NumPyro distribution (a prior for the value).
+Leaf = Any
+
+#: A JAX random key, typed (``jax.random.key``) or raw (``jax.random.PRNGKey``).
+RngKey = jax.Array

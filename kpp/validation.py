@@ -1,0 +1,225 @@
+"""Checks of what users hand in, made once at the boundary.
+
+Every function here either returns the input as a clean array or raises a ``ValueError`` or ``TypeError`` that names the
+argument in backticks, says what came, and says what is needed. Values can only be inspected outside traced code:
+under ``jit`` or ``vmap`` shapes are still checked and values are trusted.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kpp.typing import RngKey
+
+__all__ = [
+    "as_binary_labels",
+    "as_finite_array",
+    "as_points",
+    "as_targets",
+    "check_rng_key",
+    "check_same_rows",
+    "is_concrete",
+    "warn_if_float32",
+]
+
+_LOGGER = logging.getLogger("kpp")
+_warned_float32 = False
+
+
+def is_concrete(value: Any) -> bool:
+    """Tell whether the values of an array can be looked at, which is not so inside ``jit``, ``vmap`` or ``grad``."""
+    return not isinstance(value, jax.core.Tracer)
+
+
+def check_rng_key(rng_key: Any, name: str = "rng_key") -> RngKey:
+    """Return a JAX random key unchanged.
+
+    Args:
+        rng_key: A typed key (``jax.random.key(0)``) or a raw one (``jax.random.PRNGKey(0)``).
+        name: The argument's name for the message.
+
+    Returns:
+        The key.
+
+    Raises:
+        TypeError: For anything else; an integer seed gets the fix in the message.
+    """
+    if isinstance(rng_key, (jax.Array, np.ndarray)):
+        if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) and rng_key.shape == ():
+            return rng_key
+        if rng_key.dtype == jnp.uint32 and rng_key.shape == (2,):
+            return jnp.asarray(rng_key)
+    hint = f"; write jax.random.key({rng_key})" if isinstance(rng_key, (int, np.integer)) else ""
+    raise TypeError(f"`{name}` must be a single JAX random key, got {_describe(rng_key)}{hint}")
+
+
+def as_finite_array(value: Any, name: str) -> jax.Array:
+    """Convert real numbers to a floating-point JAX array and refuse NaN and infinity.
+
+    Args:
+        value: Anything that NumPy reads as an array of real numbers.
+        name: The argument's name for the message.
+
+    Returns:
+        The array, of the default float type, any shape.
+
+    Raises:
+        ValueError: If the values are not real numbers, or some are NaN or infinite (with counts).
+    """
+    if not isinstance(value, jax.Array):
+        value = _numeric(value, name)
+    if not (jnp.issubdtype(value.dtype, jnp.floating) or jnp.issubdtype(value.dtype, jnp.integer)):
+        if value.dtype != jnp.bool_:
+            raise ValueError(f"`{name}` must hold real numbers, got dtype {value.dtype}")
+    array = jnp.asarray(value, dtype=jnp.result_type(float))
+    if is_concrete(array):
+        _refuse_non_finite(np.asarray(value), name)
+    return array
+
+
+def as_points(x: Any, name: str = "x", *, num_features: int | None = None) -> jax.Array:
+    """Convert a table of points to a float array of shape (n, d).
+
+    Args:
+        x: The points, one row each.
+        name: The argument's name for the message.
+        num_features: The number of columns required, if any.
+
+    Returns:
+        A float array of shape (n, d) with n, d >= 1.
+
+    Raises:
+        ValueError: If `x` is not two-dimensional, is empty, has the wrong number of columns, or holds NaN or infinity.
+    """
+    array = as_finite_array(x, name)
+    if array.ndim == 1:
+        raise ValueError(
+            f"`{name}` must have shape (n, d), got the one-dimensional shape {array.shape}; write "
+            f"`{name}[:, None]` for n points with one feature or `{name}[None, :]` for one point with d features"
+        )
+    if array.ndim != 2:
+        raise ValueError(f"`{name}` must have shape (n, d), got shape {array.shape}")
+    if 0 in array.shape:
+        raise ValueError(f"`{name}` must have at least one row and one column, got shape {array.shape}")
+    if num_features is not None and array.shape[1] != num_features:
+        raise ValueError(f"`{name}` must have {num_features} columns (features), got shape {array.shape}")
+    return array
+
+
+def as_targets(y: Any, num_rows: int | None = None, name: str = "y") -> jax.Array:
+    """Convert targets to a float array of shape (n,).
+
+    Args:
+        y: One number a row.
+        num_rows: The number of rows required (those of the points), if any.
+        name: The argument's name for the message.
+
+    Returns:
+        A float array of shape (n,).
+
+    Raises:
+        ValueError: If `y` is not one-dimensional, is empty, has the wrong length, or holds NaN or infinity.
+    """
+    array = as_finite_array(y, name)
+    if array.ndim != 1:
+        hint = f"; write `{name}[:, 0]`" if array.ndim == 2 and array.shape[1] == 1 else ""
+        raise ValueError(f"`{name}` must have shape (n,), got shape {array.shape}{hint}")
+    if array.size == 0:
+        raise ValueError(f"`{name}` must hold at least one value, got shape {array.shape}")
+    if num_rows is not None:
+        check_same_rows(num_rows, array.shape[0], "x", name)
+    return array
+
+
+def as_binary_labels(y: Any, num_rows: int | None = None, name: str = "y") -> jax.Array:
+    """Convert class labels in {0, 1} to a float array of shape (n,).
+
+    Args:
+        y: One label a row, 0 or 1 (booleans count).
+        num_rows: The number of rows required, if any.
+        name: The argument's name for the message.
+
+    Returns:
+        A float array of shape (n,) of zeros and ones.
+
+    Raises:
+        ValueError: If a label is neither 0 nor 1, only one class occurs, or the shape is wrong.
+    """
+    array = as_targets(y, num_rows, name)
+    if is_concrete(array):
+        found = np.unique(np.asarray(array))
+        if not np.isin(found, [0.0, 1.0]).all():
+            hint = "; write `(y + 1) / 2` for labels in {-1, 1}" if np.isin(found, [-1.0, 1.0]).all() else ""
+            raise ValueError(f"`{name}` must hold the labels 0 and 1, got the values {_shorten(found)}{hint}")
+        if found.size < 2:
+            raise ValueError(f"`{name}` must hold both labels 0 and 1, got only {found[0]:g} in {array.size} rows")
+    return array
+
+
+def check_same_rows(first: int, second: int, first_name: str, second_name: str) -> None:
+    """Refuse two arguments whose numbers of rows differ.
+
+    Raises:
+        ValueError: If ``first != second``.
+    """
+    if first != second:
+        raise ValueError(
+            f"`{first_name}` and `{second_name}` must have the same number of rows, got {first} and {second}"
+        )
+
+
+def warn_if_float32(where: str) -> None:
+    """Warn once in a session that a linear system is about to be solved in single precision.
+
+    Args:
+        where: What is about to be computed, for the message.
+    """
+    global _warned_float32
+    if _warned_float32 or jax.config.jax_enable_x64:
+        return
+    _warned_float32 = True
+    _LOGGER.warning(
+        "%s solves linear systems in float32, where kernel matrices are often numerically singular; add "
+        '`jax.config.update("jax_enable_x64", True)` at the top of your program',
+        where,
+    )
+
+
+def _numeric(value: Any, name: str) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind in "biuf":
+        return array
+    try:
+        return array.astype(float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`{name}` must hold real numbers, got {_describe(value)} ({error})") from None
+
+
+def _refuse_non_finite(array: np.ndarray, name: str) -> None:
+    finite = np.isfinite(array)
+    if finite.all():
+        return
+    nan = int(np.isnan(array).sum())
+    infinite = int((~finite).sum()) - nan
+    where = np.argwhere(~finite)[0]
+    raise ValueError(
+        f"`{name}` must be finite, got {nan} NaN and {infinite} infinite values in shape {array.shape}, "
+        f"the first at index {tuple(int(i) for i in where)}"
+    )
+
+
+def _describe(value: Any) -> str:
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"an array of shape {tuple(value.shape)} and dtype {value.dtype}"
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def _shorten(values: np.ndarray, limit: int = 6) -> str:
+    shown = ", ".join(f"{v:g}" for v in values[:limit])
+    return shown + (f", ... ({values.size} different)" if values.size > limit else "")
