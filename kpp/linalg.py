@@ -41,9 +41,9 @@ def max_relative_jitter(dtype: jnp.dtype) -> float:
 
 def add_diagonal(matrix: Float[AnyArray, "n n"], value: AnyArray | float) -> Float[Array, "n n"]:
     """Return ``matrix + diag(value)`` for a scalar or an (n,) array `value`."""
-    n = matrix.shape[0]
-    index = jnp.arange(n)
-    return jnp.asarray(matrix).at[index, index].add(jnp.asarray(value, dtype=matrix.dtype))
+    matrix = jnp.asarray(matrix)
+    index = jnp.arange(matrix.shape[0])
+    return matrix.at[index, index].add(jnp.asarray(value, dtype=matrix.dtype))
 
 
 def cholesky(matrix: Float[AnyArray, "n n"], *, what: str = "the kernel matrix") -> Float[Array, "n n"]:

@@ -195,6 +195,8 @@ def _numeric(value: Any, name: str) -> np.ndarray:
     if array.dtype.kind in "biuf":
         return array
     try:
+        if array.dtype.kind == "c":
+            raise TypeError("complex numbers")
         return array.astype(float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"`{name}` must hold real numbers, got {_describe(value)} ({error})") from None

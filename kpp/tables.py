@@ -1,0 +1,234 @@
+"""Tables: what the columns of `x` are called, and how text becomes numbers.
+
+Entry points accept arrays and data frames. A `Schema` remembers the names of the columns and, for categorical ones, the
+levels in the order of their codes, so that data given later (to predict, to explain) are read the same way and a column
+that is missing, misspelt or out of order is noticed. pandas is not needed: whatever has ``columns`` and is indexed by
+them is a data frame here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kpp.validation import as_points
+
+__all__ = ["Schema", "is_table", "read_points"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """The columns of a table of points.
+
+    Args:
+        feature_names: One name a column, d of them, all different.
+        levels: For each categorical column its levels; level i has the code i.
+    """
+
+    feature_names: tuple[str, ...]
+    levels: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse repeated names and levels of unknown columns."""
+        repeated = sorted({name for name in self.feature_names if self.feature_names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"`feature_names` must be different from each other, got {repeated} more than once")
+        for name in self.levels:
+            self.index(name)
+
+    @property
+    def num_features(self) -> int:
+        """The number of columns, d."""
+        return len(self.feature_names)
+
+    def index(self, name: str) -> int:
+        """Return the position of a feature.
+
+        Raises:
+            ValueError: If there is no such feature; the message lists near misses.
+        """
+        if name not in self.feature_names:
+            raise ValueError(unknown_feature(name, self.feature_names))
+        return self.feature_names.index(name)
+
+    def read(self, x: Any, name: str = "x") -> np.ndarray:
+        """Read points by this schema.
+
+        Args:
+            x: A data frame with (at least) these columns, in any order, or an array of shape (n, d).
+            name: The argument's name for messages.
+
+        Returns:
+            A float array of shape (n, d), columns in the order of `feature_names`, levels replaced by codes.
+
+        Raises:
+            ValueError: If columns are missing, a level is unknown, values are missing, or the shape is wrong.
+        """
+        if not is_table(x):
+            return np.asarray(as_points(x, name, num_features=self.num_features))
+        missing = [column for column in self.feature_names if column not in set(x.columns)]
+        if missing:
+            raise ValueError(f"`{name}` lacks the columns {missing}; it has {[str(c) for c in x.columns]}")
+        _refuse_missing(x, self.feature_names, name)
+        columns = [self._read_column(x[column], column, name) for column in self.feature_names]
+        return np.asarray(as_points(np.stack(columns, axis=1), name))
+
+    def decode(self, points: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the columns of coded points by name, codes replaced by their levels.
+
+        Args:
+            points: Coded points, of shape (n, d).
+
+        Returns:
+            One array of shape (n,) a feature.
+        """
+        columns = {}
+        for index, feature in enumerate(self.feature_names):
+            column = np.asarray(points)[:, index]
+            if feature in self.levels:
+                column = np.asarray(self.levels[feature], dtype=object)[column.astype(int)]
+            columns[feature] = column
+        return columns
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the schema as JSON values."""
+        return {
+            "feature_names": list(self.feature_names),
+            "levels": {name: [_plain(level) for level in levels] for name, levels in self.levels.items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Schema:
+        """Return the schema that `to_json` described."""
+        levels = {name: tuple(entries) for name, entries in value["levels"].items()}
+        return cls(tuple(value["feature_names"]), levels)
+
+    def _read_column(self, column: Any, feature: str, name: str) -> np.ndarray:
+        values = np.asarray(column)
+        if feature not in self.levels:
+            return _as_numbers(values, feature, name)
+        codes = {level: code for code, level in enumerate(self.levels[feature])}
+        unknown = sorted({str(value) for value in values.tolist() if value not in codes})
+        if unknown:
+            known = [str(level) for level in self.levels[feature]]
+            raise ValueError(f"`{name}` has unknown levels {unknown} in column {feature!r}; known are {known}")
+        return np.array([codes[value] for value in values.tolist()], dtype=float)
+
+
+def is_table(x: Any) -> bool:
+    """Tell whether `x` is a data frame (has ``columns`` and is indexed by them)."""
+    return hasattr(x, "columns") and hasattr(x, "__getitem__")
+
+
+def read_points(
+    x: Any,
+    name: str = "x",
+    *,
+    feature_names: Sequence[str] | None = None,
+    categorical: Sequence[str] = (),
+) -> tuple[np.ndarray, Schema]:
+    """Read a table of points and learn its schema.
+
+    Columns of text, of pandas categories and those named in `categorical` become codes 0, 1, ... of their sorted levels.
+
+    Args:
+        x: A data frame, or an array of shape (n, d).
+        name: The argument's name for messages.
+        feature_names: Names of an array's columns; by default ``x0, x1, ...``. A data frame has its own.
+        categorical: Columns to be coded although their values are numbers.
+
+    Returns:
+        The points, a float array of shape (n, d), and the schema that reads others like them.
+
+    Raises:
+        ValueError: If values are missing (with counts by column), a name is unknown or repeated, or the shape is wrong.
+    """
+    if not is_table(x):
+        points = np.asarray(as_points(x, name))
+        names = _names_for(points.shape[1], feature_names, name)
+        levels = {feature: tuple(np.unique(points[:, _position(feature, names)])) for feature in categorical}
+        schema = Schema(names, levels)
+        for feature, entries in levels.items():
+            index = schema.index(feature)
+            points = np.array(points)
+            points[:, index] = np.searchsorted(np.asarray(entries), points[:, index])
+        return points, schema
+    if feature_names is not None:
+        raise ValueError(f"`feature_names` goes with an array; the data frame `{name}` has its own column names")
+    names = tuple(str(column) for column in x.columns)
+    not_text = [column for column in x.columns if not isinstance(column, str)]
+    if not_text:
+        raise ValueError(f"`{name}` must have text as column names, got {not_text[:5]}")
+    for feature in categorical:
+        _position(feature, names)
+    _refuse_missing(x, names, name)
+    levels = {column: _levels(x[column]) for column in names if column in categorical or not _is_number(x[column])}
+    schema = Schema(names, levels)
+    return schema.read(x, name), schema
+
+
+def unknown_feature(feature: str, known: Sequence[str]) -> str:
+    """Return the message for a feature that does not exist, with near misses."""
+    close = difflib.get_close_matches(str(feature), list(known), n=3)
+    hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+    return f"unknown feature name {feature!r}; known are {list(known)}{hint}"
+
+
+def _position(feature: str, names: Sequence[str]) -> int:
+    if feature not in names:
+        raise ValueError(unknown_feature(feature, names))
+    return list(names).index(feature)
+
+
+def _names_for(num_features: int, feature_names: Sequence[str] | None, name: str) -> tuple[str, ...]:
+    if feature_names is None:
+        return tuple(f"x{j}" for j in range(num_features))
+    names = tuple(str(feature) for feature in feature_names)
+    if len(names) != num_features:
+        raise ValueError(
+            f"`feature_names` must have one name for each of the {num_features} columns of `{name}`, got {len(names)}"
+        )
+    return names
+
+
+def _refuse_missing(x: Any, columns: Sequence[str], name: str) -> None:
+    counts = {column: int(np.sum(_missing(np.asarray(x[column])))) for column in columns}
+    counts = {column: count for column, count in counts.items() if count}
+    if counts:
+        listed = ", ".join(f"{column!r}: {count}" for column, count in counts.items())
+        raise ValueError(f"`{name}` has missing values ({listed}); drop those rows or fill them in first")
+
+
+def _missing(values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind == "f":
+        return np.isnan(values)
+    if values.dtype.kind == "O":
+        return np.array(
+            [value is None or str(value) == "<NA>" or value != value for value in values.tolist()], dtype=bool
+        )
+    return np.zeros(values.shape, dtype=bool)
+
+
+def _is_number(column: Any) -> bool:
+    kind = np.asarray(column).dtype.kind
+    return kind in "biuf" and str(getattr(column, "dtype", "")) != "category"
+
+
+def _as_numbers(values: np.ndarray, feature: str, name: str) -> np.ndarray:
+    try:
+        return values.astype(float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`{name}` must hold numbers in column {feature!r}: {error}") from None
+
+
+def _levels(column: Any) -> tuple[Any, ...]:
+    values = {_plain(value) for value in np.asarray(column).tolist()}
+    return tuple(sorted(values, key=lambda value: (type(value).__name__, value)))
+
+
+def _plain(level: Any) -> Any:
+    return level.item() if isinstance(level, np.generic) else level

@@ -1,0 +1,76 @@
+"""Factorisations agree with NumPy's, add jitter only where they must, and never return NaN unasked."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kpp import linalg
+
+
+@pytest.fixture
+def matrix():
+    root = np.random.default_rng(0).normal(size=(6, 6))
+    return root @ root.T + np.eye(6)
+
+
+def test_solvers_agree_with_numpy(matrix):
+    factor = linalg.cholesky(matrix)
+    b = np.arange(12.0).reshape(6, 2)
+    # Rounding of a well-conditioned 6 x 6 system.
+    np.testing.assert_allclose(factor, np.linalg.cholesky(matrix), rtol=1e-13)
+    np.testing.assert_allclose(linalg.cho_solve(factor, b), np.linalg.solve(matrix, b), rtol=1e-11)
+    np.testing.assert_allclose(linalg.cho_solve(factor, b[:, 0]), np.linalg.solve(matrix, b[:, 0]), rtol=1e-11)
+    np.testing.assert_allclose(linalg.solve_lower(factor, b), np.linalg.solve(np.asarray(factor), b), rtol=1e-11)
+    np.testing.assert_allclose(linalg.cho_inverse(factor) @ matrix, np.eye(6), atol=1e-12)
+    np.testing.assert_allclose(2 * linalg.half_log_determinant(factor), np.linalg.slogdet(matrix)[1], rtol=1e-12)
+
+
+def test_a_good_matrix_gets_no_jitter():
+    np.testing.assert_array_equal(linalg.cholesky(np.eye(4)), np.eye(4))
+
+
+def test_a_singular_matrix_gets_at_most_the_stated_jitter():
+    ones = np.full((5, 5), 2.0)
+    factor = np.asarray(linalg.cholesky(ones))
+    assert 0 < np.abs(factor @ factor.T - ones).max() <= 2.0 * 1e-10 * (1 + 1e-5)
+
+
+def test_add_diagonal_takes_a_scalar_or_a_vector(matrix):
+    np.testing.assert_array_equal(linalg.add_diagonal(matrix, 2.0), matrix + 2 * np.eye(6))
+    np.testing.assert_array_equal(linalg.add_diagonal(matrix, jnp.arange(6.0)), matrix + np.diag(np.arange(6.0)))
+
+
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        (np.diag([1.0, 1.0, -1.0]), r"the Gram matrix.*not positive definite.*eigenvalues from -1.*condition number 1"),
+        (np.full((3, 3), np.nan), r"the Gram matrix.*9 entries that are NaN"),
+    ],
+)
+def test_failure_is_an_error_that_names_the_matrix(bad, message):
+    with pytest.raises(linalg.FactorizationError, match=message):
+        linalg.cholesky(bad, what="the Gram matrix")
+
+
+def test_traced_failure_is_nan_and_raises_once_concrete():
+    bad = -np.eye(3)
+    factor = jax.jit(linalg.cholesky)(bad)
+    assert np.isnan(factor).any()
+    with pytest.raises(linalg.FactorizationError, match="not positive definite"):
+        linalg.check_factor(factor, bad)
+
+
+def test_gradients_pass_through(matrix):
+    def log_determinant(a):
+        return 2 * linalg.half_log_determinant(linalg.cholesky(a))
+
+    gradient = jax.grad(log_determinant)(jnp.asarray(matrix))
+    np.testing.assert_allclose((gradient + gradient.T) / 2, np.linalg.inv(matrix), rtol=1e-10)
+
+
+def test_float32_uses_its_own_jitter():
+    with jax.enable_x64(False):
+        factor = linalg.cholesky(np.ones((4, 4), np.float32))
+        assert factor.dtype == jnp.float32
+        assert np.isfinite(factor).all()

@@ -1,0 +1,72 @@
+"""Tables are read the same way twice, and what does not fit the first reading is refused by name."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kpp.tables import Schema, read_points
+
+
+@pytest.fixture
+def frame():
+    return pd.DataFrame(
+        {
+            "age": [30.0, 41.0, 52.0],
+            "city": ["Rome", "Bern", "Rome"],
+            "ward": [7, 3, 7],
+            "smoker": [True, False, True],
+            "grade": pd.Categorical(["b", "a", "b"]),
+        }
+    )
+
+
+def test_text_categories_and_named_columns_become_codes(frame):
+    points, schema = read_points(frame, categorical=["ward"])
+    np.testing.assert_array_equal(points, [[30, 1, 1, 1, 1], [41, 0, 0, 0, 0], [52, 1, 1, 1, 1]])
+    assert schema.levels == {"city": ("Bern", "Rome"), "ward": (3, 7), "grade": ("a", "b")}
+    assert schema.decode(points)["city"].tolist() == ["Rome", "Bern", "Rome"]
+    assert schema.decode(points)["ward"].tolist() == [7, 3, 7]
+
+
+def test_a_schema_survives_json_and_reads_columns_in_any_order(frame):
+    points, schema = read_points(frame, categorical=["ward"])
+    again = Schema.from_json(json.loads(json.dumps(schema.to_json())))
+    assert again == schema
+    np.testing.assert_array_equal(again.read(frame[list(reversed(frame.columns))]), points)
+
+
+def test_arrays_get_names_and_codes():
+    points, schema = read_points(np.array([[1.0, 5.0], [2.0, 9.0]]), categorical=["x1"])
+    np.testing.assert_array_equal(points, [[1, 0], [2, 1]])
+    assert schema == Schema(("x0", "x1"), {"x1": (5.0, 9.0)})
+    assert read_points(np.zeros((2, 2)), feature_names=["a", "b"])[1].feature_names == ("a", "b")
+
+
+REFUSED = {
+    "missing values": (
+        lambda f: read_points(f.assign(age=[1, np.nan, np.nan], city=[None, "a", "b"])),
+        r"missing values \('age': 2, 'city': 1\)",
+    ),
+    "missing column": (lambda f: read_points(f)[1].read(f.drop(columns="age")), r"lacks the columns \['age'\]"),
+    "new level": (
+        lambda f: read_points(f)[1].read(f.assign(city="Oslo")),
+        r"unknown levels \['Oslo'\] in column 'city'",
+    ),
+    "text among numbers": (lambda f: read_points(f)[1].read(f.assign(age="old")), r"numbers in column 'age'"),
+    "unknown categorical": (lambda f: read_points(f, categorical=["citty"]), r"unknown feature name 'citty'.*'city'"),
+    "repeated column": (lambda f: read_points(f.rename(columns={"age": "ward"})), r"\['ward'\] more than once"),
+    "numbers as names": (lambda f: read_points(f.rename(columns={"age": 3})), r"text as column names, got \[3\]"),
+    "names for a frame": (lambda f: read_points(f, feature_names=["a"]), "has its own column names"),
+    "too few names": (lambda f: read_points(np.zeros((2, 2)), feature_names=["a"]), "one name for each of the 2"),
+    "levels of nothing": (lambda f: Schema(("a",), {"b": (1,)}), "unknown feature name 'b'"),
+    "width of an array": (lambda f: Schema(("a",)).read(np.zeros((2, 2))), "must have 1 columns"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused(case, frame):
+    call, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        call(frame)
