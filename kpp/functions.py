@@ -1,0 +1,223 @@
+r"""Functions of a reproducing kernel Hilbert space, one or a whole posterior of them.
+
+A kernel method ends in a function :math:`f(x) = \sum_i \alpha_i k(x, x_i) + b`. `RKHSFunction` holds its kernel, points,
+coefficients and intercept, so that an explainer can take it apart. It may hold many draws of f at once, say (chain, draw):
+then coefficients, intercept and every array of the kernel lead with those axes, while the points are shared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp.kernels import AbstractKernel
+from kpp.typing import AnyArray
+
+__all__ = ["RKHSFunction"]
+
+
+def _as_float_array(value: Any) -> Array:
+    """Convert numbers to a float array, keeping a float type that they already have."""
+    array = jnp.asarray(value)
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.result_type(float))
+
+
+def _as_points(points: Any) -> Any:
+    """Convert every leaf of a batch of points to a JAX array, keeping its type of number."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, points)
+
+
+class RKHSFunction(eqx.Module):
+    r"""A function spanned by kernel sections, plus a constant.
+
+    .. math:: f_o(x) = \sum_{i=1}^n \alpha_{io}\, k(x, x_i) + b_o
+
+    Args:
+        kernel: The kernel k. With draws, every array leaf of it leads with ``batch_shape``, fixed ones too
+            (`over_draws` broadcasts them).
+        points: The n points :math:`x_i`: an array (n, d), or the batch of points that the kernel takes. With draws they
+            are shared by all, or lead with ``(*batch_shape, n)``.
+        coefficients: :math:`\alpha`, of shape (*batch_shape, n), or (*batch_shape, n, outputs) for several outputs.
+        intercept: b, of shape batch_shape, or (*batch_shape, outputs); a single number is used for all.
+        batch_shape: The shape of the draws: () for one function, (chain, draw) for a posterior.
+
+    Raises:
+        ValueError: If the shapes do not fit each other.
+    """
+
+    kernel: AbstractKernel
+    points: Any
+    coefficients: Float[Array, "..."]
+    intercept: Float[Array, "..."]
+    batch_shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        kernel: AbstractKernel,
+        points: Any,
+        coefficients: Any,
+        intercept: Any = 0.0,
+        batch_shape: tuple[int, ...] = (),
+    ) -> None:
+        self.kernel = kernel
+        self.points = _as_points(points)
+        self.coefficients = _as_float_array(coefficients)
+        self.batch_shape = tuple(batch_shape)
+        batch = len(self.batch_shape)
+        intercept = _as_float_array(intercept).astype(self.coefficients.dtype)
+        shape = self.coefficients.shape[:batch] + self.coefficients.shape[batch + 1 :]
+        self.intercept = jnp.broadcast_to(intercept, shape) if intercept.ndim == 0 else intercept
+
+    def __check_init__(self) -> None:
+        """Refuse shapes that do not fit each other."""
+        batch, shape = self.batch_shape, self.coefficients.shape
+        if shape[: len(batch)] != batch or len(shape) - len(batch) not in (1, 2):
+            raise ValueError(
+                f"`coefficients` must have shape (*batch_shape, n) or (*batch_shape, n, outputs) with batch_shape {batch}, "
+                f"got shape {shape}"
+            )
+        expected = batch + shape[len(batch) + 1 :]
+        if self.intercept.shape != expected:
+            raise ValueError(f"`intercept` must be a number or have shape {expected}, got shape {self.intercept.shape}")
+        for leaf in jax.tree.leaves(self.points):
+            if leaf.shape[:1] != (self.num_points,) and not self._has_own_points():
+                raise ValueError(
+                    f"`points` must have as many rows as `coefficients`, {self.num_points}, got shape {leaf.shape}"
+                )
+        for path, leaf in jax.tree.leaves_with_path(eqx.filter(self.kernel, eqx.is_array)):
+            if leaf.shape[: len(batch)] != batch:
+                name = jax.tree_util.keystr(path, simple=True, separator=".")
+                raise ValueError(
+                    f"`kernel` must lead with batch_shape {batch} in every array, got shape {leaf.shape} in {name}; "
+                    "`RKHSFunction.over_draws` broadcasts what all draws share"
+                )
+
+    @classmethod
+    def over_draws(
+        cls,
+        kernel: AbstractKernel,
+        points: Any,
+        coefficients: Float[AnyArray, "..."],
+        intercept: Any = 0.0,
+        *,
+        batch_shape: tuple[int, ...],
+    ) -> RKHSFunction:
+        """Build a posterior of functions, broadcasting whatever all draws share.
+
+        An array of the kernel, the coefficients or the intercept that does not lead with `batch_shape` is taken to be
+        the same for all draws.
+
+        Args:
+            kernel: The kernel, with or without leading draw axes in each of its arrays.
+            points: The points, shared.
+            coefficients: (*batch_shape, n[, outputs]).
+            intercept: A number, (outputs,) or (*batch_shape[, outputs]).
+            batch_shape: The shape of the draws.
+
+        Returns:
+            The function with draws.
+        """
+        batch_shape = tuple(batch_shape)
+
+        def spread(leaf: Any) -> Any:
+            if not eqx.is_array(leaf) or leaf.shape[: len(batch_shape)] == batch_shape:
+                return leaf
+            return jnp.broadcast_to(leaf, batch_shape + leaf.shape)
+
+        kernel = jax.tree.map(spread, kernel)
+        coefficients = spread(_as_float_array(coefficients))
+        intercept = spread(_as_float_array(intercept))
+        outputs = coefficients.shape[len(batch_shape) + 1 :]
+        if outputs and intercept.shape == batch_shape:
+            intercept = jnp.broadcast_to(intercept[..., None], batch_shape + outputs)
+        return cls(kernel, points, coefficients, intercept, batch_shape)
+
+    @property
+    def num_points(self) -> int:
+        """The number of points, n."""
+        return self.coefficients.shape[len(self.batch_shape)]
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """() for a scalar function, (outputs,) for one with several outputs."""
+        return self.coefficients.shape[len(self.batch_shape) + 1 :]
+
+    def __call__(self, x: Any) -> Float[Array, "..."]:
+        """Evaluate at p points.
+
+        Args:
+            x: The points, (p, d) or a batch of what the kernel takes.
+
+        Returns:
+            The values, (*batch_shape, p[, outputs]).
+        """
+        return self.map_draws(lambda function: function._evaluate(x))
+
+    def map_draws(self, f: Callable[[RKHSFunction], Any], *, batch_size: int | None = None) -> Any:
+        """Apply a function of one draw to all draws; the only way over them.
+
+        Args:
+            f: Takes an `RKHSFunction` with ``batch_shape`` () and returns a pytree of arrays. It must be traceable by JAX.
+            batch_size: How many draws are worked on at once (`jax.lax.map`); one after another by default.
+
+        Returns:
+            What `f` returns, each array led by ``batch_shape``.
+        """
+        if not self.batch_shape:
+            return f(self)
+        batch = len(self.batch_shape)
+        own_points = self._has_own_points()
+        arrays, static = eqx.partition(self.kernel, eqx.is_array)
+        mapped = (arrays, self.points if own_points else None, self.coefficients, self.intercept)
+        flat = jax.tree.map(lambda leaf: leaf.reshape(math.prod(self.batch_shape), *leaf.shape[batch:]), mapped)
+
+        def apply(draw: Any) -> Any:
+            kernel, points, coefficients, intercept = draw
+            points = points if own_points else self.points
+            return f(RKHSFunction(eqx.combine(kernel, static), points, coefficients, intercept))
+
+        results = jax.lax.map(apply, flat, batch_size=batch_size)
+        return jax.tree.map(lambda leaf: leaf.reshape(*self.batch_shape, *leaf.shape[1:]), results)
+
+    def __add__(self, constant: Any) -> RKHSFunction:
+        """Add a number to the function."""
+        return self._replace(self.coefficients, self.intercept + constant)
+
+    def __sub__(self, constant: Any) -> RKHSFunction:
+        """Subtract a number from the function."""
+        return self._replace(self.coefficients, self.intercept - constant)
+
+    def __mul__(self, factor: Any) -> RKHSFunction:
+        """Multiply the function by a number."""
+        return self._replace(self.coefficients * factor, self.intercept * factor)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __neg__(self) -> RKHSFunction:
+        """Return the function with the opposite sign."""
+        return self * -1.0
+
+    def _replace(self, coefficients: Array, intercept: Array) -> RKHSFunction:
+        return RKHSFunction(self.kernel, self.points, coefficients, intercept, self.batch_shape)
+
+    def _evaluate(self, x: Any) -> Float[Array, "..."]:
+        values = self.kernel(x, self.points) @ self.coefficients
+        return values + jnp.broadcast_to(self.intercept, values.shape)
+
+    def _has_own_points(self) -> bool:
+        """Tell whether the points lead with the draw axes; decided by shape and rank, for all leaves together."""
+        leading = (*self.batch_shape, self.num_points)
+        leaves = jax.tree.leaves(self.points)
+        return (
+            bool(self.batch_shape)
+            and all(leaf.shape[: len(leading)] == leading for leaf in leaves)
+            and any(leaf.ndim > len(leading) for leaf in leaves)
+        )
