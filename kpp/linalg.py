@@ -1,9 +1,9 @@
 r"""Cholesky factorisation and its jitter, in one place.
 
-A kernel matrix is positive semi-definite in exact arithmetic and may miss it by rounding. `cholesky` factorises it as it
-is and only where that fails adds a multiple of the mean diagonal, at most 1e-10 of it in float64. A matrix that still
-fails is an error that names the matrix and its condition number. Inside traced code, where nothing can be raised,
-the factor is NaN, which NumPyro treats as a point of zero density; `check_factor` raises as soon as the factor is concrete.
+A kernel matrix is positive semi-definite in exact arithmetic and may miss it by rounding. `cholesky` factorises it as
+it is and only where that fails adds a multiple of the mean diagonal, at most 1e-10 of it in float64. A matrix that
+still fails is an error that names the matrix and its condition number. Inside traced code, where nothing can be raised,
+the factor is NaN, which NumPyro treats as a point of zero density; `check_factor` raises once the factor is concrete.
 No function here forms an inverse that is not asked for by name.
 """
 

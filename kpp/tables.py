@@ -133,7 +133,8 @@ def read_points(
 ) -> tuple[np.ndarray, Schema]:
     """Read a table of points and learn its schema.
 
-    Columns of text, of pandas categories and those named in `categorical` become codes 0, 1, ... of their sorted levels.
+    Columns of text, of pandas categories and those named in `categorical` become codes 0, 1, ... of their sorted
+    levels.
 
     Args:
         x: A data frame, or an array of shape (n, d).

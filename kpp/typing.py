@@ -1,6 +1,6 @@
 """Type aliases for public signatures, so that annotations say what is really accepted.
 
-Shapes are written with jaxtyping: ``Float[AnyArray, "n d"]`` is a NumPy or JAX array of floats with n rows and d columns.
+Shapes are written with jaxtyping: ``Float[AnyArray, "n d"]`` is a NumPy or JAX array of n rows and d columns of floats.
 """
 
 from __future__ import annotations

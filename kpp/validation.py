@@ -51,7 +51,7 @@ def check_rng_key(rng_key: Any, name: str = "rng_key") -> RngKey:
     """
     if isinstance(rng_key, (jax.Array, np.ndarray)):
         if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) and rng_key.shape == ():
-            return rng_key
+            return jnp.asarray(rng_key)
         if rng_key.dtype == jnp.uint32 and rng_key.shape == (2,):
             return jnp.asarray(rng_key)
     hint = f"; write jax.random.key({rng_key})" if isinstance(rng_key, (int, np.integer)) else ""
@@ -180,7 +180,7 @@ def warn_if_float32(where: str) -> None:
         where: What is about to be computed, for the message.
     """
     global _warned_float32
-    if _warned_float32 or jax.config.jax_enable_x64:
+    if _warned_float32 or jnp.result_type(float) == jnp.float64:
         return
     _warned_float32 = True
     _LOGGER.warning(

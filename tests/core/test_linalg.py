@@ -42,7 +42,7 @@ def test_add_diagonal_takes_a_scalar_or_a_vector(matrix):
 
 
 @pytest.mark.parametrize(
-    "bad, message",
+    ("bad", "message"),
     [
         (np.diag([1.0, 1.0, -1.0]), r"the Gram matrix.*not positive definite.*eigenvalues from -1.*condition number 1"),
         (np.full((3, 3), np.nan), r"the Gram matrix.*9 entries that are NaN"),
