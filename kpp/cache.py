@@ -1,0 +1,53 @@
+"""A persistent cache of compiled programs, so that the second run of a script does not compile again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+__all__ = ["default_cache_directory", "enable_compile_cache"]
+
+
+def default_cache_directory() -> Path:
+    """Return the folder `kpp/jax` below the user's cache folder, which `XDG_CACHE_HOME` overrides everywhere."""
+    if "XDG_CACHE_HOME" in os.environ:
+        base = Path(os.environ["XDG_CACHE_HOME"])
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    else:
+        base = Path.home() / ".cache"
+    return base / "kpp" / "jax"
+
+
+def enable_compile_cache(directory: str | os.PathLike[str] | None = None) -> Path:
+    """Keep every program JAX compiles from now on in a folder, and look there before compiling.
+
+    The setting is JAX's own and global, which is why importing kpp never makes it. JAX's thresholds, which would
+    leave out what compiles in under a second, are set to zero: a kernel method is many small programs.
+
+    Args:
+        directory: The folder, made if it is not there; `default_cache_directory()` if left out.
+
+    Returns:
+        The absolute path of the folder.
+
+    Raises:
+        ValueError: `directory` is a file, or its parents do not allow it to be made.
+    """
+    path = Path(directory) if directory is not None else default_cache_directory()
+    path = path.expanduser().absolute()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"`directory` must be a folder that exists or can be made; got {path} ({error})") from error
+    jax.config.update("jax_compilation_cache_dir", str(path))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    compilation_cache.reset_cache()  # else a program compiled earlier has fixed the answer "no cache" for the process
+    return path

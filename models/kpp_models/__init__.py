@@ -1,0 +1,1 @@
+"""NumPyro models built on kpp: Gaussian processes and kernel machines."""

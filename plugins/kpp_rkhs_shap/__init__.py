@@ -1,0 +1,1 @@
+"""Shapley values of functions in an RKHS, exact and with a posterior."""

@@ -1,0 +1,45 @@
+"""Settings every test runs under: float64, no silent rank promotion, a compile cache, no window."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+# Before JAX is imported, and in the environment so that the processes some tests start share them.
+_CACHE = Path(__file__).resolve().parents[1] / ".jax_cache"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+os.environ["MPLBACKEND"] = "Agg"
+
+import jax
+import numpy as np
+import pytest
+
+# Said again here in case a pytest plugin imported JAX earlier.
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The folder that holds pyproject.toml."""
+    return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def tolerance() -> Callable[..., dict[str, float]]:
+    """`rtol` and `atol` for a result of some dtype after a well-conditioned computation.
+
+    `tolerance(dtype, factor)` allows `factor` times 1e-10 in float64 and 1e-4 in float32: some thousand roundings.
+    """
+
+    def tolerances(dtype: object = np.float64, factor: float = 1.0) -> dict[str, float]:
+        unit = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-4}[np.dtype(dtype)]
+        return {"rtol": factor * unit, "atol": factor * unit}
+
+    return tolerances
