@@ -1,0 +1,54 @@
+"""What a plugin of kpp may offer: five hooks, each returning a mapping from names to classes.
+
+A plugin is a module that a distribution names as an entry point of the group "kpp". It marks the hooks that it implements
+with `kpp.hookimpl`:
+
+    import kpp
+
+    @kpp.hookimpl
+    def register_kernels():
+        return {"MyKernel": MyKernel}
+
+The names are what users write in `kpp.explain(..., explainer="name")` and in study files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pluggy
+
+__all__ = ["hookimpl"]
+
+#: The name of the project for pluggy, and the group of entry points.
+GROUP = "kpp"
+
+hookspec = pluggy.HookspecMarker(GROUP)
+
+#: Marks a function of a plugin as the implementation of the hook of that name.
+hookimpl = pluggy.HookimplMarker(GROUP)
+
+
+@hookspec
+def register_kernels() -> Mapping[str, type]:  # type: ignore[empty-body]
+    """Offer kernels: final subclasses of `kpp.kernels.AbstractKernel`."""
+
+
+@hookspec
+def register_embeddings() -> Mapping[str, type]:  # type: ignore[empty-body]
+    """Offer embeddings: final subclasses of `kpp.embeddings.AbstractEmbedding`."""
+
+
+@hookspec
+def register_value_functions() -> Mapping[str, type]:  # type: ignore[empty-body]
+    """Offer value functions: final subclasses of `kpp.games.AbstractValueFunction`."""
+
+
+@hookspec
+def register_explainers() -> Mapping[str, type]:  # type: ignore[empty-body]
+    """Offer explainers: final subclasses of `kpp.explanations.AbstractExplainer`."""
+
+
+@hookspec
+def register_models() -> Mapping[str, type]:  # type: ignore[empty-body]
+    """Offer models: final subclasses of `kpp.inference.AbstractModel`."""
