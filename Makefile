@@ -1,0 +1,53 @@
+# `make demo` and `make test` are all a newcomer needs; each first makes .venv, once, from constraints.txt.
+# Another Python than the one found: `make PYTHON=/path/to/python3 test`.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow lint types format check clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO := build/demo
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+export PYTHON
+
+help:  ## this list
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 16
+
+install: $(STAMP)  ## make .venv with kpp, editable, and its pinned dependencies
+
+# Build tools first and no build isolation, so that a second run finds all it needs installed and asks no network.
+$(STAMP): pyproject.toml constraints.txt
+	@$(BIN)/python -c '' 2>/dev/null || { python=$$(.ci/find-python); echo "Making $(VENV) with $$python"; "$$python" -m venv --clear $(VENV); }
+	@echo "Installing kpp and its pinned dependencies into $(VENV); the first time this takes some minutes"
+	@$(PIP_INSTALL) hatchling
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## the main job on the diabetes data: fit, explain, report (a few minutes)
+	@$(BIN)/kpp run examples/diabetes.toml --output $(DEMO) --overwrite
+	@echo "Open $(DEMO)/report.html in a browser. Beside it: summary.csv, posterior.nc and explanation.nc (ArviZ reads both)."
+
+test: $(STAMP)  ## the test suite, without the tests marked slow
+	@$(BIN)/python -m pytest -n 2 -m 'not slow'
+
+test-slow: $(STAMP)  ## the tests marked slow
+	@$(BIN)/python -m pytest -n 2 -m slow
+
+lint: $(STAMP)  ## ruff: rules and format
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## mypy
+	@$(BIN)/mypy
+
+format: $(STAMP)  ## let ruff mend what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+check: lint types test  ## what to run before a commit; .ci/run does more
+
+clean:  ## remove what was built, but not .venv
+	@rm -rf build dist .jax_cache .mypy_cache .pytest_cache .ruff_cache
