@@ -1,0 +1,175 @@
+r"""Priors as leaves: put a NumPyro distribution where a number belongs, and draw it inside a model.
+
+A kernel, a mean function or any other pytree may hold NumPyro distributions in place of some of its numbers. Inside a
+NumPyro model, `sample` replaces each of them by a draw, a `numpyro.sample` site that is called after its place:
+``kernel.lengthscale``, ``kernel.kernels.0.variance``. Numbers stay as they are. After inference `substitute` puts
+draws back in the same places.
+
+NumPyro distributions are pytrees themselves, so `jax.tree.map` over a tree that holds priors walks into the
+distributions and corrupts them without a word; every function here stops at them (`is_prior`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import numpy as np
+import numpyro
+from numpyro.distributions import Distribution
+
+__all__ = ["has_priors", "is_prior", "leaf_paths", "prior_sites", "sample", "substitute"]
+
+T = TypeVar("T")
+
+
+class _Leaf(NamedTuple):
+    """One leaf of a tree: where it stands, the site it has or would have, and what it holds."""
+
+    path: str
+    site: str
+    value: Any
+
+
+def is_prior(value: Any) -> bool:
+    """Tell whether a leaf is a prior, that is a NumPyro distribution; the `is_leaf` to walk such trees with."""
+    return isinstance(value, Distribution)
+
+
+def has_priors(tree: Any) -> bool:
+    """Tell whether any leaf of a pytree is a prior."""
+    return any(is_prior(leaf) for leaf in jax.tree.leaves(tree, is_leaf=is_prior))
+
+
+def leaf_paths(tree: Any) -> tuple[str, ...]:
+    """Return the paths of the leaves that hold a number, an array or a prior, in the order of the tree.
+
+    Args:
+        tree: Any pytree, such as a kernel.
+
+    Returns:
+        Paths like ``"lengthscale"`` or ``"kernels.0.variance"``, the empty path for a tree that is one leaf.
+    """
+    return tuple(leaf.path for leaf in _leaves("", tree) if _can_hold_prior(leaf.value))
+
+
+def prior_sites(name: str, tree: Any, priors: Mapping[str, Any] | None = None) -> dict[str, Distribution]:
+    """Return the sites that `sample` would make, without drawing.
+
+    Args:
+        name: What the tree is called; the first part of each site's name.
+        tree: Any pytree with priors among its leaves.
+        priors: Further priors by path, as for `sample`.
+
+    Returns:
+        For each site the distribution it is drawn from. All batch axes are made event axes: a site is one variable.
+
+    Raises:
+        ValueError: As `sample`.
+        TypeError: As `sample`.
+    """
+    leaves = list(_leaves(name, tree))
+    extra = _check_priors(leaves, priors or {})
+    found = {leaf.site: extra.get(leaf.path, leaf.value) for leaf in leaves}
+    return {site: prior.to_event(len(prior.batch_shape)) for site, prior in found.items() if is_prior(prior)}
+
+
+def sample(name: str, tree: T, priors: Mapping[str, Any] | None = None) -> T:
+    r"""Draw every prior of a pytree, inside a NumPyro model.
+
+    Each leaf that holds a NumPyro distribution becomes a `numpyro.sample` site called ``name.path``, for example
+    ``kernel.lengthscale`` for the field `lengthscale` of a tree called ``kernel``. A tree that is one distribution
+    gives the site ``name``. Batch axes of a prior are independent coordinates of one variable (`to_event`), so that plates
+    around the call stack in front of them. All other leaves are returned as they are, of whatever type.
+
+    Inside a plate each site leads with the plate's axis, fixed leaves do not; `substitute` and `jax.vmap` over
+    the sites' values give one tree a member of the plate.
+
+    Args:
+        name: What the tree is called; the first part of each site's name.
+        tree: Any pytree with priors among its leaves: a kernel, an Equinox network, a dict, a single distribution.
+        priors: Further priors by path (see `leaf_paths`), for trees that cannot hold them: a third party's network
+            with its arrays, say. They take the place of what the tree holds. A scalar prior is expanded to the shape of
+            the array it replaces; a scalar leaf takes a prior of any shape.
+
+    Returns:
+        The tree with arrays in place of priors.
+
+    Raises:
+        ValueError: If `priors` names a leaf that does not exist (the message lists those that do) or its shape does not
+            fit, or if two leaves get the same site name.
+        TypeError: If a value of `priors` is not a NumPyro distribution.
+    """
+    draws = {site: numpyro.sample(site, prior) for site, prior in prior_sites(name, tree, priors).items()}
+    return substitute(name, tree, draws)
+
+
+def substitute(name: str, tree: T, values: Mapping[str, Any]) -> T:
+    """Put values of sites back into the places they were drawn for; what `sample` returned for those draws.
+
+    Args:
+        name: What the tree was called in `sample`.
+        tree: The tree that was given to `sample`.
+        values: The value of each site, of one draw or with leading axes for many. Sites of other trees are ignored.
+
+    Returns:
+        The tree with the values in place; leaves without a site are kept.
+
+    Raises:
+        ValueError: If a prior of the tree has no value, or two leaves have the same site name.
+    """
+    leaves = list(_leaves(name, tree))
+    _refuse_duplicates(leaves)
+    missing = [leaf.site for leaf in leaves if is_prior(leaf.value) and leaf.site not in values]
+    if missing:
+        raise ValueError(f"`values` lacks the sites {missing}; it has {sorted(values)}")
+    structure = jax.tree.structure(tree, is_leaf=is_prior)
+    return jax.tree.unflatten(structure, [values.get(leaf.site, leaf.value) for leaf in leaves])
+
+
+def _leaves(name: str, tree: Any) -> Iterator[_Leaf]:
+    for path, value in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_prior):
+        where = jax.tree_util.keystr(path, simple=True, separator=".")
+        yield _Leaf(where, f"{name}.{where}" if where else name, value)
+
+
+def _can_hold_prior(value: Any) -> bool:
+    """Numbers, arrays and priors; not booleans, nor the functions that networks carry as leaves."""
+    if is_prior(value) or (hasattr(value, "shape") and hasattr(value, "dtype")):
+        return True
+    return isinstance(value, (int, float, complex)) and not isinstance(value, bool)
+
+
+def _check_priors(leaves: list[_Leaf], priors: Mapping[str, Any]) -> dict[str, Distribution]:
+    """Return `priors` by path, each of the shape of its leaf, or say what is wrong with them."""
+    _refuse_duplicates(leaves)
+    known = {leaf.path: leaf.value for leaf in leaves if _can_hold_prior(leaf.value)}
+    unknown = [path for path in priors if path not in known]
+    if unknown:
+        raise ValueError(
+            f"`priors` is given for {unknown}, which are no leaves of the tree; its leaves are {list(known)}"
+        )
+    return {path: _fit_to_leaf(path, prior, known[path]) for path, prior in priors.items()}
+
+
+def _fit_to_leaf(path: str, prior: Any, leaf: Any) -> Distribution:
+    if not is_prior(prior):
+        raise TypeError(f"`priors` must hold NumPyro distributions, got {type(prior).__name__} for {path!r}")
+    shape = () if is_prior(leaf) else tuple(np.shape(leaf))
+    if prior.shape() == shape or shape == ():
+        return prior
+    if prior.shape() == ():
+        return prior.expand(shape)
+    raise ValueError(
+        f"`priors` must have the shape of the leaf: got a prior of shape {prior.shape()} for {path!r}, of shape {shape}"
+    )
+
+
+def _refuse_duplicates(leaves: list[_Leaf]) -> None:
+    repeated = sorted(site for site, count in Counter(leaf.site for leaf in leaves).items() if count > 1)
+    if repeated:
+        raise ValueError(
+            f"several leaves of the tree get the same site name: {repeated}; rename the keys that hold a dot"
+        )
