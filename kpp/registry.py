@@ -1,15 +1,16 @@
 """The registry: which kernels, embeddings, value functions, explainers and models there are, by name.
 
-Everything comes from plugins, kpp's own parts too: the entry points of group "kpp" of all installed distributions are read
-at the first look-up, in alphabetical order, and remembered. A plugin that can't be used is left out with a `PluginWarning`
-and the others go on. A name that two plugins offer belongs to neither: looking it up is an error that names both. The
-environment variable `KPP_DISABLE_PLUGINS` (entry-point names with commas between them) switches plugins off.
+Everything comes from plugins, kpp's own parts too: the entry points of group "kpp" of all installed distributions are
+read at the first look-up, in alphabetical order, and remembered. A plugin that can't be used is left out with a
+`PluginWarning` and the others go on. A name that two plugins offer belongs to neither: looking it up is an error that
+names both. The environment variable `KPP_DISABLE_PLUGINS` (entry-point names with commas between) switches plugins off.
 
 Look-ups belong in ordinary Python, never inside traced code.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib.metadata
 import inspect
@@ -48,7 +49,7 @@ _DISABLE = "KPP_DISABLE_PLUGINS"
 _OWN_DISTRIBUTION = "kpp"
 
 
-class PluginError(LookupError):
+class PluginError(ValueError):
     """A name that the registry does not know, or that two plugins offer."""
 
 
@@ -227,22 +228,16 @@ def _disabled_names(installed: set[str]) -> set[str]:
 def _load(entry: importlib.metadata.EntryPoint, owners: list[str], disabled: bool) -> _Plugin:
     """Load one entry point; whatever goes wrong becomes the record's error and a warning."""
     version = entry.dist.version if entry.dist is not None else "unknown"
-    described = {
-        "name": entry.name,
-        "module": entry.value,
-        "distribution": _distribution_name(entry),
-        "version": version,
-    }
+    record = PluginRecord(entry.name, entry.value, _distribution_name(entry), version, disabled=disabled)
     if disabled:
-        return _Plugin(PluginRecord(**described, disabled=True))
+        return _Plugin(record)
     try:
         _refuse_shared_name(entry, owners)
-        classes = _offers(entry.load())
+        return _Plugin(record, _offers(entry.load()))
     except (Exception, SystemExit) as error:  # a plugin may fail in any way; the host goes on
-        record = PluginRecord(**described, error=f"{type(error).__name__}: {error}")
+        record = dataclasses.replace(record, error=f"{type(error).__name__}: {error}")
         _warn(f"{record} was left out: {record.error}")
         return _Plugin(record)
-    return _Plugin(PluginRecord(**described), classes)
 
 
 def _refuse_shared_name(entry: importlib.metadata.EntryPoint, owners: list[str]) -> None:
@@ -281,7 +276,7 @@ def _checked(kind: str, returned: Any) -> dict[str, type]:
         if not inspect.isclass(cls):
             raise TypeError(f"`register_{kind}` must map {name!r} to a class, got {cls!r}")
         if inspect.isabstract(cls):
-            missing = ", ".join(sorted(cls.__abstractmethods__))
+            missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
             raise TypeError(f"`register_{kind}` maps {name!r} to {cls.__name__}, which lacks {missing}")
     return dict(returned)
 
@@ -310,10 +305,7 @@ def _with_offers(plugin: _Plugin, classes: Mapping[str, Mapping[str, type]]) -> 
         kind: tuple(sorted(name for name in offered if name in classes[kind]))
         for kind, offered in plugin.classes.items()
     }
-    record = plugin.record
-    return PluginRecord(
-        record.name, record.module, record.distribution, record.version, offers, record.error, record.disabled
-    )
+    return dataclasses.replace(plugin.record, offers=offers)
 
 
 def _collision(kind: str, name: str, records: tuple[PluginRecord, ...]) -> str:
@@ -327,8 +319,8 @@ def _collision(kind: str, name: str, records: tuple[PluginRecord, ...]) -> str:
 def _unknown(kind: str, name: str, registry: _Registry) -> str:
     known = list(registry.classes[kind])
     near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
-    message = f"no plugin offers {name!r} among the {_words(kind)}"
-    message += f"; did you mean {' or '.join(map(repr, near))}?" if near else f"; there are {', '.join(known) or 'none'}"
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(known) or 'none'}"
+    message = f"no plugin offers {name!r} among the {_words(kind)}; {hint}"
     absent = [f"{record.name} (disabled)" for record in registry.records if record.disabled]
     absent += [f"{record.name} ({record.error})" for record in registry.records if record.error]
     return message + (f" Plugins left out: {', '.join(absent)}" if absent else "")
