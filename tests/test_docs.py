@@ -1,0 +1,46 @@
+"""Every Python block of README.md and docs/ runs, page by page, and every link to a file leads to one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+RUN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+READ = [*RUN, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+
+
+def page_name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def python_blocks(page: Path) -> list[tuple[int, str]]:
+    """The line each ```python block starts on, and its code."""
+    text = page.read_text(encoding="utf-8")
+    found = re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [(text.count("\n", 0, match.start(1)), match[1]) for match in found]
+
+
+@pytest.mark.parametrize("page", [page for page in RUN if python_blocks(page)], ids=page_name)
+def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "__docs__"}
+    for line, code in python_blocks(page):
+        # Blank lines in front make a traceback name the line of the page.
+        exec(compile("\n" * line + code, str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", READ, ids=page_name)
+def test_the_links_of_a_page_lead_somewhere(page: Path):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    targets = re.findall(r"\]\(([^)\s#]+)[^)]*\)", text)
+    missing = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
+    assert not missing
+
+
+def test_the_example_of_the_readme_is_short():
+    blocks = python_blocks(ROOT / "README.md")
+    assert len(blocks) == 1
+    assert len(blocks[0][1].splitlines()) <= 20

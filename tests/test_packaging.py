@@ -1,0 +1,148 @@
+"""What is shipped, and what an import costs and touches."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import kpp
+
+PACKAGES = ("kpp", "kpp_models", "kpp_rkhs_shap")
+HEAVY = ("arviz", "shap", "sklearn", "matplotlib", "networkx", "xarray", "optax", "pandas")
+
+
+def run_python(code: str) -> str:
+    """Run code in a fresh interpreter outside the checkout and return what it prints."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist and the wheel made from that sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(root)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_the_wheel_holds_every_module_and_nothing_else(built: Path, root: Path):
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+        shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    folders = [root / "kpp", root / "models" / "kpp_models", root / "plugins" / "kpp_rkhs_shap"]
+    on_disk = {
+        str(path.relative_to(folder.parent))
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert shipped == on_disk
+    assert {f"{package}/py.typed" for package in PACKAGES} <= shipped
+
+
+def test_the_wheel_registers_the_plugins_and_the_command(built: Path):
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+        (path,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
+        entry_points = wheel.read(path).decode()
+        licensed = [name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]
+    for line in ("kpp = kpp.cli:main", "core = kpp.builtin", "models = kpp_models", "rkhs_shap = kpp_rkhs_shap"):
+        assert line in entry_points
+    assert licensed
+
+
+def test_the_sdist_holds_the_packages_and_no_tests(built: Path):
+    with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    assert {name.partition("/")[0] for name in names} == {
+        *(
+            "kpp",
+            "models",
+            "plugins",
+            "CHANGELOG.md",
+            "LICENSE",
+            "PKG-INFO",
+            "README.md",
+            "pyproject.toml",
+            ".gitignore",
+        ),
+    }
+
+
+def test_importing_kpp_loads_nothing_heavy():
+    code = f"import sys, kpp; print([name for name in {HEAVY!r} if name in sys.modules])"
+    assert run_python(code) == "[]"
+
+
+def test_kernels_and_priors_load_no_plotting_and_no_statistics():
+    code = f"import sys, kpp.kernels, kpp.priors; print([name for name in {HEAVY[:4]!r} if name in sys.modules])"
+    assert run_python(code) == "[]"
+
+
+def test_importing_changes_no_setting_of_jax():
+    code = f"""
+import importlib, jax, pkgutil
+before = dict(jax.config.values)
+for package in map(importlib.import_module, {PACKAGES!r}):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+print({{name: value for name, value in jax.config.values.items() if before[name] != value}})
+"""
+    assert run_python(code) == "{}"
+
+
+@pytest.mark.parametrize("name", sorted({*kpp._EXPORTS, *kpp._SUBMODULES, "__version__"}))
+def test_every_lazy_name_is_there(name: str):
+    assert getattr(kpp, name) is not None
+    assert name in dir(kpp)
+
+
+def test_type_checkers_see_the_lazy_names():
+    tree = ast.parse(Path(kpp.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {node.names[0].asname: node.module for node in block.body if isinstance(node, ast.ImportFrom)}
+    assert seen == kpp._EXPORTS
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'kpp' has no attribute 'kernel'"):
+        _ = kpp.kernel
+
+
+def test_the_version_is_that_of_the_distribution():
+    assert kpp.__version__ == importlib.metadata.version("kpp")
+
+
+def test_the_compile_cache_is_filled_where_it_is_told(tmp_path: Path):
+    code = f"""
+import kpp, jax, jax.numpy as jnp
+jax.jit(lambda x: x + 1)(jnp.ones(3))            # compiled before: must not fix "no cache" for good
+path = kpp.enable_compile_cache({str(tmp_path / "new" / "cache")!r})
+jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones(7)).block_until_ready()
+print(len(list(path.iterdir())) > 0)
+"""
+    assert run_python(code) == "True"
+
+
+def test_the_compile_cache_is_in_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    from kpp.cache import default_cache_directory
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache_directory() == tmp_path / "kpp" / "jax"
+
+
+def test_a_file_is_no_compile_cache(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="`directory` must be a folder"):
+        kpp.enable_compile_cache(tmp_path / "file")
