@@ -20,7 +20,7 @@ install: $(STAMP)  ## make .venv with kpp, editable, and its pinned dependencies
 
 # Build tools first and no build isolation, so that a second run finds all it needs installed and asks no network.
 $(STAMP): pyproject.toml constraints.txt
-	@$(BIN)/python -c '' 2>/dev/null || { python=$$(.ci/find-python); echo "Making $(VENV) with $$python"; "$$python" -m venv --clear $(VENV); }
+	@$(BIN)/python -c '' 2>/dev/null || { python=$$(.ci/find-python) && echo "Making $(VENV) with $$python" && "$$python" -m venv --clear $(VENV); }
 	@echo "Installing kpp and its pinned dependencies into $(VENV); the first time this takes some minutes"
 	@$(PIP_INSTALL) hatchling
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
