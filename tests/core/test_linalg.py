@@ -26,6 +26,15 @@ def test_solvers_agree_with_numpy(matrix):
     np.testing.assert_allclose(2 * linalg.half_log_determinant(factor), np.linalg.slogdet(matrix)[1], rtol=1e-12)
 
 
+@pytest.mark.parametrize("n", [1, 129, 301])
+def test_inverse_by_blocks_is_the_inverse(n):
+    root = np.random.default_rng(1).normal(size=(n, n))
+    matrix = root @ root.T / n + np.eye(n)
+    inverse = np.asarray(linalg.cho_inverse(linalg.cholesky(matrix)))
+    # Condition numbers below 10.
+    np.testing.assert_allclose(inverse, np.linalg.inv(matrix), atol=1e-13)
+
+
 def test_a_good_matrix_gets_no_jitter():
     np.testing.assert_array_equal(linalg.cholesky(np.eye(4)), np.eye(4))
 
