@@ -1,0 +1,7 @@
+"""Explanations: what every explainer returns, and what an explainer is."""
+
+from kpp.explanations.explainer import AbstractExplainer as AbstractExplainer
+from kpp.explanations.explainer import Requirement as Requirement
+from kpp.explanations.explanation import Explanation as Explanation
+from kpp.explanations.predictors import Resolved as Resolved
+from kpp.explanations.predictors import resolve as resolve

@@ -1,0 +1,140 @@
+"""Checks of what an explainer returns, and its arrangement in one labelled dataset."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+SAMPLE_DIMS = ("chain", "draw")
+
+
+def build_dataset(
+    values: Any,
+    base_values: Any,
+    predictions: Any,
+    data: Any,
+    *,
+    feature_names: Sequence[str],
+    output_names: Sequence[str] | None,
+    instance_names: Sequence[Any] | None,
+    draws: bool,
+    covariance: Any,
+    variance: Any,
+    attrs: Mapping[str, Any],
+) -> xr.Dataset:
+    """Return the dataset behind an Explanation; the arguments are those of `Explanation.create`."""
+    values = finite_array(values, "values")
+    sample = SAMPLE_DIMS if draws else ()
+    dims = _value_dims(values, sample)
+    output = dims[len(sample) + 2 :]
+    sizes = dict(zip(dims, values.shape, strict=True))
+    variables = {
+        "values": (dims, values),
+        "base_values": _base_values(base_values, sample, output, sizes),
+        "predictions": _shaped(predictions, "predictions", (*sample, "instance", *output), sizes),
+        "data": _shaped(data, "data", ("instance", "feature"), sizes),
+    }
+    if variance is not None:
+        variables["variance"] = _variance(variance, dims, sizes)
+    if covariance is not None:
+        variables["covariance"] = _covariance(covariance, sample, output, sizes)
+    coords = _coords(sizes, feature_names, output_names, instance_names)
+    for name in ("feature", "instance"):
+        if any(f"{name}_other" in variable[0] for variable in variables.values()):
+            coords[f"{name}_other"] = list(coords[name])
+    return xr.Dataset(variables, coords=coords, attrs=_complete(attrs))
+
+
+def finite_array(value: Any, name: str) -> np.ndarray:
+    """Return a NumPy array of finite floats, of the float type that came."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"`{name}` must hold real numbers, got dtype {array.dtype}")
+    array = array if array.dtype.kind == "f" else array.astype(float)
+    bad = int((~np.isfinite(array)).sum())
+    if bad:
+        raise ValueError(f"`{name}` must be finite, got {bad} NaN or infinite values in shape {array.shape}")
+    return array
+
+
+def _value_dims(values: np.ndarray, sample: tuple[str, ...]) -> tuple[str, ...]:
+    dims = (*sample, "instance", "feature", "output")
+    if values.ndim not in (len(dims) - 1, len(dims)):
+        shape = ", ".join(dims[:-1])
+        raise ValueError(f"`values` must have shape ({shape}[, output]), got shape {values.shape}")
+    if 0 in values.shape:
+        raise ValueError(f"`values` must hold at least one value, got shape {values.shape}")
+    return dims[: values.ndim]
+
+
+def _shaped(
+    value: Any, name: str, dims: tuple[str, ...], sizes: Mapping[str, int]
+) -> tuple[tuple[str, ...], np.ndarray]:
+    array = finite_array(value, name)
+    expected = tuple(sizes[dim.removesuffix("_other")] for dim in dims)
+    if array.shape != expected:
+        raise ValueError(f"`{name}` must have shape {expected} for {dims}, got shape {array.shape}")
+    return dims, array
+
+
+def _base_values(
+    value: Any, sample: tuple[str, ...], output: tuple[str, ...], sizes: Mapping[str, int]
+) -> tuple[tuple[str, ...], np.ndarray]:
+    array = finite_array(value, "base_values")
+    common, own = (*sample, *output), (*sample, "instance", *output)
+    if array.ndim == 0:
+        array = np.full([sizes[dim] for dim in common], array)
+    return _shaped(array, "base_values", own if array.ndim == len(own) else common, sizes)
+
+
+def _variance(value: Any, dims: tuple[str, ...], sizes: Mapping[str, int]) -> tuple[tuple[str, ...], np.ndarray]:
+    dims, array = _shaped(value, "variance", dims, sizes)
+    if array.min() < 0:
+        raise ValueError(f"`variance` must not be negative, got {array.min():g}")
+    return dims, array
+
+
+def _covariance(
+    value: Any, sample: tuple[str, ...], output: tuple[str, ...], sizes: Mapping[str, int]
+) -> tuple[tuple[str, ...], np.ndarray]:
+    array = finite_array(value, "covariance")
+    within = (*sample, "instance", "feature", "feature_other", *output)
+    across = (*sample, "instance", "instance_other", "feature", "feature_other", *output)
+    return _shaped(array, "covariance", across if array.ndim == len(across) else within, sizes)
+
+
+def _coords(
+    sizes: Mapping[str, int],
+    feature_names: Sequence[str],
+    output_names: Sequence[str] | None,
+    instance_names: Sequence[Any] | None,
+) -> dict[str, list[Any]]:
+    coords: dict[str, list[Any]] = {dim: list(range(sizes[dim])) for dim in SAMPLE_DIMS if dim in sizes}
+    coords["instance"] = list(range(sizes["instance"]) if instance_names is None else instance_names)
+    coords["feature"] = [str(name) for name in feature_names]
+    if "output" in sizes:
+        names = range(sizes["output"]) if output_names is None else output_names
+        coords["output"] = [str(name) for name in names]
+    elif output_names is not None:
+        raise ValueError(f"`output_names` go with an output dimension; `values` has none, got {list(output_names)}")
+    for dim, labels in coords.items():
+        if len(labels) != sizes[dim]:
+            raise ValueError(f"`{dim}_names` must have {sizes[dim]} entries, got {len(labels)}")
+        if len(set(labels)) < len(labels):
+            raise ValueError(f"`{dim}_names` must differ from each other, got {labels}")
+    return coords
+
+
+def _complete(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy the attributes, refuse what JSON cannot hold, and record versions."""
+    try:
+        completed = json.loads(json.dumps(dict(attrs)))
+    except TypeError as error:
+        raise ValueError(f"`attrs` must be values that JSON can hold ({error})") from None
+    packages = ("kpp", "jax", "numpy")
+    return {"versions": {name: importlib.metadata.version(name) for name in packages}, **completed}

@@ -1,0 +1,93 @@
+"""Explanations as ArviZ and shap objects, data frames and text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from kpp.explanations._storage import encode_attrs
+from kpp.explanations._uncertainty import interval, is_uncertain, standard_deviation
+from kpp.plots.intervals import IntervalKind
+from kpp.tables import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def to_arviz(dataset: xr.Dataset) -> Any:
+    """Return an ArviZ object; see `Explanation.to_arviz`."""
+    from kpp import _arviz  # brings ArviZ, which takes its time
+
+    posterior = dataset[["values", "base_values", "predictions"]]
+    posterior = posterior.drop_vars([name for name in ("feature_other", "instance_other") if name in posterior.coords])
+    if "chain" not in posterior.dims:
+        posterior = posterior.expand_dims(chain=[0], draw=[0])
+    constant = dataset[[name for name in ("data", "variance", "covariance") if name in dataset]]
+    for group in (posterior, constant):
+        group.attrs = encode_attrs(dataset.attrs)
+    return _arviz.from_datasets({"posterior": posterior, "constant_data": constant})
+
+
+def to_shap(dataset: xr.Dataset, schema: Schema) -> Any:
+    """Return a shap.Explanation of a dataset without draws; see `Explanation.to_shap`."""
+    try:
+        import shap
+    except ImportError as error:
+        raise ImportError("`to_shap` needs shap, which is an extra: pip install 'kpp[shap]'") from error
+    values = dataset["values"]
+    base_values = dataset["base_values"].broadcast_like(dataset["predictions"]).transpose(*dataset["predictions"].dims)
+    data = dataset["data"].values.astype(np.float64)
+    return shap.Explanation(
+        values=values.values.astype(np.float64),
+        base_values=base_values.values.astype(np.float64),
+        data=data,
+        display_data=decoded(data, schema) if schema.levels else None,
+        feature_names=list(schema.feature_names),
+        output_names=[str(name) for name in values.coords["output"].values] if "output" in values.dims else None,
+    )
+
+
+def to_dataframe(dataset: xr.Dataset, schema: Schema, probability: float, kind: IntervalKind) -> pd.DataFrame:
+    """Return one row for each instance and feature (and output); see `Explanation.to_dataframe`."""
+    values = dataset["values"]
+    sample = [dim for dim in ("chain", "draw") if dim in values.dims]
+    dims = [dim for dim in values.dims if dim not in sample]
+    columns = {"value": values.mean(sample) if sample else values}
+    if is_uncertain(dataset):
+        bounds = interval(dataset, probability, kind)
+        columns["std"] = standard_deviation(dataset)
+        columns["lower"] = bounds.sel(bound="lower", drop=True)
+        columns["upper"] = bounds.sel(bound="upper", drop=True)
+    coords = {dim: values.coords[dim] for dim in dims}
+    table = xr.Dataset(
+        {name: column.drop_vars(set(column.coords) - set(dims)) for name, column in columns.items()}, coords
+    )
+    shown = xr.DataArray(decoded(dataset["data"].values, schema), dims=("instance", "feature"))
+    table = table.assign(data=shown.broadcast_like(table["value"]))
+    frame = table.to_dataframe(dim_order=dims).reset_index()
+    if not schema.levels:
+        frame["data"] = frame["data"].astype(float)
+    return frame[[*dims, "data", *columns]]
+
+
+def decoded(data: np.ndarray, schema: Schema) -> np.ndarray:
+    """Return points (p, d) with codes replaced by their levels, as objects."""
+    return np.stack([np.asarray(column, dtype=object) for column in schema.decode(data).values()], axis=1)
+
+
+def describe(dataset: xr.Dataset) -> str:
+    """Return the lines of `repr(explanation)`."""
+    sizes = dataset["values"].sizes
+    shape = ", ".join(f"{dim}: {size}" for dim, size in sizes.items())
+    made = {
+        name: dataset.attrs[name]
+        for name in ("explainer", "value_function", "method", "exact")
+        if name in dataset.attrs
+    }
+    how = ", ".join(f"{name}={value!r}" for name, value in made.items())
+    law = next((name for name in ("covariance", "variance") if name in dataset), None)
+    names = [str(name) for name in dataset.coords["feature"].values]
+    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    return f"Explanation({shape}{f', {law}' if law else ''})\n  features: {shown}" + (f"\n  {how}" if how else "")

@@ -1,0 +1,121 @@
+"""`explanation.plot`: the plots of `kpp.plots`, fed from an explanation's dataset."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import xarray as xr
+
+from kpp import plots
+from kpp.explanations._export import decoded
+from kpp.explanations._uncertainty import interval, is_uncertain
+from kpp.plots.intervals import IntervalKind, check_probability
+from kpp.tables import Schema
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclasses.dataclass(frozen=True)
+class ExplanationPlots:
+    """The plots of one explanation. Each draws on `ax`, or on a new figure, and returns the axis.
+
+    With several outputs, `output` names the one to show (or gives its position). Intervals have the given `probability`
+    and `kind` ("eti", equal-tailed, or "hdi", highest density); they are drawn where the explanation is uncertain.
+
+    Args:
+        dataset: The dataset of the explanation.
+    """
+
+    dataset: xr.Dataset
+
+    def beeswarm(
+        self,
+        *,
+        output: str | int | None = None,
+        max_features: int = 10,
+        probability: float | None = None,
+        kind: IntervalKind = "eti",
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Plot every contribution, coloured by the value of the feature; with intervals if `probability` is given."""
+        part = self._output(output)
+        bounds = None if probability is None else _bounds(part, probability, kind)
+        return plots.beeswarm(part["values"], part["data"], intervals=bounds, max_features=max_features, ax=ax)
+
+    def bar(
+        self,
+        *,
+        output: str | int | None = None,
+        max_features: int = 10,
+        probability: float = 0.9,
+        kind: IntervalKind = "eti",
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Plot the mean absolute contribution of each feature; its intervals need draws (see `Explanation.sample`)."""
+        values = self._output(output)["values"]
+        return plots.bar(values, probability=probability, kind=kind, max_features=max_features, ax=ax)
+
+    def waterfall(
+        self,
+        instance: int = 0,
+        *,
+        output: str | int | None = None,
+        max_features: int = 10,
+        probability: float = 0.9,
+        kind: IntervalKind = "eti",
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Plot how the contributions lead from the base value to the prediction of one instance, given by position."""
+        part = self._output(output)
+        bounds = _bounds(part, probability, kind)
+        row = part.isel(instance=instance)
+        data = part["data"].copy(data=decoded(part["data"].values, self._schema)).isel(instance=instance)
+        return plots.waterfall(
+            row["values"],
+            row["base_values"],
+            row["predictions"],
+            data,
+            intervals=None if bounds is None else bounds.isel(instance=instance),
+            max_features=max_features,
+            ax=ax,
+        )
+
+    def scatter(
+        self,
+        feature: str,
+        *,
+        color: str | None = None,
+        output: str | int | None = None,
+        probability: float = 0.9,
+        kind: IntervalKind = "eti",
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Plot the contribution of a feature against its value, coloured by the feature `color`."""
+        part = self._output(output)
+        bounds = _bounds(part, probability, kind)
+        levels = self._schema.levels.get(feature)
+        return plots.scatter(part["values"], part["data"], feature, color=color, intervals=bounds, levels=levels, ax=ax)
+
+    @property
+    def _schema(self) -> Schema:
+        names = tuple(str(name) for name in self.dataset.coords["feature"].values)
+        return Schema.from_json({"feature_names": names, "levels": self.dataset.attrs.get("levels", {})})
+
+    def _output(self, output: str | int | None) -> xr.Dataset:
+        if "output" not in self.dataset["values"].dims:
+            if output is not None:
+                raise ValueError(f"`output` goes with several outputs; the explanation has one, got {output!r}")
+            return self.dataset
+        names = [str(name) for name in self.dataset.coords["output"].values]
+        if isinstance(output, int) and -len(names) <= output < len(names):
+            return self.dataset.isel(output=output, drop=True)
+        if output not in names:
+            raise ValueError(f"`output` must be one of {names} or a position, got {output!r}")
+        return self.dataset.isel(output=names.index(str(output)), drop=True)
+
+
+def _bounds(dataset: xr.Dataset, probability: float, kind: IntervalKind) -> xr.DataArray | None:
+    check_probability(probability, kind)
+    return interval(dataset, probability, kind) if is_uncertain(dataset) else None

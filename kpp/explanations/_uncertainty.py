@@ -1,0 +1,142 @@
+"""Variances, intervals and draws of an explanation's dataset."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import scipy.stats
+import xarray as xr
+
+from kpp.explanations._build import SAMPLE_DIMS
+from kpp.plots.intervals import IntervalKind, check_probability, credible_interval
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key
+
+# Bisection halves the bracket of a quantile; 60 halvings reach the rounding error of float64.
+_HALVINGS = 60
+
+
+def variance(dataset: xr.Dataset) -> xr.DataArray | None:
+    """Return the variances of the Gaussian law, with the dimensions of ``values``, or None."""
+    if "variance" in dataset:
+        return dataset["variance"]
+    if "covariance" not in dataset:
+        return None
+    dims = dataset["values"].dims
+    result = dataset["covariance"]
+    for dim in ("feature", "instance"):
+        if f"{dim}_other" in result.dims:
+            diagonal = xr.DataArray(np.arange(dataset.sizes[dim]), dims=dim)
+            result = result.isel({dim: diagonal, f"{dim}_other": diagonal})
+            result = result.drop_vars(f"{dim}_other", errors="ignore")
+    return result.transpose(*dims).clip(min=0.0).rename("variance")
+
+
+def is_uncertain(dataset: xr.Dataset) -> bool:
+    """Tell whether the dataset holds draws or a law."""
+    return "chain" in dataset["values"].dims or "variance" in dataset or "covariance" in dataset
+
+
+def standard_deviation(dataset: xr.Dataset) -> xr.DataArray:
+    """Return the standard deviations over draws and law together (law of total variance)."""
+    within = variance(dataset)
+    values = dataset["values"]
+    if "chain" not in values.dims:
+        if within is None:
+            raise ValueError("the explanation holds neither draws nor a variance")
+        return np.sqrt(within)
+    between = values.var(SAMPLE_DIMS)
+    return np.sqrt(between if within is None else between + within.mean(SAMPLE_DIMS))
+
+
+def interval(dataset: xr.Dataset, probability: float, kind: IntervalKind) -> xr.DataArray:
+    """Return credible intervals of ``values``; see `Explanation.interval`."""
+    check_probability(probability, kind)
+    values, within = dataset["values"], variance(dataset)
+    draws = "chain" in values.dims
+    if not draws and within is None:
+        raise ValueError(
+            "the explanation holds no draws, variance or covariance, so it has no intervals; explain a fit with draws (kpp.NUTS)"
+        )
+    if within is None:
+        return credible_interval(values, probability, kind)
+    if draws and kind == "hdi":
+        raise ValueError(
+            "`kind` 'hdi' needs draws alone, and each draw holds a Gaussian law; call `sample(rng_key, n)` first"
+        )
+    tails = ((1.0 - probability) / 2.0, (1.0 + probability) / 2.0)
+    quantile = _mixture_quantile if draws else _gaussian_quantile
+    bounds = xr.concat([quantile(values, np.sqrt(within), tail) for tail in tails], dim="bound")
+    bounds = bounds.assign_coords(bound=["lower", "upper"]).transpose(..., "bound").rename("values")
+    return bounds.assign_attrs(kind=kind, probability=float(probability))
+
+
+def _gaussian_quantile(mean: xr.DataArray, scale: xr.DataArray, tail: float) -> xr.DataArray:
+    return mean + float(scipy.stats.norm.ppf(tail)) * scale
+
+
+def _mixture_quantile(mean: xr.DataArray, scale: xr.DataArray, tail: float) -> xr.DataArray:
+    """Return a quantile of the equal mixture of one Gaussian a draw, by bisection between those of its parts."""
+    parts = _gaussian_quantile(mean, scale, tail)
+    low, high = parts.min(SAMPLE_DIMS), parts.max(SAMPLE_DIMS)
+    safe = scale.where(scale > 0, np.finfo(scale.dtype).tiny)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        below = xr.apply_ufunc(scipy.stats.norm.cdf, (middle - mean) / safe).mean(SAMPLE_DIMS) < tail
+        low, high = xr.where(below, middle, low), xr.where(below, high, middle)
+    return (low + high) / 2.0
+
+
+def sample(dataset: xr.Dataset, rng_key: RngKey, n: int) -> xr.Dataset:
+    """Return a dataset with draws from the Gaussian law; see `Explanation.sample`."""
+    rng_key = check_rng_key(rng_key)
+    if n < 1:
+        raise ValueError(f"`n` must be at least 1, got {n}")
+    if "covariance" not in dataset:
+        held = "only variances, which do not say how features vary together" if "variance" in dataset else "none"
+        raise ValueError(f"`sample` needs the covariance of a Gaussian law; the explanation holds {held}")
+    if "chain" not in dataset["values"].dims:
+        dataset = dataset.expand_dims(chain=[0], draw=[0])
+    values = dataset["values"]
+    deviations = _deviations(dataset["covariance"], values, rng_key, n)
+    predictions = dataset["predictions"] + deviations.sum("feature")
+    base_values = dataset["base_values"].expand_dims(repeat=n)
+    drawn = {"values": values + deviations, "predictions": predictions, "base_values": base_values}
+    drawn = {name: _merge_repeats(array, dataset[name].dims) for name, array in drawn.items()}
+    data = dataset["data"]
+    data = data.isel(chain=0, draw=0, drop=True) if "chain" in data.dims else data
+    return xr.Dataset({**drawn, "data": data}, attrs=dataset.attrs)
+
+
+def _deviations(covariance: xr.DataArray, values: xr.DataArray, rng_key: RngKey, n: int) -> xr.DataArray:
+    """Draw n Gaussian deviations of each row of features (or of all instances together) around zero."""
+    block = ("instance", "feature") if "instance_other" in covariance.dims else ("feature",)
+    others = tuple(f"{dim}_other" for dim in block)
+    outer = tuple(dim for dim in values.dims if dim not in block)
+    size = int(np.prod([values.sizes[dim] for dim in block]))
+    outer_shape = tuple(values.sizes[dim] for dim in outer)
+    matrices = covariance.transpose(*outer, *block, *others).values.reshape(*outer_shape, size, size)
+    noise = np.asarray(jax.random.normal(rng_key, (n, *outer_shape, size)), dtype=matrices.dtype)
+    drawn = np.einsum("...ij,r...j->r...i", _square_root(matrices), noise)
+    drawn = drawn.reshape(n, *outer_shape, *(values.sizes[dim] for dim in block))
+    coords = {dim: values.coords[dim] for dim in values.dims}
+    return xr.DataArray(drawn, dims=("repeat", *outer, *block), coords=coords)
+
+
+def _square_root(matrices: np.ndarray) -> np.ndarray:
+    """Return R with R R^T = matrix, singular ones included (contributions of an unused feature never vary)."""
+    eigenvalues, vectors = np.linalg.eigh((matrices + np.swapaxes(matrices, -1, -2)) / 2.0)
+    largest = np.abs(eigenvalues).max()
+    rounding = 100 * eigenvalues.shape[-1] * np.finfo(matrices.dtype).eps * largest
+    if eigenvalues.min() < -max(rounding, 1e-9 * largest):
+        raise ValueError(f"`covariance` must be positive semi-definite, got the eigenvalue {eigenvalues.min():.3g}")
+    return vectors * np.sqrt(eigenvalues.clip(min=0.0))[..., None, :]
+
+
+def _merge_repeats(array: xr.DataArray, dims: tuple[str, ...]) -> xr.DataArray:
+    """Make (draw, repeat) one dimension draw."""
+    rest = [dim for dim in dims if dim not in SAMPLE_DIMS]
+    array = array.transpose("chain", "draw", "repeat", *rest)
+    merged = array.values.reshape(array.shape[0], -1, *array.shape[3:])
+    coords = {dim: array.coords[dim] for dim in ("chain", *rest)}
+    return xr.DataArray(merged, dims=("chain", "draw", *rest), coords={**coords, "draw": np.arange(merged.shape[1])})

@@ -1,0 +1,311 @@
+r"""The result of every explainer: how much each feature contributed to each prediction, and how sure that is.
+
+An `Explanation` wraps one labelled xarray dataset. With posterior draws everything leads with (chain, draw), so that the
+contributions are a posterior of their own; a Gaussian law of the contributions may be held as a covariance instead, or
+in each draw. Nothing here recomputes an explanation.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from kpp.explanations import _export, _storage, _uncertainty
+from kpp.explanations._build import SAMPLE_DIMS, build_dataset
+from kpp.explanations._plotting import ExplanationPlots
+from kpp.plots.intervals import IntervalKind
+from kpp.tables import Schema
+from kpp.typing import RngKey
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Explanation"]
+
+
+class Explanation:
+    r"""Contributions of features to predictions, with what is needed to read them.
+
+    For an additive explainer, for every instance, draw and output,
+
+    .. math:: \mathrm{base} + \sum_{j=1}^d \phi_j = f(x).
+
+    Build one with `create` and read one from a file with `load`.
+
+    Args:
+        dataset: The labelled arrays. ``values`` has dimensions ([chain, draw,] instance, feature[, output]);
+            ``base_values`` ([chain, draw,] [instance,] [output]); ``predictions`` ([chain, draw,] instance[, output]);
+            ``data`` (instance, feature), categorical features as codes; optionally ``variance`` (as ``values``) or
+            ``covariance`` ([chain, draw,] instance, [instance_other,] feature, feature_other[, output]) of a
+            Gaussian law. Its attributes can be written as JSON.
+    """
+
+    def __init__(self, dataset: xr.Dataset) -> None:
+        self.dataset = dataset
+
+    @classmethod
+    def create(
+        cls,
+        values: Any,
+        base_values: Any,
+        predictions: Any,
+        data: Any,
+        *,
+        feature_names: Sequence[str] | None = None,
+        schema: Schema | None = None,
+        output_names: Sequence[str] | None = None,
+        instance_names: Sequence[Any] | None = None,
+        draws: bool = False,
+        covariance: Any = None,
+        variance: Any = None,
+        attrs: Mapping[str, Any] | None = None,
+    ) -> Explanation:
+        """Build an explanation of p instances with d features.
+
+        Args:
+            values: The contributions, (p, d[, outputs]), led by (chain, draw) if `draws`.
+            base_values: What the contributions are counted from: a number, ([outputs]) or (p[, outputs]) if it differs
+                between instances; led by (chain, draw) if `draws`.
+            predictions: What is explained, (p[, outputs]); led by (chain, draw) if `draws`.
+            data: The instances, (p, d).
+            feature_names: d names; x0, x1, ... by default.
+            schema: Instead of `feature_names`: names and levels of categorical features, as `resolve` returns them.
+            output_names: One name an output (a class, say); 0, 1, ... by default.
+            instance_names: One label an instance; 0, 1, ... by default.
+            draws: Whether the arrays lead with (chain, draw).
+            covariance: The covariance of a Gaussian law of the contributions, (p, d, d[, outputs]), or
+                (p, p, d, d[, outputs]) across instances too; led by (chain, draw) if `draws`.
+            variance: The variances alone, of the shape of `values`.
+            attrs: What to record: explainer, value function, exact or estimated, coalitions or nodes used, size of the
+                background, seed. Values must be JSON values. Versions are added.
+
+        Returns:
+            The explanation.
+
+        Raises:
+            ValueError: If shapes do not fit, numbers are not finite, or both `covariance` and `variance` are given.
+        """
+        if covariance is not None and variance is not None:
+            raise ValueError("give `covariance` or `variance`, not both; the diagonal of a covariance is the variance")
+        if schema is not None and feature_names is not None:
+            raise ValueError("give `feature_names` or `schema`, not both")
+        if schema is not None:
+            feature_names = schema.feature_names
+        if feature_names is None:
+            feature_names = [f"x{j}" for j in range(np.shape(data)[1])]
+        levels = schema.to_json()["levels"] if schema is not None else {}
+        dataset = build_dataset(
+            values,
+            base_values,
+            predictions,
+            data,
+            feature_names=feature_names,
+            output_names=output_names,
+            instance_names=instance_names,
+            draws=draws,
+            covariance=covariance,
+            variance=variance,
+            attrs={**({"levels": levels} if levels else {}), **(attrs or {})},
+        )
+        return cls(dataset)
+
+    @property
+    def values(self) -> xr.DataArray:
+        """The contributions, ([chain, draw,] instance, feature[, output])."""
+        return self.dataset["values"]
+
+    @property
+    def base_values(self) -> xr.DataArray:
+        """What the contributions are counted from, ([chain, draw,] [instance,] [output])."""
+        return self.dataset["base_values"]
+
+    @property
+    def predictions(self) -> xr.DataArray:
+        """What is explained, ([chain, draw,] instance[, output])."""
+        return self.dataset["predictions"]
+
+    @property
+    def data(self) -> xr.DataArray:
+        """The instances, (instance, feature); categorical features as codes."""
+        return self.dataset["data"]
+
+    @property
+    def covariance(self) -> xr.DataArray | None:
+        """The covariance of the Gaussian law of the contributions, if there is one."""
+        return self.dataset.get("covariance")
+
+    @property
+    def variance(self) -> xr.DataArray | None:
+        """The variances of the Gaussian law, of the shape of `values`, if there is one."""
+        return _uncertainty.variance(self.dataset)
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """How the explanation was made."""
+        return self.dataset.attrs
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of the features."""
+        return tuple(str(name) for name in self.dataset.coords["feature"].values)
+
+    @property
+    def output_names(self) -> tuple[str, ...] | None:
+        """The names of the outputs, or None without an output dimension."""
+        if "output" not in self.values.dims:
+            return None
+        return tuple(str(name) for name in self.dataset.coords["output"].values)
+
+    @property
+    def schema(self) -> Schema:
+        """Names of the features and levels of categorical ones."""
+        return Schema.from_json({"feature_names": self.feature_names, "levels": self.attrs.get("levels", {})})
+
+    @property
+    def has_draws(self) -> bool:
+        """Whether everything leads with (chain, draw)."""
+        return SAMPLE_DIMS[0] in self.values.dims
+
+    def additivity_error(self) -> xr.DataArray:
+        r"""Return :math:`|\mathrm{base} + \sum_j \phi_j - f(x)|`, ([chain, draw,] instance[, output])."""
+        return abs(self.base_values + self.values.sum("feature") - self.predictions)
+
+    def mean(self) -> Explanation:
+        """Return the expected contributions, base values and predictions, without draws or any law around them."""
+        kept = self.dataset[["values", "base_values", "predictions", "data"]]
+        kept = kept.drop_vars([name for name in ("feature_other", "instance_other") if name in kept.coords])
+        return Explanation(kept.mean(SAMPLE_DIMS, keep_attrs=True) if self.has_draws else kept)
+
+    def interval(self, probability: float, kind: IntervalKind = "eti") -> xr.DataArray:
+        """Return credible intervals of the contributions, one by one.
+
+        They come from the draws, or from the Gaussian law; from the mixture of the Gaussians with both.
+
+        Args:
+            probability: How much each interval holds, between 0 and 1.
+            kind: "eti", equal-tailed, or "hdi", highest density (the same for a Gaussian).
+
+        Returns:
+            The bounds, (instance, feature[, output], bound), bound "lower" and "upper".
+
+        Raises:
+            ValueError: If the explanation holds neither draws nor a law, an argument is out of range, or "hdi" is asked
+                of a mixture (`sample` from it first).
+        """
+        return _uncertainty.interval(self.dataset, probability, kind)
+
+    def sample(self, rng_key: RngKey, n: int) -> Explanation:
+        """Draw contributions from the Gaussian law.
+
+        The base values stay as they are, and each prediction moves with the sum of its contributions.
+
+        Args:
+            rng_key: A JAX random key.
+            n: How many draws; for each draw, if there are some already.
+
+        Returns:
+            An explanation with draws and without a law. Features of an instance are drawn jointly; instances too where
+            the covariance holds ``instance_other``, else independently of each other.
+
+        Raises:
+            ValueError: If there is no covariance, or it is not positive semi-definite.
+        """
+        return Explanation(_uncertainty.sample(self.dataset, rng_key, n))
+
+    def isel(self, **indexers: Any) -> Explanation:
+        """Select by position along ``instance``, ``output``, ``chain`` or ``draw``.
+
+        Args:
+            **indexers: An integer, slice, list of integers or booleans for each dimension. An integer keeps its dimension
+                with length one, except for ``output``, which is dropped.
+
+        Returns:
+            The selected part.
+
+        Raises:
+            ValueError: For other dimensions; without all its features an explanation would not add up.
+        """
+        allowed = [dim for dim in (*SAMPLE_DIMS, "instance", "output") if dim in self.values.dims]
+        unknown = sorted(set(indexers) - set(allowed))
+        if unknown:
+            raise ValueError(f"`isel` selects along {allowed}, got {unknown}")
+        kept = {dim: _keep_dim(index) if dim != "output" else index for dim, index in indexers.items()}
+        if "instance" in kept and "instance_other" in self.dataset.dims:
+            kept["instance_other"] = kept["instance"]
+        selected = self.dataset.isel(kept)
+        return Explanation(selected if "output" in selected.dims else selected.drop_vars("output", errors="ignore"))
+
+    def __getitem__(self, index: Any) -> Explanation:
+        """Select instances by position; an integer gives an explanation of one instance."""
+        return self.isel(instance=index)
+
+    def __len__(self) -> int:
+        """Return the number of instances."""
+        return self.dataset.sizes["instance"]
+
+    def __iter__(self) -> Any:
+        """Go through the instances, one explanation each."""
+        return (self[index] for index in range(len(self)))
+
+    @property
+    def plot(self) -> ExplanationPlots:
+        """Plots: ``plot.beeswarm()``, ``plot.bar()``, ``plot.waterfall(instance)``, ``plot.scatter(feature)``."""
+        return ExplanationPlots(self.dataset)
+
+    def to_arviz(self) -> Any:
+        """Return an ArviZ object: ``InferenceData`` with ArviZ 0.x, ``DataTree`` with 1.x.
+
+        Group ``posterior`` holds ``values``, ``base_values`` and ``predictions``, with chain = draw = 1 where there are
+        no draws; ``constant_data`` holds ``data`` and, where there is one, the variance or covariance of the law.
+        """
+        return _export.to_arviz(self.dataset)
+
+    def to_shap(self) -> Any:
+        """Return a ``shap.Explanation`` of float64 NumPy arrays that shap's plots take.
+
+        Draws are replaced by their mean, since shap has no place for them. The output axis stays last, so
+        ``to_shap()[:, :, "name"]`` is one output. Levels of categorical features go into ``display_data``.
+
+        Raises:
+            ImportError: If shap is not installed.
+        """
+        return _export.to_shap(self.mean().dataset, self.schema)
+
+    def to_dataframe(self, *, probability: float = 0.9, kind: IntervalKind = "eti") -> pd.DataFrame:
+        """Return one row for each instance and feature (and output).
+
+        Args:
+            probability: The probability of the intervals.
+            kind: The kind of the intervals, "eti" or "hdi".
+
+        Returns:
+            Columns ``instance``, ``feature``[, ``output``], ``data`` (levels decoded), ``value`` (the mean) and, where
+            the explanation is uncertain, ``std``, ``lower`` and ``upper``.
+        """
+        return _export.to_dataframe(self.dataset, self.schema, probability, kind)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one netCDF file (HDF5), replacing an existing file only once the new one is whole."""
+        _storage.save(self.dataset, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Explanation:
+        """Read what `save` wrote.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If the file holds something else.
+        """
+        return cls(_storage.load(path))
+
+    def __repr__(self) -> str:
+        """Summarise in a few lines."""
+        return _export.describe(self.dataset)
+
+
+def _keep_dim(index: Any) -> Any:
+    return [int(index)] if isinstance(index, (int, np.integer)) else index

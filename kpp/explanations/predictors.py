@@ -1,0 +1,138 @@
+"""What an explainer is handed, read and checked: the predictor as it needs it, the points, and what they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kpp.explanations.explainer import Requirement
+from kpp.functions import RKHSFunction
+from kpp.tables import Schema, is_table, read_points
+from kpp.validation import as_finite_array, as_points
+
+__all__ = ["Resolved", "fitted_schema", "resolve"]
+
+_NEEDS = {
+    "rkhs_function": "an RKHS function: a kpp.Fit, a kpp.RKHSFunction, or a scikit-learn kernel method through kpp.as_rkhs_function",
+    "probabilities": "probabilities: a kpp.Fit of a classifier, or a function from points (p, d) to probabilities",
+    "callable": "a function from points (p, d) to predictions (p,), or a kpp.Fit or kpp.RKHSFunction",
+    "pairs": "an RKHS function on pairs of points: a kpp.Fit of a preference model, or a kpp.RKHSFunction",
+}
+
+
+@runtime_checkable
+class _Fitted(Protocol):
+    """What of `kpp.Fit` is used here, so that other packages' fits are as good."""
+
+    schema: Schema
+
+    def function(self) -> RKHSFunction: ...
+
+    def predict(self, x: Any) -> Any: ...
+
+
+class Resolved(NamedTuple):
+    """A predictor and points as an explainer takes them.
+
+    Attributes:
+        function: An `RKHSFunction`, perhaps with draws, or a plain function, by what the explainer requires.
+        x: The points as a float array, (p, d), or (p, 2, d) for pairs.
+        schema: The names of the features and the levels of categorical ones; `Explanation.create` takes it.
+    """
+
+    function: Any
+    x: jax.Array
+    schema: Schema
+
+
+def resolve(predictor: Any, x: Any, requires: Requirement) -> Resolved:
+    """Read a predictor and the points to explain.
+
+    Args:
+        predictor: A `kpp.Fit`, a `kpp.RKHSFunction` or a function.
+        x: The points, (p, d), or a data frame. The schema of a fit reads it; without one a data frame names the features.
+        requires: What the explainer needs, its class attribute ``requires``.
+
+    Returns:
+        The function, the points and the schema.
+
+    Raises:
+        TypeError: If the predictor is not what the explainer needs.
+        ValueError: If `x` is empty, not finite, of the wrong shape, or lacks columns.
+    """
+    if requires not in _NEEDS:
+        raise ValueError(f"`requires` must be one of {sorted(_NEEDS)}, got {requires!r}")
+    function = _function(predictor, requires)
+    schema = fitted_schema(predictor)
+    if requires == "pairs":
+        return Resolved(function, *_read_pairs(x, schema))
+    if schema is None:
+        array, schema = read_points(x)
+    else:
+        array = schema.read(x)
+    points = jnp.asarray(array)
+    _check_features(function, points)
+    return Resolved(function, points, schema)
+
+
+def fitted_schema(predictor: Any) -> Schema | None:
+    """Return the schema of a fit, or None."""
+    return predictor.schema if isinstance(predictor, _Fitted) else None
+
+
+def _function(predictor: Any, requires: Requirement) -> Any:
+    fitted = isinstance(predictor, _Fitted)
+    if requires == "probabilities":
+        if fitted:
+            return _probabilities(predictor)
+        if callable(predictor) and not isinstance(predictor, RKHSFunction):
+            return predictor
+    else:
+        function = predictor.function() if fitted else predictor
+        if isinstance(function, RKHSFunction) or (requires == "callable" and callable(function)):
+            return function
+    raise TypeError(f"the explainer needs {_NEEDS[requires]}; `predictor` is {_describe(predictor)}")
+
+
+def _probabilities(fit: Any) -> Callable[[Any], jax.Array]:
+    """Return the posterior probability of a fitted classifier as a function of points (p, d)."""
+
+    def probability(x: Any) -> jax.Array:
+        predicted = fit.predict(np.asarray(x))
+        if "probability" not in predicted:
+            raise TypeError(f"the explainer needs {_NEEDS['probabilities']}; `predictor` predicts {list(predicted)}")
+        return jnp.asarray(predicted["probability"].mean(["chain", "draw"]).values)
+
+    return probability
+
+
+def _read_pairs(x: Any, schema: Schema | None) -> tuple[jax.Array, Schema]:
+    array = as_finite_array(x, "x")
+    if array.ndim != 3 or array.shape[1] != 2 or 0 in array.shape:
+        raise ValueError(f"`x` must hold pairs of points, shape (p, 2, d), got shape {array.shape}")
+    if schema is None:
+        schema = Schema(tuple(f"x{j}" for j in range(array.shape[2])))
+    as_points(array[:, 0], "x", num_features=schema.num_features)
+    return array, schema
+
+
+def _check_features(function: Any, x: jax.Array) -> None:
+    points = function.points if isinstance(function, RKHSFunction) else None
+    if isinstance(points, jax.Array) and points.shape[-1] != x.shape[1]:
+        raise ValueError(f"`x` must have {points.shape[-1]} columns (features), as the predictor, got shape {x.shape}")
+
+
+def _describe(predictor: Any) -> str:
+    kind = type(predictor)
+    hint = ""
+    if hasattr(predictor, "fit") and hasattr(predictor, "predict"):
+        hint = "; convert a fitted scikit-learn estimator with kpp.as_rkhs_function, or hand over its `predict`"
+    elif callable(predictor):
+        hint = ", a function of unknown form"
+    elif is_table(predictor) or hasattr(predictor, "shape"):
+        hint = "; the first argument is the predictor, the points come second"
+    return f"a {kind.__module__}.{kind.__qualname__}{hint}"

@@ -1,0 +1,9 @@
+"""Plots of explanations. They take labelled arrays (xarray) and an optional matplotlib axis, and return the axis."""
+
+from kpp.plots.bar import bar as bar
+from kpp.plots.beeswarm import beeswarm as beeswarm
+from kpp.plots.intervals import IntervalKind as IntervalKind
+from kpp.plots.intervals import credible_interval as credible_interval
+from kpp.plots.intervals import describe_interval as describe_interval
+from kpp.plots.scatter import scatter as scatter
+from kpp.plots.waterfall import waterfall as waterfall

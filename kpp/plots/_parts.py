@@ -1,0 +1,104 @@
+"""What the plots share: colours, axes, order of features, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+
+POSITIVE = "#c8553d"
+NEGATIVE = "#33658a"
+NEUTRAL = "#8d99ae"
+INK = "#2b2d42"
+FAINT = "#d9dce3"
+
+_SAMPLE_DIMS = ("chain", "draw")
+
+
+def axes_for(ax: Axes | None, height: float, width: float = 7.0) -> Axes:
+    """Return `ax`, or the axis of a new figure of that size in inches."""
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        _, ax = plt.subplots(figsize=(width, height), layout="constrained")
+    return ax
+
+
+def height_for(rows: int) -> float:
+    """Return the height in inches of a figure with one row a feature."""
+    return 1.1 + 0.42 * rows
+
+
+def value_colormap() -> Colormap:
+    """Return the colours of feature values, from low to high."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("kpp", [NEGATIVE, "#c9b8c8", POSITIVE])
+
+
+def check_dims(array: xr.DataArray, name: str, dims: Sequence[str]) -> xr.DataArray:
+    """Refuse an array whose dimensions, chain and draw aside, are not `dims`; return it in their order."""
+    found = [dim for dim in array.dims if dim not in _SAMPLE_DIMS]
+    if set(found) != set(dims):
+        hint = "; select one output first" if "output" in found else ""
+        raise ValueError(f"`{name}` must have the dimensions ([chain, draw,] {', '.join(dims)}), got {found}{hint}")
+    return array.transpose(..., *dims)
+
+
+def average(array: xr.DataArray) -> xr.DataArray:
+    """Return the mean over chains and draws, if there are some."""
+    return array.mean([dim for dim in _SAMPLE_DIMS if dim in array.dims])
+
+
+def has_draws(array: xr.DataArray) -> bool:
+    """Tell whether there are chains and draws."""
+    return all(dim in array.dims for dim in _SAMPLE_DIMS)
+
+
+def largest_first(importance: np.ndarray, max_features: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of the features shown, the most important first, and of those lumped together."""
+    if max_features < 1:
+        raise ValueError(f"`max_features` must be at least 1, got {max_features}")
+    order = np.argsort(-importance, kind="stable")
+    shown = len(order) if len(order) <= max_features else max_features - 1
+    return order[:shown], order[shown:]
+
+
+def names_of(array: xr.DataArray, dim: str = "feature") -> list[str]:
+    """Return the labels along a dimension as text."""
+    return (
+        [str(name) for name in array.coords[dim].values]
+        if dim in array.coords
+        else [str(i) for i in range(array.sizes[dim])]
+    )
+
+
+def rest_label(count: int) -> str:
+    """Return the label of the features that are lumped together."""
+    return f"{count} other features" if count > 1 else "1 other feature"
+
+
+def show_value(value: Any) -> str:
+    """Return a feature's value as short text."""
+    return f"{value:.3g}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+def feature_rows(ax: Axes, labels: Sequence[str]) -> None:
+    """Make the vertical axis one row a feature, the first on top, without a frame."""
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set_ylim(len(labels) - 0.5, -0.5)
+    ax.tick_params(axis="y", length=0)
+    for side in ("top", "right", "left"):
+        ax.spines[side].set_visible(False)
+
+
+def open_frame(ax: Axes) -> None:
+    """Leave only the left and lower lines of the frame."""
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)

@@ -1,0 +1,76 @@
+"""Bars: how important each feature is over all instances, with credible intervals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from kpp.plots import _parts
+from kpp.plots.intervals import IntervalKind, check_probability, credible_interval, describe_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def bar(
+    values: xr.DataArray,
+    *,
+    probability: float = 0.9,
+    kind: IntervalKind = "eti",
+    max_features: int = 10,
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Plot the mean absolute contribution of each feature.
+
+    With draws the importance :math:`I_j = \frac1p \sum_i |\phi_{ij}|` is computed in each draw; the bar is its posterior
+    mean and the line its interval.
+
+    Args:
+        values: Contributions, ([chain, draw,] instance, feature).
+        probability: The probability of the intervals.
+        kind: Their kind, "eti" or "hdi".
+        max_features: How many rows; the last sums up the remaining features.
+        ax: Where to draw; a new figure by default.
+
+    Returns:
+        The axis.
+    """
+    check_probability(probability, kind)
+    importance = np.abs(_parts.check_dims(values, "values", ("instance", "feature"))).mean("instance")
+    shown, rest = _parts.largest_first(_parts.average(importance).values, max_features)
+    names = _parts.names_of(values)
+    labels = [names[j] for j in shown] + ([_parts.rest_label(len(rest))] if len(rest) else [])
+    importance = _with_rest(importance, shown, rest)
+    height = _parts.average(importance).values
+    ax = _parts.axes_for(ax, _parts.height_for(len(labels)))
+    rows = np.arange(len(labels))
+    ax.barh(rows, height, height=0.62, color=_parts.NEGATIVE, alpha=0.85)
+    ends = height
+    if _parts.has_draws(importance):
+        bounds = credible_interval(importance, probability, kind).values
+        ax.hlines(
+            rows,
+            bounds[:, 0],
+            bounds[:, 1],
+            color=_parts.INK,
+            linewidth=1.8,
+            label=describe_interval(probability, kind),
+        )
+        ends = bounds[:, 1]
+        ax.legend(loc="lower right", frameon=False, fontsize="small")
+    for row, (mean, end) in enumerate(zip(height, ends, strict=True)):
+        ax.annotate(f"{mean:.3g}", (end, row), (5, 0), textcoords="offset points", va="center", fontsize="small")
+    ax.margins(x=0.12)
+    ax.set_xlim(left=0.0)
+    _parts.feature_rows(ax, labels)
+    ax.set_xlabel("mean absolute contribution")
+    return ax
+
+
+def _with_rest(importance: xr.DataArray, shown: np.ndarray, rest: np.ndarray) -> xr.DataArray:
+    kept = importance.isel(feature=shown).drop_vars("feature", errors="ignore")
+    if not len(rest):
+        return kept
+    return xr.concat([kept, importance.isel(feature=rest).sum("feature").expand_dims("feature")], dim="feature")

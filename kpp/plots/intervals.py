@@ -1,0 +1,90 @@
+"""Credible intervals of draws, by an explicit kind and probability.
+
+ArviZ changed the default kind and probability of its intervals between versions, so kpp never relies on a default of its.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import xarray as xr
+
+__all__ = ["IntervalKind", "check_probability", "credible_interval", "describe_interval"]
+
+#: "eti": equal-tailed, the same probability left out on either side; "hdi": highest density, the narrowest interval.
+IntervalKind = Literal["eti", "hdi"]
+
+
+def credible_interval(
+    values: xr.DataArray, probability: float, kind: IntervalKind = "eti", *, dims: Sequence[str] = ("chain", "draw")
+) -> xr.DataArray:
+    r"""Return the interval that holds a given share of the draws.
+
+    The equal-tailed interval runs from the :math:`(1-p)/2` to the :math:`(1+p)/2` quantile (linear interpolation). The
+    highest-density interval is the narrowest that runs from one sorted draw to the one :math:`\lfloor p s \rfloor` further
+    on, as in ArviZ; it assumes one mode.
+
+    Args:
+        values: The draws, with the dimensions `dims`; all s draws are pooled.
+        probability: p, between 0 and 1.
+        kind: "eti" or "hdi".
+        dims: The dimensions that number the draws.
+
+    Returns:
+        The bounds: `values` without `dims` and with a last dimension ``bound``, "lower" and "upper"; kind and
+        probability are in its attributes.
+
+    Raises:
+        ValueError: If `probability` or `kind` is not one of those, or there are no draws.
+    """
+    check_probability(probability, kind)
+    missing = [name for name in dims if name not in values.dims]
+    if missing:
+        raise ValueError(f"`values` must have the dimensions {list(dims)}, got {list(values.dims)}")
+    kept = [name for name in values.dims if name not in dims]
+    ordered = values.transpose(*dims, *kept)
+    draws = ordered.values.reshape(-1, *ordered.shape[len(dims) :])
+    bounds = _equal_tailed(draws, probability) if kind == "eti" else _highest_density(draws, probability)
+    coords = {name: values.coords[name] for name in kept if name in values.coords}
+    return xr.DataArray(
+        np.moveaxis(bounds, 0, -1),
+        dims=(*kept, "bound"),
+        coords={**coords, "bound": ["lower", "upper"]},
+        name=values.name,
+        attrs={"kind": kind, "probability": float(probability)},
+    )
+
+
+def check_probability(probability: float, kind: str) -> None:
+    """Refuse a probability outside (0, 1) and an unknown kind of interval.
+
+    Raises:
+        ValueError: Naming the argument and what came.
+    """
+    if not 0.0 < probability < 1.0:
+        raise ValueError(f"`probability` must lie between 0 and 1, got {probability!r}")
+    if kind not in ("eti", "hdi"):
+        raise ValueError(f"`kind` must be 'eti' (equal-tailed) or 'hdi' (highest density), got {kind!r}")
+
+
+def describe_interval(probability: float, kind: IntervalKind) -> str:
+    """Return the interval in words, for legends: "90% equal-tailed interval"."""
+    words = {"eti": "equal-tailed", "hdi": "highest-density"}[kind]
+    return f"{100 * probability:g}% {words} interval"
+
+
+def _equal_tailed(draws: np.ndarray, probability: float) -> np.ndarray:
+    tail = (1.0 - probability) / 2.0
+    return np.quantile(draws, [tail, 1.0 - tail], axis=0)
+
+
+def _highest_density(draws: np.ndarray, probability: float) -> np.ndarray:
+    ordered = np.sort(draws, axis=0)
+    span = min(math.floor(probability * len(ordered)), len(ordered) - 1)
+    start = np.argmin(ordered[span:] - ordered[: len(ordered) - span], axis=0)
+    lower = np.take_along_axis(ordered, start[None], axis=0)[0]
+    upper = np.take_along_axis(ordered, start[None] + span, axis=0)[0]
+    return np.stack([lower, upper])

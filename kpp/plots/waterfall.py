@@ -1,0 +1,93 @@
+"""Waterfall: how the contributions lead from the base value to one prediction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from kpp.plots import _parts
+from kpp.plots.intervals import describe_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def waterfall(
+    values: xr.DataArray,
+    base_value: xr.DataArray,
+    prediction: xr.DataArray,
+    data: xr.DataArray | None = None,
+    *,
+    intervals: xr.DataArray | None = None,
+    max_features: int = 10,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the contributions to one prediction, the largest on top.
+
+    Args:
+        values: Contributions to one prediction, ([chain, draw,] feature); draws are shown by their mean.
+        base_value: What they are counted from, ([chain, draw]).
+        prediction: What they lead to, ([chain, draw]).
+        data: The instance, (feature), for the labels; numbers or text.
+        intervals: Bounds (feature, bound) from `credible_interval`; each is drawn from where its bar starts.
+        max_features: How many rows; the last sums up the remaining features.
+        ax: Where to draw; a new figure by default.
+
+    Returns:
+        The axis.
+    """
+    mean = _parts.average(_parts.check_dims(values, "values", ("feature",))).values
+    base, end = (
+        float(_parts.average(_parts.check_dims(v, n, ())))
+        for v, n in ((base_value, "base_value"), (prediction, "prediction"))
+    )
+    shown, rest = _parts.largest_first(np.abs(mean), max_features)
+    steps = np.append(mean[shown], mean[rest].sum()) if len(rest) else mean[shown]
+    labels = [_label(name, data, j) for j, name in enumerate(_parts.names_of(values))]
+    labels = [labels[j] for j in shown] + ([_parts.rest_label(len(rest))] if len(rest) else [])
+    starts = base + np.append(np.cumsum(steps[::-1])[::-1][1:], 0.0)
+    ax = _parts.axes_for(ax, _parts.height_for(len(labels)) + 0.3)
+    _draw_steps(ax, starts, steps)
+    if intervals is not None:
+        bounds = starts[: len(shown), None] + intervals.transpose("feature", "bound").values[shown]
+        ax.hlines(
+            np.arange(len(shown)),
+            bounds[:, 0],
+            bounds[:, 1],
+            color=_parts.INK,
+            linewidth=1.4,
+            label=describe_interval(**intervals.attrs),
+        )
+        ax.legend(loc="best", frameon=False, fontsize="small")
+    _parts.feature_rows(ax, labels)
+    _mark_ends(ax, base, end, len(labels))
+    ax.set_xlabel("prediction")
+    return ax
+
+
+def _label(name: str, data: xr.DataArray | None, j: int) -> str:
+    return name if data is None else f"{name} = {_parts.show_value(data.values[j])}"
+
+
+def _draw_steps(ax: Axes, starts: np.ndarray, steps: np.ndarray) -> None:
+    rows = np.arange(len(steps))
+    colors = [_parts.POSITIVE if step >= 0 else _parts.NEGATIVE for step in steps]
+    ax.barh(rows, steps, left=starts, height=0.62, color=colors, alpha=0.85)
+    ends = starts + steps
+    ax.vlines(ends[1:], rows[1:] + 0.31, rows[:-1] - 0.31, color=_parts.NEUTRAL, linewidth=0.6)
+    for row, (start, step) in enumerate(zip(starts, steps, strict=True)):
+        ax.annotate(
+            f"{step:+.3g}", (max(start, start + step), row), (4, 6), textcoords="offset points", fontsize="small"
+        )
+    ax.margins(x=0.12)
+
+
+def _mark_ends(ax: Axes, base: float, end: float, rows: int) -> None:
+    for value, text, row, offset in (
+        (base, f"base value {base:.4g}", rows - 0.5, -2),
+        (end, f"prediction {end:.4g}", -0.5, 2),
+    ):
+        ax.axvline(value, color=_parts.NEUTRAL, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+    ax.set_title(f"base value {base:.4g}, prediction {end:.4g}", fontsize="medium", color=_parts.INK)
