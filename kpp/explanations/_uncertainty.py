@@ -56,7 +56,8 @@ def interval(dataset: xr.Dataset, probability: float, kind: IntervalKind) -> xr.
     draws = "chain" in values.dims
     if not draws and within is None:
         raise ValueError(
-            "the explanation holds no draws, variance or covariance, so it has no intervals; explain a fit with draws (kpp.NUTS)"
+            "the explanation holds no draws, variance or covariance, so it has no intervals; "
+            "explain a fit with draws (kpp.NUTS)"
         )
     if within is None:
         return credible_interval(values, probability, kind)

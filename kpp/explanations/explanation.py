@@ -1,8 +1,8 @@
 r"""The result of every explainer: how much each feature contributed to each prediction, and how sure that is.
 
-An `Explanation` wraps one labelled xarray dataset. With posterior draws everything leads with (chain, draw), so that the
-contributions are a posterior of their own; a Gaussian law of the contributions may be held as a covariance instead, or
-in each draw. Nothing here recomputes an explanation.
+An `Explanation` wraps one labelled xarray dataset. With posterior draws everything leads with (chain, draw), so that
+the contributions are a posterior of their own; a Gaussian law of the contributions may be held as a covariance instead,
+or in each draw. Nothing here recomputes an explanation.
 """
 
 from __future__ import annotations
@@ -220,8 +220,8 @@ class Explanation:
         """Select by position along ``instance``, ``output``, ``chain`` or ``draw``.
 
         Args:
-            **indexers: An integer, slice, list of integers or booleans for each dimension. An integer keeps its dimension
-                with length one, except for ``output``, which is dropped.
+            **indexers: An integer, slice, list of integers or booleans for each dimension. An integer keeps its
+                dimension with length one, except for ``output``, which is dropped.
 
         Returns:
             The selected part.

@@ -17,7 +17,7 @@ from kpp.validation import as_finite_array, as_points
 __all__ = ["Resolved", "fitted_schema", "resolve"]
 
 _NEEDS = {
-    "rkhs_function": "an RKHS function: a kpp.Fit, a kpp.RKHSFunction, or a scikit-learn kernel method through kpp.as_rkhs_function",
+    "rkhs_function": "an RKHS function: a kpp.Fit, a kpp.RKHSFunction, or a fitted scikit-learn kernel method",
     "probabilities": "probabilities: a kpp.Fit of a classifier, or a function from points (p, d) to probabilities",
     "callable": "a function from points (p, d) to predictions (p,), or a kpp.Fit or kpp.RKHSFunction",
     "pairs": "an RKHS function on pairs of points: a kpp.Fit of a preference model, or a kpp.RKHSFunction",
@@ -54,7 +54,8 @@ def resolve(predictor: Any, x: Any, requires: Requirement) -> Resolved:
 
     Args:
         predictor: A `kpp.Fit`, a `kpp.RKHSFunction` or a function.
-        x: The points, (p, d), or a data frame. The schema of a fit reads it; without one a data frame names the features.
+        x: The points, (p, d), or a data frame. The schema of a fit reads it; without one a data
+            frame names the features.
         requires: What the explainer needs, its class attribute ``requires``.
 
     Returns:

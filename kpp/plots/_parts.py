@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
+
+from kpp.plots.intervals import describe_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +19,7 @@ NEGATIVE = "#33658a"
 NEUTRAL = "#8d99ae"
 INK = "#2b2d42"
 FAINT = "#d9dce3"
+WHISKER = "#b9bfcc"
 
 _SAMPLE_DIMS = ("chain", "draw")
 
@@ -96,6 +99,17 @@ def feature_rows(ax: Axes, labels: Sequence[str]) -> None:
     ax.tick_params(axis="y", length=0)
     for side in ("top", "right", "left"):
         ax.spines[side].set_visible(False)
+
+
+def label_x(ax: Axes, text: str, interval: Mapping[str, Any] | None = None) -> None:
+    """Label the horizontal axis; a second line says what the thin lines are, given kind and probability."""
+    note = "" if interval is None else f"\nlines: {describe_interval(**interval)}"
+    ax.set_xlabel(text + note)
+
+
+def signed(value: float) -> str:
+    """Return a number with its sign, a proper minus included."""
+    return f"{value:+.3g}".replace("-", "\u2212")
 
 
 def open_frame(ax: Axes) -> None:

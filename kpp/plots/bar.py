@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from kpp.plots import _parts
-from kpp.plots.intervals import IntervalKind, check_probability, credible_interval, describe_interval
+from kpp.plots.intervals import IntervalKind, check_probability, credible_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,8 +24,8 @@ def bar(
 ) -> Axes:
     r"""Plot the mean absolute contribution of each feature.
 
-    With draws the importance :math:`I_j = \frac1p \sum_i |\phi_{ij}|` is computed in each draw; the bar is its posterior
-    mean and the line its interval.
+    With draws the importance :math:`I_j = \frac1p \sum_i |\phi_{ij}|` is computed in each draw; the bar is its
+    posterior mean and the line its interval.
 
     Args:
         values: Contributions, ([chain, draw,] instance, feature).
@@ -47,25 +47,17 @@ def bar(
     ax = _parts.axes_for(ax, _parts.height_for(len(labels)))
     rows = np.arange(len(labels))
     ax.barh(rows, height, height=0.62, color=_parts.NEGATIVE, alpha=0.85)
+    bounds = credible_interval(importance, probability, kind) if _parts.has_draws(importance) else None
     ends = height
-    if _parts.has_draws(importance):
-        bounds = credible_interval(importance, probability, kind).values
-        ax.hlines(
-            rows,
-            bounds[:, 0],
-            bounds[:, 1],
-            color=_parts.INK,
-            linewidth=1.8,
-            label=describe_interval(probability, kind),
-        )
-        ends = bounds[:, 1]
-        ax.legend(loc="lower right", frameon=False, fontsize="small")
+    if bounds is not None:
+        ax.hlines(rows, bounds.values[:, 0], bounds.values[:, 1], color=_parts.INK, linewidth=1.8)
+        ends = bounds.values[:, 1]
     for row, (mean, end) in enumerate(zip(height, ends, strict=True)):
         ax.annotate(f"{mean:.3g}", (end, row), (5, 0), textcoords="offset points", va="center", fontsize="small")
     ax.margins(x=0.12)
     ax.set_xlim(left=0.0)
     _parts.feature_rows(ax, labels)
-    ax.set_xlabel("mean absolute contribution")
+    _parts.label_x(ax, "mean absolute contribution", None if bounds is None else bounds.attrs)
     return ax
 
 

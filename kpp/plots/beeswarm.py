@@ -8,7 +8,6 @@ import numpy as np
 import xarray as xr
 
 from kpp.plots import _parts
-from kpp.plots.intervals import describe_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,20 +50,16 @@ def beeswarm(
     if len(rest):
         _draw_row(ax, len(shown), values.values[:, rest].sum(axis=1), None, None)
     _parts.feature_rows(ax, labels)
-    ax.set_xlabel("contribution to the prediction")
+    _parts.label_x(ax, "contribution to the prediction", None if intervals is None else intervals.attrs)
     if data is not None:
         _add_colorbar(ax)
-    if intervals is not None:
-        ax.set_title(
-            f"lines: {describe_interval(**intervals.attrs)}", fontsize="small", color=_parts.NEUTRAL, loc="right"
-        )
     return ax
 
 
 def _draw_row(ax: Axes, row: int, x: np.ndarray, column: np.ndarray | None, bounds: np.ndarray | None) -> None:
     y = row + _spread(x)
     if bounds is not None:
-        ax.hlines(y, bounds[:, 0], bounds[:, 1], color=_parts.FAINT, linewidth=0.8, zorder=1)
+        ax.hlines(y, bounds[:, 0], bounds[:, 1], color=_parts.WHISKER, linewidth=0.7, zorder=1)
     colors = {"color": _parts.NEUTRAL} if column is None else {"c": _rescaled(column), "cmap": _parts.value_colormap()}
     limits = {} if column is None else {"vmin": 0.0, "vmax": 1.0}
     ax.scatter(x, y, s=14, linewidths=0, zorder=2, rasterized=len(x) > 2000, **colors, **limits)

@@ -1,6 +1,6 @@
 """Credible intervals of draws, by an explicit kind and probability.
 
-ArviZ changed the default kind and probability of its intervals between versions, so kpp never relies on a default of its.
+ArviZ changed the default kind and probability of its intervals between versions, so kpp relies on neither.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def credible_interval(
     r"""Return the interval that holds a given share of the draws.
 
     The equal-tailed interval runs from the :math:`(1-p)/2` to the :math:`(1+p)/2` quantile (linear interpolation). The
-    highest-density interval is the narrowest that runs from one sorted draw to the one :math:`\lfloor p s \rfloor` further
-    on, as in ArviZ; it assumes one mode.
+    highest-density interval is the narrowest that runs from one sorted draw to the one :math:`\lfloor p s \rfloor`
+    further on, as in ArviZ; it assumes one mode.
 
     Args:
         values: The draws, with the dimensions `dims`; all s draws are pooled.

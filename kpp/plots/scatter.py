@@ -9,7 +9,6 @@ import numpy as np
 import xarray as xr
 
 from kpp.plots import _parts
-from kpp.plots.intervals import describe_interval
 from kpp.tables import unknown_feature
 
 if TYPE_CHECKING:
@@ -50,24 +49,17 @@ def scatter(
             raise ValueError(unknown_feature(name, names))
     j, table = names.index(feature), data.transpose("instance", "feature").values.astype(float)
     x, y = table[:, j], mean.values[:, j]
+    if levels is not None:
+        x = x + _jitter(len(x))
     ax = _parts.axes_for(ax, 4.2, 6.0)
     ax.axhline(0.0, color=_parts.FAINT, linewidth=1.0, zorder=0)
     if intervals is not None:
         bounds = intervals.transpose("instance", "feature", "bound").values[:, j]
-        ax.vlines(
-            x,
-            bounds[:, 0],
-            bounds[:, 1],
-            color=_parts.FAINT,
-            linewidth=1.2,
-            zorder=1,
-            label=describe_interval(**intervals.attrs),
-        )
-        ax.legend(loc="best", frameon=False, fontsize="small")
+        ax.vlines(x, bounds[:, 0], bounds[:, 1], color=_parts.WHISKER, linewidth=0.9, zorder=1)
     _draw_points(ax, x, y, None if color is None else table[:, names.index(color)], color)
     if levels is not None:
         ax.set_xticks(range(len(levels)), [str(level) for level in levels])
-    ax.set_xlabel(feature)
+    _parts.label_x(ax, feature, None if intervals is None else intervals.attrs)
     ax.set_ylabel(f"contribution of {feature}")
     _parts.open_frame(ax)
     return ax
@@ -80,3 +72,8 @@ def _draw_points(ax: Axes, x: np.ndarray, y: np.ndarray, column: np.ndarray | No
     points = ax.scatter(x, y, s=20, c=column, cmap=_parts.value_colormap(), linewidths=0, zorder=2)
     bar = ax.figure.colorbar(points, ax=ax, aspect=30, pad=0.02, label=color)
     bar.outline.set_visible(False)
+
+
+def _jitter(count: int) -> np.ndarray:
+    """Return small offsets that keep points of one level apart: multiples of the golden ratio, the same every time."""
+    return 0.3 * (np.modf(np.arange(count) * 0.6180339887498949)[0] - 0.5)

@@ -8,7 +8,6 @@ import numpy as np
 import xarray as xr
 
 from kpp.plots import _parts
-from kpp.plots.intervals import describe_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,18 +51,10 @@ def waterfall(
     _draw_steps(ax, starts, steps)
     if intervals is not None:
         bounds = starts[: len(shown), None] + intervals.transpose("feature", "bound").values[shown]
-        ax.hlines(
-            np.arange(len(shown)),
-            bounds[:, 0],
-            bounds[:, 1],
-            color=_parts.INK,
-            linewidth=1.4,
-            label=describe_interval(**intervals.attrs),
-        )
-        ax.legend(loc="best", frameon=False, fontsize="small")
+        ax.hlines(np.arange(len(shown)), bounds[:, 0], bounds[:, 1], color=_parts.INK, linewidth=1.4)
     _parts.feature_rows(ax, labels)
-    _mark_ends(ax, base, end, len(labels))
-    ax.set_xlabel("prediction")
+    _mark_ends(ax, base, end)
+    _parts.label_x(ax, "prediction", None if intervals is None else intervals.attrs)
     return ax
 
 
@@ -79,15 +70,13 @@ def _draw_steps(ax: Axes, starts: np.ndarray, steps: np.ndarray) -> None:
     ax.vlines(ends[1:], rows[1:] + 0.31, rows[:-1] - 0.31, color=_parts.NEUTRAL, linewidth=0.6)
     for row, (start, step) in enumerate(zip(starts, steps, strict=True)):
         ax.annotate(
-            f"{step:+.3g}", (max(start, start + step), row), (4, 6), textcoords="offset points", fontsize="small"
+            _parts.signed(step), (max(start, start + step), row), (4, 6), textcoords="offset points", fontsize="small"
         )
     ax.margins(x=0.12)
 
 
-def _mark_ends(ax: Axes, base: float, end: float, rows: int) -> None:
-    for value, text, row, offset in (
-        (base, f"base value {base:.4g}", rows - 0.5, -2),
-        (end, f"prediction {end:.4g}", -0.5, 2),
-    ):
-        ax.axvline(value, color=_parts.NEUTRAL, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
-    ax.set_title(f"base value {base:.4g}, prediction {end:.4g}", fontsize="medium", color=_parts.INK)
+def _mark_ends(ax: Axes, base: float, end: float) -> None:
+    for value, style in ((base, "dotted"), (end, "dashed")):
+        ax.axvline(value, color=_parts.NEUTRAL, linewidth=1.0, linestyle=style, zorder=0)
+    title = f"from the base value {base:.4g} (dotted) to the prediction {end:.4g} (dashed)".replace("-", "\u2212")
+    ax.set_title(title, fontsize="medium", color=_parts.INK)
