@@ -67,6 +67,7 @@ class PluginRecord:
         distribution: The distribution that installed it.
         version: The version of that distribution.
         offers: For each kind, the names it put into the registry.
+        refused: For each kind, the names it offers that another plugin offers too.
         error: Why it was left out, or None.
         disabled: Whether `KPP_DISABLE_PLUGINS` switches it off.
     """
@@ -76,6 +77,7 @@ class PluginRecord:
     distribution: str
     version: str
     offers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    refused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     error: str | None = None
     disabled: bool = False
 
@@ -300,12 +302,12 @@ def _assemble(loaded: list[_Plugin]) -> _Registry:
 
 
 def _with_offers(plugin: _Plugin, classes: Mapping[str, Mapping[str, type]]) -> PluginRecord:
-    """Record the names of a plugin that were accepted."""
-    offers = {
-        kind: tuple(sorted(name for name in offered if name in classes[kind]))
-        for kind, offered in plugin.classes.items()
-    }
-    return dataclasses.replace(plugin.record, offers=offers)
+    """Record which names of a plugin were accepted and which not."""
+    offers, refused = {}, {}
+    for kind, offered in plugin.classes.items():
+        offers[kind] = tuple(sorted(name for name in offered if name in classes[kind]))
+        refused[kind] = tuple(sorted(name for name in offered if name not in classes[kind]))
+    return dataclasses.replace(plugin.record, offers=offers, refused=refused)
 
 
 def _collision(kind: str, name: str, records: tuple[PluginRecord, ...]) -> str:

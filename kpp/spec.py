@@ -4,9 +4,10 @@ A spec is what stands in a study file and in a saved fit: the registered name an
 
     {"name": "RBF", "lengthscale": {"prior": "LogNormal", "loc": 0.0, "scale": 1.0, "expand": [10]}, "variance": 1.0}
 
-Arrays are (nested) lists of numbers, read in JAX's default precision; a prior is the name of a NumPyro distribution with
-its arguments, and with "expand" and "to_event" where the distribution is expanded or its axes are events; an object inside
-an object is again a spec; fields with default values may be left out. Whatever cannot be written exactly is refused.
+Arrays are (nested) lists of numbers, read in JAX's default precision; a prior is the name of a NumPyro distribution
+with its arguments, and with "expand" and "to_event" where the distribution is expanded or its axes are events; an object
+inside an object is again a spec; fields with default values may be left out. Whatever cannot be written exactly is
+refused.
 """
 
 from __future__ import annotations

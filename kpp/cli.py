@@ -1,0 +1,138 @@
+"""The command line: `kpp run`, `kpp plugins` and `kpp check`.
+
+Commands import what they need when they run, so that `kpp --help` does not wait for JAX.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kpp.registry import PluginRecord
+    from kpp.testing import Case
+
+__all__ = ["main"]
+
+# Commands that live elsewhere: module, attribute, and the line for `kpp --help`, which must not import them.
+_ELSEWHERE = {"run": ("kpp.study.command", "run", "Run a study: fit a model, explain it, write a report.")}
+
+
+class _LazyGroup(click.Group):
+    """A group that imports the commands of `_ELSEWHERE` only when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self.commands, *_ELSEWHERE})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        module, attribute, _ = _ELSEWHERE[cmd_name]
+        return getattr(importlib.import_module(module), attribute)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        lines = {name: command.get_short_help_str(limit=80) for name, command in self.commands.items()}
+        lines |= {name: line for name, (_, _, line) in _ELSEWHERE.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(lines.items()))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kpp", prog_name="kpp")
+def main() -> None:
+    """Kernel probabilistic programming on NumPyro and JAX."""
+
+
+@main.command("plugins")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of text for people.")
+def list_plugins(as_json: bool) -> None:
+    """List the installed plugins: what each offers, and why one was left out."""
+    import warnings
+
+    from kpp import registry
+
+    with warnings.catch_warnings():  # the listing itself says what the warnings would
+        warnings.simplefilter("ignore", registry.PluginWarning)
+        records = registry.plugins()
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(record) for record in records], indent=2))
+        return
+    for record in records:
+        click.echo("\n".join(_describe(record)))
+
+
+def _describe(record: PluginRecord) -> Iterator[str]:
+    """Write one plugin as a headline and one line for each kind."""
+    state = " [disabled]" if record.disabled else " [left out]" if record.error else ""
+    yield f"{record.name}{state}  ({record.module}, from {record.distribution} {record.version})"
+    if record.error:
+        yield f"    {record.error}"
+    for kind, names in record.offers.items():
+        if names:
+            yield f"    {kind.replace('_', ' ')}: {', '.join(names)}"
+    for kind, names in record.refused.items():
+        if names:
+            yield f"    refused {kind.replace('_', ' ')}, offered twice: {', '.join(names)}"
+
+
+@main.command("check")
+@click.argument("target")
+def check(target: str) -> None:
+    """Run the conformance suite on TARGET.
+
+    TARGET is a registered name (RBF), a name with its kind before it (kernels:RBF), or the name of a plugin, which
+    stands for all that it offers. The exit code is 1 if a check fails.
+    """
+    import jax
+
+    from kpp import registry, testing
+
+    jax.config.update("jax_enable_x64", True)
+    try:
+        found = _targets(target)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    failed = 0
+    for kind, name in found:
+        click.echo(f"{name} ({kind.replace('_', ' ')})")
+        failed += sum(not _passes(case) for case in testing.cases({name: registry.get(kind, name)}))
+    if failed:
+        click.echo(f"{failed} failed", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def _targets(target: str) -> list[tuple[str, str]]:
+    """Find what a target stands for, as pairs of kind and name."""
+    from kpp import registry
+
+    kind, colon, name = target.partition(":")
+    if colon:
+        registry.get(kind, name)  # says what is wrong with the name
+        return [(kind, name)]
+    found = [(kind, target) for kind in registry.KINDS if target in getattr(registry, kind)()]
+    if len(found) > 1:
+        raise ValueError(f"{target!r} is several things; write {' or '.join(f'{kind}:{target}' for kind, _ in found)}")
+    if not found:
+        records = [record for record in registry.plugins() if record.name == target]
+        found = [(kind, name) for record in records for kind, names in record.offers.items() for name in names]
+    if not found:
+        known = [name for kind in registry.KINDS for name in getattr(registry, kind)()]
+        raise ValueError(f"nothing called {target!r} is registered; there are {', '.join(known) or 'no parts'}")
+    return found
+
+
+def _passes(case: Case) -> bool:
+    """Run one check and print its line."""
+    try:
+        case()
+    except AssertionError as error:
+        click.echo(f"  FAILED {case.check.__name__}\n    " + str(error).replace("\n", "\n    "))
+        return False
+    click.echo(f"  passed {case.check.__name__}")
+    return True

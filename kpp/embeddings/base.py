@@ -1,0 +1,181 @@
+r"""Embeddings: elements of a reproducing kernel Hilbert space held as weights on support points.
+
+The mean embedding of a distribution P is :math:`\mu_P = E_{X \sim P}\, k(X, \cdot)`; a conditional one is such an
+element for each value of the condition. All estimates of these are weighted sums of kernel sections,
+:math:`\hat\mu_q = \sum_i w_i(q)\, k(z_i, \cdot)`, so an embedding says its support points and its weights, and
+everything else follows.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.functions import RKHSFunction
+from kpp.kernels import AbstractKernel
+from kpp.typing import AnyArray
+from kpp.validation import as_finite_array, is_concrete
+
+__all__ = ["AbstractEmbedding", "AbstractEmpiricalEmbedding"]
+
+
+class AbstractEmbedding(eqx.Module):
+    r"""An element of an RKHS for each query.
+
+    .. math:: \mu_q = \sum_{i=1}^m w_i(q)\, k(z_i, \cdot)
+
+    Subclasses have the fields `kernel` (k) and `points` (the m support points :math:`z_i`, a batch of what the kernel
+    takes) and one method, `weights`. The law, checked by `kpp.testing.check_embedding`: ``evaluate(x, query)`` equals
+    ``weights(query).T @ kernel(points, x)``.
+    """
+
+    kernel: eqx.AbstractVar[AbstractKernel]
+    points: eqx.AbstractVar[Any]
+
+    @abc.abstractmethod
+    def weights(self, query: Any = None) -> Float[Array, "m p"]:
+        """Return the weights of the support points for each query.
+
+        Args:
+            query: The p queries, one row each; None for an embedding that takes none, and then p = 1.
+
+        Returns:
+            The weights, (m, p).
+        """
+
+    def evaluate(self, x: Any, query: Any = None) -> Float[Array, "p n"]:
+        r"""Evaluate the elements at points, :math:`\mu_q(x) = \sum_i w_i(q)\, k(z_i, x)`.
+
+        Args:
+            x: The n points.
+            query: The p queries, or None.
+
+        Returns:
+            The values, (p, n).
+        """
+        return self.weights(query).T @ self.kernel(self.points, x)
+
+    def expectation(self, values: RKHSFunction, query: Any = None) -> Float[Array, "..."]:
+        r"""Return the inner product with a function of the RKHS, which is its expectation.
+
+        .. math:: \langle f, \mu_q \rangle = \sum_i \alpha_i\, \mu_q(x_i), \qquad f = \sum_i \alpha_i k(x_i, \cdot)
+
+        Args:
+            values: The function, with the kernel of the space that the elements lie in. Its intercept is added as it
+                is.
+            query: The p queries, or None.
+
+        Returns:
+            The expectations, (p,); the draw axes of the function lead, its output axis is last.
+
+        Raises:
+            TypeError: If `values` is not an `RKHSFunction`.
+        """
+        if not isinstance(values, RKHSFunction):
+            raise TypeError(
+                f"`values` must be an RKHSFunction for {type(self).__name__}, whose support points are not a sample; "
+                f"got {type(values).__name__}"
+            )
+
+        def of_one_draw(function: RKHSFunction) -> Array:
+            found = self.evaluate(function.points, query) @ function.coefficients
+            return found + jnp.broadcast_to(function.intercept, found.shape)
+
+        return values.map_draws(of_one_draw)
+
+    def inner(self, other: AbstractEmbedding, query: Any = None, other_query: Any = None) -> Float[Array, "p other_p"]:
+        r"""Return the inner products with the elements of another embedding in the same space.
+
+        .. math:: \langle \mu_q, \nu_r \rangle = \sum_{ij} w_i(q)\, k(z_i, z'_j)\, w'_j(r)
+
+        Args:
+            other: The other embedding; its kernel must be the same.
+            query: The p queries of this embedding, or None.
+            other_query: The p' queries of the other, or None.
+
+        Returns:
+            The inner products, (p, p').
+
+        Raises:
+            ValueError: If the kernels differ.
+        """
+        self._check_same_space(other)
+        return self.weights(query).T @ self.kernel(self.points, other.points) @ other.weights(other_query)
+
+    def mmd_squared(
+        self, other: AbstractEmbedding, query: Any = None, other_query: Any = None
+    ) -> Float[Array, "p other_p"]:
+        r"""Return the squared maximum mean discrepancies from the elements of another embedding.
+
+        .. math::
+
+            \|\mu_q - \nu_r\|^2
+            = \langle\mu_q, \mu_q\rangle - 2 \langle\mu_q, \nu_r\rangle + \langle\nu_r, \nu_r\rangle
+
+        For two `MeanEmbedding` this is the V-statistic: pairs of one point with itself count, it is never negative, and
+        its bias is of the order of one over the number of points.
+
+        Args:
+            other: The other embedding; its kernel must be the same.
+            query: The p queries of this embedding, or None.
+            other_query: The p' queries of the other, or None.
+
+        Returns:
+            The squared distances, (p, p').
+
+        Raises:
+            ValueError: If the kernels differ.
+
+        References:
+            Gretton et al. (2012), "A kernel two-sample test", JMLR 13, equation 5.
+        """
+        cross = self.inner(other, query, other_query)
+        distances = self._squared_norms(query)[:, None] - 2 * cross + other._squared_norms(other_query)[None, :]
+        return jnp.maximum(distances, 0.0)  # rounding may leave the distance of equal elements just below zero
+
+    def _squared_norms(self, query: Any) -> Float[Array, " p"]:
+        weights = self.weights(query)
+        return jnp.sum(weights * (self.kernel.gram(self.points) @ weights), axis=0)
+
+    def _check_same_space(self, other: AbstractEmbedding) -> None:
+        """Refuse an embedding with another kernel, as far as its values can be seen."""
+        same = jax.tree.structure(self.kernel) == jax.tree.structure(other.kernel)
+        if same and all(is_concrete(leaf) for leaf in jax.tree.leaves((self.kernel, other.kernel))):
+            same = bool(eqx.tree_equal(self.kernel, other.kernel))
+        if not same:
+            raise ValueError(f"`other` must have the same kernel, got {other.kernel!r} and not {self.kernel!r}")
+
+
+class AbstractEmpiricalEmbedding(AbstractEmbedding):
+    r"""An embedding whose support points are a sample, so that it takes expectations of any function's values on it."""
+
+    def expectation(self, values: RKHSFunction | Float[AnyArray, "m ..."], query: Any = None) -> Float[Array, "..."]:
+        r"""Return the weighted sums of a function's values at the support points.
+
+        .. math:: \hat E_q f = \sum_i w_i(q)\, f(z_i)
+
+        Args:
+            values: The values of f at the m support points, (m,) or (m, outputs), or f itself as an `RKHSFunction`.
+            query: The p queries, or None.
+
+        Returns:
+            The expectations, (p,) or (p, outputs); the draw axes of an `RKHSFunction` lead.
+
+        Raises:
+            ValueError: If `values` has another number of rows than there are support points.
+        """
+        weights = self.weights(query)
+        if isinstance(values, RKHSFunction):
+            return values.map_draws(lambda function: weights.T @ function(self.points))
+        values = as_finite_array(values, "values")
+        num_points = weights.shape[0]
+        if values.shape[:1] != (num_points,):
+            raise ValueError(
+                f"`values` must have one row for each of the {num_points} support points, got shape {values.shape}"
+            )
+        return jnp.tensordot(weights, values, axes=(0, 0))

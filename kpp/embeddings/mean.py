@@ -1,0 +1,70 @@
+r"""The mean embedding of a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.embeddings.base import AbstractEmpiricalEmbedding
+from kpp.kernels import RBF, AbstractKernel
+from kpp.typing import RngKey
+
+__all__ = ["MeanEmbedding"]
+
+
+class MeanEmbedding(AbstractEmpiricalEmbedding):
+    r"""The kernel mean embedding of an empirical distribution.
+
+    .. math:: \hat\mu = \frac{1}{m} \sum_{i=1}^m k(z_i, \cdot)
+
+    Args:
+        kernel: The kernel k.
+        points: The sample :math:`z_i`: an array (m, d), or the batch of points that the kernel takes.
+
+    References:
+        Muandet et al. (2017), "Kernel mean embedding of distributions: a review and beyond", equation 3.2.
+    """
+
+    kernel: AbstractKernel
+    points: Any
+
+    def __init__(self, kernel: AbstractKernel, points: Any) -> None:
+        self.kernel = kernel
+        self.points = jax.tree.map(jnp.asarray, points)
+
+    def __check_init__(self) -> None:
+        """Refuse a sample without points or with batches of different lengths."""
+        sizes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(self.points)}
+        if len(sizes) != 1 or sizes <= {(), (0,)}:
+            shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(self.points)]
+            raise ValueError(
+                f"`points` must hold at least one point, the same number in each array, got shapes {shapes}"
+            )
+
+    def weights(self, query: Any = None) -> Float[Array, "m p"]:
+        """Return the weight 1/m of each point.
+
+        Args:
+            query: None: the embedding of a sample takes no query.
+
+        Returns:
+            The weights, (m, 1).
+
+        Raises:
+            ValueError: If there is a query.
+        """
+        if query is not None:
+            raise ValueError("`query` must be None: a MeanEmbedding embeds one distribution, without a condition")
+        first = jax.tree.leaves(self.points)[0]
+        dtype = first.dtype if jnp.issubdtype(first.dtype, jnp.floating) else jnp.result_type(float)
+        return jnp.full((first.shape[0], 1), 1.0 / first.shape[0], dtype=dtype)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[MeanEmbedding, None]]:
+        """Yield small embeddings and their queries for the conformance suite."""
+        yield cls(RBF(lengthscale=jnp.array([0.8, 1.5])), jax.random.normal(rng_key, (5, 2))), None
+        yield cls(RBF(lengthscale=1.2, variance=2.0), jax.random.normal(rng_key, (1, 3))), None

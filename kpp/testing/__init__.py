@@ -1,0 +1,27 @@
+"""Conformance checks: small named checks of the laws of kernels, embeddings, value functions, explainers and models.
+
+kpp's own tests run them over everything registered. A plugin runs them in its tests in the same way:
+
+    from kpp.testing import parametrize_with_checks
+
+    @parametrize_with_checks([MyKernel, MyExplainer])
+    def test_conformance(check):
+        check()
+
+Examples to check come from the classmethod `examples` of each class; `check_kernel(kernel, x)` and its siblings check
+one example of your own.
+"""
+
+from kpp.testing.embeddings import embedding_checks as embedding_checks
+from kpp.testing.explainers import explainer_checks as explainer_checks
+from kpp.testing.kernels import kernel_checks as kernel_checks
+from kpp.testing.models import model_checks as model_checks
+from kpp.testing.suite import Case as Case
+from kpp.testing.suite import cases as cases
+from kpp.testing.suite import check_embedding as check_embedding
+from kpp.testing.suite import check_explainer as check_explainer
+from kpp.testing.suite import check_kernel as check_kernel
+from kpp.testing.suite import check_model as check_model
+from kpp.testing.suite import check_value_function as check_value_function
+from kpp.testing.suite import parametrize_with_checks as parametrize_with_checks
+from kpp.testing.value_functions import value_function_checks as value_function_checks

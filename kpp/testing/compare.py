@@ -1,0 +1,90 @@
+"""Comparisons that several suites share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kpp import registry, spec
+
+__all__ = ["assert_close", "assert_raises", "assert_same_tree", "rows", "spec_copy", "tolerance"]
+
+
+def tolerance(dtype: Any) -> float:
+    """Return a relative tolerance for sums of some hundred well-scaled terms: 1e-12 in float64, 1e-5 in float32."""
+    return {np.dtype(np.float32): 1e-5}.get(np.dtype(dtype), 1e-12)
+
+
+def assert_close(actual: Any, expected: Any, what: str, factor: float = 1.0) -> None:
+    """Assert that two arrays have one shape and agree up to rounding, relative to the largest expected value.
+
+    Args:
+        actual: The array to check.
+        expected: What it should be.
+        what: What they are, for the message.
+        factor: How many times the tolerance is allowed.
+    """
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
+    assert np.isfinite(actual).all(), f"{what}: not finite"
+    dtypes = [array.dtype for array in (actual, expected) if array.dtype.kind == "f"]
+    dtype = min(dtypes, key=lambda dtype: dtype.itemsize, default=np.dtype(float))
+    scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
+    difference = float(np.abs(actual - expected).max(initial=0.0))
+    allowed = factor * tolerance(dtype) * scale
+    assert difference <= allowed, f"{what}: differ by {difference:.3g}, allowed {allowed:.3g}"
+
+
+def assert_raises(errors: type[Exception] | tuple[type[Exception], ...], call: Callable[[], Any], what: str) -> str:
+    """Assert that a call raises and return the message.
+
+    Args:
+        errors: The types of error that are right.
+        call: The call.
+        what: What should be refused, for the message.
+
+    Returns:
+        The message of the error.
+    """
+    try:
+        call()
+    except errors as error:
+        return str(error)
+    except Exception as error:
+        raise AssertionError(f"{what} raises {type(error).__name__} ({error})") from error
+    raise AssertionError(f"{what} is accepted")
+
+
+def assert_same_tree(first: Any, second: Any, what: str) -> None:
+    """Assert that two pytrees have the same structure and equal leaves."""
+    assert jax.tree.structure(first) == jax.tree.structure(second), f"{what}: the structure of the pytree differs"
+    for leaf, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        assert np.array_equal(jnp.asarray(leaf), jnp.asarray(other)), f"{what}: a leaf of the pytree differs"
+
+
+def rows(batch: Any, index: Any) -> Any:
+    """Select rows of a batch of points, a pytree whose leaves lead with the rows."""
+    return jax.tree.map(lambda leaf: leaf[index], batch)
+
+
+def spec_copy(obj: Any) -> Any:
+    """Write a registered object as JSON text and read it back.
+
+    Args:
+        obj: An instance of any class.
+
+    Returns:
+        The copy, or None if the class is not registered.
+    """
+    for kind in registry.KINDS:
+        try:
+            registry.name_of(kind, type(obj))
+        except registry.PluginError:
+            continue
+        return spec.from_spec(json.loads(json.dumps(spec.to_spec(obj))), kind)
+    return None

@@ -1,0 +1,171 @@
+"""The laws of an explainer, each a check of one example: an explainer, a predictor and points to explain."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any, get_args
+
+import jax
+import numpy as np
+import pandas as pd
+
+from kpp.explanations import AbstractExplainer, Explanation, Requirement, resolve
+from kpp.functions import RKHSFunction
+from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, spec_copy
+
+__all__ = ["explainer_checks"]
+
+_SAMPLE_DIMS = ("chain", "draw")
+
+
+def derives_from_the_abstract_class(explainer: Any, predictor: Any, x: Any) -> None:
+    """An explainer is an instance of AbstractExplainer."""
+    assert isinstance(explainer, AbstractExplainer), (
+        f"{type(explainer).__name__} does not derive from AbstractExplainer"
+    )
+
+
+def declares_what_it_needs(explainer: Any, predictor: Any, x: Any) -> None:
+    """The class says what it requires of the predictor and whether it is additive."""
+    requires, additive = type(explainer).requires, type(explainer).additive
+    assert requires in get_args(Requirement), f"`requires` must be one of {get_args(Requirement)}, got {requires!r}"
+    assert isinstance(additive, bool), f"`additive` must be True or False, got {additive!r}"
+
+
+def returns_an_explanation(explainer: Any, predictor: Any, x: Any) -> None:
+    """Explain returns an Explanation of every instance and every feature, with draws where the predictor has draws."""
+    explanation = _explain(explainer, predictor, x)
+    assert isinstance(explanation, Explanation), f"`explain` returns {type(explanation).__name__}"
+    function, points, schema = resolve(predictor, x, explainer.requires)
+    sizes = explanation.values.sizes
+    expected = {"instance": points.shape[0], "feature": schema.num_features}
+    found = {dim: sizes.get(dim) for dim in expected}
+    assert found == expected, f"the values have sizes {found}, expected {expected}"
+    if isinstance(function, RKHSFunction) and len(function.batch_shape) == len(_SAMPLE_DIMS):
+        draws = tuple(sizes.get(dim) for dim in _SAMPLE_DIMS)
+        assert draws == function.batch_shape, f"the values have (chain, draw) {draws}, not {function.batch_shape}"
+    np.testing.assert_allclose(explanation.data.values, points.reshape(explanation.data.shape), err_msg="data")
+
+
+def predictions_are_the_predictors(explainer: Any, predictor: Any, x: Any) -> None:
+    """The predictions of the explanation are those of the predictor."""
+    function, points, _ = resolve(predictor, x, explainer.requires)
+    assert_close(_explain(explainer, predictor, x).predictions.values, function(points), "predictions", factor=100)
+
+
+def additive(explainer: Any, predictor: Any, x: Any) -> None:
+    """If the explainer is additive, base value plus contributions is the prediction, at 1e-8 relative."""
+    if not type(explainer).additive:
+        return
+    explanation = _explain(explainer, predictor, x)
+    total = explanation.base_values + explanation.values.sum("feature")
+    predictions = explanation.predictions
+    total = total.transpose(*predictions.dims)
+    gap = float(np.abs(total - predictions).max())
+    scale = max(1.0, float(np.abs(predictions).max()), float(np.abs(explanation.values).max()))
+    allowed = (1e-8 if explanation.values.dtype == np.float64 else 1e-3) * scale
+    assert gap <= allowed, f"base value plus contributions miss the prediction by {gap:.3g}, allowed {allowed:.3g}"
+
+
+def instances_are_independent(explainer: Any, predictor: Any, x: Any) -> None:
+    """An explainer without randomness explains one instance alone as it does among others."""
+    points = np.asarray(x)
+    try:
+        together, alone = explainer.explain(predictor, points), explainer.explain(predictor, points[-1:])
+    except (TypeError, ValueError):  # needs a key
+        return
+    expected = together.values.isel(instance=slice(-1, None))
+    assert_close(alone.values.values, expected.values, "the last instance alone and among others", factor=1e3)
+
+
+def same_key_same_explanation(explainer: Any, predictor: Any, x: Any) -> None:
+    """The same key gives the same explanation."""
+    first, second = (_explain(explainer, predictor, x) for _ in range(2))
+    assert first.dataset.equals(second.dataset), "two explanations with one key differ"
+
+
+def records_how_it_was_made(explainer: Any, predictor: Any, x: Any) -> None:
+    """The attributes name the explainer and the version of kpp, and can be saved."""
+    attrs = _explain(explainer, predictor, x).attrs
+    assert attrs.get("explainer"), f"the attributes name no explainer: {sorted(attrs)}"
+    versions = attrs.get("versions", {})
+    assert versions.get("kpp") == importlib.metadata.version("kpp"), f"the attributes have the versions {versions}"
+
+
+def takes_feature_names_from_a_data_frame(explainer: Any, predictor: Any, x: Any) -> None:
+    """The columns of a data frame name the features and change nothing else."""
+    if explainer.requires == "pairs":
+        return
+    points = np.asarray(x)
+    names = [str(name) for name in resolve(predictor, x, explainer.requires).schema.feature_names]
+    if not hasattr(predictor, "schema"):
+        names = [f"column {j}" for j in range(points.shape[1])]
+    explanation = _explain(explainer, predictor, pd.DataFrame(points, columns=names))
+    found = [str(name) for name in explanation.values.coords["feature"].values]
+    assert found == names, f"the features are called {found}, not {names}"
+    plain = _explain(explainer, predictor, points)
+    assert_close(explanation.values.values, plain.values.values, "values from a data frame and from an array")
+
+
+def refuses_a_wrong_predictor(explainer: Any, predictor: Any, x: Any) -> None:
+    """A predictor of another kind is a TypeError that says what is needed."""
+    message = assert_raises(TypeError, lambda: _explain(explainer, "no predictor", x), "a predictor that is a string")
+    assert message, "the TypeError says nothing"
+    if explainer.requires in ("rkhs_function", "pairs"):
+        assert_raises(TypeError, lambda: _explain(explainer, lambda points: points[:, 0], x), "a plain function")
+
+
+def refuses_bad_points(explainer: Any, predictor: Any, x: Any) -> None:
+    """Points that are empty, not finite or of the wrong rank are a ValueError."""
+    points = np.array(x, dtype=float)
+    missing = points.copy()
+    missing.flat[0] = np.nan
+    for what, bad in (("NaN", missing), ("no row", points[:0]), ("a single point without its axis", points[0])):
+        assert_raises(ValueError, lambda bad=bad: _explain(explainer, predictor, bad), f"`x` with {what}")
+
+
+def survives_the_round_trip_as_a_pytree(explainer: Any, predictor: Any, x: Any) -> None:
+    """Flattening and unflattening gives the same explainer."""
+    leaves, structure = jax.tree.flatten(explainer)
+    assert_same_tree(jax.tree.unflatten(structure, leaves), explainer, "the copy")
+
+
+def survives_the_round_trip_through_a_spec(explainer: Any, predictor: Any, x: Any) -> None:
+    """A registered explainer written as JSON and read back gives the same explanation."""
+    copy = spec_copy(explainer)
+    if copy is not None:
+        first, second = _explain(explainer, predictor, x), _explain(copy, predictor, x)
+        assert_close(second.values.values, first.values.values, "values of the copy and of the explainer", factor=100)
+
+
+_CHECKS = (
+    derives_from_the_abstract_class,
+    declares_what_it_needs,
+    returns_an_explanation,
+    predictions_are_the_predictors,
+    additive,
+    instances_are_independent,
+    same_key_same_explanation,
+    records_how_it_was_made,
+    takes_feature_names_from_a_data_frame,
+    refuses_a_wrong_predictor,
+    refuses_bad_points,
+    survives_the_round_trip_as_a_pytree,
+    survives_the_round_trip_through_a_spec,
+)
+
+
+def explainer_checks(cls: type = AbstractExplainer) -> tuple[Any, ...]:
+    """Return the checks that apply to explainers of a class.
+
+    Args:
+        cls: The class.
+
+    Returns:
+        Functions of (explainer, predictor, x).
+    """
+    return _CHECKS
+
+
+def _explain(explainer: Any, predictor: Any, x: Any) -> Any:
+    return explainer.explain(predictor, x, rng_key=jax.random.key(0))

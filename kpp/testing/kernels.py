@@ -1,0 +1,324 @@
+"""The laws of a kernel, each a check of one example: a concrete kernel and a batch of points."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from kpp.kernels import AbstractKernel, AbstractProductKernel
+from kpp.priors import prior_sites, sample
+from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, rows, spec_copy
+
+__all__ = ["kernel_checks"]
+
+_STEP = 1e-6
+
+
+def derives_from_the_abstract_class(kernel: Any, x: Any) -> None:
+    """A kernel is an instance of AbstractKernel."""
+    assert isinstance(kernel, AbstractKernel), f"{type(kernel).__name__} does not derive from AbstractKernel"
+
+
+def evaluates_to_a_scalar(kernel: Any, x: Any) -> None:
+    """Evaluate takes two points and returns a finite scalar."""
+    value = kernel.evaluate(rows(x, 0), rows(x, 1))
+    assert jnp.shape(value) == (), f"`evaluate` returns shape {jnp.shape(value)}"
+    assert np.isfinite(value), f"`evaluate` returns {value}"
+
+
+def symmetric(kernel: Any, x: Any) -> None:
+    """k(x, x') = k(x', x)."""
+    half = slice(0, _num_points(x) // 2 + 1)
+    assert_close(kernel(x, rows(x, half)), kernel(rows(x, half), x).T, "k(x1, x2) and the transpose of k(x2, x1)")
+
+
+def positive_semi_definite(kernel: Any, x: Any) -> None:
+    """Gram matrices have no negative eigenvalue, also with duplicated rows."""
+    repeated = rows(x, np.r_[np.arange(_num_points(x)), 0, 0, 1])
+    eigenvalues = np.linalg.eigvalsh(np.asarray(kernel.gram(repeated), dtype=float))
+    allowed = 1e-10 if _dtype(x) == np.float64 else 1e-4
+    lowest, highest = eigenvalues[0], max(eigenvalues[-1], 0.0)
+    assert lowest >= -allowed * highest, f"the lowest eigenvalue is {lowest:.3g}, the highest {highest:.3g}"
+
+
+def gram_and_diagonal_agree_with_call(kernel: Any, x: Any) -> None:
+    """gram(x) = k(x, x), and diagonal(x) is its diagonal."""
+    matrix = kernel(x, x)
+    assert_close(kernel.gram(x), matrix, "gram(x) and k(x, x)")
+    assert_close(kernel.diagonal(x), jnp.diagonal(matrix), "diagonal(x) and the diagonal of k(x, x)")
+
+
+def batches_agree_with_single_points(kernel: Any, x: Any) -> None:
+    """k(x1, x2) holds evaluate of each pair of points (vmap = loop)."""
+    few = range(min(3, _num_points(x)))
+    matrix = kernel(x, rows(x, slice(0, len(few))))
+    single = [[kernel.evaluate(rows(x, i), rows(x, j)) for j in few] for i in few]
+    assert_close(matrix[: len(few)], np.asarray(single), "k(x1, x2) and `evaluate` of single points", factor=10)
+
+
+def jit_changes_nothing(kernel: Any, x: Any) -> None:
+    """The kernel gives the same values inside jit."""
+    compiled = eqx.filter_jit(lambda kernel, x: (kernel(x, x), kernel.diagonal(x)))(kernel, x)
+    assert_close(compiled[0], kernel(x, x), "k(x, x) with and without jit")
+    assert_close(compiled[1], kernel.diagonal(x), "diagonal(x) with and without jit")
+
+
+def vmap_over_kernels(kernel: Any, x: Any) -> None:
+    """A batch of kernels, stacked leaf by leaf, gives each kernel's values under vmap."""
+    arrays, static = eqx.partition(kernel, eqx.is_inexact_array)
+    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, 1.5 * leaf]), arrays)
+    if not jax.tree.leaves(arrays):
+        return
+    batch = jax.vmap(lambda leaves: eqx.combine(leaves, static)(x, x))(stacked)
+    assert_close(batch[0], kernel(x, x), "the first kernel of a batch and the kernel itself")
+    second = eqx.combine(jax.tree.map(lambda leaf: 1.5 * leaf, arrays), static)
+    assert_close(batch[1], second(x, x), "the second kernel of a batch and the kernel itself")
+
+
+def gradients_are_finite_at_zero_distance(kernel: Any, x: Any) -> None:
+    """Gradients in the parameters and in the points are finite where two points coincide."""
+    repeated = rows(x, np.r_[np.arange(_num_points(x)), 0])
+
+    def total(kernel_and_points: Any) -> Any:
+        kernel, points = kernel_and_points
+        return jnp.sum(kernel(points, points)) + jnp.sum(kernel.diagonal(points))
+
+    for path, leaf in jax.tree.leaves_with_path(eqx.filter_grad(total)((kernel, repeated))):
+        name = jax.tree_util.keystr(path[1:], simple=True, separator=".") or "x"
+        assert np.isfinite(leaf).all(), f"the gradient in {name} is not finite: {np.asarray(leaf).ravel()[:4]}"
+
+
+def gradients_are_finite_differences(kernel: Any, x: Any) -> None:
+    """Gradients in the parameters are those that finite differences give."""
+    arrays, static = eqx.partition(kernel, eqx.is_inexact_array)
+    leaves = jax.tree.leaves(arrays)
+    if _dtype(x) != np.float64 or not leaves:
+        return
+    weights = jnp.cos(jnp.arange(_num_points(x) ** 2, dtype=float)).reshape(_num_points(x), -1)
+
+    def total(step: Any) -> Any:
+        moved = jax.tree.map(lambda leaf: leaf * (1 + step), arrays)
+        return jnp.sum(weights * eqx.combine(moved, static)(x, x))
+
+    slope, difference = jax.grad(total)(0.0), (total(_STEP) - total(-_STEP)) / (2 * _STEP)
+    scale = float(jnp.sum(jnp.abs(kernel(x, x)))) + abs(float(slope))
+    assert abs(slope - difference) <= 1e-7 * scale, f"the derivative is {slope:.8g}, the difference {difference:.8g}"
+
+
+def survives_the_round_trip_as_a_pytree(kernel: Any, x: Any) -> None:
+    """Flattening and unflattening, as jit and vmap do, gives the same kernel."""
+    leaves, structure = jax.tree.flatten(kernel)
+    assert all(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves), (
+        "every leaf must be an array, others belong in static fields; got "
+        f"{[type(leaf).__name__ for leaf in leaves if not isinstance(leaf, (jax.Array, np.ndarray))]}"
+    )
+    copy = jax.tree.unflatten(structure, leaves)
+    assert_same_tree(copy, kernel, "the copy")
+    assert_close(copy(x, x), kernel(x, x), "k(x, x) of the copy and of the kernel")
+
+
+def keeps_the_dtype_of_the_points(kernel: Any, x: Any) -> None:
+    """Points in single precision give values in single precision, points in double precision values in double."""
+    for dtype in (np.float32, np.float64) if jax.config.jax_enable_x64 else (np.float32,):
+        points = jax.tree.map(functools.partial(_cast, dtype=dtype), x)
+        for what, value in (("k(x, x)", kernel(points, points)), ("diagonal(x)", kernel.diagonal(points))):
+            assert value.dtype == dtype, f"{what} has dtype {value.dtype} for points of dtype {np.dtype(dtype)}"
+
+
+def unhashable(kernel: Any, x: Any) -> None:
+    """Kernels cannot be hashed, so that none becomes a static argument or a key of a cache."""
+    assert_raises(TypeError, lambda: hash(kernel), "hash(kernel)")
+
+
+def repr_shows_values(kernel: Any, x: Any) -> None:
+    """The repr names the class and shows the values, and priors where there are some."""
+    assert type(kernel).__name__ in repr(kernel), f"the class is not named in {kernel!r}"
+    for index, leaf in enumerate(jax.tree.leaves(kernel)):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size <= 3:
+            other = _with_leaf(kernel, index, leaf + 0.375)
+            assert repr(other) != repr(kernel), f"repr does not show leaf {index}: {kernel!r}"
+            with_prior = _with_leaf(kernel, index, dist.HalfNormal(1.0))
+            assert "HalfNormal" in repr(with_prior), f"repr does not show the prior of leaf {index}: {with_prior!r}"
+
+
+def refuses_to_evaluate_priors(kernel: Any, x: Any) -> None:
+    """Evaluating a kernel that holds a prior is a TypeError that names the leaf and kpp.sample."""
+    for path, leaf in jax.tree.leaves_with_path(kernel):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            continue
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        with_prior = _with_leaf(kernel, _leaf_names(kernel).index(name), dist.HalfNormal(1.0))
+        for what, call in (
+            ("k(x, x)", lambda kernel=with_prior: kernel(x, x)),
+            ("gram(x)", lambda kernel=with_prior: kernel.gram(x)),
+            ("diagonal(x)", lambda kernel=with_prior: kernel.diagonal(x)),
+        ):
+            message = assert_raises(TypeError, call, f"{what} with a prior in {name}")
+            assert "kpp.sample" in message, f"the message of {what} does not name kpp.sample: {message}"
+            last = name.rpartition(".")[2]
+            assert last in message, f"the message of {what} does not name the leaf {name}: {message}"
+
+
+def sample_replaces_priors(kernel: Any, x: Any) -> None:
+    """kpp.sample draws every prior at a site named after its leaf and gives a kernel that evaluates."""
+    names = _leaf_names(kernel)
+    for index, leaf in enumerate(jax.tree.leaves(kernel)):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            continue
+        width = dist.Uniform(0.9, 1.1).expand(leaf.shape)
+        with_prior = _with_leaf(kernel, index, width)
+        sites = list(prior_sites("kernel", with_prior))
+        assert sites == [f"kernel.{names[index]}"], f"the prior of {names[index]} has the sites {sites}"
+        with numpyro.handlers.seed(rng_seed=0):
+            drawn = sample("kernel", with_prior)
+        matrix = drawn(x, x)
+        assert matrix.shape == (_num_points(x), _num_points(x)), f"k(x, x) of the draw has shape {matrix.shape}"
+
+
+def survives_the_round_trip_through_a_spec(kernel: Any, x: Any) -> None:
+    """A registered kernel written as JSON and read back gives the same values."""
+    copy = spec_copy(kernel)
+    if copy is not None:
+        assert_close(copy(x, x), kernel(x, x), "k(x, x) of the copy and of the kernel")
+
+
+def adds_and_multiplies(kernel: Any, x: Any) -> None:
+    """Sums, products and multiples of the kernel have the sums, products and multiples of its values."""
+    matrix = kernel(x, x)
+    assert_close((kernel + kernel)(x, x), 2 * matrix, "k + k and twice k")
+    assert_close((kernel * kernel)(x, x), matrix**2, "k * k and the square of k")
+    assert_close((2.5 * kernel)(x, x), 2.5 * matrix, "2.5 * k and 2.5 times k")
+
+
+def product_terms_sum_to_the_kernel(kernel: Any, x: Any) -> None:
+    """The product terms are product kernels that sum to the kernel; a kernel without them says so by a TypeError."""
+    try:
+        terms = kernel.product_terms()
+    except TypeError:
+        return
+    for term in terms:
+        assert isinstance(term, AbstractProductKernel), f"the term {term!r} is no AbstractProductKernel"
+    assert_close(sum(term(x, x) for term in terms), kernel(x, x), "the sum of the product terms and k", factor=10)
+
+
+def factors_have_one_matrix_a_feature(kernel: Any, x: Any) -> None:
+    """factors(x1, x2) has shape (d, n1, n2)."""
+    half = rows(x, slice(0, 2))
+    found, expected = jnp.shape(kernel.factors(x, half)), (x.shape[1], x.shape[0], 2)
+    assert found == expected, f"`factors` returns shape {found}, expected {expected}"
+
+
+def factors_times_scale_are_the_value(kernel: Any, x: Any) -> None:
+    """k(x, x') is the scale times the product of the factors."""
+    assert jnp.shape(kernel.scale) == (), f"`scale` has shape {jnp.shape(kernel.scale)}"
+    product = kernel.scale * jnp.prod(kernel.factors(x, x), axis=0)
+    assert_close(product, kernel(x, x), "scale times the product of the factors and k", factor=10)
+
+
+def restriction_keeps_the_chosen_factors(kernel: Any, x: Any) -> None:
+    """restrict(mask) is the product of the chosen factors, without the scale."""
+    factors = kernel.factors(x, x)
+    for mask in _masks(x):
+        expected = jnp.prod(jnp.where(jnp.asarray(mask)[:, None, None], factors, 1.0), axis=0)
+        assert_close(kernel.restrict(mask)(x, x), expected, f"restrict({mask.tolist()})", factor=10)
+
+
+def empty_restriction_is_one(kernel: Any, x: Any) -> None:
+    """The restriction to no feature is one everywhere."""
+    matrix = kernel.restrict(np.zeros(x.shape[1], dtype=bool))(x, x)
+    assert_close(matrix, jnp.ones_like(matrix), "the restriction to no feature")
+
+
+def restriction_is_a_product_kernel(kernel: Any, x: Any) -> None:
+    """A restriction is again a product kernel, of unit scale."""
+    restricted = kernel.restrict(_masks(x)[-1])
+    assert isinstance(restricted, AbstractProductKernel), f"`restrict` returns {type(restricted).__name__}"
+    assert_close(restricted.scale, jnp.ones_like(restricted.scale), "the scale of a restriction")
+
+
+def restriction_takes_traced_masks(kernel: Any, x: Any) -> None:
+    """The mask may be traced: restrict works inside jit and under vmap over masks."""
+    masks = _masks(x)
+    restrict = jax.vmap(lambda mask: kernel.restrict(mask)(x, x))
+    expected = jnp.stack([kernel.restrict(mask)(x, x) for mask in masks])
+    assert_close(jax.jit(restrict)(jnp.asarray(masks)), expected, "restrictions with traced masks and with known ones")
+
+
+_CHECKS = (
+    derives_from_the_abstract_class,
+    evaluates_to_a_scalar,
+    symmetric,
+    positive_semi_definite,
+    gram_and_diagonal_agree_with_call,
+    batches_agree_with_single_points,
+    jit_changes_nothing,
+    vmap_over_kernels,
+    gradients_are_finite_at_zero_distance,
+    gradients_are_finite_differences,
+    survives_the_round_trip_as_a_pytree,
+    keeps_the_dtype_of_the_points,
+    unhashable,
+    repr_shows_values,
+    refuses_to_evaluate_priors,
+    sample_replaces_priors,
+    survives_the_round_trip_through_a_spec,
+    adds_and_multiplies,
+    product_terms_sum_to_the_kernel,
+)
+
+_PRODUCT_CHECKS = (
+    factors_have_one_matrix_a_feature,
+    factors_times_scale_are_the_value,
+    restriction_keeps_the_chosen_factors,
+    empty_restriction_is_one,
+    restriction_is_a_product_kernel,
+    restriction_takes_traced_masks,
+)
+
+
+def kernel_checks(cls: type = AbstractProductKernel) -> tuple[Any, ...]:
+    """Return the checks that apply to kernels of a class.
+
+    Args:
+        cls: The class; product kernels have further laws than the others.
+
+    Returns:
+        Functions of (kernel, inputs).
+    """
+    return _CHECKS + _PRODUCT_CHECKS if issubclass(cls, AbstractProductKernel) else _CHECKS
+
+
+def _num_points(x: Any) -> int:
+    return jax.tree.leaves(x)[0].shape[0]
+
+
+def _dtype(x: Any) -> Any:
+    return jnp.result_type(float, *(leaf.dtype for leaf in jax.tree.leaves(x)))
+
+
+def _cast(leaf: Any, dtype: Any) -> Any:
+    return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+
+def _with_leaf(kernel: Any, index: int, value: Any) -> Any:
+    """Put anything in the place of one leaf, as a constructor that accepts priors would."""
+    leaves, structure = jax.tree.flatten(kernel)
+    leaves[index] = value
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _leaf_names(kernel: Any) -> list[str]:
+    return [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree.leaves_with_path(kernel)]
+
+
+def _masks(x: Any) -> np.ndarray:
+    """Return the full mask, every other feature, and the rest, (3, d)."""
+    every_other = np.arange(x.shape[1]) % 2 == 0
+    return np.stack([np.ones_like(every_other), every_other, ~every_other])

@@ -1,0 +1,250 @@
+"""The laws of a model, each a check of one example: a model, points and targets."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+
+from kpp.functions import RKHSFunction
+from kpp.inference import MAP, AbstractModel, Fit
+from kpp.priors import has_priors
+from kpp.spec import to_spec
+from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, spec_copy
+
+__all__ = ["model_checks"]
+
+# Several checks read one fit; the models are kept too, so that no identity is used twice.
+_fits: dict[int, tuple[Any, Fit]] = {}
+
+
+def derives_from_the_abstract_class(model: Any, x: Any, y: Any) -> None:
+    """A model is an instance of AbstractModel."""
+    assert isinstance(model, AbstractModel), f"{type(model).__name__} does not derive from AbstractModel"
+
+
+def runs_under_numpyro(model: Any, x: Any, y: Any) -> None:
+    """Under a seed numpyro_model draws its priors and observes the data, at finite density."""
+    prepared, data, _ = model.prepare(x, y)
+    sites = _trace(prepared.numpyro_model, data)
+    observed = [name for name, site in sites.items() if site["type"] == "sample" and site["is_observed"]]
+    assert observed, f"no site is observed; the sites are {sorted(sites)}"
+    for name, site in sites.items():
+        if site["type"] == "sample":
+            density = site["fn"].log_prob(site["value"])
+            assert np.isfinite(density).all(), f"the log density of site {name} is not finite"
+
+
+def priors_are_the_latent_sites(model: Any, x: Any, y: Any) -> None:
+    """Every prior leaf is a latent site, named after its place."""
+    prepared, data, _ = model.prepare(x, y)
+    latent = {
+        name
+        for name, site in _trace(prepared.numpyro_model, data).items()
+        if site["type"] == "sample" and not site["is_observed"]
+    }
+    is_prior = lambda value: isinstance(value, numpyro.distributions.Distribution)  # noqa: E731
+    for path, leaf in jax.tree.leaves_with_path(model, is_leaf=is_prior):
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        assert not is_prior(leaf) or name in latent, (
+            f"the prior {name} has no site; the latent sites are {sorted(latent)}"
+        )
+
+
+def draws_from_the_prior(model: Any, x: Any, y: Any) -> None:
+    """Without targets numpyro_model draws them: the prior predictive."""
+    prepared, data, _ = model.prepare(x, y)
+    observed = {
+        name: site
+        for name, site in _trace(prepared.numpyro_model, data).items()
+        if site["type"] == "sample" and site["is_observed"]
+    }
+    drawn = _trace(prepared.numpyro_model, {**data, "y": None})
+    for name, site in observed.items():
+        assert name in drawn, f"without targets there is no site {name}"
+        assert jnp.shape(drawn[name]["value"]) == jnp.shape(site["value"]), f"the draw of {name} has another shape"
+        assert np.isfinite(drawn[name]["value"]).all(), f"the draw of {name} is not finite"
+
+
+def fits(model: Any, x: Any, y: Any) -> None:
+    """Fit returns a Fit whose draws are finite and lead with (chain, draw)."""
+    fit = _fit(model, x, y)
+    assert isinstance(fit, Fit), f"`fit` returns {type(fit).__name__}"
+    for name, draws in fit.draws.items():
+        assert jnp.ndim(draws) >= 2, f"the draws of {name} have shape {jnp.shape(draws)}"
+        assert np.isfinite(draws).all(), f"the draws of {name} are not finite"
+    if has_priors(model):
+        assert fit.draws, "the model holds priors and the fit has no draws"
+
+
+def the_same_key_gives_the_same_fit(model: Any, x: Any, y: Any) -> None:
+    """The same key, data and inference give the same draws."""
+    again = model.fit(jax.random.key(0), x, y, inference=MAP())
+    for name, draws in _fit(model, x, y).draws.items():
+        assert np.array_equal(draws, again.draws[name]), f"the draws of {name} differ between two fits with one key"
+
+
+def result_has_the_groups_of_arviz(model: Any, x: Any, y: Any) -> None:
+    """The result has the groups that ArviZ works with, every axis named."""
+    idata = _fit(model, x, y).idata
+    groups = set(_groups(idata))
+    expected = {"log_likelihood", "observed_data", "constant_data", "posterior_predictive", "prior_predictive"}
+    expected |= {"posterior", "prior"} if has_priors(model) else set()
+    assert expected <= groups, f"the groups {sorted(expected - groups)} are missing; there are {sorted(groups)}"
+    for group in expected:
+        unnamed = [dim for dim in idata[group].dims if "_dim_" in str(dim)]
+        assert not unnamed, f"the group {group} has the unnamed dimensions {unnamed}"
+
+
+def log_likelihood_is_pointwise(model: Any, x: Any, y: Any) -> None:
+    """The log likelihood has one finite term for each observation."""
+    for name, terms in _fit(model, x, y).idata["log_likelihood"].data_vars.items():
+        assert terms.sizes.get("instance") == len(y), f"the log likelihood of {name} has sizes {dict(terms.sizes)}"
+        assert np.isfinite(terms).all(), f"the log likelihood of {name} is not finite"
+
+
+def predicts_at_new_points(model: Any, x: Any, y: Any) -> None:
+    """Predict returns finite values with dimensions chain, draw and instance; variances are not negative."""
+    points = np.asarray(x)[:3] + 0.1
+    predicted = _fit(model, x, y).predict(points)
+    assert "mean" in predicted or "probability" in predicted, (
+        f"`predict` gives {list(predicted)}, neither mean nor probability"
+    )
+    for name, values in predicted.data_vars.items():
+        assert {"chain", "draw"} <= set(values.dims), f"{name} has dimensions {values.dims}"
+        assert np.isfinite(values).all(), f"{name} is not finite"
+        assert "variance" not in str(name) or float(values.min()) >= 0, f"{name} is negative"
+        assert name not in ("mean", "probability") or values.sizes["instance"] == 3, f"{name} has sizes {values.sizes}"
+
+
+def predictions_are_independent(model: Any, x: Any, y: Any) -> None:
+    """The prediction at a point does not depend on the points beside it."""
+    points, fit = np.asarray(x)[:3] + 0.1, _fit(model, x, y)
+    together, alone = fit.predict(points), fit.predict(points[2:])
+    for name in together.data_vars:
+        expected = together[name].isel(instance=slice(2, None)) if "instance" in together[name].dims else together[name]
+        assert_close(alone[name].values, expected.values, f"{name} of one point alone and among others", factor=1e3)
+
+
+def draws_predictions(model: Any, x: Any, y: Any) -> None:
+    """sample_predictive draws finite targets, (sample, instance), the same for the same key."""
+    points, fit = np.asarray(x)[:3], _fit(model, x, y)
+    first, second = (fit.sample_predictive(jax.random.key(1), points, 4) for _ in range(2))
+    assert (first.sizes["sample"], first.sizes["instance"]) == (4, 3), f"the draws have sizes {dict(first.sizes)}"
+    assert np.isfinite(first).all(), "the draws are not finite"
+    assert first.equals(second), "two calls with the same key differ"
+
+
+def function_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
+    """A model with an RKHS function gives one with the draws of the fit, that evaluates to finite values."""
+    fit, points = _fit(model, x, y), np.asarray(x)[:3]
+    try:
+        function = fit.function()
+    except TypeError:  # a model that is no function of an RKHS says so
+        return
+    assert isinstance(function, RKHSFunction), f"`function` returns {type(function).__name__}"
+    values, predicted = np.asarray(function(jnp.asarray(points))), fit.predict(points)
+    assert np.isfinite(values).all(), "the function is not finite"
+    assert values.shape[:3] == (*function.batch_shape, 3), f"the function's values have shape {values.shape}"
+    if "probability" not in predicted:
+        assert_close(values, predicted["mean"].values, "the function and the predicted mean", factor=1e4)
+
+
+def saves_and_loads(model: Any, x: Any, y: Any) -> None:
+    """A registered model's fit that was saved and loaded predicts the same."""
+    if spec_copy(model) is None:
+        return
+    fit, points = _fit(model, x, y), np.asarray(x)[:3]
+    with tempfile.TemporaryDirectory() as folder:
+        fit.save(Path(folder) / "fit.nc")
+        loaded = Fit.load(Path(folder) / "fit.nc")
+    first, second = fit.predict(points), loaded.predict(points)
+    for name in first.data_vars:
+        assert_close(second[name].values, first[name].values, f"{name} of the fit and of its copy", factor=100)
+
+
+def survives_the_round_trip_through_a_spec(model: Any, x: Any, y: Any) -> None:
+    """A registered model written as JSON and read back is the same, priors included."""
+    copy = spec_copy(model)
+    if copy is not None:
+        assert to_spec(copy) == to_spec(model), f"the copy is {to_spec(copy)}, the model {to_spec(model)}"
+        assert_same_tree(copy, model, "the copy")
+
+
+def refuses_bad_input(model: Any, x: Any, y: Any) -> None:
+    """Bad data is a ValueError that names the argument; an integer for the key is a TypeError."""
+    points, targets = np.array(x, dtype=float), np.array(y, dtype=float)
+    missing = points.copy()
+    missing[0, 0] = np.nan
+    for what, name, call in (
+        ("NaN in x", "x", lambda: _try_fit(model, missing, targets)),
+        (
+            "infinity in y",
+            "y",
+            lambda: _try_fit(model, points, np.where(np.arange(len(targets)) == 0, np.inf, targets)),
+        ),
+        ("one-dimensional x", "x", lambda: _try_fit(model, points[:, 0], targets)),
+        ("no row", "x", lambda: _try_fit(model, points[:0], targets[:0])),
+        ("fewer targets than points", "y", lambda: _try_fit(model, points, targets[1:])),
+        ("a column too many to predict at", "x", lambda: _fit(model, x, y).predict(np.pad(points, ((0, 0), (0, 1))))),
+    ):
+        message = assert_raises(ValueError, call, what)
+        assert f"`{name}`" in message, f"the message for {what} does not name `{name}`: {message}"
+    assert_raises(TypeError, lambda: model.fit(0, points, targets, inference=MAP()), "an integer for `rng_key`")
+
+
+_CHECKS = (
+    derives_from_the_abstract_class,
+    runs_under_numpyro,
+    priors_are_the_latent_sites,
+    draws_from_the_prior,
+    fits,
+    the_same_key_gives_the_same_fit,
+    result_has_the_groups_of_arviz,
+    log_likelihood_is_pointwise,
+    predicts_at_new_points,
+    predictions_are_independent,
+    draws_predictions,
+    function_agrees_with_predictions,
+    saves_and_loads,
+    survives_the_round_trip_through_a_spec,
+    refuses_bad_input,
+)
+
+
+def model_checks(cls: type = AbstractModel) -> tuple[Any, ...]:
+    """Return the checks that apply to models of a class.
+
+    Args:
+        cls: The class.
+
+    Returns:
+        Functions of (model, x, y).
+    """
+    return _CHECKS
+
+
+def _fit(model: Any, x: Any, y: Any) -> Fit:
+    if id(model) not in _fits:
+        _fits[id(model)] = model, _try_fit(model, x, y)
+    return _fits[id(model)][1]
+
+
+def _try_fit(model: Any, x: Any, y: Any) -> Fit:
+    return model.fit(jax.random.key(0), x, y, inference=MAP())
+
+
+def _trace(numpyro_model: Any, data: Any) -> Any:
+    seeded = numpyro.handlers.seed(numpyro_model, jax.random.key(0))
+    return numpyro.handlers.trace(seeded).get_trace(**data)
+
+
+def _groups(idata: Any) -> list[str]:
+    """Return the names of the groups of an InferenceData or a DataTree."""
+    names = idata.groups() if callable(idata.groups) else idata.groups
+    return [str(name).strip("/") for name in names]

@@ -1,0 +1,214 @@
+"""How checks are collected and run; the checks themselves stand in the modules beside this one.
+
+A check is a plain function that takes one example, as the class's `examples` yields it, and raises an `AssertionError`
+if a law does not hold. Its name is the name of the law, and the first line of its docstring says the law.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from kpp.embeddings import AbstractEmbedding
+from kpp.explanations import AbstractExplainer
+from kpp.games import AbstractValueFunction
+from kpp.inference import AbstractModel
+from kpp.kernels import AbstractKernel
+from kpp.testing.embeddings import embedding_checks
+from kpp.testing.explainers import explainer_checks
+from kpp.testing.kernels import kernel_checks
+from kpp.testing.models import model_checks
+from kpp.testing.value_functions import value_function_checks
+
+__all__ = [
+    "Case",
+    "cases",
+    "check_embedding",
+    "check_explainer",
+    "check_kernel",
+    "check_model",
+    "check_value_function",
+    "parametrize_with_checks",
+]
+
+Check = Callable[..., None]
+
+_SUITES: dict[type, Callable[[type], tuple[Check, ...]]] = {
+    AbstractKernel: kernel_checks,
+    AbstractEmbedding: embedding_checks,
+    AbstractValueFunction: value_function_checks,
+    AbstractExplainer: explainer_checks,
+    AbstractModel: model_checks,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One check on all examples of one class; calling it raises an `AssertionError` where the law does not hold.
+
+    Attributes:
+        name: The name of the class.
+        cls: The class.
+        check: The check.
+    """
+
+    name: str
+    cls: type
+    check: Check
+
+    def __call__(self) -> None:
+        """Run the check on each example of the class."""
+        for index, example in enumerate(_examples(self.cls)):
+            _run((self.check,), example, f"{self.name}, example {index}")
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.check.__name__}"
+
+
+def cases(classes: Mapping[str, type] | Iterable[type]) -> list[Case]:
+    """List the checks that apply to classes.
+
+    Args:
+        classes: Subclasses of kpp's abstract classes, by name or not.
+
+    Returns:
+        One case for each class and each check of its kind.
+
+    Raises:
+        TypeError: If a class derives from none of kpp's abstract classes.
+    """
+    if not isinstance(classes, Mapping):
+        classes = {cls.__name__: cls for cls in classes}
+    return [Case(name, cls, check) for name, cls in classes.items() for check in _checks_of(cls)]
+
+
+def parametrize_with_checks(classes: Mapping[str, type] | Iterable[type]) -> Callable[[Any], Any]:
+    """Parametrize a pytest test over all checks of some classes.
+
+    The test takes one argument, `check`, and calls it.
+
+    Args:
+        classes: Subclasses of kpp's abstract classes, by name or not.
+
+    Returns:
+        A decorator, `pytest.mark.parametrize` over "check".
+
+    Raises:
+        TypeError: If a class derives from none of kpp's abstract classes.
+    """
+    import pytest
+
+    return pytest.mark.parametrize("check", cases(classes), ids=str)
+
+
+def check_kernel(kernel: Any, x: Any) -> None:
+    """Check that a kernel keeps the laws of kernels.
+
+    Args:
+        kernel: A concrete kernel.
+        x: A batch of 3 to 8 points.
+
+    Raises:
+        AssertionError: If a law does not hold; it names all that do not.
+    """
+    _run(kernel_checks(type(kernel)), (kernel, x), repr(kernel))
+
+
+def check_embedding(embedding: Any, query: Any = None) -> None:
+    """Check that an embedding keeps the laws of embeddings.
+
+    Args:
+        embedding: An embedding.
+        query: A batch of 2 to 5 queries, or None.
+
+    Raises:
+        AssertionError: If a law does not hold; it names all that do not.
+    """
+    _run(embedding_checks(type(embedding)), (embedding, query), type(embedding).__name__)
+
+
+def check_value_function(value_function: Any, function: Any, x: Any) -> None:
+    """Check that a value function keeps the laws of value functions.
+
+    Args:
+        value_function: A value function.
+        function: An `RKHSFunction`.
+        x: 2 to 4 points.
+
+    Raises:
+        AssertionError: If a law does not hold; it names all that do not.
+    """
+    _run(value_function_checks(type(value_function)), (value_function, function, x), type(value_function).__name__)
+
+
+def check_explainer(explainer: Any, predictor: Any, x: Any) -> None:
+    """Check that an explainer keeps the laws of explainers.
+
+    Args:
+        explainer: An explainer.
+        predictor: A predictor of the kind that it requires.
+        x: 2 to 4 points.
+
+    Raises:
+        AssertionError: If a law does not hold; it names all that do not.
+    """
+    _run(explainer_checks(type(explainer)), (explainer, predictor, x), type(explainer).__name__)
+
+
+def check_model(model: Any, x: Any, y: Any) -> None:
+    """Check that a model keeps the laws of models.
+
+    Args:
+        model: A model, with priors on some leaves.
+        x: 8 to 20 points.
+        y: Their targets.
+
+    Raises:
+        AssertionError: If a law does not hold; it names all that do not.
+    """
+    _run(model_checks(type(model)), (model, x, y), type(model).__name__)
+
+
+def _checks_of(cls: Any) -> tuple[Check, ...]:
+    for base, checks in _SUITES.items():
+        if inspect.isclass(cls) and issubclass(cls, base):
+            return checks(cls)
+    bases = ", ".join(base.__name__ for base in _SUITES)
+    raise TypeError(f"`classes` must derive from one of {bases}, got {cls!r}")
+
+
+@functools.cache
+def _examples(cls: Any) -> tuple[tuple[Any, ...], ...]:
+    """Make the examples of a class once for all checks."""
+    found = tuple(tuple(example) for example in cls.examples(jax.random.key(0)))
+    if not found:
+        raise AssertionError(f"{cls.__name__}.examples yields nothing to check")
+    return found
+
+
+def _run(checks: Iterable[Check], example: tuple[Any, ...], where: str) -> None:
+    """Run checks on one example and report all failures together."""
+    failures = []
+    for check in checks:
+        try:
+            check(*example)
+        except Exception as error:
+            failures.append((check, error))
+    if failures:
+        lines = [f"{where}: {len(failures)} conformance check(s) failed"]
+        lines += [f"  {check.__name__}: {_law(check)}\n    {_reason(error)}" for check, error in failures]
+        raise AssertionError("\n".join(lines)) from failures[0][1]
+
+
+def _law(check: Check) -> str:
+    return (inspect.getdoc(check) or "").partition("\n")[0]
+
+
+def _reason(error: Exception) -> str:
+    text = str(error).strip()
+    return text if isinstance(error, AssertionError) and text else f"{type(error).__name__}: {text}"
