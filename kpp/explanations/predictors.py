@@ -14,7 +14,7 @@ from kpp.functions import RKHSFunction
 from kpp.tables import Schema, is_table, read_points
 from kpp.validation import as_finite_array, as_points
 
-__all__ = ["Resolved", "fitted_schema", "resolve"]
+__all__ = ["Resolved", "fitted_schema", "resolve", "schema_of"]
 
 _NEEDS = {
     "rkhs_function": "an RKHS function: a kpp.Fit, a kpp.RKHSFunction, or a fitted scikit-learn kernel method",
@@ -71,11 +71,8 @@ def resolve(predictor: Any, x: Any, requires: Requirement) -> Resolved:
     schema = fitted_schema(predictor)
     if requires == "pairs":
         return Resolved(function, *_read_pairs(x, schema))
-    if schema is None:
-        array, schema = read_points(x)
-    else:
-        array = schema.read(x)
-    points = jnp.asarray(array)
+    schema = schema or schema_of(x)
+    points = jnp.asarray(schema.read(x))
     _check_features(function, points)
     return Resolved(function, points, schema)
 
@@ -83,6 +80,21 @@ def resolve(predictor: Any, x: Any, requires: Requirement) -> Resolved:
 def fitted_schema(predictor: Any) -> Schema | None:
     """Return the schema of a fit, or None."""
     return predictor.schema if isinstance(predictor, _Fitted) else None
+
+
+def schema_of(x: Any, name: str = "x") -> Schema:
+    """Return the schema of points that no fit has one for: a data frame's names, or x0, x1, ...
+
+    Raises:
+        ValueError: If a data frame holds text: which code stands for which level only the predictor's own data can say.
+    """
+    schema = read_points(x, name)[1]
+    if schema.levels:
+        raise ValueError(
+            f"`{name}` holds text in {sorted(schema.levels)}, and this predictor does not know its codes; "
+            "give numbers, or a kpp.Fit made from a data frame"
+        )
+    return schema
 
 
 def _function(predictor: Any, requires: Requirement) -> Any:

@@ -1,0 +1,137 @@
+r"""Fitted scikit-learn estimators as RKHS functions.
+
+A fitted KernelRidge, SVR, SVC (two classes) or GaussianProcessRegressor predicts
+:math:`f(x) = \sum_i \alpha_i k(x, x_i) + b`, and so is a `kpp.RKHSFunction` with the same numbers. What is not exactly
+of that form is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kpp.conversion.kernels import convert_gp_kernel, convert_metric
+from kpp.conversion.scalers import absorb_scaler
+from kpp.explanations import fitted_schema
+from kpp.functions import RKHSFunction
+from kpp.kernels import AbstractKernel
+
+__all__ = ["as_rkhs_function"]
+
+_SUPPORTED = "KernelRidge, SVR, NuSVR, SVC, NuSVC, GaussianProcessRegressor, or a Pipeline of scalers and one of these"
+
+
+def as_rkhs_function(predictor: Any) -> RKHSFunction:
+    r"""Represent a fitted kernel method exactly as an RKHS function.
+
+    Supported are scikit-learn's KernelRidge, SVR, NuSVR, SVC and NuSVC with two classes (the decision function,
+    positive for the second class), and GaussianProcessRegressor (the posterior mean, ``normalize_y`` included). Kernels
+    by name are "rbf", "linear", "poly" and "laplacian"; Gaussian-process kernels are RBF, Matern with nu 0.5, 1.5, 2.5
+    or infinity, RationalQuadratic, ExpSineSquared on one feature, DotProduct, ConstantKernel, WhiteKernel (noise, which
+    adds nothing to the function), their sums and products, and whole powers. A Pipeline may begin with StandardScaler,
+    MinMaxScaler, MaxAbsScaler or RobustScaler where the kernel depends on differences of inputs only.
+
+    Args:
+        predictor: A fitted estimator. A `kpp.Fit` or `kpp.RKHSFunction` gives its own function.
+
+    Returns:
+        f, equal to the estimator's ``predict`` (``decision_function`` for SVC) up to rounding.
+
+    Raises:
+        TypeError: If the object is of another kind; a subclass counts as one, since it may predict anything.
+        ValueError: If the estimator has no exact representation, or is not fitted (scikit-learn's ``NotFittedError``).
+    """
+    if isinstance(predictor, RKHSFunction):
+        return predictor
+    if fitted_schema(predictor) is not None:
+        return predictor.function()
+    name = _sklearn_name(predictor)
+    if name != "Pipeline" and name not in _CONVERTERS:
+        hint = (
+            "; the model that a search found is its `best_estimator_`" if hasattr(predictor, "best_estimator_") else ""
+        )
+        raise TypeError(f"`predictor` must be one of {_SUPPORTED}; got {_describe(predictor)}{hint}")
+    from sklearn.utils.validation import check_is_fitted
+
+    if name == "Pipeline":
+        return _from_pipeline(predictor)
+    convert, attribute = _CONVERTERS[name]
+    check_is_fitted(predictor, attribute)
+    return convert(predictor)
+
+
+def _sklearn_name(value: Any) -> str | None:
+    return type(value).__name__ if type(value).__module__.startswith("sklearn.") else None
+
+
+def _describe(value: Any) -> str:
+    return f"a {type(value).__module__}.{type(value).__qualname__}"
+
+
+def _from_kernel_ridge(ridge: Any) -> RKHSFunction:
+    points = _dense(ridge.X_fit_)
+    kernel = _kernel(ridge, points.shape[1], ridge.gamma)
+    return RKHSFunction(kernel, points, np.asarray(ridge.dual_coef_))
+
+
+def _from_support_vectors(machine: Any) -> RKHSFunction:
+    classes = getattr(machine, "classes_", None)
+    if classes is not None and len(classes) != 2:
+        raise ValueError(
+            f"a {type(machine).__name__} with {len(classes)} classes votes between pairs of them, which is no RKHS "
+            "function; fit one with two classes, for instance each class against the rest, and convert that"
+        )
+    if not isinstance(machine.kernel, str):
+        raise ValueError(_unknown_kernel(machine))
+    points = _dense(machine.support_vectors_)
+    kernel = _kernel(machine, points.shape[1], machine._gamma)  # scikit-learn's only record of gamma="scale"
+    return RKHSFunction(kernel, points, _dense(machine.dual_coef_)[0], float(machine.intercept_[0]))
+
+
+def _from_gaussian_process(process: Any) -> RKHSFunction:
+    points = _dense(process.X_train_)
+    kernel = convert_gp_kernel(process.kernel_, points.shape[1])
+    alpha = np.asarray(process.alpha_)
+    scale, shift = np.asarray(process._y_train_std), np.asarray(process._y_train_mean)
+    return RKHSFunction(kernel, points, alpha * scale, np.broadcast_to(shift, alpha.shape[1:]))
+
+
+def _from_pipeline(pipeline: Any) -> RKHSFunction:
+    function = as_rkhs_function(pipeline[-1])
+    for step in reversed(pipeline[:-1]):
+        if step is not None and step != "passthrough":
+            function = absorb_scaler(function, step)
+    return function
+
+
+#: Class name -> how to convert it, and an attribute that only a fitted one has.
+_CONVERTERS = {
+    "KernelRidge": (_from_kernel_ridge, "X_fit_"),
+    "SVR": (_from_support_vectors, "support_vectors_"),
+    "NuSVR": (_from_support_vectors, "support_vectors_"),
+    "SVC": (_from_support_vectors, "support_vectors_"),
+    "NuSVC": (_from_support_vectors, "support_vectors_"),
+    "GaussianProcessRegressor": (_from_gaussian_process, "alpha_"),
+}
+
+
+def _kernel(estimator: Any, num_features: int, gamma: float | None) -> AbstractKernel:
+    """Return the kernel that the parameters of an estimator describe."""
+    kernel = estimator.kernel
+    if isinstance(kernel, str):
+        return convert_metric(kernel, num_features, gamma=gamma, degree=estimator.degree, coef0=estimator.coef0)
+    if type(kernel).__module__ == "sklearn.gaussian_process.kernels":
+        return convert_gp_kernel(kernel, num_features)
+    raise ValueError(_unknown_kernel(estimator))
+
+
+def _unknown_kernel(estimator: Any) -> str:
+    return (
+        f"the `kernel` {estimator.kernel!r} of this {type(estimator).__name__} is a function, whose form is not known; "
+        "give the kernel by name, or build kpp.RKHSFunction from a kpp kernel and the dual coefficients"
+    )
+
+
+def _dense(matrix: Any) -> np.ndarray:
+    return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=float)

@@ -1,0 +1,180 @@
+"""scikit-learn's kernels as kpp kernels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from kpp.kernels import (
+    RBF,
+    AbstractKernel,
+    Constant,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    Polynomial,
+    Product,
+    ProductKernel,
+    RationalQuadratic,
+    Scaled,
+    Sum,
+)
+
+__all__ = ["convert_gp_kernel", "convert_metric"]
+
+_MATERN = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, math.inf: RBF}
+_MAX_POWER = 16
+
+
+def convert_metric(name: str, num_features: int, *, gamma: float | None, degree: float, coef0: float) -> AbstractKernel:
+    r"""Return the kernel that ``sklearn.metrics.pairwise.pairwise_kernels`` calls by a name.
+
+    "rbf" is :math:`\exp(-\gamma |x-x'|^2)`, "laplacian" :math:`\exp(-\gamma |x-x'|_1)`, a product of one Matern12 a
+    feature, "linear" :math:`x \cdot x'` and "poly" :math:`(\gamma\, x \cdot x' + c)^q`.
+
+    Args:
+        name: The name.
+        num_features: d.
+        gamma: :math:`\gamma`; 1/d if None.
+        degree: q.
+        coef0: c.
+
+    Returns:
+        The kernel.
+
+    Raises:
+        ValueError: If the kernel has no exact counterpart.
+    """
+    gamma = 1.0 / num_features if gamma is None else float(gamma)
+    if name == "linear":
+        return Linear()
+    if name in ("poly", "polynomial"):
+        return _polynomial(gamma, degree, coef0)
+    if name not in ("rbf", "laplacian"):
+        raise ValueError(
+            f"the kernel {name!r} has no exact counterpart; known are 'rbf', 'linear', 'poly', 'laplacian'"
+        )
+    if gamma == 0.0:
+        return Constant(1.0)
+    if name == "rbf":
+        return RBF(lengthscale=math.sqrt(0.5 / gamma))
+    return ProductKernel(tuple(Matern12(lengthscale=1.0 / gamma) for _ in range(num_features)))
+
+
+def convert_gp_kernel(kernel: Any, num_features: int) -> AbstractKernel:
+    """Return a kernel of ``sklearn.gaussian_process.kernels`` as it acts between different points.
+
+    Args:
+        kernel: The kernel, with its hyperparameters.
+        num_features: d.
+
+    Returns:
+        The kernel without its noise.
+
+    Raises:
+        ValueError: If the kernel has no exact counterpart, or is nothing but noise.
+    """
+    converted = _convert(kernel, num_features)
+    if converted is None:
+        raise ValueError(f"the kernel {kernel} is nothing but noise; the function is constant")
+    return converted
+
+
+def _convert(kernel: Any, num_features: int) -> AbstractKernel | None:
+    """Convert a kernel; None stands for zero, which noise is between different points."""
+    name = type(kernel).__name__
+    known = type(kernel).__module__ == "sklearn.gaussian_process.kernels" and name in _RULES
+    if not known:
+        raise ValueError(f"the kernel {kernel!r} has no exact counterpart; known are {sorted(_RULES)}")
+    return _RULES[name](kernel, num_features)
+
+
+def _rbf(kernel: Any, num_features: int) -> AbstractKernel:
+    return RBF(lengthscale=kernel.length_scale)
+
+
+def _matern(kernel: Any, num_features: int) -> AbstractKernel:
+    if kernel.nu not in _MATERN:
+        raise ValueError(f"Matern has exact counterparts for nu in {sorted(_MATERN)}, got nu={kernel.nu}")
+    return _MATERN[kernel.nu](lengthscale=kernel.length_scale)
+
+
+def _rational_quadratic(kernel: Any, num_features: int) -> AbstractKernel:
+    return RationalQuadratic(lengthscale=kernel.length_scale, alpha=kernel.alpha)
+
+
+def _periodic(kernel: Any, num_features: int) -> AbstractKernel:
+    if num_features > 1:
+        raise ValueError(
+            f"ExpSineSquared takes the sine of the distance, which is no kernel for {num_features} features but only "
+            "for one (kpp.kernels.Periodic is a product over features)"
+        )
+    return Periodic(lengthscale=kernel.length_scale, period=kernel.periodicity)
+
+
+def _dot_product(kernel: Any, num_features: int) -> AbstractKernel:
+    return Sum((Linear(), Constant(kernel.sigma_0**2))) if kernel.sigma_0 else Linear()
+
+
+def _constant(kernel: Any, num_features: int) -> AbstractKernel:
+    return Constant(kernel.constant_value)
+
+
+def _white(kernel: Any, num_features: int) -> None:
+    return None
+
+
+def _sum(kernel: Any, num_features: int) -> AbstractKernel | None:
+    parts = [part for side in (kernel.k1, kernel.k2) if (part := _convert(side, num_features)) is not None]
+    return Sum(tuple(parts)) if len(parts) == 2 else (parts[0] if parts else None)
+
+
+def _product(kernel: Any, num_features: int) -> AbstractKernel | None:
+    left, right = _convert(kernel.k1, num_features), _convert(kernel.k2, num_features)
+    if left is None or right is None:
+        return None
+    return _times(left, right)
+
+
+def _times(left: AbstractKernel, right: AbstractKernel) -> AbstractKernel:
+    if isinstance(left, Constant):
+        return Scaled(right, left.variance)
+    if isinstance(right, Constant):
+        return Scaled(left, right.variance)
+    return Product((left, right))
+
+
+def _power(kernel: Any, num_features: int) -> AbstractKernel | None:
+    power = kernel.exponent
+    if power != int(power) or not 1 <= power <= _MAX_POWER:
+        raise ValueError(f"Exponentiation is exact for whole exponents from 1 to {_MAX_POWER}, got {power}")
+    if type(kernel.kernel).__name__ == "DotProduct":
+        return _polynomial(1.0, power, kernel.kernel.sigma_0**2)
+    base = _convert(kernel.kernel, num_features)
+    return base if base is None or power == 1 else Product((base,) * int(power))
+
+
+def _polynomial(gamma: float, degree: float, offset: float) -> AbstractKernel:
+    if degree != int(degree) or degree < 1:
+        raise ValueError(f"a polynomial kernel needs a whole `degree` of at least 1, got {degree}")
+    if gamma <= 0 or offset < 0:
+        raise ValueError(
+            f"a polynomial kernel needs `gamma` above 0 and `coef0` of at least 0, got {gamma} and {offset}"
+        )
+    return Polynomial(degree=int(degree), variance=gamma, offset=offset)
+
+
+_RULES = {
+    "RBF": _rbf,
+    "Matern": _matern,
+    "RationalQuadratic": _rational_quadratic,
+    "ExpSineSquared": _periodic,
+    "DotProduct": _dot_product,
+    "ConstantKernel": _constant,
+    "WhiteKernel": _white,
+    "Sum": _sum,
+    "Product": _product,
+    "Exponentiation": _power,
+}
