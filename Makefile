@@ -27,6 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## the main job on the diabetes data: fit, explain, report (a few minutes)
+	@$(BIN)/python examples/diabetes_data.py
 	@$(BIN)/kpp run examples/diabetes.toml --output $(DEMO) --overwrite
 	@echo "Open $(DEMO)/report.html in a browser. Beside it: summary.csv, posterior.nc and explanation.nc (ArviZ reads both)."
 
