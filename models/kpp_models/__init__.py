@@ -1,1 +1,58 @@
-"""NumPyro models built on kpp: Gaussian processes and kernel machines."""
+"""NumPyro models built on kpp: Gaussian processes and kernel machines.
+
+The models are loaded on first use (PEP 562), so that finding this plugin costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import kpp
+
+if TYPE_CHECKING:
+    from kpp_models.classification import GPClassification as GPClassification
+    from kpp_models.classification import gp_classification as gp_classification
+    from kpp_models.distributions import GaussianProcessMarginal as GaussianProcessMarginal
+    from kpp_models.distributions import LaplaceBernoulliMarginal as LaplaceBernoulliMarginal
+    from kpp_models.logistic import KernelLogistic as KernelLogistic
+    from kpp_models.regression import GPRegression as GPRegression
+    from kpp_models.regression import gp_regression as gp_regression
+    from kpp_models.ridge import KernelRidge as KernelRidge
+    from kpp_models.selection import Selection as Selection
+
+_EXPORTS = {
+    "GPClassification": "classification",
+    "GPRegression": "regression",
+    "GaussianProcessMarginal": "distributions",
+    "KernelLogistic": "logistic",
+    "KernelRidge": "ridge",
+    "LaplaceBernoulliMarginal": "distributions",
+    "Selection": "selection",
+    "gp_classification": "classification",
+    "gp_regression": "regression",
+}
+
+
+@kpp.hookimpl
+def register_models() -> dict[str, type]:
+    """Offer the models of this package."""
+    from kpp_models.classification import GPClassification
+    from kpp_models.logistic import KernelLogistic
+    from kpp_models.regression import GPRegression
+    from kpp_models.ridge import KernelRidge
+
+    models = (GPClassification, GPRegression, KernelLogistic, KernelRidge)
+    return {model.__name__: model for model in models}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'kpp_models' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"kpp_models.{_EXPORTS[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_EXPORTS})

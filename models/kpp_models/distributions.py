@@ -1,0 +1,141 @@
+"""Marginal likelihoods of Gaussian-process models as NumPyro distributions, for an ``obs=`` site of one vector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+from numpyro.distributions import constraints
+
+from kpp import linalg
+from kpp.typing import AnyArray
+from kpp_models.gaussian import gaussian_log_density
+from kpp_models.laplace import laplace_log_evidence
+from kpp_models.links import LINKS, Link, probability
+
+__all__ = ["GaussianProcessMarginal", "LaplaceBernoulliMarginal"]
+
+
+class GaussianProcessMarginal(dist.Distribution):
+    r"""The marginal likelihood of Gaussian-process regression, with a gradient in closed form.
+
+    .. math:: y \sim N(m 1,\; K + \sigma^2 I)
+
+    Equal to `numpyro.distributions.MultivariateNormal`, and several times faster where the gradient is needed (see
+    `kpp_models.gaussian.gaussian_log_density`).
+
+    Args:
+        mean: m, a scalar, or one number an observation, (n,).
+        kernel_matrix: K, of shape (n, n).
+        noise_variance: :math:`\sigma^2`, a scalar.
+        validate_args: As for every NumPyro distribution.
+
+    References:
+        Rasmussen and Williams (2006), equations 2.30 and 5.9.
+    """
+
+    arg_constraints = {
+        "loc": constraints.real_vector,
+        "covariance_matrix": constraints.independent(constraints.real, 2),
+    }
+    support = constraints.real_vector
+    reparametrized_params = ["loc", "covariance_matrix"]
+
+    def __init__(
+        self,
+        mean: Any,
+        kernel_matrix: Float[AnyArray, "n n"],
+        noise_variance: Any,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.covariance_matrix = linalg.add_diagonal(kernel_matrix, noise_variance)
+        self.loc = jnp.broadcast_to(mean, self.covariance_matrix.shape[:1])
+        super().__init__((), self.loc.shape, validate_args=validate_args)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draw vectors of observations, of shape (*sample_shape, n)."""
+        factor = linalg.cholesky(self.covariance_matrix, what="the covariance matrix of `y`")
+        white = jax.random.normal(key, (*sample_shape, *self.event_shape), dtype=factor.dtype)
+        return jnp.broadcast_to(self.loc, white.shape) + white @ factor.T
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+        """Return the log density of vectors of observations, of shape (*sample_shape, n)."""
+        value = jnp.asarray(value)
+        return _over_leading(lambda y: gaussian_log_density(y - self.loc, self.covariance_matrix), value)
+
+    @property
+    def mean(self) -> Array:
+        """The mean, of shape (n,)."""
+        return self.loc
+
+    @property
+    def variance(self) -> Array:
+        """The variances, of shape (n,)."""
+        return jnp.diagonal(self.covariance_matrix)
+
+
+class LaplaceBernoulliMarginal(dist.Distribution):
+    r"""Labels of a latent Gaussian process, the latent values integrated out by Laplace's approximation.
+
+    .. math:: y_i \sim \mathrm{Bernoulli}(\sigma(f_i)), \qquad f \sim N(m 1, K)
+
+    `log_prob` is the approximate log evidence and differentiable in every order; `sample` is exact.
+
+    Args:
+        mean: m, a scalar.
+        covariance_matrix: K, of shape (n, n); it may be singular.
+        link: "logit" or "probit".
+        validate_args: As for every NumPyro distribution.
+
+    References:
+        Rasmussen and Williams (2006), equation 3.32.
+    """
+
+    arg_constraints = {
+        "loc": constraints.real,
+        "covariance_matrix": constraints.independent(constraints.real, 2),
+    }
+    support = constraints.independent(constraints.boolean, 1)
+    pytree_aux_fields = ("link",)
+
+    def __init__(
+        self,
+        mean: Any,
+        covariance_matrix: Float[AnyArray, "n n"],
+        link: Link = "logit",
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        if link not in LINKS:
+            raise ValueError(f"`link` must be one of {LINKS}, got {link!r}")
+        self.covariance_matrix = jnp.asarray(covariance_matrix)
+        self.loc = jnp.asarray(mean, dtype=self.covariance_matrix.dtype)
+        self.link = link
+        super().__init__((), self.covariance_matrix.shape[:1], validate_args=validate_args)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draw vectors of labels, of shape (*sample_shape, n)."""
+        first, second = jax.random.split(key)
+        jitter = linalg.max_relative_jitter(self.covariance_matrix.dtype) * jnp.mean(
+            jnp.diagonal(self.covariance_matrix)
+        )
+        factor = linalg.cholesky(linalg.add_diagonal(matrix, jitter), what="the kernel matrix")
+        white = jax.random.normal(first, (*sample_shape, *self.event_shape), dtype=factor.dtype)
+        chance = probability(self.link, self.loc + white @ factor.T)
+        return jax.random.bernoulli(second, chance).astype(factor.dtype)
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+        """Return the approximate log evidence of vectors of labels in {0, 1}, of shape (*sample_shape, n)."""
+        value = jnp.asarray(value, dtype=self.covariance_matrix.dtype)
+        return _over_leading(lambda y: laplace_log_evidence(self.link, self.covariance_matrix, self.loc, y), value)
+
+
+def _over_leading(log_density: Any, value: Array) -> Array:
+    """Apply a function of a vector over all leading axes of an array."""
+    for _ in range(value.ndim - 1):
+        log_density = jax.vmap(log_density)
+    return log_density(value)

@@ -1,0 +1,110 @@
+"""What the models share: fields that hold a number or a prior, and the reading of points and targets."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp.kernels import AbstractKernel, resolve_features
+from kpp.priors import has_priors, is_prior, prior_sites, substitute
+from kpp.tables import Schema, read_points
+from kpp.typing import Leaf
+from kpp.validation import as_finite_array, check_same_rows, is_concrete, warn_if_float32
+
+__all__ = ["check_kernel_fits", "example_points", "read_data", "refuse_below", "refuse_priors_in", "scalar_field"]
+
+Model = TypeVar("Model", bound=eqx.Module)
+
+
+def scalar_field(name: str, **options: Any) -> Any:
+    """Return an Equinox field that holds one number, or a prior for one."""
+    return eqx.field(converter=functools.partial(_as_scalar, name=name), **options)
+
+
+def _as_scalar(value: Leaf, name: str) -> Leaf:
+    shape = value.shape() if is_prior(value) else np.shape(value)
+    if shape != ():
+        what = "a prior of" if is_prior(value) else "an array of"
+        raise ValueError(f"`{name}` must be one number or a prior for one, got {what} shape {shape}")
+    return value if is_prior(value) else as_finite_array(value, name)
+
+
+def refuse_below(value: Leaf, name: str, *, zero_allowed: bool) -> None:
+    """Refuse a number that is negative, or zero unless that is allowed; priors and traced values pass.
+
+    Raises:
+        ValueError: With the number in the message.
+    """
+    if is_prior(value) or not eqx.is_array(value) or not is_concrete(value):
+        return
+    if bool(jnp.any(value < 0)) or (not zero_allowed and bool(jnp.any(value == 0))):
+        raise ValueError(f"`{name}` must be {'at least 0' if zero_allowed else 'greater than 0'}, got {value}")
+
+
+def refuse_priors_in(model: Any, instead: str) -> None:
+    """Refuse a model that holds priors.
+
+    Raises:
+        TypeError: Naming the model that takes them.
+    """
+    if has_priors(model):
+        raise TypeError(
+            f"{type(model).__name__} is a fit without priors and takes numbers only; {instead} takes priors"
+        )
+
+
+def read_data(model: Model, x: Any, y: Any, as_targets: Callable[..., Array]) -> tuple[Model, dict[str, Any], Schema]:
+    """Read points and targets and tie a model's kernel to the columns.
+
+    Args:
+        model: A model with a field `kernel`.
+        x: The points: an array of shape (n, d) or a data frame.
+        y: The targets, n of them.
+        as_targets: Checks and converts the targets (`kpp.validation.as_targets` or `as_binary_labels`).
+
+    Returns:
+        The model with feature names resolved to columns, the data ``{"x": (n, d), "y": (n,)}``, and the schema of x.
+
+    Raises:
+        ValueError: If x or y are not what they should be, or the kernel does not fit the columns.
+    """
+    warn_if_float32(type(model).__name__)
+    points, schema = read_points(x)
+    targets = as_targets(np.asarray(y), name="y")
+    check_same_rows(points.shape[0], targets.shape[0], "x", "y")
+    kernel = resolve_features(model.kernel, schema.feature_names)  # type: ignore[attr-defined]
+    points = jnp.asarray(points, dtype=targets.dtype)
+    check_kernel_fits(kernel, points)
+    model = eqx.tree_at(lambda tree: tree.kernel, model, kernel, is_leaf=is_prior)
+    return model, {"x": points, "y": targets}, schema
+
+
+def check_kernel_fits(kernel: AbstractKernel, x: Float[Array, "n d"]) -> None:
+    """Refuse a kernel that cannot be evaluated on the points, such as one with d lengthscales on other than d columns.
+
+    Raises:
+        ValueError: With what the kernel said.
+    """
+
+    def evaluate(x: Array) -> Array:
+        ones = {site: jnp.ones(prior.shape(), x.dtype) for site, prior in prior_sites("kernel", kernel).items()}
+        return substitute("kernel", kernel, ones).gram(x)
+
+    try:
+        jax.eval_shape(evaluate, x)
+    except (TypeError, ValueError, IndexError) as error:
+        raise ValueError(f"`kernel` cannot be evaluated on `x` of shape {x.shape}: {error}") from error
+
+
+def example_points(rng_key: Array) -> tuple[Float[Array, "12 2"], Float[Array, " 12"]]:
+    """Return 12 points with two features and noisy values of a smooth function there, for the conformance suite."""
+    first, second = jax.random.split(rng_key)
+    x = jax.random.uniform(first, (12, 2), minval=-2.0, maxval=2.0)
+    return x, jnp.sin(x[:, 0]) + 0.5 * x[:, 1] + 0.1 * jax.random.normal(second, (12,))

@@ -1,0 +1,108 @@
+"""Choosing hyperparameters of a model from a grid by a score of their own, computed for all entries in one program."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from kpp.priors import leaf_paths, substitute
+from kpp.validation import as_finite_array
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["Selection", "select_from_grid"]
+
+Model = TypeVar("Model")
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection(Generic[Model]):
+    """What a grid search found.
+
+    Args:
+        model: The model with the chosen values in place.
+        chosen: The chosen value of every path of the grid.
+        scores: The score of every entry, lower is better, with one named axis a path. The coordinates of an axis are
+        the
+            values tried, or their positions where each value is an array. An entry at which the matrix could not be
+            factorised has the score infinity.
+    """
+
+    model: Model
+    chosen: dict[str, Any]
+    scores: xr.DataArray
+
+    def with_names_of(self, model: Model) -> Selection[Model]:
+        """Return the same choice put into another model of that structure (features by name, say)."""
+        return dataclasses.replace(self, model=_put(model, self.chosen))
+
+
+def select_from_grid(
+    model: Model, grid: Mapping[str, Sequence[Any]], score: Callable[[Model], Array], name: str
+) -> Selection[Model]:
+    """Try all combinations of values for some leaves of a model and keep the best.
+
+    Args:
+        model: A model of numbers only.
+        grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try, of shape (g,)
+        or
+            (g, *shape of the leaf). Numbers are used for all entries of a leaf that is an array.
+        score: The score of a model, a scalar, lower is better; traceable by JAX.
+        name: What the score is, for the result.
+
+    Returns:
+        The choice and all scores.
+
+    Raises:
+        ValueError: If a path is no leaf of the model, values are missing or have the wrong shape, or every score is
+        NaN.
+    """
+    import xarray as xr
+
+    values = _read_grid(model, grid)
+    positions = np.array(list(itertools.product(*(range(len(column)) for column in values.values()))))
+    entries = {path: column[positions[:, axis]] for axis, (path, column) in enumerate(values.items())}
+    scores = np.array(jax.lax.map(lambda entry: score(_put(model, entry)), entries))
+    if np.isnan(scores).all():
+        raise ValueError("`grid` has no entry at which the matrix can be factorised; try larger regularization")
+    scores = np.where(np.isnan(scores), np.inf, scores)
+    best = int(np.argmin(scores))
+    chosen = {path: column[best] for path, column in entries.items()}
+    shape = tuple(len(column) for column in values.values())
+    coords = {
+        path: np.asarray(column) if column.ndim == 1 else np.arange(len(column)) for path, column in values.items()
+    }
+    curve = xr.DataArray(scores.reshape(shape), dims=tuple(values), coords=coords, name=name)
+    return Selection(_put(model, chosen), {path: np.asarray(value)[()] for path, value in chosen.items()}, curve)
+
+
+def _read_grid(model: Any, grid: Mapping[str, Sequence[Any]]) -> dict[str, Array]:
+    known = leaf_paths(model)
+    unknown = [path for path in grid if path not in known]
+    if unknown or not grid:
+        raise ValueError(f"`grid` must name leaves of the model, {list(known)}; got {list(grid)}")
+    shapes = dict(zip(known, (np.shape(leaf) for leaf in jax.tree.leaves(model)), strict=True))
+    return {path: _read_values(path, values, shapes[path]) for path, values in grid.items()}
+
+
+def _read_values(path: str, values: Sequence[Any], shape: tuple[int, ...]) -> Array:
+    array = as_finite_array(values, f"grid[{path!r}]")
+    if array.ndim == 0 or array.size == 0 or array.shape[1:] not in ((), shape):
+        raise ValueError(
+            f"`grid[{path!r}]` must hold one or more values of shape () or {shape}, got shape {array.shape}"
+        )
+    return array
+
+
+def _put(model: Model, entry: Mapping[str, Array]) -> Model:
+    shapes = dict(zip(leaf_paths(model), (jnp.shape(leaf) for leaf in jax.tree.leaves(model)), strict=True))
+    values = {f"model.{path}": jnp.broadcast_to(value, shapes[path]) for path, value in entry.items()}
+    return substitute("model", model, values)
