@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from kpp import _arviz
 from kpp.explanations._storage import encode_attrs
 from kpp.explanations._uncertainty import interval, is_uncertain, standard_deviation
 from kpp.plots.intervals import IntervalKind
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 def to_arviz(dataset: xr.Dataset) -> Any:
     """Return an ArviZ object; see `Explanation.to_arviz`."""
-    from kpp import _arviz  # brings ArviZ, which takes its time
-
     posterior = dataset[["values", "base_values", "predictions"]]
     posterior = posterior.drop_vars([name for name in ("feature_other", "instance_other") if name in posterior.coords])
     if "chain" not in posterior.dims:
@@ -27,7 +26,7 @@ def to_arviz(dataset: xr.Dataset) -> Any:
     constant = dataset[[name for name in ("data", "variance", "covariance") if name in dataset]]
     for group in (posterior, constant):
         group.attrs = encode_attrs(dataset.attrs)
-    return _arviz.from_datasets({"posterior": posterior, "constant_data": constant})
+    return _arviz.from_groups({"posterior": posterior, "constant_data": constant})
 
 
 def to_shap(dataset: xr.Dataset, schema: Schema) -> Any:

@@ -127,11 +127,12 @@ def _deviations(covariance: xr.DataArray, values: xr.DataArray, rng_key: RngKey,
 def _square_root(matrices: np.ndarray) -> np.ndarray:
     """Return R with R R^T = matrix, singular ones included (contributions of an unused feature never vary)."""
     eigenvalues, vectors = np.linalg.eigh((matrices + np.swapaxes(matrices, -1, -2)) / 2.0)
-    largest = np.abs(eigenvalues).max()
+    largest = np.abs(eigenvalues).max(axis=-1, keepdims=True)
     rounding = 100 * eigenvalues.shape[-1] * np.finfo(matrices.dtype).eps * largest
-    if eigenvalues.min() < -max(rounding, 1e-9 * largest):
+    if (eigenvalues < -np.maximum(rounding, 1e-9 * largest)).any():
         raise ValueError(f"`covariance` must be positive semi-definite, got the eigenvalue {eigenvalues.min():.3g}")
-    return vectors * np.sqrt(eigenvalues.clip(min=0.0))[..., None, :]
+    kept = np.where(eigenvalues > rounding, eigenvalues, 0.0)
+    return vectors * np.sqrt(kept)[..., None, :]
 
 
 def _merge_repeats(array: xr.DataArray, dims: tuple[str, ...]) -> xr.DataArray:
