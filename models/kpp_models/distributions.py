@@ -120,10 +120,9 @@ class LaplaceBernoulliMarginal(dist.Distribution):
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw vectors of labels, of shape (*sample_shape, n)."""
         first, second = jax.random.split(key)
-        jitter = linalg.max_relative_jitter(self.covariance_matrix.dtype) * jnp.mean(
-            jnp.diagonal(self.covariance_matrix)
-        )
-        factor = linalg.cholesky(linalg.add_diagonal(matrix, jitter), what="the kernel matrix")
+        matrix = self.covariance_matrix
+        jitter = linalg.max_relative_jitter(matrix.dtype) * jnp.mean(jnp.diagonal(matrix))
+        factor = linalg.cholesky(linalg.add_diagonal(matrix, jitter))
         white = jax.random.normal(first, (*sample_shape, *self.event_shape), dtype=factor.dtype)
         chance = probability(self.link, self.loc + white @ factor.T)
         return jax.random.bernoulli(second, chance).astype(factor.dtype)
