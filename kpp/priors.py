@@ -81,8 +81,8 @@ def sample(name: str, tree: T, priors: Mapping[str, Any] | None = None) -> T:
 
     Each leaf that holds a NumPyro distribution becomes a `numpyro.sample` site called ``name.path``, for example
     ``kernel.lengthscale`` for the field `lengthscale` of a tree called ``kernel``. A tree that is one distribution
-    gives the site ``name``. Batch axes of a prior are independent coordinates of one variable (`to_event`), so that plates
-    around the call stack in front of them. All other leaves are returned as they are, of whatever type.
+    gives the site ``name``. Batch axes of a prior are independent coordinates of one variable (`to_event`), so that
+    plates around the call stack in front of them. All other leaves are returned as they are, of whatever type.
 
     Inside a plate each site leads with the plate's axis, fixed leaves do not; `substitute` and `jax.vmap` over
     the sites' values give one tree a member of the plate.

@@ -1,0 +1,112 @@
+"""The only module that knows which ArviZ is installed: 0.x with `InferenceData`, or 1.x with xarray's `DataTree`.
+
+Everything else hands over xarray datasets by group name and gets them back the same way.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+__all__ = ["MAJOR", "from_groups", "group", "group_names", "groups", "loo", "loo_numbers", "summary"]
+
+MAJOR = int(importlib.metadata.version("arviz").split(".")[0])
+
+
+def from_groups(datasets: Mapping[str, xr.Dataset], attrs: Mapping[str, Any] | None = None) -> Any:
+    """Build what the installed ArviZ works on: `InferenceData` for 0.x, `xarray.DataTree` for 1.x.
+
+    Args:
+        datasets: The groups by name, such as ``posterior`` and ``observed_data``.
+        attrs: Attributes of the whole.
+
+    Returns:
+        The ArviZ object.
+    """
+    if MAJOR == 0:
+        return _arviz().InferenceData(attrs=dict(attrs or {}), **dict(datasets))
+    tree = xr.DataTree.from_dict(dict(datasets))
+    tree.attrs.update(attrs or {})
+    return tree
+
+
+def group_names(idata: Any) -> tuple[str, ...]:
+    """Return the names of the groups that an ArviZ object holds."""
+    return tuple(idata.groups()) if hasattr(idata, "_groups") else tuple(idata.children)
+
+
+def group(idata: Any, name: str) -> xr.Dataset:
+    """Return one group of an ArviZ object as a dataset.
+
+    Raises:
+        ValueError: If there is no such group.
+    """
+    if name not in group_names(idata):
+        raise ValueError(f"`idata` has no group {name!r}; it has {list(group_names(idata))}")
+    found = idata[name]
+    return found if isinstance(found, xr.Dataset) else found.to_dataset()
+
+
+def groups(idata: Any) -> dict[str, xr.Dataset]:
+    """Return all groups of an ArviZ object as datasets by name."""
+    return {name: group(idata, name) for name in group_names(idata)}
+
+
+def loo(idata: Any, *, var_name: str | None = None, pointwise: bool = True) -> Any:
+    """Return ArviZ's leave-one-out estimate (`ELPDData`), on the log scale, with pointwise values."""
+    return _arviz().loo(idata, pointwise=pointwise, var_name=var_name)
+
+
+def loo_numbers(result: Any) -> dict[str, Any]:
+    """Return what `loo` found under the same names for every ArviZ: elpd, se, p and pareto_k, one a row."""
+    elpd, p = (result["elpd_loo"], result["p_loo"]) if MAJOR == 0 else (result.elpd, result.p)
+    return {"elpd": float(elpd), "se": float(result.se), "p": float(p), "pareto_k": result.pareto_k.values.ravel()}
+
+
+def summary(data: Any, *, interval_probability: float = 0.94, var_names: list[str] | None = None) -> Any:
+    """Summarise draws in a table with the same columns under every ArviZ.
+
+    Args:
+        data: An ArviZ object with a posterior, or a dataset with dims chain and draw.
+        interval_probability: The probability inside the equal-tailed interval.
+        var_names: The variables; all by default.
+
+    Returns:
+        A pandas data frame, one row a scalar, with the columns mean, sd, lower, upper, mcse_mean, mcse_sd, ess_bulk,
+        ess_tail and r_hat (NaN where there are too few draws or chains to tell).
+    """
+    import pandas as pd
+
+    dataset = data if isinstance(data, xr.Dataset) else group(data, "posterior")
+    dataset = dataset if var_names is None else dataset[var_names]
+    if MAJOR == 0:
+        table = _arviz().summary(dataset, kind="diagnostics", round_to="none")
+    else:
+        table = _arviz().summary(
+            dataset, kind="diagnostics", round_to="none", ci_kind="eti", ci_prob=interval_probability
+        )
+    tails = [(1 - interval_probability) / 2, (1 + interval_probability) / 2]
+    moments = {
+        "mean": dataset.mean(("chain", "draw")),
+        "sd": dataset.std(("chain", "draw"), ddof=1),
+        "lower": dataset.quantile(tails[0], ("chain", "draw")),
+        "upper": dataset.quantile(tails[1], ("chain", "draw")),
+    }
+    columns = {name: _flatten(values) for name, values in moments.items()}
+    diagnostics = table[["mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat"]]
+    return pd.concat([pd.DataFrame(columns, index=table.index), diagnostics.astype(float)], axis=1)
+
+
+def _arviz() -> Any:
+    """Import ArviZ when it is needed; untyped, because the two versions have different signatures."""
+    return importlib.import_module("arviz")
+
+
+def _flatten(dataset: xr.Dataset) -> Any:
+    """Return all numbers of a dataset in the order of ArviZ's summary: variable by variable, row-major."""
+    return np.concatenate([np.ravel(values.to_numpy()) for values in dataset.data_vars.values()])

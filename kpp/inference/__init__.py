@@ -1,0 +1,9 @@
+"""Inference: the contract of a model, ways to fit it, and the fit with its ArviZ data."""
+
+from kpp.inference.base import AbstractInference as AbstractInference
+from kpp.inference.base import ConvergenceError as ConvergenceError
+from kpp.inference.base import Posterior as Posterior
+from kpp.inference.fit import Fit as Fit
+from kpp.inference.maximum import MAP as MAP
+from kpp.inference.model import AbstractModel as AbstractModel
+from kpp.inference.nuts import NUTS as NUTS

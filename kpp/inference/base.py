@@ -1,0 +1,174 @@
+"""What every way of inference shares: its contract, what it returns, and a look at a model's sites."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from numpyro import handlers
+
+from kpp.typing import RngKey
+
+__all__ = ["AbstractInference", "ConvergenceError", "Posterior", "Site", "inspect_sites"]
+
+NumpyroModel = Callable[..., Any]
+Data = dict[str, Any]
+
+
+class ConvergenceError(RuntimeError):
+    """An optimisation ended where it should not have, so that there is no mode to report."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Posterior:
+    """What an inference returns.
+
+    Args:
+        samples: For each latent and deterministic site its draws, of shape (chain, draw, *event).
+        sample_stats: Diagnostics by name, of shape (chain, draw), or with further axes named in `stats_dims`.
+        attrs: What is to be remembered about the run: numbers, text, booleans, lists.
+        state: Arrays by name from which the inference can go on (`resume`) or draw again (`draw`).
+        stats_dims: Names of the axes after (chain, draw) of those diagnostics that have more.
+    """
+
+    samples: dict[str, jax.Array]
+    sample_stats: dict[str, jax.Array]
+    attrs: dict[str, Any]
+    state: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
+    stats_dims: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """A site of a NumPyro model.
+
+    Args:
+        name: Its name.
+        kind: "latent" (drawn), "observed" or "deterministic".
+        shape: The shape of its value.
+        plates: The names of the plates around it, one for each leading axis that has one, None for others.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    plates: tuple[str | None, ...]
+
+
+class AbstractInference(eqx.Module):
+    """A way to get draws from the posterior of a NumPyro model.
+
+    Fields are plain numbers and text, so that a fit can be saved with what made it.
+    """
+
+    progress: eqx.AbstractVar[bool]
+
+    @abc.abstractmethod
+    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
+        """Run the inference.
+
+        Law: the same key, model and data give the same posterior; a model without latent sites gives one chain of one
+        draw.
+
+        Args:
+            rng_key: A JAX random key.
+            numpyro_model: A NumPyro model function; it is called as ``numpyro_model(**data)``.
+            data: Its arguments by name, pytrees of arrays.
+            progress: Whether to show progress bars.
+
+        Returns:
+            The draws, diagnostics and the state to go on from.
+        """
+
+    def draw(
+        self,
+        rng_key: RngKey,
+        num_samples: int,
+        numpyro_model: NumpyroModel,
+        data: Data,
+        state: Mapping[str, jax.Array],
+    ) -> dict[str, jax.Array]:
+        """Draw afresh from an approximate posterior that `run` has found, (1, num_samples, *event) a site.
+
+        Raises:
+            TypeError: Where there is no such distribution to draw from.
+        """
+        raise TypeError(
+            f"{type(self).__name__} keeps no distribution to draw from; kpp.Laplace and kpp.SVI do, and the chains of "
+            "kpp.NUTS can be continued by `resume`"
+        )
+
+    def resume(
+        self,
+        rng_key: RngKey,
+        num_samples: int,
+        numpyro_model: NumpyroModel,
+        data: Data,
+        state: Mapping[str, jax.Array],
+        *,
+        progress: bool = True,
+    ) -> Posterior:
+        """Continue the chains from `state` for `num_samples` more draws.
+
+        Raises:
+            TypeError: Where there are no chains.
+        """
+        raise TypeError(f"{type(self).__name__} has no chains to resume; only kpp.NUTS has")
+
+
+def inspect_sites(numpyro_model: NumpyroModel, data: Data) -> dict[str, Site]:
+    """Return the sites of a model by name, without computing any value.
+
+    Args:
+        numpyro_model: The model function.
+        data: Its arguments by name.
+
+    Returns:
+        Latent, observed and deterministic sites in the order of the model.
+    """
+    sites: dict[str, Site] = {}
+
+    def trace(arguments: Data) -> None:
+        seeded = handlers.seed(numpyro_model, jax.random.key(0))
+        for name, site in handlers.trace(seeded).get_trace(**arguments).items():
+            if site["type"] in ("sample", "deterministic"):
+                sites[name] = _describe(name, site)
+
+    jax.eval_shape(trace, data)
+    return sites
+
+
+def without_latents(numpyro_model: NumpyroModel, data: Data, sites: Mapping[str, Site], name: str) -> Posterior | None:
+    """Return the posterior of a model that has no latent sites, one chain of one draw; None if it has some."""
+    if any(site.kind == "latent" for site in sites.values()):
+        return None
+    trace = handlers.trace(handlers.seed(numpyro_model, jax.random.key(0))).get_trace(**data)
+    fixed = {
+        key: jnp.asarray(trace[key]["value"])[None, None] for key, site in sites.items() if site.kind != "observed"
+    }
+    return Posterior(fixed, {}, {"inference": name, "latent_sites": 0})
+
+
+def called_with(numpyro_model: NumpyroModel) -> Callable[[Data], Any]:
+    """Return the model as a function of one dict, so that its argument names cannot meet NumPyro's own."""
+
+    def model(data: Data) -> Any:
+        return numpyro_model(**data)
+
+    return model
+
+
+def _describe(name: str, site: Mapping[str, Any]) -> Site:
+    shape = tuple(jnp.shape(site["value"]))
+    if site["type"] == "deterministic":
+        return Site(name, "deterministic", shape, ())
+    batch = len(shape) - site["fn"].event_dim
+    plates: list[str | None] = [None] * batch
+    for frame in site["cond_indep_stack"]:
+        plates[batch + frame.dim] = frame.name
+    return Site(name, "observed" if site["is_observed"] else "latent", shape, tuple(plates))

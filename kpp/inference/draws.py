@@ -1,0 +1,77 @@
+"""Computations for each draw of a posterior: compiled once, one draw after the other, in bounded memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from tqdm.auto import tqdm
+
+__all__ = ["DrawMap", "flatten_draws", "unflatten_draws"]
+
+_CHUNKS = 20  # as often as that the progress bar moves
+
+
+def flatten_draws(draws: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Join the axes chain and draw: (chain, draw, ...) -> (chain * draw, ...)."""
+    return {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
+
+
+def unflatten_draws(values: Any, shape: tuple[int, int]) -> Any:
+    """Split the leading axis of every leaf into (chain, draw)."""
+    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), values)
+
+
+class DrawMap:
+    """A function of one draw, applied to many.
+
+    Args:
+        f: Takes one draw (site -> value), its number (an integer array) and the shared arguments; returns a pytree of
+            arrays. It is traced once a shape.
+        batch_size: How many draws are worked on at once. One after the other by default: on a CPU that is as fast and
+            needs the least memory.
+    """
+
+    def __init__(self, f: Callable[[dict[str, jax.Array], jax.Array, Any], Any], batch_size: int | None = None) -> None:
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"`batch_size` must be at least 1, got {batch_size}")
+
+        def run(draws: dict[str, jax.Array], numbers: jax.Array, shared: Any) -> Any:
+            def one(item: tuple[dict[str, jax.Array], jax.Array]) -> Any:
+                return f(item[0], item[1], shared)
+
+            return jax.lax.map(one, (draws, numbers), batch_size=batch_size)
+
+        self._run = jax.jit(run)
+
+    def __call__(
+        self, draws: Mapping[str, jax.Array], numbers: jax.Array, shared: Any, *, label: str | None = None
+    ) -> Any:
+        """Apply the function.
+
+        Args:
+            draws: Draws by site, each led by one axis of length s.
+            numbers: (s,) integers, handed to the function with the draws.
+            shared: What all draws share.
+            label: The name of the progress bar; without one the whole is a single call.
+
+        Returns:
+            The results, each led by the axis of draws.
+        """
+        draws, total = dict(draws), numbers.shape[0]
+        if label is None or total < 2 * _CHUNKS:
+            return self._run(draws, numbers, shared)
+        size = math.ceil(total / _CHUNKS)
+        parts = []
+        with tqdm(total=total, desc=label) as bar:
+            for start in range(0, total, size):
+                # The last chunk reaches back over draws already done, so that all chunks have one shape.
+                low = min(start, total - size)
+                chunk = {name: value[low : low + size] for name, value in draws.items()}
+                part = jax.block_until_ready(self._run(chunk, numbers[low : low + size], shared))
+                parts.append(jax.tree.map(lambda leaf, skip=start - low: leaf[skip:], part))
+                bar.update(min(size, total - start))
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)

@@ -1,0 +1,344 @@
+"""What fitting a model returns: draws with names, predictions, functions, and a file to keep them in."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from kpp import _arviz
+from kpp.functions import RKHSFunction
+from kpp.inference.base import AbstractInference, Posterior, inspect_sites
+from kpp.inference.draws import DrawMap, flatten_draws, unflatten_draws
+from kpp.inference.groups import SAMPLE_DIMS, Naming, data_groups, posterior_groups, prior_groups
+from kpp.inference.maximum import MAP
+from kpp.inference.nuts import NUTS
+from kpp.inference.storage import describe_inference, read_parts, rebuild_inference, write_parts
+from kpp.tables import Schema
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key
+
+__all__ = ["Fit"]
+
+_INFERENCES = {cls.__name__: cls for cls in (MAP, NUTS)}
+_NUM_PRIOR_SAMPLES = 100
+_PREDICTIVE_DIMS = {"latent_covariance": ("instance", "instance_other")}
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Fit:
+    """A fitted model: the draws, the data they are conditioned on, and what follows from both.
+
+    Args:
+        model: The model, an `AbstractModel`, with feature names resolved.
+        idata: The ArviZ object (`InferenceData` or `DataTree`) with posterior, sample_stats, log_likelihood
+            (pointwise), posterior_predictive, observed_data, constant_data, prior and prior_predictive.
+        data: The training data by argument of the NumPyro model.
+        schema: The names of the features and their levels; None if the points are no table.
+        draws: The draws by site, of shape (chain, draw, *event).
+        inference: What made the draws.
+        state: Arrays from which the inference can go on or draw again.
+    """
+
+    model: Any
+    idata: Any
+    data: dict[str, Any]
+    schema: Schema | None
+    draws: dict[str, jax.Array]
+    inference: AbstractInference
+    state: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
+    _maps: dict[Any, DrawMap] = dataclasses.field(default_factory=dict, compare=False)
+
+    @classmethod
+    def run(
+        cls, rng_key: RngKey, model: Any, data: dict[str, Any], schema: Schema | None, inference: AbstractInference
+    ) -> Fit:
+        """Fit a model to data that its `prepare` has returned; `AbstractModel.fit` calls this.
+
+        Args:
+            rng_key: A JAX random key.
+            model: An `AbstractModel`.
+            data: Its data.
+            schema: The schema of its points.
+            inference: How to fit.
+
+        Returns:
+            The fit.
+        """
+        keys = jax.random.split(check_rng_key(rng_key), 3)
+        posterior = inference.run(keys[0], model.numpyro_model, data, progress=inference.progress)
+        fit = cls(model, None, data, schema, posterior.samples, inference, posterior.state)
+        return fit._with_groups(keys[1], posterior, fit._fixed_groups(keys[2]))
+
+    @property
+    def num_chains(self) -> int:
+        """The number of chains."""
+        return self._shape[0]
+
+    @property
+    def num_draws(self) -> int:
+        """The number of draws of each chain."""
+        return self._shape[1]
+
+    def __repr__(self) -> str:
+        return (
+            f"Fit({type(self.model).__name__} by {type(self.inference).__name__}: {self.num_chains} chains of "
+            f"{self.num_draws} draws, sites {list(self.draws)})"
+        )
+
+    def predict(self, x: Any, *, covariance: bool = False, batch_size: int | None = None) -> xr.Dataset:
+        """Predict at p points, for every draw.
+
+        Args:
+            x: The points, an array (p, d) or a data frame with the columns of the training data.
+            covariance: Whether to add ``latent_covariance``, (chain, draw, instance, instance_other).
+            batch_size: How many draws are worked on at once; one after the other by default.
+
+        Returns:
+            Those of ``mean``, ``latent_variance`` (epistemic), ``noise_variance`` and ``probability`` that the model
+            has, with dims (chain, draw, instance).
+
+        Raises:
+            ValueError: If `x` does not fit the training data: columns missing, unknown levels, wrong shape, NaN.
+        """
+        model = self.model
+
+        def one(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> dict[str, jax.Array]:
+            return model.predictive(sample, shared[0], shared[1], covariance=covariance)
+
+        values = self._over_draws(("predict", covariance), one, (self.data, self._points(x)), "predict", batch_size)
+        dims = {name: (*SAMPLE_DIMS, *_PREDICTIVE_DIMS.get(name, ("instance",))) for name in values}
+        return self._naming.dataset(unflatten_draws(values, self._shape), dims)
+
+    def sample_predictive(self, rng_key: RngKey, x: Any, num_samples: int) -> xr.DataArray:
+        """Draw new observations at p points from the posterior predictive, which is conditioned on the training data.
+
+        Args:
+            rng_key: A JAX random key.
+            x: The points, as for `predict`.
+            num_samples: The number of draws. Each takes a draw of the posterior, a different one as long as there are
+                enough.
+
+        Returns:
+            The draws, with dims (sample, instance).
+        """
+        pick_key, draw_key = jax.random.split(check_rng_key(rng_key))
+        model, total = self.model, self.num_chains * self.num_draws
+        if num_samples < 1:
+            raise ValueError(f"`num_samples` must be at least 1, got {num_samples}")
+        rounds = -(-num_samples // total)
+        picked = jnp.concatenate([jax.random.permutation(key, total) for key in jax.random.split(pick_key, rounds)])
+        picked = picked[:num_samples]
+
+        def one(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> jax.Array:
+            data, points, key = shared
+            return model.draw_predictive(jax.random.fold_in(key, number), sample, data, points)
+
+        run = self._maps.setdefault("sample_predictive", DrawMap(one))
+        chosen = {name: value[picked] for name, value in flatten_draws(self.draws).items()}
+        label = "predictive draws" if self.inference.progress else None
+        values = run(chosen, jnp.arange(num_samples), (self.data, self._points(x), draw_key), label=label)
+        coords = {"sample": np.arange(num_samples), "instance": np.arange(values.shape[1])}
+        return xr.DataArray(np.asarray(values), coords=coords, dims=("sample", "instance"), name="y")
+
+    def function(self) -> RKHSFunction:
+        """Return the prediction as a function in the RKHS, with ``batch_shape`` (chain, draw)."""
+        model = self.model
+        static: list[Any] = []
+
+        def one(sample: dict[str, jax.Array], number: jax.Array, data: Any) -> Any:
+            function = model.function_draw(sample, data)
+            arrays, rest = eqx.partition(function.kernel, eqx.is_array)
+            static[:] = [rest]
+            return arrays, function.coefficients, function.intercept
+
+        # Not from the cache of maps: tracing is what finds the static part of the kernel.
+        mapped = DrawMap(one)(flatten_draws(self.draws), self._numbers, self.data)
+        arrays, coefficients, intercept = unflatten_draws(mapped, self._shape)
+        kernel = eqx.combine(arrays, static[0])
+        return RKHSFunction(kernel, self._shared_points(), coefficients, intercept, self._shape)
+
+    def sample(self, rng_key: RngKey, num_samples: int) -> Fit:
+        """Draw afresh from the approximate posterior that Laplace or SVI has found.
+
+        Args:
+            rng_key: A JAX random key.
+            num_samples: The number of draws.
+
+        Returns:
+            A fit with one chain of `num_samples` draws.
+
+        Raises:
+            TypeError: If the inference keeps no distribution to draw from (NUTS, MAP).
+        """
+        if num_samples < 1:
+            raise ValueError(f"`num_samples` must be at least 1, got {num_samples}")
+        keys = jax.random.split(check_rng_key(rng_key))
+        samples = self.inference.draw(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
+        posterior = Posterior(samples, {}, dict(self._attrs), self.state)
+        return self._replace_draws(samples, self.state)._with_groups(keys[1], posterior, self._kept_groups())
+
+    def resume(self, rng_key: RngKey, num_samples: int) -> Fit:
+        """Continue the chains of NUTS where they stopped, with their step sizes and mass matrices.
+
+        Args:
+            rng_key: A JAX random key, another one than that of the fit.
+            num_samples: Further draws of each chain.
+
+        Returns:
+            A fit with the former draws followed by the new ones.
+
+        Raises:
+            TypeError: If the inference has no chains.
+        """
+        if num_samples < 1:
+            raise ValueError(f"`num_samples` must be at least 1, got {num_samples}")
+        keys = jax.random.split(check_rng_key(rng_key))
+        posterior = self.inference.resume(
+            keys[0], num_samples, self.model.numpyro_model, self.data, self.state, progress=self.inference.progress
+        )
+        further = self._replace_draws(posterior.samples, posterior.state)
+        further = further._with_groups(keys[1], posterior, self._kept_groups())
+        joined = {name: jnp.concatenate([value, posterior.samples[name]], axis=1) for name, value in self.draws.items()}
+        idata = _join_draws(self.idata, further.idata, self._attrs)
+        return dataclasses.replace(further, draws=joined, idata=idata, _maps={})
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit into one netCDF file, which ArviZ can open too.
+
+        Args:
+            path: The file. It appears only when it is complete; an existing one is replaced.
+
+        Raises:
+            TypeError: If the model, its kernel or the inference is not registered, so that it could not be read back.
+        """
+        write_parts(
+            path,
+            model=self.model,
+            idata=self.idata,
+            data=self.data,
+            schema=self.schema,
+            sites=list(self.draws),
+            inference=describe_inference(self.inference, _INFERENCES),
+            state=self.state,
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Fit:
+        """Read a fit that `save` has written.
+
+        Raises:
+            ValueError: If the file is not a saved fit.
+        """
+        parts = read_parts(path)
+        return cls(**parts | {"inference": rebuild_inference(parts["inference"], _INFERENCES)})
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        for value in self.draws.values():
+            return value.shape[0], value.shape[1]
+        return 1, 1
+
+    @property
+    def _numbers(self) -> jax.Array:
+        return jnp.arange(self.num_chains * self.num_draws)
+
+    @property
+    def _attrs(self) -> dict[str, Any]:
+        return dict(self.idata.attrs)
+
+    @property
+    def _naming(self) -> Naming:
+        names = () if self.schema is None else self.schema.feature_names
+        observed = [
+            site for site in inspect_sites(self.model.numpyro_model, self.data).values() if site.kind == "observed"
+        ]
+        num_rows = observed[0].shape[0] if observed and observed[0].shape else 0
+        return Naming(names, num_rows, self.model.site_dims(self.data))
+
+    def _points(self, x: Any) -> Any:
+        if self.schema is None:
+            return jax.tree.map(jnp.asarray, x)
+        return jnp.asarray(self.schema.read(x))
+
+    def _over_draws(
+        self, key: Any, f: Callable[..., Any], shared: Any, label: str, batch_size: int | None = None
+    ) -> Any:
+        """Map `f` over the draws of this fit, compiling it once for each `key` and shape."""
+        run = self._maps.setdefault((key, batch_size), DrawMap(f, batch_size))
+        return run(flatten_draws(self.draws), self._numbers, shared, label=label if self.inference.progress else None)
+
+    def _shared_points(self) -> Any:
+        """Return the points of the function, once if they are the same for the first and the last draw."""
+
+        def points(sample: dict[str, jax.Array], number: jax.Array, data: Any) -> Any:
+            return self.model.function_draw(sample, data).points
+
+        flat = flatten_draws(self.draws)
+        ends = jnp.asarray([0, self._numbers.shape[0] - 1])
+        both = DrawMap(points)({name: value[ends] for name, value in flat.items()}, ends, self.data)
+        if all(bool(jnp.array_equal(leaf[0], leaf[1])) for leaf in jax.tree.leaves(both)):
+            return jax.tree.map(lambda leaf: leaf[0], both)
+        return unflatten_draws(DrawMap(points)(flat, self._numbers, self.data), self._shape)
+
+    def _replace_draws(self, samples: dict[str, jax.Array], state: dict[str, jax.Array]) -> Fit:
+        return dataclasses.replace(self, draws=samples, state=state, _maps={})
+
+    def _kept_groups(self) -> dict[str, xr.Dataset]:
+        kept = ("observed_data", "constant_data", "prior", "prior_predictive")
+        return {name: group for name, group in _arviz.groups(self.idata).items() if name in kept}
+
+    def _fixed_groups(self, rng_key: RngKey) -> dict[str, xr.Dataset]:
+        """Return the groups that do not depend on the draws."""
+        model, naming = self.model.numpyro_model, self._naming
+        sites = inspect_sites(model, self.data)
+        return data_groups(model, self.data, naming) | prior_groups(
+            rng_key, model, self.data, sites, naming, _NUM_PRIOR_SAMPLES
+        )
+
+    def _with_groups(self, rng_key: RngKey, posterior: Posterior, fixed: dict[str, xr.Dataset]) -> Fit:
+        """Return this fit with its ArviZ object: the groups of its draws and those that are `fixed`."""
+        naming = self._naming
+        found = posterior_groups(posterior, inspect_sites(self.model.numpyro_model, self.data), naming)
+        found |= self._pointwise_groups(rng_key, naming)
+        attrs = {**posterior.attrs, "model": type(self.model).__name__}
+        return dataclasses.replace(self, idata=_arviz.from_groups(found | fixed, attrs))
+
+    def _pointwise_groups(self, rng_key: RngKey, naming: Naming) -> dict[str, xr.Dataset]:
+        """Return the groups log_likelihood and posterior_predictive, in one pass over the draws."""
+        model = self.model
+
+        def one(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> Any:
+            data, key = shared
+            pointwise = model.log_likelihood(sample, data)
+            if "x" not in data:
+                return pointwise, {}
+            draw = model.draw_predictive(jax.random.fold_in(key, number), sample, data, data["x"])
+            return pointwise, {next(iter(pointwise)): draw}
+
+        values = self._over_draws("pointwise", one, (self.data, rng_key), "log-likelihood and predictive draws")
+        pointwise, replicates = unflatten_draws(values, self._shape)
+        names = {"log_likelihood": pointwise, "posterior_predictive": replicates}
+        dims = (*SAMPLE_DIMS, "instance")
+        return {group: naming.dataset(values, dict.fromkeys(values, dims)) for group, values in names.items() if values}
+
+
+def _join_draws(first: Any, second: Any, attrs: dict[str, Any]) -> Any:
+    """Put the draws of two ArviZ objects one behind the other."""
+    former, further = _arviz.groups(first), _arviz.groups(second)
+    joined = dict(further)
+    for name in ("posterior", "sample_stats", "log_likelihood", "posterior_predictive"):
+        if name in former and name in further:
+            dataset = xr.concat([former[name], further[name]], dim="draw")
+            joined[name] = dataset.assign_coords(draw=np.arange(dataset.sizes["draw"]))
+    divergences = {}
+    if "sample_stats" in joined and "diverging" in joined["sample_stats"]:
+        divergences = {"divergences": int(joined["sample_stats"]["diverging"].sum())}
+    return _arviz.from_groups(joined, attrs | divergences)

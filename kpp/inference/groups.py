@@ -1,0 +1,138 @@
+"""The groups of an ArviZ object, as xarray datasets whose every axis has a name."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import numpyro.infer
+import xarray as xr
+from numpyro import handlers
+
+from kpp.inference.base import Data, NumpyroModel, Posterior, Site
+
+__all__ = ["Naming", "data_groups", "posterior_groups", "prior_groups"]
+
+_LOGGER = logging.getLogger("kpp")
+SAMPLE_DIMS = ("chain", "draw")
+
+
+class Naming:
+    """Names for the axes of everything that goes into an ArviZ object.
+
+    Args:
+        feature_names: The names of the features, if the points are a table.
+        num_rows: The number of observations, n.
+        overrides: Names for the axes of some sites, by site.
+    """
+
+    def __init__(
+        self, feature_names: Sequence[str], num_rows: int, overrides: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
+        self.feature_names = list(feature_names)
+        self.num_rows = num_rows
+        self.overrides = dict(overrides or {})
+
+    def of_site(self, site: Site) -> tuple[str, ...]:
+        """Return a name for each axis of a site: plates, then ``feature`` at length d, else ``<site>_feature``."""
+        if site.name in self.overrides:
+            return self.overrides[site.name]
+        if site.kind == "observed":
+            return self._distinct(["instance" if size == self.num_rows else None for size in site.shape], site)
+        plates = [*site.plates, *[None] * (len(site.shape) - len(site.plates))]
+        return self._distinct(plates, site)
+
+    def of_data(self, name: str, shape: Sequence[int]) -> tuple[str, ...]:
+        """Return a name for each axis of an array of the data."""
+        leading = "instance" if shape and shape[0] == self.num_rows else None
+        return self._distinct([leading, *[None] * (len(shape) - 1)][: len(shape)], Site(name, "data", tuple(shape), ()))
+
+    def dataset(self, values: Mapping[str, Any], dims: Mapping[str, tuple[str, ...]]) -> xr.Dataset:
+        """Build a dataset with a coordinate for every axis."""
+        variables = {name: (dims[name], np.asarray(value)) for name, value in values.items()}
+        sizes = {dim: size for names, value in variables.values() for dim, size in zip(names, value.shape, strict=True)}
+        coords = {dim: self.feature_names if dim == "feature" else np.arange(size) for dim, size in sizes.items()}
+        return xr.Dataset(variables, coords=coords, attrs={"created_by": "kpp"})
+
+    def _distinct(self, known: Sequence[str | None], site: Site) -> tuple[str, ...]:
+        names: list[str] = []
+        for size, name in zip(site.shape, known, strict=True):
+            if name is None:
+                name = "feature" if size == len(self.feature_names) else f"{site.name}_feature"
+            while name in names:
+                name = f"{name}_other"
+            names.append(name)
+        return tuple(names)
+
+
+def posterior_groups(posterior: Posterior, sites: Mapping[str, Site], naming: Naming) -> dict[str, xr.Dataset]:
+    """Return the groups posterior and sample_stats."""
+    dims = {name: (*SAMPLE_DIMS, *naming.of_site(sites[name])) for name in posterior.samples}
+    draws = naming.dataset(posterior.samples, dims)
+    if not posterior.samples:
+        draws = draws.assign_coords(chain=[0], draw=[0])
+    draws.attrs.update({"inference_library": "numpyro"})
+    found = {"posterior": draws}
+    if posterior.sample_stats:
+        dims = {name: (*SAMPLE_DIMS, *posterior.stats_dims.get(name, ())) for name in posterior.sample_stats}
+        found["sample_stats"] = naming.dataset(posterior.sample_stats, dims)
+    return found
+
+
+def data_groups(numpyro_model: NumpyroModel, data: Data, naming: Naming) -> dict[str, xr.Dataset]:
+    """Return the groups observed_data (by observed site) and constant_data (by argument)."""
+
+    def observed_values(arguments: Data) -> dict[str, Any]:
+        trace = handlers.trace(handlers.seed(numpyro_model, jax.random.key(0))).get_trace(**arguments)
+        return {name: site["value"] for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
+
+    observed = jax.jit(observed_values)(data)
+    dims = {name: naming.of_site(Site(name, "observed", value.shape, ())) for name, value in observed.items()}
+    found = {"observed_data": naming.dataset(observed, dims)}
+    constant = {}
+    for name in inputs_of(numpyro_model, data):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(data[name]):
+            where = jax.tree_util.keystr(path, simple=True, separator=".")
+            constant[f"{name}.{where}" if where else name] = leaf
+    if constant:
+        dims = {name: naming.of_data(name, np.shape(value)) for name, value in constant.items()}
+        found["constant_data"] = naming.dataset(constant, dims)
+    return found
+
+
+def prior_groups(
+    rng_key: jax.Array,
+    numpyro_model: NumpyroModel,
+    data: Data,
+    sites: Mapping[str, Site],
+    naming: Naming,
+    num_samples: int,
+) -> dict[str, xr.Dataset]:
+    """Return the groups prior and prior_predictive, drawn by NumPyro without the observations."""
+    predictive = numpyro.infer.Predictive(numpyro_model, num_samples=num_samples)
+    try:
+        draws = jax.jit(lambda key, inputs: predictive(key, **inputs))(rng_key, inputs_of(numpyro_model, data))
+    except NotImplementedError as error:
+        _LOGGER.warning(
+            "the model cannot be drawn from its prior (%s); the groups prior and prior_predictive are left out", error
+        )
+        return {}
+    found = {}
+    for group, kinds in (("prior", ("latent", "deterministic")), ("prior_predictive", ("observed",))):
+        values = {name: draws[name][None] for name, site in sites.items() if site.kind in kinds and name in draws}
+        dims = {name: (*SAMPLE_DIMS, *naming.of_site(sites[name])) for name in values}
+        if values:
+            found[group] = naming.dataset(values, dims)
+    return found
+
+
+def inputs_of(numpyro_model: NumpyroModel, data: Data) -> Data:
+    """Return the data without what is observed: arguments of the model whose default is None."""
+    parameters = inspect.signature(numpyro_model).parameters
+    return {
+        name: value for name, value in data.items() if name not in parameters or parameters[name].default is not None
+    }

@@ -1,0 +1,77 @@
+"""The joint mode of all sites."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from kpp.inference.base import AbstractInference, Data, NumpyroModel, Posterior, inspect_sites, without_latents
+from kpp.inference.optimum import Density, find_mode
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key
+
+__all__ = ["MAP"]
+
+
+class MAP(AbstractInference):
+    r"""Find the joint mode of all latent sites.
+
+    .. math:: \hat\theta = \arg\max_\theta\; p(y \mid \theta)\, p(\theta)
+
+    The density that is maximised is the one the model is written in, with respect to the sites themselves: for a
+    lengthscale with a LogNormal prior that of the lengthscale, not of its logarithm. The search runs in unconstrained
+    coordinates, where every site may take any value, but their Jacobian is left out, so that the answer does not depend
+    on them. (`kpp.Laplace` centres on the mode *with* the Jacobian.) A density without a maximum inside the support,
+    such as that of a Gamma prior of concentration below one, has no mode to find.
+
+    Args:
+        num_restarts: Further starts beside the prior medians.
+        max_steps: Steps of L-BFGS from each start.
+        tolerance: A start has converged when no entry of the gradient exceeds this times max(1, abs(log-density)).
+        progress: Whether to show a progress bar.
+
+    Raises:
+        ValueError: If a number is out of range.
+    """
+
+    num_restarts: int = eqx.field(static=True, default=2)
+    max_steps: int = eqx.field(static=True, default=500)
+    tolerance: float = eqx.field(static=True, default=1e-6)
+    progress: bool = eqx.field(static=True, default=True)
+
+    def __check_init__(self) -> None:
+        """Refuse numbers out of range."""
+        for name, least in (("num_restarts", 0), ("max_steps", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"`{name}` must be at least {least}, got {getattr(self, name)}")
+        if self.tolerance <= 0:
+            raise ValueError(f"`tolerance` must be positive, got {self.tolerance}")
+
+    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
+        """Find the mode; one chain of one draw.
+
+        Raises:
+            ConvergenceError: If no start converged.
+        """
+        rng_key = check_rng_key(rng_key)
+        sites = inspect_sites(numpyro_model, data)
+        fixed = without_latents(numpyro_model, data, sites, "MAP")
+        if fixed is not None:
+            return fixed
+        init_key, restart_key = jax.random.split(rng_key)
+        density = Density(init_key, numpyro_model, data, sites)
+        mode = find_mode(
+            density.constrained,
+            density.start,
+            data,
+            rng_key=restart_key,
+            num_restarts=self.num_restarts,
+            max_steps=self.max_steps,
+            tolerance=self.tolerance,
+            progress=progress,
+        )
+        found = density.sites(jnp.asarray(mode.vector, density.start.dtype), data)
+        samples = {name: jnp.asarray(value)[None, None] for name, value in found.items()}
+        stats = {"lp": jnp.asarray(-mode.value)[None, None]}
+        return Posterior(samples, stats, {"inference": "MAP", **mode.attrs()})

@@ -1,0 +1,121 @@
+"""The contract of a model: an ordinary NumPyro model function, and what can be said about one draw of its posterior."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from kpp.functions import RKHSFunction
+from kpp.inference.base import AbstractInference
+from kpp.inference.fit import Fit
+from kpp.inference.nuts import NUTS
+from kpp.tables import Schema
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key
+
+__all__ = ["AbstractModel"]
+
+Sample = Mapping[str, jax.Array]
+Data = Mapping[str, Any]
+
+
+class AbstractModel(eqx.Module):
+    r"""A probabilistic model that can be fitted, asked for predictions, and explained.
+
+    Fields that hold NumPyro distributions are drawn by `kpp.sample` in `numpyro_model` and put back by
+    `kpp.priors.substitute` in the other methods. Everything but `numpyro_model`, `prepare` and `fit` works on **one**
+    draw and must be traceable by JAX; `Fit` maps it over chains and draws.
+
+    The data are a dict of pytrees of arrays whose keys are the arguments of `numpyro_model`. Arguments with the default
+    None are what is observed: without them the model draws from the prior predictive.
+    """
+
+    @abc.abstractmethod
+    def numpyro_model(self, *args: Any, **kwargs: Any) -> None:
+        """Run the NumPyro model; an ordinary model function for people who drive NumPyro themselves.
+
+        The likelihood is a distribution on an ``obs=`` site. Subclasses write their arguments out, say
+        ``numpyro_model(self, x, y=None)``.
+        """
+
+    @abc.abstractmethod
+    def prepare(self, x: Any, y: Any, **options: Any) -> tuple[AbstractModel, dict[str, Any], Schema | None]:
+        """Validate data and resolve feature names.
+
+        Args:
+            x: Points, an array (n, d) or a data frame, or whatever the model takes.
+            y: Targets.
+            **options: What else the model's `fit` takes.
+
+        Returns:
+            The model to be used from here on (names of features resolved), the data, and the schema of the points (None
+            if they are no table).
+
+        Raises:
+            ValueError: If the data are unfit, naming the argument, what came and what is needed.
+        """
+
+    @abc.abstractmethod
+    def log_likelihood(self, sample: Sample, data: Data) -> dict[str, jax.Array]:
+        """Return the pointwise log-likelihood of one draw, by observed site, each of shape (n,).
+
+        Where the observations are dependent given the draw, as under a marginal Gaussian process, these are the
+        leave-one-out log predictive densities, so that ArviZ counts n observations.
+        """
+
+    @abc.abstractmethod
+    def predictive(self, sample: Sample, data: Data, x: Any, *, covariance: bool = False) -> dict[str, jax.Array]:
+        """Return moments of the prediction at p points under one draw.
+
+        Args:
+            sample: One draw.
+            data: The data.
+            x: The p points.
+            covariance: Whether ``latent_covariance`` is wanted.
+
+        Returns:
+            Some of ``mean``, ``latent_variance``, ``noise_variance``, ``probability``, each of shape (p,), and
+            ``latent_covariance`` of shape (p, p).
+        """
+
+    @abc.abstractmethod
+    def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Any) -> jax.Array:
+        """Return one draw of new observations at p points, given the data and one draw of the sites; shape (p,)."""
+
+    @abc.abstractmethod
+    def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
+        """Return the prediction under one draw as a function with ``batch_shape`` ()."""
+
+    def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
+        """Return names for the axes of sites that are neither features nor plates; by site, one name an axis.
+
+        By default an axis of length d is called ``feature`` and any other ``<site>_feature``.
+        """
+        return {}
+
+    def fit(
+        self, rng_key: RngKey, x: Any, y: Any, *, inference: AbstractInference | None = None, **options: Any
+    ) -> Fit:
+        """Fit the model.
+
+        Args:
+            rng_key: A JAX random key.
+            x: Points, an array (n, d) or a data frame.
+            y: Targets.
+            inference: How; `kpp.NUTS()` by default.
+            **options: Options of the model's `prepare`.
+
+        Returns:
+            The fit.
+
+        Raises:
+            TypeError: If `rng_key` is no JAX random key.
+            ValueError: If the data are unfit.
+        """
+        rng_key = check_rng_key(rng_key)
+        model, data, schema = self.prepare(x, y, **options)
+        return Fit.run(rng_key, model, data, schema, NUTS() if inference is None else inference)

@@ -1,0 +1,169 @@
+"""Find the mode of a density over all latent sites at once, and say whether it has been found."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.infer
+import scipy.optimize
+from jax.flatten_util import ravel_pytree
+from numpyro.infer.util import initialize_model, log_density
+from tqdm.auto import tqdm
+
+from kpp.inference.base import ConvergenceError, Data, NumpyroModel, Site, called_with
+
+__all__ = ["Density", "Optimum", "find_mode"]
+
+_LOGGER = logging.getLogger("kpp")
+_HUGE = 1e30  # what the line search sees where the density is zero or cannot be computed
+
+
+class Density:
+    r"""The joint density of a model's latent sites and data, as a function of one unconstrained vector.
+
+    The vector u of length k holds all latent sites; NumPyro's bijection :math:`\theta(u)` maps each
+    to its support.
+
+    Args:
+        rng_key: A JAX random key, for the prior medians the optimisation starts from.
+        numpyro_model: The model function.
+        data: Its arguments by name.
+        sites: Its sites.
+    """
+
+    def __init__(self, rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data, sites: dict[str, Site]) -> None:
+        self._model = called_with(numpyro_model)
+        self._latents = [name for name, site in sites.items() if site.kind == "latent"]
+        info = initialize_model(
+            rng_key,
+            self._model,
+            init_strategy=numpyro.infer.init_to_median(),
+            dynamic_args=True,
+            model_args=(data,),
+        )
+        self._potential, self._constrain = info.potential_fn, info.postprocess_fn
+        self.start, self._unravel = ravel_pytree(info.param_info.z)
+
+    def sites(self, vector: jax.Array, data: Data) -> dict[str, jax.Array]:
+        """Return latent and deterministic sites at u."""
+        return self._constrain(data)(self._unravel(vector))
+
+    def constrained(self, vector: jax.Array, data: Data) -> jax.Array:
+        r"""Return :math:`-\log p(y, \theta(u))`, the density with respect to the sites themselves (no Jacobian)."""
+        values = self.sites(vector, data)
+        latents = {name: values[name] for name in self._latents}
+        return -log_density(self._model, (data,), {}, latents)[0]
+
+    def unconstrained(self, vector: jax.Array, data: Data) -> jax.Array:
+        r"""Return :math:`-\log p(y, \theta(u)) - \log|\partial\theta/\partial u|`, the density of u itself."""
+        return self._potential(data)(self._unravel(vector))
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimum:
+    """Where an optimisation ended.
+
+    Args:
+        vector: u, of shape (k,).
+        value: The objective there, a negative log-density.
+        gradient: The largest entry of its gradient.
+        num_evaluations: How often the objective was evaluated, over all starts.
+        num_converged: How many starts ended where the gradient is small.
+        num_starts: How many starts were tried.
+    """
+
+    vector: np.ndarray
+    value: float
+    gradient: float
+    num_evaluations: int
+    num_converged: int
+    num_starts: int
+
+    def attrs(self) -> dict[str, float | int]:
+        """Return what is worth remembering."""
+        return {
+            "log_density": -self.value,
+            "gradient_norm": self.gradient,
+            "evaluations": self.num_evaluations,
+            "starts": self.num_starts,
+            "converged_starts": self.num_converged,
+        }
+
+
+def find_mode(
+    objective: Callable[[jax.Array, Data], jax.Array],
+    start: jax.Array,
+    data: Data,
+    *,
+    rng_key: jax.Array,
+    num_restarts: int,
+    max_steps: int,
+    tolerance: float,
+    progress: bool,
+) -> Optimum:
+    """Minimise a negative log-density by L-BFGS from several starts, and keep the lowest value that has converged.
+
+    Args:
+        objective: The negative log-density of (u, data).
+        start: The first start, of shape (k,).
+        data: Passed on to the objective.
+        rng_key: A JAX random key, for the further starts: uniform between -2 and 2, as NumPyro starts chains.
+        num_restarts: The number of further starts.
+        max_steps: Steps of one start.
+        tolerance: A start has converged when no entry of the gradient exceeds this times the larger of 1 and the
+            objective's absolute value (in float32 at least 1e-4).
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The optimum.
+
+    Raises:
+        ConvergenceError: If no start converged to a finite value.
+    """
+    evaluate = jax.jit(jax.value_and_grad(objective))
+    limit = max(tolerance, 1e-4) if start.dtype == jnp.float32 else tolerance
+    ends, evaluations = [], 0
+    for vector in tqdm(list(_starts(rng_key, start, num_restarts)), desc="optimisation", disable=not progress, delay=2):
+        end = _descend(lambda u: evaluate(jnp.asarray(u, start.dtype), data), vector, max_steps, limit)
+        ends.append(end)
+        evaluations += end.num_evaluations
+    converged = [end for end in ends if end.num_converged]
+    if not converged:
+        best = min(ends, key=lambda end: end.value)
+        raise ConvergenceError(
+            f"none of {len(ends)} starts reached a mode: at the best of them, negative log-density {best.value:.6g}, "
+            f"the gradient is still {best.gradient:.3g}; raise `max_steps` ({max_steps}) or `num_restarts` "
+            f"({num_restarts}), or use priors that keep the density finite"
+        )
+    if len(converged) < len(ends):
+        _LOGGER.info("%d of %d starts did not converge and are ignored", len(ends) - len(converged), len(ends))
+    best = min(converged, key=lambda end: end.value)
+    return dataclasses.replace(best, num_evaluations=evaluations, num_converged=len(converged), num_starts=len(ends))
+
+
+def _starts(rng_key: jax.Array, first: jax.Array, num_restarts: int) -> Iterator[np.ndarray]:
+    yield np.asarray(first, dtype=np.float64)
+    for key in jax.random.split(rng_key, max(num_restarts, 1))[:num_restarts]:
+        yield np.asarray(jax.random.uniform(key, first.shape, first.dtype, -2.0, 2.0), dtype=np.float64)
+
+
+def _descend(
+    evaluate: Callable[[np.ndarray], tuple[jax.Array, jax.Array]], start: np.ndarray, max_steps: int, limit: float
+) -> Optimum:
+    def safe(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = (np.asarray(part, dtype=np.float64) for part in evaluate(vector))
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            return _HUGE, np.zeros_like(vector)
+        return float(value), gradient
+
+    options = {"maxiter": max_steps, "maxfun": 4 * max_steps, "ftol": 0.0, "gtol": limit * 1e-3, "maxcor": 20}
+    result = scipy.optimize.minimize(safe, start, jac=True, method="L-BFGS-B", options=options)
+    value, gradient = safe(result.x)
+    size = float(np.abs(gradient).max(initial=0.0))
+    converged = value < _HUGE and size <= limit * max(1.0, abs(value))
+    return Optimum(result.x, value, size if value < _HUGE else np.inf, int(result.nfev), int(converged), 1)

@@ -1,0 +1,185 @@
+"""One netCDF file for a fit: the groups of ArviZ, the training data, the state of the inference, a JSON description.
+
+The file holds the groups that ArviZ knows, so that ``arviz.from_netcdf`` opens it, and two more: ``kpp_data`` (the
+training data) and ``kpp_state`` (what the inference goes on from). The attribute ``kpp`` of the file is JSON: model and
+inference as registered names with their fields, the schema of the points, the structure of the data. No pickle.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5netcdf
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from kpp import _arviz
+from kpp.inference.base import AbstractInference
+from kpp.spec import from_spec, to_spec
+from kpp.tables import Schema
+
+__all__ = ["describe_inference", "read_parts", "rebuild_inference", "write_parts"]
+
+_FORMAT = 1
+_DATA, _STATE = "kpp_data", "kpp_state"
+
+
+def write_parts(
+    path: str | os.PathLike[str],
+    *,
+    model: Any,
+    idata: Any,
+    data: Mapping[str, Any],
+    schema: Schema | None,
+    sites: list[str],
+    inference: dict[str, Any],
+    state: Mapping[str, jax.Array],
+) -> None:
+    """Write the parts of a fit, all or nothing: under another name in the same folder, which is then renamed.
+
+    Raises:
+        TypeError: If the model is not registered, or the data are not dicts, lists and tuples of arrays.
+        ValueError: If a name holds a slash, which netCDF takes for a folder.
+    """
+    groups = dict(_arviz.groups(idata))
+    structure, arrays = _flatten(dict(data), "")
+    groups[_DATA], groups[_STATE] = _anonymous(arrays), _anonymous(dict(state))
+    for group in groups.values():
+        slashed = [str(name) for name in group.variables if "/" in str(name)]
+        if slashed:
+            raise ValueError(f"netCDF allows no slash in a name, got the sites {slashed}; rename them to save the fit")
+    description = {
+        "format": _FORMAT,
+        "model": to_spec(model),
+        "inference": inference,
+        "schema": None if schema is None else schema.to_json(),
+        "sites": sites,
+        "data": structure,
+        "attrs": dict(idata.attrs),
+    }
+    _write(Path(path), groups, {"kpp": json.dumps(description), **_plain(idata.attrs)})
+
+
+def read_parts(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what `write_parts` has written.
+
+    Returns:
+        The parts by the names of its arguments, `draws` (site -> array) in place of `sites`.
+
+    Raises:
+        ValueError: If the file is not a saved fit, or of a format that this version does not read.
+    """
+    with h5netcdf.File(path, "r") as file:
+        names, attrs = list(file.groups), dict(file.attrs)
+    if "kpp" not in attrs:
+        raise ValueError(f"`path` must be a fit saved by kpp, got {os.fspath(path)}, which lacks the attribute 'kpp'")
+    description = json.loads(attrs["kpp"])
+    if description["format"] != _FORMAT:
+        raise ValueError(f"`path` holds a fit of format {description['format']}; this version of kpp reads {_FORMAT}")
+    groups = {name: xr.load_dataset(path, group=name, engine="h5netcdf") for name in names}
+    arrays = {str(name): jnp.asarray(value.to_numpy()) for name, value in groups.pop(_DATA).data_vars.items()}
+    state = {str(name): jnp.asarray(value.to_numpy()) for name, value in groups.pop(_STATE).data_vars.items()}
+    schema = description["schema"]
+    return {
+        "model": from_spec(description["model"], "models"),
+        "idata": _arviz.from_groups(groups, description["attrs"]),
+        "data": _unflatten(description["data"], arrays),
+        "schema": None if schema is None else Schema.from_json(schema),
+        "draws": {site: jnp.asarray(groups["posterior"][site].to_numpy()) for site in description["sites"]},
+        "inference": description["inference"],
+        "state": state,
+    }
+
+
+def describe_inference(inference: AbstractInference, known: Mapping[str, type]) -> dict[str, Any]:
+    """Return an inference as JSON values.
+
+    Raises:
+        TypeError: If its class is not one of `known`, or a field is not a number, text, boolean or None.
+    """
+    name = type(inference).__name__
+    if known.get(name) is not type(inference):
+        raise TypeError(f"a fit by {name} cannot be saved; the ways of inference that can are {sorted(known)}")
+    fields = {field.name: getattr(inference, field.name) for field in dataclasses.fields(inference)}
+    for key, value in fields.items():
+        if not (value is None or isinstance(value, (bool, int, float, str))):
+            raise TypeError(f"a fit by {name} cannot be saved: its `{key}` is a {type(value).__name__}, not plain JSON")
+    return {"name": name, **fields}
+
+
+def rebuild_inference(description: Mapping[str, Any], known: Mapping[str, type]) -> AbstractInference:
+    """Return the inference that `describe_inference` described."""
+    fields = {name: value for name, value in description.items() if name != "name"}
+    return known[description["name"]](**fields)
+
+
+def _write(path: Path, groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        xr.Dataset(attrs=dict(attrs)).to_netcdf(partial, mode="w", engine="h5netcdf")
+        for name, dataset in groups.items():
+            clean = dataset.copy()
+            clean.attrs = _plain(dataset.attrs)
+            clean.to_netcdf(partial, mode="a", group=name, engine="h5netcdf")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _plain(attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return attributes as netCDF can hold them: numbers and text as they are, the rest as JSON."""
+    kept = (int, float, str, np.integer, np.floating)
+    return {
+        str(name): value if isinstance(value, kept) and not isinstance(value, bool) else json.dumps(value)
+        for name, value in attrs.items()
+    }
+
+
+def _anonymous(arrays: Mapping[str, Any]) -> xr.Dataset:
+    """Return arrays as a dataset whose axes have names that nobody needs."""
+    values = {name: np.asarray(value) for name, value in arrays.items()}
+    return xr.Dataset({name: ([f"{name}_{axis}" for axis in range(v.ndim)], v) for name, v in values.items()})
+
+
+def _flatten(tree: Any, path: str) -> tuple[Any, dict[str, Any]]:
+    """Return the structure of nested dicts, lists and tuples as JSON, and their arrays by path."""
+    if tree is None:
+        return None, {}
+    if isinstance(tree, (jax.Array, np.ndarray)):
+        return path, {path: tree}
+    if isinstance(tree, dict):
+        items = [(key, *_flatten(value, f"{path}.{key}" if path else str(key))) for key, value in tree.items()]
+        return {"dict": {key: inner for key, inner, _ in items}}, _merge(arrays for _, _, arrays in items)
+    if type(tree) in (list, tuple):
+        parts = [_flatten(value, f"{path}.{index}") for index, value in enumerate(tree)]
+        return {type(tree).__name__: [inner for inner, _ in parts]}, _merge(arrays for _, arrays in parts)
+    raise TypeError(
+        f"a fit cannot be saved: `data` holds a {type(tree).__name__} at {path!r}; dicts, lists, tuples and "
+        "arrays can be"
+    )
+
+
+def _unflatten(structure: Any, arrays: Mapping[str, Any]) -> Any:
+    if structure is None:
+        return None
+    if isinstance(structure, str):
+        return arrays[structure]
+    ((kind, inner),) = structure.items()
+    if kind == "dict":
+        return {key: _unflatten(value, arrays) for key, value in inner.items()}
+    values = [_unflatten(value, arrays) for value in inner]
+    return values if kind == "list" else tuple(values)
+
+
+def _merge(parts: Any) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for part in parts:
+        merged |= part
+    return merged
