@@ -13,7 +13,7 @@ import numpy as np
 
 from kpp.conversion.kernels import convert_gp_kernel, convert_metric
 from kpp.conversion.scalers import absorb_scaler
-from kpp.explanations import fitted_schema
+from kpp.explanations import is_fit
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
 
@@ -44,7 +44,7 @@ def as_rkhs_function(predictor: Any) -> RKHSFunction:
     """
     if isinstance(predictor, RKHSFunction):
         return predictor
-    if fitted_schema(predictor) is not None:
+    if is_fit(predictor):
         return predictor.function()
     name = _sklearn_name(predictor)
     if name != "Pipeline" and name not in _CONVERTERS:

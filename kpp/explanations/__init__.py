@@ -5,5 +5,6 @@ from kpp.explanations.explainer import Requirement as Requirement
 from kpp.explanations.explanation import Explanation as Explanation
 from kpp.explanations.predictors import Resolved as Resolved
 from kpp.explanations.predictors import fitted_schema as fitted_schema
+from kpp.explanations.predictors import is_fit as is_fit
 from kpp.explanations.predictors import resolve as resolve
 from kpp.explanations.predictors import schema_of as schema_of

@@ -14,7 +14,7 @@ from kpp.functions import RKHSFunction
 from kpp.tables import Schema, is_table, read_points
 from kpp.validation import as_finite_array, as_points
 
-__all__ = ["Resolved", "fitted_schema", "resolve", "schema_of"]
+__all__ = ["Resolved", "fitted_schema", "is_fit", "resolve", "schema_of"]
 
 _NEEDS = {
     "rkhs_function": "an RKHS function: a kpp.Fit, a kpp.RKHSFunction, or a fitted scikit-learn kernel method",
@@ -28,7 +28,7 @@ _NEEDS = {
 class _Fitted(Protocol):
     """What of `kpp.Fit` is used here, so that other packages' fits are as good."""
 
-    schema: Schema
+    schema: Schema | None
 
     def function(self) -> RKHSFunction: ...
 
@@ -77,9 +77,14 @@ def resolve(predictor: Any, x: Any, requires: Requirement) -> Resolved:
     return Resolved(function, points, schema)
 
 
+def is_fit(predictor: Any) -> bool:
+    """Tell whether a predictor is a `kpp.Fit`, or whatever else has a schema, a function and predictions."""
+    return isinstance(predictor, _Fitted) and not isinstance(predictor, type)
+
+
 def fitted_schema(predictor: Any) -> Schema | None:
-    """Return the schema of a fit, or None."""
-    return predictor.schema if isinstance(predictor, _Fitted) else None
+    """Return the schema of a fit; None without a fit, or for one of points that are no table."""
+    return predictor.schema if is_fit(predictor) else None
 
 
 def schema_of(x: Any, name: str = "x") -> Schema:
@@ -98,7 +103,7 @@ def schema_of(x: Any, name: str = "x") -> Schema:
 
 
 def _function(predictor: Any, requires: Requirement) -> Any:
-    fitted = isinstance(predictor, _Fitted)
+    fitted = is_fit(predictor)
     if requires == "probabilities":
         if fitted:
             return _probabilities(predictor)

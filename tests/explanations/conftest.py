@@ -1,4 +1,4 @@
-"""Explanations that are known in closed form: a linear function has contributions w_j (x_j - mean of the background)."""
+"""Explanations known in closed form: a linear function has contributions w_j (x_j - mean of the background)."""
 
 from __future__ import annotations
 

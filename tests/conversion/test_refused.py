@@ -1,0 +1,93 @@
+"""What has no exact representation is refused, with the reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process import kernels as gp
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.svm import SVC, SVR
+
+import kpp
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(15, 2))
+Y = X[:, 0] + 0.1 * RNG.normal(size=15)
+THREE = np.arange(15) % 3
+
+
+def process(kernel):
+    return GaussianProcessRegressor(kernel, optimizer=None, alpha=0.1)
+
+
+class OwnRBF(gp.RBF):
+    """A subclass may compute anything."""
+
+
+class OwnSVR(SVR):
+    """A subclass may predict anything."""
+
+
+REFUSED = {
+    "three classes": (SVC(), THREE, ValueError, r"SVC with 3 classes votes between pairs"),
+    "sigmoid": (SVR(kernel="sigmoid"), Y, ValueError, r"kernel 'sigmoid' has no exact counterpart; known are 'rbf'"),
+    "function as kernel of SVR": (SVR(kernel=lambda a, b: a @ b.T), Y, ValueError, "`kernel` .* is a function"),
+    "function as kernel of ridge": (
+        KernelRidge(kernel=lambda a, b: float(a @ b)),
+        Y,
+        ValueError,
+        "`kernel` .* is a function",
+    ),
+    "chi2": (KernelRidge(kernel="cosine"), Y, ValueError, "kernel 'cosine' has no exact counterpart"),
+    "negative offset": (SVR(kernel="poly", coef0=-1.0, gamma=0.1), Y, ValueError, "`coef0` of at least 0"),
+    "Matern 0.7": (process(gp.Matern(1.0, nu=0.7)), Y, ValueError, r"nu in \[0.5, 1.5, 2.5, inf\], got nu=0.7"),
+    "periodic in two": (process(gp.ExpSineSquared()), Y, ValueError, "no kernel for 2 features"),
+    "broken power": (process(gp.RBF() ** 0.5), Y, ValueError, "whole exponents from 1 to 16, got 0.5"),
+    "pairwise": (process(gp.PairwiseKernel(metric="rbf")), Y, ValueError, "PairwiseKernel.* has no exact counterpart"),
+    "only noise": (process(gp.WhiteKernel(1.0)), Y, ValueError, "nothing but noise"),
+    "own kernel": (process(OwnRBF()), Y, ValueError, "OwnRBF.* has no exact counterpart"),
+    "own estimator": (OwnSVR(), Y, TypeError, r"must be one of KernelRidge, SVR, .*; got a .*OwnSVR"),
+    "forest": (RandomForestRegressor(n_estimators=2), Y, TypeError, "got a sklearn.ensemble.*RandomForestRegressor"),
+    "search": (GridSearchCV(SVR(), {"C": [1.0]}, cv=2), Y, TypeError, "`best_estimator_`"),
+    "scaler and linear": (make_pipeline(StandardScaler(), SVR(kernel="linear")), Y, ValueError, "pipeline.-1."),
+    "scaler and poly": (
+        make_pipeline(StandardScaler(), KernelRidge(kernel="poly")),
+        Y,
+        ValueError,
+        r"Polynomial kernel behind a scaler .*pipeline\[:-1\].transform",
+    ),
+    "clipping scaler": (make_pipeline(MinMaxScaler(clip=True), SVR()), Y, ValueError, "can't be absorbed exactly"),
+    "other step": (make_pipeline(PCA(), SVR()), Y, ValueError, r"PCA\(\) of the pipeline can't be absorbed exactly"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_exact_is_refused(name):
+    estimator, y, error, message = REFUSED[name]
+    fitted = clone(estimator).fit(X, y)
+    with pytest.raises(error, match=message):
+        kpp.as_rkhs_function(fitted)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [KernelRidge(), SVR(), SVC(), GaussianProcessRegressor(), make_pipeline(StandardScaler(), SVR())],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_an_estimator_that_was_not_fitted_is_refused(estimator):
+    with pytest.raises(NotFittedError):
+        kpp.as_rkhs_function(estimator)
+
+
+@pytest.mark.parametrize("thing", [3, "SVR", lambda x: x, SVR])
+def test_other_things_are_a_type_error(thing):
+    with pytest.raises(TypeError, match="`predictor` must be one of KernelRidge"):
+        kpp.as_rkhs_function(thing)

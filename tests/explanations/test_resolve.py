@@ -1,0 +1,121 @@
+"""Predictors and points as an explainer gets them."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from sklearn.svm import SVR
+
+from kpp.explanations import resolve
+from kpp.functions import RKHSFunction
+from kpp.kernels import RBF
+from kpp.tables import Schema
+
+SUPPORT = np.random.default_rng(0).normal(size=(6, 3))
+FUNCTION = RKHSFunction(RBF(lengthscale=1.0), SUPPORT, np.ones(6))
+
+
+class ToyFit:
+    """What of a Fit counts here; its x is a table with a category."""
+
+    schema = Schema(("age", "bmi", "region"), {"region": ("north", "south", "west")})
+
+    def function(self) -> RKHSFunction:
+        return FUNCTION
+
+    def predict(self, x):
+        probability = xr.DataArray(np.full((2, 3, len(x)), 0.25), dims=("chain", "draw", "instance"))
+        return xr.Dataset({"probability": probability})
+
+
+class ToyRegression(ToyFit):
+    def predict(self, x):
+        return xr.Dataset({"mean": ("instance", np.zeros(len(x)))})
+
+
+FRAME = pd.DataFrame({"region": ["south", "west"], "bmi": [0.5, 1.5], "age": [40, 50]})
+CODED = np.array([[40.0, 0.5, 1.0], [50.0, 1.5, 2.0]])
+
+
+@pytest.mark.parametrize("requires", ["rkhs_function", "callable"])
+def test_a_fit_gives_its_function_and_reads_tables_by_its_schema(requires):
+    function, x, schema = resolve(ToyFit(), FRAME, requires)
+    assert function is FUNCTION
+    np.testing.assert_array_equal(x, CODED)
+    assert schema is ToyFit.schema
+    np.testing.assert_array_equal(resolve(ToyFit(), CODED, requires).x, CODED)
+
+
+def test_a_classifier_gives_its_posterior_probability():
+    function, x, _ = resolve(ToyFit(), FRAME, "probabilities")
+    np.testing.assert_array_equal(function(x), [0.25, 0.25])
+    with pytest.raises(TypeError, match=r"predicts \['mean'\]"):
+        resolve(ToyRegression(), FRAME, "probabilities").function(CODED)
+
+
+def test_a_data_frame_names_the_features_of_a_bare_function():
+    frame = pd.DataFrame(CODED, columns=["a", "b", "c"])
+    function, x, schema = resolve(FUNCTION, frame, "rkhs_function")
+    assert function is FUNCTION
+    assert schema.feature_names == ("a", "b", "c")
+    np.testing.assert_array_equal(x, CODED)
+    assert resolve(FUNCTION, CODED, "rkhs_function").schema.feature_names == ("x0", "x1", "x2")
+
+
+def plain(x):
+    return jnp.sum(x, axis=1)
+
+
+def test_a_function_of_unknown_form_is_handed_on():
+    for requires in ("callable", "probabilities"):
+        assert resolve(plain, CODED, requires).function is plain
+
+
+def test_pairs_of_points_keep_their_axis():
+    pairs = np.stack([CODED, CODED + 1.0], axis=1)
+    function, x, schema = resolve(FUNCTION, pairs, "pairs")
+    assert x.shape == (2, 2, 3)
+    assert schema.num_features == 3
+    for wrong in (CODED, np.zeros((2, 3, 3))):
+        with pytest.raises(ValueError, match=r"pairs of points, shape \(p, 2, d\), got shape"):
+            resolve(FUNCTION, wrong, "pairs")
+
+
+MISMATCHES = [
+    (plain, "rkhs_function", "needs an RKHS function: .*; `predictor` is a .*function, a function of unknown form"),
+    (plain, "pairs", "needs an RKHS function on pairs"),
+    (FUNCTION, "probabilities", "needs probabilities: .*; `predictor` is a kpp.functions.RKHSFunction"),
+    (SVR(), "rkhs_function", "kpp.as_rkhs_function"),
+    (SVR(), "callable", "hand over its `predict`"),
+    (SUPPORT, "rkhs_function", "the first argument is the predictor"),
+    ("svr", "callable", "`predictor` is a builtins.str"),
+    (None, "rkhs_function", "`predictor` is a builtins.NoneType"),
+]
+
+
+@pytest.mark.parametrize(("predictor", "requires", "message"), MISMATCHES)
+def test_the_wrong_predictor_is_a_type_error_that_names_both_sides(predictor, requires, message):
+    with pytest.raises(TypeError, match=message):
+        resolve(predictor, CODED, requires)
+
+
+BAD_POINTS = [
+    (FUNCTION, np.zeros((2, 4)), r"`x` must have 3 columns \(features\), as the predictor, got shape \(2, 4\)"),
+    (FUNCTION, np.zeros(3), r"one-dimensional shape \(3,\)"),
+    (FUNCTION, np.zeros((0, 3)), "at least one row"),
+    (FUNCTION, np.array([[0.0, np.nan, np.inf]]), "`x` must be finite, got 1 NaN and 1 infinite"),
+    (FUNCTION, pd.DataFrame({"a": ["u"], "b": [1.0], "c": [1.0]}), r"`x` holds text in \['a'\]"),
+    (FUNCTION, pd.DataFrame({"a": [np.nan], "b": [1.0], "c": [1.0]}), "`x` has missing values .'a': 1"),
+    (ToyFit(), FRAME.drop(columns="bmi"), r"`x` lacks the columns \['bmi'\]"),
+    (ToyFit(), FRAME.assign(region="east"), r"unknown levels \['east'\] in column 'region'"),
+    (ToyFit(), CODED[:, :2], "`x` must have 3 columns"),
+]
+
+
+@pytest.mark.parametrize(("predictor", "x", "message"), BAD_POINTS)
+def test_bad_points_are_refused(predictor, x, message):
+    with pytest.raises(ValueError, match=message):
+        resolve(predictor, x, "rkhs_function")
