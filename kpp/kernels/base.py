@@ -1,0 +1,331 @@
+r"""The interface of a kernel, and what every kernel gets from it.
+
+A kernel is a function of two points, :math:`k(x, x')`, symmetric and positive semi-definite. One that factorises over
+the features, :math:`k(x, x') = \sigma^2 \prod_j k_j(x_j, x'_j)`, is a product kernel: features can be taken out of it one
+by one, which is what exact Shapley values need.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kpp.kernels.parameters import concrete, prepared, show_fields
+from kpp.typing import AnyArray, Leaf, RngKey
+
+__all__ = ["AbstractKernel", "AbstractProductKernel"]
+
+# Methods whose arguments are all points.
+_ON_POINTS = ("evaluate", "evaluate_factors", "__call__", "gram", "diagonal", "factors")
+
+
+class AbstractKernel(eqx.Module):
+    r"""A kernel: a symmetric, positive semi-definite function of two points.
+
+    The one method to write is `evaluate`, on two points. Everything else follows from it. A batch of points is a pytree
+    whose arrays lead with the same axis n: usually one array (n, d), but whatever `evaluate` takes will do.
+
+    Parameters are fields. A field may hold a NumPyro distribution, a prior for its value; the kernel can then be built,
+    combined and printed, but not evaluated before `kpp.sample` has put values in place. Points decide about precision:
+    the kernel's floating-point arrays are cast to theirs before any evaluation.
+
+    Kernels are unhashable: they hold arrays, so they can be no static arguments of `jax.jit` and no keys.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None  # NumPy numbers leave `2 * kernel` to the kernel
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Prepare the arguments of the methods that a subclass defines on points."""
+        super().__init_subclass__(**kwargs)
+        for name in _ON_POINTS:
+            method = cls.__dict__.get(name)
+            if method is not None and not getattr(method, "__isabstractmethod__", False):
+                setattr(cls, name, prepared(method))
+
+    @abstractmethod
+    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+        """Evaluate the kernel at two points.
+
+        Law: the result is a scalar; it is the same with the points exchanged; the matrix of any points with themselves is
+        positive semi-definite; the function can go through `jax.jit`, `jax.vmap` and `jax.grad`, with finite gradients
+        also where the two points coincide.
+
+        Args:
+            x1: A point, usually an array (d,).
+            x2: Another point.
+
+        Returns:
+            k(x1, x2), a scalar.
+        """
+
+    @prepared
+    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of two batches of points.
+
+        Args:
+            x1: n1 points, usually an array (n1, d).
+            x2: n2 points.
+
+        Returns:
+            The matrix of k(x1[i], x2[j]), of shape (n1, n2).
+
+        Raises:
+            ValueError: If an array of points is one-dimensional, or the shapes do not fit the kernel.
+            TypeError: If the kernel holds priors.
+        """
+        _check_batch(x1, "x1")
+        _check_batch(x2, "x2")
+        return _over_pairs(self.evaluate)(x1, x2)
+
+    @prepared
+    def gram(self, x: Any) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every pair of points of one batch.
+
+        Args:
+            x: n points, usually an array (n, d).
+
+        Returns:
+            The matrix of k(x[i], x[j]), of shape (n, n).
+
+        Raises:
+            ValueError: As for a call.
+            TypeError: As for a call.
+        """
+        _check_batch(x, "x")
+        return self(x, x)
+
+    @prepared
+    def diagonal(self, x: Any) -> Float[Array, " n"]:
+        """Evaluate the kernel at each point with itself.
+
+        Args:
+            x: n points, usually an array (n, d).
+
+        Returns:
+            The vector of k(x[i], x[i]), of shape (n,).
+
+        Raises:
+            ValueError: As for a call.
+            TypeError: As for a call.
+        """
+        _check_batch(x, "x")
+        return jax.vmap(lambda point: self.evaluate(point, point))(x)
+
+    def product_terms(self) -> tuple[AbstractProductKernel, ...]:
+        """Return product kernels that sum to this kernel.
+
+        Returns:
+            The terms; exact explainers work on each and add up.
+
+        Raises:
+            TypeError: If the kernel is no finite sum of product kernels, or this cannot be told from its fields.
+        """
+        raise TypeError(
+            f"{type(self).__name__} is no sum of product kernels: it does not factorise over the features. "
+            "Use RBF, Periodic or Categorical, or one kernel a feature: ProductKernel((kernel_1, ..., kernel_d))"
+        )
+
+    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
+        r"""Write the kernel as :math:`k = \sigma^2 \tilde k`, for use as a factor of a product kernel.
+
+        Returns:
+            The scale :math:`\sigma^2`, a scalar, and the kernel :math:`\tilde k` that is left. A kernel that does not say
+            otherwise has scale 1.
+        """
+        return jnp.ones(()), self
+
+    def on(self, features: int | str | Sequence[int | str]) -> AbstractKernel:
+        """Let the kernel see some features only.
+
+        Args:
+            features: Which columns, by position from 0 or by name, in the order the kernel is to see them. Names are
+                resolved when a model learns them from its table, or by `resolve_features`.
+
+        Returns:
+            The kernel as a function of all features.
+        """
+        from kpp.kernels.selection import Selected  # it is a kernel itself
+
+        return Selected(self, features)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield instances of the class, each with a batch of points for it, for the conformance suite.
+
+        Args:
+            rng_key: A JAX random key for the points.
+        """
+        raise NotImplementedError(
+            f"{cls.__name__} must define the classmethod `examples(rng_key)`, yielding pairs (instance, points), to be checked"
+        )
+
+    def __add__(self, other: Any) -> AbstractKernel:
+        """Add a kernel, or a number: a `Constant` kernel."""
+        from kpp.kernels.composite import add
+
+        return add(self, other)
+
+    def __radd__(self, other: Any) -> AbstractKernel:
+        """Add to a number; `sum` starts from 0."""
+        from kpp.kernels.composite import add
+
+        return self if isinstance(other, int) and other == 0 else add(other, self)
+
+    def __mul__(self, other: Any) -> AbstractKernel:
+        """Multiply by a kernel, or by a number: `Scaled`."""
+        from kpp.kernels.composite import multiply
+
+        return multiply(self, other)
+
+    def __rmul__(self, other: Any) -> AbstractKernel:
+        """Multiply a number by the kernel: `Scaled`."""
+        from kpp.kernels.composite import multiply
+
+        return multiply(self, other)
+
+    def __repr__(self) -> str:
+        return show_fields(self)
+
+
+class AbstractProductKernel(AbstractKernel):
+    r"""A kernel that is a product over the features.
+
+    .. math:: k(x, x') = \sigma^2 \prod_{j=1}^d k_j(x_j, x'_j)
+
+    The methods to write are `scale` and `evaluate_factors`. Where a factor is replaced by 1 the feature plays no part: that
+    is `restrict`.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse priors in what a subclass defines without points."""
+        super().__init_subclass__(**kwargs)
+        scale, restrict = cls.__dict__.get("scale"), cls.__dict__.get("restrict")
+        if isinstance(scale, property) and scale.fget is not None and not scale.__isabstractmethod__:
+            cls.scale = property(concrete(scale.fget), doc=scale.__doc__)  # type: ignore[assignment]
+        if restrict is not None:
+            cls.restrict = concrete(restrict)  # type: ignore[method-assign]
+
+    @property
+    @abstractmethod
+    def scale(self) -> Float[Array, ""]:
+        r"""The factor :math:`\sigma^2` that belongs to no feature, in the precision of the parameters."""
+
+    @abstractmethod
+    def evaluate_factors(self, x1: Any, x2: Any) -> Float[Array, " d"]:
+        """Evaluate the factors at two points.
+
+        Law: ``evaluate(x1, x2) == scale * prod(evaluate_factors(x1, x2))``, and entry j depends on feature j only.
+
+        Args:
+            x1: A point (d,).
+            x2: Another point (d,).
+
+        Returns:
+            The factors, of shape (d,), without the scale.
+        """
+
+    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+        """Evaluate the kernel at two points: the scale times the product of the factors."""
+        return self.scale * jnp.prod(self.evaluate_factors(x1, x2))
+
+    def factors(self, x1: Any, x2: Any) -> Float[Array, "d n1 n2"]:
+        """Evaluate the factors at every pair of two batches of points.
+
+        Args:
+            x1: n1 points (n1, d).
+            x2: n2 points (n2, d).
+
+        Returns:
+            The factors, of shape (d, n1, n2), without the scale.
+
+        Raises:
+            ValueError: As for a call.
+            TypeError: As for a call.
+        """
+        _check_batch(x1, "x1")
+        _check_batch(x2, "x2")
+        return _over_pairs(self.evaluate_factors, axis=1)(x1, x2)
+
+    @concrete
+    def restrict(self, mask: Bool[AnyArray, " d"]) -> AbstractProductKernel:
+        """Leave out features: replace their factors, and the scale, by 1.
+
+        Args:
+            mask: True for the features that stay, of shape (d,). It may be traced by JAX.
+
+        Returns:
+            A product kernel of scale 1. With no feature left it is 1 everywhere.
+
+        Raises:
+            ValueError: If `mask` is not a vector of booleans.
+            TypeError: If the kernel holds priors.
+        """
+        return Restricted(self, as_mask(mask))
+
+    def product_terms(self) -> tuple[AbstractProductKernel, ...]:
+        """Return the kernel itself, which is a product kernel."""
+        return (self,)
+
+
+class Restricted(AbstractProductKernel):
+    r"""A product kernel without its scale and with some factors replaced by 1; what `restrict` returns.
+
+    .. math:: k_S(x, x') = \prod_{j \in S} k_j(x_j, x'_j)
+
+    Args:
+        kernel: The product kernel.
+        mask: True for the features in S, of shape (d,).
+    """
+
+    kernel: AbstractProductKernel
+    mask: Bool[Array, " d"]
+
+    @property
+    def scale(self) -> Float[Array, ""]:
+        """1."""
+        return jnp.ones(())
+
+    def evaluate_factors(self, x1: Any, x2: Any) -> Float[Array, " d"]:
+        """Return the factors, 1 for features that are left out."""
+        factors = self.kernel.evaluate_factors(x1, x2)
+        if factors.shape != self.mask.shape:
+            raise ValueError(f"`mask` has shape {self.mask.shape}, but the kernel has {factors.shape[0]} factors")
+        return jnp.where(self.mask, factors, jnp.ones_like(factors))
+
+    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+        """Return the product of the factors that are left."""
+        return jnp.prod(self.evaluate_factors(x1, x2))
+
+
+def as_mask(mask: Any) -> Bool[Array, " d"]:
+    """Return a mask of features as a JAX array, or refuse it with a `ValueError`."""
+    mask = jnp.asarray(mask)
+    if mask.ndim != 1 or mask.dtype != jnp.bool_:
+        raise ValueError(
+            f"`mask` must be a vector of booleans, one a feature, got shape {mask.shape} and dtype {mask.dtype}; use "
+            "`jax.vmap` for many masks"
+        )
+    return mask
+
+
+def _over_pairs(function: Any, axis: int = 0) -> Any:
+    """Map a function of two points over two batches; the axes of the batches come at position `axis`."""
+    inner = jax.vmap(function, in_axes=(None, 0), out_axes=axis)
+    return jax.vmap(inner, in_axes=(0, None), out_axes=axis)
+
+
+def _check_batch(x: Any, name: str) -> None:
+    """Refuse a lone array that cannot be a batch of points."""
+    if not isinstance(x, jax.Array) or x.ndim > 1:
+        return
+    raise ValueError(
+        f"`{name}` must have shape (n, d), got shape {x.shape}; write `{name}[:, None]` for n points with one feature or "
+        f"`{name}[None, :]` for one point with d features"
+    )

@@ -1,0 +1,70 @@
+"""A kernel for categories coded as integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp.kernels.base import AbstractKernel, AbstractProductKernel
+from kpp.kernels.checks import check_points
+from kpp.kernels.parameters import check_non_negative, parameter, per_feature, show
+from kpp.kernels.stationary import split_variance
+from kpp.typing import Leaf, RngKey
+from kpp.validation import check_rng_key, is_concrete
+
+__all__ = ["Categorical"]
+
+
+class Categorical(AbstractProductKernel):
+    r"""A kernel for features that are categories, coded as integers in columns of floats; a product kernel.
+
+    .. math:: k(x, x') = \sigma^2 \prod_j \big(\rho_j + (1 - \rho_j)\, 1\{x_j = x'_j\}\big)
+
+    Two different categories of feature j have the correlation :math:`\rho_j`, whichever they are: 0 lets them share nothing,
+    1 makes the feature irrelevant. Between those the kernel is positive semi-definite for any number of categories, being
+    :math:`\rho` times the constant kernel plus :math:`1 - \rho` times the identity. Codes are compared for equality, so their
+    order and size mean nothing, and the gradient with respect to them is 0.
+
+    Args:
+        correlation: :math:`\rho`, one number or shape (d,), from 0 to 1, or a prior such as ``Beta(1, 1)``.
+        variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
+    """
+
+    correlation: Leaf = eqx.field(converter=parameter("correlation"), default=0.0)
+    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
+
+    def __check_init__(self) -> None:
+        """Refuse correlations outside [0, 1] and negative variances."""
+        check_non_negative(self.variance, "variance")
+        correlation = self.correlation
+        if eqx.is_array(correlation) and is_concrete(correlation):
+            values = np.asarray(correlation)
+            if not np.all((values >= 0) & (values <= 1)):
+                raise ValueError(f"`correlation` must lie between 0 and 1, got {show(correlation)}")
+
+    @property
+    def scale(self) -> Float[Array, ""]:
+        """The variance."""
+        return self.variance
+
+    def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
+        r"""Return 1 where the codes agree and :math:`\rho_j` elsewhere, for two points of shape (d,)."""
+        correlation = per_feature(self.correlation, "correlation", check_points(self, x1, x2))
+        return jnp.where(x1 == x2, jnp.ones_like(x1), jnp.broadcast_to(correlation, x1.shape))
+
+    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
+        """Return the variance and the kernel of variance 1."""
+        return split_variance(self)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield instances with one correlation and with three, and codes of three categories."""
+        codes = jax.random.randint(check_rng_key(rng_key), (6, 3), 0, 3).astype(jnp.result_type(float))
+        yield cls(correlation=0.3, variance=1.3), codes
+        yield cls(correlation=jnp.array([0.0, 0.5, 1.0])), codes

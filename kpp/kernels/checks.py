@@ -1,0 +1,48 @@
+"""Checks of points against what a kernel takes, and points for examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key
+
+__all__ = ["check_matrices", "check_points", "example_points"]
+
+
+def check_points(kernel: Any, x1: Any, x2: Any) -> int:
+    """Return d for two points of shape (d,), or refuse them with a `ValueError`."""
+    shapes = _shape(x1), _shape(x2)
+    if len(shapes[0]) == 1 and shapes[0] == shapes[1]:
+        return shapes[0][0]
+    raise ValueError(
+        f"{type(kernel).__name__} compares points of the same shape (d,), rows of arrays (n, d); "
+        f"got points of shapes {shapes[0]} and {shapes[1]}"
+    )
+
+
+def check_matrices(kernel: Any, x1: Any, x2: Any) -> int:
+    """Return d for two arrays of points (n1, d) and (n2, d), or refuse them with a `ValueError`."""
+    shapes = _shape(x1), _shape(x2)
+    if len(shapes[0]) == len(shapes[1]) == 2 and shapes[0][1] == shapes[1][1]:
+        return shapes[0][1]
+    hint = "; write `x[:, None]` for n points with one feature" if 1 in map(len, shapes) else ""
+    raise ValueError(
+        f"{type(kernel).__name__} takes points in arrays of shape (n, d), with the same number of features d; "
+        f"got shapes {shapes[0]} and {shapes[1]}{hint}"
+    )
+
+
+def example_points(rng_key: RngKey, num_features: int, num_points: int = 6) -> Float[Array, "n d"]:
+    """Draw standard normal points for the examples of a kernel."""
+    return jax.random.normal(check_rng_key(rng_key), (num_points, num_features), dtype=jnp.result_type(float))
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    if not isinstance(x, jax.Array):
+        raise ValueError(f"points must be one array of shape (n, d), got {type(x).__name__}")
+    return x.shape

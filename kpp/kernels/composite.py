@@ -1,0 +1,324 @@
+r"""Kernels made of kernels: sums, products, multiples, and one kernel for each feature.
+
+All of them are usually written with operators: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, ``k + 1.0``. Sums and products written
+so are flat: ``k1 + k2 + k3`` holds three kernels, not a sum and a kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kpp.kernels.base import AbstractKernel, AbstractProductKernel
+from kpp.kernels.checks import check_matrices, check_points, example_points
+from kpp.kernels.nonstationary import Constant, Linear
+from kpp.kernels.parameters import check_non_negative, concrete, parameter
+from kpp.kernels.stationary import RBF, Matern12, Matern52, Periodic
+from kpp.typing import AnyArray, Leaf, RngKey
+
+__all__ = ["AbstractComposite", "Product", "ProductKernel", "ProductTerm", "Scaled", "Sum"]
+
+
+def _as_kernels(kernels: Iterable[AbstractKernel]) -> tuple[AbstractKernel, ...]:
+    """Convert the field `kernels`: any iterable of at least one kernel."""
+    if isinstance(kernels, AbstractKernel) or not isinstance(kernels, Iterable):
+        raise TypeError(f"`kernels` must be a tuple of kernels, got {type(kernels).__name__}; write `(kernel,)` for one")
+    kernels = tuple(kernels)
+    if not kernels:
+        raise ValueError("`kernels` must hold at least one kernel, got none")
+    for kernel in kernels:
+        _check_kernel(kernel, "kernels")
+    return kernels
+
+
+def _check_kernel(kernel: Any, name: str) -> None:
+    if not isinstance(kernel, AbstractKernel):
+        raise TypeError(f"`{name}` must hold kernels, got {type(kernel).__name__}")
+
+
+class AbstractComposite(AbstractKernel):
+    """A kernel made of others, which is a product kernel if its parts are.
+
+    `scale`, `factors` and `restrict` work where `product_terms` gives exactly one term, and are that term's.
+    """
+
+    @property
+    def scale(self) -> Float[Array, ""]:
+        """The factor that belongs to no feature, of a composite that is a product kernel."""
+        return self._only_term().scale
+
+    def factors(self, x1: Array, x2: Array) -> Float[Array, "d n1 n2"]:
+        """Evaluate the factors at every pair of points, of a composite that is a product kernel.
+
+        Raises:
+            TypeError: If the kernel is no product kernel.
+        """
+        return self._only_term().factors(x1, x2)
+
+    def restrict(self, mask: Bool[AnyArray, " d"]) -> AbstractProductKernel:
+        """Leave out features, of a composite that is a product kernel.
+
+        Raises:
+            TypeError: If the kernel is no product kernel.
+        """
+        return self._only_term().restrict(mask)
+
+    def _only_term(self) -> AbstractProductKernel:
+        terms = self.product_terms()
+        if len(terms) != 1:
+            raise TypeError(
+                f"{type(self).__name__} is a sum of {len(terms)} product kernels, not one; work on each of its `product_terms()`"
+            )
+        return terms[0]
+
+
+class Sum(AbstractComposite):
+    r"""A sum of kernels: a sum of independent functions.
+
+    .. math:: k(x, x') = \sum_i k_i(x, x')
+
+    Args:
+        kernels: The kernels, at least one.
+    """
+
+    kernels: tuple[AbstractKernel, ...] = eqx.field(converter=_as_kernels)
+
+    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+        """Evaluate the sum at two points."""
+        return _reduce(operator.add, [kernel.evaluate(x1, x2) for kernel in self.kernels])
+
+    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+        """Evaluate the sum at every pair of two batches of points."""
+        return _reduce(operator.add, [kernel(x1, x2) for kernel in self.kernels])
+
+    def gram(self, x: Any) -> Float[Array, "n n"]:
+        """Evaluate the sum at every pair of points of one batch."""
+        return _reduce(operator.add, [kernel.gram(x) for kernel in self.kernels])
+
+    def product_terms(self) -> tuple[AbstractProductKernel, ...]:
+        """Return the terms of all kernels."""
+        return tuple(term for kernel in self.kernels for term in kernel.product_terms())
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield a sum and points for it."""
+        yield cls((RBF(0.7), Matern12(2.0, 0.5), Constant(0.3))), example_points(rng_key, 3)
+
+
+class Product(AbstractComposite):
+    r"""A product of kernels; a product kernel if all of them are.
+
+    .. math:: k(x, x') = \prod_i k_i(x, x')
+
+    Args:
+        kernels: The kernels, at least one.
+    """
+
+    kernels: tuple[AbstractKernel, ...] = eqx.field(converter=_as_kernels)
+
+    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+        """Evaluate the product at two points."""
+        return _reduce(operator.mul, [kernel.evaluate(x1, x2) for kernel in self.kernels])
+
+    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+        """Evaluate the product at every pair of two batches of points."""
+        return _reduce(operator.mul, [kernel(x1, x2) for kernel in self.kernels])
+
+    def gram(self, x: Any) -> Float[Array, "n n"]:
+        """Evaluate the product at every pair of points of one batch."""
+        return _reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
+
+    def product_terms(self) -> tuple[AbstractProductKernel, ...]:
+        """Multiply out: one term for each choice of a term of every kernel."""
+        choices = itertools.product(*(kernel.product_terms() for kernel in self.kernels))
+        return tuple(choice[0] if len(choice) == 1 else ProductTerm(choice) for choice in choices)
+
+    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
+        """Return the product of the scales and the product of the kernels without them."""
+        scales, kernels = zip(*(kernel.split_scale() for kernel in self.kernels), strict=True)
+        return _reduce(operator.mul, scales), Product(kernels)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield a product that is a product kernel and one that is not, and points for them."""
+        x = example_points(rng_key, 3)
+        yield cls((RBF(0.7, 2.0), Periodic(2.0, 0.5, period=1.7))), x
+        yield cls((Linear(0.5), Matern52(2.0))), x
+
+
+class Scaled(AbstractComposite):
+    r"""A multiple of a kernel.
+
+    .. math:: k(x, x') = \sigma^2 k_1(x, x')
+
+    Args:
+        kernel: The kernel :math:`k_1`.
+        variance: :math:`\sigma^2`, a number of at least 0, or a prior.
+    """
+
+    kernel: AbstractKernel
+    variance: Leaf = eqx.field(converter=parameter("variance"))
+
+    def __check_init__(self) -> None:
+        """Refuse what is no kernel, and a negative variance."""
+        _check_kernel(self.kernel, "kernel")
+        check_non_negative(self.variance, "variance")
+
+    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+        """Evaluate the kernel at two points."""
+        return self.variance * self.kernel.evaluate(x1, x2)
+
+    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of two batches of points."""
+        return self.variance * self.kernel(x1, x2)
+
+    def gram(self, x: Any) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every pair of points of one batch."""
+        return self.variance * self.kernel.gram(x)
+
+    def product_terms(self) -> tuple[AbstractProductKernel, ...]:
+        """Return the terms of the kernel, scaled."""
+        return tuple(ProductTerm((term,), self.variance) for term in self.kernel.product_terms())
+
+    @concrete
+    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
+        """Return the product of all scales and the kernel without them."""
+        scale, kernel = self.kernel.split_scale()
+        return self.variance * scale, kernel
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield multiples of kernels and points for them."""
+        x = example_points(rng_key, 3)
+        yield cls(RBF(0.7, 1.5), 2.0), x
+        yield cls(Matern52(0.7), 0.5), x
+
+
+class ProductKernel(AbstractProductKernel):
+    r"""One kernel for each feature, multiplied; a product kernel whatever the kernels are.
+
+    .. math:: k(x, x') = \prod_{j=1}^d k_j(x_j, x'_j) = \sigma^2 \prod_{j=1}^d \tilde k_j(x_j, x'_j), \qquad k_j = \sigma_j^2 \tilde k_j,
+        \quad \sigma^2 = \prod_j \sigma_j^2
+
+    Each kernel sees its feature alone, as a point of shape (1,). The scale is the product of the kernels' scales, that is of their
+    variances as `split_scale` gives them, and the factors are the kernels without them. Only the product of the
+    variances matters, so leave them at 1 but for one, or write ``prior * ProductKernel(...)``.
+
+    Args:
+        kernels: One kernel a feature, in the order of the columns.
+    """
+
+    kernels: tuple[AbstractKernel, ...] = eqx.field(converter=_as_kernels)
+
+    @property
+    def scale(self) -> Float[Array, ""]:
+        """The product of the kernels' scales."""
+        return _reduce(operator.mul, [kernel.split_scale()[0] for kernel in self.kernels])
+
+    def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
+        """Return each kernel at its feature, without its scale, for two points of shape (d,)."""
+        self._check_count(check_points(self, x1, x2))
+        parts = self._parts(lambda kernel, j: kernel.evaluate(x1[j : j + 1], x2[j : j + 1]))
+        return jnp.stack(parts)
+
+    def factors(self, x1: Array, x2: Array) -> Float[Array, "d n1 n2"]:
+        """Evaluate the factors at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
+        self._check_count(check_matrices(self, x1, x2))
+        return jnp.stack(self._parts(lambda kernel, j: kernel(x1[:, j : j + 1], x2[:, j : j + 1])))
+
+    def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
+        self._check_count(check_matrices(self, x1, x2))
+        values = [kernel(x1[:, j : j + 1], x2[:, j : j + 1]) for j, kernel in enumerate(self.kernels)]
+        return _reduce(operator.mul, values)
+
+    def _parts(self, evaluate: Callable[[AbstractKernel, int], Array]) -> list[Array]:
+        return [evaluate(kernel.split_scale()[1], j) for j, kernel in enumerate(self.kernels)]
+
+    def _check_count(self, num_features: int) -> None:
+        if num_features != len(self.kernels):
+            raise ValueError(
+                f"`kernels` holds {len(self.kernels)} kernels, but the points have {num_features} features; "
+                "ProductKernel needs one kernel a feature"
+            )
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield an instance with different kernels, and points for it."""
+        yield cls((RBF(0.7, 2.0), Matern12(1.5), Linear(0.5) + 1.0)), example_points(rng_key, 3)
+
+
+class ProductTerm(AbstractProductKernel):
+    r"""A multiple of a product of product kernels, as one product kernel; the terms of composites are such.
+
+    .. math:: k(x, x') = \sigma^2 \prod_i k_i(x, x')
+
+    Args:
+        kernels: Product kernels of the same number of features.
+        variance: :math:`\sigma^2`, a number of at least 0, or a prior.
+    """
+
+    kernels: tuple[AbstractProductKernel, ...] = eqx.field(converter=_as_kernels)
+    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
+
+    @property
+    def scale(self) -> Float[Array, ""]:
+        """The variance times the scales of the kernels."""
+        return self.variance * _reduce(operator.mul, [kernel.scale for kernel in self.kernels])
+
+    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+        """Evaluate the kernel at two points."""
+        return self.variance * _reduce(operator.mul, [kernel.evaluate(x1, x2) for kernel in self.kernels])
+
+    def evaluate_factors(self, x1: Any, x2: Any) -> Float[Array, " d"]:
+        """Return the products of the kernels' factors, feature by feature."""
+        return _reduce(operator.mul, [kernel.evaluate_factors(x1, x2) for kernel in self.kernels])
+
+    def factors(self, x1: Any, x2: Any) -> Float[Array, "d n1 n2"]:
+        """Evaluate the factors at every pair of two batches of points."""
+        return _reduce(operator.mul, [kernel.factors(x1, x2) for kernel in self.kernels])
+
+    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of two batches of points."""
+        return self.variance * _reduce(operator.mul, [kernel(x1, x2) for kernel in self.kernels])
+
+    def gram(self, x: Any) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every pair of points of one batch."""
+        return self.variance * _reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
+
+    def restrict(self, mask: Bool[AnyArray, " d"]) -> ProductTerm:
+        """Restrict each kernel, and leave out the variance."""
+        return ProductTerm(tuple(kernel.restrict(mask) for kernel in self.kernels))
+
+
+def add(first: Any, second: Any) -> Sum:
+    """Add two kernels, one of which may be a number or a prior for one; sums are joined into one."""
+    return Sum((*_summands(first), *_summands(second)))
+
+
+def multiply(first: AbstractKernel, second: Any) -> AbstractKernel:
+    """Multiply a kernel by a kernel, or by a number or a prior for one; products are joined into one."""
+    if not isinstance(second, AbstractKernel):
+        return Scaled(first, second)
+    return Product((*_multiplicands(first), *_multiplicands(second)))
+
+
+def _summands(value: Any) -> tuple[AbstractKernel, ...]:
+    if isinstance(value, Sum):
+        return value.kernels
+    return (value,) if isinstance(value, AbstractKernel) else (Constant(value),)
+
+
+def _multiplicands(kernel: AbstractKernel) -> tuple[AbstractKernel, ...]:
+    return kernel.kernels if isinstance(kernel, Product) else (kernel,)
+
+
+def _reduce(operation: Callable[[Any, Any], Any], values: Iterable[Any]) -> Any:
+    return functools.reduce(operation, values)

@@ -1,0 +1,122 @@
+r"""Squared distances between points, and functions of them that are smooth where points coincide.
+
+Values are sums of squared differences for up to 8 features. Beyond, they come from a matrix product of centred points,
+:math:`|a|^2 + |b|^2 - 2 a^\top b` at precision HIGHEST: four times faster at 30 features on a CPU, with an absolute error of a few
+:math:`\epsilon R^2`, R being the largest distance from the centre. In lengthscales R is seldom above 100, where the error
+of a kernel value is below 1e-11 in float64; below 9 features R may be anything. Kernels that are not smooth in the squared
+distance (Matern12 takes its root, which turns 1e-16 into 1e-8) always use differences.
+
+Derivatives always come from matrix products, whatever the value comes from: reverse mode through an (n, n, d) array of
+differences took 25 to 150 times as long (n = 1000; 10 to 60 features).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+__all__ = ["matern_12", "matern_32", "matern_52", "squared_distance", "squared_distances"]
+
+#: Up to this many features differences are used for values.
+MAX_FEATURES_BY_DIFFERENCE = 8
+
+
+def squared_distance(a: Float[Array, " d"], b: Float[Array, " d"]) -> Float[Array, ""]:
+    """Return the squared Euclidean distance of two points of shape (d,)."""
+    return jnp.sum(jnp.square(a - b))
+
+
+def squared_distances(
+    a: Float[Array, "n1 d"], b: Float[Array, "n2 d"], *, exact: bool = False
+) -> Float[Array, "n1 n2"]:
+    """Return the squared Euclidean distances of all pairs; see the module for how.
+
+    Args:
+        a: n1 points (n1, d), in units of the lengthscales.
+        b: n2 points (n2, d).
+        exact: Whether values come from differences, whatever the number of features.
+
+    Returns:
+        The squared distances, of shape (n1, n2), at least 0.
+    """
+    if exact or a.shape[1] <= MAX_FEATURES_BY_DIFFERENCE:
+        return _by_difference(a, b)
+    center = jax.lax.stop_gradient(jnp.mean(b, axis=0, keepdims=True))
+    return _by_product(a - center, b - center)
+
+
+def _matmul(a: Float[Array, "n1 d"], b: Float[Array, "n2 d"]) -> Float[Array, "n1 n2"]:
+    return jnp.matmul(a, b.T, precision=jax.lax.Precision.HIGHEST)
+
+
+@jax.custom_jvp
+def _by_difference(a: Float[Array, "n1 d"], b: Float[Array, "n2 d"]) -> Float[Array, "n1 n2"]:
+    return jnp.sum(jnp.square(a[:, None, :] - b[None, :, :]), axis=-1)
+
+
+@jax.custom_jvp
+def _by_product(a: Float[Array, "n1 d"], b: Float[Array, "n2 d"]) -> Float[Array, "n1 n2"]:
+    norms = jnp.sum(a * a, axis=1)[:, None] + jnp.sum(b * b, axis=1)[None, :]
+    return jnp.maximum(norms - 2 * _matmul(a, b), 0)
+
+
+def _derivative(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> Float[Array, "n1 n2"]:
+    """Return 2 (a_i - b_j).(da_i - db_j), the derivative of the squared distance without any clipping."""
+    (a, b), (da, db) = primals, tangents
+    norms = jnp.sum(a * da, axis=1)[:, None] + jnp.sum(b * db, axis=1)[None, :]
+    return 2 * (norms - _matmul(da, b) - _matmul(a, db))
+
+
+@_by_difference.defjvp
+def _by_difference_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    # Centred for the derivative only, where rounding would otherwise grow with the distance from the origin.
+    center = jax.lax.stop_gradient(jnp.mean(primals[1], axis=0, keepdims=True))
+    centred = (primals[0] - center, primals[1] - center)
+    return _by_difference(*primals), _derivative(centred, tangents)
+
+
+@_by_product.defjvp
+def _by_product_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    return _by_product(*primals), _derivative(primals, tangents)
+
+
+@jax.custom_jvp
+def matern_12(t: Float[Array, "..."]) -> Float[Array, "..."]:
+    r"""Return :math:`e^{-\sqrt t}`; its derivative, infinite at t = 0, is defined as 0 there."""
+    return jnp.exp(-jnp.sqrt(t))
+
+
+@matern_12.defjvp
+def _matern_12_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    (t,), (dt,) = primals, tangents
+    value = matern_12(t)
+    positive = t > 0
+    root = jnp.sqrt(jnp.where(positive, t, jnp.ones_like(t)))
+    return value, jnp.where(positive, -value / (2 * root), jnp.zeros_like(t)) * dt
+
+
+@jax.custom_jvp
+def matern_32(t: Float[Array, "..."]) -> Float[Array, "..."]:
+    r"""Return :math:`(1 + \sqrt t) e^{-\sqrt t}`, whose derivative :math:`-\tfrac12 e^{-\sqrt t}` is finite."""
+    root = jnp.sqrt(t)
+    return (1 + root) * jnp.exp(-root)
+
+
+@matern_32.defjvp
+def _matern_32_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    (t,), (dt,) = primals, tangents
+    return matern_32(t), -0.5 * matern_12(t) * dt
+
+
+@jax.custom_jvp
+def matern_52(t: Float[Array, "..."]) -> Float[Array, "..."]:
+    r"""Return :math:`(1 + \sqrt t + t / 3) e^{-\sqrt t}`, whose derivative is :math:`-\tfrac16 (1 + \sqrt t) e^{-\sqrt t}`."""
+    root = jnp.sqrt(t)
+    return (1 + root + t / 3) * jnp.exp(-root)
+
+
+@matern_52.defjvp
+def _matern_52_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    (t,), (dt,) = primals, tangents
+    return matern_52(t), -(1 / 6) * matern_32(t) * dt

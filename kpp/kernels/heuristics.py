@@ -1,0 +1,82 @@
+"""Lengthscales read off the data, to start from or to centre a prior on."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp.validation import as_points, is_concrete
+
+__all__ = ["median_heuristic"]
+
+_LOGGER = logging.getLogger("kpp")
+
+
+def median_heuristic(x: Any) -> Float[Array, " d"]:
+    r"""Return the median distance between points, feature by feature.
+
+    .. math:: \ell_j = \operatorname{median}\{|x_{ij} - x_{i'j}| : i < i',\ x_{ij} \ne x_{i'j}\}
+
+    Pairs that agree in the feature do not count, so that a feature with many ties, such as a rare indicator, gets a
+    positive lengthscale too; for continuous features these are all pairs of rows. The median is exact for any n: it is
+    found by bisection, counting pairs in the sorted column, in O(n log n) time and O(n) memory.
+
+    For an RBF of d independent features the squared distance in these lengthscales grows with d; multiply them by
+    :math:`\sqrt d` to keep it near 1.
+
+    Args:
+        x: The points, an array or DataFrame of shape (n, d).
+
+    Returns:
+        The lengthscales, in units of x, of shape (d,). A constant feature gets 1; one warning on the logger ``kpp`` names all
+        such features.
+
+    Raises:
+        ValueError: If `x` is not two-dimensional, is empty, or holds NaN or infinity.
+        TypeError: If `x` is traced: the heuristic is for data, outside `jax.jit`.
+    """
+    if isinstance(x, jax.Array) and not is_concrete(x):
+        raise TypeError("`x` must be known data, got a traced array; call median_heuristic outside jax.jit")
+    columns = np.asarray(as_points(x)).T
+    medians = np.array([_median_distance(np.sort(column.astype(np.float64))) for column in columns])
+    constant = medians == 0
+    if constant.any():
+        where = ", ".join(map(str, np.flatnonzero(constant)))
+        _LOGGER.warning("median_heuristic: constant features get the lengthscale 1: columns %s", where)
+    return jnp.asarray(np.where(constant, 1.0, medians), dtype=jnp.result_type(float))
+
+
+def _median_distance(values: np.ndarray) -> float:
+    """Return the median of the positive differences of sorted values, 0 if there is none."""
+    _, counts = np.unique(values, return_counts=True)
+    num_ties = int((counts * (counts - 1) // 2).sum())
+    num_pairs = len(values) * (len(values) - 1) // 2 - num_ties
+    if num_pairs == 0:
+        return 0.0
+    lower = _order_statistic(values, num_ties + (num_pairs + 1) // 2)
+    upper = lower if num_pairs % 2 else _order_statistic(values, num_ties + num_pairs // 2 + 1)
+    return (lower + upper) / 2
+
+
+def _order_statistic(values: np.ndarray, rank: int) -> float:
+    """Return the difference of given rank (from 1) among all pairs of sorted values, by bisection."""
+    low, high = 0.0, float(values[-1] - values[0])
+    while True:
+        middle = low + (high - low) / 2
+        if not low < middle < high:
+            return high
+        if _count_up_to(values, middle) >= rank:
+            high = middle
+        else:
+            low = middle
+
+
+def _count_up_to(values: np.ndarray, distance: float) -> int:
+    """Count the pairs of sorted values at most `distance` apart."""
+    beyond = np.searchsorted(values, values + distance, side="right")
+    return int(np.sum(beyond - np.arange(1, len(values) + 1)))

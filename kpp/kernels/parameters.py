@@ -1,0 +1,222 @@
+"""Parameters of a kernel: numbers, arrays or priors, turned into float arrays on the way in and cast on the way to use.
+
+A kernel's parameters are kept in the precision they came in and used in that of the points: `prepared` casts the
+kernel before one of its evaluation methods runs, and refuses to run it while a parameter is still a prior.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from numpyro.distributions import Distribution, ExpandedDistribution, Independent
+
+from kpp.typing import Leaf
+from kpp.validation import is_concrete
+
+__all__ = [
+    "check_non_negative",
+    "check_positive",
+    "concrete",
+    "is_prior",
+    "parameter",
+    "per_feature",
+    "prepared",
+    "show",
+]
+
+
+def is_prior(value: Any) -> bool:
+    """Tell whether a leaf is a prior. Walk trees with it as `is_leaf`: NumPyro distributions are pytrees themselves."""
+    return isinstance(value, Distribution)
+
+
+def parameter(name: str) -> Callable[[Leaf], Leaf]:
+    """Return the field converter of the parameter called `name`.
+
+    The converter passes priors and floating-point arrays, turns other real numbers into an array of the default float
+    type, and refuses anything else with a `TypeError`.
+    """
+
+    def convert(value: Leaf) -> Leaf:
+        if is_prior(value):
+            return value
+        array = value if isinstance(value, jax.Array) else _as_numpy(value, name)
+        if jnp.issubdtype(array.dtype, jnp.floating):
+            return jnp.asarray(array)
+        if not jnp.issubdtype(array.dtype, jnp.integer):
+            raise TypeError(_not_a_parameter(name, value))
+        return jnp.asarray(array, dtype=jnp.result_type(float))
+
+    return convert
+
+
+def check_positive(value: Leaf, name: str) -> None:
+    """Refuse a parameter with values that are not positive; priors and traced values pass, and so does infinity.
+
+    Raises:
+        ValueError: If a value is zero, negative or NaN.
+    """
+    _check(value, name, "positive", lambda array: array > 0)
+
+
+def check_non_negative(value: Leaf, name: str) -> None:
+    """Refuse a parameter with negative or NaN values; priors and traced values pass.
+
+    Raises:
+        ValueError: If a value is negative or NaN.
+    """
+    _check(value, name, "zero or positive", lambda array: array >= 0)
+
+
+def per_feature(value: Array, name: str, num_features: int) -> Array:
+    """Return a parameter that is one number, or one a feature, after checking its shape against that of a point.
+
+    Args:
+        value: The parameter.
+        name: Its name, for the message.
+        num_features: d, the length of a point.
+
+    Returns:
+        `value`, of shape () or (d,).
+
+    Raises:
+        ValueError: If the shape is neither () nor (d,).
+    """
+    if value.shape in ((), (num_features,)):
+        return value
+    if value.ndim > 1:
+        raise ValueError(
+            f"`{name}` must be one number or have shape ({num_features},), got shape {value.shape}; kernels never see "
+            "draws, `jax.vmap` over the kernel or `RKHSFunction.map_draws` takes them one by one"
+        )
+    raise ValueError(
+        f"`{name}` has shape {value.shape}, but the points have {num_features} features; it must be one number or have "
+        f"shape ({num_features},)"
+    )
+
+
+def concrete(method: Callable) -> Callable:
+    """Make a method of a kernel refuse to run while the kernel holds priors."""
+
+    @functools.wraps(method)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _refuse_priors(self)
+        return method(self, *args, **kwargs)
+
+    return checked
+
+
+def prepared(method: Callable) -> Callable:
+    """Make a method of a kernel, all of whose arguments are points, see arrays of one precision.
+
+    Before the method runs, arguments become JAX arrays (plain arrays of integers become floats), all floating-point ones
+    of their common type, and the kernel's floating-point arrays are cast to it. A kernel that holds priors is refused.
+    """
+
+    @functools.wraps(method)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _refuse_priors(self)
+        args, kwargs = _as_points((args, kwargs))
+        dtype = _common_float_type((args, kwargs))
+        self, args, kwargs = jax.tree.map(lambda leaf: _cast(leaf, dtype), (self, args, kwargs))
+        return method(self, *args, **kwargs)
+
+    return checked
+
+
+def show(value: Any) -> str:
+    """Return a short text for a field: values of numbers and arrays, arguments of priors."""
+    if is_prior(value):
+        return _show_prior(value)
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(show, value)) + ("," if len(value) == 1 else "") + ")"
+    if not isinstance(value, (jax.Array, np.ndarray)):
+        return repr(value)
+    if not is_concrete(value):
+        return f"<traced {value.dtype}{list(value.shape)}>"
+    if value.ndim == 0:
+        return repr(value.item())
+    return np.array2string(np.asarray(value), separator=", ", threshold=20)
+
+
+def _as_numpy(value: Any, name: str) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise TypeError(_not_a_parameter(name, value)) from None
+    if array.dtype.kind not in "iuf":
+        raise TypeError(_not_a_parameter(name, value))
+    return array
+
+
+def _not_a_parameter(name: str, value: Any) -> str:
+    text = repr(value)
+    text = text if len(text) <= 60 else text[:57] + "..."
+    return f"`{name}` must be a real number, an array of them or a NumPyro distribution, got {type(value).__name__} {text}"
+
+
+def _check(value: Leaf, name: str, wanted: str, holds: Callable[[np.ndarray], np.ndarray]) -> None:
+    # In NumPy: inside `jit` even operations on known arrays are traced, and could not be looked at.
+    if isinstance(value, (jax.Array, np.ndarray)) and is_concrete(value) and not np.all(holds(np.asarray(value))):
+        raise ValueError(f"`{name}` must be {wanted}, got {show(value)}")
+
+
+def _refuse_priors(kernel: Any) -> None:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(kernel, is_leaf=is_prior):
+        if is_prior(leaf):
+            where = jax.tree_util.keystr(path, simple=True, separator=".")
+            raise TypeError(
+                f"{type(kernel).__name__} cannot be evaluated while `{where}` is the prior {_show_prior(leaf)}; replace its "
+                'priors by values first, with `kernel = kpp.sample("kernel", kernel)` inside a NumPyro model'
+            )
+
+
+def _as_points(arguments: Any) -> Any:
+    args, kwargs = arguments
+    return tuple(map(_as_arrays, args)), {name: _as_arrays(value) for name, value in kwargs.items()}
+
+
+def _as_arrays(points: Any) -> Any:
+    """Turn a batch of points, or one point, into JAX arrays; a plain array into one of floats."""
+    arrays = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.asarray(np.asarray(leaf)), points)
+    if isinstance(arrays, jax.Array) and not jnp.issubdtype(arrays.dtype, jnp.floating):
+        return arrays.astype(jnp.result_type(float))
+    return arrays
+
+
+def _common_float_type(points: Any) -> np.dtype:
+    types = {leaf.dtype for leaf in jax.tree.leaves(points) if jnp.issubdtype(leaf.dtype, jnp.floating)}
+    if not types:
+        return jnp.result_type(float)
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.result_type(*types)
+
+
+def _cast(leaf: Any, dtype: np.dtype) -> Any:
+    if isinstance(leaf, (jax.Array, np.ndarray)) and jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype != dtype:
+        return leaf.astype(dtype)
+    return leaf
+
+
+def _show_prior(prior: Distribution) -> str:
+    if isinstance(prior, ExpandedDistribution):
+        return f"{_show_prior(prior.base_dist)}.expand({list(prior.batch_shape)})"
+    if isinstance(prior, Independent):
+        return f"{_show_prior(prior.base_dist)}.to_event({prior.reinterpreted_batch_ndims})"
+    arguments = [name for name in prior.arg_constraints if name in vars(prior)]
+    if arguments:
+        return f"{type(prior).__name__}({', '.join(f'{name}={show(vars(prior)[name])}' for name in arguments)})"
+    return f"{type(prior).__name__}(batch_shape={prior.batch_shape}, event_shape={prior.event_shape})"
+
+
+def show_fields(module: Any) -> str:
+    """Return a text like a call of the constructor: the class and each field with its value."""
+    fields = ", ".join(f"{field.name}={show(getattr(module, field.name))}" for field in dataclasses.fields(module))
+    return f"{type(module).__name__}({fields})"

@@ -1,0 +1,177 @@
+"""Kernels that see some features only: what `kernel.on(features)` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from kpp.kernels.base import AbstractKernel, AbstractProductKernel, as_mask
+from kpp.kernels.checks import check_matrices, check_points, example_points
+from kpp.kernels.composite import AbstractComposite, ProductKernel
+from kpp.kernels.parameters import is_prior
+from kpp.kernels.stationary import RBF, Matern32
+from kpp.typing import AnyArray, Leaf, RngKey
+
+__all__ = ["Selected", "SelectedTerm", "resolve_features"]
+
+K = TypeVar("K")
+
+
+def _as_features(features: int | str | Sequence[int | str]) -> tuple[int | str, ...]:
+    """Convert the field `features`: one position or name, or several; each at most once."""
+    several = (features,) if isinstance(features, (int, str, np.integer)) else tuple(features)
+    if not several:
+        raise ValueError("`features` must name at least one feature, got none")
+    converted = tuple(int(f) if isinstance(f, np.integer) else f for f in several)
+    for feature in converted:
+        if isinstance(feature, bool) or not isinstance(feature, (int, str)):
+            raise TypeError(f"`features` must hold positions or names, got {type(feature).__name__} {feature!r}")
+        if isinstance(feature, int) and feature < 0:
+            raise ValueError(f"`features` counts columns from 0, got {feature}")
+    if len(set(converted)) < len(converted):
+        raise ValueError(f"`features` must name each feature once, got {converted}")
+    return converted
+
+
+class Selected(AbstractComposite):
+    r"""A kernel of some of the features.
+
+    .. math:: k(x, x') = k_1(x_F, x'_F)
+
+    On one feature it is a product kernel, whatever the kernel; on several it is one if the kernel is.
+
+    Args:
+        kernel: The kernel :math:`k_1`, which sees the selected features alone, in the order given.
+        features: F, a static tuple of positions from 0, or of names that `resolve_features` turns into positions.
+    """
+
+    kernel: AbstractKernel
+    features: tuple[int | str, ...] = eqx.field(static=True, converter=_as_features)
+
+    def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
+        """Evaluate the kernel at the selected features of two points of shape (d,)."""
+        index = _positions(self.features, check_points(self, x1, x2))
+        return self.kernel.evaluate(x1[index], x2[index])
+
+    def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
+        index = _positions(self.features, check_matrices(self, x1, x2))
+        return self.kernel(x1[:, index], x2[:, index])
+
+    def gram(self, x: Array) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every pair of n points (n, d)."""
+        return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
+
+    def product_terms(self) -> tuple[AbstractProductKernel, ...]:
+        """Return the terms of the kernel as functions of all features; on one feature there is one term."""
+        if len(self.features) == 1:
+            return (SelectedTerm(ProductKernel((self.kernel,)), self.features),)
+        return tuple(SelectedTerm(term, self.features) for term in self.kernel.product_terms())
+
+    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
+        """Return the scale of the kernel, and the selection of what is left."""
+        scale, kernel = self.kernel.split_scale()
+        return scale, Selected(kernel, self.features)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield selections of one and of two features, and points for them."""
+        x = example_points(rng_key, 3)
+        yield cls(Matern32(0.7, 2.0), (1,)), x
+        yield cls(RBF(jnp.array([0.5, 2.0])), (2, 0)), x
+
+
+class SelectedTerm(AbstractProductKernel):
+    """A product kernel of some of the features, as one of all of them: the other factors are 1.
+
+    Args:
+        kernel: The product kernel, which sees the selected features alone.
+        features: The features, a static tuple of positions or names.
+    """
+
+    kernel: AbstractProductKernel
+    features: tuple[int | str, ...] = eqx.field(static=True, converter=_as_features)
+
+    @property
+    def scale(self) -> Float[Array, ""]:
+        """The scale of the kernel."""
+        return self.kernel.scale
+
+    def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
+        """Evaluate the kernel at the selected features of two points of shape (d,)."""
+        index = _positions(self.features, check_points(self, x1, x2))
+        return self.kernel.evaluate(x1[index], x2[index])
+
+    def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
+        """Return the kernel's factors at their features and 1 elsewhere, for two points of shape (d,)."""
+        index = _positions(self.features, check_points(self, x1, x2))
+        return jnp.ones_like(x1).at[index].set(self.kernel.evaluate_factors(x1[index], x2[index]))
+
+    def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
+        index = _positions(self.features, check_matrices(self, x1, x2))
+        return self.kernel(x1[:, index], x2[:, index])
+
+    def restrict(self, mask: Bool[AnyArray, " d"]) -> SelectedTerm:
+        """Restrict the kernel to the features of the mask that it sees."""
+        mask = as_mask(mask)
+        return SelectedTerm(self.kernel.restrict(mask[_positions(self.features, mask.shape[0])]), self.features)
+
+
+def resolve_features(kernel: K, feature_names: Sequence[str]) -> K:
+    """Replace names of features by their positions in every `on(...)` of a kernel.
+
+    Args:
+        kernel: A kernel, or any pytree that holds kernels, with or without priors.
+        feature_names: The names of all features, in the order of the columns.
+
+    Returns:
+        The same kernel with positions in place of names. Positions are kept.
+
+    Raises:
+        ValueError: If a name is unknown, or a position is beyond the last feature.
+    """
+    names = list(feature_names)
+
+    def is_leaf(node: Any) -> bool:
+        return isinstance(node, (Selected, SelectedTerm)) or is_prior(node)
+
+    def resolve(node: Any) -> Any:
+        if not isinstance(node, (Selected, SelectedTerm)):
+            return node
+        features = tuple(_resolve(feature, names) for feature in node.features)
+        # A selection inside counts among the features that this one lets through.
+        return type(node)(resolve_features(node.kernel, [names[j] for j in features]), features)
+
+    return jax.tree.map(resolve, kernel, is_leaf=is_leaf)
+
+
+def _resolve(feature: int | str, names: list[str]) -> int:
+    if isinstance(feature, str):
+        if feature not in names:
+            raise ValueError(f"`features` names {feature!r}, which is not among the features {names}")
+        return names.index(feature)
+    return _check_position(feature, len(names))
+
+
+def _positions(features: tuple[int | str, ...], num_features: int) -> np.ndarray:
+    """Return positions as a static index, or say why they are none; JAX would clamp one that is too large."""
+    names = [feature for feature in features if isinstance(feature, str)]
+    if names:
+        raise ValueError(
+            f"`features` holds the names {names}, which arrays do not have; give positions, or use "
+            "`kpp.kernels.resolve_features(kernel, feature_names)`"
+        )
+    return np.array([_check_position(int(feature), num_features) for feature in features])
+
+
+def _check_position(feature: int, num_features: int) -> int:
+    if feature >= num_features:
+        raise ValueError(f"`features` holds the position {feature}, but the points have {num_features} features")
+    return feature

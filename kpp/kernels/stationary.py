@@ -1,0 +1,296 @@
+r"""Stationary kernels: functions of the difference of two points.
+
+RBF, Matern12, Matern32, Matern52 and RationalQuadratic depend on the distance in lengthscales,
+:math:`r^2 = \sum_j (x_j - x'_j)^2 / \ell_j^2`, with one lengthscale for all features or one for each (ARD). How the
+distances are computed stands in `kpp.kernels.distances`. RBF is a product kernel, and so is Periodic.
+"""
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kpp.kernels.base import AbstractKernel, AbstractProductKernel, as_mask
+from kpp.kernels.checks import check_matrices, check_points, example_points
+from kpp.kernels.distances import matern_12, matern_32, matern_52, squared_distance, squared_distances
+from kpp.kernels.parameters import check_non_negative, check_positive, is_prior, parameter, per_feature
+from kpp.typing import AnyArray, Leaf, RngKey
+
+__all__ = ["RBF", "AbstractStationary", "Matern12", "Matern32", "Matern52", "Periodic", "RationalQuadratic"]
+
+
+class AbstractStationary(AbstractKernel):
+    r"""A kernel :math:`k(x, x') = \sigma^2 \kappa(r^2)` of the distance in lengthscales.
+
+    The methods to write are `correlation`, the function :math:`\kappa`, and `examples`.
+    """
+
+    lengthscale: eqx.AbstractVar[Leaf]
+    variance: eqx.AbstractVar[Leaf]
+
+    @abstractmethod
+    def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
+        r"""Return :math:`\kappa(r^2)`, elementwise, with :math:`\kappa(0) = 1`."""
+
+    def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
+        """Evaluate the kernel at two points of shape (d,)."""
+        d = check_points(self, x1, x2)
+        lengthscale = per_feature(self.lengthscale, "lengthscale", d)
+        return self.variance * self.correlation(squared_distance(x1 / lengthscale, x2 / lengthscale))
+
+    def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
+        return self.variance * self.correlation(self._squared_distances(x1, x2))
+
+    def gram(self, x: Array) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every pair of n points (n, d); the distances on the diagonal are exactly 0."""
+        squared = self._squared_distances(x, x)
+        on_diagonal = jnp.eye(squared.shape[0], dtype=bool)
+        return self.variance * self.correlation(jnp.where(on_diagonal, jnp.zeros_like(squared), squared))
+
+    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
+        """Return the variance and the kernel of variance 1."""
+        return split_variance(self)
+
+    def _squared_distances(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
+        d = check_matrices(self, x1, x2)
+        lengthscale = per_feature(self.lengthscale, "lengthscale", d)
+        scale = jnp.broadcast_to(lengthscale, (1, d))
+        return squared_distances(x1 / scale, x2 / scale, exact=self._needs_exact_distances())
+
+    def _needs_exact_distances(self) -> bool:
+        """Tell whether rounding errors of the squared distance are amplified where it is small."""
+        return False
+
+    def __check_init__(self) -> None:
+        """Refuse lengthscales that are not positive and negative variances."""
+        check_positive(self.lengthscale, "lengthscale")
+        check_non_negative(self.variance, "variance")
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield instances with one lengthscale and with three, and points for them."""
+        x = example_points(rng_key, 3)
+        yield cls(lengthscale=0.7, variance=1.3), x  # type: ignore[call-arg]
+        yield cls(lengthscale=jnp.array([0.5, 1.0, 3.0])), x  # type: ignore[call-arg]
+
+
+class RBF(AbstractStationary, AbstractProductKernel):
+    r"""The squared-exponential or Gaussian kernel, a product kernel.
+
+    .. math:: k(x, x') = \sigma^2 \exp\Big(-\tfrac12 \sum_j (x_j - x'_j)^2 / \ell_j^2\Big)
+
+    Args:
+        lengthscale: :math:`\ell`, in units of x: one number or shape (d,), positive, or a prior. An infinite lengthscale
+            leaves the feature out.
+        variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
+
+    References:
+        Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), equation (4.9).
+    """
+
+    lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
+    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
+
+    def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
+        r"""Return :math:`e^{-r^2/2}`."""
+        return jnp.exp(-0.5 * squared_distance)
+
+    @property
+    def scale(self) -> Float[Array, ""]:
+        """The variance."""
+        return self.variance
+
+    def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
+        r"""Return :math:`\exp(-(x_j - x'_j)^2 / (2 \ell_j^2))` for two points of shape (d,)."""
+        lengthscale = per_feature(self.lengthscale, "lengthscale", check_points(self, x1, x2))
+        return jnp.exp(-0.5 * jnp.square((x1 - x2) / lengthscale))
+
+    def restrict(self, mask: Bool[AnyArray, " d"]) -> "RBF":
+        """Return the RBF of variance 1 with an infinite lengthscale for the features that are left out."""
+        return RBF(lengthscale=lengthscale_where(mask, self.lengthscale), variance=jnp.ones_like(self.variance))
+
+
+class Matern12(AbstractStationary):
+    r"""The Matérn kernel of smoothness 1/2, also called exponential: continuous, not differentiable functions.
+
+    .. math:: k(x, x') = \sigma^2 e^{-r}, \qquad r^2 = \sum_j (x_j - x'_j)^2 / \ell_j^2
+
+    Its gradient does not exist where the points coincide; it is defined as 0 there.
+
+    Args:
+        lengthscale: :math:`\ell`, in units of x: one number or shape (d,), positive, or a prior.
+        variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
+
+    References:
+        Rasmussen and Williams (2006), equation (4.18).
+    """
+
+    lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
+    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
+
+    def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
+        r"""Return :math:`e^{-r}`."""
+        return matern_12(squared_distance)
+
+    def _needs_exact_distances(self) -> bool:
+        return True
+
+
+class Matern32(AbstractStationary):
+    r"""The Matérn kernel of smoothness 3/2: functions differentiable once.
+
+    .. math:: k(x, x') = \sigma^2 (1 + \sqrt3\, r) e^{-\sqrt3\, r}, \qquad r^2 = \sum_j (x_j - x'_j)^2 / \ell_j^2
+
+    First and second derivatives are right where the points coincide.
+
+    Args:
+        lengthscale: :math:`\ell`, in units of x: one number or shape (d,), positive, or a prior.
+        variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
+
+    References:
+        Rasmussen and Williams (2006), equation (4.17).
+    """
+
+    lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
+    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
+
+    def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
+        r"""Return :math:`(1 + \sqrt3\, r) e^{-\sqrt3\, r}`."""
+        return matern_32(3 * squared_distance)
+
+
+class Matern52(AbstractStationary):
+    r"""The Matérn kernel of smoothness 5/2: functions differentiable twice.
+
+    .. math::
+
+        k(x, x') = \sigma^2 (1 + \sqrt5\, r + \tfrac53 r^2) e^{-\sqrt5\, r}, \qquad
+        r^2 = \sum_j (x_j - x'_j)^2 / \ell_j^2
+
+    First and second derivatives are right where the points coincide.
+
+    Args:
+        lengthscale: :math:`\ell`, in units of x: one number or shape (d,), positive, or a prior.
+        variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
+
+    References:
+        Rasmussen and Williams (2006), equation (4.17).
+    """
+
+    lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
+    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
+
+    def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
+        r"""Return :math:`(1 + \sqrt5\, r + \tfrac53 r^2) e^{-\sqrt5\, r}`."""
+        return matern_52(5 * squared_distance)
+
+
+class RationalQuadratic(AbstractStationary):
+    r"""The rational quadratic kernel: RBF kernels of many lengthscales, mixed by a gamma distribution.
+
+    .. math::
+
+        k(x, x') = \sigma^2 \Big(1 + \frac{r^2}{2 \alpha}\Big)^{-\alpha}, \qquad r^2 = \sum_j (x_j - x'_j)^2 / \ell_j^2
+
+    Args:
+        lengthscale: :math:`\ell`, in units of x: one number or shape (d,), positive, or a prior.
+        variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
+        alpha: :math:`\alpha`, a positive number or a prior; the kernel tends to RBF as it grows.
+
+    References:
+        Rasmussen and Williams (2006), equation (4.19).
+    """
+
+    lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
+    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
+    alpha: Leaf = eqx.field(converter=parameter("alpha"), default=1.0)
+
+    def __check_init__(self) -> None:
+        """Refuse an `alpha` that is not positive."""
+        check_positive(self.alpha, "alpha")
+
+    def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
+        r"""Return :math:`(1 + r^2 / (2 \alpha))^{-\alpha}`."""
+        return jnp.exp(-self.alpha * jnp.log1p(squared_distance / (2 * self.alpha)))
+
+
+class Periodic(AbstractProductKernel):
+    r"""The periodic kernel: functions that repeat in each feature, a product kernel.
+
+    .. math:: k(x, x') = \sigma^2 \exp\Big(-2 \sum_j \sin^2\big(\pi (x_j - x'_j) / p_j\big) / \ell_j^2\Big)
+
+    The sum over features stands inside the exponential. A sine of the Euclidean distance instead, as scikit-learn and tinygp have it,
+    gives the same for one feature and an indefinite function for more.
+
+    Args:
+        lengthscale: :math:`\ell`, without unit: one number or shape (d,), positive, or a prior.
+        variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
+        period: p, in units of x: one number or shape (d,), positive, or a prior.
+
+    References:
+        MacKay, Introduction to Gaussian Processes (1998), equation (47).
+    """
+
+    lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
+    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
+    period: Leaf = eqx.field(converter=parameter("period"), default=1.0)
+
+    def __check_init__(self) -> None:
+        """Refuse lengthscales and periods that are not positive, and negative variances."""
+        check_positive(self.lengthscale, "lengthscale")
+        check_positive(self.period, "period")
+        check_non_negative(self.variance, "variance")
+
+    @property
+    def scale(self) -> Float[Array, ""]:
+        """The variance."""
+        return self.variance
+
+    def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
+        """Evaluate the kernel at two points of shape (d,)."""
+        return self.variance * jnp.exp(jnp.sum(self._exponents(x1, x2)))
+
+    def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
+        r"""Return :math:`\exp(-2 \sin^2(\pi (x_j - x'_j) / p_j) / \ell_j^2)` for two points of shape (d,)."""
+        return jnp.exp(self._exponents(x1, x2))
+
+    def restrict(self, mask: Bool[AnyArray, " d"]) -> "Periodic":
+        """Return the kernel of variance 1 with an infinite lengthscale for the features that are left out."""
+        lengthscale = lengthscale_where(mask, self.lengthscale)
+        return Periodic(lengthscale=lengthscale, variance=jnp.ones_like(self.variance), period=self.period)
+
+    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
+        """Return the variance and the kernel of variance 1."""
+        return split_variance(self)
+
+    def _exponents(self, x1: Array, x2: Array) -> Float[Array, " d"]:
+        d = check_points(self, x1, x2)
+        lengthscale = per_feature(self.lengthscale, "lengthscale", d)
+        period = per_feature(self.period, "period", d)
+        return -2 * jnp.square(jnp.sin(jnp.pi * (x1 - x2) / period) / lengthscale)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield instances with shared and with separate parameters, and points for them."""
+        x = example_points(rng_key, 3)
+        yield cls(lengthscale=0.9, variance=1.3, period=1.7), x
+        yield cls(lengthscale=jnp.array([0.5, 1.0, 3.0]), period=jnp.array([1.0, 2.0, 0.5])), x
+
+
+def split_variance(kernel: Any) -> tuple[Leaf, AbstractKernel]:
+    """Split a kernel into its field `variance`, which multiplies it, and the kernel with variance 1."""
+    unit = jnp.ones(()) if not eqx.is_array(kernel.variance) else jnp.ones_like(kernel.variance)
+    return kernel.variance, eqx.tree_at(lambda k: k.variance, kernel, unit, is_leaf=is_prior)
+
+
+def lengthscale_where(mask: Bool[AnyArray, " d"], lengthscale: Array) -> Float[Array, " d"]:
+    """Return the lengthscale of each feature of a mask, infinite for those that are left out."""
+    mask = as_mask(mask)
+    per_feature(lengthscale, "lengthscale", mask.shape[0])
+    return jnp.where(mask, lengthscale, jnp.full((), jnp.inf, dtype=lengthscale.dtype))
