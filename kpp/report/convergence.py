@@ -1,0 +1,186 @@
+"""Has the sampler converged? R-hat, effective sample sizes and divergences, with a verdict in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+__all__ = ["Convergence", "Parameter", "assess", "flatten"]
+
+#: The bounds of the verdicts. R-hat below 1.01 and 400 effective draws: Vehtari et al. (2021), "Rank-normalization,
+#: folding, and localization", Bayesian Analysis 16(2), section 4. Up to 1.05 and down to 100 effective draws a
+#: posterior mean is still usable, its tails less so.
+GOOD_RHAT, USABLE_RHAT = 1.01, 1.05
+GOOD_ESS, USABLE_ESS = 400, 100
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One scalar parameter of the posterior.
+
+    Attributes:
+        name: The site, with the coordinates of an entry of a vector: ``kernel.lengthscale[bmi]``.
+        mean: The posterior mean.
+        sd: The posterior standard deviation.
+        lower: The lower end of the 90% equal-tailed interval.
+        upper: Its upper end.
+        rhat: R-hat, NaN where it is not defined (one draw).
+        ess_bulk: The effective sample size of the bulk, NaN where not defined.
+        ess_tail: The effective sample size of the tails, NaN where not defined.
+        verdict: "good", "usable" or "not converged"; "no chain" where there is nothing to judge.
+    """
+
+    name: str
+    mean: float
+    sd: float
+    lower: float
+    upper: float
+    rhat: float
+    ess_bulk: float
+    ess_tail: float
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """The verdict on a posterior.
+
+    Attributes:
+        parameters: Every scalar parameter.
+        num_chains: The number of chains.
+        num_draws: The number of draws in each.
+        divergences: The number of divergent transitions, None for inferences that have none.
+        verdict: The worst verdict of all.
+        sentence: What it means, for a reader who knows none of the numbers.
+    """
+
+    parameters: tuple[Parameter, ...]
+    num_chains: int
+    num_draws: int
+    divergences: int | None
+    verdict: str
+    sentence: str
+
+    @property
+    def max_rhat(self) -> float:
+        """The largest R-hat."""
+        return _extreme(np.max, [parameter.rhat for parameter in self.parameters])
+
+    @property
+    def min_ess(self) -> float:
+        """The smallest effective sample size, of bulk and tails."""
+        both = [value for parameter in self.parameters for value in (parameter.ess_bulk, parameter.ess_tail)]
+        return _extreme(np.min, both)
+
+
+def assess(posterior: xr.Dataset, sample_stats: xr.Dataset | None, *, markov_chain: bool) -> Convergence:
+    """Judge the draws of a posterior.
+
+    Args:
+        posterior: The group `posterior`: each variable leads with (chain, draw).
+        sample_stats: The group `sample_stats`, where a variable ``diverging`` counts divergences.
+        markov_chain: Whether the draws come from a Markov chain; draws of a fitted approximation are independent by
+            construction, so that R-hat says nothing about them.
+
+    Returns:
+        The verdict with its numbers.
+    """
+    chains, draws = posterior.sizes.get("chain", 1), posterior.sizes.get("draw", 1)
+    judged = markov_chain and draws >= 4
+    diagnostics = _diagnostics(posterior) if judged else {}
+    parameters = tuple(_parameter(name, values, diagnostics) for name, values in flatten(posterior).items())
+    divergences = None
+    if judged and sample_stats is not None and "diverging" in sample_stats:
+        divergences = int(sample_stats["diverging"].sum())
+    verdict = _overall([parameter.verdict for parameter in parameters], divergences)
+    return Convergence(
+        parameters, chains, draws, divergences, verdict, _sentence(verdict, divergences, chains, draws, len(parameters))
+    )
+
+
+def flatten(dataset: xr.Dataset) -> dict[str, np.ndarray]:
+    """Return every scalar of a group by name, each of shape (chain, draw)."""
+    entries = {}
+    for name, variable in dataset.data_vars.items():
+        values = variable.transpose("chain", "draw", ...)
+        for index in np.ndindex(values.shape[2:]):
+            entries[_entry_name(str(name), values, index)] = values.values[(..., *index)]
+    return entries
+
+
+def _entry_name(name: str, values: xr.DataArray, index: tuple[int, ...]) -> str:
+    if not index:
+        return name
+    labels = [str(values.coords[dim].values[i]) if dim in values.coords else str(i)
+              for dim, i in zip(values.dims[2:], index, strict=True)]  # fmt: skip
+    return f"{name}[{', '.join(labels)}]"
+
+
+def _diagnostics(posterior: xr.Dataset) -> dict[str, dict[str, float]]:
+    import arviz
+
+    tables = {
+        "rhat": arviz.rhat(posterior),
+        "ess_bulk": arviz.ess(posterior, method="bulk"),
+        "ess_tail": arviz.ess(posterior, method="tail"),
+    }
+    spread = {key: table.expand_dims(chain=1, draw=1) for key, table in tables.items()}
+    return {key: {name: float(value[0, 0]) for name, value in flatten(table).items()} for key, table in spread.items()}
+
+
+def _parameter(name: str, values: np.ndarray, diagnostics: Mapping[str, Mapping[str, Any]]) -> Parameter:
+    numbers = {key: diagnostics[key][name] if diagnostics else np.nan for key in ("rhat", "ess_bulk", "ess_tail")}
+    lower, upper = np.quantile(values, [0.05, 0.95])
+    verdict = _verdict(**numbers) if diagnostics else "no chain"
+    return Parameter(
+        name, float(values.mean()), float(values.std()), float(lower), float(upper), **numbers, verdict=verdict
+    )
+
+
+def _verdict(rhat: float, ess_bulk: float, ess_tail: float) -> str:
+    ess = min(ess_bulk, ess_tail)
+    if rhat < GOOD_RHAT and ess > GOOD_ESS:
+        return "good"
+    return "usable" if rhat < USABLE_RHAT and ess > USABLE_ESS else "not converged"
+
+
+def _overall(verdicts: list[str], divergences: int | None) -> str:
+    for verdict in ("not converged", "no chain", "usable", "good"):
+        if verdict in verdicts:
+            return "usable" if verdict == "good" and divergences else verdict
+    return "no parameters"
+
+
+def _sentence(verdict: str, divergences: int | None, chains: int, draws: int, count: int) -> str:
+    if verdict == "no parameters":
+        return "All hyperparameters are fixed, so there was nothing to sample."
+    if verdict == "no chain":
+        single = chains * draws == 1
+        return (
+            "The hyperparameters are one best value each; their uncertainty is not part of these results."
+            if single
+            else "The draws come from a fitted approximation of the posterior and are independent of each other, so "
+            "R-hat and effective sample sizes say nothing about how good it is."
+        )
+    told = {
+        "good": f"All {count} parameters have converged: the chains agree and there are enough independent draws.",
+        "usable": f"All {count} parameters are usable: means and standard deviations can be trusted, the tails less "
+        "so. More draws would sharpen them.",
+        "not converged": "At least one parameter has not converged. Do not trust these results yet: run longer chains, "
+        "or reconsider the priors.",
+    }[verdict]
+    if divergences:
+        told += (
+            f" The sampler diverged {divergences} times, so parts of the posterior may be missing: raise "
+            "`target_accept` in [inference]."
+        )
+    return told
+
+
+def _extreme(choose: Any, values: list[float]) -> float:
+    finite = [value for value in values if np.isfinite(value)]
+    return float(choose(finite)) if finite else float("nan")

@@ -1,0 +1,226 @@
+"""The figures of the report that are not those of explanations: target, priors, predictive check, leave-one-out.
+
+Each takes labelled arrays and returns a matplotlib figure; draw them inside `kpp.report.images.figure_style`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from kpp.report.images import BLUE, GREY, ORANGE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["calibration", "loo_diagnostics", "predictive_check", "priors_and_posteriors", "target_histogram"]
+
+_WIDTH = 8.6
+_INTERVAL = (0.05, 0.95)
+
+
+def target_histogram(y: np.ndarray, name: str) -> Figure:
+    """Show how the target is distributed.
+
+    Args:
+        y: The target, of shape (n,), in its own unit.
+        name: What it is called.
+
+    Returns:
+        The figure.
+    """
+    figure, (axis,) = _figure(1, height=2.2)
+    axis.hist(
+        y, bins=min(40, max(5, int(math.sqrt(y.size) * 1.5))), color=BLUE, alpha=0.75, edgecolor="white", linewidth=0.5
+    )
+    axis.set(xlabel=name, ylabel="rows")
+    return figure
+
+
+def priors_and_posteriors(prior: xr.Dataset, posterior: xr.Dataset) -> Figure | None:
+    """Show what was believed of each hyperparameter before the data and what is believed after them.
+
+    Numbers get two histograms, vectors a pair of intervals for each entry.
+
+    Args:
+        prior: The group `prior`, with (chain, draw).
+        posterior: The group `posterior`, with (chain, draw).
+
+    Returns:
+        The figure, or None if there is nothing to show.
+    """
+    names = [str(name) for name in posterior.data_vars if name in prior.data_vars]
+    scalars = [name for name in names if posterior[name].ndim == 2]
+    vectors = [name for name in names if posterior[name].ndim == 3]
+    if not scalars and not vectors:
+        return None
+    heights = [0.9 + 0.27 * posterior[name].shape[-1] for name in vectors] + [2.3] * math.ceil(len(scalars) / 3)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(_WIDTH, sum(heights)))
+    grid = figure.add_gridspec(len(heights), 1, height_ratios=heights)
+    rows = [grid[index] for index in range(len(heights))]
+    for row, name in zip(rows, vectors, strict=False):
+        _compare_intervals(figure.add_subplot(row), name, prior[name], posterior[name])
+    for row, group in zip(rows[len(vectors) :], _in_threes(scalars), strict=True):
+        cells = row.subgridspec(1, 3)
+        for index, name in enumerate(group):
+            _compare_histograms(figure.add_subplot(cells[index]), name, prior[name].values, posterior[name].values)
+    _legend(figure)
+    return figure
+
+
+def predictive_check(observed: np.ndarray, predictive: np.ndarray, name: str) -> Figure:
+    """Compare the data with what the fitted model would produce in their place.
+
+    Args:
+        observed: The target, of shape (n,).
+        predictive: Draws of it from the posterior predictive, of shape (s, n).
+        name: What the target is called.
+
+    Returns:
+        The figure: distributions on the left, row by row on the right.
+    """
+    figure, (left, right) = _figure(2, height=3.4)
+    edges = np.histogram_bin_edges(np.concatenate([observed, predictive.ravel()]), bins=35)
+    left.hist(observed, edges, density=True, color=GREY, alpha=0.55, label="observed")
+    for index, draw in enumerate(predictive[np.linspace(0, len(predictive) - 1, min(40, len(predictive)), dtype=int)]):
+        heights, _ = np.histogram(draw, edges, density=True)
+        left.stairs(
+            heights, edges, color=BLUE, alpha=0.2, linewidth=0.8, label="drawn from the model" if not index else None
+        )
+    left.set(xlabel=name, ylabel="density", title="Distribution")
+    left.legend()
+    lower, upper = np.quantile(predictive, _INTERVAL, axis=0)
+    middle = predictive.mean(axis=0)
+    right.errorbar(
+        middle, observed, xerr=np.abs(np.stack([middle - lower, upper - middle])), fmt="o", markersize=2.5, color=BLUE,
+        ecolor=BLUE, elinewidth=0.5, alpha=0.45,
+    )  # fmt: skip
+    _diagonal(right)
+    right.set(xlabel=f"predicted {name}, with 90% intervals", ylabel=f"observed {name}", title="Row by row")
+    return figure
+
+
+def calibration(observed: np.ndarray, probability: np.ndarray, name: str) -> Figure:
+    """Compare predicted probabilities with how often the label was 1.
+
+    Args:
+        observed: Labels, 0 or 1, of shape (n,).
+        probability: Their predicted probabilities of being 1, of shape (n,).
+        name: What the target is called.
+
+    Returns:
+        The figure.
+    """
+    figure, (left, right) = _figure(2, height=3.2)
+    edges = np.linspace(0.0, 1.0, 11)
+    for label, color in ((0, ORANGE), (1, BLUE)):
+        left.hist(probability[observed == label], edges, color=color, alpha=0.55, label=f"{name} = {label}")
+    left.set(xlabel="predicted probability", ylabel="rows", title="Predictions by label")
+    left.legend()
+    which = np.clip(np.digitize(probability, edges) - 1, 0, 9)
+    for index in np.unique(which):
+        chosen = which == index
+        right.plot(
+            probability[chosen].mean(), observed[chosen].mean(), "o", color=BLUE, markersize=3 + np.sqrt(chosen.sum())
+        )
+    _diagonal(right)
+    right.set(xlabel="predicted probability", ylabel="share of ones", title="Calibration (larger: more rows)")
+    return figure
+
+
+def loo_diagnostics(pareto_k: np.ndarray) -> Figure:
+    """Show the Pareto k of every row: how far leaving it out would move the posterior.
+
+    Args:
+        pareto_k: The values, of shape (n,).
+
+    Returns:
+        The figure.
+    """
+    figure, (axis,) = _figure(1, height=2.2)
+    high = pareto_k > 0.7
+    rows = np.arange(pareto_k.size)
+    axis.plot(rows[~high], pareto_k[~high], ".", color=BLUE, markersize=4)
+    axis.plot(rows[high], pareto_k[high], "D", color=ORANGE, markersize=5)
+    axis.axhline(0.7, color=GREY, linestyle="--", linewidth=1)
+    axis.set(xlabel="row", ylabel="Pareto k")
+    return figure
+
+
+def _figure(columns: int, height: float) -> tuple[Figure, tuple[Any, ...]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(_WIDTH, height))
+    return figure, tuple(np.atleast_1d(figure.subplots(1, columns)))
+
+
+def _in_threes(names: list[str]) -> list[list[str]]:
+    return [names[start : start + 3] for start in range(0, len(names), 3)]
+
+
+def _compare_histograms(axis: Any, name: str, prior: np.ndarray, posterior: np.ndarray) -> None:
+    if posterior.size < 30:
+        axis.hist(prior.ravel(), 40, _visible(prior, posterior), density=True, color=GREY, alpha=0.5)
+        for value in posterior.ravel():
+            axis.axvline(value, color=BLUE)
+    else:
+        edges = np.linspace(*_visible(prior, posterior), 45)
+        axis.hist(prior.ravel(), edges, density=True, color=GREY, alpha=0.5)
+        axis.hist(posterior.ravel(), edges, density=True, color=BLUE, alpha=0.6)
+    axis.set(title=name, yticks=[])
+    axis.spines["left"].set_visible(False)
+
+
+def _visible(prior: np.ndarray, posterior: np.ndarray) -> tuple[float, float]:
+    """Return a range that shows all of the posterior and most of the prior, whose tails may be heavy."""
+    low, high = np.quantile(prior, [0.01, 0.96])
+    low, high = min(low, posterior.min()), max(high, posterior.max())
+    margin = 0.02 * (high - low) or 1.0
+    return float(low - margin), float(high + margin)
+
+
+def _compare_intervals(axis: Any, name: str, prior: xr.DataArray, posterior: xr.DataArray) -> None:
+    dim = posterior.dims[-1]
+    labels = [str(label) for label in posterior.coords[dim].values] if dim in posterior.coords else None
+    positions = np.arange(posterior.shape[-1])
+    for draws, color, width, shift in ((prior, GREY, 5, 0.17), (posterior, BLUE, 2.5, -0.17)):
+        values = draws.values.reshape(-1, positions.size)
+        lower, middle, upper = np.quantile(values, [_INTERVAL[0], 0.5, _INTERVAL[1]], axis=0)
+        axis.hlines(positions - shift, lower, upper, color=color, linewidth=width, alpha=0.75)
+        axis.plot(
+            middle, positions - shift, "o", color=color, markersize=5, markeredgecolor="white", markeredgewidth=0.6
+        )
+    axis.set_yticks(positions, labels if labels is not None else [str(i) for i in positions])
+    axis.invert_yaxis()
+    if min(prior.values.min(), posterior.values.min()) > 0.0:
+        _plain_log_scale(axis)
+    axis.set(title=f"{name} (median and 90% interval)")
+    axis.grid(axis="x", alpha=0.25)
+
+
+def _plain_log_scale(axis: Any) -> None:
+    """Use a logarithmic axis with ticks at 1, 2 and 5 times the powers of ten, written as plain numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_minor_locator(NullLocator())
+
+
+def _legend(figure: Figure) -> None:
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=GREY, alpha=0.6, label="prior"), Patch(color=BLUE, alpha=0.75, label="posterior")]
+    figure.legend(handles=handles, loc="outside upper right", ncols=2)
+
+
+def _diagonal(axis: Any) -> None:
+    low = min(axis.get_xlim()[0], axis.get_ylim()[0])
+    high = max(axis.get_xlim()[1], axis.get_ylim()[1])
+    axis.plot([low, high], [low, high], color=GREY, linestyle="--", linewidth=1, zorder=0)

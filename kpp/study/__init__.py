@@ -1,0 +1,7 @@
+"""Studies: from a table and a TOML file to a fitted model, its explanation and a report."""
+
+from kpp.study.config import StudyConfig as StudyConfig
+from kpp.study.config import load_study as load_study
+from kpp.study.config import parse_study as parse_study
+from kpp.study.errors import StudyError as StudyError
+from kpp.study.runner import run_study as run_study

@@ -1,0 +1,166 @@
+"""From the names in a study file to the objects they stand for, with every unknown name and key refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kpp import inference, registry, spec
+from kpp.inference import AbstractInference, AbstractModel
+from kpp.study.config import ExplainerConfig, InferenceConfig, Rows
+from kpp.study.errors import StudyError, blame, did_you_mean
+
+__all__ = ["ExplainerPlan", "build_inference", "build_model", "describe_model", "plan_explainer"]
+
+_INFERENCES = ("NUTS", "SVI", "MAP", "Laplace")
+_PATH = re.compile(r"^`([\w.]+)`: ")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExplainerPlan:
+    """An explainer that is known to exist, with options that it is known to have.
+
+    Attributes:
+        name: Its registered name.
+        background: The rows of the background, or None where it takes none.
+        options: The other options, ``value_function`` among them.
+        by_draw: Whether every posterior draw is explained on its own, so that the work can be done in parts.
+    """
+
+    name: str
+    background: Rows | None
+    options: Mapping[str, Any]
+    by_draw: bool
+
+
+def build_model(section: Mapping[str, Any]) -> AbstractModel:
+    """Build the model of the section [model].
+
+    It is written as `kpp.spec` has it; a kernel may also say ``on = [features]``, as in ``kernel.on(features)``.
+
+    Raises:
+        StudyError: If a name is not registered, a field is unknown or missing, or a value is refused.
+    """
+    try:
+        return spec.from_spec(_with_selections(section), "models")
+    except (ValueError, TypeError) as error:
+        text = str(error)
+        path = _PATH.match(text)
+        where = f"model.{path[1]}" if path else "[model]"
+        raise StudyError(f"{where}: {text[path.end() :] if path else text}") from error
+
+
+def build_inference(config: InferenceConfig) -> AbstractInference:
+    """Build the inference of the section [inference].
+
+    Raises:
+        StudyError: If the name or an option is unknown, or a value is refused.
+    """
+    if config.name not in _INFERENCES:
+        raise StudyError(
+            f"inference.name: there is no inference {config.name!r}; {did_you_mean(config.name, _INFERENCES)}"
+        )
+    cls = getattr(inference, config.name)
+    _check_options("inference", config.options, {field.name: field for field in _fields(cls)}, also=("name",))
+    with blame("[inference]"):
+        return cls(**config.options)
+
+
+def plan_explainer(config: ExplainerConfig) -> ExplainerPlan:
+    """Check the section [explainer] before anything slow begins.
+
+    Raises:
+        StudyError: If the explainer, its value function or an option is unknown.
+    """
+    with blame("explainer.name"):
+        cls: Any = registry.get("explainers", config.name)
+    options = dict(config.options)
+    known = {field.name: field for field in _fields(cls)}
+    if "value_function" in known:
+        name = options.setdefault("value_function", "interventional")
+        with blame("explainer.value_function"):
+            value_function = registry.get("value_functions", name)
+        known |= {field.name: field for field in _fields(value_function)}
+    also = ("name", "instances", "background", "max_draws")
+    _check_options("explainer", options, {key: field for key, field in known.items() if key != "background"}, also)
+    given = {*options, "background"}
+    for name, field in known.items():
+        if (
+            name not in given
+            and name != "value_function"
+            and field.default is field.default_factory is dataclasses.MISSING
+        ):
+            raise StudyError(f"explainer.{name} is missing: the explainer {config.name!r} needs it")
+    if "background" not in known and config.background is not None:
+        raise StudyError("explainer.background: neither the explainer nor its value function takes a background")
+    background = None if "background" not in known else "all" if config.background is None else config.background
+    return ExplainerPlan(config.name, background, options, by_draw=cls.requires == "rkhs_function")
+
+
+def describe_model(model: AbstractModel) -> tuple[str, str]:
+    """Return the name of a model, and its fields as indented text in which ``~`` stands before a prior."""
+    described = spec.to_spec(model)
+    return str(described["name"]), "\n".join(_lines(described, ""))
+
+
+def _with_selections(section: Any) -> Any:
+    """Write every ``on`` of a kernel as the kernel that it stands for."""
+    if isinstance(section, list):
+        return [_with_selections(entry) for entry in section]
+    if not isinstance(section, Mapping):
+        return section
+    inner = {key: _with_selections(value) for key, value in section.items() if key != "on"}
+    return {"name": "Selected", "kernel": inner, "features": section["on"]} if "on" in section else inner
+
+
+def _fields(cls: type) -> Iterator[dataclasses.Field]:
+    return (field for field in dataclasses.fields(cls) if field.init)
+
+
+def _check_options(
+    section: str, options: Mapping[str, Any], fields: Mapping[str, dataclasses.Field], also: tuple[str, ...]
+) -> None:
+    for key, value in options.items():
+        if key not in fields:
+            raise StudyError(f"[{section}] has an unknown key {key!r}; {did_you_mean(key, {*fields, *also})}")
+        default = fields[key].default
+        for kind, accepted, words in (
+            (bool, (bool,), "true or false"),
+            (int, (int,), "a whole number"),
+            (float, (int, float), "a number"),
+            (str, (str,), "text"),
+        ):
+            if isinstance(default, kind):
+                if not isinstance(value, accepted) or (kind is not bool and isinstance(value, bool)):
+                    raise StudyError(f"{section}.{key} must be {words}, got {value!r}")
+                break
+
+
+def _lines(described: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for key, value in described.items():
+        if key not in ("name", "kind"):
+            yield from _field_lines(key, value, indent)
+
+
+def _field_lines(key: str, value: Any, indent: str) -> Iterator[str]:
+    if isinstance(value, Mapping) and "prior" in value:
+        yield f"{indent}{key} ~ {_prior(value)}"
+    elif isinstance(value, Mapping):
+        yield f"{indent}{key} = {value['name']}"
+        yield from _lines(value, indent + "    ")
+    elif isinstance(value, list) and any(isinstance(entry, Mapping) for entry in value):
+        for index, entry in enumerate(value):
+            yield from _field_lines(f"{key}.{index}", entry, indent)
+    else:
+        yield f"{indent}{key} = {value}"
+
+
+def _prior(described: Mapping[str, Any]) -> str:
+    shown = {key: value for key, value in described.items() if key not in ("prior", "expand", "to_event")}
+    arguments = ", ".join(
+        f"{key}={_prior(value) if isinstance(value, Mapping) else value}" for key, value in shown.items()
+    )
+    expand = described.get("expand")
+    return f"{described['prior']}({arguments})" + (f", {' × '.join(map(str, expand))} independent" if expand else "")

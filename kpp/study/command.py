@@ -1,0 +1,57 @@
+"""`kpp run`: the command line of studies."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import click
+
+__all__ = ["run"]
+
+
+@click.command("run")
+@click.argument("study", type=click.Path(path_type=Path))
+@click.option(
+    "--output", "-o", required=True, type=click.Path(path_type=Path), help="The folder for the results, made if needed."
+)
+@click.option("--overwrite", is_flag=True, help="Replace the results of an earlier study in that folder.")
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error instead of one line.")
+def run(study: Path, output: Path, overwrite: bool, quiet: bool, debug: bool) -> None:
+    """Run a study: fit a model, explain it, write a report.
+
+    STUDY is a TOML file with the sections [data], [model], [inference] and [explainer]. The results are posterior.nc,
+    explanation.nc, summary.csv and report.html; they appear all together when the study is done. Whatever is wrong with
+    the input is said in one line, with exit code 2.
+    """
+    from kpp.study.errors import StudyError
+
+    logging.basicConfig(format="kpp: %(message)s")
+    _set_up_jax()
+    try:
+        from kpp.study.config import load_study
+        from kpp.study.runner import run_study
+
+        run_study(load_study(study), output, overwrite=overwrite, progress=not quiet)
+    except StudyError as error:
+        if debug:
+            raise
+        click.echo(f"kpp run: {' '.join(str(error).split())}", err=True)
+        raise click.exceptions.Exit(2) from error
+    if not quiet:
+        click.echo(f"Done. The report is {output / 'report.html'}")
+
+
+def _set_up_jax() -> None:
+    """Turn on float64 and the compile cache; where the cache can't be kept, go on without."""
+    import jax
+
+    from kpp.cache import enable_compile_cache
+
+    jax.config.update("jax_enable_x64", True)
+    try:
+        enable_compile_cache(os.environ.get("JAX_COMPILATION_CACHE_DIR"))
+    except ValueError as error:
+        logging.getLogger("kpp").warning("going on without a compile cache: %s", error)

@@ -1,0 +1,42 @@
+"""The one exception of a study that is wrong: what the command reports in a line instead of a traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from kpp.inference import ConvergenceError
+
+__all__ = ["StudyError", "blame", "did_you_mean"]
+
+
+class StudyError(ValueError):
+    """Something in the study file, its data or the output folder is not right; the message names the key."""
+
+
+@contextmanager
+def blame(where: str) -> Iterator[None]:
+    """Turn what a part of kpp says about its arguments into a `StudyError` that names the part of the study file.
+
+    Args:
+        where: The section, for example ``"[model]"``.
+
+    Raises:
+        StudyError: In place of any ``ValueError``, ``TypeError`` or `kpp.inference.ConvergenceError` of the block.
+    """
+    try:
+        yield
+    except StudyError:
+        raise
+    except (ValueError, TypeError, ConvergenceError) as error:
+        raise StudyError(f"{where}: {error}") from error
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return what follows "unknown ...": the nearest of the names that exist, or all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    return f"known are {', '.join(map(repr, names)) or 'none'}"

@@ -1,0 +1,111 @@
+"""The output folder: written under another name beside it and moved into place when everything is there.
+
+Whoever finds the folder finds it whole. An interrupted run leaves at most a hidden folder that ends in ``.partial``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kpp.study.errors import StudyError
+
+__all__ = ["FILES", "check_output", "output_folder"]
+
+#: What a finished study consists of.
+FILES = ("posterior.nc", "explanation.nc", "summary.csv", "report.html")
+
+
+def check_output(output: Path, overwrite: bool) -> None:
+    """Refuse an output folder that can't be made or holds something that must not be lost.
+
+    Args:
+        output: The folder; one that is empty counts as not there.
+        overwrite: Whether the results of an earlier study may be replaced. Nothing else ever is.
+
+    Raises:
+        StudyError: If `output` exists and `overwrite` is off, or holds other files than `FILES`, or there is no
+            place for it.
+    """
+    if not os.path.lexists(output):
+        _check_parent(output)
+        return
+    if output.is_symlink() or not output.is_dir():
+        raise StudyError(f"--output {str(output)!r} exists and is not a folder")
+    _check_parent(output)
+    found = {entry.name for entry in output.iterdir()}
+    others = sorted(found - set(FILES))
+    if others:
+        listed = ", ".join(map(repr, others[:3])) + (", ..." if len(others) > 3 else "")
+        raise StudyError(f"--output {str(output)!r} holds other files ({listed}), which kpp does not replace")
+    if found and not overwrite:
+        raise StudyError(f"--output {str(output)!r} holds the results of a study; add --overwrite to replace them")
+
+
+@contextmanager
+def output_folder(output: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Give a folder to write into, which becomes `output` if the block ends well and is removed if it does not.
+
+    Args:
+        output: Where the results are to be.
+        overwrite: Whether the results of an earlier study may be replaced.
+
+    Yields:
+        A new folder beside `output`.
+
+    Raises:
+        StudyError: As `check_output`, before the block and once more after it.
+    """
+    output = output.absolute()
+    check_output(output, overwrite)
+    _make_parent(output)
+    partial = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".partial", dir=output.parent))
+    try:
+        partial.chmod(0o777 & ~_umask())
+        yield partial
+        check_output(output, overwrite)
+        _move(partial, output)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _move(partial: Path, output: Path) -> None:
+    """Put `partial` in the place of `output`; the old results stand aside until the new ones are there."""
+    if not output.exists():
+        partial.rename(output)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".old", dir=output.parent))
+    output.rename(old)
+    try:
+        partial.rename(output)
+    except OSError:
+        old.rename(output)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_parent(output: Path) -> None:
+    parent = next(folder for folder in output.absolute().parents if os.path.lexists(folder))
+    if not parent.is_dir():
+        raise StudyError(f"--output {str(output)!r}: {str(parent)!r} is not a folder")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise StudyError(f"--output {str(output)!r}: the folder {str(parent)!r} can't be written")
+
+
+def _make_parent(output: Path) -> None:
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StudyError(
+            f"--output {str(output)!r}: {str(output.parent)!r} can't be made ({error.strerror})"
+        ) from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

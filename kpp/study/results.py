@@ -1,0 +1,83 @@
+"""What the report shows beyond the groups of the fit: prior and predictive draws, probabilities, leave-one-out."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+
+from kpp import _arviz
+from kpp.inference import AbstractModel, Fit
+from kpp.priors import prior_sites
+from kpp.report import Loo
+from kpp.study.data import StudyData
+from kpp.typing import RngKey
+
+__all__ = ["leave_one_out", "predictive_draws", "prior_draws", "probabilities"]
+
+#: From so many draws on, leave-one-out weights are worth having.
+_ENOUGH_DRAWS = 100
+_PREDICTIVE_DRAWS = 400
+_PRIOR_DRAWS = 4000
+
+
+def prior_draws(rng_key: RngKey, model: AbstractModel, groups: Mapping[str, xr.Dataset]) -> xr.Dataset | None:
+    """Return draws from the prior of every hyperparameter.
+
+    The group `prior` holds few draws, because each costs a draw of the data too. Where a site is a prior that stands in
+    a field of the model, many more are cheap.
+
+    Args:
+        rng_key: A JAX random key.
+        model: The model.
+        groups: The groups of its fit.
+
+    Returns:
+        The draws, each variable led by two axes of draws; None if there is no group `prior`.
+    """
+    if "prior" not in groups:
+        return None
+    known: dict[str, Any] = {}
+    for field in dataclasses.fields(model):
+        known |= prior_sites(field.name, getattr(model, field.name))
+    draws: dict[Any, Any] = {}
+    for number, (name, few) in enumerate(groups["prior"].data_vars.items()):
+        if name in known and known[name].event_shape == few.shape[2:]:
+            many = known[name].sample(jax.random.fold_in(rng_key, number), (1, _PRIOR_DRAWS))
+            draws[name] = (("prior_chain", "prior_draw", *few.dims[2:]), np.asarray(many))
+        else:
+            draws[name] = few
+    return xr.Dataset(draws)
+
+
+def predictive_draws(rng_key: RngKey, fit: Fit, data: StudyData) -> np.ndarray:
+    """Return draws of the target from the posterior predictive, in its own unit, of shape (s, n)."""
+    scaling = data.standardization
+    draws = fit.sample_predictive(rng_key, data.model_frame(), _PREDICTIVE_DRAWS)
+    return scaling.target_center + scaling.target_scale * draws.transpose("sample", "instance").values
+
+
+def probabilities(fit: Fit, data: StudyData) -> np.ndarray | None:
+    """Return the predicted probability of the label 1 of each row, (n,), or None where there is none."""
+    if not data.is_label:
+        return None
+    predicted = fit.predict(data.model_frame())
+    return predicted["probability"].mean(("chain", "draw")).values if "probability" in predicted else None
+
+
+def leave_one_out(groups: Mapping[str, xr.Dataset]) -> tuple[Loo | None, str]:
+    """Return the leave-one-out estimate, or None and the reason why there is none."""
+    draws = groups["posterior"].sizes.get("chain", 1) * groups["posterior"].sizes.get("draw", 1)
+    if "log_likelihood" not in groups:
+        return None, "the model gives no pointwise log likelihood."
+    if draws < _ENOUGH_DRAWS:
+        return None, f"it needs at least {_ENOUGH_DRAWS} posterior draws, and there are {draws}."
+    with warnings.catch_warnings():  # high values of Pareto k are told in the report
+        warnings.simplefilter("ignore", UserWarning)
+        result = _arviz.loo(_arviz.from_groups(groups))
+    return Loo(**_arviz.loo_numbers(result)), ""

@@ -1,0 +1,203 @@
+"""Run a study: read, fit, explain, write."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+import xarray as xr
+from tqdm import tqdm
+
+from kpp import _arviz
+from kpp.explanations import Explanation
+from kpp.inference import AbstractInference, AbstractModel, Fit
+from kpp.report import ReportContents, render_report
+from kpp.study import results, words
+from kpp.study.build import ExplainerPlan, build_inference, build_model, describe_model, plan_explainer
+from kpp.study.config import StudyConfig
+from kpp.study.data import StudyData, as_json, choose_rows, read_data
+from kpp.study.errors import blame
+from kpp.study.explaining import explain_fit, waterfall_positions
+from kpp.study.output import check_output, output_folder
+from kpp.study.units import explanation_in_original_units, groups_in_original_units
+
+__all__ = ["run_study"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A study of which everything is known to be there before anything slow begins."""
+
+    config: StudyConfig
+    data: StudyData
+    model: AbstractModel
+    inference: AbstractInference
+    explainer: ExplainerPlan
+    instances: np.ndarray
+    background: np.ndarray | None
+    keys: dict[str, jax.Array]
+    progress: bool
+
+
+@dataclass(frozen=True)
+class _Timer:
+    """How long each step took, in seconds."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def run(self, name: str, step: Callable[[], T]) -> T:
+        start = time.perf_counter()
+        result = step()
+        self.seconds[name] = time.perf_counter() - start
+        return result
+
+
+def run_study(config: StudyConfig, output: str | Path, *, overwrite: bool = False, progress: bool = True) -> Path:
+    """Run a study and write its results.
+
+    Turn on float64 first, as the command does. All that is random follows from the seed of the study.
+
+    Args:
+        config: The study, from `load_study`.
+        output: The folder for the results; its parents are made if needed.
+        overwrite: Whether the results of an earlier study in that folder may be replaced.
+        progress: Whether to show progress bars.
+
+    Returns:
+        The folder, which holds posterior.nc, explanation.nc, summary.csv and report.html.
+
+    Raises:
+        StudyError: If anything in the study, its data or the output folder is not right; what can be checked before
+            the fit is.
+    """
+    output = Path(output)
+    check_output(output, overwrite)
+    plan, timer = _plan(config, progress), _Timer()
+    with output_folder(output, overwrite=overwrite) as folder:
+        with blame("[inference]"):
+            fit = timer.run("fit", lambda: _fit(plan))
+        with blame("[explainer]"):
+            explanation = timer.run("explanation", lambda: _explain(plan, fit))
+        groups = groups_in_original_units(_arviz.groups(fit.idata), plan.data)
+        _write_results(folder, plan, fit, groups, explanation)
+        contents = _report_contents(plan, fit, groups, explanation, timer.seconds)
+        (folder / "report.html").write_text(
+            render_report(contents, progress=_bar("report", progress)), encoding="utf-8"
+        )
+    return output
+
+
+def _plan(config: StudyConfig, progress: bool) -> _Plan:
+    data = read_data(config.data)
+    explainer = plan_explainer(config.explainer)
+    rng = np.random.default_rng(config.seed)
+    instances = choose_rows(config.explainer.instances, data.num_rows, rng, "explainer.instances")
+    background = None
+    if explainer.background is not None:
+        background = choose_rows(explainer.background, data.num_rows, rng, "explainer.background")
+    if isinstance(config.report.waterfalls, tuple):
+        choose_rows(config.report.waterfalls, data.num_rows, rng, "report.waterfalls", among=instances)
+    model = build_model(config.model)
+    with blame("[model]"):
+        model.prepare(data.model_frame(), data.model_target())
+    inference = build_inference(config.inference)
+    if not progress:
+        inference = dataclasses.replace(inference, progress=False)
+    names = ("fit", "explain", "predict", "prior")
+    keys = dict(zip(names, jax.random.split(jax.random.key(config.seed), len(names)), strict=True))
+    return _Plan(config, data, model, inference, explainer, instances, background, keys, progress)
+
+
+def _fit(plan: _Plan) -> Fit:
+    data = plan.data
+    return plan.model.fit(plan.keys["fit"], data.model_frame(), data.model_target(), inference=plan.inference)
+
+
+def _explain(plan: _Plan, fit: Fit) -> Explanation:
+    frame = plan.data.model_frame()
+    explanation = explain_fit(
+        plan.keys["explain"],
+        fit,
+        frame.iloc[plan.instances],
+        plan.explainer,
+        None if plan.background is None else frame.iloc[plan.background],
+        max_draws=plan.config.explainer.max_draws,
+        progress=plan.progress,
+    )
+    explanation = explanation_in_original_units(explanation, plan.data, plan.instances)
+    explanation.attrs.update(
+        target=plan.data.target_name,
+        seed=plan.config.seed,
+        max_draws=plan.config.explainer.max_draws,
+        posterior_draws=fit.num_chains * fit.num_draws,
+        data=as_json(plan.data),
+        study=plan.config.source,
+    )
+    return explanation
+
+
+def _write_results(
+    folder: Path, plan: _Plan, fit: Fit, groups: Mapping[str, xr.Dataset], explanation: Explanation
+) -> None:
+    attrs = {
+        **getattr(fit.idata, "attrs", {}),
+        "kpp_study": plan.config.source,
+        "kpp_data": json.dumps(as_json(plan.data)),
+        "kpp_seed": plan.config.seed,
+        "kpp_versions": json.dumps(words.versions()),
+    }
+    _arviz.from_groups(groups, attrs).to_netcdf(folder / "posterior.nc", engine="h5netcdf")
+    explanation.save(folder / "explanation.nc")
+    _arviz.summary(groups["posterior"], interval_probability=0.9).to_csv(
+        folder / "summary.csv", index_label="parameter"
+    )
+
+
+def _report_contents(
+    plan: _Plan, fit: Fit, groups: Mapping[str, xr.Dataset], explanation: Explanation, seconds: Mapping[str, float]
+) -> ReportContents:
+    config, data, available = plan.config, plan.data, fit.num_chains * fit.num_draws
+    probability = results.probabilities(fit, data)
+    loo, reason = results.leave_one_out(groups)
+    return ReportContents(
+        title=config.title,
+        created=_today(),
+        data=words.data_summary(data, config.model),
+        model=describe_model(plan.model),
+        units=words.units(data),
+        inference=words.inference(config, (fit.num_chains, fit.num_draws)),
+        markov_chain=config.inference.name == "NUTS",
+        posterior=groups["posterior"],
+        prior=results.prior_draws(plan.keys["prior"], plan.model, groups),
+        sample_stats=groups.get("sample_stats"),
+        predictive=results.predictive_draws(plan.keys["predict"], fit, data) if probability is None else None,
+        probability=probability,
+        loo=loo,
+        loo_reason=reason,
+        explanation=explanation,
+        explained=words.explained(explanation, data, available),
+        value_unit=words.value_unit(data, probability is not None),
+        waterfalls=waterfall_positions(config.report.waterfalls, explanation),
+        provenance=words.provenance(config, explanation, available, seconds),
+        versions=words.versions(),
+        source=config.source,
+    )
+
+
+def _bar(label: str, progress: bool) -> Callable[[Any], Any]:
+    return lambda items: tqdm(items, desc=label, unit="plot", disable=not progress)
+
+
+def _today() -> str:
+    today = datetime.date.today()
+    return f"{today.day} {today:%B %Y}"

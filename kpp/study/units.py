@@ -1,0 +1,91 @@
+"""Back to the units of the file: results of a model of standardised data, said about the data themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from kpp.explanations import Explanation
+from kpp.study.data import Standardization, StudyData
+
+__all__ = ["explanation_in_original_units", "groups_in_original_units"]
+
+_TARGET_GROUPS = ("observed_data", "posterior_predictive", "prior_predictive")
+
+
+def groups_in_original_units(groups: Mapping[str, xr.Dataset], data: StudyData) -> dict[str, xr.Dataset]:
+    r"""Express everything about the target and the features in their own units.
+
+    Draws and observations of the target become :math:`c + s y`, log densities of it :math:`\log p(y) - \log s`, and the
+    features of `constant_data` those of the file. Hyperparameters stay in the model's units: a lengthscale of 2 is two
+    standard deviations of its feature.
+
+    Args:
+        groups: The groups of the model's ArviZ data.
+        data: The data, which know how they were scaled.
+
+    Returns:
+        The groups, and in `constant_data` how the model's units follow: ``feature_center`` and ``feature_scale``
+        (feature), ``target_center`` and ``target_scale``.
+    """
+    scaling = data.standardization
+    converted = dict(groups)
+    for name in _TARGET_GROUPS:
+        if name in converted:
+            converted[name] = converted[name].map(
+                lambda values: scaling.target_center + scaling.target_scale * values, keep_attrs=True
+            )
+    if "log_likelihood" in converted:
+        shift = math.log(scaling.target_scale)
+        converted["log_likelihood"] = converted["log_likelihood"].map(lambda values: values - shift, keep_attrs=True)
+    converted["constant_data"] = _constant_data(converted.get("constant_data", xr.Dataset()), data)
+    return converted
+
+
+def explanation_in_original_units(explanation: Explanation, data: StudyData, rows: np.ndarray) -> Explanation:
+    r"""Express an explanation in the target's unit.
+
+    Shapley values are linear in the function and don't see how features are written, so those of :math:`c + s f` are
+    :math:`s \phi`, with base value :math:`c + s b`.
+
+    Args:
+        explanation: Of the model of standardised data.
+        data: The data.
+        rows: The row numbers of the instances, of shape (p,).
+
+    Returns:
+        The explanation in the units of the file; its instances are called by their row numbers.
+    """
+    scaling: Standardization = data.standardization
+    center, scale = scaling.target_center, scaling.target_scale
+    dataset = explanation.dataset.copy()
+    for name, factor, shift in (
+        ("values", scale, 0.0),
+        ("base_values", scale, center),
+        ("predictions", scale, center),
+        ("variance", scale**2, 0.0),
+        ("covariance", scale**2, 0.0),
+    ):
+        if name in dataset:
+            dataset[name] = shift + factor * dataset[name]
+    dataset["data"] = (("instance", "feature"), data.x[rows])
+    names = {dim: rows for dim in ("instance", "instance_other") if dim in dataset.dims}
+    return Explanation(dataset.assign_coords(names))
+
+
+def _constant_data(constant: xr.Dataset, data: StudyData) -> xr.Dataset:
+    scaling = data.standardization
+    names = list(data.schema.feature_names)
+    own: dict[str, Any] = {
+        "feature_center": ("feature", scaling.center),
+        "feature_scale": ("feature", scaling.scale),
+        "target_center": ((), scaling.target_center),
+        "target_scale": ((), scaling.target_scale),
+    }
+    if "x" in constant and constant["x"].shape == data.x.shape:
+        constant = constant.assign(x=constant["x"].copy(data=data.x))
+    return constant.assign(own).assign_coords(feature=names)

@@ -1,0 +1,162 @@
+"""What the report says of a study in words and small tables."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kpp.explanations import Explanation
+from kpp.report import Column, DataSummary
+from kpp.study.config import StudyConfig
+from kpp.study.data import StudyData
+
+__all__ = ["data_summary", "explained", "inference", "provenance", "units", "value_unit", "versions"]
+
+_PACKAGES = ("kpp", "numpyro", "jax", "arviz", "numpy", "xarray")
+
+
+def data_summary(data: StudyData, model: Mapping[str, Any]) -> DataSummary:
+    """Describe the data in their own units.
+
+    Args:
+        data: The data.
+        model: The section [model], to see whether its kernel knows what categories are.
+    """
+    return DataSummary(
+        file=data.path.name,
+        target=data.target_name,
+        y=data.y,
+        columns=[_column(data, index) for index in range(data.schema.num_features)],
+        scaling=_scaling_sentence(data),
+        warnings=_warnings(data, model),
+    )
+
+
+def inference(config: StudyConfig, sizes: tuple[int, int]) -> str:
+    """Say how the model was fitted; `sizes` counts chains and draws in each."""
+    chains, draws = sizes
+    name, options = config.inference.name, config.inference.options
+    if name == "NUTS" and chains * draws > 1:
+        warmup = f" after {options['num_warmup']} steps of warm-up" if "num_warmup" in options else ""
+        return f"Fitted by NUTS: {chains} {_plural('chain', chains)} of {draws} draws{warmup}."
+    counted = f"{chains * draws} {_plural('draw', chains * draws)} of the hyperparameters"
+    return f"Fitted by {name}: {counted}."
+
+
+def explained(explanation: Explanation, data: StudyData, available: int) -> str:
+    """Say what was explained, and how exactly; `available` counts all posterior draws."""
+    dataset = explanation.dataset
+    attrs = explanation.attrs
+    used = dataset.sizes.get("chain", 1) * dataset.sizes.get("draw", 1)
+    how = f"by {attrs.get('explainer', 'the explainer')}"
+    if "value_function" in attrs:
+        how += f" with the {attrs['value_function']} value function"
+    draws = (
+        ""
+        if available == 1
+        else f" Every contribution is a posterior of {used} draws (of {available}, evenly thinned)."
+    )
+    if used == available > 1:
+        draws = f" Every contribution is a posterior of {used} draws."
+    error = float(explanation.additivity_error().max())
+    adds = error <= 1e-6 * max(1.0, float(np.abs(explanation.predictions).max()))
+    added = " For every row and draw, base value and contributions add up to the prediction." if adds else ""
+    return (
+        f"{len(explanation)} of {data.num_rows} rows were explained {how}. A contribution says how far knowing a "
+        f"feature moves the prediction from the base value, what is predicted when no feature is known.{draws}{added}"
+    )
+
+
+def units(data: StudyData) -> str:
+    """Say in which units the hyperparameters are."""
+    if data.standardization.is_identity:
+        return ""
+    return (
+        "They are in the units of the standardised data: a lengthscale of 1 is one standard deviation of its feature, "
+        "a variance of 1 that of the target."
+    )
+
+
+def value_unit(data: StudyData, is_probability: bool) -> str:
+    """Say what the contributions are counted in."""
+    return f"latent function of {data.target_name}" if is_probability else f"in units of {data.target_name}"
+
+
+def provenance(
+    config: StudyConfig, explanation: Explanation, available: int, seconds: Mapping[str, float]
+) -> dict[str, str]:
+    """List what was computed and with what, by name."""
+    sizes = explanation.dataset.sizes
+    used = sizes.get("chain", 1) * sizes.get("draw", 1)
+    entries = {
+        "run": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        "seed": str(config.seed),
+        "posterior draws explained": f"{used} of {available}",
+        "explained rows": ", ".join(str(row) for row in explanation.dataset.coords["instance"].values),
+    }
+    for name, value in explanation.attrs.items():
+        if name not in ("levels", "versions", "study") and isinstance(value, (str, int, float, bool)):
+            entries[f"explanation: {name.replace('_', ' ')}"] = (
+                f"{value:.6g}" if isinstance(value, float) else str(value)
+            )
+    entries |= {f"time for {name}": f"{duration:.1f} s" for name, duration in seconds.items()}
+    entries["software"] = ", ".join(f"{name} {version}" for name, version in versions().items())
+    entries["Python"] = platform.python_version()
+    return entries
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that matter."""
+    return {name: importlib.metadata.version(name) for name in _PACKAGES}
+
+
+def _column(data: StudyData, index: int) -> Column:
+    name = data.schema.feature_names[index]
+    values = data.x[:, index]
+    numbers = {"mean": values.mean(), "sd": values.std(), "low": values.min(), "high": values.max()}
+    levels = data.schema.levels.get(name, ())
+    counts = [f"{level} ({int((values == code).sum())})" for code, level in enumerate(levels)]
+    shown = ", ".join(counts[:12]) + (f" and {len(counts) - 12} more" if len(counts) > 12 else "")
+    return Column(name, **{key: float(value) for key, value in numbers.items()}, levels=shown)
+
+
+def _scaling_sentence(data: StudyData) -> str:
+    scaling = data.standardization
+    if scaling.is_identity:
+        return "The model sees them as they are."
+    which = "features that are numbers"
+    if scaling.target_scale != 1.0 or scaling.target_center != 0.0:
+        which += f" and {data.target_name}"
+    return (
+        f"For the model, {which} were shifted and scaled to mean 0 and standard deviation 1; predictions, "
+        "contributions and feature values in this report are back in their own units."
+    )
+
+
+def _warnings(data: StudyData, model: Mapping[str, Any]) -> list[str]:
+    warnings = []
+    constant = [name for j, name in enumerate(data.schema.feature_names) if np.ptp(data.x[:, j]) == 0.0]
+    if constant:
+        warnings.append(f"Constant columns, which cannot explain anything: {', '.join(constant)}.")
+    if data.schema.levels and not _mentions_categorical(model):
+        names = ", ".join(data.schema.levels)
+        warnings.append(
+            f"The categories {names} reach the model as the codes 0, 1, ..., and none of its kernels is a "
+            "Categorical one, so neighbouring codes are taken to be alike. See docs/studies.md on categories."
+        )
+    return warnings
+
+
+def _mentions_categorical(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return value.get("name") == "Categorical" or any(map(_mentions_categorical, value.values()))
+    return isinstance(value, list) and any(map(_mentions_categorical, value))
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else word + "s"
