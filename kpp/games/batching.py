@@ -1,0 +1,24 @@
+"""Rows in chunks of one size, so that memory is bounded and everything compiles once."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+__all__ = ["average_chunks", "split_rows"]
+
+
+def split_rows(x: Float[Array, "n *rest"], size: int) -> Float[Array, "chunks size *rest"]:
+    """Split rows into chunks, repeating the last row to fill the last chunk."""
+    missing = -x.shape[0] % size
+    filled = jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)])
+    return filled.reshape(-1, size, *x.shape[1:])
+
+
+def average_chunks(
+    x: Float[Array, "m d"], size: int
+) -> tuple[Float[Array, "chunks size d"], Float[Array, "chunks size"]]:
+    """Split rows into chunks, with weights 1/m for true rows and 0 for those that fill the last chunk."""
+    chunks = split_rows(x, size)
+    weights = jnp.arange(chunks.shape[0] * size) < x.shape[0]
+    return chunks, (weights / x.shape[0]).astype(x.dtype).reshape(-1, size)

@@ -1,0 +1,53 @@
+"""Coalitions: sets of features, as rows of booleans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool
+
+from kpp.typing import AnyArray
+
+__all__ = ["MAX_ENUMERATED", "all_coalitions", "as_coalitions"]
+
+#: The largest number of features whose coalitions are enumerated; a table of values then has a million rows.
+MAX_ENUMERATED = 20
+
+
+def all_coalitions(num_features: int) -> Bool[np.ndarray, "c d"]:
+    """Return all coalitions of d features, in the order of their bit masks.
+
+    Row b holds feature j if and only if bit j of b is set: the first row is empty, the last one full.
+
+    Args:
+        num_features: d, from 1 to 20.
+
+    Returns:
+        Booleans of shape (2^d, d).
+
+    Raises:
+        ValueError: If d is out of range.
+    """
+    if not 1 <= num_features <= MAX_ENUMERATED:
+        raise ValueError(
+            f"`num_features` must be from 1 to {MAX_ENUMERATED} to enumerate all coalitions, got {num_features}"
+        )
+    return (np.arange(2**num_features)[:, None] >> np.arange(num_features)[None, :]) % 2 == 1
+
+
+def as_coalitions(coalitions: Any, num_features: int) -> Bool[AnyArray, "c d"]:
+    """Return coalitions as they came, or refuse what is no boolean array (c, d).
+
+    Raises:
+        ValueError: If the shape or the dtype is another one.
+    """
+    if not hasattr(coalitions, "dtype"):
+        coalitions = np.asarray(coalitions)
+    if coalitions.dtype != jnp.bool_ or coalitions.ndim != 2 or coalitions.shape[1] != num_features:
+        raise ValueError(
+            f"`coalitions` must be booleans of shape (c, {num_features}), got shape {coalitions.shape} and dtype "
+            f"{coalitions.dtype}"
+        )
+    return coalitions
