@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import kpp
+from kpp import embeddings, games, kernels
+
+_KERNELS = (
+    kernels.Categorical,
+    kernels.Constant,
+    kernels.Linear,
+    kernels.Matern12,
+    kernels.Matern32,
+    kernels.Matern52,
+    kernels.Periodic,
+    kernels.Polynomial,
+    kernels.Product,
+    kernels.ProductKernel,
+    kernels.RBF,
+    kernels.RationalQuadratic,
+    kernels.Scaled,
+    kernels.Selected,
+    kernels.Sum,
+)
 
 
 @kpp.hookimpl
 def register_kernels() -> dict[str, type]:
-    """Offer the kernels of `kpp.kernels`."""
-    from kpp import kernels
+    """Offer the kernels."""
+    return {cls.__name__: cls for cls in _KERNELS}
 
-    return {
-        "Categorical": kernels.Categorical,
-        "Constant": kernels.Constant,
-        "Linear": kernels.Linear,
-        "Matern12": kernels.Matern12,
-        "Matern32": kernels.Matern32,
-        "Matern52": kernels.Matern52,
-        "Periodic": kernels.Periodic,
-        "Polynomial": kernels.Polynomial,
-        "Product": kernels.Product,
-        "ProductKernel": kernels.ProductKernel,
-        "RBF": kernels.RBF,
-        "RationalQuadratic": kernels.RationalQuadratic,
-        "Scaled": kernels.Scaled,
-        "Sum": kernels.Sum,
-    }
+
+@kpp.hookimpl
+def register_embeddings() -> dict[str, type]:
+    """Offer the embeddings."""
+    return {"MeanEmbedding": embeddings.MeanEmbedding}
+
+
+@kpp.hookimpl
+def register_value_functions() -> dict[str, type]:
+    """Offer the value functions."""
+    return {"baseline": games.Baseline, "interventional": games.Interventional}
