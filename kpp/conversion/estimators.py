@@ -93,8 +93,10 @@ def _from_gaussian_process(process: Any) -> RKHSFunction:
     points = _dense(process.X_train_)
     kernel = convert_gp_kernel(process.kernel_, points.shape[1])
     alpha = np.asarray(process.alpha_)
-    scale, shift = np.asarray(process._y_train_std), np.asarray(process._y_train_mean)
-    return RKHSFunction(kernel, points, alpha * scale, np.broadcast_to(shift, alpha.shape[1:]))
+    alpha = alpha[:, 0] if alpha.shape[1:] == (1,) else alpha  # as `predict` does
+    outputs = alpha.shape[1:]
+    scale, shift = np.reshape(process._y_train_std, outputs), np.reshape(process._y_train_mean, outputs)
+    return RKHSFunction(kernel, points, alpha * scale, shift)
 
 
 def _from_pipeline(pipeline: Any) -> RKHSFunction:
@@ -116,11 +118,13 @@ _CONVERTERS = {
 }
 
 
-def _kernel(estimator: Any, num_features: int, gamma: float | None) -> AbstractKernel:
+def _kernel(estimator: Any, num_features: int, gamma: Any) -> AbstractKernel:
     """Return the kernel that the parameters of an estimator describe."""
     kernel = estimator.kernel
     if isinstance(kernel, str):
-        return convert_metric(kernel, num_features, gamma=gamma, degree=estimator.degree, coef0=estimator.coef0)
+        gamma = None if gamma is None else float(gamma)
+        degree, offset = float(estimator.degree), float(estimator.coef0)
+        return convert_metric(kernel, num_features, gamma=gamma, degree=degree, coef0=offset)
     if type(kernel).__module__ == "sklearn.gaussian_process.kernels":
         return convert_gp_kernel(kernel, num_features)
     raise ValueError(_unknown_kernel(estimator))

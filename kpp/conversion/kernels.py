@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from kpp.kernels import (
     RBF,
     AbstractKernel,
@@ -47,9 +49,9 @@ def convert_metric(name: str, num_features: int, *, gamma: float | None, degree:
     Raises:
         ValueError: If the kernel has no exact counterpart.
     """
-    gamma = 1.0 / num_features if gamma is None else float(gamma)
+    gamma = 1.0 / num_features if gamma is None else gamma
     if name == "linear":
-        return Linear()
+        return _linear(num_features)
     if name in ("poly", "polynomial"):
         return _polynomial(gamma, degree, coef0)
     if name not in ("rbf", "laplacian"):
@@ -115,7 +117,13 @@ def _periodic(kernel: Any, num_features: int) -> AbstractKernel:
 
 
 def _dot_product(kernel: Any, num_features: int) -> AbstractKernel:
-    return Sum((Linear(), Constant(kernel.sigma_0**2))) if kernel.sigma_0 else Linear()
+    linear = _linear(num_features)
+    return Sum((linear, Constant(kernel.sigma_0**2))) if kernel.sigma_0 else linear
+
+
+def _linear(num_features: int) -> AbstractKernel:
+    """Return the linear kernel with one variance a feature, whose product terms are known."""
+    return Linear(variance=np.ones(num_features))
 
 
 def _constant(kernel: Any, num_features: int) -> AbstractKernel:
@@ -156,14 +164,14 @@ def _power(kernel: Any, num_features: int) -> AbstractKernel | None:
     return base if base is None or power == 1 else Product((base,) * int(power))
 
 
-def _polynomial(gamma: float, degree: float, offset: float) -> AbstractKernel:
+def _polynomial(gamma: float, degree: Any, offset: Any) -> AbstractKernel:
     if degree != int(degree) or degree < 1:
         raise ValueError(f"a polynomial kernel needs a whole `degree` of at least 1, got {degree}")
     if gamma <= 0 or offset < 0:
         raise ValueError(
             f"a polynomial kernel needs `gamma` above 0 and `coef0` of at least 0, got {gamma} and {offset}"
         )
-    return Polynomial(degree=int(degree), variance=gamma, offset=offset)
+    return Polynomial(degree=int(degree), lengthscale=1.0 / math.sqrt(gamma), offset=offset)
 
 
 _RULES = {

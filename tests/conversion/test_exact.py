@@ -15,7 +15,7 @@ import kpp
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(24, 3)) * [1.0, 3.0, 0.5] + [0.0, 2.0, -1.0]
-Y = np.sin(X[:, 0]) + 0.3 * X[:, 1] ** 2 + X[:, 2] + 5.0
+Y = np.sin(X[:, 0]) + 0.3 * X[:, 1] ** 2 + X[:, 2] + 5.0 + 0.2 * RNG.normal(size=24)
 LABELS = np.where(Y > np.median(Y), "high", "low")
 NEW = RNG.normal(size=(9, 3)) * [1.0, 3.0, 0.5]
 
@@ -97,13 +97,22 @@ def test_periodic_kernels_of_one_feature_predict_the_same(kernel):
     assert_agrees(kpp.as_rkhs_function(fitted), fitted.predict(NEW[:, :1]), NEW[:, :1])
 
 
-@pytest.mark.parametrize("estimator", [KernelRidge(kernel="rbf"), fixed(gp.RBF(ARD), normalize_y=True)])
+@pytest.mark.parametrize(
+    "estimator", [KernelRidge(kernel="rbf"), fixed(gp.RBF(ARD), normalize_y=True), fixed(gp.RBF())]
+)
 def test_several_targets_become_several_outputs(estimator):
     targets = np.column_stack([Y, -(Y**2)])
     fitted = estimator.fit(X, targets)
     function = kpp.as_rkhs_function(fitted)
     assert function.output_shape == (2,)
     assert_agrees(function, fitted.predict(NEW))
+
+
+def test_one_target_in_a_column_is_what_predict_makes_of_it():
+    process = fixed(gp.RBF(ARD), normalize_y=True).fit(X, Y[:, None])
+    assert_agrees(kpp.as_rkhs_function(process), process.predict(NEW))
+    ridge = KernelRidge(kernel="rbf").fit(X, Y[:, None])
+    assert_agrees(kpp.as_rkhs_function(ridge), ridge.predict(NEW))
 
 
 SCALERS = {
