@@ -1,8 +1,8 @@
 r"""The interface of a kernel, and what every kernel gets from it.
 
 A kernel is a function of two points, :math:`k(x, x')`, symmetric and positive semi-definite. One that factorises over
-the features, :math:`k(x, x') = \sigma^2 \prod_j k_j(x_j, x'_j)`, is a product kernel: features can be taken out of it one
-by one, which is what exact Shapley values need.
+the features, :math:`k(x, x') = \sigma^2 \prod_j k_j(x_j, x'_j)`, is a product kernel: features can be taken out of it
+one by one, which is what exact Shapley values need.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kpp.kernels.parameters import concrete, prepared, show_fields
+from kpp.kernels.parameters import prepared, show_fields, without_priors
 from kpp.typing import AnyArray, Leaf, RngKey
 
 __all__ = ["AbstractKernel", "AbstractProductKernel"]
 
-# Methods whose arguments are all points.
+# What needs values of all parameters: methods whose arguments are points, and the rest.
 _ON_POINTS = ("evaluate", "evaluate_factors", "__call__", "gram", "diagonal", "factors")
+_ON_PARAMETERS = ("scale", "restrict", "split_scale")
 
 
 class AbstractKernel(eqx.Module):
@@ -42,20 +43,21 @@ class AbstractKernel(eqx.Module):
     __array_ufunc__ = None  # NumPy numbers leave `2 * kernel` to the kernel
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Prepare the arguments of the methods that a subclass defines on points."""
+        """Make what a subclass defines refuse priors, and prepare its arguments."""
         super().__init_subclass__(**kwargs)
-        for name in _ON_POINTS:
-            method = cls.__dict__.get(name)
-            if method is not None and not getattr(method, "__isabstractmethod__", False):
-                setattr(cls, name, prepared(method))
+        for names, decorate in ((_ON_POINTS, prepared), (_ON_PARAMETERS, without_priors)):
+            for name in names:
+                member = cls.__dict__.get(name)
+                if member is not None and not getattr(member, "__isabstractmethod__", False):
+                    setattr(cls, name, decorate(member))
 
     @abstractmethod
     def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
         """Evaluate the kernel at two points.
 
-        Law: the result is a scalar; it is the same with the points exchanged; the matrix of any points with themselves is
-        positive semi-definite; the function can go through `jax.jit`, `jax.vmap` and `jax.grad`, with finite gradients
-        also where the two points coincide.
+        Law: the result is a scalar; it is the same with the points exchanged; the matrix of any points with themselves
+        is positive semi-definite; the function can go through `jax.jit`, `jax.vmap` and `jax.grad`, with finite
+        gradients also where the two points coincide.
 
         Args:
             x1: A point, usually an array (d,).
@@ -136,8 +138,8 @@ class AbstractKernel(eqx.Module):
         r"""Write the kernel as :math:`k = \sigma^2 \tilde k`, for use as a factor of a product kernel.
 
         Returns:
-            The scale :math:`\sigma^2`, a scalar, and the kernel :math:`\tilde k` that is left. A kernel that does not say
-            otherwise has scale 1.
+            The scale :math:`\sigma^2`, a scalar, and the kernel :math:`\tilde k` that is left. A kernel that does not
+            say otherwise has scale 1.
         """
         return jnp.ones(()), self
 
@@ -153,7 +155,7 @@ class AbstractKernel(eqx.Module):
         """
         from kpp.kernels.selection import Selected  # it is a kernel itself
 
-        return Selected(self, features)
+        return Selected(self, features)  # type: ignore[arg-type]  # a converter takes the rest
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
@@ -163,7 +165,7 @@ class AbstractKernel(eqx.Module):
             rng_key: A JAX random key for the points.
         """
         raise NotImplementedError(
-            f"{cls.__name__} must define the classmethod `examples(rng_key)`, yielding pairs (instance, points), to be checked"
+            f"{cls.__name__} must define the classmethod `examples(rng_key)`, yielding pairs (instance, points)"
         )
 
     def __add__(self, other: Any) -> AbstractKernel:
@@ -199,18 +201,9 @@ class AbstractProductKernel(AbstractKernel):
 
     .. math:: k(x, x') = \sigma^2 \prod_{j=1}^d k_j(x_j, x'_j)
 
-    The methods to write are `scale` and `evaluate_factors`. Where a factor is replaced by 1 the feature plays no part: that
-    is `restrict`.
+    The methods to write are `scale` and `evaluate_factors`. Where a factor is replaced by 1 the feature plays no part:
+    that is `restrict`.
     """
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse priors in what a subclass defines without points."""
-        super().__init_subclass__(**kwargs)
-        scale, restrict = cls.__dict__.get("scale"), cls.__dict__.get("restrict")
-        if isinstance(scale, property) and scale.fget is not None and not scale.__isabstractmethod__:
-            cls.scale = property(concrete(scale.fget), doc=scale.__doc__)  # type: ignore[assignment]
-        if restrict is not None:
-            cls.restrict = concrete(restrict)  # type: ignore[method-assign]
 
     @property
     @abstractmethod
@@ -253,7 +246,6 @@ class AbstractProductKernel(AbstractKernel):
         _check_batch(x2, "x2")
         return _over_pairs(self.evaluate_factors, axis=1)(x1, x2)
 
-    @concrete
     def restrict(self, mask: Bool[AnyArray, " d"]) -> AbstractProductKernel:
         """Leave out features: replace their factors, and the scale, by 1.
 
@@ -326,6 +318,6 @@ def _check_batch(x: Any, name: str) -> None:
     if not isinstance(x, jax.Array) or x.ndim > 1:
         return
     raise ValueError(
-        f"`{name}` must have shape (n, d), got shape {x.shape}; write `{name}[:, None]` for n points with one feature or "
-        f"`{name}[None, :]` for one point with d features"
+        f"`{name}` must have shape (n, d), got shape {x.shape}; write `{name}[:, None]` for n points with one feature "
+        f"or `{name}[None, :]` for one point with d features"
     )

@@ -8,15 +8,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel
 from kpp.kernels.checks import check_points
-from kpp.kernels.parameters import check_non_negative, parameter, per_feature, show
+from kpp.kernels.parameters import check_in_unit_interval, check_non_negative, parameter, per_feature, scalar
 from kpp.kernels.stationary import split_variance
 from kpp.typing import Leaf, RngKey
-from kpp.validation import check_rng_key, is_concrete
+from kpp.validation import check_rng_key
 
 __all__ = ["Categorical"]
 
@@ -26,10 +25,10 @@ class Categorical(AbstractProductKernel):
 
     .. math:: k(x, x') = \sigma^2 \prod_j \big(\rho_j + (1 - \rho_j)\, 1\{x_j = x'_j\}\big)
 
-    Two different categories of feature j have the correlation :math:`\rho_j`, whichever they are: 0 lets them share nothing,
-    1 makes the feature irrelevant. Between those the kernel is positive semi-definite for any number of categories, being
-    :math:`\rho` times the constant kernel plus :math:`1 - \rho` times the identity. Codes are compared for equality, so their
-    order and size mean nothing, and the gradient with respect to them is 0.
+    Two different categories of feature j have the correlation :math:`\rho_j`, whichever they are: 0 lets them share
+    nothing, 1 makes the feature irrelevant. The kernel is positive semi-definite for any number of categories: each
+    factor is :math:`\rho_j` times the constant kernel plus :math:`1 - \rho_j` times the identity. Codes are compared
+    for equality, so their order and size mean nothing, and the gradient with respect to them is 0.
 
     Args:
         correlation: :math:`\rho`, one number or shape (d,), from 0 to 1, or a prior such as ``Beta(1, 1)``.
@@ -41,17 +40,13 @@ class Categorical(AbstractProductKernel):
 
     def __check_init__(self) -> None:
         """Refuse correlations outside [0, 1] and negative variances."""
+        check_in_unit_interval(self.correlation, "correlation")
         check_non_negative(self.variance, "variance")
-        correlation = self.correlation
-        if eqx.is_array(correlation) and is_concrete(correlation):
-            values = np.asarray(correlation)
-            if not np.all((values >= 0) & (values <= 1)):
-                raise ValueError(f"`correlation` must lie between 0 and 1, got {show(correlation)}")
 
     @property
     def scale(self) -> Float[Array, ""]:
         """The variance."""
-        return self.variance
+        return scalar(self.variance, "variance")
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         r"""Return 1 where the codes agree and :math:`\rho_j` elsewhere, for two points of shape (d,)."""

@@ -1,7 +1,7 @@
 r"""Kernels made of kernels: sums, products, multiples, and one kernel for each feature.
 
-All of them are usually written with operators: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, ``k + 1.0``. Sums and products written
-so are flat: ``k1 + k2 + k3`` holds three kernels, not a sum and a kernel.
+All of them are usually written with operators: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, ``k + 1.0``. Sums and products
+written so are flat: ``k1 + k2 + k3`` holds three kernels, not a sum and a kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel
 from kpp.kernels.checks import check_matrices, check_points, example_points
 from kpp.kernels.nonstationary import Constant, Linear
-from kpp.kernels.parameters import check_non_negative, concrete, parameter
+from kpp.kernels.parameters import check_non_negative, parameter, scalar
 from kpp.kernels.stationary import RBF, Matern12, Matern52, Periodic
 from kpp.typing import AnyArray, Leaf, RngKey
 
@@ -29,7 +29,9 @@ __all__ = ["AbstractComposite", "Product", "ProductKernel", "ProductTerm", "Scal
 def _as_kernels(kernels: Iterable[AbstractKernel]) -> tuple[AbstractKernel, ...]:
     """Convert the field `kernels`: any iterable of at least one kernel."""
     if isinstance(kernels, AbstractKernel) or not isinstance(kernels, Iterable):
-        raise TypeError(f"`kernels` must be a tuple of kernels, got {type(kernels).__name__}; write `(kernel,)` for one")
+        raise TypeError(
+            f"`kernels` must be a tuple of kernels, got {type(kernels).__name__}; `(kernel,)` is one of one"
+        )
     kernels = tuple(kernels)
     if not kernels:
         raise ValueError("`kernels` must hold at least one kernel, got none")
@@ -74,7 +76,8 @@ class AbstractComposite(AbstractKernel):
         terms = self.product_terms()
         if len(terms) != 1:
             raise TypeError(
-                f"{type(self).__name__} is a sum of {len(terms)} product kernels, not one; work on each of its `product_terms()`"
+                f"{type(self).__name__} is a sum of {len(terms)} product kernels, not one; "
+                "work on each of its `product_terms()`"
             )
         return terms[0]
 
@@ -173,25 +176,27 @@ class Scaled(AbstractComposite):
 
     def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
         """Evaluate the kernel at two points."""
-        return self.variance * self.kernel.evaluate(x1, x2)
+        return self._variance() * self.kernel.evaluate(x1, x2)
 
     def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every pair of two batches of points."""
-        return self.variance * self.kernel(x1, x2)
+        return self._variance() * self.kernel(x1, x2)
 
     def gram(self, x: Any) -> Float[Array, "n n"]:
         """Evaluate the kernel at every pair of points of one batch."""
-        return self.variance * self.kernel.gram(x)
+        return self._variance() * self.kernel.gram(x)
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
         """Return the terms of the kernel, scaled."""
         return tuple(ProductTerm((term,), self.variance) for term in self.kernel.product_terms())
 
-    @concrete
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
         """Return the product of all scales and the kernel without them."""
         scale, kernel = self.kernel.split_scale()
-        return self.variance * scale, kernel
+        return self._variance() * scale, kernel
+
+    def _variance(self) -> Float[Array, ""]:
+        return scalar(self.variance, "variance")
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
@@ -204,12 +209,14 @@ class Scaled(AbstractComposite):
 class ProductKernel(AbstractProductKernel):
     r"""One kernel for each feature, multiplied; a product kernel whatever the kernels are.
 
-    .. math:: k(x, x') = \prod_{j=1}^d k_j(x_j, x'_j) = \sigma^2 \prod_{j=1}^d \tilde k_j(x_j, x'_j), \qquad k_j = \sigma_j^2 \tilde k_j,
-        \quad \sigma^2 = \prod_j \sigma_j^2
+    .. math::
 
-    Each kernel sees its feature alone, as a point of shape (1,). The scale is the product of the kernels' scales, that is of their
-    variances as `split_scale` gives them, and the factors are the kernels without them. Only the product of the
-    variances matters, so leave them at 1 but for one, or write ``prior * ProductKernel(...)``.
+        k(x, x') = \prod_{j=1}^d k_j(x_j, x'_j) = \sigma^2 \prod_{j=1}^d \tilde k_j(x_j, x'_j), \qquad
+        k_j = \sigma_j^2 \tilde k_j, \quad \sigma^2 = \prod_j \sigma_j^2
+
+    Each kernel sees its feature alone, as a point of shape (1,). The scale is the product of the kernels' scales, their
+    variances in most cases, as `split_scale` gives them; the factors are the kernels without them. Only the product of
+    the variances matters: leave them at 1 and write ``ProductKernel(...) * prior``.
 
     Args:
         kernels: One kernel a feature, in the order of the columns.
@@ -225,8 +232,7 @@ class ProductKernel(AbstractProductKernel):
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         """Return each kernel at its feature, without its scale, for two points of shape (d,)."""
         self._check_count(check_points(self, x1, x2))
-        parts = self._parts(lambda kernel, j: kernel.evaluate(x1[j : j + 1], x2[j : j + 1]))
-        return jnp.stack(parts)
+        return jnp.stack(self._parts(lambda kernel, j: kernel.evaluate(x1[j : j + 1], x2[j : j + 1])))
 
     def factors(self, x1: Array, x2: Array) -> Float[Array, "d n1 n2"]:
         """Evaluate the factors at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
@@ -271,11 +277,13 @@ class ProductTerm(AbstractProductKernel):
     @property
     def scale(self) -> Float[Array, ""]:
         """The variance times the scales of the kernels."""
-        return self.variance * _reduce(operator.mul, [kernel.scale for kernel in self.kernels])
+        return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel.scale for kernel in self.kernels])
 
     def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
         """Evaluate the kernel at two points."""
-        return self.variance * _reduce(operator.mul, [kernel.evaluate(x1, x2) for kernel in self.kernels])
+        return scalar(self.variance, "variance") * _reduce(
+            operator.mul, [kernel.evaluate(x1, x2) for kernel in self.kernels]
+        )
 
     def evaluate_factors(self, x1: Any, x2: Any) -> Float[Array, " d"]:
         """Return the products of the kernels' factors, feature by feature."""
@@ -287,11 +295,11 @@ class ProductTerm(AbstractProductKernel):
 
     def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every pair of two batches of points."""
-        return self.variance * _reduce(operator.mul, [kernel(x1, x2) for kernel in self.kernels])
+        return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel(x1, x2) for kernel in self.kernels])
 
     def gram(self, x: Any) -> Float[Array, "n n"]:
         """Evaluate the kernel at every pair of points of one batch."""
-        return self.variance * _reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
+        return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
 
     def restrict(self, mask: Bool[AnyArray, " d"]) -> ProductTerm:
         """Restrict each kernel, and leave out the variance."""

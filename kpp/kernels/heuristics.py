@@ -33,8 +33,8 @@ def median_heuristic(x: Any) -> Float[Array, " d"]:
         x: The points, an array or DataFrame of shape (n, d).
 
     Returns:
-        The lengthscales, in units of x, of shape (d,). A constant feature gets 1; one warning on the logger ``kpp`` names all
-        such features.
+        The lengthscales, in units of x, of shape (d,). A constant feature gets 1; one warning on the logger ``kpp``
+        names all such features.
 
     Raises:
         ValueError: If `x` is not two-dimensional, is empty, or holds NaN or infinity.

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel
 from kpp.kernels.checks import check_points, example_points
-from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, show
+from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar, show
 from kpp.kernels.stationary import split_variance
 from kpp.typing import Leaf, RngKey
 
@@ -39,11 +39,11 @@ class Constant(AbstractProductKernel):
     @property
     def scale(self) -> Float[Array, ""]:
         """The variance."""
-        return self.variance
+        return scalar(self.variance, "variance")
 
     def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
         """Return the variance."""
-        return self.variance
+        return scalar(self.variance, "variance")
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         """Return ones, for two points of shape (d,)."""
@@ -68,7 +68,7 @@ class Linear(AbstractKernel):
     Add a number for an intercept. With a variance for each feature it is the sum of d product kernels.
 
     Args:
-        variance: :math:`\sigma_j^2`, the prior variance of a coefficient: one number or shape (d,), at least 0, or a prior.
+        variance: :math:`\sigma_j^2`, the variance of a coefficient: one number or shape (d,), at least 0, or a prior.
 
     References:
         Rasmussen and Williams (2006), section 4.2.2.
@@ -139,7 +139,7 @@ class Polynomial(AbstractKernel):
         """Evaluate the kernel at two points of shape (d,)."""
         lengthscale = per_feature(self.lengthscale, "lengthscale", check_points(self, x1, x2))
         product = jnp.dot(x1 / lengthscale, x2 / lengthscale, precision=jax.lax.Precision.HIGHEST)
-        return self.variance * (product + self.offset) ** self.degree
+        return scalar(self.variance, "variance") * (product + scalar(self.offset, "offset")) ** self.degree
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
         """Return the variance and the kernel of variance 1."""

@@ -20,15 +20,20 @@ from numpyro.distributions import Distribution, ExpandedDistribution, Independen
 from kpp.typing import Leaf
 from kpp.validation import is_concrete
 
+_NO_DRAWS = "kernels never see draws: `jax.vmap` over the kernel or `RKHSFunction.map_draws` takes them one by one"
+
 __all__ = [
+    "check_in_unit_interval",
     "check_non_negative",
     "check_positive",
-    "concrete",
     "is_prior",
     "parameter",
     "per_feature",
     "prepared",
+    "scalar",
     "show",
+    "show_fields",
+    "without_priors",
 ]
 
 
@@ -75,6 +80,26 @@ def check_non_negative(value: Leaf, name: str) -> None:
     _check(value, name, "zero or positive", lambda array: array >= 0)
 
 
+def check_in_unit_interval(value: Leaf, name: str) -> None:
+    """Refuse a parameter with values outside [0, 1]; priors and traced values pass.
+
+    Raises:
+        ValueError: If a value is below 0, above 1 or NaN.
+    """
+    _check(value, name, "between 0 and 1", lambda array: (array >= 0) & (array <= 1))
+
+
+def scalar(value: Array, name: str) -> Array:
+    """Return a parameter that must be one number, after checking that it is.
+
+    Raises:
+        ValueError: If `value` is not a scalar.
+    """
+    if value.ndim == 0:
+        return value
+    raise ValueError(f"`{name}` must be one number, got shape {value.shape}; {_NO_DRAWS}")
+
+
 def per_feature(value: Array, name: str, num_features: int) -> Array:
     """Return a parameter that is one number, or one a feature, after checking its shape against that of a point.
 
@@ -93,17 +118,19 @@ def per_feature(value: Array, name: str, num_features: int) -> Array:
         return value
     if value.ndim > 1:
         raise ValueError(
-            f"`{name}` must be one number or have shape ({num_features},), got shape {value.shape}; kernels never see "
-            "draws, `jax.vmap` over the kernel or `RKHSFunction.map_draws` takes them one by one"
+            f"`{name}` must be one number or have shape ({num_features},), got shape {value.shape}; {_NO_DRAWS}"
         )
     raise ValueError(
-        f"`{name}` has shape {value.shape}, but the points have {num_features} features; it must be one number or have "
-        f"shape ({num_features},)"
+        f"`{name}` has shape {value.shape}, but the points have {num_features} features; "
+        f"it must be one number or have shape ({num_features},)"
     )
 
 
-def concrete(method: Callable) -> Callable:
-    """Make a method of a kernel refuse to run while the kernel holds priors."""
+def without_priors(member: Any) -> Any:
+    """Make a method or a property of a kernel refuse to run while the kernel holds priors."""
+    if isinstance(member, property):
+        return property(without_priors(member.fget), doc=member.__doc__)
+    method = member
 
     @functools.wraps(method)
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -116,8 +143,9 @@ def concrete(method: Callable) -> Callable:
 def prepared(method: Callable) -> Callable:
     """Make a method of a kernel, all of whose arguments are points, see arrays of one precision.
 
-    Before the method runs, arguments become JAX arrays (plain arrays of integers become floats), all floating-point ones
-    of their common type, and the kernel's floating-point arrays are cast to it. A kernel that holds priors is refused.
+    Before the method runs, arguments become JAX arrays (plain arrays of integers become floats), all floating-point
+    ones of their common type, and the kernel's floating-point arrays are cast to it. A kernel that holds priors is
+    refused.
     """
 
     @functools.wraps(method)
@@ -159,7 +187,8 @@ def _as_numpy(value: Any, name: str) -> np.ndarray:
 def _not_a_parameter(name: str, value: Any) -> str:
     text = repr(value)
     text = text if len(text) <= 60 else text[:57] + "..."
-    return f"`{name}` must be a real number, an array of them or a NumPyro distribution, got {type(value).__name__} {text}"
+    what = f"{type(value).__name__} {text}"
+    return f"`{name}` must be a real number, an array of them or a NumPyro distribution, got {what}"
 
 
 def _check(value: Leaf, name: str, wanted: str, holds: Callable[[np.ndarray], np.ndarray]) -> None:
@@ -173,8 +202,8 @@ def _refuse_priors(kernel: Any) -> None:
         if is_prior(leaf):
             where = jax.tree_util.keystr(path, simple=True, separator=".")
             raise TypeError(
-                f"{type(kernel).__name__} cannot be evaluated while `{where}` is the prior {_show_prior(leaf)}; replace its "
-                'priors by values first, with `kernel = kpp.sample("kernel", kernel)` inside a NumPyro model'
+                f"{type(kernel).__name__} cannot be evaluated while `{where}` is the prior {_show_prior(leaf)}; "
+                'draw values first, with `kernel = kpp.sample("kernel", kernel)` inside a NumPyro model'
             )
 
 

@@ -118,6 +118,10 @@ class SelectedTerm(AbstractProductKernel):
         index = _positions(self.features, check_matrices(self, x1, x2))
         return self.kernel(x1[:, index], x2[:, index])
 
+    def gram(self, x: Array) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every pair of n points (n, d)."""
+        return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
+
     def restrict(self, mask: Bool[AnyArray, " d"]) -> SelectedTerm:
         """Restrict the kernel to the features of the mask that it sees."""
         mask = as_mask(mask)
@@ -140,14 +144,14 @@ def resolve_features(kernel: K, feature_names: Sequence[str]) -> K:
     names = list(feature_names)
 
     def is_leaf(node: Any) -> bool:
-        return isinstance(node, (Selected, SelectedTerm)) or is_prior(node)
+        return isinstance(node, Selected) or is_prior(node)
 
     def resolve(node: Any) -> Any:
-        if not isinstance(node, (Selected, SelectedTerm)):
+        if not isinstance(node, Selected):
             return node
         features = tuple(_resolve(feature, names) for feature in node.features)
         # A selection inside counts among the features that this one lets through.
-        return type(node)(resolve_features(node.kernel, [names[j] for j in features]), features)
+        return Selected(resolve_features(node.kernel, [names[j] for j in features]), features)
 
     return jax.tree.map(resolve, kernel, is_leaf=is_leaf)
 

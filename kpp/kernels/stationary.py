@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
-
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel, as_mask
 from kpp.kernels.checks import check_matrices, check_points, example_points
 from kpp.kernels.distances import matern_12, matern_32, matern_52, squared_distance, squared_distances
-from kpp.kernels.parameters import check_non_negative, check_positive, is_prior, parameter, per_feature
+from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar
 from kpp.typing import AnyArray, Leaf, RngKey
 
 __all__ = ["RBF", "AbstractStationary", "Matern12", "Matern32", "Matern52", "Periodic", "RationalQuadratic"]
@@ -41,21 +40,24 @@ class AbstractStationary(AbstractKernel):
         """Evaluate the kernel at two points of shape (d,)."""
         d = check_points(self, x1, x2)
         lengthscale = per_feature(self.lengthscale, "lengthscale", d)
-        return self.variance * self.correlation(squared_distance(x1 / lengthscale, x2 / lengthscale))
+        return self._of(squared_distance(x1 / lengthscale, x2 / lengthscale))
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
-        return self.variance * self.correlation(self._squared_distances(x1, x2))
+        return self._of(self._squared_distances(x1, x2))
 
     def gram(self, x: Array) -> Float[Array, "n n"]:
         """Evaluate the kernel at every pair of n points (n, d); the distances on the diagonal are exactly 0."""
         squared = self._squared_distances(x, x)
         on_diagonal = jnp.eye(squared.shape[0], dtype=bool)
-        return self.variance * self.correlation(jnp.where(on_diagonal, jnp.zeros_like(squared), squared))
+        return self._of(jnp.where(on_diagonal, jnp.zeros_like(squared), squared))
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
         """Return the variance and the kernel of variance 1."""
         return split_variance(self)
+
+    def _of(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
+        return scalar(self.variance, "variance") * self.correlation(squared_distance)
 
     def _squared_distances(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
         d = check_matrices(self, x1, x2)
@@ -86,8 +88,8 @@ class RBF(AbstractStationary, AbstractProductKernel):
     .. math:: k(x, x') = \sigma^2 \exp\Big(-\tfrac12 \sum_j (x_j - x'_j)^2 / \ell_j^2\Big)
 
     Args:
-        lengthscale: :math:`\ell`, in units of x: one number or shape (d,), positive, or a prior. An infinite lengthscale
-            leaves the feature out.
+        lengthscale: :math:`\ell`, in units of x: one number or shape (d,), positive, or a prior. An infinite one leaves
+            its feature out.
         variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
 
     References:
@@ -104,7 +106,7 @@ class RBF(AbstractStationary, AbstractProductKernel):
     @property
     def scale(self) -> Float[Array, ""]:
         """The variance."""
-        return self.variance
+        return scalar(self.variance, "variance")
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         r"""Return :math:`\exp(-(x_j - x'_j)^2 / (2 \ell_j^2))` for two points of shape (d,)."""
@@ -128,7 +130,7 @@ class Matern12(AbstractStationary):
         variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
 
     References:
-        Rasmussen and Williams (2006), equation (4.18).
+        Rasmussen and Williams (2006), section 4.2.1.
     """
 
     lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
@@ -217,7 +219,8 @@ class RationalQuadratic(AbstractStationary):
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
         r"""Return :math:`(1 + r^2 / (2 \alpha))^{-\alpha}`."""
-        return jnp.exp(-self.alpha * jnp.log1p(squared_distance / (2 * self.alpha)))
+        alpha = scalar(self.alpha, "alpha")
+        return jnp.exp(-alpha * jnp.log1p(squared_distance / (2 * alpha)))
 
 
 class Periodic(AbstractProductKernel):
@@ -225,8 +228,8 @@ class Periodic(AbstractProductKernel):
 
     .. math:: k(x, x') = \sigma^2 \exp\Big(-2 \sum_j \sin^2\big(\pi (x_j - x'_j) / p_j\big) / \ell_j^2\Big)
 
-    The sum over features stands inside the exponential. A sine of the Euclidean distance instead, as scikit-learn and tinygp have it,
-    gives the same for one feature and an indefinite function for more.
+    The sum over features stands inside the exponential. A sine of the distance between the points instead, which
+    scikit-learn and tinygp take, gives the same for one feature and an indefinite function for more.
 
     Args:
         lengthscale: :math:`\ell`, without unit: one number or shape (d,), positive, or a prior.
@@ -234,7 +237,7 @@ class Periodic(AbstractProductKernel):
         period: p, in units of x: one number or shape (d,), positive, or a prior.
 
     References:
-        MacKay, Introduction to Gaussian Processes (1998), equation (47).
+        Rasmussen and Williams (2006), equation (4.31), with one such factor a feature.
     """
 
     lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
@@ -250,11 +253,11 @@ class Periodic(AbstractProductKernel):
     @property
     def scale(self) -> Float[Array, ""]:
         """The variance."""
-        return self.variance
+        return scalar(self.variance, "variance")
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
         """Evaluate the kernel at two points of shape (d,)."""
-        return self.variance * jnp.exp(jnp.sum(self._exponents(x1, x2)))
+        return self.scale * jnp.exp(jnp.sum(self._exponents(x1, x2)))
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         r"""Return :math:`\exp(-2 \sin^2(\pi (x_j - x'_j) / p_j) / \ell_j^2)` for two points of shape (d,)."""
@@ -285,8 +288,8 @@ class Periodic(AbstractProductKernel):
 
 def split_variance(kernel: Any) -> tuple[Leaf, AbstractKernel]:
     """Split a kernel into its field `variance`, which multiplies it, and the kernel with variance 1."""
-    unit = jnp.ones(()) if not eqx.is_array(kernel.variance) else jnp.ones_like(kernel.variance)
-    return kernel.variance, eqx.tree_at(lambda k: k.variance, kernel, unit, is_leaf=is_prior)
+    variance = scalar(kernel.variance, "variance")
+    return variance, eqx.tree_at(lambda k: k.variance, kernel, jnp.ones_like(variance))
 
 
 def lengthscale_where(mask: Bool[AnyArray, " d"], lengthscale: Array) -> Float[Array, " d"]:
