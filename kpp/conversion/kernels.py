@@ -26,7 +26,7 @@ from kpp.kernels import (
 
 __all__ = ["convert_gp_kernel", "convert_metric"]
 
-_MATERN = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, math.inf: RBF}
+_MATERN: dict[float, Any] = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, math.inf: RBF}
 _MAX_POWER = 16
 
 

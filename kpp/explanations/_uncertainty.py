@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import jax
 import numpy as np
 import scipy.stats
@@ -44,9 +46,9 @@ def standard_deviation(dataset: xr.Dataset) -> xr.DataArray:
     if "chain" not in values.dims:
         if within is None:
             raise ValueError("the explanation holds neither draws nor a variance")
-        return np.sqrt(within)
+        return within**0.5
     between = values.var(SAMPLE_DIMS)
-    return np.sqrt(between if within is None else between + within.mean(SAMPLE_DIMS))
+    return (between if within is None else between + within.mean(SAMPLE_DIMS)) ** 0.5
 
 
 def interval(dataset: xr.Dataset, probability: float, kind: IntervalKind) -> xr.DataArray:
@@ -67,7 +69,8 @@ def interval(dataset: xr.Dataset, probability: float, kind: IntervalKind) -> xr.
         )
     tails = ((1.0 - probability) / 2.0, (1.0 + probability) / 2.0)
     quantile = _mixture_quantile if draws else _gaussian_quantile
-    bounds = xr.concat([quantile(values, np.sqrt(within), tail) for tail in tails], dim="bound")
+    lower, upper = (quantile(values, within**0.5, tail) for tail in tails)
+    bounds = xr.concat([lower, upper], dim="bound")
     bounds = bounds.assign_coords(bound=["lower", "upper"]).transpose(..., "bound").rename("values")
     return bounds.assign_attrs(kind=kind, probability=float(probability))
 
@@ -135,7 +138,7 @@ def _square_root(matrices: np.ndarray) -> np.ndarray:
     return vectors * np.sqrt(kept)[..., None, :]
 
 
-def _merge_repeats(array: xr.DataArray, dims: tuple[str, ...]) -> xr.DataArray:
+def _merge_repeats(array: xr.DataArray, dims: tuple[Hashable, ...]) -> xr.DataArray:
     """Make (draw, repeat) one dimension draw."""
     rest = [dim for dim in dims if dim not in SAMPLE_DIMS]
     array = array.transpose("chain", "draw", "repeat", *rest)

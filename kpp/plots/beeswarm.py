@@ -57,12 +57,15 @@ def beeswarm(
 
 
 def _draw_row(ax: Axes, row: int, x: np.ndarray, column: np.ndarray | None, bounds: np.ndarray | None) -> None:
+    from matplotlib.colors import ListedColormap
+
     y = row + _spread(x)
     if bounds is not None:
         ax.hlines(y, bounds[:, 0], bounds[:, 1], color=_parts.WHISKER, linewidth=0.7, zorder=1)
-    colors = {"color": _parts.NEUTRAL} if column is None else {"c": _rescaled(column), "cmap": _parts.value_colormap()}
-    limits = {} if column is None else {"vmin": 0.0, "vmax": 1.0}
-    ax.scatter(x, y, s=14, linewidths=0, zorder=2, rasterized=len(x) > 2000, **colors, **limits)
+    colors = np.full(x.shape, 0.5) if column is None else _rescaled(column)
+    colormap = ListedColormap([_parts.NEUTRAL]) if column is None else _parts.value_colormap()
+    many = len(x) > 2000
+    ax.scatter(x, y, s=14, c=colors, cmap=colormap, vmin=0.0, vmax=1.0, linewidths=0, zorder=2, rasterized=many)
 
 
 def _spread(x: np.ndarray) -> np.ndarray:
