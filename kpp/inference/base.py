@@ -30,10 +30,10 @@ class Posterior:
 
     Args:
         samples: For each latent and deterministic site its draws, of shape (chain, draw, *event).
-        sample_stats: Diagnostics by name, of shape (chain, draw), or with further axes named in `stats_dims`.
+        sample_stats: Diagnostics by name, of shape (chain, draw), or with the axes that `stats_dims` names.
         attrs: What is to be remembered about the run: numbers, text, booleans, lists.
         state: Arrays by name from which the inference can go on (`resume`) or draw again (`draw`).
-        stats_dims: Names of the axes after (chain, draw) of those diagnostics that have more.
+        stats_dims: Names of all axes of those diagnostics that have others than (chain, draw).
     """
 
     samples: dict[str, jax.Array]
@@ -92,8 +92,8 @@ class AbstractInference(eqx.Module):
         numpyro_model: NumpyroModel,
         data: Data,
         state: Mapping[str, jax.Array],
-    ) -> dict[str, jax.Array]:
-        """Draw afresh from an approximate posterior that `run` has found, (1, num_samples, *event) a site.
+    ) -> Posterior:
+        """Draw `num_samples` afresh, as one chain, from an approximate posterior that `run` has found.
 
         Raises:
             TypeError: Where there is no such distribution to draw from.

@@ -18,16 +18,18 @@ from kpp.functions import RKHSFunction
 from kpp.inference.base import AbstractInference, Posterior, inspect_sites
 from kpp.inference.draws import DrawMap, flatten_draws, unflatten_draws
 from kpp.inference.groups import SAMPLE_DIMS, Naming, data_groups, posterior_groups, prior_groups
+from kpp.inference.laplace import Laplace
 from kpp.inference.maximum import MAP
 from kpp.inference.nuts import NUTS
 from kpp.inference.storage import describe_inference, read_parts, rebuild_inference, write_parts
+from kpp.inference.svi import SVI
 from kpp.tables import Schema
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
 
 __all__ = ["Fit"]
 
-_INFERENCES = {cls.__name__: cls for cls in (MAP, NUTS)}
+_INFERENCES = {cls.__name__: cls for cls in (MAP, NUTS, SVI, Laplace)}
 _NUM_PRIOR_SAMPLES = 100
 _PREDICTIVE_DIMS = {"latent_covariance": ("instance", "instance_other")}
 
@@ -181,9 +183,9 @@ class Fit:
         if num_samples < 1:
             raise ValueError(f"`num_samples` must be at least 1, got {num_samples}")
         keys = jax.random.split(check_rng_key(rng_key))
-        samples = self.inference.draw(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
-        posterior = Posterior(samples, {}, dict(self._attrs), self.state)
-        return self._replace_draws(samples, self.state)._with_groups(keys[1], posterior, self._kept_groups())
+        posterior = self.inference.draw(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
+        fresh = self._replace_draws(posterior.samples, posterior.state)
+        return fresh._with_groups(keys[1], posterior, self._kept_groups())
 
     def resume(self, rng_key: RngKey, num_samples: int) -> Fit:
         """Continue the chains of NUTS where they stopped, with their step sizes and mass matrices.

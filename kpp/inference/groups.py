@@ -78,7 +78,7 @@ def posterior_groups(posterior: Posterior, sites: Mapping[str, Site], naming: Na
     draws.attrs.update({"inference_library": "numpyro"})
     found = {"posterior": draws}
     if posterior.sample_stats:
-        dims = {name: (*SAMPLE_DIMS, *posterior.stats_dims.get(name, ())) for name in posterior.sample_stats}
+        dims = {name: posterior.stats_dims.get(name, SAMPLE_DIMS) for name in posterior.sample_stats}
         found["sample_stats"] = naming.dataset(posterior.sample_stats, dims)
     return found
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from kpp.inference.base import AbstractInference, Data, NumpyroModel, Posterior, inspect_sites, without_latents
-from kpp.inference.optimum import Density, find_mode
+from kpp.inference.optimum import Density, check_search, find_mode
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
 
@@ -42,11 +42,7 @@ class MAP(AbstractInference):
 
     def __check_init__(self) -> None:
         """Refuse numbers out of range."""
-        for name, least in (("num_restarts", 0), ("max_steps", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"`{name}` must be at least {least}, got {getattr(self, name)}")
-        if self.tolerance <= 0:
-            raise ValueError(f"`tolerance` must be positive, got {self.tolerance}")
+        check_search(self.num_restarts, self.max_steps, self.tolerance)
 
     def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
         """Find the mode; one chain of one draw.

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from kpp.inference.base import ConvergenceError, Data, NumpyroModel, Site, called_with
 
-__all__ = ["Density", "Optimum", "find_mode"]
+__all__ = ["Density", "Optimum", "check_search", "find_mode"]
 
 _LOGGER = logging.getLogger("kpp")
 _HUGE = 1e30  # what the line search sees where the density is zero or cannot be computed
@@ -47,11 +47,18 @@ class Density:
             model_args=(data,),
         )
         self._potential, self._constrain = info.potential_fn, info.postprocess_fn
-        self.start, self._unravel = ravel_pytree(info.param_info.z)
+        self._start = dict(info.param_info.z)
+        self.start, self._unravel = ravel_pytree(self._start)
 
     def sites(self, vector: jax.Array, data: Data) -> dict[str, jax.Array]:
         """Return latent and deterministic sites at u."""
         return self._constrain(data)(self._unravel(vector))
+
+    def describe(self, index: int) -> str:
+        """Return which site an entry of u belongs to."""
+        labels = {name: jnp.full(jnp.shape(value), number) for number, (name, value) in enumerate(self._start.items())}
+        flat, _ = ravel_pytree(labels)
+        return f"the site {list(self._start)[int(flat[index])]!r}"
 
     def constrained(self, vector: jax.Array, data: Data) -> jax.Array:
         r"""Return :math:`-\log p(y, \theta(u))`, the density with respect to the sites themselves (no Jacobian)."""
@@ -144,6 +151,16 @@ def find_mode(
         _LOGGER.info("%d of %d starts did not converge and are ignored", len(ends) - len(converged), len(ends))
     best = min(converged, key=lambda end: end.value)
     return dataclasses.replace(best, num_evaluations=evaluations, num_converged=len(converged), num_starts=len(ends))
+
+
+def check_search(num_restarts: int, max_steps: int, tolerance: float) -> None:
+    """Raise ValueError for settings of `find_mode` that are out of range."""
+    if num_restarts < 0:
+        raise ValueError(f"`num_restarts` must not be negative, got {num_restarts}")
+    if max_steps < 1:
+        raise ValueError(f"`max_steps` must be at least 1, got {max_steps}")
+    if tolerance <= 0:
+        raise ValueError(f"`tolerance` must be positive, got {tolerance}")
 
 
 def _starts(rng_key: jax.Array, first: jax.Array, num_restarts: int) -> Iterator[np.ndarray]:

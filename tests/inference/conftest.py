@@ -94,3 +94,27 @@ def linear_model():
 @pytest.fixture(scope="session")
 def prior():
     return dist.Normal(0.0, 1.0).expand([3])
+
+
+@pytest.fixture(scope="session")
+def nuts_fit(linear_model, prior, conjugate):
+    inference = kpp.NUTS(num_warmup=200, num_samples=200, num_chains=2, progress=False)
+    return linear_model(prior, conjugate.noise).fit(jax.random.key(0), conjugate.x, conjugate.y, inference=inference)
+
+
+@pytest.fixture(scope="session")
+def map_fit(linear_model, prior, conjugate):
+    inference = kpp.MAP(progress=False)
+    return linear_model(prior, conjugate.noise).fit(jax.random.key(1), conjugate.x, conjugate.y, inference=inference)
+
+
+@pytest.fixture(scope="session")
+def laplace_fit(linear_model, prior, conjugate):
+    inference = kpp.Laplace(num_samples=500, progress=False)
+    return linear_model(prior, conjugate.noise).fit(jax.random.key(2), conjugate.x, conjugate.y, inference=inference)
+
+
+@pytest.fixture(scope="session")
+def svi_fit(linear_model, prior, conjugate):
+    inference = kpp.SVI(guide="multivariate_normal", num_steps=2000, num_samples=1000, progress=False)
+    return linear_model(prior, conjugate.noise).fit(jax.random.key(3), conjugate.x, conjugate.y, inference=inference)

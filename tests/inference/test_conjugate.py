@@ -4,28 +4,99 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import kpp
 
-
-@pytest.fixture(scope="module")
-def nuts_fit(linear_model, prior, conjugate):
-    model = linear_model(prior, conjugate.noise)
-    inference = kpp.NUTS(num_warmup=200, num_samples=400, num_chains=2, progress=False)
-    return model.fit(jax.random.key(0), conjugate.x, conjugate.y, inference=inference)
+# `conjugate`: y = x w + noise, w ~ N(0, I), noise known; the posterior is N(mean, covariance) in closed form.
 
 
-def test_nuts_moments(nuts_fit, conjugate):
-    draws = np.asarray(nuts_fit.draws["weights"]).reshape(-1, 3)
-    assert nuts_fit.draws["weights"].shape == (2, 400, 3)
-    # 800 draws of NUTS on a Gaussian: the mean is known to sd/sqrt(ESS), here with ESS > 200, and five times that.
+def flat(fit, site="weights"):
+    return np.asarray(fit.draws[site]).reshape(-1, *fit.draws[site].shape[2:])
+
+
+def assert_moments(draws, conjugate, effective):
+    """Mean and sd within five standard errors of `effective` independent draws."""
     sd = np.sqrt(np.diag(conjugate.covariance))
-    assert (np.abs(draws.mean(0) - conjugate.mean) < 5 * sd / np.sqrt(200)).all()
-    np.testing.assert_allclose(draws.std(0), sd, rtol=5 / np.sqrt(2 * 200))
+    assert (np.abs(draws.mean(0) - conjugate.mean) < 5 * sd / np.sqrt(effective)).all()
+    np.testing.assert_allclose(draws.std(0), sd, rtol=5 / np.sqrt(2 * effective))
 
 
-def test_map_is_the_mode(linear_model, prior, conjugate):
-    model = linear_model(prior, conjugate.noise)
+def test_nuts_draws_the_posterior(nuts_fit, conjugate):
+    assert nuts_fit.draws["weights"].shape == (2, 200, 3)
+    # NUTS on a Gaussian has an effective size near the number of draws, 400; half of it is allowed for.
+    assert_moments(flat(nuts_fit), conjugate, 200)
+
+
+def test_map_is_the_mode(map_fit, conjugate):
+    assert map_fit.draws["weights"].shape == (1, 1, 3)
+    np.testing.assert_allclose(
+        map_fit.draws["weights"][0, 0], conjugate.mean, atol=1e-7
+    )  # 1e-7: the gradient's tolerance
+
+
+def test_laplace_is_exact_for_a_gaussian(laplace_fit, conjugate):
+    np.testing.assert_allclose(laplace_fit.state["mode"], conjugate.mean, rtol=1e-10)
+    factor = np.asarray(laplace_fit.state["precision_factor"])
+    np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(conjugate.covariance), rtol=1e-9, atol=1e-9)
+    assert_moments(flat(laplace_fit), conjugate, 500)
+    stats = kpp._arviz.group(laplace_fit.idata, "sample_stats")
+    assert float((stats["lp"] - stats["log_q"]).std()) < 1e-9
+
+
+def test_laplace_gives_the_evidence(laplace_fit, conjugate):
+    stats = kpp._arviz.group(laplace_fit.idata, "sample_stats")
+    covariance = conjugate.x @ conjugate.x.T + 0.25 * np.eye(20)
+    sign, log_determinant = np.linalg.slogdet(covariance)
+    quadratic = conjugate.y @ np.linalg.solve(covariance, conjugate.y)
+    evidence = -0.5 * (quadratic + log_determinant + 20 * np.log(2 * np.pi))
+    np.testing.assert_allclose(stats["lp"] - stats["log_q"], evidence, rtol=1e-10)
+
+
+def test_svi_finds_a_gaussian(svi_fit, conjugate):
+    draws = flat(svi_fit)
+    sd = np.sqrt(np.diag(conjugate.covariance))
+    # A mean of 1000 draws errs by sd/30, the stochastic optimum by a few hundredths of sd: a fifth is allowed.
+    assert (np.abs(draws.mean(0) - conjugate.mean) < 0.2 * sd).all()
+    np.testing.assert_allclose(draws.std(0), sd, rtol=0.2)
+
+
+def test_map_maximises_the_constrained_density(linear_model, conjugate):
+    """With all weights known and noise^2 free the mode is a root of a cubic; its logarithm's mode is another number."""
+    model = linear_model(np.zeros(3), dist.LogNormal(0.0, 1.0))
     fit = model.fit(jax.random.key(0), conjugate.x, conjugate.y, inference=kpp.MAP(progress=False))
-    np.testing.assert_allclose(fit.draws["weights"][0, 0], conjugate.mean, atol=1e-7)
+    grid = np.linspace(0.3, 3.0, 270001)
+    total = np.sum(conjugate.y**2)
+    log_density = -20 * np.log(grid) - total / (2 * grid**2) - np.log(grid) - np.log(grid) ** 2 / 2
+    assert abs(float(fit.draws["noise_scale"][0, 0]) - grid[log_density.argmax()]) < 2e-5  # the grid's step is 1e-5
+
+
+def test_no_latent_sites_give_one_draw(linear_model, conjugate):
+    model = linear_model(np.array([1.0, -0.5, 0.0]), 0.5)
+    for inference in (kpp.NUTS(progress=False), kpp.MAP(), kpp.Laplace(), kpp.SVI()):
+        fit = model.fit(jax.random.key(0), conjugate.x, conjugate.y, inference=inference)
+        assert (fit.num_chains, fit.num_draws) == (1, 1)
+        assert fit.predict(conjugate.x)["mean"].shape == (1, 1, 20)
+        np.testing.assert_allclose(
+            fit.function()(conjugate.x)[0, 0], conjugate.x @ np.array([1.0, -0.5, 0.0]), atol=1e-12
+        )
+
+
+def test_the_same_key_gives_the_same_draws(linear_model, prior, conjugate, laplace_fit):
+    model = linear_model(prior, conjugate.noise)
+    again = model.fit(jax.random.key(2), conjugate.x, conjugate.y, inference=laplace_fit.inference)
+    np.testing.assert_array_equal(again.draws["weights"], laplace_fit.draws["weights"])
+
+
+@pytest.mark.parametrize("key", [0, "seed", np.zeros(3)])
+def test_a_seed_is_no_key(linear_model, prior, conjugate, key):
+    with pytest.raises(TypeError, match="`rng_key` must be a single JAX random key"):
+        linear_model(prior, 0.5).fit(key, conjugate.x, conjugate.y)
+
+
+def test_raw_keys_work(linear_model, prior, conjugate):
+    fit = linear_model(prior, 0.5).fit(
+        jax.random.PRNGKey(0), conjugate.x, conjugate.y, inference=kpp.Laplace(num_samples=10, progress=False)
+    )
+    assert fit.draws["weights"].shape == (1, 10, 3)

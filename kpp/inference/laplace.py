@@ -1,0 +1,172 @@
+"""A Gaussian at the joint mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
+
+from kpp.inference.base import (
+    AbstractInference,
+    ConvergenceError,
+    Data,
+    NumpyroModel,
+    Posterior,
+    inspect_sites,
+    without_latents,
+)
+from kpp.inference.optimum import Density, Optimum, check_search, find_mode
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key
+
+__all__ = ["Laplace"]
+
+_MODE, _FACTOR = "mode", "precision_factor"
+_POLISH_STEPS = 5
+
+
+class Laplace(AbstractInference):
+    r"""Approximate the posterior by a Gaussian at the joint mode of all latent sites, and draw from it.
+
+    In the unconstrained coordinates u of all sites together,
+
+    .. math:: q(u) = N(u \mid \hat u, H^{-1}), \qquad \hat u = \arg\max_u \log p(y, u), \qquad
+        H = -\nabla^2 \log p(y, u)\big|_{\hat u},
+
+    where p(y, u) is the density of u itself, Jacobian of the bijections included. Draws of u are mapped back to the
+    sites. `sample_stats` holds ``lp``, the log joint density of each draw, and ``log_q``, its log density under q (both
+    of u): their difference is constant where the approximation is exact.
+
+    Args:
+        num_samples: The number of draws; one chain.
+        num_restarts: Further starts of the search for the mode, beside the prior medians.
+        max_steps: Steps of L-BFGS from each start; Newton steps polish the best.
+        tolerance: A start has converged when no entry of the gradient exceeds this times max(1, abs(log-density)).
+        progress: Whether to show a progress bar.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    References:
+        C. E. Rasmussen, C. K. I. Williams (2006). Gaussian Processes for Machine Learning, section 3.4 (the
+        approximation, there of latent values).
+    """
+
+    num_samples: int = eqx.field(static=True, default=1000)
+    num_restarts: int = eqx.field(static=True, default=2)
+    max_steps: int = eqx.field(static=True, default=500)
+    tolerance: float = eqx.field(static=True, default=1e-6)
+    progress: bool = eqx.field(static=True, default=True)
+
+    def __check_init__(self) -> None:
+        """Refuse numbers out of range."""
+        if self.num_samples < 1:
+            raise ValueError(f"`num_samples` must be at least 1, got {self.num_samples}")
+        check_search(self.num_restarts, self.max_steps, self.tolerance)
+
+    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
+        """Find the mode and draw.
+
+        Raises:
+            ConvergenceError: If no start converged, or the density is not curved downwards at the mode in all
+                directions.
+        """
+        rng_key = check_rng_key(rng_key)
+        sites = inspect_sites(numpyro_model, data)
+        fixed = without_latents(numpyro_model, data, sites, "Laplace")
+        if fixed is not None:
+            return fixed
+        init_key, restart_key, draw_key = jax.random.split(rng_key, 3)
+        density = Density(init_key, numpyro_model, data, sites)
+        mode = find_mode(
+            density.unconstrained,
+            density.start,
+            data,
+            rng_key=restart_key,
+            num_restarts=self.num_restarts,
+            max_steps=self.max_steps,
+            tolerance=self.tolerance,
+            progress=progress,
+        )
+        vector, factor = _polish(density, mode, data)
+        state = {_MODE: vector, _FACTOR: factor}
+        return _draw(density, draw_key, self.num_samples, data, state, {"inference": "Laplace", **mode.attrs()})
+
+    def draw(
+        self,
+        rng_key: RngKey,
+        num_samples: int,
+        numpyro_model: NumpyroModel,
+        data: Data,
+        state: Mapping[str, jax.Array],
+    ) -> Posterior:
+        """Draw afresh from the Gaussian; see `AbstractInference.draw`."""
+        sites = inspect_sites(numpyro_model, data)
+        fixed = without_latents(numpyro_model, data, sites, "Laplace")
+        if fixed is not None:
+            return fixed
+        init_key, draw_key = jax.random.split(check_rng_key(rng_key))
+        density = Density(init_key, numpyro_model, data, sites)
+        return _draw(density, draw_key, num_samples, data, state, {"inference": "Laplace"})
+
+
+def _polish(density: Density, mode: Optimum, data: Data) -> tuple[jax.Array, jax.Array]:
+    """Improve the mode by Newton steps; return it with the lower Cholesky factor of the Hessian there."""
+
+    def gradient(vector: jax.Array) -> jax.Array:
+        return jax.grad(density.unconstrained)(vector, data)
+
+    def curvature(vector: jax.Array) -> tuple[jax.Array, jax.Array]:
+        # Column by column, so that memory stays that of one derivative.
+        columns = jax.lax.map(lambda direction: jax.jvp(gradient, (vector,), (direction,))[1], jnp.eye(vector.size))
+        return gradient(vector), 0.5 * (columns + columns.T)
+
+    evaluate = jax.jit(curvature)
+    vector = jnp.asarray(mode.vector, density.start.dtype)
+    slope, hessian = evaluate(vector)
+    for _ in range(_POLISH_STEPS):
+        step = vector - jsl.solve(hessian, slope, assume_a="sym")
+        new_slope, new_hessian = evaluate(step)
+        if not bool(jnp.max(jnp.abs(new_slope)) < jnp.max(jnp.abs(slope))):
+            break
+        vector, slope, hessian = step, new_slope, new_hessian
+    factor = jnp.linalg.cholesky(hessian)
+    if not bool(jnp.isfinite(factor).all()):
+        raise ConvergenceError(_explain_flat(density, np.asarray(hessian)))
+    return vector, factor
+
+
+def _draw(
+    density: Density,
+    rng_key: jax.Array,
+    num_samples: int,
+    data: Data,
+    state: Mapping[str, jax.Array],
+    attrs: dict[str, object],
+) -> Posterior:
+    mode, factor = state[_MODE], state[_FACTOR]
+    normalizer = jnp.sum(jnp.log(jnp.diagonal(factor))) - 0.5 * mode.size * jnp.log(2.0 * jnp.pi)
+
+    def one(key: jax.Array, data: Data) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
+        noise = jax.random.normal(key, mode.shape, mode.dtype)
+        vector = mode + jsl.solve_triangular(factor, noise, lower=True, trans="T")
+        return density.sites(vector, data), -density.unconstrained(vector, data), normalizer - 0.5 * noise @ noise
+
+    keys = jax.random.split(rng_key, num_samples)
+    draws, log_density, log_q = jax.jit(lambda keys, data: jax.lax.map(lambda key: one(key, data), keys))(keys, data)
+    samples = {name: value[None] for name, value in draws.items()}
+    return Posterior(samples, {"lp": log_density[None], "log_q": log_q[None]}, attrs, dict(state))
+
+
+def _explain_flat(density: Density, hessian: np.ndarray) -> str:
+    if not np.isfinite(hessian).all():
+        return "the second derivatives at the mode are not finite, so there is no Gaussian there"
+    values, vectors = np.linalg.eigh(hessian)
+    return (
+        f"the mode is no strict maximum: the smallest eigenvalue of the Hessian is {values[0]:.3g}, in the direction "
+        f"of {density.describe(int(np.abs(vectors[:, 0]).argmax()))}; use a tighter prior there, or kpp.NUTS"
+    )

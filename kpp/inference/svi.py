@@ -1,0 +1,166 @@
+"""Stochastic variational inference with NumPyro's automatic guides."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import numpyro.infer
+import numpyro.infer.autoguide as autoguide
+import optax
+from numpyro import handlers
+
+from kpp.inference.base import (
+    AbstractInference,
+    ConvergenceError,
+    Data,
+    NumpyroModel,
+    Posterior,
+    called_with,
+    inspect_sites,
+    without_latents,
+)
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key
+
+__all__ = ["SVI"]
+
+_LOGGER = logging.getLogger("kpp")
+_GUIDES = {
+    "normal": autoguide.AutoNormal,
+    "multivariate_normal": autoguide.AutoMultivariateNormal,
+    "low_rank_multivariate_normal": autoguide.AutoLowRankMultivariateNormal,
+}
+_OPTIMIZERS = {"adam": optax.adam, "adamw": optax.adamw, "rmsprop": optax.rmsprop, "sgd": optax.sgd}
+
+
+class SVI(AbstractInference):
+    r"""Fit a parametric family to the posterior by maximising the evidence lower bound, and draw from it.
+
+    .. math:: \mathrm{ELBO}(\phi) = E_{q_\phi(u)}\big[\log p(y, u) - \log q_\phi(u)\big]
+
+    over the unconstrained coordinates u of all latent sites, estimated afresh at each step. `sample_stats` keeps the
+    estimates as ``elbo``, with dims (chain, step).
+
+    Args:
+        guide: The family: "normal" (independent coordinates), "multivariate_normal" or "low_rank_multivariate_normal".
+        num_steps: Steps of the optimiser.
+        learning_rate: Of an optimiser given by name, at the start; it falls to a hundredth of it along a cosine, so that
+            the noise of the gradients averages out.
+        optimizer: "adam", "adamw", "rmsprop" or "sgd", or an optimiser of optax or `numpyro.optim`, which has its own
+            learning rate. A fit with the latter cannot be saved.
+        num_particles: Draws that each estimate is a mean of.
+        num_samples: Draws from the fitted family; one chain.
+        progress: Whether to show a progress bar.
+
+    Raises:
+        ValueError: If a number is out of range or a name unknown.
+
+    References:
+        A. Kucukelbir et al. (2017). Automatic differentiation variational inference. JMLR 18.
+    """
+
+    guide: str = eqx.field(static=True, default="normal")
+    num_steps: int = eqx.field(static=True, default=5000)
+    learning_rate: float = eqx.field(static=True, default=0.01)
+    optimizer: Any = eqx.field(static=True, default="adam")
+    num_particles: int = eqx.field(static=True, default=1)
+    num_samples: int = eqx.field(static=True, default=1000)
+    progress: bool = eqx.field(static=True, default=True)
+
+    def __check_init__(self) -> None:
+        """Refuse numbers out of range and unknown names."""
+        for name in ("num_steps", "num_particles", "num_samples"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}")
+        if self.learning_rate <= 0:
+            raise ValueError(f"`learning_rate` must be positive, got {self.learning_rate}")
+        if self.guide not in _GUIDES:
+            raise ValueError(f"`guide` must be one of {list(_GUIDES)}, got {self.guide!r}")
+        if isinstance(self.optimizer, str) and self.optimizer not in _OPTIMIZERS:
+            raise ValueError(f"`optimizer` must be an optimiser or one of {list(_OPTIMIZERS)}, got {self.optimizer!r}")
+
+    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
+        """Fit the family and draw from it.
+
+        Raises:
+            ConvergenceError: If the bound became NaN or infinite.
+        """
+        rng_key = check_rng_key(rng_key)
+        fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "SVI")
+        if fixed is not None:
+            return fixed
+        fit_key, draw_key = jax.random.split(rng_key)
+        model = called_with(numpyro_model)
+        guide = _GUIDES[self.guide](model)
+        optimizer = self.optimizer
+        if isinstance(optimizer, str):
+            schedule = optax.cosine_decay_schedule(self.learning_rate, self.num_steps, alpha=0.01)
+            optimizer = _OPTIMIZERS[optimizer](schedule)
+        loss = numpyro.infer.Trace_ELBO(num_particles=self.num_particles)
+        svi = numpyro.infer.SVI(model, guide, optimizer, loss)
+        result = svi.run(fit_key, self.num_steps, data, progress_bar=progress)
+        elbo = -result.losses
+        _check_bound(np.asarray(elbo), self.learning_rate)
+        attrs = {"inference": "SVI", "guide": self.guide, "elbo": float(elbo[-_window(elbo.size) :].mean())}
+        samples = _draw(guide, draw_key, self.num_samples, result.params)
+        state = dict(result.params)
+        return Posterior(samples, {"elbo": elbo[None]}, attrs, state, stats_dims={"elbo": ("chain", "step")})
+
+    def draw(
+        self,
+        rng_key: RngKey,
+        num_samples: int,
+        numpyro_model: NumpyroModel,
+        data: Data,
+        state: Mapping[str, jax.Array],
+    ) -> Posterior:
+        """Draw afresh from the fitted family; see `AbstractInference.draw`."""
+        rng_key = check_rng_key(rng_key)
+        fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "SVI")
+        if fixed is not None:
+            return fixed
+        guide = _GUIDES[self.guide](called_with(numpyro_model))
+        with handlers.block(), handlers.seed(rng_seed=jax.random.key(0)):
+            guide(data)  # a guide learns the sites of its model by running
+        return Posterior(
+            _draw(guide, rng_key, num_samples, state), {}, {"inference": "SVI", "guide": self.guide}, dict(state)
+        )
+
+
+def _draw(guide: Any, rng_key: jax.Array, num_samples: int, params: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Draw one after the other, so that deterministic sites need the memory of one."""
+    keys = jax.random.split(rng_key, num_samples)
+    draws = jax.jit(lambda keys, params: jax.lax.map(lambda key: guide.sample_posterior(key, params), keys))(
+        keys, dict(params)
+    )
+    return {name: value[None] for name, value in draws.items()}
+
+
+def _window(num_steps: int) -> int:
+    return max(num_steps // 10, 1)
+
+
+def _check_bound(elbo: np.ndarray, learning_rate: float) -> None:
+    """Raise if the bound is not finite at the end; warn if it still rose over the last fifth of the steps."""
+    window = _window(elbo.size)
+    last, before = elbo[-window:], elbo[-2 * window : -window]
+    if not np.isfinite(last).all():
+        raise ConvergenceError(
+            f"the evidence lower bound is not finite at the end of {elbo.size} steps; lower `learning_rate` (it is "
+            f"{learning_rate:g}) or use tighter priors"
+        )
+    if before.size < 2:
+        return
+    rise = last.mean() - before.mean()
+    noise = np.sqrt((last.var() + before.var()) / window)
+    if rise > max(4.0 * noise, 0.1):
+        _LOGGER.warning(
+            "the evidence lower bound still rose by %.3g over the last fifth of %d steps; raise `num_steps`",
+            rise,
+            elbo.size,
+        )
