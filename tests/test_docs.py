@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -26,10 +28,11 @@ def python_blocks(page: Path) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("page", [page for page in RUN if python_blocks(page)], ids=page_name)
 def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    namespace = {"__name__": "__docs__"}
+    module = types.ModuleType("docs_page")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look their own module up
     for line, code in python_blocks(page):
         # Blank lines in front make a traceback name the line of the page.
-        exec(compile("\n" * line + code, str(page), "exec"), namespace)
+        exec(compile("\n" * line + code, str(page), "exec"), vars(module))
 
 
 @pytest.mark.parametrize("page", READ, ids=page_name)
