@@ -39,6 +39,8 @@ class DrawMap:
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"`batch_size` must be at least 1, got {batch_size}")
 
+        self._f = f
+
         def run(draws: dict[str, jax.Array], numbers: jax.Array, shared: Any) -> Any:
             def one(item: tuple[dict[str, jax.Array], jax.Array]) -> Any:
                 return f(item[0], item[1], shared)
@@ -60,8 +62,17 @@ class DrawMap:
 
         Returns:
             The results, each led by the axis of draws.
+
+        Raises:
+            kpp.linalg.FactorizationError: If a matrix could not be factorised for one of the draws.
+            FloatingPointError: If a result is NaN for another reason.
         """
-        draws, total = dict(draws), numbers.shape[0]
+        results = self._map(dict(draws), numbers, shared, label)
+        self._refuse_nan(results, draws, numbers, shared)
+        return results
+
+    def _map(self, draws: dict[str, jax.Array], numbers: jax.Array, shared: Any, label: str | None) -> Any:
+        total = numbers.shape[0]
         if label is None or total < 2 * _CHUNKS:
             return self._run(draws, numbers, shared)
         size = math.ceil(total / _CHUNKS)
@@ -75,3 +86,16 @@ class DrawMap:
                 parts.append(jax.tree.map(lambda leaf, skip=start - low: leaf[skip:], part))
                 bar.update(min(size, total - start))
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+    def _refuse_nan(self, results: Any, draws: Mapping[str, jax.Array], numbers: jax.Array, shared: Any) -> None:
+        """Raise if a result is NaN; the first bad draw is computed again untraced, where errors have their messages."""
+        leaves = [leaf for leaf in jax.tree.leaves(results) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+        bad = [jnp.isnan(leaf).reshape(leaf.shape[0], -1).any(axis=1) for leaf in leaves]
+        if not bad or not (found := jnp.stack(bad).any(axis=0)).any():
+            return
+        first = int(jnp.argmax(found))
+        draw = {name: value[first] for name, value in draws.items()}
+        self._f(draw, numbers[first], shared)
+        raise FloatingPointError(
+            f"{int(found.sum())} of {found.size} draws give NaN, the first at { ({k: v.tolist() for k, v in draw.items()}) }"
+        )
