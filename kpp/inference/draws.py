@@ -96,6 +96,5 @@ class DrawMap:
         first = int(jnp.argmax(found))
         draw = {name: value[first] for name, value in draws.items()}
         self._f(draw, numbers[first], shared)
-        raise FloatingPointError(
-            f"{int(found.sum())} of {found.size} draws give NaN, the first at { ({k: v.tolist() for k, v in draw.items()}) }"
-        )
+        values = {name: value.tolist() for name, value in draw.items()}
+        raise FloatingPointError(f"{int(found.sum())} of {found.size} draws give NaN, the first at {values}")
