@@ -1,0 +1,68 @@
+"""A fitted model explained from end to end: names, categories, draws, files."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+
+import kpp
+from kpp.kernels import RBF, Categorical, ProductKernel
+from kpp_models import GPRegression
+
+RNG = np.random.default_rng(0)
+TABLE = pd.DataFrame(
+    {"age": RNG.normal(size=12), "region": RNG.permutation(["north", "south", "west"] * 4), "bmi": RNG.normal(size=12)}
+)
+Y = TABLE["age"].to_numpy() * (TABLE["region"] == "west") + TABLE["bmi"].to_numpy()
+
+
+@pytest.fixture(scope="module")
+def explanation():
+    kernel = ProductKernel((RBF(1.0), Categorical(), RBF(dist.LogNormal(0.0, 1.0))))
+    fit = GPRegression(kernel, noise_variance=0.1).fit(
+        jax.random.key(0), TABLE, Y, inference=kpp.NUTS(num_warmup=10, num_samples=4, num_chains=2, progress=False)
+    )
+    columns = ["region", "bmi", "age"]
+    options = {"explainer": "rkhs-shap", "value_function": "interventional", "background": TABLE[columns]}
+    return fit, kpp.explain(fit, TABLE[columns].iloc[:3], **options)
+
+
+def test_the_explanation_is_a_posterior_with_the_names_of_the_table(explanation):
+    _, explanation = explanation
+    assert explanation.values.dims == ("chain", "draw", "instance", "feature")
+    assert explanation.values.shape == (2, 4, 3, 3)
+    assert explanation.feature_names == ("age", "region", "bmi")
+    assert explanation.schema.levels["region"] == ("north", "south", "west")
+    shown = explanation.to_dataframe()
+    assert shown[shown["feature"] == "region"]["data"].tolist() == TABLE["region"].iloc[:3].tolist()
+
+
+def test_every_draw_adds_up_to_the_prediction_of_the_fit(explanation):
+    fit, explanation = explanation
+    assert float(explanation.additivity_error().max()) < 1e-8
+    predicted = fit.predict(TABLE.iloc[:3])["mean"]
+    np.testing.assert_allclose(explanation.predictions, predicted, rtol=1e-8)
+
+
+def test_the_background_is_read_by_the_schema_too(explanation):
+    fit, explanation = explanation
+    base = fit.predict(TABLE)["mean"].mean("instance")
+    np.testing.assert_allclose(explanation.base_values, base, rtol=1e-8)
+
+
+def test_it_comes_back_from_a_file(explanation, tmp_path):
+    _, explanation = explanation
+    explanation.save(tmp_path / "explanation.nc")
+    read = kpp.Explanation.load(tmp_path / "explanation.nc")
+    np.testing.assert_array_equal(read.values, explanation.values)
+    assert read.attrs == explanation.attrs
+    assert read.attrs["background_size"] == 12
+
+
+def test_unknown_levels_are_refused(explanation):
+    fit, _ = explanation
+    with pytest.raises(ValueError, match=r"unknown levels \['east'\] in column 'region'"):
+        kpp.explain(fit, TABLE.assign(region="east"), value_function="interventional", background=TABLE)
