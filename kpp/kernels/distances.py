@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-__all__ = ["matern_12", "matern_32", "matern_52", "squared_distance", "squared_distances"]
+__all__ = ["gram_distances", "matern_12", "matern_32", "matern_52", "squared_distance", "squared_distances"]
 
 # Up to this many features values come from differences.
 _MAX_FEATURES_BY_DIFFERENCE = 8
@@ -45,6 +45,12 @@ def squared_distances(
         return _by_difference(a, b)
     center = jax.lax.stop_gradient(jnp.mean(b, axis=0, keepdims=True))
     return _by_product(a - center, b - center)
+
+
+def gram_distances(a: Float[Array, "n d"], *, exact: bool = False) -> Float[Array, "n n"]:
+    """Return the squared Euclidean distances of points with each other, exactly 0 on the diagonal."""
+    squared = squared_distances(a, a, exact=exact)
+    return jnp.where(jnp.eye(a.shape[0], dtype=bool), jnp.zeros_like(squared), squared)
 
 
 def _matmul(a: Float[Array, "n1 d"], b: Float[Array, "n2 d"]) -> Float[Array, "n1 n2"]:

@@ -213,7 +213,8 @@ def _as_points(arguments: Any) -> Any:
 
 
 def _as_arrays(points: Any) -> Any:
-    """Turn a batch of points, or one point, into JAX arrays; a plain array into one of floats."""
+    """Turn a batch of points, or one point, into JAX arrays; a plain array, or a list of rows, into one of floats."""
+    points = np.asarray(points) if isinstance(points, list) else points
     arrays = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.asarray(np.asarray(leaf)), points)
     if isinstance(arrays, jax.Array) and not jnp.issubdtype(arrays.dtype, jnp.floating):
         return arrays.astype(jnp.result_type(float))

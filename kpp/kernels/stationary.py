@@ -11,12 +11,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel, as_mask
 from kpp.kernels.checks import check_matrices, check_points, example_points
-from kpp.kernels.distances import matern_12, matern_32, matern_52, squared_distance, squared_distances
+from kpp.kernels.distances import (
+    gram_distances,
+    matern_12,
+    matern_32,
+    matern_52,
+    squared_distance,
+    squared_distances,
+)
 from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar
 from kpp.typing import AnyArray, Leaf, RngKey
 
@@ -44,13 +52,15 @@ class AbstractStationary(AbstractKernel):
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
-        return self._of(self._squared_distances(x1, x2))
+        check_matrices(self, x1, x2)
+        return self._of(
+            squared_distances(self._in_lengthscales(x1), self._in_lengthscales(x2), exact=not self._smooth())
+        )
 
     def gram(self, x: Array) -> Float[Array, "n n"]:
         """Evaluate the kernel at every pair of n points (n, d); the distances on the diagonal are exactly 0."""
-        squared = self._squared_distances(x, x)
-        on_diagonal = jnp.eye(squared.shape[0], dtype=bool)
-        return self._of(jnp.where(on_diagonal, jnp.zeros_like(squared), squared))
+        check_matrices(self, x, x)
+        return self._of(gram_distances(self._in_lengthscales(x), exact=not self._smooth()))
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
         """Return the variance and the kernel of variance 1."""
@@ -59,15 +69,12 @@ class AbstractStationary(AbstractKernel):
     def _of(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
         return scalar(self.variance, "variance") * self.correlation(squared_distance)
 
-    def _squared_distances(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
-        d = check_matrices(self, x1, x2)
-        lengthscale = per_feature(self.lengthscale, "lengthscale", d)
-        scale = jnp.broadcast_to(lengthscale, (1, d))
-        return squared_distances(x1 / scale, x2 / scale, exact=self._needs_exact_distances())
+    def _in_lengthscales(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        return x / jnp.broadcast_to(per_feature(self.lengthscale, "lengthscale", x.shape[1]), (1, x.shape[1]))
 
-    def _needs_exact_distances(self) -> bool:
-        """Tell whether rounding errors of the squared distance are amplified where it is small."""
-        return False
+    def _smooth(self) -> bool:
+        """Tell whether the correlation is smooth in the squared distance, and forgives it rounding errors near 0."""
+        return True
 
     def __check_init__(self) -> None:
         """Refuse lengthscales that are not positive and negative variances."""
@@ -113,6 +120,12 @@ class RBF(AbstractStationary, AbstractProductKernel):
         lengthscale = per_feature(self.lengthscale, "lengthscale", check_points(self, x1, x2))
         return jnp.exp(-0.5 * jnp.square((x1 - x2) / lengthscale))
 
+    def factors(self, x1: Array, x2: Array) -> Float[Array, "d n1 n2"]:
+        """Evaluate the factors at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
+        check_matrices(self, x1, x2)
+        a, b = self._in_lengthscales(x1).T, self._in_lengthscales(x2).T
+        return jnp.exp(-0.5 * jnp.square(a[:, :, None] - b[:, None, :]))
+
     def restrict(self, mask: Bool[AnyArray, " d"]) -> "RBF":
         """Return the RBF of variance 1 with an infinite lengthscale for the features that are left out."""
         return RBF(lengthscale=lengthscale_where(mask, self.lengthscale), variance=jnp.ones_like(self.variance))
@@ -140,8 +153,8 @@ class Matern12(AbstractStationary):
         r"""Return :math:`e^{-r}`."""
         return matern_12(squared_distance)
 
-    def _needs_exact_distances(self) -> bool:
-        return True
+    def _smooth(self) -> bool:
+        return False
 
 
 class Matern32(AbstractStationary):
@@ -259,6 +272,20 @@ class Periodic(AbstractProductKernel):
         """Evaluate the kernel at two points of shape (d,)."""
         return self.scale * jnp.exp(jnp.sum(self._exponents(x1, x2)))
 
+    def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
+        check_matrices(self, x1, x2)
+        center = jax.lax.stop_gradient(jnp.mean(x2, axis=0, keepdims=True))
+        return self.scale * jnp.exp(
+            -0.5 * squared_distances(self._on_circles(x1 - center), self._on_circles(x2 - center))
+        )
+
+    def gram(self, x: Array) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every pair of n points (n, d); the distances on the diagonal are exactly 0."""
+        check_matrices(self, x, x)
+        center = jax.lax.stop_gradient(jnp.mean(x, axis=0, keepdims=True))
+        return self.scale * jnp.exp(-0.5 * gram_distances(self._on_circles(x - center)))
+
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         r"""Return :math:`\exp(-2 \sin^2(\pi (x_j - x'_j) / p_j) / \ell_j^2)` for two points of shape (d,)."""
         return jnp.exp(self._exponents(x1, x2))
@@ -277,6 +304,13 @@ class Periodic(AbstractProductKernel):
         lengthscale = per_feature(self.lengthscale, "lengthscale", d)
         period = per_feature(self.period, "period", d)
         return -2 * jnp.square(jnp.sin(jnp.pi * (x1 - x2) / period) / lengthscale)
+
+    def _on_circles(self, x: Float[Array, "n d"]) -> Float[Array, "n 2*d"]:
+        r"""Place each feature on a circle of radius :math:`1/\ell_j`, with chords :math:`2 |\sin(\pi t / p_j)| / \ell_j`."""
+        d = x.shape[1]
+        lengthscale = jnp.broadcast_to(per_feature(self.lengthscale, "lengthscale", d), (1, d))
+        angle = 2 * jnp.pi * x / jnp.broadcast_to(per_feature(self.period, "period", d), (1, d))
+        return jnp.concatenate([jnp.cos(angle) / lengthscale, jnp.sin(angle) / lengthscale], axis=1)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
