@@ -6,6 +6,7 @@ from collections.abc import Hashable
 
 import jax
 import numpy as np
+import scipy.special
 import scipy.stats
 import xarray as xr
 
@@ -16,6 +17,8 @@ from kpp.validation import check_rng_key
 
 # Bisection halves the bracket of a quantile; 60 halvings reach the rounding error of float64.
 _HALVINGS = 60
+# Stands for a standard deviation of zero where one is divided by.
+_NO_SPREAD = 1e-200
 
 
 def variance(dataset: xr.Dataset) -> xr.DataArray | None:
@@ -81,14 +84,16 @@ def _gaussian_quantile(mean: xr.DataArray, scale: xr.DataArray, tail: float) -> 
 
 def _mixture_quantile(mean: xr.DataArray, scale: xr.DataArray, tail: float) -> xr.DataArray:
     """Return a quantile of the equal mixture of one Gaussian a draw, by bisection between those of its parts."""
-    parts = _gaussian_quantile(mean, scale, tail)
-    low, high = parts.min(SAMPLE_DIMS), parts.max(SAMPLE_DIMS)
-    safe = scale.where(scale > 0, np.finfo(scale.dtype).tiny)
+    kept = [dim for dim in mean.dims if dim not in SAMPLE_DIMS]
+    centers, scales = (array.transpose(*SAMPLE_DIMS, *kept).values for array in (mean, scale))
+    parts = centers + scipy.stats.norm.ppf(tail) * scales
+    low, high = parts.min(axis=(0, 1)), parts.max(axis=(0, 1))
+    scales = np.maximum(scales.astype(float), _NO_SPREAD)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
-        below = xr.apply_ufunc(scipy.stats.norm.cdf, (middle - mean) / safe).mean(SAMPLE_DIMS) < tail
-        low, high = xr.where(below, middle, low), xr.where(below, high, middle)
-    return (low + high) / 2.0
+        below = scipy.special.ndtr((middle - centers) / scales).mean(axis=(0, 1)) < tail
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return xr.DataArray((low + high) / 2.0, dims=kept, coords={dim: mean.coords[dim] for dim in kept})
 
 
 def sample(dataset: xr.Dataset, rng_key: RngKey, n: int) -> xr.Dataset:

@@ -36,9 +36,9 @@ def test_intervals_of_draws_are_arviz_s(make, probability):
     tails = [(1 - probability) / 2, (1 + probability) / 2]
     np.testing.assert_allclose(equal_tailed, np.moveaxis(np.quantile(flat, tails, axis=0), 0, -1), rtol=1e-14)
     narrowest = credible_interval(values, probability, "hdi")
-    if hasattr(az, "InferenceData"):  # ArviZ 0.x; 1.x interpolates
-        expected = [[az.hdi(flat[:, i, j], hdi_prob=probability) for j in range(3)] for i in range(5)]
-        np.testing.assert_allclose(narrowest, expected, rtol=1e-14)
+    option = {"hdi_prob" if az.__version__.startswith("0.") else "prob": probability}
+    expected = [[az.hdi(flat[:, i, j], **option) for j in range(3)] for i in range(5)]
+    np.testing.assert_allclose(narrowest, expected, rtol=1e-14)
     width = {kind: np.diff(bounds.values, axis=-1) for kind, bounds in (("e", equal_tailed), ("h", narrowest))}
     inside = (values >= narrowest.sel(bound="lower")) & (values <= narrowest.sel(bound="upper"))
     assert (inside.mean(("chain", "draw")) >= probability).all()
