@@ -1,8 +1,9 @@
 r"""Functions of a reproducing kernel Hilbert space, one or a whole posterior of them.
 
-A kernel method ends in a function :math:`f(x) = \sum_i \alpha_i k(x, x_i) + b`. `RKHSFunction` holds its kernel, points,
-coefficients and intercept, so that an explainer can take it apart. It may hold many draws of f at once, say (chain, draw):
-then coefficients, intercept and every array of the kernel lead with those axes, while the points are shared.
+A kernel method ends in a function :math:`f(x) = \sum_i \alpha_i k(x, x_i) + b`. `RKHSFunction` holds its kernel,
+points, coefficients and intercept, so that an explainer can take it apart. It may hold many draws of f at once, say
+(chain, draw): then coefficients, intercept and every array of the kernel lead with those axes, while the points are
+shared.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ __all__ = ["RKHSFunction"]
 def _as_float_array(value: Any) -> Array:
     """Convert numbers to a float array, keeping a float type that they already have."""
     array = jnp.asarray(value)
-    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.result_type(float))
+    floating = jnp.issubdtype(array.dtype, jnp.floating)
+    return jnp.asarray(array, dtype=array.dtype if floating else jnp.result_type(float))  # and not weakly typed
 
 
 def _as_points(points: Any) -> Any:
@@ -80,8 +82,8 @@ class RKHSFunction(eqx.Module):
         batch, shape = self.batch_shape, self.coefficients.shape
         if shape[: len(batch)] != batch or len(shape) - len(batch) not in (1, 2):
             raise ValueError(
-                f"`coefficients` must have shape (*batch_shape, n) or (*batch_shape, n, outputs) with batch_shape {batch}, "
-                f"got shape {shape}"
+                "`coefficients` must have shape (*batch_shape, n) or (*batch_shape, n, outputs) with batch_shape "
+                f"{batch}, got shape {shape}"
             )
         expected = batch + shape[len(batch) + 1 :]
         if self.intercept.shape != expected:
@@ -164,7 +166,8 @@ class RKHSFunction(eqx.Module):
         """Apply a function of one draw to all draws; the only way over them.
 
         Args:
-            f: Takes an `RKHSFunction` with ``batch_shape`` () and returns a pytree of arrays. It must be traceable by JAX.
+            f: Takes an `RKHSFunction` with ``batch_shape`` () and returns a pytree of arrays. It must be traceable by
+                JAX.
             batch_size: How many draws are worked on at once (`jax.lax.map`); one after another by default.
 
         Returns:

@@ -5,6 +5,7 @@ from kpp.games.exact import choose_method as choose_method
 from kpp.games.exact import interventional_shapley as interventional_shapley
 from kpp.games.exact import shapley_values as shapley_values
 from kpp.games.quadrature import gauss_legendre as gauss_legendre
+from kpp.games.quadrature import num_nodes as num_nodes
 from kpp.games.shapley import shapley_values_from_table as shapley_values_from_table
 from kpp.games.shapley import shapley_weights as shapley_weights
 from kpp.games.value_functions import AbstractProductValueFunction as AbstractProductValueFunction

@@ -1,8 +1,8 @@
 r"""Exact Shapley values from the values of all :math:`2^d` coalitions.
 
-For a product kernel the products of the present and of the absent features' factors are tabulated for the subsets of each
-half of the features, :math:`2^{d/2}` rows each. The absent ones are averaged over the references by matrix products of the
-two tables, once for all explained points.
+For a product kernel the products of the present and of the absent features' factors are tabulated for the subsets of
+each half of the features, :math:`2^{d/2}` rows each. The absent ones are averaged over the references by matrix
+products of the two tables, once for all explained points.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -19,9 +19,7 @@ from kpp.games.value_functions import (
 )
 from kpp.validation import as_points
 
-__all__ = ["Method", "choose_method", "interventional_shapley", "shapley_values"]
-
-Method = Literal["auto", "quadrature", "enumeration"]
+__all__ = ["choose_method", "interventional_shapley", "shapley_values"]
 
 # Nanoseconds on one core of 2023: a factor at a node, an entry of a table averaged, and one multiplied and added.
 _QUADRATURE_COST, _AVERAGE_COST, _ENUMERATION_COST = 0.6, 0.15, 0.5
@@ -30,7 +28,7 @@ _MAX_FEATURES = 14
 
 
 def choose_method(
-    value_function: AbstractValueFunction, function: Any, num_points: int, num_features: int, method: Method = "auto"
+    value_function: AbstractValueFunction, function: Any, num_points: int, num_features: int, method: str = "auto"
 ) -> Literal["quadrature", "enumeration"]:
     """Choose the cheaper of the exact methods that apply.
 
@@ -53,17 +51,19 @@ def choose_method(
     """
     if method not in ("auto", "quadrature", "enumeration"):
         raise ValueError(f"`method` must be 'auto', 'quadrature' or 'enumeration', got {method!r}")
-    applies = _is_product_game(value_function, function)
-    limit = _MAX_FEATURES if method == "auto" else MAX_ENUMERATED
-    if method == "quadrature" or (not applies and num_features > limit):
-        if not applies:
-            raise TypeError(_explain_refusal(value_function, function, num_features))
-        return "quadrature"
-    if method == "enumeration" and num_features > limit:
-        raise ValueError(f"`method` 'enumeration' takes at most {limit} features, got {num_features}")
+    applies = is_product_game(value_function, function)
+    if method == "enumeration" and num_features > MAX_ENUMERATED:
+        raise ValueError(f"`method` 'enumeration' takes at most {MAX_ENUMERATED} features, got {num_features}")
+    if not applies and (method == "quadrature" or (method == "auto" and num_features > _MAX_FEATURES)):
+        raise TypeError(_explain_refusal(value_function, function, num_features))
     if method == "enumeration" or not applies:
         return "enumeration"
-    return _cheaper(value_function, function, num_points, num_features)
+    if method == "quadrature" or num_features > MAX_ENUMERATED:
+        return "quadrature"
+    num_references = value_function.references(num_features).shape[0]
+    quadrature = _QUADRATURE_COST * num_points * num_references * num_features * num_nodes(num_features)
+    enumeration = (_AVERAGE_COST * num_references + _ENUMERATION_COST * num_points) * 2**num_features
+    return "quadrature" if quadrature <= enumeration else "enumeration"
 
 
 def shapley_values(
@@ -71,7 +71,7 @@ def shapley_values(
     function: Any,
     x: Any,
     *,
-    method: Method = "auto",
+    method: str = "auto",
     batch_size: int | None = None,
 ) -> Float[Array, "*draws p d *outputs"]:
     """Compute exact Shapley values.
@@ -96,14 +96,14 @@ def shapley_values(
     if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
         raise ValueError(f"`batch_size` must be a positive integer or None, got {batch_size!r}")
     chosen = choose_method(value_function, function, x.shape[0], x.shape[1], method)
-    if not isinstance(value_function, AbstractProductValueFunction) or not _is_product_game(value_function, function):
+    if not is_product_game(value_function, function):
         return enumeration_shapley(value_function, function, x)
     compute = quadrature_shapley if chosen == "quadrature" else product_enumeration_shapley
     return compute(value_function, function, jnp.asarray(x), batch_size=batch_size)
 
 
 def interventional_shapley(
-    function: Any, x: Any, background: Any, *, method: Method = "auto", batch_size: int | None = None
+    function: Any, x: Any, background: Any, *, method: str = "auto", batch_size: int | None = None
 ) -> Float[Array, "*draws p d *outputs"]:
     """Compute exact Shapley values of the interventional game, `Interventional`.
 
@@ -124,7 +124,8 @@ def interventional_shapley(
     return shapley_values(Interventional(background), function, x, method=method, batch_size=batch_size)
 
 
-def _is_product_game(value_function: AbstractValueFunction, function: Any) -> bool:
+def is_product_game(value_function: Any, function: Any) -> TypeGuard[AbstractProductValueFunction]:
+    """Tell whether a game is one that quadrature solves: a product value function, and a kernel of product terms."""
     return (
         isinstance(value_function, AbstractProductValueFunction)
         and isinstance(function, RKHSFunction)
@@ -132,21 +133,12 @@ def _is_product_game(value_function: AbstractValueFunction, function: Any) -> bo
     )
 
 
-def _cheaper(value_function: Any, function: RKHSFunction, p: int, d: int) -> Literal["quadrature", "enumeration"]:
-    m, n = value_function.references(d).shape[0], function.num_points
-    if d > MAX_ENUMERATED:
-        return "quadrature"
-    quadrature = _QUADRATURE_COST * p * m * d * num_nodes(d)
-    enumeration = (_AVERAGE_COST * m + _ENUMERATION_COST * p) * 2**d
-    return "quadrature" if quadrature * n <= enumeration * n else "enumeration"
-
-
 def _explain_refusal(value_function: AbstractValueFunction, function: Any, num_features: int) -> str:
     game, kind = type(value_function).__name__, type(function).__name__
     if isinstance(function, RKHSFunction):
         kind = f"an RKHSFunction with kernel {type(function.kernel).__name__}"
     return (
-        f"exact Shapley values of {num_features} features by quadrature need a value function and a kernel that are products "
-        f"over the features, got {game} and {kind}; enumeration takes up to {_MAX_FEATURES} features, and up to "
+        f"exact Shapley values of {num_features} features by quadrature need a value function and a kernel that are "
+        f"products over the features, got {game} and {kind}; enumeration takes up to {_MAX_FEATURES} features, and up to "
         f"{MAX_ENUMERATED} with method='enumeration'"
     )

@@ -1,7 +1,7 @@
 r"""Exact Shapley values of product kernels in polynomial time.
 
-For one point of the function and one reference, with factors :math:`a_j` of the explained point and :math:`c_j` of
-the reference, the game is :math:`v(S) = \prod_{j \in S} a_j \prod_{j \notin S} c_j`, and by Owen's multilinear extension
+For one point of the function and one reference, with factors :math:`a_j` of the explained point and :math:`c_j` of the
+reference, the game is :math:`v(S) = \prod_{j \in S} a_j \prod_{j \notin S} c_j`, and by Owen's multilinear extension
 
 .. math:: \phi_j = \int_0^1 (a_j - c_j) \prod_{l \ne j} F_l(t)\,dt, \qquad F_l(t) = (1-t)\,c_l + t\,a_l,
 
@@ -10,7 +10,8 @@ a polynomial of degree d - 1, for which :math:`\lceil d/2 \rceil` Gauss-Legendre
 Where no factor is negative, write :math:`s_l = (a_l + c_l)/2`, :math:`r_l = (c_l - a_l)/(c_l + a_l)` and
 :math:`\delta = 1 - 2t`. Then :math:`F_l = s_l (1 + r_l \delta)` and :math:`a_j - c_j = -2 s_j r_j`, so that
 
-.. math:: \phi_j = -2\, r_j \prod_l s_l \int_0^1 \frac{Q(\delta)}{1 + r_j \delta}\,dt, \qquad Q(\delta) = \prod_l (1 + r_l \delta).
+.. math:: \phi_j = -2\, r_j \prod_l s_l \int_0^1 \frac{Q(\delta)}{1 + r_j \delta}\,dt, \qquad
+    Q(\delta) = \prod_l (1 + r_l \delta).
 
 This divides only by :math:`1 + r_j\delta \ge 2t_1 > 0`, with :math:`t_1` the first node, whatever the factors, zero and
 underflow included; sums only terms of one sign; and costs four operations a factor and node. Factors of both signs take
@@ -123,7 +124,7 @@ def _sections(
 def _ratio_sections(present: Array, absent: Array, weights: Array) -> Float[Array, "p d n"]:
     """Return the sections for factors that are not negative.
 
-    The three steps are loops of their own, so that XLA keeps what one makes in cache instead of making it anew in the next.
+    The three steps are loops of their own, so that XLA keeps what one makes instead of making it anew in the next.
     Pairs of references and points of the function are one axis, along which the loops run as vector instructions.
     """
     num_features, num_references, num_points = absent.shape

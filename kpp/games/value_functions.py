@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from kpp.functions import RKHSFunction
 from kpp.games.batching import average_chunks, split_rows
 from kpp.games.coalitions import as_coalitions
-from kpp.kernels import AbstractKernel, AbstractProductKernel, RBF
+from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import as_points, is_concrete
 
@@ -44,8 +44,9 @@ class AbstractValueFunction(eqx.Module):
     def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
         """Value coalitions at points.
 
-        Laws: the values are linear in the function, and a constant function is worth itself; the full coalition is worth
-        the prediction and the empty one the base; a coalition or a point alone has the value that it has among others.
+        Laws: the values are linear in the function, and a constant function is worth itself; the full coalition is
+        worth the prediction and the empty one the base; a coalition or a point alone has the value that it has among
+        others.
 
         Args:
             function: An `RKHSFunction`, perhaps with draws.
@@ -76,7 +77,8 @@ class AbstractValueFunction(eqx.Module):
 class AbstractProductValueFunction(AbstractValueFunction):
     """A value function that averages the absent features' factors over references, whatever the explained point.
 
-    Such games have exact Shapley values in polynomial time; `kpp.games.shapley_values` finds them from the two methods here.
+    Such games have exact Shapley values in polynomial time; `kpp.games.shapley_values` finds them from the two methods
+    here.
     """
 
     @abstractmethod
@@ -289,8 +291,8 @@ def _mean_prediction(function: Callable[[Any], Any], imputed: Float[Array, "k m 
         axis = next((i for i, length in enumerate(predictions.shape) if length == groups * size), -1)
     if axis < 0:
         raise ValueError(
-            f"`function` must return one prediction a point, shape (n,) or (n, outputs), got shape {predictions.shape} for "
-            f"{groups * size} points"
+            "`function` must return one prediction a point, shape (n,) or (n, outputs), got shape "
+            f"{predictions.shape} for {groups * size} points"
         )
     shape = predictions.shape
     return predictions.reshape(*shape[:axis], groups, size, *shape[axis + 1 :]).mean(axis + 1), axis

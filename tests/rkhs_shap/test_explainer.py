@@ -1,0 +1,69 @@
+"""The explainer: what it records, what it takes, and that it is registered."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+import kpp
+from kpp import registry
+from kpp.games import Interventional, interventional_shapley
+from kpp.kernels import RBF, Matern32
+from kpp_rkhs_shap import RKHSShap
+
+
+@pytest.fixture(scope="module")
+def function():
+    rng = np.random.default_rng(0)
+    return kpp.RKHSFunction(RBF(lengthscale=1.5), rng.normal(size=(8, 4)), rng.normal(size=8), 0.2)
+
+
+def test_it_is_registered():
+    assert registry.get("explainers", "rkhs-shap") is RKHSShap
+
+
+def test_explain_builds_the_game_from_options(function):
+    x = pd.DataFrame(np.asarray(function.points[:3]) + 0.1, columns=["a", "b", "c", "d"])
+    explanation = kpp.explain(
+        function, x, value_function="interventional", background=function.points, method="quadrature"
+    )
+    expected = interventional_shapley(function, x.to_numpy(), function.points, method="enumeration")
+    np.testing.assert_allclose(explanation.values, expected, rtol=1e-10, atol=1e-12)
+    assert list(explanation.values.coords["feature"].values) == ["a", "b", "c", "d"]
+    recorded = {key: explanation.attrs[key] for key in ("explainer", "value_function", "method", "nodes", "exact")}
+    assert recorded == {
+        "explainer": "rkhs-shap",
+        "value_function": "interventional",
+        "method": "quadrature",
+        "nodes": 2,
+        "exact": True,
+    }
+    assert explanation.attrs["background_size"] == 8
+
+
+def test_enumeration_records_its_coalitions(function):
+    explanation = kpp.explain(function, function.points[:2], value_function="baseline", method="enumeration")
+    assert explanation.attrs["coalitions"] == 16
+    np.testing.assert_allclose(float(explanation.base_values), jnp.sum(function.coefficients) + 0.2, rtol=1e-12)
+
+
+def test_a_posterior_is_explained_draw_by_draw(function):
+    rng = np.random.default_rng(1)
+    draws = kpp.RKHSFunction.over_draws(
+        function.kernel, function.points, rng.normal(size=(2, 3, 8)), 0.0, batch_shape=(2, 3)
+    )
+    explanation = RKHSShap(Interventional(function.points)).explain(draws, function.points[:2])
+    assert dict(explanation.values.sizes) == {"chain": 2, "draw": 3, "instance": 2, "feature": 4}
+    one = kpp.RKHSFunction(function.kernel, function.points, draws.coefficients[1, 0])
+    alone = RKHSShap(Interventional(function.points)).explain(one, function.points[:2])
+    np.testing.assert_allclose(explanation.values.sel(chain=1, draw=0), alone.values, rtol=1e-10, atol=1e-12)
+
+
+def test_kernels_that_are_no_products_are_refused_above_14_features():
+    points = jax.random.normal(jax.random.key(0), (3, 20))
+    function = kpp.RKHSFunction(Matern32(), points, jnp.ones(3))
+    with pytest.raises(TypeError, match="RKHSFunction with kernel Matern32"):
+        kpp.explain(function, points, value_function="interventional", background=points)
