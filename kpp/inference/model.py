@@ -43,12 +43,15 @@ class AbstractModel(eqx.Module):
         """
 
     @abc.abstractmethod
-    def prepare(self, x: Any, y: Any, **options: Any) -> tuple[AbstractModel, dict[str, Any], Schema | None]:
+    def prepare(
+        self, x: Any, y: Any, *args: Any, **options: Any
+    ) -> tuple[AbstractModel, dict[str, Any], Schema | None]:
         """Validate data and resolve feature names.
 
         Args:
             x: Points, an array (n, d) or a data frame, or whatever the model takes.
             y: Targets.
+            *args: A subclass that takes no more than x and y may leave these out.
             **options: What else the model's `fit` takes.
 
         Returns:

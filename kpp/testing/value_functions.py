@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -103,9 +104,8 @@ def refuses_coalitions_that_are_not_boolean(value_function: Any, function: Any, 
         ("a column too many", np.pad(coalitions, ((0, 0), (0, 1)))),
         ("one axis", coalitions[0]),
     ):
-        assert_raises(
-            (TypeError, ValueError), lambda bad=bad: value_function(function, x, bad), f"coalitions with {what}"
-        )
+        call = functools.partial(value_function, function, x, bad)
+        assert_raises((TypeError, ValueError), call, f"coalitions with {what}")
 
 
 def jit_changes_nothing(value_function: Any, function: Any, x: Any) -> None:

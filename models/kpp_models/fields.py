@@ -76,11 +76,11 @@ def read_data(model: Model, x: Any, y: Any, as_targets: Callable[..., Array]) ->
         ValueError: If x or y are not what they should be, or the kernel does not fit the columns.
     """
     warn_if_float32(type(model).__name__)
-    points, schema = read_points(x)
+    rows, schema = read_points(x)
     targets = as_targets(np.asarray(y), name="y")
-    check_same_rows(points.shape[0], targets.shape[0], "x", "y")
+    check_same_rows(rows.shape[0], targets.shape[0], "x", "y")
     kernel = resolve_features(model.kernel, schema.feature_names)  # type: ignore[attr-defined]
-    points = jnp.asarray(points, dtype=targets.dtype)
+    points = jnp.asarray(rows, dtype=targets.dtype)
     check_kernel_fits(kernel, points)
     model = eqx.tree_at(lambda tree: tree.kernel, model, kernel, is_leaf=is_prior)
     return model, {"x": points, "y": targets}, schema

@@ -164,4 +164,4 @@ def draw_gaussian(
     """
     covariance = linalg.add_diagonal(covariance, linalg.max_relative_jitter(covariance.dtype) * scale)
     factor = linalg.cholesky(covariance, what="the predictive covariance matrix")
-    return mean + factor @ jax.random.normal(rng_key, mean.shape, dtype=factor.dtype)
+    return jnp.asarray(mean) + factor @ jax.random.normal(rng_key, mean.shape, dtype=factor.dtype)

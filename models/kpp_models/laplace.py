@@ -63,8 +63,8 @@ def laplace_posterior(
     Raises:
         ValueError: If everything is concrete and Newton's method does not converge.
     """
-    coefficients = posterior_mode(link, covariance, mean, y)
-    return _at(link, jnp.asarray(covariance), mean, y, coefficients)
+    covariance, mean, y = jnp.asarray(covariance), jnp.asarray(mean), jnp.asarray(y)
+    return _at(link, covariance, mean, y, posterior_mode(link, covariance, mean, y))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -91,7 +91,7 @@ def posterior_mode(
     References:
         Rasmussen and Williams (2006), algorithm 3.1.
     """
-    covariance, y = jnp.asarray(covariance), jnp.asarray(y)
+    covariance, mean, y = jnp.asarray(covariance), jnp.asarray(mean), jnp.asarray(y)
     tolerance = jnp.sqrt(jnp.finfo(covariance.dtype).eps)
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
@@ -103,7 +103,7 @@ def posterior_mode(
         updated, change = _newton_step(link, covariance, mean, y, coefficients)
         return updated, change, iteration + 1
 
-    start = (jnp.zeros_like(y), jnp.asarray(jnp.inf, covariance.dtype), 0)
+    start = (jnp.zeros_like(y), jnp.asarray(jnp.inf, covariance.dtype), jnp.asarray(0))
     coefficients, change, _ = jax.lax.while_loop(unfinished, step, start)
     coefficients = jnp.where(change <= tolerance, coefficients, jnp.nan)
     if is_concrete(coefficients) and not bool(jnp.all(jnp.isfinite(coefficients))):
@@ -150,8 +150,8 @@ def laplace_log_evidence(
     References:
         Rasmussen and Williams (2006), equation 3.32 and algorithm 5.1.
     """
-    posterior = laplace_posterior(link, covariance, mean, y)
-    return _evidence(link, posterior, mean, y)
+    covariance, mean, y = jnp.asarray(covariance), jnp.asarray(mean), jnp.asarray(y)
+    return _evidence(link, laplace_posterior(link, covariance, mean, y), mean, y)
 
 
 @laplace_log_evidence.defjvp

@@ -5,7 +5,7 @@ Labels y are 0 or 1; :math:`p(y = 1 \mid f)` is :math:`1 / (1 + e^{-f})` for "lo
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,8 @@ from kpp_models.gaussian import LOG_TWO_PI
 
 __all__ = ["LINKS", "Derivatives", "Link", "derivatives", "expected_log_probability", "log_likelihood", "probability"]
 
-Link = Literal["logit", "probit"]
+#: "logit" or "probit"; models check it, the functions below trust it.
+Link = str
 LINKS = ("logit", "probit")
 
 # Trapezoidal rules converge geometrically on analytic integrands that vanish at both ends. `_LATENT` integrates over
@@ -62,7 +63,7 @@ def derivatives(link: Link, y: Float[AnyArray, " n"], f: Float[AnyArray, " n"]) 
     References:
         Rasmussen and Williams (2006), equations 3.15 and 3.16.
     """
-    sign = 2.0 * y - 1.0
+    sign = 2.0 * jnp.asarray(y) - 1.0
     if link == "logit":
         curvature = jax.nn.sigmoid(f) * jax.nn.sigmoid(-f)
         return Derivatives(sign * jax.nn.sigmoid(-sign * f), curvature, curvature * jnp.tanh(f / 2.0))
@@ -91,7 +92,7 @@ def expected_log_probability(
     Returns:
         Log probabilities of the labels, of shape (n,).
     """
-    margin = (2.0 * y - 1.0) * mean
+    margin = (2.0 * jnp.asarray(y) - 1.0) * mean
     if link == "probit":
         return log_ndtr(margin / jnp.sqrt(1.0 + variance))
     return jax.vmap(_expected_log_sigmoid)(margin, jnp.sqrt(jnp.asarray(variance)))
