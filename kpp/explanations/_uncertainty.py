@@ -7,7 +7,6 @@ from collections.abc import Hashable
 import jax
 import numpy as np
 import scipy.special
-import scipy.stats
 import xarray as xr
 
 from kpp.explanations._build import SAMPLE_DIMS
@@ -79,14 +78,14 @@ def interval(dataset: xr.Dataset, probability: float, kind: IntervalKind) -> xr.
 
 
 def _gaussian_quantile(mean: xr.DataArray, scale: xr.DataArray, tail: float) -> xr.DataArray:
-    return mean + float(scipy.stats.norm.ppf(tail)) * scale
+    return mean + float(scipy.special.ndtri(tail)) * scale
 
 
 def _mixture_quantile(mean: xr.DataArray, scale: xr.DataArray, tail: float) -> xr.DataArray:
     """Return a quantile of the equal mixture of one Gaussian a draw, by bisection between those of its parts."""
     kept = [dim for dim in mean.dims if dim not in SAMPLE_DIMS]
     centers, scales = (array.transpose(*SAMPLE_DIMS, *kept).values for array in (mean, scale))
-    parts = centers + scipy.stats.norm.ppf(tail) * scales
+    parts = centers + scipy.special.ndtri(tail) * scales
     low, high = parts.min(axis=(0, 1)), parts.max(axis=(0, 1))
     scales = np.maximum(scales.astype(float), _NO_SPREAD)
     for _ in range(_HALVINGS):

@@ -12,6 +12,9 @@ import pytest
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVR
 
 import kpp
 from kpp import registry
@@ -137,11 +140,12 @@ def test_data_frames_are_read_by_their_columns(function):
 
 
 @pytest.mark.parametrize("as_frame", [False, True])
-def test_a_kernel_method_of_scikit_learn_is_converted_and_its_names_kept(as_frame):
+@pytest.mark.parametrize("estimator", [KernelRidge(kernel="rbf"), make_pipeline(StandardScaler(), SVR())])
+def test_a_kernel_method_of_scikit_learn_is_converted_and_its_names_kept(estimator, as_frame):
     frame = pd.DataFrame(BACKGROUND, columns=["a", "b"])
-    ridge = KernelRidge(kernel="rbf").fit(frame, BACKGROUND[:, 0])
+    fitted = estimator.fit(frame, BACKGROUND[:, 0])
     x = pd.DataFrame(X[:, ::-1], columns=["b", "a"]) if as_frame else X
-    explanation = kpp.explain(ridge, x, explainer="recorder", value_function="interventional", background=frame)
+    explanation = kpp.explain(fitted, x, explainer="recorder", value_function="interventional", background=frame)
     assert explanation.feature_names == ("a", "b")
     np.testing.assert_array_equal(explanation.data, X)
 
