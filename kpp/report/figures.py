@@ -196,7 +196,7 @@ def _compare_intervals(axis: Any, name: str, prior: xr.DataArray, posterior: xr.
             middle, positions - shift, "o", color=color, markersize=5, markeredgecolor="white", markeredgewidth=0.6
         )
     axis.set_yticks(positions, labels if labels is not None else [str(i) for i in positions])
-    axis.invert_yaxis()
+    axis.set_ylim(positions.size - 0.5, -0.5)
     if min(prior.values.min(), posterior.values.min()) > 0.0:
         _plain_log_scale(axis)
     axis.set(title=f"{name} (median and 90% interval)")

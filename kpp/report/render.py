@@ -88,15 +88,21 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("kpp.report", "."), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters |= {"number": _number, "fixed": _fixed}
+    environment.filters |= {"number": _number, "short": _short, "fixed": _fixed}
     return environment
 
 
-def _number(value: float) -> str:
-    """Write a number with four significant digits, as a reader would."""
+def _number(value: float, digits: int = 4) -> str:
+    """Write a number with so many significant digits, as a reader would."""
     if not np.isfinite(value):
         return "–"
-    return f"{value:,.4g}" if 1e-3 <= abs(value) < 1e6 or value == 0 else f"{value:.3e}"
+    if value == 0 or 1e-3 <= abs(value) < 10**digits:
+        return f"{value:.{digits}g}"
+    return f"{value:,.0f}" if 1 <= abs(value) < 1e7 else f"{value:.{digits - 1}e}"
+
+
+def _short(value: float) -> str:
+    return _number(value, 3)
 
 
 def _fixed(value: float, digits: int) -> str:

@@ -147,6 +147,10 @@ def _lines(described: Mapping[str, Any], indent: str) -> Iterator[str]:
 def _field_lines(key: str, value: Any, indent: str) -> Iterator[str]:
     if isinstance(value, Mapping) and "prior" in value:
         yield f"{indent}{key} ~ {_prior(value)}"
+    elif isinstance(value, Mapping) and value["name"] == "Selected":
+        first, *rest = _field_lines(key, value["kernel"], indent)
+        yield f"{first}, on {', '.join(map(str, value['features']))}"
+        yield from rest
     elif isinstance(value, Mapping):
         yield f"{indent}{key} = {value['name']}"
         yield from _lines(value, indent + "    ")

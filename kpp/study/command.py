@@ -32,9 +32,11 @@ def run(study: Path, output: Path, overwrite: bool, quiet: bool, debug: bool) ->
     _set_up_jax()
     try:
         from kpp.study.config import load_study
-        from kpp.study.runner import run_study
+        from kpp.study.runner import num_chains, run_study
 
-        run_study(load_study(study), output, overwrite=overwrite, progress=not quiet)
+        config = load_study(study)
+        _give_chains_devices(num_chains(config))
+        run_study(config, output, overwrite=overwrite, progress=not quiet)
     except StudyError as error:
         if debug:
             raise
@@ -55,3 +57,11 @@ def _set_up_jax() -> None:
         enable_compile_cache(os.environ.get("JAX_COMPILATION_CACHE_DIR"))
     except ValueError as error:
         logging.getLogger("kpp").warning("going on without a compile cache: %s", error)
+
+
+def _give_chains_devices(num_chains: int) -> None:
+    """Split the CPU into one device a chain, so that chains run side by side; without effect once JAX is in use."""
+    import numpyro
+
+    if 1 < num_chains <= (os.cpu_count() or 1):
+        numpyro.set_host_device_count(num_chains)

@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 import xarray as xr
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from kpp import _arviz
 from kpp.explanations import Explanation
-from kpp.inference import AbstractInference, AbstractModel, Fit
+from kpp.inference import NUTS, AbstractInference, AbstractModel, Fit
 from kpp.report import ReportContents, render_report
 from kpp.study import results, words
 from kpp.study.build import ExplainerPlan, build_inference, build_model, describe_model, plan_explainer
@@ -29,7 +30,7 @@ from kpp.study.explaining import explain_fit, waterfall_positions
 from kpp.study.output import check_output, output_folder
 from kpp.study.units import explanation_in_original_units, groups_in_original_units
 
-__all__ = ["run_study"]
+__all__ = ["num_chains", "run_study"]
 
 T = TypeVar("T")
 
@@ -118,9 +119,23 @@ def _plan(config: StudyConfig, progress: bool) -> _Plan:
     return _Plan(config, data, model, inference, explainer, instances, background, keys, progress)
 
 
+def num_chains(config: StudyConfig) -> int:
+    """Return how many chains of a study can run side by side: 1 unless it is left to kpp how they run."""
+    inference = build_inference(config.inference)
+    if not isinstance(inference, NUTS) or "chain_method" in config.inference.options:
+        return 1
+    return inference.num_chains
+
+
 def _fit(plan: _Plan) -> Fit:
-    data = plan.data
-    return plan.model.fit(plan.keys["fit"], data.model_frame(), data.model_target(), inference=plan.inference)
+    """Fit, with the chains side by side where there is a device for each."""
+    data, inference, chains = plan.data, plan.inference, num_chains(plan.config)
+    side_by_side = 1 < chains <= jax.local_device_count()
+    if side_by_side:
+        inference = dataclasses.replace(inference, chain_method="parallel")
+    # Chains that run side by side would only wait for each other's threads.
+    with threadpool_limits(1 if side_by_side else None, user_api="blas"):
+        return plan.model.fit(plan.keys["fit"], data.model_frame(), data.model_target(), inference=inference)
 
 
 def _explain(plan: _Plan, fit: Fit) -> Explanation:
