@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from numpyro import handlers
+from numpyro.infer import init_to_feasible
 
 from kpp.typing import RngKey
 
@@ -133,13 +134,12 @@ def inspect_sites(numpyro_model: NumpyroModel, data: Data) -> dict[str, Site]:
     """
     sites: dict[str, Site] = {}
 
-    def trace(arguments: Data) -> None:
-        seeded = handlers.seed(numpyro_model, jax.random.key(0))
-        for name, site in handlers.trace(seeded).get_trace(**arguments).items():
+    def look(arguments: Data) -> None:
+        for name, site in trace(numpyro_model, arguments).items():
             if site["type"] in ("sample", "deterministic"):
                 sites[name] = _describe(name, site)
 
-    jax.eval_shape(trace, data)
+    jax.eval_shape(look, data)
     return sites
 
 
@@ -147,11 +147,17 @@ def without_latents(numpyro_model: NumpyroModel, data: Data, sites: Mapping[str,
     """Return the posterior of a model that has no latent sites, one chain of one draw; None if it has some."""
     if any(site.kind == "latent" for site in sites.values()):
         return None
-    trace = handlers.trace(handlers.seed(numpyro_model, jax.random.key(0))).get_trace(**data)
+    found = trace(numpyro_model, data)
     fixed = {
-        key: jnp.asarray(trace[key]["value"])[None, None] for key, site in sites.items() if site.kind != "observed"
+        key: jnp.asarray(found[key]["value"])[None, None] for key, site in sites.items() if site.kind != "observed"
     }
     return Posterior(fixed, {}, {"inference": name, "latent_sites": 0})
+
+
+def trace(numpyro_model: NumpyroModel, data: Data) -> dict[str, Any]:
+    """Run a model once and return its trace; latent sites take feasible values, because improper priors can't be drawn."""
+    seeded = handlers.seed(numpyro_model, jax.random.key(0))
+    return handlers.trace(handlers.substitute(seeded, substitute_fn=init_to_feasible())).get_trace(**data)
 
 
 def called_with(numpyro_model: NumpyroModel) -> Callable[[Data], Any]:

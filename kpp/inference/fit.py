@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ import xarray as xr
 
 from kpp import _arviz
 from kpp.functions import RKHSFunction
-from kpp.inference.base import AbstractInference, Posterior, inspect_sites
+from kpp.inference.base import AbstractInference, Posterior, Site, inspect_sites
 from kpp.inference.draws import DrawMap, flatten_draws, unflatten_draws
 from kpp.inference.groups import SAMPLE_DIMS, Naming, data_groups, posterior_groups, prior_groups
 from kpp.inference.laplace import Laplace
@@ -256,12 +257,14 @@ class Fit:
     def _attrs(self) -> dict[str, Any]:
         return dict(self.idata.attrs)
 
-    @property
+    @functools.cached_property
+    def _sites(self) -> dict[str, Site]:
+        return inspect_sites(self.model.numpyro_model, self.data)
+
+    @functools.cached_property
     def _naming(self) -> Naming:
         names = () if self.schema is None else self.schema.feature_names
-        observed = [
-            site for site in inspect_sites(self.model.numpyro_model, self.data).values() if site.kind == "observed"
-        ]
+        observed = [site for site in self._sites.values() if site.kind == "observed"]
         num_rows = observed[0].shape[0] if observed and observed[0].shape else 0
         return Naming(names, num_rows, self.model.site_dims(self.data))
 
@@ -300,15 +303,14 @@ class Fit:
     def _fixed_groups(self, rng_key: RngKey) -> dict[str, xr.Dataset]:
         """Return the groups that do not depend on the draws."""
         model, naming = self.model.numpyro_model, self._naming
-        sites = inspect_sites(model, self.data)
         return data_groups(model, self.data, naming) | prior_groups(
-            rng_key, model, self.data, sites, naming, _NUM_PRIOR_SAMPLES
+            rng_key, model, self.data, self._sites, naming, _NUM_PRIOR_SAMPLES
         )
 
     def _with_groups(self, rng_key: RngKey, posterior: Posterior, fixed: dict[str, xr.Dataset]) -> Fit:
         """Return this fit with its ArviZ object: the groups of its draws and those that are `fixed`."""
         naming = self._naming
-        found = posterior_groups(posterior, inspect_sites(self.model.numpyro_model, self.data), naming)
+        found = posterior_groups(posterior, self._sites, naming)
         found |= self._pointwise_groups(rng_key, naming)
         attrs = {**posterior.attrs, "model": type(self.model).__name__}
         return dataclasses.replace(self, idata=_arviz.from_groups(found | fixed, attrs))

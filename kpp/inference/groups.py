@@ -11,9 +11,8 @@ import jax
 import numpy as np
 import numpyro.infer
 import xarray as xr
-from numpyro import handlers
 
-from kpp.inference.base import Data, NumpyroModel, Posterior, Site
+from kpp.inference.base import Data, NumpyroModel, Posterior, Site, trace
 
 __all__ = ["Naming", "data_groups", "posterior_groups", "prior_groups"]
 
@@ -87,8 +86,8 @@ def data_groups(numpyro_model: NumpyroModel, data: Data, naming: Naming) -> dict
     """Return the groups observed_data (by observed site) and constant_data (by argument)."""
 
     def observed_values(arguments: Data) -> dict[str, Any]:
-        trace = handlers.trace(handlers.seed(numpyro_model, jax.random.key(0))).get_trace(**arguments)
-        return {name: site["value"] for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
+        found = trace(numpyro_model, arguments)
+        return {name: site["value"] for name, site in found.items() if site["type"] == "sample" and site["is_observed"]}
 
     observed = jax.jit(observed_values)(data)
     dims = {name: naming.of_site(Site(name, "observed", value.shape, ())) for name, value in observed.items()}

@@ -49,8 +49,8 @@ class SVI(AbstractInference):
     Args:
         guide: The family: "normal" (independent coordinates), "multivariate_normal" or "low_rank_multivariate_normal".
         num_steps: Steps of the optimiser.
-        learning_rate: Of an optimiser given by name, at the start; it falls to a hundredth of it along a cosine, so that
-            the noise of the gradients averages out.
+        learning_rate: Of an optimiser given by name, at the start; it falls to a hundredth of it along a cosine, so
+            that the noise of the gradients averages out.
         optimizer: "adam", "adamw", "rmsprop" or "sgd", or an optimiser of optax or `numpyro.optim`, which has its own
             learning rate. A fit with the latter cannot be saved.
         num_particles: Draws that each estimate is a mean of.

@@ -91,12 +91,13 @@ def test_the_same_key_gives_the_same_draws(linear_model, prior, conjugate, lapla
 
 @pytest.mark.parametrize("key", [0, "seed", np.zeros(3)])
 def test_a_seed_is_no_key(linear_model, prior, conjugate, key):
-    with pytest.raises(TypeError, match="`rng_key` must be a single JAX random key"):
+    with pytest.raises(TypeError, match="rng_key"):
         linear_model(prior, 0.5).fit(key, conjugate.x, conjugate.y)
 
 
-def test_raw_keys_work(linear_model, prior, conjugate):
-    fit = linear_model(prior, 0.5).fit(
-        jax.random.PRNGKey(0), conjugate.x, conjugate.y, inference=kpp.Laplace(num_samples=10, progress=False)
-    )
-    assert fit.draws["weights"].shape == (1, 10, 3)
+def test_raw_and_typed_keys_are_the_same_to_inference(linear_model, prior, conjugate):
+    model, data = linear_model(prior, 0.5), {"x": conjugate.x, "y": conjugate.y}
+    inference = kpp.Laplace(num_samples=5)
+    raw = inference.run(jax.random.PRNGKey(0), model.numpyro_model, data, progress=False)
+    typed = inference.run(jax.random.key(0), model.numpyro_model, data, progress=False)
+    np.testing.assert_array_equal(raw.samples["weights"], typed.samples["weights"])

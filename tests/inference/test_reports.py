@@ -1,0 +1,106 @@
+"""What users are told: divergences, modes that were not found, bounds that still rise, settings out of range."""
+
+from __future__ import annotations
+
+import logging
+
+import jax
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+
+import kpp
+from kpp.inference import ConvergenceError
+from kpp.inference.nuts import NUTS
+
+KEY = jax.random.key(0)
+
+
+def funnel(y=None):
+    scale = numpyro.sample("scale", dist.Normal(0.0, 3.0))
+    numpyro.sample("x", dist.Normal(0.0, jax.numpy.exp(scale / 2)).expand([5]).to_event(1))
+    numpyro.sample("y", dist.Normal(scale, 10.0), obs=y)
+
+
+def test_divergences_are_counted_with_an_advice(caplog):
+    """Neal's funnel diverges under any fixed step size."""
+    with caplog.at_level(logging.WARNING, logger="kpp"):
+        posterior = NUTS(num_warmup=50, num_samples=100, num_chains=1, progress=False).run(
+            KEY, funnel, {"y": np.zeros(())}, progress=False
+        )
+    count = int(posterior.sample_stats["diverging"].sum())
+    assert count > 0
+    assert posterior.attrs["divergences"] == count
+    assert f"{count} of 100 draws ended in a divergence" in caplog.text
+    assert "raise `target_accept` (it is 0.8)" in caplog.text
+
+
+def test_a_density_without_a_maximum_is_an_error():
+    def model(y=None):
+        scale = numpyro.sample("scale", dist.Gamma(0.5, 1.0))
+        numpyro.sample("y", dist.Normal(0.0, scale), obs=y)
+
+    with pytest.raises(ConvergenceError, match=r"none of 2 starts reached a mode.*raise `max_steps` \(1\)"):
+        kpp.MAP(num_restarts=1, max_steps=1).run(KEY, model, {"y": np.full(3, 40.0)}, progress=False)
+
+
+def test_a_flat_direction_is_named():
+    def model(y=None):
+        first = numpyro.sample("first", dist.ImproperUniform(dist.constraints.real, (), ()))
+        second = numpyro.sample("second", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(second + 0.0 * first, 1.0), obs=y)
+
+    with pytest.raises(ConvergenceError, match="no strict maximum.*'first'"):
+        kpp.Laplace(num_restarts=0).run(KEY, model, {"y": np.ones(3)}, progress=False)
+
+
+def test_a_bound_that_still_rises_is_told(caplog):
+    def model(y=None):
+        location = numpyro.sample("location", dist.Normal(0.0, 100.0))
+        numpyro.sample("y", dist.Normal(location, 1.0), obs=y)
+
+    with caplog.at_level(logging.WARNING, logger="kpp"):
+        kpp.SVI(num_steps=500, num_samples=2, optimizer=optax.adam(0.01)).run(
+            KEY, model, {"y": np.full(3, 50.0)}, progress=False
+        )
+    assert "still rose" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: kpp.NUTS(num_samples=0), "`num_samples` must be at least 1, got 0"),
+        (lambda: kpp.NUTS(target_accept=1.0), "`target_accept` must lie between 0 and 1"),
+        (lambda: kpp.NUTS(chain_method="threads"), "`chain_method` must be 'sequential'"),
+        (lambda: kpp.NUTS(init="zero"), "`init` must be one of"),
+        (lambda: kpp.MAP(num_restarts=-1), "`num_restarts` must not be negative"),
+        (lambda: kpp.MAP(tolerance=0.0), "`tolerance` must be positive"),
+        (lambda: kpp.Laplace(max_steps=0), "`max_steps` must be at least 1"),
+        (lambda: kpp.SVI(guide="cauchy"), "`guide` must be one of"),
+        (lambda: kpp.SVI(optimizer="newton"), "`optimizer` must be an optimiser or one of"),
+        (lambda: kpp.SVI(learning_rate=0.0), "`learning_rate` must be positive"),
+    ],
+)
+def test_settings_out_of_range_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_chains_share_one_compilation():
+    """The model is traced as often for three chains as for one, but for the start of each chain."""
+    calls = {1: 0, 3: 0}
+
+    def run(num_chains):
+        def model(y=None):
+            calls[num_chains] += 1
+            location = numpyro.sample("location", dist.Normal(0.0, 1.0))
+            numpyro.sample("y", dist.Normal(location, 1.0), obs=y)
+
+        inference = kpp.NUTS(num_warmup=5, num_samples=5, num_chains=num_chains, progress=False)
+        inference.run(KEY, model, {"y": np.ones(3)}, progress=False)
+        return calls[num_chains]
+
+    one, three = run(1), run(3)
+    assert three <= one + 2 * 2  # NumPyro looks at the model twice to start a chain

@@ -1,0 +1,131 @@
+"""Fits in files: exact, whole or absent, readable by ArviZ, and good enough to go on from in another process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import arviz as az
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+import xarray as xr
+
+import kpp
+from kpp import _arviz
+from kpp.inference import storage
+from kpp.kernels import RBF
+from kpp.spec import to_spec
+
+kpp_models = pytest.importorskip("kpp_models")
+
+
+@pytest.fixture(scope="module")
+def gp_fit(conjugate):
+    kernel = RBF(lengthscale=dist.LogNormal(0.0, 1.0).expand([3]), variance=1.0)
+    model = kpp_models.GPRegression(kernel, noise_variance=dist.HalfNormal(1.0))
+    inference = kpp.NUTS(num_warmup=60, num_samples=40, num_chains=2, progress=False)
+    frame = pd.DataFrame(conjugate.x, columns=["age", "dose", "mass"])
+    return model.fit(jax.random.key(0), frame, conjugate.y, inference=inference)
+
+
+@pytest.fixture(scope="module")
+def path(gp_fit, tmp_path_factory):
+    path = tmp_path_factory.mktemp("fits") / "fit.nc"
+    gp_fit.save(path)
+    return path
+
+
+def test_a_fit_comes_back_exactly(gp_fit, path, conjugate):
+    loaded = kpp.Fit.load(path)
+    assert eqx.tree_equal(loaded.draws, gp_fit.draws)
+    assert eqx.tree_equal(loaded.data, gp_fit.data)
+    assert eqx.tree_equal(loaded.state, gp_fit.state)
+    assert loaded.schema == gp_fit.schema
+    assert loaded.inference == gp_fit.inference
+    assert to_spec(loaded.model) == to_spec(gp_fit.model)
+    assert dict(loaded.idata.attrs) == dict(gp_fit.idata.attrs)
+    for name, group in _arviz.groups(gp_fit.idata).items():
+        xr.testing.assert_equal(_arviz.group(loaded.idata, name), group)
+    np.testing.assert_array_equal(loaded.predict(conjugate.x)["mean"], gp_fit.predict(conjugate.x)["mean"])
+
+
+def test_arviz_opens_the_file(path, gp_fit):
+    opened = az.from_netcdf(path, engine="h5netcdf")
+    np.testing.assert_array_equal(opened["posterior"]["kernel.lengthscale"], gp_fit.draws["kernel.lengthscale"])
+
+
+@pytest.fixture(scope="module")
+def resumed(gp_fit):
+    return gp_fit.resume(jax.random.key(7), 25)
+
+
+def test_chains_go_on_in_another_process(gp_fit, resumed, path, tmp_path):
+    code = (
+        "import jax; jax.config.update('jax_enable_x64', True)\n"
+        "import kpp, sys\n"
+        "fit = kpp.Fit.load(sys.argv[1])\n"
+        "fit.resume(jax.random.key(7), 25).save(sys.argv[2])\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path), str(tmp_path / "more.nc")], check=True)
+    there, here = kpp.Fit.load(tmp_path / "more.nc"), resumed
+    assert here.draws["kernel.lengthscale"].shape == (2, 65, 3)
+    np.testing.assert_array_equal(here.draws["kernel.lengthscale"][:, :40], gp_fit.draws["kernel.lengthscale"])
+    np.testing.assert_allclose(there.draws["noise_variance"], here.draws["noise_variance"], rtol=1e-6)
+
+
+def test_resumed_chains_keep_step_size_and_mass_matrix(gp_fit, resumed):
+    more = resumed
+    np.testing.assert_array_equal(more.state["step_size"], gp_fit.state["step_size"])
+    np.testing.assert_array_equal(more.state["inverse_mass_matrix"], gp_fit.state["inverse_mass_matrix"])
+    groups = _arviz.groups(more.idata)
+    for name in ("posterior", "sample_stats", "log_likelihood", "posterior_predictive"):
+        assert groups[name].sizes["draw"] == 65
+        np.testing.assert_array_equal(groups[name]["draw"], np.arange(65))
+    last = gp_fit.draws["kernel.lengthscale"][:, -1]
+    # In unconstrained space chains go on from where they were: the state is the logarithm of the last draw.
+    np.testing.assert_allclose(jnp.exp(gp_fit.state["position.kernel.lengthscale"]), last, rtol=1e-10)
+
+
+def test_only_nuts_resumes(map_fit):
+    with pytest.raises(TypeError, match="MAP has no chains to resume"):
+        map_fit.resume(jax.random.key(0), 10)
+
+
+def test_an_unregistered_model_is_refused(laplace_fit, tmp_path):
+    with pytest.raises(TypeError, match="not registered"):
+        laplace_fit.save(tmp_path / "fit.nc")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_save_leaves_the_old_file_and_no_other(gp_fit, tmp_path, monkeypatch):
+    path = tmp_path / "fit.nc"
+    path.write_text("old")
+
+    def interrupted(self, *args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        gp_fit.save(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["fit.nc"]
+    assert path.read_text() == "old"
+
+
+def test_other_files_are_refused(tmp_path):
+    xr.Dataset({"a": 1.0}).to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
+    with pytest.raises(ValueError, match="must be a fit saved by kpp"):
+        kpp.Fit.load(tmp_path / "other.nc")
+
+
+def test_nested_data_keep_their_structure():
+    data = {"x": {"points": np.ones((2, 3)), "lengths": (np.arange(2), None)}, "y": [np.zeros(2)]}
+    structure, arrays = storage._flatten(data, "")
+    assert set(arrays) == {"x.points", "x.lengths.0", "y.0"}
+    assert eqx.tree_equal(storage._unflatten(structure, arrays), data)
+    with pytest.raises(TypeError, match="`data` holds a set at 'x'"):
+        storage._flatten({"x": {1}}, "")
