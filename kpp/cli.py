@@ -136,3 +136,7 @@ def _passes(case: Case) -> bool:
         return False
     click.echo(f"  passed {case.check.__name__}")
     return True
+
+
+if __name__ == "__main__":
+    main()

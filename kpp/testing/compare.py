@@ -20,7 +20,7 @@ def tolerance(dtype: Any) -> float:
     return {np.dtype(np.float32): 1e-5}.get(np.dtype(dtype), 1e-12)
 
 
-def assert_close(actual: Any, expected: Any, what: str, factor: float = 1.0) -> None:
+def assert_close(actual: Any, expected: Any, what: str, factor: int = 1) -> None:
     """Assert that two arrays have one shape and agree up to rounding, relative to the largest expected value.
 
     Args:

@@ -37,7 +37,7 @@ def queries_are_independent(embedding: Any, query: Any) -> None:
         return
     weights = embedding.weights(query)
     last = slice(_num_rows(query) - 1, _num_rows(query))
-    assert_close(embedding.weights(rows(query, last)), weights[:, last], "the weights of the last query alone", 1e3)
+    assert_close(embedding.weights(rows(query, last)), weights[:, last], "the weights of the last query alone", 1000)
 
 
 def evaluates_by_its_weights(embedding: Any, query: Any) -> None:
@@ -91,7 +91,7 @@ def distance_to_itself_is_zero(embedding: Any, query: Any) -> None:
 def jit_changes_nothing(embedding: Any, query: Any) -> None:
     """The weights are the same inside jit."""
     compiled = eqx.filter_jit(lambda embedding, query: embedding.weights(query))(embedding, query)
-    assert_close(compiled, embedding.weights(query), "weights(query) with and without jit", 1e3)
+    assert_close(compiled, embedding.weights(query), "weights(query) with and without jit", 1000)
 
 
 def survives_the_round_trip_as_a_pytree(embedding: Any, query: Any) -> None:

@@ -75,7 +75,7 @@ def instances_are_independent(explainer: Any, predictor: Any, x: Any) -> None:
     except (TypeError, ValueError):  # needs a key
         return
     expected = together.values.isel(instance=slice(-1, None))
-    assert_close(alone.values.values, expected.values, "the last instance alone and among others", factor=1e3)
+    assert_close(alone.values.values, expected.values, "the last instance alone and among others", factor=1000)
 
 
 def same_key_same_explanation(explainer: Any, predictor: Any, x: Any) -> None:

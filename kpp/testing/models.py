@@ -128,7 +128,7 @@ def predictions_are_independent(model: Any, x: Any, y: Any) -> None:
     together, alone = fit.predict(points), fit.predict(points[2:])
     for name in together.data_vars:
         expected = together[name].isel(instance=slice(2, None)) if "instance" in together[name].dims else together[name]
-        assert_close(alone[name].values, expected.values, f"{name} of one point alone and among others", factor=1e3)
+        assert_close(alone[name].values, expected.values, f"{name} of one point alone and among others", factor=1000)
 
 
 def draws_predictions(model: Any, x: Any, y: Any) -> None:
@@ -152,7 +152,7 @@ def function_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
     assert np.isfinite(values).all(), "the function is not finite"
     assert values.shape[:3] == (*function.batch_shape, 3), f"the function's values have shape {values.shape}"
     if "probability" not in predicted:
-        assert_close(values, predicted["mean"].values, "the function and the predicted mean", factor=1e4)
+        assert_close(values, predicted["mean"].values, "the function and the predicted mean", factor=10_000)
 
 
 def saves_and_loads(model: Any, x: Any, y: Any) -> None:

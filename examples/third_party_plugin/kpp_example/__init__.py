@@ -1,0 +1,19 @@
+"""The plugin: what it offers, by name."""
+
+from __future__ import annotations
+
+import kpp
+from kpp_example.explainer import Occlusion
+from kpp_example.kernel import Cosine
+
+__all__ = ["Cosine", "Occlusion"]
+
+
+@kpp.hookimpl
+def register_kernels() -> dict[str, type]:
+    return {"Cosine": Cosine}
+
+
+@kpp.hookimpl
+def register_explainers() -> dict[str, type]:
+    return {"occlusion": Occlusion}

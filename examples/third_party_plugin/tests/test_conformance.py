@@ -1,0 +1,23 @@
+import jax
+import numpy as np
+from kpp.testing import parametrize_with_checks
+
+from kpp_example import Cosine, Occlusion
+
+jax.config.update("jax_enable_x64", True)
+
+
+@parametrize_with_checks([Cosine, Occlusion])
+def test_conformance(check):
+    check()
+
+
+def test_cosine_is_the_real_part_of_two_waves():
+    x = np.linspace(-1.0, 2.0, 7)[:, None]
+    waves = np.exp(1j * x / 0.4)
+    np.testing.assert_allclose(Cosine(0.4, 2.0).gram(x), 2.0 * (waves @ waves.conj().T).real, atol=1e-12)
+
+
+def test_occlusion_of_a_sum_is_each_term():
+    explanation = Occlusion([1.0, 1.0]).explain(lambda x: x[:, 0] + 3 * x[:, 1], np.array([[2.0, 0.0]]))
+    np.testing.assert_allclose(explanation.values, [[1.0, -3.0]])

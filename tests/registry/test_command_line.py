@@ -1,0 +1,114 @@
+"""`kpp plugins` and `kpp check`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from kpp import registry
+from kpp.cli import main
+
+BROKEN = """
+import kpp
+from kpp.kernels import AbstractKernel
+
+class Broken(AbstractKernel):
+    def evaluate(self, x1, x2):
+        return x1[0] - x2[0]
+
+    @classmethod
+    def examples(cls, rng_key):
+        import jax
+        yield cls(), jax.random.normal(rng_key, (4, 2))
+
+@kpp.hookimpl
+def register_kernels():
+    return {"Broken": Broken}
+"""
+
+
+@pytest.fixture
+def kpp_command():
+    return lambda *arguments: CliRunner().invoke(main, list(arguments))
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from click.testing import CliRunner; from kpp.cli import main; "
+        "result = CliRunner().invoke(main, ['--help']); "
+        "print(result.exit_code, [m for m in ('jax', 'numpyro', 'pluggy', 'kpp.study') if m in sys.modules], result.output)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("0 []")
+    for command in ("check", "plugins", "run"):
+        assert command in done.stdout
+
+
+def test_version_is_that_of_the_distribution(kpp_command):
+    import kpp
+
+    assert kpp_command("--version").output.strip() == f"kpp, version {kpp.__version__}"
+
+
+def test_run_is_loaded_when_it_is_called(kpp_command):
+    result = kpp_command("run", "--help")
+    assert result.exit_code == 0
+    assert "--output" in result.output
+
+
+def test_plugins_lists_what_each_offers(kpp_command):
+    result = kpp_command("plugins")
+    assert result.exit_code == 0
+    assert "core  (kpp.builtin, from kpp " in result.output
+    assert "    value functions: baseline, interventional" in result.output
+
+
+def test_plugins_as_json_says_everything(kpp_command):
+    records = {record["name"]: record for record in json.loads(kpp_command("plugins", "--json").output)}
+    assert records["models"]["offers"]["models"] == sorted(registry.models())
+    assert set(records["core"]) == {
+        "name", "module", "distribution", "version", "offers", "refused", "error", "disabled"
+    }  # fmt: skip
+
+
+def test_plugins_lists_those_left_out_and_switched_off(kpp_command, install, monkeypatch):
+    install("a-kpp", "a", "import a_module_that_is_not_there")
+    monkeypatch.setenv("KPP_DISABLE_PLUGINS", "rkhs_shap")
+    output = kpp_command("plugins").output
+    assert "a [left out]  (a_kpp_plugin, from a-kpp 1.2)\n    ModuleNotFoundError: No module named 'a_module" in output
+    assert "rkhs_shap [disabled]" in output
+
+
+def test_plugins_lists_names_offered_twice(kpp_command, install):
+    install("a-kpp", "a", BROKEN.replace('"Broken"', '"RBF"'))
+    assert "    refused kernels, offered twice: RBF" in kpp_command("plugins").output
+
+
+@pytest.mark.parametrize("target", ["Constant", "kernels:Constant"])
+def test_check_runs_every_check_of_a_name(kpp_command, target):
+    result = kpp_command("check", target)
+    assert result.exit_code == 0, result.output
+    assert "Constant (kernels)" in result.output
+    assert "  passed symmetric\n" in result.output
+    assert "FAILED" not in result.output
+
+
+def test_check_fails_on_a_broken_kernel(kpp_command, install):
+    install("a-kpp", "a", BROKEN)
+    result = kpp_command("check", "a")
+    assert result.exit_code == 1
+    assert "  FAILED symmetric\n" in result.output
+    assert "k(x, x') = k(x', x)." in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("target", ["RBG", "kernels:RBG", "kernel:RBF"])
+def test_check_of_an_unknown_target_is_an_error_in_one_line(kpp_command, target):
+    result = kpp_command("check", target)
+    assert result.exit_code == 2
+    assert "Error: " in result.output
+    assert "Traceback" not in result.output

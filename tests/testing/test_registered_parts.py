@@ -1,0 +1,44 @@
+"""The conformance checks, on everything that is registered."""
+
+from __future__ import annotations
+
+import pytest
+
+from kpp import registry
+from kpp.testing import cases, parametrize_with_checks
+
+
+@parametrize_with_checks(registry.kernels())
+def test_kernels(check):
+    check()
+
+
+@parametrize_with_checks(registry.embeddings())
+def test_embeddings(check):
+    check()
+
+
+@parametrize_with_checks(registry.value_functions())
+def test_value_functions(check):
+    check()
+
+
+@parametrize_with_checks(registry.explainers())
+def test_explainers(check):
+    check()
+
+
+@parametrize_with_checks(registry.models())
+def test_models(check):
+    check()
+
+
+def test_cases_need_a_class_of_kpp():
+    with pytest.raises(TypeError, match="`classes` must derive from one of AbstractKernel, AbstractEmbedding, .*int"):
+        cases([int])
+
+
+def test_cases_are_called_after_class_and_law():
+    names = [str(case) for case in cases(registry.kernels())]
+    assert "RBF-symmetric" in names
+    assert len(set(names)) == len(names)
