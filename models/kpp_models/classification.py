@@ -3,7 +3,7 @@ r"""Gaussian-process classification into two classes, with priors on the kernel 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -26,11 +26,10 @@ from kpp_models.distributions import LaplaceBernoulliMarginal
 from kpp_models.fields import example_points, read_data, scalar_field
 from kpp_models.gaussian import LatentPredictive, draw_gaussian, latent_predictive
 from kpp_models.laplace import laplace_loo_log_density, laplace_posterior
-from kpp_models.links import LINKS, Link, expected_log_probability, log_likelihood, probability
+from kpp_models.links import LINKS, expected_log_probability, log_likelihood, probability
 
 __all__ = ["GPClassification", "gp_classification"]
 
-Latent = Literal["laplace", "sample"]
 LATENTS = ("laplace", "sample")
 
 #: The site of the whitened latent values where they are sampled: f = m + L z with K = L L^T.
@@ -42,8 +41,8 @@ def gp_classification(
     y: Array | None,
     kernel: AbstractKernel,
     mean: Leaf = 0.0,
-    link: Link = "logit",
-    latent: Latent = "laplace",
+    link: str = "logit",
+    latent: str = "laplace",
 ) -> None:
     r"""Gaussian-process classification as an ordinary NumPyro model.
 
@@ -61,6 +60,7 @@ def gp_classification(
         latent: "laplace" integrates f out by Laplace's approximation (one vector site ``y``), "sample" leaves it to the
             inference (n independent sites given f).
     """
+    _check_names(link, latent)
     kernel = draw_priors("kernel", kernel)
     mean = draw_priors("mean", mean)
     covariance = kernel.gram(x)
@@ -68,7 +68,7 @@ def gp_classification(
         numpyro.sample("y", LaplaceBernoulliMarginal(mean, covariance, link), obs=y)
         return
     n = covariance.shape[0]
-    white = numpyro.sample(WHITENED, dist.Normal(jnp.zeros(n, covariance.dtype), 1.0).to_event(1))
+    white = numpyro.sample(WHITENED, dist.Normal(0.0, 1.0).expand([n]).to_event(1))
     f = mean + linalg.cholesky(covariance) @ white
     with numpyro.plate("instance", n):
         numpyro.sample("y", dist.Bernoulli(logits=f if link == "logit" else log_ndtr(f) - log_ndtr(-f)), obs=y)
@@ -102,14 +102,12 @@ class GPClassification(AbstractModel):
 
     kernel: AbstractKernel
     mean: Leaf = scalar_field("mean", default=0.0)
-    link: Link = eqx.field(static=True, default="logit")
-    latent: Latent = eqx.field(static=True, default="laplace")
+    link: str = eqx.field(static=True, default="logit")
+    latent: str = eqx.field(static=True, default="laplace")
 
     def __check_init__(self) -> None:
         """Refuse unknown names."""
-        for name, known in (("link", LINKS), ("latent", LATENTS)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"`{name}` must be one of {known}, got {getattr(self, name)!r}")
+        _check_names(self.link, self.latent)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPClassification, Array, Array]]:
@@ -187,3 +185,9 @@ class GPClassification(AbstractModel):
         factor = linalg.cholesky(covariance)
         coefficients = linalg.cho_solve(factor, factor @ sample[WHITENED])
         return coefficients, lambda cross: linalg.solve_lower(factor, cross)
+
+
+def _check_names(link: str, latent: str) -> None:
+    for name, value, known in (("link", link, LINKS), ("latent", latent, LATENTS)):
+        if value not in known:
+            raise ValueError(f"`{name}` must be one of {known}, got {value!r}")

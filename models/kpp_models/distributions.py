@@ -14,7 +14,7 @@ from kpp import linalg
 from kpp.typing import AnyArray
 from kpp_models.gaussian import gaussian_log_density
 from kpp_models.laplace import laplace_log_evidence
-from kpp_models.links import LINKS, Link, probability
+from kpp_models.links import LINKS, probability
 
 __all__ = ["GaussianProcessMarginal", "LaplaceBernoulliMarginal"]
 
@@ -106,7 +106,7 @@ class LaplaceBernoulliMarginal(dist.Distribution):
         self,
         mean: Any,
         covariance_matrix: Float[AnyArray, "n n"],
-        link: Link = "logit",
+        link: str = "logit",
         *,
         validate_args: bool | None = None,
     ) -> None:

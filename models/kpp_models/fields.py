@@ -55,9 +55,7 @@ def refuse_priors_in(model: Any, instead: str) -> None:
         TypeError: Naming the model that takes them.
     """
     if has_priors(model):
-        raise TypeError(
-            f"{type(model).__name__} is a fit without priors and takes numbers only; {instead} takes priors"
-        )
+        raise TypeError(f"{type(model).__name__} is a fit without priors; {instead} takes them")
 
 
 def read_data(model: Model, x: Any, y: Any, as_targets: Callable[..., Array]) -> tuple[Model, dict[str, Any], Schema]:

@@ -2,7 +2,7 @@ r"""Kernel logistic regression: the regularised fit by Newton's method, with app
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -66,13 +66,14 @@ class KernelLogistic(AbstractModel):
         yield cls(RBF(jnp.array([0.8, 1.5])), regularization=0.01), x, labels
         yield cls(Linear(), regularization=0.1), x, labels
 
-    def select(self, x: Any, y: Any, grid: Mapping[str, Sequence[Any]]) -> Selection[KernelLogistic]:
+    def select(self, x: Any, y: Any, grid: Mapping[str, Any]) -> Selection[KernelLogistic]:
         """Choose hyperparameters from a grid by the mean approximate leave-one-out log loss.
 
         Args:
             x: The points: an array of shape (n, d) or a data frame.
             y: Labels in {0, 1}, of shape (n,).
-            grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try.
+            grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try,
+                of shape (g,), or (g, d) for a leaf of shape (d,).
 
         Returns:
             The model with the best combination, the values chosen, and the log loss of every combination.

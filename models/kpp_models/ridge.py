@@ -2,7 +2,7 @@ r"""Kernel ridge regression: the closed-form fit, with leave-one-out scores to c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -65,13 +65,14 @@ class KernelRidge(AbstractModel):
         yield cls(RBF(jnp.array([0.8, 1.5])), regularization=0.01), x, y
         yield cls(Linear(), regularization=0.1), x, y
 
-    def select(self, x: Any, y: Any, grid: Mapping[str, Sequence[Any]]) -> Selection[KernelRidge]:
+    def select(self, x: Any, y: Any, grid: Mapping[str, Any]) -> Selection[KernelRidge]:
         """Choose hyperparameters from a grid by the mean squared leave-one-out error, in closed form.
 
         Args:
             x: The points: an array of shape (n, d) or a data frame.
             y: The targets, of shape (n,).
-            grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try.
+            grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try,
+                of shape (g,), or (g, d) for a leaf of shape (d,).
 
         Returns:
             The model with the best combination, the values chosen, and the error of every combination.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import jax
@@ -46,7 +46,7 @@ class Selection(Generic[Model]):
 
 
 def select_from_grid(
-    model: Model, grid: Mapping[str, Sequence[Any]], score: Callable[[Model], Array], name: str
+    model: Model, grid: Mapping[str, Any], score: Callable[[Model], Array], name: str
 ) -> Selection[Model]:
     """Try all combinations of values for some leaves of a model and keep the best.
 
@@ -84,7 +84,7 @@ def select_from_grid(
     return Selection(_put(model, chosen), {path: np.asarray(value)[()] for path, value in chosen.items()}, curve)
 
 
-def _read_grid(model: Any, grid: Mapping[str, Sequence[Any]]) -> dict[str, Array]:
+def _read_grid(model: Any, grid: Mapping[str, Any]) -> dict[str, Array]:
     known = leaf_paths(model)
     unknown = [path for path in grid if path not in known]
     if unknown or not grid:
@@ -93,7 +93,7 @@ def _read_grid(model: Any, grid: Mapping[str, Sequence[Any]]) -> dict[str, Array
     return {path: _read_values(path, values, shapes[path]) for path, values in grid.items()}
 
 
-def _read_values(path: str, values: Sequence[Any], shape: tuple[int, ...]) -> Array:
+def _read_values(path: str, values: Any, shape: tuple[int, ...]) -> Array:
     array = as_finite_array(values, f"grid[{path!r}]")
     if array.ndim == 0 or array.size == 0 or array.shape[1:] not in ((), shape):
         raise ValueError(
@@ -102,7 +102,7 @@ def _read_values(path: str, values: Sequence[Any], shape: tuple[int, ...]) -> Ar
     return array
 
 
-def _put(model: Model, entry: Mapping[str, Array]) -> Model:
+def _put(model: Model, entry: Mapping[str, Any]) -> Model:
     shapes = dict(zip(leaf_paths(model), (jnp.shape(leaf) for leaf in jax.tree.leaves(model)), strict=True))
     values = {f"model.{path}": jnp.broadcast_to(value, shapes[path]) for path, value in entry.items()}
     return substitute("model", model, values)
