@@ -5,9 +5,9 @@ A spec is what stands in a study file and in a saved fit: the registered name an
     {"name": "RBF", "lengthscale": {"prior": "LogNormal", "loc": 0.0, "scale": 1.0, "expand": [10]}, "variance": 1.0}
 
 Arrays are (nested) lists of numbers, read in JAX's default precision; a prior is the name of a NumPyro distribution
-with its arguments, and with "expand" and "to_event" where the distribution is expanded or its axes are events; an object
-inside an object is again a spec; fields with default values may be left out. Whatever cannot be written exactly is
-refused.
+with its arguments, and with "expand" and "to_event" where the distribution is expanded or its axes are events; an
+object inside an object is again a spec; fields with default values may be left out. Whatever cannot be written exactly
+is refused.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def to_spec(obj: Any) -> dict[str, Any]:
     return _encode_object(obj, "")
 
 
-def from_spec(spec: Mapping[str, Any], kind: str) -> Any:
+def from_spec(spec: Any, kind: str) -> Any:
     """Build the object that a spec describes.
 
     Args:
-        spec: The name under "name" and the fields by their names.
+        spec: A mapping with the name under "name" and the fields by their names.
         kind: What to look the name up among: one of `kpp.registry.KINDS`, such as "kernels".
 
     Returns:
@@ -174,8 +174,8 @@ def _decode_object(spec: Any, kind: str, path: str) -> Any:
     kind = spec.get("kind", kind)
     try:
         cls = registry.get(kind, spec["name"])
-    except ValueError as error:
-        raise ValueError(f"{_at(path)}{error}") from error
+    except registry.PluginError as error:
+        raise registry.PluginError(f"{_at(path)}{error}") from error
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
     values = {name: value for name, value in spec.items() if name not in ("name", "kind")}
     _check_names(cls, fields, values, path)

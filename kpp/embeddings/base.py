@@ -18,7 +18,6 @@ from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
-from kpp.typing import AnyArray
 from kpp.validation import as_finite_array, is_concrete
 
 __all__ = ["AbstractEmbedding", "AbstractEmpiricalEmbedding"]
@@ -60,14 +59,14 @@ class AbstractEmbedding(eqx.Module):
         """
         return self.weights(query).T @ self.kernel(self.points, x)
 
-    def expectation(self, values: RKHSFunction, query: Any = None) -> Float[Array, "..."]:
+    def expectation(self, values: Any, query: Any = None) -> Float[Array, "..."]:
         r"""Return the inner product with a function of the RKHS, which is its expectation.
 
         .. math:: \langle f, \mu_q \rangle = \sum_i \alpha_i\, \mu_q(x_i), \qquad f = \sum_i \alpha_i k(x_i, \cdot)
 
         Args:
-            values: The function, with the kernel of the space that the elements lie in. Its intercept is added as it
-                is.
+            values: The function, an `RKHSFunction` with the kernel of the space that the elements lie in. Its intercept
+                is added as it is.
             query: The p queries, or None.
 
         Returns:
@@ -154,7 +153,7 @@ class AbstractEmbedding(eqx.Module):
 class AbstractEmpiricalEmbedding(AbstractEmbedding):
     r"""An embedding whose support points are a sample, so that it takes expectations of any function's values on it."""
 
-    def expectation(self, values: RKHSFunction | Float[AnyArray, "m ..."], query: Any = None) -> Float[Array, "..."]:
+    def expectation(self, values: Any, query: Any = None) -> Float[Array, "..."]:
         r"""Return the weighted sums of a function's values at the support points.
 
         .. math:: \hat E_q f = \sum_i w_i(q)\, f(z_i)

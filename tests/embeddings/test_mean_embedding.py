@@ -67,7 +67,8 @@ def test_expectation_of_draws_and_outputs_keeps_their_axes(samples):
 
 def test_embedding_of_a_gaussian_sample_approaches_the_closed_form():
     # E k(X, z) = prod_j sqrt(l^2 / (l^2 + s^2)) exp(-z_j^2 / (2 (l^2 + s^2))) for X ~ N(0, s^2 I) and the RBF kernel
-    # (Gaussian convolution). The standard error of a mean of 40000 numbers in [0, 1] is below 0.5 / 200 = 2.5e-3; four of them.
+    # (Gaussian convolution). The standard error of a mean of 40000 numbers in [0, 1] is below 0.5 / 200 = 2.5e-3;
+    # four of them are allowed.
     scale, lengthscale = 1.3, 0.8
     x = scale * jax.random.normal(jax.random.key(0), (40_000, 2))
     z = np.array([[0.0, 0.0], [1.0, -0.5]])
@@ -123,7 +124,9 @@ def test_mistakes_are_named(samples):
     embedding = MeanEmbedding(RBF(1.0), x)
     with pytest.raises(ValueError, match="`query` must be None"):
         embedding.weights(z)
-    with pytest.raises(ValueError, match=r"`values` must have one row for each of the 6 support points, got shape \(4, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"`values` must have one row for each of the 6 support points, got shape \(4, 2\)"
+    ):
         embedding.expectation(z)
     with pytest.raises(ValueError, match="`other` must have the same kernel"):
         embedding.mmd_squared(MeanEmbedding(RBF(2.0), z))

@@ -14,7 +14,7 @@ from kpp import registry
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """`install(distribution, entry_point, source)` makes a distribution whose module `<distribution>_plugin` is `source`."""
+    """`install(distribution, entry_point, source)` makes a distribution with a module `<distribution>_plugin`."""
     monkeypatch.syspath_prepend(str(tmp_path))
     modules = []
 

@@ -22,7 +22,7 @@ BAD = {
     "exit while importing": ("import sys; sys.exit(3)", "SystemExit: 3"),
     "wrong signature": (
         HOOK.format(names="{}").replace("register_kernels()", "register_kernels(kernels)"),
-        r"(?s)TypeError: .*\{'kernels'\}.*the hooks are register_kernels\(\)",
+        r"TypeError: Plugin [\s\S]*\{'kernels'\}.*the hooks are register_kernels\(\)",
     ),
     "misspelt hook": (
         HOOK.format(names="{}").replace("register_kernels", "register_kernel"),

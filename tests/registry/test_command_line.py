@@ -40,7 +40,8 @@ def test_help_imports_nothing_heavy():
     code = (
         "import sys; from click.testing import CliRunner; from kpp.cli import main; "
         "result = CliRunner().invoke(main, ['--help']); "
-        "print(result.exit_code, [m for m in ('jax', 'numpyro', 'pluggy', 'kpp.study') if m in sys.modules], result.output)"
+        "heavy = [m for m in ('jax', 'numpyro', 'pluggy', 'kpp.study') if m in sys.modules]; "
+        "print(result.exit_code, heavy, result.output)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.startswith("0 []")

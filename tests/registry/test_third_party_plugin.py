@@ -61,7 +61,7 @@ def test_installed_plugin_is_found_and_used(installed):
 
 
 def test_installed_plugin_can_be_listed_checked_and_switched_off(installed):
-    checked = run(installed, "-m", "kpp.cli", "check", "example")
+    checked = run(installed, "-m", "kpp.cli", "check", "Cosine")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "Cosine (kernels)" in checked.stdout
     assert "passed positive_semi_definite" in checked.stdout

@@ -1,8 +1,8 @@
 import jax
 import numpy as np
-from kpp.testing import parametrize_with_checks
-
 from kpp_example import Cosine, Occlusion
+
+from kpp.testing import parametrize_with_checks
 
 jax.config.update("jax_enable_x64", True)
 
