@@ -8,7 +8,7 @@ one by one, which is what exact Shapley values need.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp.kernels.parameters import prepared, show_fields, without_priors
-from kpp.typing import AnyArray, Leaf, RngKey
+from kpp.typing import Leaf, RngKey
 
 __all__ = ["AbstractKernel", "AbstractProductKernel"]
 
@@ -141,21 +141,21 @@ class AbstractKernel(eqx.Module):
             The scale :math:`\sigma^2`, a scalar, and the kernel :math:`\tilde k` that is left. A kernel that does not
             say otherwise has scale 1.
         """
-        return jnp.ones(()), self
+        return 1.0, self
 
-    def on(self, features: int | str | Sequence[int | str]) -> AbstractKernel:
+    def on(self, features: Any) -> AbstractKernel:
         """Let the kernel see some features only.
 
         Args:
-            features: Which columns, by position from 0 or by name, in the order the kernel is to see them. Names are
-                resolved when a model learns them from its table, or by `resolve_features`.
+            features: One column or a tuple of several, by position from 0 or by name, in the order the kernel is to see
+                them. Names are resolved when a model learns them from its table, or by `resolve_features`.
 
         Returns:
             The kernel as a function of all features.
         """
         from kpp.kernels.selection import Selected  # it is a kernel itself
 
-        return Selected(self, features)  # type: ignore[arg-type]  # a converter takes the rest
+        return Selected(self, features)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
@@ -226,7 +226,8 @@ class AbstractProductKernel(AbstractKernel):
 
     def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
         """Evaluate the kernel at two points: the scale times the product of the factors."""
-        return self.scale * jnp.prod(self.evaluate_factors(x1, x2))
+        product = jnp.prod(self.evaluate_factors(x1, x2))
+        return jnp.asarray(self.scale, dtype=product.dtype) * product
 
     def factors(self, x1: Any, x2: Any) -> Float[Array, "d n1 n2"]:
         """Evaluate the factors at every pair of two batches of points.
@@ -246,7 +247,7 @@ class AbstractProductKernel(AbstractKernel):
         _check_batch(x2, "x2")
         return _over_pairs(self.evaluate_factors, axis=1)(x1, x2)
 
-    def restrict(self, mask: Bool[AnyArray, " d"]) -> AbstractProductKernel:
+    def restrict(self, mask: Any) -> AbstractProductKernel:
         """Leave out features: replace their factors, and the scale, by 1.
 
         Args:

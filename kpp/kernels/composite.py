@@ -14,19 +14,19 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel
 from kpp.kernels.checks import check_matrices, check_points, example_points
 from kpp.kernels.nonstationary import Constant, Linear
 from kpp.kernels.parameters import check_non_negative, parameter, scalar
 from kpp.kernels.stationary import RBF, Matern12, Matern52, Periodic
-from kpp.typing import AnyArray, Leaf, RngKey
+from kpp.typing import Leaf, RngKey
 
 __all__ = ["AbstractComposite", "Product", "ProductKernel", "ProductTerm", "Scaled", "Sum"]
 
 
-def _as_kernels(kernels: Iterable[AbstractKernel]) -> tuple[AbstractKernel, ...]:
+def _as_kernels(kernels: Any) -> tuple[AbstractKernel, ...]:
     """Convert the field `kernels`: any iterable of at least one kernel."""
     if isinstance(kernels, AbstractKernel) or not isinstance(kernels, Iterable):
         raise TypeError(
@@ -36,13 +36,16 @@ def _as_kernels(kernels: Iterable[AbstractKernel]) -> tuple[AbstractKernel, ...]
     if not kernels:
         raise ValueError("`kernels` must hold at least one kernel, got none")
     for kernel in kernels:
-        _check_kernel(kernel, "kernels")
+        if not isinstance(kernel, AbstractKernel):
+            raise TypeError(f"`kernels` must hold kernels, got {type(kernel).__name__}")
     return kernels
 
 
-def _check_kernel(kernel: Any, name: str) -> None:
+def as_kernel(kernel: Any) -> AbstractKernel:
+    """Convert a field `kernel`: refuse what is none."""
     if not isinstance(kernel, AbstractKernel):
-        raise TypeError(f"`{name}` must hold kernels, got {type(kernel).__name__}")
+        raise TypeError(f"`kernel` must be a kernel, got {type(kernel).__name__}")
+    return kernel
 
 
 class AbstractComposite(AbstractKernel):
@@ -64,7 +67,7 @@ class AbstractComposite(AbstractKernel):
         """
         return self._only_term().factors(x1, x2)
 
-    def restrict(self, mask: Bool[AnyArray, " d"]) -> AbstractProductKernel:
+    def restrict(self, mask: Any) -> AbstractProductKernel:
         """Leave out features, of a composite that is a product kernel.
 
         Raises:
@@ -166,12 +169,11 @@ class Scaled(AbstractComposite):
         variance: :math:`\sigma^2`, a number of at least 0, or a prior.
     """
 
-    kernel: AbstractKernel
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
     variance: Leaf = eqx.field(converter=parameter("variance"))
 
     def __check_init__(self) -> None:
-        """Refuse what is no kernel, and a negative variance."""
-        _check_kernel(self.kernel, "kernel")
+        """Refuse a negative variance."""
         check_non_negative(self.variance, "variance")
 
     def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
@@ -227,7 +229,7 @@ class ProductKernel(AbstractProductKernel):
     @property
     def scale(self) -> Float[Array, ""]:
         """The product of the kernels' scales."""
-        return _reduce(operator.mul, [kernel.split_scale()[0] for kernel in self.kernels])
+        return jnp.asarray(_reduce(operator.mul, [kernel.split_scale()[0] for kernel in self.kernels]))
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         """Return each kernel at its feature, without its scale, for two points of shape (d,)."""
@@ -301,7 +303,7 @@ class ProductTerm(AbstractProductKernel):
         """Evaluate the kernel at every pair of points of one batch."""
         return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
 
-    def restrict(self, mask: Bool[AnyArray, " d"]) -> ProductTerm:
+    def restrict(self, mask: Any) -> ProductTerm:
         """Restrict each kernel, and leave out the variance."""
         return ProductTerm(tuple(kernel.restrict(mask) for kernel in self.kernels))
 

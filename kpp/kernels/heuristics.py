@@ -66,17 +66,15 @@ def _median_distance(values: np.ndarray) -> float:
 def _order_statistic(values: np.ndarray, rank: int) -> float:
     """Return the difference of given rank (from 1) among all pairs of sorted values, by bisection."""
     low, high = 0.0, float(values[-1] - values[0])
-    while True:
-        middle = low + (high - low) / 2
-        if not low < middle < high:
-            return high
-        if _count_up_to(values, middle) >= rank:
+    rows = np.arange(len(values))
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        beyond = np.searchsorted(values, values + middle, side="right")
+        if np.sum(beyond - rows - 1) >= rank:
             high = middle
         else:
             low = middle
-
-
-def _count_up_to(values: np.ndarray, distance: float) -> int:
-    """Count the pairs of sorted values at most `distance` apart."""
-    beyond = np.searchsorted(values, values + distance, side="right")
-    return int(np.sum(beyond - np.arange(1, len(values) + 1)))
+    beyond = np.searchsorted(values, values + high)
+    around = np.stack([beyond - 1, np.minimum(beyond, len(values) - 1)])
+    differences = (values[around] - values).ravel()
+    return float(differences[np.argmin(np.abs(differences - high))])

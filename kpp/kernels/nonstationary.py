@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel
@@ -17,6 +18,13 @@ from kpp.kernels.stationary import split_variance
 from kpp.typing import Leaf, RngKey
 
 __all__ = ["Constant", "Linear", "Polynomial"]
+
+
+def _as_degree(degree: Any) -> int:
+    """Convert the field `degree`."""
+    if isinstance(degree, bool) or not isinstance(degree, (int, np.integer)) or degree < 1:
+        raise ValueError(f"`degree` must be an integer of at least 1, got {degree!r}")
+    return int(degree)
 
 
 class Constant(AbstractProductKernel):
@@ -122,15 +130,13 @@ class Polynomial(AbstractKernel):
         Rasmussen and Williams (2006), section 4.2.2.
     """
 
-    degree: int = eqx.field(static=True)
+    degree: int = eqx.field(static=True, converter=_as_degree)
     lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
     offset: Leaf = eqx.field(converter=parameter("offset"), default=1.0)
 
     def __check_init__(self) -> None:
         """Refuse parameters outside their ranges."""
-        if not isinstance(self.degree, int) or isinstance(self.degree, bool) or self.degree < 1:
-            raise ValueError(f"`degree` must be an integer of at least 1, got {self.degree!r}")
         check_positive(self.lengthscale, "lengthscale")
         check_non_negative(self.variance, "variance")
         check_non_negative(self.offset, "offset")

@@ -9,21 +9,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel, as_mask
 from kpp.kernels.checks import check_matrices, check_points, example_points
-from kpp.kernels.composite import AbstractComposite, ProductKernel
+from kpp.kernels.composite import AbstractComposite, ProductKernel, as_kernel
 from kpp.kernels.parameters import is_prior
 from kpp.kernels.stationary import RBF, Matern32
-from kpp.typing import AnyArray, Leaf, RngKey
+from kpp.typing import Leaf, RngKey
 
 __all__ = ["Selected", "SelectedTerm", "resolve_features"]
 
 K = TypeVar("K")
 
 
-def _as_features(features: int | str | Sequence[int | str]) -> tuple[int | str, ...]:
+def _as_features(features: Any) -> tuple[int | str, ...]:
     """Convert the field `features`: one position or name, or several; each at most once."""
     several = (features,) if isinstance(features, (int, str, np.integer)) else tuple(features)
     if not several:
@@ -51,7 +51,7 @@ class Selected(AbstractComposite):
         features: F, a static tuple of positions from 0, or of names that `resolve_features` turns into positions.
     """
 
-    kernel: AbstractKernel
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
     features: tuple[int | str, ...] = eqx.field(static=True, converter=_as_features)
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
@@ -122,7 +122,7 @@ class SelectedTerm(AbstractProductKernel):
         """Evaluate the kernel at every pair of n points (n, d)."""
         return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
 
-    def restrict(self, mask: Bool[AnyArray, " d"]) -> SelectedTerm:
+    def restrict(self, mask: Any) -> SelectedTerm:
         """Restrict the kernel to the features of the mask that it sees."""
         mask = as_mask(mask)
         return SelectedTerm(self.kernel.restrict(mask[_positions(self.features, mask.shape[0])]), self.features)

@@ -13,7 +13,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel, as_mask
 from kpp.kernels.checks import check_matrices, check_points, example_points
@@ -26,7 +26,7 @@ from kpp.kernels.distances import (
     squared_distances,
 )
 from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar
-from kpp.typing import AnyArray, Leaf, RngKey
+from kpp.typing import Leaf, RngKey
 
 __all__ = ["RBF", "AbstractStationary", "Matern12", "Matern32", "Matern52", "Periodic", "RationalQuadratic"]
 
@@ -126,7 +126,7 @@ class RBF(AbstractStationary, AbstractProductKernel):
         a, b = self._in_lengthscales(x1).T, self._in_lengthscales(x2).T
         return jnp.exp(-0.5 * jnp.square(a[:, :, None] - b[:, None, :]))
 
-    def restrict(self, mask: Bool[AnyArray, " d"]) -> "RBF":
+    def restrict(self, mask: Any) -> "RBF":
         """Return the RBF of variance 1 with an infinite lengthscale for the features that are left out."""
         return RBF(lengthscale=lengthscale_where(mask, self.lengthscale), variance=jnp.ones_like(self.variance))
 
@@ -290,7 +290,7 @@ class Periodic(AbstractProductKernel):
         r"""Return :math:`\exp(-2 \sin^2(\pi (x_j - x'_j) / p_j) / \ell_j^2)` for two points of shape (d,)."""
         return jnp.exp(self._exponents(x1, x2))
 
-    def restrict(self, mask: Bool[AnyArray, " d"]) -> "Periodic":
+    def restrict(self, mask: Any) -> "Periodic":
         """Return the kernel of variance 1 with an infinite lengthscale for the features that are left out."""
         lengthscale = lengthscale_where(mask, self.lengthscale)
         return Periodic(lengthscale=lengthscale, variance=jnp.ones_like(self.variance), period=self.period)
@@ -306,7 +306,7 @@ class Periodic(AbstractProductKernel):
         return -2 * jnp.square(jnp.sin(jnp.pi * (x1 - x2) / period) / lengthscale)
 
     def _on_circles(self, x: Float[Array, "n d"]) -> Float[Array, "n 2*d"]:
-        r"""Place each feature on a circle of radius :math:`1/\ell_j`, with chords :math:`2 |\sin(\pi t / p_j)| / \ell_j`."""
+        r"""Place each feature on a circle: chords between its points have length :math:`2 |\sin(\pi t / p)| / \ell`."""
         d = x.shape[1]
         lengthscale = jnp.broadcast_to(per_feature(self.lengthscale, "lengthscale", d), (1, d))
         angle = 2 * jnp.pi * x / jnp.broadcast_to(per_feature(self.period, "period", d), (1, d))
@@ -326,7 +326,7 @@ def split_variance(kernel: Any) -> tuple[Leaf, AbstractKernel]:
     return variance, eqx.tree_at(lambda k: k.variance, kernel, jnp.ones_like(variance))
 
 
-def lengthscale_where(mask: Bool[AnyArray, " d"], lengthscale: Array) -> Float[Array, " d"]:
+def lengthscale_where(mask: Any, lengthscale: Array) -> Float[Array, " d"]:
     """Return the lengthscale of each feature of a mask, infinite for those that are left out."""
     mask = as_mask(mask)
     per_feature(lengthscale, "lengthscale", mask.shape[0])
