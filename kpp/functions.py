@@ -32,7 +32,9 @@ def _as_float_array(value: Any) -> Array:
 
 
 def _as_points(points: Any) -> Any:
-    """Convert every leaf of a batch of points to a JAX array, keeping its type of number."""
+    """Convert nested lists of numbers, and every NumPy leaf of a batch of points, to JAX arrays."""
+    if isinstance(points, list):
+        return _as_float_array(points)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, points)
 
 

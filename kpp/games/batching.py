@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Iterable
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-__all__ = ["average_chunks", "split_rows"]
+__all__ = ["average_chunks", "split_rows", "sum_arrays"]
 
 
 def split_rows(x: Float[Array, "n *rest"], size: int) -> Float[Array, "chunks size *rest"]:
@@ -22,3 +26,8 @@ def average_chunks(
     chunks = split_rows(x, size)
     weights = jnp.arange(chunks.shape[0] * size) < x.shape[0]
     return chunks, (weights / x.shape[0]).astype(x.dtype).reshape(-1, size)
+
+
+def sum_arrays(arrays: Iterable[Array]) -> Array:
+    """Add up arrays of one shape, at least one."""
+    return functools.reduce(operator.add, arrays)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
-from kpp.games.batching import average_chunks, split_rows
+from kpp.games.batching import average_chunks, split_rows, sum_arrays
 from kpp.games.coalitions import all_coalitions
 from kpp.games.shapley import shapley_values_from_table
 from kpp.games.value_functions import AbstractProductValueFunction, AbstractValueFunction
@@ -75,7 +75,8 @@ def product_enumeration_shapley(
 
     def explain(draw: RKHSFunction) -> Array:
         def block(rows: Array) -> Array:
-            values = sum(_term_values(value_function, term, draw, rows, chunks) for term in draw.kernel.product_terms())
+            terms = draw.kernel.product_terms()
+            values = sum_arrays(_term_values(value_function, term, draw, rows, chunks) for term in terms)
             return jnp.swapaxes(shapley_values_from_table(values), 0, 1)
 
         values = jax.lax.map(block, blocks)

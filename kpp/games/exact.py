@@ -51,12 +51,13 @@ def choose_method(
     """
     if method not in ("auto", "quadrature", "enumeration"):
         raise ValueError(f"`method` must be 'auto', 'quadrature' or 'enumeration', got {method!r}")
-    applies = is_product_game(value_function, function)
     if method == "enumeration" and num_features > MAX_ENUMERATED:
         raise ValueError(f"`method` 'enumeration' takes at most {MAX_ENUMERATED} features, got {num_features}")
-    if not applies and (method == "quadrature" or (method == "auto" and num_features > _MAX_FEATURES)):
-        raise TypeError(_explain_refusal(value_function, function, num_features))
-    if method == "enumeration" or not applies:
+    if not is_product_game(value_function, function):
+        if method == "quadrature" or (method == "auto" and num_features > _MAX_FEATURES):
+            raise TypeError(_explain_refusal(value_function, function, num_features))
+        return "enumeration"
+    if method == "enumeration":
         return "enumeration"
     if method == "quadrature" or num_features > MAX_ENUMERATED:
         return "quadrature"
@@ -139,6 +140,6 @@ def _explain_refusal(value_function: AbstractValueFunction, function: Any, num_f
         kind = f"an RKHSFunction with kernel {type(function.kernel).__name__}"
     return (
         f"exact Shapley values of {num_features} features by quadrature need a value function and a kernel that are "
-        f"products over the features, got {game} and {kind}; enumeration takes up to {_MAX_FEATURES} features, and up to "
-        f"{MAX_ENUMERATED} with method='enumeration'"
+        f"products over the features, got {game} and {kind}; enumeration takes up to {_MAX_FEATURES} features, "
+        f"and up to {MAX_ENUMERATED} with method='enumeration'"
     )

@@ -23,7 +23,8 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -32,7 +33,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
-from kpp.games.batching import average_chunks, split_rows
+from kpp.games.batching import average_chunks, split_rows, sum_arrays
 from kpp.games.value_functions import AbstractProductValueFunction
 from kpp.kernels import AbstractProductKernel
 
@@ -88,7 +89,8 @@ def quadrature_shapley(
 
     def explain(draw: RKHSFunction) -> Array:
         def block(points: Array) -> Array:
-            return sum(_term_values(value_function, term, draw, points, chunks) for term in draw.kernel.product_terms())
+            terms = draw.kernel.product_terms()
+            return sum_arrays(_term_values(value_function, term, draw, points, chunks) for term in terms)
 
         values = jax.lax.map(block, blocks)
         return values.reshape(-1, *values.shape[2:])[: x.shape[0]]
@@ -124,8 +126,9 @@ def _sections(
 def _ratio_sections(present: Array, absent: Array, weights: Array) -> Float[Array, "p d n"]:
     """Return the sections for factors that are not negative.
 
-    The three steps are loops of their own, so that XLA keeps what one makes instead of making it anew in the next.
-    Pairs of references and points of the function are one axis, along which the loops run as vector instructions.
+    Pairs of references and points of the function are one axis, along which XLA's loops run as vector instructions. The
+    steps are loops of their own over the explained points: XLA would fuse them and make what one step hands to the
+    next anew for every feature.
     """
     num_features, num_references, num_points = absent.shape
     nodes, node_weights = gauss_legendre(num_nodes(num_features))
@@ -142,34 +145,48 @@ def _ratio_sections(present: Array, absent: Array, weights: Array) -> Float[Arra
         signed = jnp.asarray(np.concatenate([deltas, -deltas]), dtype=absent.dtype)
         return pair[1][None] * jnp.prod(1 + pair[0][:, None] * signed[None, :, None], axis=0)
 
-    def integrals(triple: tuple[Array, Array, Array]) -> Array:
+    def even_and_odd(triple: tuple[Array, Array, Array]) -> tuple[Array, ...]:
         ratio, scale, product = triple
-        total = jnp.broadcast_to(middle * scale[None], ratio.shape)
-        for numerator, denominator in _fractions(ratio, product, deltas, node_weights):
+        weight = jnp.asarray(node_weights[:half, None], dtype=product.dtype)
+        slope = jnp.asarray(deltas[:, None], dtype=product.dtype) * weight
+        low, high = product[:half], product[half:]
+        return ratio, middle * scale, weight * (low + high), slope * (low - high)
+
+    def integral(parts: tuple[Array, ...]) -> Array:
+        ratio, constant, even, odd = parts
+        total = jnp.broadcast_to(constant[None], ratio.shape)
+        for numerator, denominator in _fractions(ratio, even, odd, deltas):
             total = total + numerator / denominator
         return ratio * total
 
     ratio, scale = jax.lax.map(ratios, present)
     product = jax.lax.map(products, (ratio, scale))
-    sections = jax.lax.map(integrals, (ratio, scale, product))
+    sections = _map_prepared(integral, even_and_odd, (ratio, scale, product))
     return sections.reshape(-1, num_features, num_references, num_points).sum(axis=2)
 
 
-def _fractions(ratio: Array, product: Array, deltas: np.ndarray, weights: np.ndarray) -> Iterator[tuple[Array, Array]]:
-    """Yield the integrand's fractions, two pairs of opposite nodes over one common denominator: divisions are slow."""
-    half = len(deltas)
-    for start in range(0, half, 2):
-        numerator = denominator = None
-        for k in range(start, min(start + 2, half)):
-            shift = ratio * deltas[k]
-            low, high = 1 - shift, 1 + shift
-            own = weights[k] * (product[k][None] * low + product[half + k][None] * high)
-            if numerator is None or denominator is None:
-                numerator, denominator = own, low * high
-            else:
-                numerator, denominator = numerator * (low * high) + own * denominator, denominator * (low * high)
-        assert numerator is not None and denominator is not None
+def _fractions(ratio: Array, even: Array, odd: Array, deltas: np.ndarray) -> Iterator[tuple[Array, Array]]:
+    """Yield the integrand's fractions at pairs of opposite nodes, two pairs over one denominator to divide less."""
+    square = ratio * ratio
+    for start in range(0, len(deltas), 2):
+        numerator, denominator = even[start][None] - ratio * odd[start][None], 1 - square * deltas[start] ** 2
+        if start + 1 < len(deltas):
+            own, other = even[start + 1][None] - ratio * odd[start + 1][None], 1 - square * deltas[start + 1] ** 2
+            numerator, denominator = numerator * other + own * denominator, denominator * other
         yield numerator, denominator
+
+
+def _map_prepared(f: Callable[[Any], Array], prepare: Callable[[Any], Any], xs: Any) -> Array:
+    """Return ``jax.lax.map(lambda x: f(prepare(x)), xs)``, with what `prepare` makes written out before `f` reads it.
+
+    It is the carry of the loop, one step ahead. Reading slices at a moving offset keeps XLA from vector instructions.
+    """
+
+    def step(prepared: Any, following: Any) -> tuple[Any, Array]:
+        return prepare(following), f(prepared)
+
+    first = prepare(jax.tree.map(lambda leaf: leaf[0], xs))
+    return jax.lax.scan(step, first, jax.tree.map(lambda leaf: jnp.roll(leaf, -1, axis=0), xs))[1]
 
 
 def _signed_sections(present: Array, absent: Array, weights: Array) -> Float[Array, "p d n"]:

@@ -67,7 +67,8 @@ class RKHSShap(AbstractExplainer):
             ValueError: If `x`, or an option, is not as said.
         """
         function, points, schema = resolve(predictor, x, self.requires)
-        method = choose_method(self.value_function, function, *points.shape, self.method)
+        num_points, num_features = points.shape
+        method = choose_method(self.value_function, function, num_points, num_features, self.method)
         values = shapley_values(self.value_function, function, points, method=method, batch_size=self.batch_size)
         return Explanation.create(
             values,
@@ -76,7 +77,7 @@ class RKHSShap(AbstractExplainer):
             points,
             schema=schema,
             draws=bool(function.batch_shape),
-            attrs=self._record(method, points.shape[1]),
+            attrs=self._record(method, num_features),
         )
 
     def _record(self, method: str, num_features: int) -> dict[str, Any]:

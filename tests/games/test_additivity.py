@@ -25,9 +25,7 @@ def gap(value_function, function, x, values):
 @pytest.mark.parametrize("game", ["interventional", "baseline"])
 def test_every_instance_chain_and_draw(data, method, game):
     rng = np.random.default_rng(0)
-    kernel = RBF(
-        lengthscale=jnp.asarray(rng.uniform(0.5, 2.0, size=(2, 3, 4))), variance=rng.uniform(1, 2, size=(2, 3))
-    )
+    kernel = RBF(lengthscale=rng.uniform(0.5, 2.0, size=(2, 3, 4)), variance=rng.uniform(1, 2, size=(2, 3)))
     function = RKHSFunction.over_draws(
         kernel + 0.5, data["X"], rng.normal(size=(2, 3, 7)), rng.normal(size=(2, 3)), batch_shape=(2, 3)
     )
@@ -44,7 +42,7 @@ def test_every_instance_chain_and_draw(data, method, game):
     np.testing.assert_allclose(values[1, 2], alone, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("num_features", [31, 60, 100])
+@pytest.mark.parametrize("num_features", [31, 100])
 def test_many_features(num_features):
     rng = np.random.default_rng(num_features)
     points, x = rng.normal(size=(12, num_features)), rng.normal(size=(3, num_features))
@@ -84,8 +82,9 @@ def test_single_precision():
     with jax.enable_x64(False):
         function = RKHSFunction(RBF(lengthscale=2.0), points, jnp.ones(6, dtype=jnp.float32))
         value_function = Interventional(points[:3])
-        values = {
-            m: shapley_values(value_function, function, points[:2], method=m) for m in ("quadrature", "enumeration")
-        }
-    assert values["quadrature"].dtype == jnp.float32
-    np.testing.assert_allclose(values["quadrature"], values["enumeration"], rtol=1e-4, atol=1e-5)
+        quadrature, enumeration = (
+            shapley_values(value_function, function, points[:2], method=method)
+            for method in ("quadrature", "enumeration")
+        )
+    assert quadrature.dtype == enumeration.dtype == jnp.float32
+    np.testing.assert_allclose(quadrature, enumeration, rtol=1e-4, atol=1e-5)
