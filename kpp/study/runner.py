@@ -131,7 +131,7 @@ def _fit(plan: _Plan) -> Fit:
     """Fit, with the chains side by side where there is a device for each."""
     data, inference, chains = plan.data, plan.inference, num_chains(plan.config)
     side_by_side = 1 < chains <= jax.local_device_count()
-    if side_by_side:
+    if side_by_side and isinstance(inference, NUTS):
         inference = dataclasses.replace(inference, chain_method="parallel")
     # Chains that run side by side would only wait for each other's threads.
     with threadpool_limits(1 if side_by_side else None, user_api="blas"):

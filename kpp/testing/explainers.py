@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 from typing import Any, get_args
 
@@ -121,7 +122,7 @@ def refuses_bad_points(explainer: Any, predictor: Any, x: Any) -> None:
     missing = points.copy()
     missing.flat[0] = np.nan
     for what, bad in (("NaN", missing), ("no row", points[:0]), ("a single point without its axis", points[0])):
-        assert_raises(ValueError, lambda bad=bad: _explain(explainer, predictor, bad), f"`x` with {what}")
+        assert_raises(ValueError, functools.partial(_explain, explainer, predictor, bad), f"`x` with {what}")
 
 
 def survives_the_round_trip_as_a_pytree(explainer: Any, predictor: Any, x: Any) -> None:

@@ -134,7 +134,7 @@ def survives_the_round_trip_as_a_pytree(kernel: Any, x: Any) -> None:
 
 def keeps_the_dtype_of_the_points(kernel: Any, x: Any) -> None:
     """Points in single precision give values in single precision, points in double precision values in double."""
-    for dtype in (np.float32, np.float64) if jax.config.jax_enable_x64 else (np.float32,):
+    for dtype in (np.float32, np.float64) if jax.config.read("jax_enable_x64") else (np.float32,):
         points = jax.tree.map(functools.partial(_cast, dtype=dtype), x)
         shapes = eqx.filter_eval_shape(lambda kernel, x: (kernel(x, x), kernel.diagonal(x)), kernel, points)
         for what, value in zip(("k(x, x)", "diagonal(x)"), shapes, strict=True):

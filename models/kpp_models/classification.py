@@ -150,6 +150,7 @@ class GPClassification(AbstractModel):
         """Draw new labels given the data, the latent function jointly; see `AbstractModel.draw_predictive`."""
         first, second = jax.random.split(rng_key)
         latent = self._latent(sample, data, x, True)
+        assert latent.covariance is not None  # asked for above
         scale = jnp.mean(self._at(sample)[0].diagonal(x))
         f = draw_gaussian(first, latent.mean, latent.covariance, scale)
         return jax.random.bernoulli(second, probability(self.link, f)).astype(f.dtype)
