@@ -165,7 +165,7 @@ def _in_threes(names: list[str]) -> list[list[str]]:
 
 def _compare_histograms(axis: Any, name: str, prior: np.ndarray, posterior: np.ndarray) -> None:
     if posterior.size < 30:
-        axis.hist(prior.ravel(), 40, _visible(prior, posterior), density=True, color=GREY, alpha=0.5)
+        axis.hist(prior.ravel(), 40, range=_visible(prior, posterior), density=True, color=GREY, alpha=0.5)
         for value in posterior.ravel():
             axis.axvline(value, color=BLUE)
     else:

@@ -1,0 +1,72 @@
+"""Tables are read whole, and how they were scaled can be undone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kpp.study.config import DataConfig
+from kpp.study.data import choose_rows, read_data
+from kpp.study.errors import StudyError
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_frame(frame, name="table.csv", **options):
+        path = tmp_path / name
+        frame.to_parquet(path) if name.endswith("parquet") else frame.to_csv(path, index=False)
+        return read_data(DataConfig(path, "y", **options))
+
+    return read_frame
+
+
+@pytest.fixture
+def table():
+    return pd.DataFrame(
+        {"a": [1.0, 2.0, 6.0, 3.0], "code": [7, 3, 7, 3], "same": [2] * 4, "town": list("xyxy"), "y": [10, 20, 40, 90]}
+    )
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.csv.gz", "table.parquet"])
+def test_numbers_are_standardised_and_categories_are_not(read, table, name):
+    data = read(table, name, categorical=("code",))
+    assert data.schema.levels == {"code": (3, 7), "town": ("x", "y")}
+    np.testing.assert_array_equal(data.x, [[1, 1, 2, 0], [2, 0, 2, 1], [6, 1, 2, 0], [3, 0, 2, 1]])
+    frame = data.model_frame()
+    np.testing.assert_allclose([frame["a"].mean(), frame["a"].std(ddof=0)], [0, 1], atol=1e-14)
+    np.testing.assert_array_equal(frame["same"], 0.0)
+    np.testing.assert_array_equal(data.schema.read(frame)[:, [1, 3]], data.x[:, [1, 3]])
+    scaling = data.standardization
+    np.testing.assert_allclose(scaling.center + scaling.scale * data.schema.read(frame), data.x, rtol=1e-15)
+    np.testing.assert_allclose(scaling.target_center + scaling.target_scale * data.model_target(), table["y"])
+
+
+def test_standardising_can_be_turned_off(read, table):
+    data = read(table, standardize=False, features=("a",))
+    assert data.standardization.is_identity
+    np.testing.assert_array_equal(data.model_frame()["a"], table["a"])
+    np.testing.assert_array_equal(data.model_target(), table["y"])
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 1, 0], [True, False, False, True]])
+def test_labels_are_not_scaled(read, table, labels):
+    data = read(table.assign(y=labels))
+    assert data.is_label
+    np.testing.assert_array_equal(data.model_target(), np.asarray(labels, float))
+
+
+def test_a_date_is_neither_number_nor_text(read, table):
+    dated = table.assign(day=pd.date_range("2026-01-01", periods=4))
+    with pytest.raises(StudyError, match="'day' must hold numbers or text"):
+        read(dated, "table.parquet")
+
+
+def test_rows_are_chosen_by_number_list_or_all():
+    first, second = (choose_rows(4, 30, np.random.default_rng(1), "rows") for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert len(set(first)) == 4
+    assert (np.diff(first) > 0).all()
+    np.testing.assert_array_equal(choose_rows((9, 2), 30, np.random.default_rng(1), "rows"), [9, 2])
+    assert choose_rows("all", 30, np.random.default_rng(1), "rows").size == 30
+    assert choose_rows(99, 30, np.random.default_rng(1), "rows").size == 30
