@@ -155,7 +155,7 @@ def without_latents(numpyro_model: NumpyroModel, data: Data, sites: Mapping[str,
 
 
 def trace(numpyro_model: NumpyroModel, data: Data) -> dict[str, Any]:
-    """Run a model once and return its trace; latent sites take feasible values, because improper priors can't be drawn."""
+    """Run a model once and return its trace; latent sites take feasible values, as improper priors can't be drawn."""
     seeded = handlers.seed(numpyro_model, jax.random.key(0))
     return handlers.trace(handlers.substitute(seeded, substitute_fn=init_to_feasible())).get_trace(**data)
 

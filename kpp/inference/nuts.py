@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.infer
+from numpyro.infer.hmc import HMCState
+from tqdm.auto import tqdm
 
 from kpp.inference.base import (
     AbstractInference,
+    ConvergenceError,
     Data,
     NumpyroModel,
     Posterior,
@@ -26,14 +31,6 @@ from kpp.validation import check_rng_key
 __all__ = ["NUTS"]
 
 _LOGGER = logging.getLogger("kpp")
-_STATS = {
-    "diverging": "diverging",
-    "num_steps": "n_steps",
-    "accept_prob": "acceptance_rate",
-    "energy": "energy",
-    "potential_energy": "lp",
-    "adapt_state.step_size": "step_size",
-}
 _INITS = {
     "uniform": numpyro.infer.init_to_uniform,
     "median": numpyro.infer.init_to_median,
@@ -41,6 +38,7 @@ _INITS = {
     "feasible": numpyro.infer.init_to_feasible,
 }
 _POSITION = "position."
+_CHUNKS = 40  # as often as that a progress bar moves
 
 
 class NUTS(AbstractInference):
@@ -92,15 +90,24 @@ class NUTS(AbstractInference):
             raise ValueError(f"`init` must be one of {list(_INITS)}, got {self.init!r}")
 
     def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
-        """Draw; see `AbstractInference.run`."""
+        """Draw; see `AbstractInference.run`.
+
+        Raises:
+            ConvergenceError: If a chain finds no point of positive density to start from.
+        """
         rng_key = check_rng_key(rng_key)
         fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "NUTS")
         if fixed is not None:
             return fixed
-        kernel = self._kernel(numpyro_model, init_strategy=_INITS[self.init]())
-        mcmc = self._mcmc(kernel, self.num_warmup, self.num_samples, self.num_chains, progress)
-        mcmc.run(rng_key, data, extra_fields=tuple(_STATS))
-        return self._collect(mcmc)
+        model = called_with(numpyro_model)
+
+        def start(key: jax.Array, data: Data) -> HMCState:
+            return self._kernel(model, init_strategy=_INITS[self.init]()).init(key, self.num_warmup, None, (data,), {})
+
+        keys = jax.random.split(rng_key, self.num_chains)
+        states = jax.jit(lambda keys, data: jax.lax.map(lambda key: start(key, data), keys))(keys, data)
+        _check_starts(states)
+        return self._sample(model, data, states, self.num_warmup, self.num_samples, progress)
 
     def resume(
         self,
@@ -124,71 +131,102 @@ class NUTS(AbstractInference):
 
         Returns:
             The further draws only, with the state to go on from.
+
+        Raises:
+            TypeError: If there are no chains, because the model has no latent sites.
         """
         if not state:
             raise TypeError("there are no chains to resume: the model has no latent sites")
-        num_chains = state["step_size"].shape[0]
-        keys = jax.random.split(check_rng_key(rng_key), num_chains)
-        starts = [self._restart(keys[chain], numpyro_model, data, state, chain) for chain in range(num_chains)]
-        mcmc = self._mcmc(self._kernel(numpyro_model), 0, num_samples, num_chains, progress)
-        mcmc.post_warmup_state = (
-            starts[0] if num_chains == 1 else jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
-        )
-        mcmc.run(keys[0] if num_chains == 1 else keys, data, extra_fields=tuple(_STATS))
-        return self._collect(mcmc)
+        model = called_with(numpyro_model)
 
-    def _kernel(self, numpyro_model: NumpyroModel, **options: Any) -> numpyro.infer.NUTS:
+        def restart(key: jax.Array, chain: Mapping[str, jax.Array], data: Data) -> HMCState:
+            position = {
+                name.removeprefix(_POSITION): value for name, value in chain.items() if name.startswith(_POSITION)
+            }
+            kernel = self._kernel(
+                model,
+                step_size=chain["step_size"],
+                inverse_mass_matrix={tuple(sorted(position)): chain["inverse_mass_matrix"]},
+                adapt_step_size=False,
+                adapt_mass_matrix=False,
+            )
+            return kernel.init(key, 0, position, (data,), {})
+
+        keys = jax.random.split(check_rng_key(rng_key), state["step_size"].shape[0])
+
+        @jax.jit
+        def restart_all(keys: jax.Array, state: dict[str, jax.Array], data: Data) -> HMCState:
+            return jax.lax.map(lambda item: restart(item[0], item[1], data), (keys, state))
+
+        return self._sample(model, data, restart_all(keys, dict(state), data), 0, num_samples, progress)
+
+    def _kernel(self, model: Callable[[Data], Any], **options: Any) -> numpyro.infer.NUTS:
         return numpyro.infer.NUTS(
-            called_with(numpyro_model),
+            model,
             target_accept_prob=self.target_accept,
             dense_mass=self.dense_mass,
             max_tree_depth=self.max_tree_depth,
             **options,
         )
 
-    def _mcmc(
-        self, kernel: numpyro.infer.NUTS, num_warmup: int, num_samples: int, num_chains: int, progress: bool
-    ) -> numpyro.infer.MCMC:
-        # The data as traced arguments, not constants: one compilation for all chains, and for other data of that shape.
-        return numpyro.infer.MCMC(
-            kernel,
-            num_warmup=num_warmup,
-            num_samples=num_samples,
-            num_chains=num_chains,
-            chain_method=self.chain_method,
-            progress_bar=progress,
-            jit_model_args=True,
-        )
+    def _sample(
+        self,
+        model: Callable[[Data], Any],
+        data: Data,
+        states: HMCState,
+        num_warmup: int,
+        num_samples: int,
+        progress: bool,
+    ) -> Posterior:
+        """Run the chains from their states; leaves lead with the axis of chains throughout."""
+        chunk = math.ceil((num_warmup + num_samples) / _CHUNKS)
 
-    def _restart(
-        self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array], chain: int
-    ) -> Any:
-        position = {
-            name.removeprefix(_POSITION): value[chain] for name, value in state.items() if name.startswith(_POSITION)
-        }
-        kernel = self._kernel(
-            numpyro_model,
-            step_size=state["step_size"][chain],
-            inverse_mass_matrix={tuple(sorted(position)): state["inverse_mass_matrix"][chain]},
-            adapt_step_size=False,
-            adapt_mass_matrix=False,
-        )
-        return kernel.init(rng_key, 0, position, (data,), {})
+        def advance(state: HMCState, count: jax.Array, data: Data) -> tuple[HMCState, dict[str, Any]]:
+            # A NumPyro kernel knows its model only after `init`, whose values nobody uses here and XLA removes.
+            kernel = self._kernel(model)
+            kernel.init(state.rng_key, num_warmup, None, (data,), {})
 
-    def _collect(self, mcmc: numpyro.infer.MCMC) -> Posterior:
-        stats = {_STATS[name]: value for name, value in mcmc.get_extra_fields(group_by_chain=True).items()}
-        stats["lp"] = -stats["lp"]
+            def step(index: jax.Array, carry: tuple[HMCState, dict[str, Any]]) -> tuple[HMCState, dict[str, Any]]:
+                new = kernel.sample(carry[0], (data,), {})
+                return new, jax.tree.map(lambda kept, value: kept.at[index].set(value), carry[1], _collected(new))
+
+            empty = jax.tree.map(lambda leaf: jnp.zeros((chunk, *leaf.shape), leaf.dtype), _collected(state))
+            return jax.lax.fori_loop(0, count, step, (state, empty))
+
+        steps = (num_warmup, num_samples)
+        if self.chain_method == "sequential":
+            run = jax.jit(advance)
+            chains = [jax.tree.map(lambda leaf, chain=chain: leaf[chain], states) for chain in range(_size(states))]
+            ends = [
+                _advance(run, state, data, steps, chunk, f"chain {number} of {len(chains)}" if progress else None)
+                for number, state in enumerate(chains, start=1)
+            ]
+            last, kept = jax.tree.map(lambda *leaves: jnp.stack(leaves), *ends)
+        else:
+            axes = (0, None, None)
+            spread = jax.jit(jax.vmap(advance, in_axes=axes))
+            if self.chain_method == "parallel":
+                spread = jax.pmap(advance, in_axes=axes)
+            label = f"{_size(states)} chains" if progress else None
+            last, kept = _advance(spread, states, data, steps, chunk, label, axis=1)
+        return self._collect(model, data, last, kept)
+
+    def _collect(self, model: Callable[[Data], Any], data: Data, last: HMCState, kept: dict[str, Any]) -> Posterior:
+        @jax.jit
+        def constrain(positions: Any, data: Data) -> Any:
+            kernel = self._kernel(model)
+            kernel.init(jax.random.key(0), 0, None, (data,), {})
+            return jax.lax.map(jax.tree_util.Partial(jax.lax.map, kernel.postprocess_fn((data,), {})), positions)
+
+        stats = {name: value for name, value in kept.items() if name != "z"}
+        stats["lp"] = -stats.pop("potential_energy")
         stats["tree_depth"] = jnp.floor(jnp.log2(stats["n_steps"])).astype(int) + 1
         self._warn(stats)
-        last = mcmc.last_state
-        if mcmc.num_chains == 1:
-            last = jax.tree.map(lambda leaf: leaf[None], last)
         (inverse_mass_matrix,) = last.adapt_state.inverse_mass_matrix.values()
         state = {_POSITION + name: value for name, value in last.z.items()}
         state |= {"step_size": last.adapt_state.step_size, "inverse_mass_matrix": inverse_mass_matrix}
-        samples = {name: jnp.asarray(value) for name, value in mcmc.get_samples(group_by_chain=True).items()}
         attrs = {"inference": "NUTS", "divergences": int(stats["diverging"].sum()), "num_warmup": self.num_warmup}
-        return Posterior(samples, stats, attrs, state)
+        return Posterior(constrain(kept["z"], data), stats, attrs, state)
 
     def _warn(self, stats: Mapping[str, jax.Array]) -> None:
         total = stats["diverging"].size
@@ -212,3 +250,63 @@ class NUTS(AbstractInference):
                 total,
                 self.max_tree_depth,
             )
+
+
+def _size(states: HMCState) -> int:
+    return states.potential_energy.shape[0]
+
+
+def _collected(state: HMCState) -> dict[str, Any]:
+    """Return what is kept of a step."""
+    return {
+        "z": state.z,
+        "diverging": state.diverging,
+        "n_steps": state.num_steps,
+        "acceptance_rate": state.accept_prob,
+        "energy": state.energy,
+        "potential_energy": state.potential_energy,
+        "step_size": state.adapt_state.step_size,
+    }
+
+
+def _advance(
+    run: Callable[..., tuple[HMCState, dict[str, Any]]],
+    state: HMCState,
+    data: Data,
+    steps: tuple[int, int],
+    chunk: int,
+    label: str | None,
+    axis: int = 0,
+) -> tuple[HMCState, dict[str, Any]]:
+    """Run warm-up and sampling in chunks of one compiled program, and put what the sampling kept together."""
+    kept = []
+    with tqdm(total=sum(steps), desc=label, disable=label is None) as bar:
+        for phase, total in zip(("warmup", "sample"), steps, strict=True):
+            for start in range(0, total, chunk):
+                count = min(chunk, total - start)
+                state, part = jax.block_until_ready(run(state, count, data))
+                if phase == "sample":
+                    kept.append(
+                        jax.tree.map(lambda leaf, count=count: np.take(leaf, range(count), axis), jax.device_get(part))
+                    )
+                bar.update(count)
+                bar.set_postfix_str(_progress(phase, state), refresh=False)
+    return state, jax.tree.map(lambda *parts: jnp.asarray(np.concatenate(parts, axis)), *kept)
+
+
+def _progress(phase: str, state: HMCState) -> str:
+    step_size, rate = float(jnp.mean(state.adapt_state.step_size)), float(jnp.mean(state.mean_accept_prob))
+    return f"{phase}, steps of size {step_size:.2g}, acceptance {rate:.2f}"
+
+
+def _check_starts(states: HMCState) -> None:
+    """Raise if a chain starts where the density or its gradient is not finite."""
+    finite = jnp.isfinite(states.potential_energy)
+    for leaf in jax.tree.leaves(states.z_grad):
+        finite &= jnp.isfinite(leaf).reshape(leaf.shape[0], -1).all(1)
+    lost = [chain + 1 for chain, found in enumerate(finite.tolist()) if not found]
+    if lost:
+        raise ConvergenceError(
+            f"no start with a finite density and gradient was found for the chains {lost} of {len(finite)}; check the "
+            'priors and the data, or choose another `init` (such as "median")'
+        )

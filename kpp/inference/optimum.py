@@ -39,13 +39,15 @@ class Density:
     def __init__(self, rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data, sites: dict[str, Site]) -> None:
         self._model = called_with(numpyro_model)
         self._latents = [name for name, site in sites.items() if site.kind == "latent"]
-        info = initialize_model(
-            rng_key,
-            self._model,
-            init_strategy=numpyro.infer.init_to_median(),
-            dynamic_args=True,
-            model_args=(data,),
-        )
+        # NumPyro draws the 15 values whose median it takes with ranks that differ, which a strict setting would refuse.
+        with jax.numpy_rank_promotion("allow"):
+            info = initialize_model(
+                rng_key,
+                self._model,
+                init_strategy=numpyro.infer.init_to_median(),
+                dynamic_args=True,
+                model_args=(data,),
+            )
         self._potential, self._constrain = info.potential_fn, info.postprocess_fn
         self._start = dict(info.param_info.z)
         self.start, self._unravel = ravel_pytree(self._start)
