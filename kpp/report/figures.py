@@ -33,9 +33,7 @@ def target_histogram(y: np.ndarray, name: str) -> Figure:
         The figure.
     """
     figure, (axis,) = _figure(1, height=2.2)
-    axis.hist(
-        y, bins=min(40, max(5, int(math.sqrt(y.size) * 1.5))), color=BLUE, alpha=0.75, edgecolor="white", linewidth=0.5
-    )
+    axis.hist(y, bins=_bins(y.size), color=BLUE, alpha=0.75, edgecolor="white", linewidth=0.5)
     axis.set(xlabel=name, ylabel="rows")
     return figure
 
@@ -85,7 +83,7 @@ def predictive_check(observed: np.ndarray, predictive: np.ndarray, name: str) ->
         The figure: distributions on the left, row by row on the right.
     """
     figure, (left, right) = _figure(2, height=3.4)
-    edges = np.histogram_bin_edges(np.concatenate([observed, predictive.ravel()]), bins=35)
+    edges = np.histogram_bin_edges(np.concatenate([observed, predictive.ravel()]), bins=_bins(observed.size))
     left.hist(observed, edges, density=True, color=GREY, alpha=0.55, label="observed")
     for index, draw in enumerate(predictive[np.linspace(0, len(predictive) - 1, min(40, len(predictive)), dtype=int)]):
         heights, _ = np.histogram(draw, edges, density=True)
@@ -157,6 +155,11 @@ def _figure(columns: int, height: float) -> tuple[Figure, tuple[Any, ...]]:
 
     figure = Figure(figsize=(_WIDTH, height))
     return figure, tuple(np.atleast_1d(figure.subplots(1, columns)))
+
+
+def _bins(count: int) -> int:
+    """Return a number of bins that leaves a few values in each."""
+    return min(35, max(6, int(1.6 * math.sqrt(count))))
 
 
 def _in_threes(names: list[str]) -> list[list[str]]:

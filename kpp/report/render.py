@@ -219,11 +219,7 @@ def _check_sentence(contents: ReportContents) -> str:
     if contents.predictive is None:
         return "This model does not draw new data, so there is nothing to compare the data with."
     coverage = _coverage(contents)
-    judged = "as it should be"
-    if coverage < 0.85:
-        judged = "too few: the model is too sure of itself"
-    elif coverage > 0.96:
-        judged = "more than needed: the model is too cautious"
+    judged = "about as many as it should be" if coverage >= 0.85 else "too few: the model is too sure of itself"
     return (
         f"Would data drawn from the fitted model look like the data? {coverage:.0%} of the 90% predictive intervals "
         f"hold the observed {contents.data.target}, {judged}. The rows are those the model was fitted to, so this is a "
@@ -290,6 +286,7 @@ def _waterfall(contents: ReportContents, position: int, is_open: bool) -> dict[s
                 contents, "waterfall", xlabel=f"prediction ({contents.value_unit})", instance=position, output=output
             ),
             f"Waterfall of row {row}: from the base value to the prediction {prediction}, most by {strongest}.",
+            "The line on a bar is the 90% interval of its contribution." if contents.explanation.has_draws else "",
         )
         for output in explanation.output_names or (None,)
     ]
