@@ -24,7 +24,7 @@ from kpp.typing import Leaf, RngKey
 from kpp.validation import as_binary_labels
 from kpp_models.distributions import LaplaceBernoulliMarginal
 from kpp_models.fields import example_points, read_data, scalar_field
-from kpp_models.gaussian import LatentPredictive, draw_gaussian, latent_predictive
+from kpp_models.gaussian import LatentPredictive, draw_gaussian, latent_predictive, prior_factor
 from kpp_models.laplace import laplace_loo_log_density, laplace_posterior
 from kpp_models.links import LINKS, expected_log_probability, log_likelihood, probability
 
@@ -69,7 +69,7 @@ def gp_classification(
         return
     n = covariance.shape[0]
     white = numpyro.sample(WHITENED, dist.Normal(0.0, 1.0).expand([n]).to_event(1))
-    f = mean + linalg.cholesky(covariance) @ white
+    f = mean + prior_factor(covariance) @ white
     with numpyro.plate("instance", n):
         numpyro.sample("y", dist.Bernoulli(logits=f if link == "logit" else log_ndtr(f) - log_ndtr(-f)), obs=y)
 
@@ -132,7 +132,7 @@ class GPClassification(AbstractModel):
         covariance = kernel.gram(data["x"])
         if self.latent == "laplace":
             return {"y": laplace_loo_log_density(self.link, covariance, mean, data["y"])}
-        f = mean + linalg.cholesky(covariance) @ sample[WHITENED]
+        f = mean + prior_factor(covariance) @ sample[WHITENED]
         return {"y": log_likelihood(self.link, data["y"], f)}
 
     def predictive(
@@ -183,7 +183,7 @@ class GPClassification(AbstractModel):
         if self.latent == "laplace":
             posterior = laplace_posterior(self.link, covariance, mean, data["y"])
             return posterior.coefficients, posterior.whiten
-        factor = linalg.cholesky(covariance)
+        factor = prior_factor(covariance)
         coefficients = linalg.cho_solve(factor, factor @ sample[WHITENED])
         return coefficients, lambda cross: linalg.solve_lower(factor, cross)
 

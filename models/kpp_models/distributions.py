@@ -12,7 +12,7 @@ from numpyro.distributions import constraints
 
 from kpp import linalg
 from kpp.typing import AnyArray
-from kpp_models.gaussian import gaussian_log_density
+from kpp_models.gaussian import gaussian_log_density, prior_factor
 from kpp_models.laplace import laplace_log_evidence
 from kpp_models.links import LINKS, probability
 
@@ -120,9 +120,7 @@ class LaplaceBernoulliMarginal(dist.Distribution):
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw vectors of labels, of shape (*sample_shape, n)."""
         first, second = jax.random.split(key)
-        matrix = self.covariance_matrix
-        jitter = linalg.max_relative_jitter(matrix.dtype) * jnp.mean(jnp.diagonal(matrix))
-        factor = linalg.cholesky(linalg.add_diagonal(matrix, jitter))
+        factor = prior_factor(self.covariance_matrix)
         white = jax.random.normal(first, (*sample_shape, *self.event_shape), dtype=factor.dtype)
         chance = probability(self.link, self.loc + white @ factor.T)
         return jax.random.bernoulli(second, chance).astype(factor.dtype)

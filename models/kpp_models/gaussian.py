@@ -25,6 +25,7 @@ __all__ = [
     "latent_predictive",
     "leave_one_out",
     "normal_log_density",
+    "prior_factor",
 ]
 
 LOG_TWO_PI = 1.8378770664093453
@@ -145,6 +146,23 @@ def latent_predictive(
     variance = kernel.diagonal(x_test) - jnp.sum(reduction**2, axis=0)
     matrix = kernel.gram(x_test) - reduction.T @ reduction if covariance else None
     return LatentPredictive(cross.T @ coefficients + mean, jnp.maximum(variance, 0.0), matrix)
+
+
+def prior_factor(covariance: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
+    """Factorise the covariance of latent values themselves, without noise, which repeated points make singular.
+
+    A nugget of 1e-10 of the mean diagonal (float32: 1e-5) is added always, not on failure only: latent values are drawn
+    through the factor, and its derivatives would jump where rounding lets a singular matrix pass.
+
+    Args:
+        covariance: K, of shape (n, n).
+
+    Returns:
+        The lower factor of K plus the nugget, of shape (n, n).
+    """
+    covariance = jnp.asarray(covariance)
+    nugget = linalg.max_relative_jitter(covariance.dtype) * jnp.mean(jnp.diagonal(covariance))
+    return linalg.cholesky(linalg.add_diagonal(covariance, nugget))
 
 
 def draw_gaussian(
