@@ -1,0 +1,125 @@
+"""Every check of value functions passes on an honest one and catches the violation planted for it."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kpp.functions import RKHSFunction
+from kpp.games import AbstractValueFunction
+from kpp.kernels import RBF
+from kpp.testing import check_value_function, value_function_checks
+from kpp.validation import is_concrete
+
+RNG = np.random.default_rng(0)
+FUNCTION = RKHSFunction(RBF(1.2), RNG.normal(size=(4, 2)), RNG.normal(size=4), intercept=0.3)
+X = RNG.normal(size=(2, 2))
+CHECKS = {check.__name__: check for check in value_function_checks()}
+
+
+class Honest(AbstractValueFunction):
+    """Absent features take a reference value; the planted ones change one thing."""
+
+    reference: jax.Array = eqx.field(default=(0.2, -0.4), converter=jnp.asarray)
+
+    def __call__(self, function, x, coalitions):
+        coalitions = jnp.asarray(coalitions)
+        if coalitions.dtype != bool or coalitions.shape[1:] != x.shape[1:]:
+            raise ValueError("`coalitions` must be boolean, (c, d)")
+        inputs = jnp.where(coalitions[:, None, :], jnp.asarray(x)[None], self.reference[None, None, :])
+        values = function(inputs.reshape(-1, x.shape[1]))
+        return values.reshape(*function.batch_shape, coalitions.shape[0], x.shape[0])
+
+    def base(self, function):
+        return function(self.reference[None])[..., 0]
+
+
+class NotAValueFunction(eqx.Module):
+    pass
+
+
+class PointsFirst(Honest):
+    def __call__(self, function, x, coalitions):
+        return jnp.swapaxes(Honest.__call__(self, function, x, coalitions), -1, -2)
+
+
+class Shrunk(Honest):
+    def __call__(self, function, x, coalitions):
+        return 0.5 * Honest.__call__(self, function, x, coalitions)
+
+
+class OtherBase(Honest):
+    def base(self, function):
+        return jnp.asarray(0.0)
+
+
+class Squared(Honest):
+    def __call__(self, function, x, coalitions):
+        return Honest.__call__(self, function, x, coalitions) ** 2
+
+
+class Centred(Honest):
+    def __call__(self, function, x, coalitions):
+        values = Honest.__call__(self, function, x, coalitions)
+        return values - jnp.mean(values)
+
+
+class DrawsLast(Honest):
+    def __call__(self, function, x, coalitions):
+        values = Honest.__call__(self, function, x, coalitions)
+        return jnp.moveaxis(values, (0, 1), (-2, -1)) if function.batch_shape else values
+
+
+class TakesAnything(Honest):
+    def __call__(self, function, x, coalitions):
+        return Honest.__call__(self, function, x, np.ones((1, 2), dtype=bool))
+
+
+class DependsOnJit(Honest):
+    def __call__(self, function, x, coalitions):
+        values = Honest.__call__(self, function, x, coalitions)
+        return values if is_concrete(values) else values + 1
+
+
+class NaNLeaf(Honest):
+    note: jax.Array = eqx.field(default_factory=lambda: jnp.array(jnp.nan))
+
+
+class Doubling(Honest):
+    def __init__(self, reference=(0.2, -0.4)):
+        self.reference = 2.0 * jnp.asarray(reference)
+
+
+PLANTED = {
+    "derives_from_the_abstract_class": (NotAValueFunction, "does not derive from AbstractValueFunction"),
+    "values_have_a_row_a_coalition": (PointsFirst, r"shape \(2, 5\), expected \(5, 2\)"),
+    "full_coalition_is_the_prediction": (Shrunk, "differ by"),
+    "empty_coalition_is_the_base": (OtherBase, "differ by"),
+    "linear_in_the_function": (Squared, "differ by"),
+    "coalitions_and_points_are_independent": (Centred, "differ by"),
+    "draws_lead": (DrawsLast, "shape"),
+    "refuses_coalitions_that_are_not_boolean": (TakesAnything, "coalitions with numbers is accepted"),
+    "jit_changes_nothing": (DependsOnJit, "differ by"),
+    "survives_the_round_trip_as_a_pytree": (NaNLeaf, "a leaf of the pytree differs"),
+    "survives_the_round_trip_through_a_spec": (Doubling, "differ by"),
+}
+
+
+def test_every_check_has_a_planted_violation():
+    assert set(PLANTED) == set(CHECKS)
+
+
+def test_honest_value_function_passes():
+    check_value_function(Honest(), FUNCTION, X)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_planted_violation_is_caught(name, register):
+    broken, message = PLANTED[name]
+    if name == "survives_the_round_trip_through_a_spec":
+        register("value_functions", "doubling", broken)
+    with pytest.raises(AssertionError, match=message):
+        CHECKS[name](broken(), FUNCTION, X)
