@@ -32,7 +32,7 @@ demo: $(STAMP)  ## the main job on the diabetes data: fit, explain, report (a fe
 	@echo "Open $(DEMO)/report.html in a browser. Beside it: summary.csv, posterior.nc and explanation.nc (ArviZ reads both)."
 
 test: $(STAMP)  ## the test suite, without the tests marked slow
-	@$(BIN)/python -m pytest -n 2 -m 'not slow'
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow'
 
 test-slow: $(STAMP)  ## the tests marked slow
 	@$(BIN)/python -m pytest -n 2 -m slow || [ $$? -eq 5 ]  # 5: there is none
