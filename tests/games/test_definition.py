@@ -82,7 +82,7 @@ def test_kernels_that_are_no_products_are_enumerated(data, brute_force, toleranc
     np.testing.assert_allclose(values[0], brute_force(function, data["x"][0], data["Z"]), **tolerance())
 
 
-@pytest.mark.parametrize("kernel", ["scaled product", "a categorical feature"], indirect=True)
+@pytest.mark.parametrize("kernel", ["sum of products", "a categorical feature"], indirect=True)
 @pytest.mark.parametrize("game", ["interventional", "baseline"])
 def test_values_of_coalitions_and_base(function, data, tolerance, game):
     value_function = Interventional(data["Z"]) if game == "interventional" else Baseline()
