@@ -20,9 +20,9 @@ from kpp.typing import RngKey
 
 __all__ = ["leave_one_out", "predictive_draws", "prior_draws", "probabilities"]
 
-#: From so many draws on, leave-one-out weights are worth having.
+#: From so many draws on, leave-one-out weights and predictive intervals are worth having.
 _ENOUGH_DRAWS = 100
-_PREDICTIVE_DRAWS = 400
+_PREDICTIVE_DRAWS = 200
 _PRIOR_DRAWS = 4000
 
 
@@ -55,8 +55,21 @@ def prior_draws(rng_key: RngKey, model: AbstractModel, groups: Mapping[str, xr.D
     return xr.Dataset(draws)
 
 
-def predictive_draws(rng_key: RngKey, fit: Fit, data: StudyData) -> np.ndarray:
-    """Return draws of the target from the posterior predictive, in its own unit, of shape (s, n)."""
+def predictive_draws(rng_key: RngKey, fit: Fit, data: StudyData, groups: Mapping[str, xr.Dataset]) -> np.ndarray:
+    """Return draws of the target from the posterior predictive, in its own unit, of shape (s, n).
+
+    The group `posterior_predictive` has one for each posterior draw; where those are few, more are drawn.
+
+    Args:
+        rng_key: A JAX random key.
+        fit: The fit.
+        data: The data.
+        groups: The groups of the fit, in the units of the data.
+    """
+    replicates = groups.get("posterior_predictive")
+    if replicates is not None and fit.num_chains * fit.num_draws >= _ENOUGH_DRAWS:
+        values = next(iter(replicates.data_vars.values()))
+        return values.transpose("chain", "draw", "instance").values.reshape(-1, data.num_rows)
     scaling = data.standardization
     draws = fit.sample_predictive(rng_key, data.model_frame(), _PREDICTIVE_DRAWS)
     return scaling.target_center + scaling.target_scale * draws.transpose("sample", "instance").values

@@ -195,7 +195,7 @@ def _report_contents(
         posterior=groups["posterior"],
         prior=results.prior_draws(plan.keys["prior"], plan.model, groups),
         sample_stats=groups.get("sample_stats"),
-        predictive=results.predictive_draws(plan.keys["predict"], fit, data) if probability is None else None,
+        predictive=results.predictive_draws(plan.keys["predict"], fit, data, groups) if probability is None else None,
         probability=probability,
         loo=loo,
         loo_reason=reason,
