@@ -16,12 +16,11 @@ import pytest
 import xarray as xr
 
 import kpp
+import kpp_models
 from kpp import _arviz
 from kpp.inference import storage
 from kpp.kernels import RBF
 from kpp.spec import to_spec
-
-kpp_models = pytest.importorskip("kpp_models")
 
 
 @pytest.fixture(scope="module")
