@@ -74,8 +74,8 @@ def test_leave_one_out_of_logistic_is_close_to_refits(logistic, classification_d
     rest = [np.arange(20) != i for i in range(20)]
     chance = np.array([refit(x[keep], y[keep], x[i : i + 1]) for i, keep in enumerate(rest)])
     found = np.exp(np.asarray(logistic.model.loo_log_probabilities(**logistic.data)))
-    # One Newton step from the full fit; measured: at most 0.03.
-    np.testing.assert_allclose(found, np.where(y == 1, chance, 1 - chance), atol=0.06)
+    # One Newton step from the full fit; measured: at most 0.0033, and twice that is allowed.
+    np.testing.assert_allclose(found, np.where(y == 1, chance, 1 - chance), atol=0.0066)
 
 
 @pytest.mark.parametrize("name", ["ridge", "logistic"])
