@@ -14,12 +14,14 @@ from tqdm import tqdm
 from kpp.api import explain
 from kpp.explanations import Explanation
 from kpp.functions import RKHSFunction
-from kpp.inference import Fit
+from kpp.inference import AbstractModel, Fit
+from kpp.kernels import AbstractKernel
+from kpp.priors import prior_sites, substitute
 from kpp.study.build import ExplainerPlan
 from kpp.study.config import Rows
 from kpp.typing import RngKey
 
-__all__ = ["explain_fit", "thinned_draws", "waterfall_positions"]
+__all__ = ["explain_fit", "rehearse", "thinned_draws", "waterfall_positions"]
 
 _BLOCKS = 10
 
@@ -37,6 +39,33 @@ def thinned_draws(num_chains: int, num_draws: int, max_draws: int) -> np.ndarray
     """
     kept = max(1, min(num_draws, max_draws // num_chains))
     return np.linspace(0, num_draws - 1, kept).round().astype(int)
+
+
+def rehearse(rng_key: RngKey, model: AbstractModel, points: np.ndarray, plan: ExplainerPlan) -> None:
+    """Explain a tiny function of the model's kernel, to learn before the fit what the explainer would say after it.
+
+    Some ways to explain refuse kernels that don't factorise, and options may have unfit values. Models without a field
+    `kernel` are not rehearsed.
+
+    Args:
+        rng_key: A JAX random key.
+        model: The model, with names of features resolved.
+        points: The data, of shape (n, d) in the model's units.
+        plan: The explainer and its options.
+
+    Raises:
+        TypeError: If the explainer can't work on the kernel, or lacks an option.
+        ValueError: If an option has an unfit value.
+    """
+    kernel = getattr(model, "kernel", None)
+    if not plan.by_draw or not isinstance(kernel, AbstractKernel):
+        return
+    priors = prior_sites("kernel", kernel)
+    draws = {site: prior.sample(jax.random.fold_in(rng_key, i)) for i, (site, prior) in enumerate(priors.items())}
+    few = points[:2]
+    function = RKHSFunction(substitute("kernel", kernel, draws), few, np.ones(len(few)))
+    background = {} if plan.background is None else {"background": few}
+    explain(function, few[:1], explainer=plan.name, rng_key=rng_key, **plan.options, **background)
 
 
 def explain_fit(

@@ -26,7 +26,7 @@ from kpp.study.build import ExplainerPlan, build_inference, build_model, describ
 from kpp.study.config import StudyConfig
 from kpp.study.data import StudyData, as_json, choose_rows, read_data
 from kpp.study.errors import blame
-from kpp.study.explaining import explain_fit, waterfall_positions
+from kpp.study.explaining import explain_fit, rehearse, waterfall_positions
 from kpp.study.output import check_output, output_folder
 from kpp.study.units import explanation_in_original_units, groups_in_original_units
 
@@ -110,12 +110,14 @@ def _plan(config: StudyConfig, progress: bool) -> _Plan:
         choose_rows(config.report.waterfalls, data.num_rows, rng, "report.waterfalls", among=instances)
     model = build_model(config.model)
     with blame("[model]"):
-        model.prepare(data.model_frame(), data.model_target())
+        prepared, _, _ = model.prepare(data.model_frame(), data.model_target())
     inference = build_inference(config.inference)
     if not progress:
         inference = dataclasses.replace(inference, progress=False)
     names = ("fit", "explain", "predict", "prior")
     keys = dict(zip(names, jax.random.split(jax.random.key(config.seed), len(names)), strict=True))
+    with blame("[explainer]"):
+        rehearse(keys["explain"], prepared, data.schema.read(data.model_frame()), explainer)
     return _Plan(config, data, model, inference, explainer, instances, background, keys, progress)
 
 

@@ -38,6 +38,7 @@ FILE = {
     "unknown explainer": (("rkhs-shap", "rkhs-sharp"), ["explainer.name", "did you mean 'rkhs-shap'"]),
     "unknown value function": (("interventional", "interventionel"), ["explainer.value_function", "'interventional'"]),
     "unknown explainer option": (("max_draws", "max_draw"), ["[explainer]", "did you mean 'max_draws'"]),
+    "option of no use": (("max_draws", 'method = "guess"\nmax_draws'), ["[explainer]", "method", "guess"]),
     "no instances": (("[0, 7, 19]", "0"), ["explainer.instances", "got 0"]),
     "row not there": (("[0, 7, 19]", "[0, 30]"), ["explainer.instances", "[30]", "0 to 29"]),
     "row twice": (("[0, 7, 19]", "[7, 7]"), ["explainer.instances", "more than once"]),
@@ -105,3 +106,10 @@ def test_debug_shows_the_traceback(write_study):
     result = CliRunner().invoke(main, ["run", str(path), "--output", str(path.parent / "results"), "--debug"])
     assert result.exit_code == 1
     assert "study.seed" in str(result.exception)
+
+
+def test_a_kernel_that_the_explainer_refuses_is_refused_before_the_fit(write_study):
+    quadrature = ("max_draws", 'method = "quadrature"\nmax_draws')
+    line = refusal(write_study(('name = "RBF"', 'name = "Matern32"'), quadrature))
+    assert "[explainer]" in line
+    assert "quadrature" in line
