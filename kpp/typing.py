@@ -16,5 +16,6 @@ AnyArray = jax.Array | np.ndarray
 #: A field of a kernel or model: an array, a Python number, or a NumPyro distribution (a prior for the value).
 Leaf = Any
 
-#: A JAX random key, typed (``jax.random.key``) or raw (``jax.random.PRNGKey``).
-RngKey = jax.Array
+#: A JAX random key, typed (``jax.random.key``) or raw (``jax.random.PRNGKey``). `kpp.validation.check_rng_key` refuses
+#: anything else, with the fix in its message, so that checkers of types leave it alone.
+RngKey = Any
