@@ -103,9 +103,9 @@ class UnnamedAxis(Honest):
         return {"level": ("level_dim_0",)}
 
 
-class NaNLikelihood(Honest):
+class InfiniteLikelihood(Honest):
     def log_likelihood(self, sample, data):
-        return {"y": jnp.full(data["y"].shape, jnp.nan)}
+        return {"y": jnp.full(data["y"].shape, -jnp.inf)}
 
 
 class NegativeVariance(Honest):
@@ -120,9 +120,9 @@ class Centred(Honest):
         return found | {"mean": found["mean"] + x[:, 0] - jnp.mean(x[:, 0])}
 
 
-class NaNDraws(Honest):
+class InfiniteDraws(Honest):
     def draw_predictive(self, rng_key, sample, data, x):
-        return jnp.full(x.shape[:1], jnp.nan)
+        return jnp.full(x.shape[:1], jnp.inf)
 
 
 class OtherFunction(Honest):
@@ -149,10 +149,10 @@ PLANTED = {
     "fits": (ReturnsDraws, "`fit` returns dict"),
     "the_same_key_gives_the_same_fit": (Restless, "the draws of level differ"),
     "result_has_the_groups_of_arviz": (UnnamedAxis, r"unnamed dimensions \['level_dim_0'\]"),
-    "log_likelihood_is_pointwise": (NaNLikelihood, "the log likelihood of y is not finite"),
+    "log_likelihood_is_pointwise": (InfiniteLikelihood, "the log likelihood of y is not finite"),
     "predicts_at_new_points": (NegativeVariance, "noise_variance is negative"),
     "predictions_are_independent": (Centred, "mean of one point alone and among others: differ by"),
-    "draws_predictions": (NaNDraws, "the draws are not finite"),
+    "draws_predictions": (InfiniteDraws, "the draws are not finite"),
     "function_agrees_with_predictions": (OtherFunction, "the function and the predicted mean: differ by"),
     "saves_and_loads": (Doubling, "noise_variance of the fit and of its copy: differ by"),
     "survives_the_round_trip_through_a_spec": (Doubling, "the copy is"),
