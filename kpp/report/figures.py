@@ -91,7 +91,8 @@ def predictive_check(observed: np.ndarray, predictive: np.ndarray, name: str) ->
             heights, edges, color=BLUE, alpha=0.2, linewidth=0.8, label="drawn from the model" if not index else None
         )
     left.set(xlabel=name, ylabel="density", title="Distribution")
-    left.legend()
+    left.set_ylim(top=1.3 * left.get_ylim()[1])  # room for the legend
+    left.legend(loc="upper left")
     lower, upper = np.quantile(predictive, _INTERVAL, axis=0)
     middle = predictive.mean(axis=0)
     right.errorbar(

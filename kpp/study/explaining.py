@@ -64,7 +64,7 @@ def rehearse(rng_key: RngKey, model: AbstractModel, points: np.ndarray, plan: Ex
     draws = {site: prior.sample(jax.random.fold_in(rng_key, i)) for i, (site, prior) in enumerate(priors.items())}
     few = points[:2]
     function = RKHSFunction(substitute("kernel", kernel, draws), few, np.ones(len(few)))
-    background = {} if plan.background is None else {"background": few}
+    background: dict[str, Any] = {} if plan.background is None else {"background": few}
     explain(function, few[:1], explainer=plan.name, rng_key=rng_key, **plan.options, **background)
 
 
