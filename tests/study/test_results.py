@@ -64,6 +64,7 @@ def test_the_folder_holds_the_four_files_and_the_command_says_where(finished):
     assert str(finished.folder / "report.html") in finished.result.stdout
 
 
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter:UserWarning")
 def test_arviz_opens_the_posterior_with_all_groups(groups):
     expected = {"posterior", "sample_stats", "log_likelihood", "posterior_predictive", "observed_data", "constant_data"}
     assert expected <= set(groups)
@@ -185,3 +186,29 @@ def test_a_single_best_value_is_reported_as_such(single):
     assert "it needs at least 100 posterior draws, and there are 1" in words
     assert page.tags.count("details") == 1
     assert pd.read_csv(single[0] / "summary.csv")["mean"].notna().all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inference", ['name = "Laplace"', 'name = "MAP"'])
+def test_a_classifier_is_explained_in_its_latent_function(finished, tmp_path, inference):
+    label = finished.frame["price & tax"] + 150 * np.random.default_rng(0).normal(size=30) > 1900
+    frame = finished.frame.drop(columns="price & tax").assign(dear=label.astype(int))
+    frame.to_csv(tmp_path / "rooms.csv", index=False)
+    config = parse_study(
+        f"""
+        data = {{ path = "rooms.csv", target = "dear", features = ["area", "town"] }}
+        inference = {{ {inference} }}
+        explainer = {{ instances = [0, 7] }}
+        [model]
+        name = "GPClassification"
+        kernel = {{ name = "RBF", variance = 4.0, lengthscale = {{ prior = "LogNormal", expand = [2] }} }}
+        """,
+        folder=tmp_path,
+    )
+    folder = run_study(config, tmp_path / "results", progress=False)
+    explanation = kpp.Explanation.load(folder / "explanation.nc")
+    assert float(explanation.additivity_error().max()) < 1e-8
+    assert (explanation.base_values.dims == ("chain", "draw")) == explanation.has_draws
+    words = " ".join(" ".join(Page((folder / "report.html").read_text(encoding="utf-8")).text).split())
+    for said in ("predicted probabilities of dear", "Labels right", "none of its kernels is a Categorical", "dear = "):
+        assert said in words
