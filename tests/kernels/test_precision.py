@@ -77,8 +77,8 @@ def test_no_value_exceeds_the_variance(kernel, compiled):
 
 
 def test_periodic_after_many_periods(compiled):
-    """Times in seconds with a period of a day: the angle is 1e5 at the origin, where rounding would show."""
-    t = np.linspace(0.0, 3e5, 20)
-    found = compiled.gram(Periodic(1.0, period=86400.0), (t + 1.7e9)[:, None])
-    expected = np.exp(-2 * np.sin(np.pi * (t[:, None] - t[None, :]) / 86400.0) ** 2)
+    """Times in seconds since 1970 with a period of about a minute: angles of 1e8, unless points are centred."""
+    t = np.arange(20) * 1234.0
+    found = compiled.gram(Periodic(1.0, period=66.5), (t + 1.7e9)[:, None])
+    expected = np.exp(-2 * np.sin(np.pi * (t[:, None] - t[None, :]) / 66.5) ** 2)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)

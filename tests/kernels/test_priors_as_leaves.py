@@ -9,7 +9,17 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
 
-from kpp.kernels import RBF, Categorical, Linear, Matern52, Periodic, Polynomial, ProductKernel, RationalQuadratic
+from kpp.kernels import (
+    RBF,
+    AbstractKernel,
+    Categorical,
+    Linear,
+    Matern52,
+    Periodic,
+    Polynomial,
+    ProductKernel,
+    RationalQuadratic,
+)
 from kpp.priors import prior_sites, sample
 
 PRIOR = dist.LogNormal(0.0, 1.0)
@@ -109,3 +119,12 @@ def test_repr_of_a_distribution_without_arguments():
 def test_kernels_are_unhashable(kernel):
     with pytest.raises(TypeError, match="unhashable"):
         hash(kernel)
+
+
+def test_so_are_kernels_without_arrays():
+    class Parameterless(AbstractKernel):
+        def evaluate(self, x1, x2):
+            return jnp.dot(x1, x2)
+
+    with pytest.raises(TypeError, match="unhashable type: 'Parameterless'"):
+        hash(Parameterless())
