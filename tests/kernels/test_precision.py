@@ -43,7 +43,7 @@ def test_numpy_arrays_lists_and_integers_are_points():
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
-@pytest.mark.parametrize("d", [1, 8, 9, 30])
+@pytest.mark.parametrize("d", [1, 8, 32, 40])
 def test_distances_are_accurate_for_any_number_of_features(d, offset, compiled):
     """Both ways of computing them, near duplicates and points far from the origin included."""
     x = np.random.default_rng(0).normal(size=(20, d)) + offset
@@ -54,9 +54,9 @@ def test_distances_are_accurate_for_any_number_of_features(d, offset, compiled):
 
 @pytest.mark.parametrize(("radius", "error"), [(10, 1e-13), (100, 1e-11), (1000, 1e-9)])
 def test_the_error_of_the_matrix_product_is_as_documented(radius, error, compiled):
-    x = np.random.default_rng(0).normal(size=(20, 30))
+    x = np.random.default_rng(0).normal(size=(20, 40))
     x *= radius / np.linalg.norm(x, axis=1, keepdims=True)
-    x[1::2] = x[::2] + np.random.default_rng(1).normal(size=(10, 30)) * 0.1
+    x[1::2] = x[::2] + np.random.default_rng(1).normal(size=(10, 40)) * 0.1
     expected = np.exp(-0.5 * cdist(x, x, "sqeuclidean"))
     assert 0.1 < expected[0, 1] < 0.95
     np.testing.assert_allclose(compiled.gram(RBF(1.0), x), expected, rtol=0, atol=error)
@@ -64,7 +64,7 @@ def test_the_error_of_the_matrix_product_is_as_documented(radius, error, compile
 
 def test_near_duplicates_keep_their_distance_in_matern12(compiled):
     """A squared distance wrong by 1e-16 would be a distance wrong by 1e-8."""
-    x = np.vstack([np.random.default_rng(0).normal(size=(4, 12)) * 10, np.zeros((2, 12))])
+    x = np.vstack([np.random.default_rng(0).normal(size=(4, 40)) * 10, np.zeros((2, 40))])
     x[5, 0] = 1e-9
     np.testing.assert_allclose(1 - compiled.gram(Matern12(1.0), x)[4, 5], 1e-9, rtol=1e-6)
 
@@ -72,7 +72,7 @@ def test_near_duplicates_keep_their_distance_in_matern12(compiled):
 @pytest.mark.parametrize("kernel", [RBF(0.3), Matern32(0.3), Matern52(0.3), Periodic(0.3)], ids=repr)
 def test_no_value_exceeds_the_variance(kernel, compiled):
     """Near duplicates far from the centre: rounding makes some squared distances negative before they are clipped."""
-    x = np.random.default_rng(0).normal(size=(20, 12)) * 100
+    x = np.random.default_rng(0).normal(size=(20, 40)) * 100
     assert np.all(np.asarray(compiled.call(kernel, x, x + 1e-9)) <= 1.0)
 
 
