@@ -1,9 +1,9 @@
 r"""Squared distances between points, and functions of them that are smooth where points coincide.
 
 Values are sums of squared differences for up to 32 features, one feature after another so that memory stays at (n, n).
-Beyond, they come from a matrix product of centred points, :math:`|a|^2 + |b|^2 - 2 a^\top b` at precision HIGHEST, clipped
-at 0. The product is three times as fast at 100 features; at 10 to 30 it would save half the time, little beside a
-factorisation, at the price of an error (1000 points, CPU). That error is up to :math:`10\, \epsilon R^2`, R being the
+Beyond, they come from a matrix product of centred points, :math:`|a|^2 + |b|^2 - 2 a^\top b` at precision HIGHEST,
+clipped at 0. The product is three times as fast at 100 features; at 10 to 30 it would save half the time, little beside
+a factorisation, at the price of an error (1000 points, CPU). That error is up to :math:`10\, \epsilon R^2`, R being the
 largest distance from the centre in lengthscales: in float64 a kernel value is off by 1e-13 where R = 10, by 1e-11 where
 R = 100 and by 1e-9 where R = 1000. Up to 32 features R may be anything.
 
