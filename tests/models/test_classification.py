@@ -47,7 +47,7 @@ def test_leave_one_out_is_close_to_refitting(link, classification_data):
     rest = [np.arange(20) != i for i in range(20)]
     chance = np.array([refit(x[keep], y[keep], x[i : i + 1]) for i, keep in enumerate(rest)])
     expected = np.log(np.where(y == 1, chance, 1 - chance))
-    # Measured: at most 0.0044 (logit) and 0.0139 (probit) a row, and 0.0003 and 0.0012 of the sum; twice that is allowed.
+    # Measured: at most 0.0044 (logit), 0.0139 (probit) a row, 0.0003, 0.0012 of the sum; twice that is allowed.
     np.testing.assert_allclose(found, expected, atol=0.028)
     np.testing.assert_allclose(found.sum(), expected.sum(), rtol=0.0024)
 
