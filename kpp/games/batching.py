@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-__all__ = ["average_chunks", "split_rows", "sum_arrays"]
+__all__ = ["average_chunks", "map_rows", "split_rows", "sum_arrays"]
 
 
 def split_rows(x: Float[Array, "n *rest"], size: int) -> Float[Array, "chunks size *rest"]:
@@ -17,6 +18,12 @@ def split_rows(x: Float[Array, "n *rest"], size: int) -> Float[Array, "chunks si
     missing = -x.shape[0] % size
     filled = jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)])
     return filled.reshape(-1, size, *x.shape[1:])
+
+
+def map_rows(f: Callable[[Array], Array], x: Float[Array, "n *rest"], size: int) -> Float[Array, "n *results"]:
+    """Apply a function of rows, whose results are led by the same rows, to `size` of them at a time."""
+    values = jax.lax.map(f, split_rows(x, size))
+    return values.reshape(-1, *values.shape[2:])[: x.shape[0]]
 
 
 def average_chunks(

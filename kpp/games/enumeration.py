@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
-from kpp.games.batching import average_chunks, split_rows, sum_arrays
+from kpp.games.batching import average_chunks, map_rows, split_rows, sum_arrays
 from kpp.games.coalitions import all_coalitions
 from kpp.games.shapley import shapley_values_from_table
 from kpp.games.value_functions import AbstractProductValueFunction, AbstractValueFunction
@@ -71,7 +71,7 @@ def product_enumeration_shapley(
     """
     references = value_function.references(x.shape[1]).astype(x.dtype)
     chunks = average_chunks(references, min(references.shape[0], batch_size or _REFERENCES))
-    blocks = split_rows(x, max(1, min(x.shape[0], _MAX_VALUES >> x.shape[1])))
+    size = max(1, min(x.shape[0], _MAX_VALUES >> x.shape[1]))
 
     def explain(draw: RKHSFunction) -> Array:
         def block(rows: Array) -> Array:
@@ -79,8 +79,7 @@ def product_enumeration_shapley(
             values = sum_arrays(_term_values(value_function, term, draw, rows, chunks) for term in terms)
             return jnp.swapaxes(shapley_values_from_table(values), 0, 1)
 
-        values = jax.lax.map(block, blocks)
-        return values.reshape(-1, *values.shape[2:])[: x.shape[0]]
+        return map_rows(block, x, size)
 
     return function.map_draws(explain)
 

@@ -33,7 +33,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
-from kpp.games.batching import average_chunks, split_rows, sum_arrays
+from kpp.games.batching import average_chunks, map_rows, sum_arrays
 from kpp.games.value_functions import AbstractProductValueFunction
 from kpp.kernels import AbstractProductKernel
 
@@ -85,15 +85,13 @@ def quadrature_shapley(
     references = value_function.references(x.shape[1]).astype(x.dtype)
     rows = min(references.shape[0], batch_size or max(1, _PAIRS // function.num_points))
     chunks = average_chunks(references, rows)
-    blocks = split_rows(x, min(x.shape[0], _POINTS))
 
     def explain(draw: RKHSFunction) -> Array:
         def block(points: Array) -> Array:
             terms = draw.kernel.product_terms()
             return sum_arrays(_term_values(value_function, term, draw, points, chunks) for term in terms)
 
-        values = jax.lax.map(block, blocks)
-        return values.reshape(-1, *values.shape[2:])[: x.shape[0]]
+        return map_rows(block, x, min(x.shape[0], _POINTS))
 
     return function.map_draws(explain)
 
