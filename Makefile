@@ -12,6 +12,8 @@ STAMP := $(VENV)/.installed
 DEMO := build/demo
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export PYTHON
+# Two processes run the tests; threads of BLAS beside them would only wait for each other.
+TEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 16
@@ -32,10 +34,10 @@ demo: $(STAMP)  ## the main job on the diabetes data: fit, explain, report (a fe
 	@echo "Open $(DEMO)/report.html in a browser. Beside it: summary.csv, posterior.nc and explanation.nc (ArviZ reads both)."
 
 test: $(STAMP)  ## the test suite, without the tests marked slow
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow'
+	@$(TEST) --dist worksteal -m 'not slow'
 
 test-slow: $(STAMP)  ## the tests marked slow
-	@$(BIN)/python -m pytest -n 2 -m slow || [ $$? -eq 5 ]  # 5: there is none
+	@$(TEST) -m slow || [ $$? -eq 5 ]  # 5: there is none
 
 lint: $(STAMP)  ## ruff: rules and format
 	@$(BIN)/ruff check .

@@ -9,8 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from kpp.kernels import AbstractKernel
-from kpp.kernels.parameters import parameter
+from kpp.kernels import AbstractKernel, parameter
 from kpp.typing import Leaf
 
 
