@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
+from kpp.validation import is_concrete
 
 __all__ = ["RKHSFunction"]
 
@@ -36,6 +37,14 @@ def _as_points(points: Any) -> Any:
     if isinstance(points, list):
         return _as_float_array(points)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, points)
+
+
+def _share_equal_points(points: Any, batch: int) -> Any:
+    """Drop the leading draw axes of points, as far as their values can be seen to be the same for all draws."""
+    firsts = jax.tree.map(lambda leaf: leaf[(0,) * batch], points)
+    pairs = list(zip(jax.tree.leaves(points), jax.tree.leaves(firsts), strict=True))
+    same = all(is_concrete(leaf) and bool((np.asarray(leaf) == np.asarray(first)).all()) for leaf, first in pairs)
+    return firsts if same else points
 
 
 class RKHSFunction(eqx.Module):
@@ -190,6 +199,29 @@ class RKHSFunction(eqx.Module):
 
         results = jax.lax.map(apply, flat, batch_size=batch_size)
         return jax.tree.map(lambda leaf: leaf.reshape(*self.batch_shape, *leaf.shape[1:]), results)
+
+    def unfold(self) -> RKHSFunction:
+        """Write the function with a simpler kernel, where its own has one: see `AbstractKernel.unfold`.
+
+        Returns:
+            The same function, draw by draw, with a kernel that explainers can take apart; itself, if its kernel is one
+            that does not unfold.
+        """
+        unfolded: list[Any] = []  # whether the kernel unfolds, and the parts of the new one that are no arrays
+
+        def of_one_draw(function: RKHSFunction) -> Any:
+            kernel, points, coefficients = function.kernel.unfold(function.points, function.coefficients)
+            arrays, static = eqx.partition(kernel, eqx.is_array)
+            unfolded[:] = kernel is not function.kernel, static
+            return arrays, points, coefficients
+
+        jax.eval_shape(lambda: self.map_draws(of_one_draw))
+        if not unfolded[0]:
+            return self
+        arrays, points, coefficients = self.map_draws(of_one_draw)
+        kernel = eqx.combine(arrays, unfolded[1])
+        points = _share_equal_points(points, len(self.batch_shape))
+        return RKHSFunction(kernel, points, coefficients, self.intercept, self.batch_shape)
 
     def __add__(self, constant: Any) -> RKHSFunction:
         """Add a number to the function."""

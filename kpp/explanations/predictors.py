@@ -39,7 +39,8 @@ class Resolved(NamedTuple):
     """A predictor and points as an explainer takes them.
 
     Attributes:
-        function: An `RKHSFunction`, perhaps with draws, or a plain function, by what the explainer requires.
+        function: An `RKHSFunction`, perhaps with draws, or a plain function, by what the explainer requires. An
+            `RKHSFunction` to take apart is unfolded.
         x: The points as a float array, (p, d), or (p, 2, d) for pairs.
         schema: The names of the features and the levels of categorical ones; `Explanation.create` takes it.
     """
@@ -111,6 +112,8 @@ def _function(predictor: Any, requires: Requirement) -> Any:
             return predictor
     else:
         function = predictor.function() if fitted else predictor
+        if isinstance(function, RKHSFunction) and requires != "callable":
+            return function.unfold()
         if isinstance(function, RKHSFunction) or (requires == "callable" and callable(function)):
             return function
     raise TypeError(f"the explainer needs {_NEEDS[requires]}; `predictor` is {_describe(predictor)}")

@@ -23,7 +23,7 @@ __all__ = ["AbstractKernel", "AbstractProductKernel"]
 
 # What needs values of all parameters: methods whose arguments are points, and the rest.
 _ON_POINTS = ("evaluate", "evaluate_factors", "__call__", "gram", "diagonal", "factors")
-_ON_PARAMETERS = ("scale", "restrict", "split_scale")
+_ON_PARAMETERS = ("scale", "restrict", "split_scale", "unfold")
 
 
 class AbstractKernel(eqx.Module):
@@ -142,6 +142,28 @@ class AbstractKernel(eqx.Module):
             say otherwise has scale 1.
         """
         return 1.0, self
+
+    def unfold(self, points: Any, coefficients: Any) -> tuple[AbstractKernel, Any, Any]:
+        r"""Write a function spanned by sections of this kernel with a simpler kernel, where there is one.
+
+        .. math:: \sum_i \alpha_i\, k(\cdot, x_i) = \sum_j \beta_j\, k'(\cdot, z_j)
+
+        A section of a kernel of finite rank that is built on another one, as by Nyström's method, is a mixture of
+        sections of the other. Explainers, which take kernels apart by features, work on those.
+
+        Law: the two functions are equal everywhere. A kernel that has no simpler one returns itself, the same object.
+
+        Args:
+            points: The n points :math:`x_i`.
+            coefficients: :math:`\alpha`, (n,) or (n, outputs).
+
+        Returns:
+            The kernel k', its m points and the coefficients, (m,) or (m, outputs); by default what came in.
+
+        Raises:
+            TypeError: If the kernel holds priors.
+        """
+        return self, points, coefficients
 
     def on(self, features: Any) -> AbstractKernel:
         """Let the kernel see some features only.

@@ -197,6 +197,11 @@ class Scaled(AbstractComposite):
         scale, kernel = self.kernel.split_scale()
         return self._variance() * scale, kernel
 
+    def unfold(self, points: Any, coefficients: Any) -> tuple[AbstractKernel, Any, Any]:
+        """Unfold the kernel and scale what it becomes."""
+        kernel, points, coefficients = self.kernel.unfold(points, coefficients)
+        return (self if kernel is self.kernel else Scaled(kernel, self.variance)), points, coefficients
+
     def _variance(self) -> Float[Array, ""]:
         return scalar(self.variance, "variance")
 

@@ -79,6 +79,15 @@ class Selected(AbstractComposite):
         scale, kernel = self.kernel.split_scale()
         return scale, Selected(kernel, self.features)
 
+    def unfold(self, points: Array, coefficients: Array) -> tuple[AbstractKernel, Array, Array]:
+        """Unfold the kernel on its features; the new points have zeros in the others, which the kernel never sees."""
+        index = _positions(self.features, points.shape[1])
+        kernel, inner, coefficients = self.kernel.unfold(points[:, index], coefficients)
+        if kernel is self.kernel:
+            return self, points, coefficients
+        outer = jnp.zeros((inner.shape[0], points.shape[1]), dtype=inner.dtype).at[:, index].set(inner)
+        return Selected(kernel, self.features), outer, coefficients
+
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
         """Yield selections of one and of two features, and points for them."""
