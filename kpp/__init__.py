@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; a test compares it with
     from kpp.inference import AbstractModel as AbstractModel
     from kpp.inference import Fit as Fit
     from kpp.inference import Laplace as Laplace
+    from kpp.posteriors import GPPosterior as GPPosterior
     from kpp.priors import sample as sample
 
     __version__: str
@@ -34,6 +35,7 @@ _EXPORTS = {
     "AbstractModel": "kpp.inference",
     "Explanation": "kpp.explanations",
     "Fit": "kpp.inference",
+    "GPPosterior": "kpp.posteriors",
     "Laplace": "kpp.inference",
     "MAP": "kpp.inference",
     "NUTS": "kpp.inference",
@@ -56,6 +58,7 @@ _SUBMODULES = frozenset(
         "kernels",
         "linalg",
         "plots",
+        "posteriors",
         "priors",
         "registry",
         "report",

@@ -173,29 +173,30 @@ class RKHSFunction(eqx.Module):
         """
         return self.map_draws(lambda function: function._evaluate(x))
 
-    def map_draws(self, f: Callable[[RKHSFunction], Any], *, batch_size: int | None = None) -> Any:
+    def map_draws(self, f: Callable[..., Any], *others: Any, batch_size: int | None = None) -> Any:
         """Apply a function of one draw to all draws; the only way over them.
 
         Args:
-            f: Takes an `RKHSFunction` with ``batch_shape`` () and returns a pytree of arrays. It must be traceable by
-                JAX.
+            f: Takes an `RKHSFunction` with ``batch_shape`` (), and what of `others` belongs to that draw, and returns a
+                pytree of arrays. It must be traceable by JAX.
+            *others: Pytrees of arrays led by ``batch_shape``.
             batch_size: How many draws are worked on at once (`jax.lax.map`); one after another by default.
 
         Returns:
             What `f` returns, each array led by ``batch_shape``.
         """
         if not self.batch_shape:
-            return f(self)
+            return f(self, *others)
         batch = len(self.batch_shape)
         own_points = self._has_own_points()
         arrays, static = eqx.partition(self.kernel, eqx.is_array)
-        mapped = (arrays, self.points if own_points else None, self.coefficients, self.intercept)
+        mapped = (arrays, self.points if own_points else None, self.coefficients, self.intercept, others)
         flat = jax.tree.map(lambda leaf: leaf.reshape(math.prod(self.batch_shape), *leaf.shape[batch:]), mapped)
 
         def apply(draw: Any) -> Any:
-            kernel, points, coefficients, intercept = draw
+            kernel, points, coefficients, intercept, further = draw
             points = points if own_points else self.points
-            return f(RKHSFunction(eqx.combine(kernel, static), points, coefficients, intercept))
+            return f(RKHSFunction(eqx.combine(kernel, static), points, coefficients, intercept), *further)
 
         results = jax.lax.map(apply, flat, batch_size=batch_size)
         return jax.tree.map(lambda leaf: leaf.reshape(*self.batch_shape, *leaf.shape[1:]), results)
