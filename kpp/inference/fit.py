@@ -24,6 +24,7 @@ from kpp.inference.maximum import MAP
 from kpp.inference.nuts import NUTS
 from kpp.inference.storage import describe_inference, read_parts, rebuild_inference, write_parts
 from kpp.inference.svi import SVI
+from kpp.posteriors import GPPosterior
 from kpp.tables import Schema
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
@@ -167,6 +168,34 @@ class Fit:
         arrays, coefficients, intercept = unflatten_draws(mapped, self._shape)
         kernel = eqx.combine(arrays, static[0])
         return RKHSFunction(kernel, self._shared_points(), coefficients, intercept, self._shape)
+
+    def function_posterior(self, *, at: str = "draws") -> GPPosterior:
+        """Return the Gaussian posterior of the function given the hyperparameters.
+
+        Args:
+            at: "draws" for one posterior a draw, whose roots take ``draws * n * n`` numbers; "mean" for one posterior
+                at the posterior means of all sites, which leaves out that the hyperparameters are uncertain.
+
+        Returns:
+            The posterior, with ``batch_shape`` (chain, draw), or () for "mean".
+
+        Raises:
+            TypeError: If the model has no Gaussian posterior of the function.
+            ValueError: If `at` is another word.
+        """
+        if at not in ("draws", "mean"):
+            raise ValueError(f"`at` must be 'draws' or 'mean', got {at!r}")
+        model = self.model
+        if at == "mean":
+            return model.posterior_draw(
+                {name: jnp.mean(value, (0, 1)) for name, value in self.draws.items()}, self.data
+            )
+
+        def root(sample: dict[str, jax.Array], number: jax.Array, data: Any) -> jax.Array:
+            return model.posterior_draw(sample, data).root
+
+        roots = self._over_draws("posterior roots", root, self.data, "posteriors of the function")
+        return GPPosterior(self.function(), unflatten_draws(roots, self._shape))
 
     def sample(self, rng_key: RngKey, num_samples: int) -> Fit:
         """Draw afresh from the approximate posterior that Laplace or SVI has found.

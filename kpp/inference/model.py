@@ -13,6 +13,7 @@ from kpp.functions import RKHSFunction
 from kpp.inference.base import AbstractInference
 from kpp.inference.fit import Fit
 from kpp.inference.nuts import NUTS
+from kpp.posteriors import GPPosterior
 from kpp.tables import Schema
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
@@ -92,6 +93,26 @@ class AbstractModel(eqx.Module):
     @abc.abstractmethod
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
         """Return the prediction under one draw as a function with ``batch_shape`` ()."""
+
+    def posterior_draw(self, sample: Sample, data: Data) -> GPPosterior:
+        """Return the Gaussian posterior of the function under one draw of the hyperparameters.
+
+        Law: its mean is `function_draw`, and its covariances are the ``latent_covariance`` of `predictive`.
+
+        Args:
+            sample: One draw.
+            data: The data.
+
+        Returns:
+            The posterior, with ``batch_shape`` ().
+
+        Raises:
+            TypeError: If the model has no Gaussian posterior of the function, as here.
+        """
+        raise TypeError(
+            f"{type(self).__name__} has no Gaussian posterior of the function, only draws of it by `function_draw`; "
+            "kpp_models.GPRegression and kpp_models.GPClassification have one"
+        )
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
         """Return names for the axes of sites that are neither features nor plates; by site, one name an axis.

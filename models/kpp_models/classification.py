@@ -17,6 +17,7 @@ from kpp import linalg
 from kpp.functions import RKHSFunction
 from kpp.inference import AbstractModel
 from kpp.kernels import RBF, AbstractKernel
+from kpp.posteriors import GPPosterior
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
 from kpp.tables import Schema
@@ -160,6 +161,18 @@ class GPClassification(AbstractModel):
         kernel, mean = self._at(sample)
         coefficients, _ = self._condition(sample, data)
         return RKHSFunction(kernel, data["x"], coefficients, mean)
+
+    def posterior_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> GPPosterior:
+        r"""Return the posterior of the latent function.
+
+        With ``latent="laplace"``, :math:`R R^\top = W^{1/2} B^{-1} W^{1/2} = (K + W^{-1})^{-1}` (Rasmussen and Williams
+        2006, equations 3.24 and 3.27), an approximation. With ``latent="sample"`` it is conditioned on the latent
+        values that are drawn, :math:`R R^\top = K^{-1}`, so that nothing is left to vary at the training points.
+        """
+        kernel, mean = self._at(sample)
+        coefficients, whiten = self._condition(sample, data)
+        function = RKHSFunction(kernel, data["x"], coefficients, mean)
+        return GPPosterior(function, whiten(jnp.eye(function.num_points, dtype=coefficients.dtype)).T)
 
     def site_dims(self, data: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """Name the axis of the whitened latent values, which belong to the rows."""

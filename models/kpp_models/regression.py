@@ -14,6 +14,7 @@ from kpp import linalg
 from kpp.functions import RKHSFunction
 from kpp.inference import AbstractModel
 from kpp.kernels import RBF, AbstractKernel, Matern52
+from kpp.posteriors import GPPosterior
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
 from kpp.tables import Schema
@@ -136,9 +137,17 @@ class GPRegression(AbstractModel):
 
     def function_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> RKHSFunction:
         r"""Return the posterior mean function, :math:`\alpha = (K + \sigma^2 I)^{-1}(y - m)`, intercept m."""
-        draw = self._at(sample, data)
+        return self._function(self._at(sample, data), data)[0]
+
+    def posterior_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> GPPosterior:
+        r"""Return the posterior of the function, :math:`R R^\top = (K + \sigma^2 I)^{-1}`."""
+        mean, factor = self._function(self._at(sample, data), data)
+        return GPPosterior(mean, linalg.solve_lower(factor, jnp.eye(mean.num_points, dtype=factor.dtype)).T)
+
+    def _function(self, draw: _Draw, data: Mapping[str, Any]) -> tuple[RKHSFunction, Array]:
+        """Return the posterior mean function and the factor of the covariance of y."""
         factor = linalg.cholesky(draw.covariance, what="the covariance matrix of `y`")
-        return RKHSFunction(draw.kernel, data["x"], linalg.cho_solve(factor, draw.residual), draw.mean)
+        return RKHSFunction(draw.kernel, data["x"], linalg.cho_solve(factor, draw.residual), draw.mean), factor
 
     def _at(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> _Draw:
         """Put the values of one draw in place."""
