@@ -1,14 +1,15 @@
 """Cooperative games whose players are features: coalitions, their values, and exact Shapley values."""
 
+from kpp.games.abstract import AbstractProductValueFunction as AbstractProductValueFunction
+from kpp.games.abstract import AbstractValueFunction as AbstractValueFunction
+from kpp.games.baseline import Baseline as Baseline
 from kpp.games.coalitions import all_coalitions as all_coalitions
 from kpp.games.exact import choose_method as choose_method
 from kpp.games.exact import interventional_shapley as interventional_shapley
 from kpp.games.exact import shapley_values as shapley_values
+from kpp.games.imputation import AbstractImputation as AbstractImputation
+from kpp.games.interventional import Interventional as Interventional
 from kpp.games.quadrature import gauss_legendre as gauss_legendre
 from kpp.games.quadrature import num_nodes as num_nodes
 from kpp.games.shapley import shapley_values_from_table as shapley_values_from_table
 from kpp.games.shapley import shapley_weights as shapley_weights
-from kpp.games.value_functions import AbstractProductValueFunction as AbstractProductValueFunction
-from kpp.games.value_functions import AbstractValueFunction as AbstractValueFunction
-from kpp.games.value_functions import Baseline as Baseline
-from kpp.games.value_functions import Interventional as Interventional

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +21,19 @@ def split_rows(x: Float[Array, "n *rest"], size: int) -> Float[Array, "chunks si
     return filled.reshape(-1, size, *x.shape[1:])
 
 
-def map_rows(f: Callable[[Array], Array], x: Float[Array, "n *rest"], size: int) -> Float[Array, "n *results"]:
-    """Apply a function of rows, whose results are led by the same rows, to `size` of them at a time."""
-    values = jax.lax.map(f, split_rows(x, size))
-    return values.reshape(-1, *values.shape[2:])[: x.shape[0]]
+def map_rows(f: Callable[[Any], Array], x: Any, size: int) -> Float[Array, "n *results"]:
+    """Apply a function of rows, whose results are led by the same rows, to `size` of them at a time.
+
+    Args:
+        f: The function.
+        x: An array (n, ...), or a pytree of such.
+        size: How many rows are worked on at once.
+
+    Returns:
+        The results, (n, ...).
+    """
+    values = jax.lax.map(f, jax.tree.map(lambda leaf: split_rows(leaf, size), x))
+    return values.reshape(-1, *values.shape[2:])[: jax.tree.leaves(x)[0].shape[0]]
 
 
 def average_chunks(

@@ -1,12 +1,13 @@
-r"""Exact Shapley values from the values of all :math:`2^d` coalitions.
+r"""The values of all :math:`2^g` coalitions of players, made into Shapley values or what else they are wanted for.
 
-For a product kernel the products of the present and of the absent features' factors are tabulated for the subsets of
-each half of the features, :math:`2^{d/2}` rows each. The absent ones are averaged over the references by matrix
+For a product kernel the products of the present and of the absent players' factors are tabulated for the subsets of
+each half of the players, :math:`2^{g/2}` rows each. The absent ones are averaged over the references by matrix
 products of the two tables, once for all explained points.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -15,13 +16,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
+from kpp.games.abstract import AbstractProductValueFunction, AbstractValueFunction
 from kpp.games.batching import average_chunks, map_rows, split_rows, sum_arrays
+from kpp.games.bystanders import weigh_bystanders
 from kpp.games.coalitions import all_coalitions
-from kpp.games.shapley import shapley_values_from_table
-from kpp.games.value_functions import AbstractProductValueFunction, AbstractValueFunction
+from kpp.games.players import Players
 from kpp.kernels import AbstractProductKernel
 
-__all__ = ["enumeration_shapley", "product_enumeration_shapley"]
+__all__ = ["coalition_axis", "enumerate_products", "enumerate_values"]
+
+Reduction = Callable[[Float[Array, "c *rest"]], Float[Array, "..."]]
 
 # Points of the function at once, references at once, and entries of a table of values.
 _POINTS = 64
@@ -29,55 +33,74 @@ _REFERENCES = 512
 _MAX_VALUES = 2**22
 
 
-def enumeration_shapley(
-    value_function: AbstractValueFunction, function: Any, x: Array
-) -> Float[Array, "*draws p d *outputs"]:
-    """Compute Shapley values of any value function by asking it for all coalitions.
+def enumerate_values(
+    reduce: Reduction, value_function: AbstractValueFunction, function: Any, x: Array, players: Players
+) -> Float[Array, "*draws p *result"]:
+    """Reduce the values of all coalitions of any game, by asking the value function for them.
 
     Args:
+        reduce: What to make of a table of values (2^g, ...): an array (*result, ...). Static: a function of a module.
         value_function: A value function.
         function: The function.
         x: The points to explain, (p, d).
+        players: The players, g of them.
 
     Returns:
-        The Shapley values, (p, d), led by draws, with the outputs last.
+        The results, led by draws and points, with the outputs last.
     """
-    coalitions = all_coalitions(x.shape[1])
-    values = value_function(function, x, coalitions)
-    batch = _coalition_axis(values, function, coalitions.shape[0])
-    return jnp.moveaxis(shapley_values_from_table(jnp.moveaxis(values, batch, 0)), 0, batch + 1)
+    coalitions = all_coalitions(players.num_players)
+    values = value_function(function, x, players.expand(coalitions))
+    batch = coalition_axis(values, function, coalitions.shape[0], x.shape[0])
+    table = jnp.moveaxis(values, (batch, batch + 1), (0, 1))
+    return _points_after_draws(jax.vmap(reduce, in_axes=1)(table), batch, values.ndim - batch - 2)
 
 
-def _coalition_axis(values: Array, function: Any, num_coalitions: int) -> int:
+def _points_after_draws(results: Array, num_draw_axes: int, num_output_axes: int) -> Array:
+    """Move the axes (p, *result, *draws, *outputs) into the order (*draws, p, *result, *outputs)."""
+    first = results.ndim - num_draw_axes - num_output_axes
+    draws = tuple(range(first, first + num_draw_axes))
+    return jnp.moveaxis(results, draws, tuple(range(num_draw_axes)))
+
+
+def coalition_axis(values: Array, function: Any, num_coalitions: int, num_points: int) -> int:
+    """Return the axis of the coalitions in what a value function returned; that of the points follows."""
     if isinstance(function, RKHSFunction):
         return len(function.batch_shape)
-    return values.shape.index(num_coalitions)
+    return next(i for i in range(values.ndim - 1) if values.shape[i : i + 2] == (num_coalitions, num_points))
 
 
 @eqx.filter_jit
-def product_enumeration_shapley(
-    value_function: AbstractProductValueFunction, function: RKHSFunction, x: Array, *, batch_size: int | None = None
-) -> Float[Array, "*draws p d *outputs"]:
-    """Compute exact Shapley values by tabulating the products of the halves of the features.
+def enumerate_products(
+    reduce: Reduction,
+    value_function: AbstractProductValueFunction,
+    function: RKHSFunction,
+    x: Array,
+    *,
+    players: Players,
+    batch_size: int | None = None,
+) -> Float[Array, "*draws p *result"]:
+    """Reduce the values of all coalitions of a product game, by tabulating the products of the halves of the players.
 
     Args:
+        reduce: What to make of a table of values (2^g, ...), without the intercept: an array (*result, ...).
         value_function: A value function that averages absent features' factors over references.
         function: The function, whose kernel is a sum of product kernels.
         x: The points to explain, (p, d).
+        players: The players, g of them. At x and the references bystanders must have one and the same factor.
         batch_size: How many references are worked on at once.
 
     Returns:
-        The Shapley values, (p, d), led by draws, with the outputs last.
+        The results, led by draws and points, with the outputs last.
     """
     references = value_function.references(x.shape[1]).astype(x.dtype)
     chunks = average_chunks(references, min(references.shape[0], batch_size or _REFERENCES))
-    size = max(1, min(x.shape[0], _MAX_VALUES >> x.shape[1]))
+    size = max(1, min(x.shape[0], _MAX_VALUES >> players.num_players))
 
     def explain(draw: RKHSFunction) -> Array:
         def block(rows: Array) -> Array:
             terms = draw.kernel.product_terms()
-            values = sum_arrays(_term_values(value_function, term, draw, rows, chunks) for term in terms)
-            return jnp.swapaxes(shapley_values_from_table(values), 0, 1)
+            values = sum_arrays(_term_values(value_function, term, draw, rows, players, chunks) for term in terms)
+            return jax.vmap(reduce, in_axes=1)(values)
 
         return map_rows(block, x, size)
 
@@ -89,25 +112,26 @@ def _term_values(
     term: AbstractProductKernel,
     function: RKHSFunction,
     x: Array,
+    players: Players,
     chunks: tuple[Array, Array],
 ) -> Float[Array, "c p *outputs"]:
     """Return the values of all coalitions for one product term, without the intercept."""
     size = min(function.num_points, _POINTS)
     missing = -function.num_points % size
     padding = [(0, missing)] + [(0, 0)] * len(function.output_shape)
-    coefficients = jnp.pad(function.coefficients, padding).reshape(-1, size, *function.output_shape)
-    num_features = x.shape[1]
+    coefficients = jnp.pad(weigh_bystanders(term, function, x, players), padding).reshape(-1, size, *function.output_shape)
+    num_players = players.num_players
 
     def add(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
         points, weights = part
-        absent = _absent_tables(value_function, term, points, chunks)
-        low, high = _half_tables(term.factors(x, points))
+        absent = _absent_tables(value_function, term, points, players, chunks)
+        low, high = _half_tables(players.multiply(term.factors(x, points)))
         return total + _contract(low, high, absent, weights), None
 
-    low_size = 2 ** (num_features // 2)
-    start = jnp.zeros((x.shape[0], 2**num_features // low_size, low_size, *function.output_shape), dtype=x.dtype)
+    low_size = 2 ** (num_players // 2)
+    start = jnp.zeros((x.shape[0], 2**num_players // low_size, low_size, *function.output_shape), dtype=x.dtype)
     total = jax.lax.scan(add, start, (split_rows(function.points, size), coefficients))[0]
-    values = total.reshape(x.shape[0], 2**num_features, *function.output_shape)
+    values = total.reshape(x.shape[0], 2**num_players, *function.output_shape)
     return term.scale * jnp.swapaxes(values, 0, 1)
 
 
@@ -115,18 +139,18 @@ def _absent_tables(
     value_function: AbstractProductValueFunction,
     term: AbstractProductKernel,
     points: Array,
+    players: Players,
     chunks: tuple[Array, Array],
 ) -> Float[Array, "n high low"]:
     """Average over the references the products over each coalition's complement."""
 
     def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
-        low, high = _half_tables(value_function.absent_factors(term, chunk[0], points))
+        low, high = _half_tables(players.multiply(value_function.absent_factors(term, chunk[0], points)))
         weighted = high * chunk[1][None, :, None]
         return total + jnp.einsum("hbn,lbn->nhl", weighted, low, precision="highest"), None
 
-    num_features = chunks[0].shape[-1]
-    low_size = 2 ** (num_features // 2)
-    start = jnp.zeros((points.shape[0], 2**num_features // low_size, low_size), dtype=points.dtype)
+    low_size = 2 ** (players.num_players // 2)
+    start = jnp.zeros((points.shape[0], 2**players.num_players // low_size, low_size), dtype=points.dtype)
     return jax.lax.scan(add, start, chunks)[0][:, ::-1, ::-1]
 
 

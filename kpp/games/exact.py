@@ -8,15 +8,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
+from kpp.games.abstract import AbstractProductValueFunction, AbstractValueFunction
 from kpp.games.coalitions import MAX_ENUMERATED
 from kpp.games.enumeration import enumeration_shapley, product_enumeration_shapley
+from kpp.games.interventional import Interventional
+from kpp.games.products import has_product_terms
 from kpp.games.quadrature import num_nodes, quadrature_shapley
-from kpp.games.value_functions import (
-    AbstractProductValueFunction,
-    AbstractValueFunction,
-    Interventional,
-    has_product_terms,
-)
 from kpp.validation import as_points
 
 __all__ = ["choose_method", "interventional_shapley", "shapley_values"]

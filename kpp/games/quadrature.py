@@ -33,8 +33,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
+from kpp.games.abstract import AbstractProductValueFunction
 from kpp.games.batching import average_chunks, map_rows, sum_arrays
-from kpp.games.value_functions import AbstractProductValueFunction
+from kpp.games.bystanders import weigh_bystanders
+from kpp.games.players import Players, as_players
 from kpp.kernels import AbstractProductKernel
 
 __all__ = ["gauss_legendre", "num_nodes", "quadrature_shapley"]
@@ -69,19 +71,27 @@ def num_nodes(num_features: int) -> int:
 
 @eqx.filter_jit
 def quadrature_shapley(
-    value_function: AbstractProductValueFunction, function: RKHSFunction, x: Array, *, batch_size: int | None = None
-) -> Float[Array, "*draws p d *outputs"]:
+    value_function: AbstractProductValueFunction,
+    function: RKHSFunction,
+    x: Array,
+    *,
+    players: Players | None = None,
+    batch_size: int | None = None,
+) -> Float[Array, "*draws p g *outputs"]:
     """Compute exact Shapley values by quadrature.
 
     Args:
         value_function: A value function that averages absent features' factors over references.
         function: The function, whose kernel is a sum of product kernels.
         x: The points to explain, (p, d).
+        players: The groups of features that play; by default each feature alone. At x and the references bystanders
+            must have one and the same factor.
         batch_size: How many references are worked on at once. Memory grows as ``batch_size * n * d``.
 
     Returns:
-        The Shapley values, (p, d), led by draws, with the outputs last.
+        The Shapley values, (p, g), led by draws, with the outputs last.
     """
+    players = players or as_players(None, x.shape[1])
     references = value_function.references(x.shape[1]).astype(x.dtype)
     rows = min(references.shape[0], batch_size or max(1, _PAIRS // function.num_points))
     chunks = average_chunks(references, rows)
@@ -89,7 +99,7 @@ def quadrature_shapley(
     def explain(draw: RKHSFunction) -> Array:
         def block(points: Array) -> Array:
             terms = draw.kernel.product_terms()
-            return sum_arrays(_term_values(value_function, term, draw, points, chunks) for term in terms)
+            return sum_arrays(_term_values(value_function, term, draw, points, players, chunks) for term in terms)
 
         return map_rows(block, x, min(x.shape[0], _POINTS))
 
@@ -101,16 +111,18 @@ def _term_values(
     term: AbstractProductKernel,
     function: RKHSFunction,
     x: Array,
+    players: Players,
     chunks: tuple[Array, Array],
-) -> Float[Array, "p d *outputs"]:
-    present = jnp.swapaxes(term.factors(x, function.points), 0, 1)
+) -> Float[Array, "p g *outputs"]:
+    present = jnp.swapaxes(players.multiply(term.factors(x, function.points)), 0, 1)
+    coefficients = weigh_bystanders(term, function, x, players)
 
     def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
-        absent = value_function.absent_factors(term, chunk[0], function.points)
+        absent = players.multiply(value_function.absent_factors(term, chunk[0], function.points))
         return total + _sections(present, absent, chunk[1]), None
 
     sections = jax.lax.scan(add, jnp.zeros_like(present), chunks)[0]
-    return term.scale * jnp.matmul(sections, function.coefficients, precision="highest")
+    return term.scale * jnp.matmul(sections, coefficients, precision="highest")
 
 
 def _sections(

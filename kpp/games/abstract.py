@@ -1,0 +1,82 @@
+r"""Value functions: what a coalition of features is worth for the prediction at a point.
+
+Two kinds have methods of their own to compute with. An imputation averages predictions in which absent features are
+filled in, :math:`v(S) = \sum_b w_b(x, S)\, f(x_S, z_{b, S^c})`. A product value function averages the absent features'
+factors of a product kernel apart from the present ones, which exact Shapley values in polynomial time need.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from kpp.kernels import AbstractProductKernel
+
+__all__ = ["AbstractProductValueFunction", "AbstractValueFunction"]
+
+
+class AbstractValueFunction(eqx.Module):
+    """What a coalition of features is worth for the prediction at a point.
+
+    A subclass is final, has its options as fields, and defines `__call__` and `base`.
+    """
+
+    @abstractmethod
+    def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
+        """Value coalitions at points.
+
+        Laws: the values are linear in the function, and a constant function is worth itself; the full coalition is
+        worth the prediction and the empty one the base; a coalition or a point alone has the value that it has among
+        others.
+
+        Args:
+            function: An `RKHSFunction`, perhaps with draws.
+            x: The points, (p, d).
+            coalitions: Booleans, (c, d): True for the features that are present.
+
+        Returns:
+            The values, (c, p), led by draws, with the outputs last.
+
+        Raises:
+            ValueError: If `x` or `coalitions` are not as said.
+            TypeError: If the function is not one that the value function can take.
+        """
+
+    @abstractmethod
+    def base(self, function: Any) -> Float[Array, "..."]:
+        """Return the value of the empty coalition.
+
+        Args:
+            function: The function that is explained.
+
+        Returns:
+            The base value: a scalar, led by draws, with the outputs last; with an axis of points before the outputs
+            where it depends on them.
+        """
+
+
+class AbstractProductValueFunction(AbstractValueFunction):
+    """A value function that averages the absent features' factors over references, whatever the explained point.
+
+    Such games have exact Shapley values in polynomial time; `kpp.games.shapley_values` finds them from the two methods
+    here.
+    """
+
+    @abstractmethod
+    def references(self, num_features: int) -> Float[Array, "m d"]:
+        """Return the points that absent features are averaged over, each with weight 1/m."""
+
+    @abstractmethod
+    def absent_factors(
+        self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Any
+    ) -> Float[Array, "d b n"]:
+        """Return the factors c of absent features.
+
+        Args:
+            term: A product kernel.
+            references: Some of the references, (b, d).
+            points: The function's points, (n, d).
+        """
