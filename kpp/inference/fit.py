@@ -153,21 +153,11 @@ class Fit:
         return xr.DataArray(np.asarray(values), coords=coords, dims=("sample", "instance"), name="y")
 
     def function(self) -> RKHSFunction:
-        """Return the prediction as a function in the RKHS, with ``batch_shape`` (chain, draw)."""
-        model = self.model
-        static: list[Any] = []
+        """Return the prediction as a function in the RKHS, with ``batch_shape`` (chain, draw).
 
-        def one(sample: dict[str, jax.Array], number: jax.Array, data: Any) -> Any:
-            function = model.function_draw(sample, data)
-            arrays, rest = eqx.partition(function.kernel, eqx.is_array)
-            static[:] = [rest]
-            return arrays, function.coefficients, function.intercept
-
-        # Not from the cache of maps: tracing is what finds the static part of the kernel.
-        mapped = DrawMap(one)(flatten_draws(self.draws), self._numbers, self.data)
-        arrays, coefficients, intercept = unflatten_draws(mapped, self._shape)
-        kernel = eqx.combine(arrays, static[0])
-        return RKHSFunction(kernel, self._shared_points(), coefficients, intercept, self._shape)
+        It is unfolded (`RKHSFunction.unfold`), so that explainers can take its kernel apart.
+        """
+        return self._function(lambda sample, data: self.model.function_draw(sample, data).unfold())
 
     def function_posterior(self, *, at: str = "draws") -> GPPosterior:
         """Return the Gaussian posterior of the function given the hyperparameters.
@@ -195,7 +185,8 @@ class Fit:
             return model.posterior_draw(sample, data).root
 
         roots = self._over_draws("posterior roots", root, self.data, "posteriors of the function")
-        return GPPosterior(self.function(), unflatten_draws(roots, self._shape))
+        # Not unfolded: the covariance is the kernel's own.
+        return GPPosterior(self._function(model.function_draw), unflatten_draws(roots, self._shape))
 
     def sample(self, rng_key: RngKey, num_samples: int) -> Fit:
         """Draw afresh from the approximate posterior that Laplace or SVI has found.
@@ -309,11 +300,27 @@ class Fit:
         run = self._maps.setdefault((key, batch_size), DrawMap(f, batch_size))
         return run(flatten_draws(self.draws), self._numbers, shared, label=label if self.inference.progress else None)
 
-    def _shared_points(self) -> Any:
+    def _function(self, of_one_draw: Callable[[dict[str, jax.Array], Any], RKHSFunction]) -> RKHSFunction:
+        """Join the functions of all draws into one with ``batch_shape`` (chain, draw)."""
+        static: list[Any] = []
+
+        def one(sample: dict[str, jax.Array], number: jax.Array, data: Any) -> Any:
+            function = of_one_draw(sample, data)
+            arrays, rest = eqx.partition(function.kernel, eqx.is_array)
+            static[:] = [rest]
+            return arrays, function.coefficients, function.intercept
+
+        # Not from the cache of maps: tracing is what finds the static part of the kernel.
+        mapped = DrawMap(one)(flatten_draws(self.draws), self._numbers, self.data)
+        arrays, coefficients, intercept = unflatten_draws(mapped, self._shape)
+        kernel = eqx.combine(arrays, static[0])
+        return RKHSFunction(kernel, self._shared_points(of_one_draw), coefficients, intercept, self._shape)
+
+    def _shared_points(self, of_one_draw: Callable[[dict[str, jax.Array], Any], RKHSFunction]) -> Any:
         """Return the points of the function, once if they are the same for the first and the last draw."""
 
         def points(sample: dict[str, jax.Array], number: jax.Array, data: Any) -> Any:
-            return self.model.function_draw(sample, data).points
+            return of_one_draw(sample, data).points
 
         flat = flatten_draws(self.draws)
         ends = jnp.asarray([0, self._numbers.shape[0] - 1])
