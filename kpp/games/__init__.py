@@ -9,6 +9,8 @@ from kpp.games.exact import interventional_shapley as interventional_shapley
 from kpp.games.exact import shapley_values as shapley_values
 from kpp.games.imputation import AbstractImputation as AbstractImputation
 from kpp.games.interventional import Interventional as Interventional
+from kpp.games.players import Players as Players
+from kpp.games.players import as_players as as_players
 from kpp.games.quadrature import gauss_legendre as gauss_legendre
 from kpp.games.quadrature import num_nodes as num_nodes
 from kpp.games.shapley import shapley_values_from_table as shapley_values_from_table

@@ -8,7 +8,6 @@ products of the two tables, once for all explained points.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,14 +15,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
-from kpp.games.abstract import AbstractProductValueFunction, AbstractValueFunction
+from kpp.games.abstract import AbstractProductValueFunction
 from kpp.games.batching import average_chunks, map_rows, split_rows, sum_arrays
 from kpp.games.bystanders import weigh_bystanders
 from kpp.games.coalitions import all_coalitions
+from kpp.games.game import Game
 from kpp.games.players import Players
 from kpp.kernels import AbstractProductKernel
 
-__all__ = ["coalition_axis", "enumerate_products", "enumerate_values"]
+__all__ = ["enumerate_products", "enumerate_values"]
 
 Reduction = Callable[[Float[Array, "c *rest"]], Float[Array, "..."]]
 
@@ -33,40 +33,18 @@ _REFERENCES = 512
 _MAX_VALUES = 2**22
 
 
-def enumerate_values(
-    reduce: Reduction, value_function: AbstractValueFunction, function: Any, x: Array, players: Players
-) -> Float[Array, "*draws p *result"]:
-    """Reduce the values of all coalitions of any game, by asking the value function for them.
+def enumerate_values(reduce: Reduction, game: Game) -> tuple[Float[Array, "p *result"], int]:
+    """Reduce the values of all coalitions of any game, by asking its value function for them.
 
     Args:
-        reduce: What to make of a table of values (2^g, ...): an array (*result, ...). Static: a function of a module.
-        value_function: A value function.
-        function: The function.
-        x: The points to explain, (p, d).
-        players: The players, g of them.
+        reduce: What to make of a table of values (2^g, ...): an array (*result, ...). A function of a module.
+        game: The game.
 
     Returns:
-        The results, led by draws and points, with the outputs last.
+        The results, led by points, then those of a point, draws and outputs; and the number of axes of draws.
     """
-    coalitions = all_coalitions(players.num_players)
-    values = value_function(function, x, players.expand(coalitions))
-    batch = coalition_axis(values, function, coalitions.shape[0], x.shape[0])
-    table = jnp.moveaxis(values, (batch, batch + 1), (0, 1))
-    return _points_after_draws(jax.vmap(reduce, in_axes=1)(table), batch, values.ndim - batch - 2)
-
-
-def _points_after_draws(results: Array, num_draw_axes: int, num_output_axes: int) -> Array:
-    """Move the axes (p, *result, *draws, *outputs) into the order (*draws, p, *result, *outputs)."""
-    first = results.ndim - num_draw_axes - num_output_axes
-    draws = tuple(range(first, first + num_draw_axes))
-    return jnp.moveaxis(results, draws, tuple(range(num_draw_axes)))
-
-
-def coalition_axis(values: Array, function: Any, num_coalitions: int, num_points: int) -> int:
-    """Return the axis of the coalitions in what a value function returned; that of the points follows."""
-    if isinstance(function, RKHSFunction):
-        return len(function.batch_shape)
-    return next(i for i in range(values.ndim - 1) if values.shape[i : i + 2] == (num_coalitions, num_points))
+    table, num_draw_axes = game.table(all_coalitions(game.num_players))
+    return jax.vmap(reduce, in_axes=1)(table), num_draw_axes
 
 
 @eqx.filter_jit
@@ -119,7 +97,9 @@ def _term_values(
     size = min(function.num_points, _POINTS)
     missing = -function.num_points % size
     padding = [(0, missing)] + [(0, 0)] * len(function.output_shape)
-    coefficients = jnp.pad(weigh_bystanders(term, function, x, players), padding).reshape(-1, size, *function.output_shape)
+    coefficients = jnp.pad(weigh_bystanders(term, function, x, players), padding).reshape(
+        -1, size, *function.output_shape
+    )
     num_players = players.num_players
 
     def add(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:

@@ -38,7 +38,7 @@ CASES = {
     "no nodes": (lambda: gauss_legendre(0), "`num_nodes` must be at least 1"),
     "enumeration of 30 features": (
         lambda: shapley_values(Interventional(np.eye(30)), MANY, np.eye(30), method="enumeration"),
-        "at most 20 features, got 30",
+        "at most 20 features or groups, got 30",
     ),
     "a function that sums": (
         lambda: interventional_shapley(np.sum, X, X),

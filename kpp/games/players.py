@@ -1,0 +1,169 @@
+"""Players of a game: single features, or groups of features that join a coalition together.
+
+A one-hot encoded column, the pixels of a patch or the lags of one series are present or absent as one. The game among
+such groups is the quotient game: its coalitions are the unions of groups, so every estimator works on it unchanged once
+it knows which features a player brings. For a product kernel a player's factor is the product of its features' factors.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from kpp.typing import AnyArray
+
+__all__ = ["Players", "as_players"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Players:
+    """Who plays: disjoint groups of features, in the order of their first features.
+
+    A feature in no group is a bystander: it is absent, but from the full coalition. `as_players` leaves none; the
+    estimators make bystanders of features that make no difference.
+
+    Args:
+        names: One name a player, g of them.
+        groups: The features of each player, positions from 0 to d - 1.
+        num_features: d.
+    """
+
+    names: tuple[str, ...]
+    groups: tuple[tuple[int, ...], ...]
+    num_features: int
+
+    @property
+    def num_players(self) -> int:
+        """The number of players, g."""
+        return len(self.groups)
+
+    @property
+    def are_features(self) -> bool:
+        """Whether every feature is a player of its own, in order."""
+        return self.groups == tuple((j,) for j in range(self.num_features))
+
+    @functools.cached_property
+    def membership(self) -> Int[np.ndarray, " d"]:
+        """The player that each feature belongs to, -1 for bystanders."""
+        membership = np.full(self.num_features, -1)
+        for player, group in enumerate(self.groups):
+            membership[list(group)] = player
+        return membership
+
+    def expand(self, coalitions: Bool[AnyArray, "c g"]) -> Bool[AnyArray, "c d"]:
+        """Return coalitions of features from coalitions of players.
+
+        Args:
+            coalitions: Booleans of shape (c, g).
+
+        Returns:
+            Booleans of shape (c, d): the features of the players that are present, and in the full coalition all.
+        """
+        if self.are_features:
+            return coalitions
+        where = np.where if isinstance(coalitions, np.ndarray) else jnp.where
+        full = coalitions.all(axis=1)[:, None]
+        return where((self.membership < 0)[None], full, coalitions[:, np.maximum(self.membership, 0)])
+
+    def multiply(self, factors: Float[Array, "d *rest"]) -> Float[Array, "g *rest"]:
+        """Multiply the factors of each player's features.
+
+        Args:
+            factors: One array a feature, (d, ...).
+
+        Returns:
+            One array a player, (g, ...).
+        """
+        if self.are_features:
+            return factors
+        sizes = collections.defaultdict(list)
+        for player, group in enumerate(self.groups):
+            sizes[len(group)].append(player)
+        parts = [jnp.prod(factors[np.array([self.groups[k] for k in players])], axis=1) for players in sizes.values()]
+        return jnp.concatenate(parts)[np.argsort(np.concatenate(list(sizes.values())))]
+
+    def multiply_bystanders(self, factors: Float[Array, "d *rest"]) -> Float[Array, "*rest"]:
+        """Multiply the factors of the features that belong to no player; 1 if there are none."""
+        return jnp.prod(factors[np.flatnonzero(self.membership < 0)], axis=0)
+
+    def keep(self, mask: Bool[np.ndarray, " g"]) -> Players:
+        """Return the players for which a mask is True; the features of the others become bystanders."""
+        kept = np.flatnonzero(mask)
+        return Players(tuple(self.names[k] for k in kept), tuple(self.groups[k] for k in kept), self.num_features)
+
+
+def as_players(groups: Any, num_features: int, feature_names: Sequence[str] | None = None) -> Players:
+    """Read groups of features.
+
+    Args:
+        groups: A mapping from a group's name to its features, by position from 0 or by name; a single one may stand
+            without a list. Features that are not mentioned are players of their own, under their own names. None if
+            all are. `Players` are returned as they are.
+        num_features: d.
+        feature_names: The d features' names; by default ``x0, x1, ...``.
+
+    Returns:
+        The players, in the order of their first features.
+
+    Raises:
+        ValueError: If a group is empty, a feature is unknown or in two groups, or two players share a name.
+        TypeError: If `groups` is no mapping.
+    """
+    names = tuple(feature_names) if feature_names is not None else tuple(f"x{j}" for j in range(num_features))
+    if isinstance(groups, Players):
+        if groups.num_features != num_features:
+            raise ValueError(f"`groups` are of {groups.num_features} features, but `x` has {num_features}")
+        return groups
+    if groups is None:
+        return Players(names, tuple((j,) for j in range(num_features)), num_features)
+    if not isinstance(groups, Mapping):
+        raise TypeError(f"`groups` must be a mapping from names to features, or None, got {type(groups).__name__}")
+    found = {str(name): _positions(str(name), features, names) for name, features in groups.items()}
+    mentioned = _mentioned_once(found, names)
+    alone = [(names[j], (j,)) for j in range(num_features) if j not in mentioned]
+    clashes = sorted(name for name, _ in alone if name in found)
+    if clashes:
+        raise ValueError(f"`groups` must not be called like a feature outside of them, got {clashes}")
+    ordered = sorted([*found.items(), *alone], key=lambda player: min(player[1]))
+    return Players(tuple(name for name, _ in ordered), tuple(group for _, group in ordered), num_features)
+
+
+def _positions(name: str, features: Any, feature_names: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the positions of a group's features, sorted."""
+    members = [features] if isinstance(features, str) or not hasattr(features, "__iter__") else list(features)
+    if not members:
+        raise ValueError(f"`groups` must hold at least one feature each, got none for {name!r}")
+    return tuple(sorted(_position(name, member, feature_names) for member in members))
+
+
+def _position(name: str, feature: Any, feature_names: tuple[str, ...]) -> int:
+    if isinstance(feature, str):
+        if feature not in feature_names:
+            raise ValueError(
+                f"`groups` {name!r} holds the unknown feature {feature!r}; there are {list(feature_names)}"
+            )
+        return feature_names.index(feature)
+    try:
+        position = operator.index(feature)
+    except TypeError:
+        raise ValueError(f"`groups` {name!r} must hold positions or names of features, got {feature!r}") from None
+    if not 0 <= position < len(feature_names):
+        raise ValueError(f"`groups` {name!r} must hold positions from 0 to {len(feature_names) - 1}, got {position}")
+    return position
+
+
+def _mentioned_once(groups: dict[str, tuple[int, ...]], feature_names: tuple[str, ...]) -> set[int]:
+    """Return all features of the groups, or refuse one that is in two of them, or twice in one."""
+    counts = collections.Counter(feature for group in groups.values() for feature in group)
+    repeated = [feature_names[feature] for feature, count in sorted(counts.items()) if count > 1]
+    if repeated:
+        raise ValueError(f"`groups` must hold each feature at most once, got {repeated} more often")
+    return set(counts)
