@@ -1,5 +1,6 @@
 """Explanations: what every explainer returns, and what an explainer is."""
 
+from kpp.explanations.comparison import compare as compare
 from kpp.explanations.explainer import AbstractExplainer as AbstractExplainer
 from kpp.explanations.explainer import Requirement as Requirement
 from kpp.explanations.explanation import Explanation as Explanation

@@ -25,6 +25,8 @@ def build_dataset(
     draws: bool,
     covariance: Any,
     variance: Any,
+    interactions: Any,
+    standard_errors: Any,
     attrs: Mapping[str, Any],
 ) -> xr.Dataset:
     """Return the dataset behind an Explanation; the arguments are those of `Explanation.create`."""
@@ -37,12 +39,16 @@ def build_dataset(
         "values": (dims, values),
         "base_values": _base_values(base_values, sample, output, sizes),
         "predictions": _shaped(predictions, "predictions", (*sample, "instance", *output), sizes),
-        "data": _shaped(data, "data", ("instance", "feature"), sizes),
+        "data": _data(data, feature_names, attrs.get("groups", {}), sizes),
     }
-    if variance is not None:
-        variables["variance"] = _variance(variance, dims, sizes)
+    for name, value in (("variance", variance), ("standard_errors", standard_errors)):
+        if value is not None:
+            variables[name] = _not_negative(value, name, dims, sizes)
     if covariance is not None:
         variables["covariance"] = _covariance(covariance, sample, output, sizes)
+    if interactions is not None:
+        pairs = (*sample, "instance", "feature", "feature_other", *output)
+        variables["interactions"] = _shaped(interactions, "interactions", pairs, sizes)
     coords = _coords(sizes, feature_names, output_names, instance_names)
     for name in ("feature", "instance"):
         if any(f"{name}_other" in variable[0] for variable in variables.values()):
@@ -92,10 +98,25 @@ def _base_values(
     return _shaped(array, "base_values", own if array.ndim == len(own) else common, sizes)
 
 
-def _variance(value: Any, dims: tuple[str, ...], sizes: Mapping[str, int]) -> tuple[tuple[str, ...], np.ndarray]:
-    dims, array = _shaped(value, "variance", dims, sizes)
+def _data(
+    value: Any, feature_names: Sequence[str], groups: Mapping[str, Any], sizes: Mapping[str, int]
+) -> tuple[tuple[str, ...], np.ndarray]:
+    """Check the instances: finite, except for features that stand for several columns, which may be NaN throughout."""
+    array = np.asarray(value)
+    blank = np.zeros(array.shape, dtype=bool)
+    if groups and array.ndim == 2 and array.dtype.kind == "f":
+        grouped = np.isin(np.arange(array.shape[1]), [j for j, name in enumerate(feature_names) if name in groups])
+        blank |= (grouped & np.isnan(array).all(axis=0))[None, :]
+    dims, known = _shaped(np.where(blank, 0.0, array) if blank.any() else array, "data", ("instance", "feature"), sizes)
+    return dims, np.where(blank, np.nan, known)
+
+
+def _not_negative(
+    value: Any, name: str, dims: tuple[str, ...], sizes: Mapping[str, int]
+) -> tuple[tuple[str, ...], np.ndarray]:
+    dims, array = _shaped(value, name, dims, sizes)
     if array.min() < 0:
-        raise ValueError(f"`variance` must not be negative, got {array.min():g}")
+        raise ValueError(f"`{name}` must not be negative, got {array.min():g}")
     return dims, array
 
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 def to_arviz(dataset: xr.Dataset) -> Any:
     """Return an ArviZ object; see `Explanation.to_arviz`."""
-    posterior = dataset[["values", "base_values", "predictions"]]
-    posterior = posterior.drop_vars([name for name in ("feature_other", "instance_other") if name in posterior.coords])
+    drawn = ("values", "base_values", "predictions", "interactions")
+    posterior = dataset[[name for name in drawn if name in dataset]]
     if "chain" not in posterior.dims:
         posterior = posterior.expand_dims(chain=[0], draw=[0])
-    constant = dataset[[name for name in ("data", "variance", "covariance") if name in dataset]]
+    constant = dataset[[name for name in dataset.data_vars if name not in drawn]]
     for group in (posterior, constant):
         group.attrs = encode_attrs(dataset.attrs)
     return _arviz.from_groups({"posterior": posterior, "constant_data": constant})
@@ -53,12 +53,14 @@ def to_dataframe(dataset: xr.Dataset, schema: Schema, probability: float, kind: 
     values = dataset["values"]
     sample = [dim for dim in ("chain", "draw") if dim in values.dims]
     dims = [dim for dim in values.dims if dim not in sample]
-    columns = {"value": values.mean(sample) if sample else values}
+    columns = {"value": values.mean(sample)}
     if is_uncertain(dataset):
         bounds = interval(dataset, probability, kind)
         columns["std"] = standard_deviation(dataset)
         columns["lower"] = bounds.sel(bound="lower", drop=True)
         columns["upper"] = bounds.sel(bound="upper", drop=True)
+    if "standard_errors" in dataset:
+        columns["standard_error"] = dataset["standard_errors"].mean(sample)
     coords = {dim: values.coords[dim] for dim in dims}
     table = xr.Dataset(
         {name: column.drop_vars(set(column.coords) - set(dims)) for name, column in columns.items()}, coords
@@ -86,7 +88,7 @@ def describe(dataset: xr.Dataset) -> str:
         if name in dataset.attrs
     }
     how = ", ".join(f"{name}={value!r}" for name, value in made.items())
-    law = next((name for name in ("covariance", "variance") if name in dataset), None)
+    held = [name for name in ("covariance", "variance", "interactions", "standard_errors") if name in dataset]
     names = [str(name) for name in dataset.coords["feature"].values]
     shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-    return f"Explanation({shape}{f', {law}' if law else ''})\n  features: {shown}" + (f"\n  {how}" if how else "")
+    return f"Explanation({', '.join([shape, *held])})\n  features: {shown}" + (f"\n  {how}" if how else "")

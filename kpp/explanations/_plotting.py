@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import xarray as xr
 
 from kpp import plots
@@ -97,6 +99,42 @@ class ExplanationPlots:
         bounds = _bounds(part, probability, kind)
         levels = self._schema.levels.get(feature)
         return plots.scatter(part["values"], part["data"], feature, color=color, intervals=bounds, levels=levels, ax=ax)
+
+    def forest(
+        self,
+        instances: int | Sequence[int] = 0,
+        *,
+        output: str | int | None = None,
+        max_features: int = 10,
+        probability: float = 0.9,
+        kind: IntervalKind = "eti",
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Plot the contributions to one prediction or a few, given by position, with intervals."""
+        part = self._output(output)
+        bounds = _bounds(part, probability, kind)
+        chosen = np.atleast_1d(instances)
+        return plots.forest(
+            part["values"].isel(instance=chosen),
+            intervals=None if bounds is None else bounds.isel(instance=chosen),
+            max_features=max_features,
+            ax=ax,
+        )
+
+    def interactions(
+        self,
+        instance: int | None = None,
+        *,
+        output: str | int | None = None,
+        max_features: int = 10,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Plot the interactions of one instance, given by position, or by default the mean absolute ones of all."""
+        if "interactions" not in self.dataset:
+            raise ValueError("the explanation holds no interactions; ask its explainer for them")
+        values = self._output(output)["interactions"]
+        values = values if instance is None else values.isel(instance=instance)
+        return plots.interactions(values, max_features=max_features, ax=ax)
 
     @property
     def _schema(self) -> Schema:

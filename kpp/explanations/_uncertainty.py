@@ -26,19 +26,54 @@ def variance(dataset: xr.Dataset) -> xr.DataArray | None:
         return dataset["variance"]
     if "covariance" not in dataset:
         return None
-    dims = dataset["values"].dims
-    result = dataset["covariance"]
-    for dim in ("feature", "instance"):
-        if f"{dim}_other" in result.dims:
-            diagonal = xr.DataArray(np.arange(dataset.sizes[dim]), dims=dim)
-            result = result.isel({dim: diagonal, f"{dim}_other": diagonal})
-            result = result.drop_vars(f"{dim}_other", errors="ignore")
-    return result.transpose(*dims).clip(min=0.0).rename("variance")
+    diagonal = _diagonal(own_instances(dataset["covariance"]), "feature")
+    return diagonal.transpose(*dataset["values"].dims).clip(min=0.0).rename("variance")
+
+
+def own_instances(covariance: xr.DataArray) -> xr.DataArray:
+    """Return of a covariance the part within each instance."""
+    return _diagonal(covariance, "instance") if "instance_other" in covariance.dims else covariance
+
+
+def _diagonal(array: xr.DataArray, dim: str) -> xr.DataArray:
+    positions = xr.DataArray(np.arange(array.sizes[dim]), dims=dim)
+    chosen = array.isel({dim: positions, f"{dim}_other": positions})
+    return chosen.drop_vars(f"{dim}_other", errors="ignore")
 
 
 def is_uncertain(dataset: xr.Dataset) -> bool:
     """Tell whether the dataset holds draws or a law."""
     return "chain" in dataset["values"].dims or "variance" in dataset or "covariance" in dataset
+
+
+def check_uncertain(dataset: xr.Dataset) -> None:
+    """Refuse a dataset without draws and without a law."""
+    if not is_uncertain(dataset):
+        raise ValueError(
+            "the explanation holds no draws, variance or covariance, so nothing is uncertain; "
+            "explain a fit with draws (kpp.NUTS), or ask the explainer for a covariance"
+        )
+
+
+def total_covariance(dataset: xr.Dataset) -> xr.DataArray:
+    """Return the covariance of the contributions over draws and law together; see `Explanation.total_covariance`."""
+    check_uncertain(dataset)
+    if "variance" in dataset:
+        raise ValueError("the explanation holds only variances, which do not say how features vary together")
+    values = dataset["values"]
+    within = dataset["covariance"] if "covariance" in dataset else None
+    if "chain" not in values.dims:
+        assert within is not None
+        return within
+    across = within is not None and "instance_other" in within.dims
+    deviations = values - values.mean(SAMPLE_DIMS)
+    names = {dim: f"{dim}_other" for dim in (("feature", "instance") if across else ("feature",))}
+    size = values.sizes["chain"] * values.sizes["draw"]
+    between = xr.dot(deviations, deviations.rename(names), dim=list(SAMPLE_DIMS)) / size
+    dims = ("instance", *(("instance_other",) if across else ()), "feature", "feature_other")
+    between = between.transpose(*dims, *(["output"] if "output" in between.dims else []))
+    total = between if within is None else within.mean(SAMPLE_DIMS) + between
+    return total.rename("covariance")
 
 
 def standard_deviation(dataset: xr.Dataset) -> xr.DataArray:
@@ -58,11 +93,7 @@ def interval(dataset: xr.Dataset, probability: float, kind: IntervalKind) -> xr.
     check_probability(probability, kind)
     values, within = dataset["values"], variance(dataset)
     draws = "chain" in values.dims
-    if not draws and within is None:
-        raise ValueError(
-            "the explanation holds no draws, variance or covariance, so it has no intervals; "
-            "explain a fit with draws (kpp.NUTS)"
-        )
+    check_uncertain(dataset)
     if within is None:
         return credible_interval(values, probability, kind)
     if draws and kind == "hdi":

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import xarray as xr
 
-from kpp.explanations import _export, _storage, _uncertainty
+from kpp.explanations import _export, _probabilities, _storage, _uncertainty
 from kpp.explanations._build import SAMPLE_DIMS, build_dataset
 from kpp.explanations._plotting import ExplanationPlots
 from kpp.plots.intervals import IntervalKind
@@ -39,9 +39,11 @@ class Explanation:
     Args:
         dataset: The labelled arrays. ``values`` has dimensions ([chain, draw,] instance, feature[, output]);
             ``base_values`` ([chain, draw,] [instance,] [output]); ``predictions`` ([chain, draw,] instance[, output]);
-            ``data`` (instance, feature), categorical features as codes; optionally ``variance`` (as ``values``) or
-            ``covariance`` ([chain, draw,] instance, [instance_other,] feature, feature_other[, output]) of a
-            Gaussian law. Its attributes can be written as JSON.
+            ``data`` (instance, feature), categorical features as codes, NaN for a feature that stands for several
+            columns; optionally ``variance`` (as ``values``) or ``covariance`` ([chain, draw,] instance,
+            [instance_other,] feature, feature_other[, output]) of a Gaussian law, ``interactions`` ([chain, draw,]
+            instance, feature, feature_other[, output]) and ``standard_errors`` (as ``values``). Its attributes can be
+            written as JSON.
     """
 
     def __init__(self, dataset: xr.Dataset) -> None:
@@ -62,6 +64,9 @@ class Explanation:
         draws: bool = False,
         covariance: Any = None,
         variance: Any = None,
+        interactions: Any = None,
+        standard_errors: Any = None,
+        groups: Mapping[str, Sequence[str]] | None = None,
         attrs: Mapping[str, Any] | None = None,
     ) -> Explanation:
         """Build an explanation of p instances with d features.
@@ -71,7 +76,7 @@ class Explanation:
             base_values: What the contributions are counted from: a number, ([outputs]) or (p[, outputs]) if it differs
                 between instances; led by (chain, draw) if `draws`.
             predictions: What is explained, (p[, outputs]); led by (chain, draw) if `draws`.
-            data: The instances, (p, d).
+            data: The instances, (p, d); NaN for features in `groups` that have no value of their own.
             feature_names: d names; x0, x1, ... by default.
             schema: Instead of `feature_names`: names and levels of categorical features, as `resolve` returns them.
             output_names: One name an output (a class, say); 0, 1, ... by default.
@@ -80,6 +85,10 @@ class Explanation:
             covariance: The covariance of a Gaussian law of the contributions, (p, d, d[, outputs]), or
                 (p, p, d, d[, outputs]) across instances too; led by (chain, draw) if `draws`.
             variance: The variances alone, of the shape of `values`.
+            interactions: How pairs of features contribute together, (p, d, d[, outputs]); led by (chain, draw) if
+                `draws`. Which index it is belongs into `attrs`.
+            standard_errors: Of `values` and of its shape, where an explainer has estimated them.
+            groups: The columns of each feature that stands for several.
             attrs: What to record: explainer, value function, exact or estimated, coalitions or nodes used, size of the
                 background, seed. Values must be JSON values. Versions are added.
 
@@ -98,6 +107,8 @@ class Explanation:
         if feature_names is None:
             feature_names = [f"x{j}" for j in range(np.shape(data)[1])]
         levels = schema.to_json()["levels"] if schema is not None else {}
+        columns = {name: list(members) for name, members in (groups or {}).items()}
+        recorded = {name: value for name, value in (("levels", levels), ("groups", columns)) if value}
         dataset = build_dataset(
             values,
             base_values,
@@ -109,7 +120,9 @@ class Explanation:
             draws=draws,
             covariance=covariance,
             variance=variance,
-            attrs={**({"levels": levels} if levels else {}), **(attrs or {})},
+            interactions=interactions,
+            standard_errors=standard_errors,
+            attrs={**recorded, **(attrs or {})},
         )
         return cls(dataset)
 
@@ -130,7 +143,7 @@ class Explanation:
 
     @property
     def data(self) -> xr.DataArray:
-        """The instances, (instance, feature); categorical features as codes."""
+        """The instances, (instance, feature); categories as codes, features that stand for several columns NaN."""
         return self.dataset["data"]
 
     @property
@@ -142,6 +155,16 @@ class Explanation:
     def variance(self) -> xr.DataArray | None:
         """The variances of the Gaussian law, of the shape of `values`, if there is one."""
         return _uncertainty.variance(self.dataset)
+
+    @property
+    def interactions(self) -> xr.DataArray | None:
+        """How pairs of features contribute together, with dims feature and feature_other, if that was asked for."""
+        return self.dataset.get("interactions")
+
+    @property
+    def standard_errors(self) -> xr.DataArray | None:
+        """How far the values may be from the exact ones, of the shape of `values`, if they are estimates."""
+        return self.dataset.get("standard_errors")
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -175,9 +198,14 @@ class Explanation:
         return abs(self.base_values + self.values.sum("feature") - self.predictions)
 
     def mean(self) -> Explanation:
-        """Return the expected contributions, base values and predictions, without draws or any law around them."""
-        kept = self.dataset[["values", "base_values", "predictions", "data"]]
-        kept = kept.drop_vars([name for name in ("feature_other", "instance_other") if name in kept.coords])
+        """Return expected contributions, base values, predictions and interactions, without draws or a law around them.
+
+        The standard error of a mean over draws is at most the mean of theirs, which stands in its place.
+        """
+        names = ("values", "base_values", "predictions", "data", "interactions", "standard_errors")
+        kept = self.dataset[[name for name in names if name in self.dataset]]
+        unused = {"feature_other", "instance_other"} - set(kept.dims)
+        kept = kept.drop_vars(unused, errors="ignore")
         return Explanation(kept.mean(SAMPLE_DIMS, keep_attrs=True) if self.has_draws else kept)
 
     def interval(self, probability: float, kind: IntervalKind = "eti") -> xr.DataArray:
@@ -198,6 +226,72 @@ class Explanation:
         """
         return _uncertainty.interval(self.dataset, probability, kind)
 
+    def total_covariance(self) -> xr.DataArray:
+        r"""Return the covariance of the contributions over draws and law together.
+
+        .. math:: \mathrm{Cov}[\phi] = \mathrm E_s\,\mathrm{Cov}[\phi \mid s] + \mathrm{Cov}_s\,\mathrm E[\phi \mid s]
+
+        the first term where a Gaussian law is there, the second where draws s are.
+
+        Returns:
+            The covariance, (instance, feature, feature_other[, output]), or (instance, instance_other, feature,
+            feature_other[, output]) where that of the law goes across instances.
+
+        Raises:
+            ValueError: If the explanation holds neither draws nor a law, or only variances.
+        """
+        return _uncertainty.total_covariance(self.dataset)
+
+    def probability_positive(self) -> xr.DataArray:
+        """Return with what probability each contribution is positive, (instance, feature[, output]).
+
+        By the draws, by the Gaussian law, or by the mixture of the draws' laws; exactly, without sampling.
+
+        Raises:
+            ValueError: If the explanation holds neither draws nor a law.
+        """
+        return _probabilities.probability_positive(self.dataset)
+
+    def probability_of_direction(self) -> xr.DataArray:
+        r"""Return how sure the sign of each contribution is, :math:`\max\{P(\phi > 0), P(\phi < 0)\}`.
+
+        Returns:
+            The probabilities, (instance, feature[, output]): 1 where the sign is certain, about 1/2 where nothing is
+            known of it, and 0 for a contribution that is certainly zero.
+
+        Raises:
+            ValueError: If the explanation holds neither draws nor a law.
+
+        References:
+            Makowski, Ben-Shachar, Chen and Luedecke, Indices of effect existence and significance in the Bayesian
+            framework, 2019.
+        """
+        return _probabilities.probability_of_direction(self.dataset)
+
+    def probability_greater(
+        self, a: str, b: str, *, absolute: bool = True, dim: Literal["instance"] | None = None
+    ) -> xr.DataArray:
+        r"""Return with what probability feature a is more important than feature b, :math:`P(|\phi_a| > |\phi_b|)`.
+
+        By the draws, by the Gaussian law, or by the mixture of the draws' laws; exactly, without sampling.
+
+        Args:
+            a: The name of a feature.
+            b: The name of another.
+            absolute: Whether absolute contributions are compared; otherwise :math:`P(\phi_a > \phi_b)`.
+            dim: None compares within each instance, "instance" the means over all of them: with `absolute` the
+                importances :math:`\frac1p \sum_i |\phi_{ij}|`. Instances are independent unless the covariance holds
+                ``instance_other``, or draws make them depend on each other.
+
+        Returns:
+            The probabilities, ([instance][, output]). Ties count for neither feature.
+
+        Raises:
+            ValueError: If the explanation holds neither draws nor a law, a name is unknown, a law has only variances,
+                or mean absolute contributions are to be compared under a law (`sample` from it first).
+        """
+        return _probabilities.probability_greater(self.dataset, a, b, absolute, dim)
+
     def sample(self, rng_key: RngKey, n: int) -> Explanation:
         """Draw contributions from the Gaussian law.
 
@@ -208,8 +302,8 @@ class Explanation:
             n: How many draws; for each draw, if there are some already.
 
         Returns:
-            An explanation with draws and without a law. Features of an instance are drawn jointly; instances too where
-            the covariance holds ``instance_other``, else independently of each other.
+            An explanation with draws, and without a law, interactions or standard errors. Features of an instance are
+            drawn jointly; instances too where the covariance holds ``instance_other``, else independently.
 
         Raises:
             ValueError: If there is no covariance, or it is not positive semi-definite.
@@ -253,22 +347,22 @@ class Explanation:
 
     @property
     def plot(self) -> ExplanationPlots:
-        """Plots: ``plot.beeswarm()``, ``plot.bar()``, ``plot.waterfall(instance)``, ``plot.scatter(feature)``."""
+        """Plots: ``plot.beeswarm()``, and so ``bar``, ``waterfall``, ``scatter``, ``forest``, ``interactions``."""
         return ExplanationPlots(self.dataset)
 
     def to_arviz(self) -> Any:
         """Return an ArviZ object: ``InferenceData`` with ArviZ 0.x, ``DataTree`` with 1.x.
 
-        Group ``posterior`` holds ``values``, ``base_values`` and ``predictions``, with chain = draw = 1 where there are
-        no draws; ``constant_data`` holds ``data`` and, where there is one, the variance or covariance of the law.
+        Group ``posterior`` holds ``values``, ``base_values``, ``predictions`` and ``interactions``, with chain = draw =
+        1 where there are no draws; ``constant_data`` ``data``, the variance or covariance, and standard errors.
         """
         return _export.to_arviz(self.dataset)
 
     def to_shap(self) -> Any:
         """Return a ``shap.Explanation`` of float64 NumPy arrays that shap's plots take.
 
-        Draws are replaced by their mean, since shap has no place for them. The output axis stays last, so
-        ``to_shap()[:, :, "name"]`` is one output. Levels of categorical features go into ``display_data``.
+        Draws are replaced by their mean, and interactions left out, since shap has no place for them. The output axis
+        stays last, so ``to_shap()[:, :, "name"]`` is one output. Levels of categories go into ``display_data``.
 
         Raises:
             ImportError: If shap is not installed.
@@ -283,8 +377,9 @@ class Explanation:
             kind: The kind of the intervals, "eti" or "hdi".
 
         Returns:
-            Columns ``instance``, ``feature``[, ``output``], ``data`` (levels decoded), ``value`` (the mean) and, where
-            the explanation is uncertain, ``std``, ``lower`` and ``upper``.
+            Columns ``instance``, ``feature``[, ``output``], ``data`` (levels decoded; NaN for a feature that stands for
+            several columns), ``value`` (the mean), where the explanation is uncertain ``std``, ``lower`` and ``upper``,
+            and where it is estimated ``standard_error``.
         """
         return _export.to_dataframe(self.dataset, self.schema, probability, kind)
 

@@ -2,6 +2,9 @@
 
 from kpp.plots.bar import bar as bar
 from kpp.plots.beeswarm import beeswarm as beeswarm
+from kpp.plots.comparison import comparison as comparison
+from kpp.plots.forest import forest as forest
+from kpp.plots.interactions import interactions as interactions
 from kpp.plots.intervals import IntervalKind as IntervalKind
 from kpp.plots.intervals import credible_interval as credible_interval
 from kpp.plots.intervals import describe_interval as describe_interval

@@ -73,6 +73,22 @@ def largest_first(importance: np.ndarray, max_features: int) -> tuple[np.ndarray
     return order[:shown], order[shown:]
 
 
+def largest(importance: np.ndarray, max_features: int) -> np.ndarray:
+    """Return the positions of the most important features, the most important first."""
+    if max_features < 1:
+        raise ValueError(f"`max_features` must be at least 1, got {max_features}")
+    return np.argsort(-importance, kind="stable")[:max_features]
+
+
+def distinct_colors(count: int) -> list[Any]:
+    """Return colours that tell a few things apart."""
+    if count == 1:
+        return [NEGATIVE]
+    import matplotlib as mpl
+
+    return [mpl.colormaps["viridis"](place) for place in np.linspace(0.1, 0.85, count)]
+
+
 def names_of(array: xr.DataArray, dim: str = "feature") -> list[str]:
     """Return the labels along a dimension as text."""
     return (
@@ -85,6 +101,11 @@ def names_of(array: xr.DataArray, dim: str = "feature") -> list[str]:
 def rest_label(count: int) -> str:
     """Return the label of the features that are lumped together."""
     return f"{count} other features" if count > 1 else "1 other feature"
+
+
+def has_value(value: Any) -> bool:
+    """Tell whether a feature has a value; one that stands for several columns has NaN."""
+    return not (isinstance(value, (float, np.floating)) and np.isnan(value))
 
 
 def show_value(value: Any) -> str:

@@ -29,7 +29,7 @@ def beeswarm(
 
     Args:
         values: Contributions, ([chain, draw,] instance, feature); draws are shown by their mean.
-        data: Values of the features, (instance, feature), for the colours; grey without.
+        data: Values of the features, (instance, feature), for the colours; grey without, and where they are NaN.
         intervals: Bounds (instance, feature, bound) from `credible_interval`, drawn as thin lines.
         max_features: How many rows; the last sums up the remaining features.
         ax: Where to draw; a new figure by default.
@@ -46,6 +46,7 @@ def beeswarm(
     for row, j in enumerate(shown):
         bounds = None if intervals is None else intervals.transpose("instance", "feature", "bound").values[:, j]
         column = None if data is None else data.transpose("instance", "feature").values[:, j].astype(float)
+        column = None if column is None or np.isnan(column).any() else column
         _draw_row(ax, row, values.values[:, j], column, bounds)
     if len(rest):
         _draw_row(ax, len(shown), values.values[:, rest].sum(axis=1), None, None)

@@ -31,7 +31,7 @@ def scatter(
         values: Contributions, ([chain, draw,] instance, feature); draws are shown by their mean.
         data: Values of the features, (instance, feature).
         feature: The name of the feature.
-        color: The name of a feature whose values colour the points.
+        color: The name of a feature whose values colour the points; grey if it has none.
         intervals: Bounds (instance, feature, bound) from `credible_interval`, drawn as vertical lines.
         levels: What the codes 0, 1, ... of a categorical feature stand for.
         ax: Where to draw; a new figure by default.
@@ -40,7 +40,7 @@ def scatter(
         The axis.
 
     Raises:
-        ValueError: If there is no such feature.
+        ValueError: If there is no such feature, or it stands for several columns and has no value.
     """
     mean = _parts.average(_parts.check_dims(values, "values", ("instance", "feature")))
     names = _parts.names_of(values)
@@ -49,6 +49,8 @@ def scatter(
             raise ValueError(unknown_feature(name, names))
     j, table = names.index(feature), data.transpose("instance", "feature").values.astype(float)
     x, y = table[:, j], mean.values[:, j]
+    if np.isnan(x).any():
+        raise ValueError(f"`feature` {feature!r} stands for several columns and has no value to be plotted against")
     if levels is not None:
         x = x + _jitter(len(x))
     ax = _parts.axes_for(ax, 4.2, 6.0)
@@ -66,8 +68,8 @@ def scatter(
 
 
 def _draw_points(ax: Axes, x: np.ndarray, y: np.ndarray, column: np.ndarray | None, color: str | None) -> None:
-    if column is None:
-        ax.scatter(x, y, s=20, color=_parts.NEGATIVE, linewidths=0, zorder=2)
+    if column is None or np.isnan(column).any():
+        ax.scatter(x, y, s=20, color=_parts.NEGATIVE if column is None else _parts.NEUTRAL, linewidths=0, zorder=2)
         return
     points = ax.scatter(x, y, s=20, c=column, cmap=_parts.value_colormap(), linewidths=0, zorder=2)
     bar = ax.figure.colorbar(points, ax=ax, aspect=30, pad=0.02, label=color)

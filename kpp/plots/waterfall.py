@@ -29,7 +29,7 @@ def waterfall(
         values: Contributions to one prediction, ([chain, draw,] feature); draws are shown by their mean.
         base_value: What they are counted from, ([chain, draw]).
         prediction: What they lead to, ([chain, draw]).
-        data: The instance, (feature), for the labels; numbers or text.
+        data: The instance, (feature), for the labels; numbers or text, NaN where a feature has no value.
         intervals: Bounds (feature, bound) from `credible_interval`; each is drawn from where its bar starts.
         max_features: How many rows; the last sums up the remaining features.
         ax: Where to draw; a new figure by default.
@@ -59,7 +59,8 @@ def waterfall(
 
 
 def _label(name: str, data: xr.DataArray | None, j: int) -> str:
-    return name if data is None else f"{name} = {_parts.show_value(data.values[j])}"
+    known = data is not None and _parts.has_value(data.values[j])
+    return f"{name} = {_parts.show_value(data.values[j])}" if known else name
 
 
 def _draw_steps(ax: Axes, starts: np.ndarray, steps: np.ndarray) -> None:

@@ -69,12 +69,23 @@ def explanation_in_original_units(explanation: Explanation, data: StudyData, row
         ("predictions", scale, center),
         ("variance", scale**2, 0.0),
         ("covariance", scale**2, 0.0),
+        ("interactions", scale, 0.0),
+        ("standard_errors", scale, 0.0),
     ):
         if name in dataset:
             dataset[name] = shift + factor * dataset[name]
-    dataset["data"] = (("instance", "feature"), data.x[rows])
+    dataset["data"] = dataset["data"].copy(data=_instances(explanation, data, rows))
     names = {dim: rows for dim in ("instance", "instance_other") if dim in dataset.dims}
     return Explanation(dataset.assign_coords(names))
+
+
+def _instances(explanation: Explanation, data: StudyData, rows: np.ndarray) -> np.ndarray:
+    """Return the explained rows as the file has them; features that stand for several columns stay as they are."""
+    columns = explanation.data.values.copy()
+    for index, name in enumerate(explanation.feature_names):
+        if name in data.schema.feature_names:
+            columns[:, index] = data.x[rows, data.schema.index(name)]
+    return columns
 
 
 def _constant_data(constant: xr.Dataset, data: StudyData) -> xr.Dataset:
