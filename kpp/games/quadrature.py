@@ -39,7 +39,7 @@ from kpp.games.bystanders import weigh_bystanders
 from kpp.games.players import Players, as_players
 from kpp.kernels import AbstractProductKernel
 
-__all__ = ["gauss_legendre", "num_nodes", "quadrature_shapley"]
+__all__ = ["gauss_legendre", "num_nodes", "products_of_others", "quadrature_shapley"]
 
 # Points explained at once, and pairs of references and points of the function at once: what stays in a core's cache.
 _POINTS = 8
@@ -207,7 +207,7 @@ def _signed_sections(present: Array, absent: Array, weights: Array) -> Float[Arr
         difference = factors[:, None] - absent
 
         def add(total: Array, node: tuple[Array, Array]) -> tuple[Array, None]:
-            others = _products_of_others(absent + node[0] * difference)
+            others = products_of_others(absent + node[0] * difference)
             return total + node[1] * jnp.einsum("b,dbn->dn", weights, difference * others, precision="highest"), None
 
         table = jnp.asarray(nodes, dtype=absent.dtype), jnp.asarray(node_weights, dtype=absent.dtype)
@@ -216,7 +216,7 @@ def _signed_sections(present: Array, absent: Array, weights: Array) -> Float[Arr
     return jax.lax.map(section, present)
 
 
-def _products_of_others(factors: Float[Array, "d b n"]) -> Float[Array, "d b n"]:
+def products_of_others(factors: Float[Array, "d b n"]) -> Float[Array, "d b n"]:
     """Return for each feature the product of all other features' factors."""
 
     def step(product: Array, factor: Array) -> tuple[Array, Array]:
