@@ -4,6 +4,7 @@ from kpp.games.abstract import AbstractProductValueFunction as AbstractProductVa
 from kpp.games.abstract import AbstractValueFunction as AbstractValueFunction
 from kpp.games.baseline import Baseline as Baseline
 from kpp.games.coalitions import all_coalitions as all_coalitions
+from kpp.games.covariance import shapley_covariance as shapley_covariance
 from kpp.games.exact import choose_method as choose_method
 from kpp.games.exact import interventional_shapley as interventional_shapley
 from kpp.games.exact import shapley_values as shapley_values

@@ -1,0 +1,178 @@
+r"""The law of Shapley values when the function itself is uncertain: their covariance under a Gaussian process.
+
+Shapley values are linear in the function, so under :math:`f \sim GP(\mu, k - k_X R R^\top k_X^\top)` they are Gaussian,
+with the Shapley values of :math:`\mu` for means and
+
+.. math:: \mathrm{Cov}(\phi(x), \phi(x')) = \Sigma_0(x, x') - \Psi_x R R^\top \Psi_{x'}^\top,
+
+where :math:`\Sigma_0` is the covariance under the prior and :math:`\Psi_x` holds the Shapley values of the sections
+:math:`k(\cdot, X_i)`.
+
+References:
+    Chau, Muandet and Sejdinovic, Explaining the uncertain: stochastic Shapley values for Gaussian process models, 2023.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from kpp.functions import RKHSFunction
+from kpp.games.covariance_enumeration import enumeration_covariance, enumeration_sections
+from kpp.games.covariance_quadrature import interventional_covariance
+from kpp.games.imputation import AbstractImputation
+from kpp.games.interventional import Interventional
+from kpp.games.players import Players, as_players
+from kpp.games.products import has_product_terms
+from kpp.games.quadrature import quadrature_shapley
+from kpp.kernels import AbstractKernel
+from kpp.posteriors import GPPosterior
+from kpp.validation import as_points, is_concrete
+
+__all__ = ["shapley_covariance"]
+
+# Above this many players the 4^g pairs of coalitions are not enumerated.
+_MAX_PLAYERS = 12
+
+
+def shapley_covariance(
+    value_function: AbstractImputation, process: Any, x: Any, x_other: Any = None, *, groups: Any = None
+) -> Float[Array, "..."]:
+    r"""Compute the covariance of Shapley values under a Gaussian process, exactly.
+
+    Law: the sum over all players of both points is the covariance of the predictions less their base values.
+
+    `Interventional` and a kernel of product terms take :math:`m^2 g^2 \lceil g/2 \rceil^2` steps a pair of points, any
+    other imputation or kernel :math:`4^g m^2` values of the kernel.
+
+    Args:
+        value_function: The game, an `AbstractImputation`: averages of predictions are what a Gaussian process has a law
+            for.
+        process: A `GPPosterior`, perhaps with draws; or a kernel, for a Gaussian process that has seen no data.
+        x: The points to explain, (p, d).
+        x_other: Other points, (q, d), for covariances across points; those of `x` itself take half the work. None for
+            those of each point alone.
+        groups: Groups of features that play as one, as in `as_players`.
+
+    Returns:
+        The covariances, (p, g, g), or across points (p, q, g, g), players of `x` before those of `x_other`; led by
+        draws.
+
+    Raises:
+        ValueError: If `x`, `x_other` or `groups` are not as said, or there are too many players to enumerate.
+        TypeError: If the value function is no imputation or `process` no Gaussian process.
+
+    References:
+        Chau, Muandet and Sejdinovic, Explaining the uncertain, 2023, theorem 4.
+    """
+    if not isinstance(value_function, AbstractImputation):
+        raise TypeError(
+            "`value_function` must be an AbstractImputation, an average of predictions, for Shapley values to have a "
+            f"covariance under a Gaussian process, got {type(value_function).__name__}"
+        )
+    background = jnp.asarray(value_function.background)
+    x = as_points(x, num_features=background.shape[1])
+    process = _as_posterior(process, background)
+    players = as_players(groups, x.shape[1])
+    _refuse_enumeration(value_function, process, players)
+    if x_other is None:
+        own = np.repeat(np.arange(x.shape[0])[:, None], 2, axis=1)
+        return _covariance(value_function, process, x, x, jnp.asarray(own), players, True)
+    x_other = as_points(x_other, "x_other", num_features=x.shape[1])
+    return _across(value_function, process, x, x_other, players)
+
+
+def _as_posterior(process: Any, background: Array) -> GPPosterior:
+    """Return the process as a posterior; a prior is one whose data tell nothing, a root without columns."""
+    if isinstance(process, GPPosterior):
+        return process
+    if not isinstance(process, AbstractKernel):
+        raise TypeError(f"`process` must be a GPPosterior or a kernel, got {type(process).__name__}")
+    nothing = RKHSFunction(process, background[:1], jnp.zeros(1, dtype=background.dtype))
+    return GPPosterior(nothing, jnp.zeros((1, 0), dtype=background.dtype))
+
+
+def _refuse_enumeration(value_function: AbstractImputation, process: GPPosterior, players: Players) -> None:
+    if players.num_players > _MAX_PLAYERS and not _is_quadrature(value_function, process):
+        raise ValueError(
+            f"`value_function` {type(value_function).__name__} with kernel {type(process.mean.kernel).__name__} has "
+            f"covariances by enumeration only, for at most {_MAX_PLAYERS} players, got {players.num_players}; group "
+            "features by `groups`, or take Interventional and a product kernel"
+        )
+
+
+def _is_quadrature(value_function: AbstractImputation, process: GPPosterior) -> bool:
+    return isinstance(value_function, Interventional) and has_product_terms(process.mean.kernel)
+
+
+def _across(
+    value_function: AbstractImputation, process: GPPosterior, x: Array, x_other: Array, players: Players
+) -> Float[Array, "*draws p q g g"]:
+    """Compute covariances across points; those between the same points once for each pair."""
+    num_points, num_other = x.shape[0], x_other.shape[0]
+    if not _are_equal(x, x_other):
+        pairs = np.indices((num_points, num_other)).reshape(2, -1).T
+        found = _covariance(value_function, process, x, x_other, jnp.asarray(pairs), players, False)
+        return found.reshape(*found.shape[:-3], num_points, num_other, *found.shape[-2:])
+    first, second = np.triu_indices(num_points)
+    pairs = np.stack([first, second], axis=1)
+    found = _covariance(value_function, process, x, x_other, jnp.asarray(pairs), players, False)
+    full = jnp.zeros((*process.batch_shape, num_points, num_points, *found.shape[-2:]), dtype=found.dtype)
+    full = full.at[..., second, first, :, :].set(jnp.swapaxes(found, -1, -2))
+    return full.at[..., first, second, :, :].set(found)
+
+
+def _are_equal(x: Array, x_other: Array) -> bool:
+    return x is x_other or (is_concrete(x) and is_concrete(x_other) and np.array_equal(x, x_other))
+
+
+@eqx.filter_jit
+def _covariance(
+    value_function: AbstractImputation,
+    process: GPPosterior,
+    x: Float[Array, "p d"],
+    x_other: Float[Array, "q d"],
+    pairs: Int[Array, "k 2"],
+    players: Players,
+    same: bool,
+) -> Float[Array, "*draws k g g"]:
+    """Compute covariances at pairs of points: what the prior has, less what the data tell."""
+
+    def of_draw(draw: GPPosterior) -> Array:
+        prior = _prior_covariance(value_function, draw, x, x_other, pairs, players, same)
+        if not draw.root.shape[-1]:
+            return prior
+        first = _whitened_values(value_function, draw, x, players)
+        second = first if same or x_other is x else _whitened_values(value_function, draw, x_other, players)
+        return prior - jnp.einsum("kgr,khr->kgh", first[pairs[:, 0]], second[pairs[:, 1]], precision="highest")
+
+    return process.map_draws(of_draw)
+
+
+def _prior_covariance(
+    value_function: AbstractImputation,
+    draw: GPPosterior,
+    x: Array,
+    x_other: Array,
+    pairs: Array,
+    players: Players,
+    same: bool,
+) -> Float[Array, "k g g"]:
+    if isinstance(value_function, Interventional) and has_product_terms(draw.mean.kernel):
+        first, second = x[pairs[:, 0]], x_other[pairs[:, 1]]
+        return interventional_covariance(value_function, draw.mean.kernel, first, second, players, same=same)
+    return enumeration_covariance(value_function, draw.mean, x, x_other, pairs, players)
+
+
+def _whitened_values(
+    value_function: AbstractImputation, draw: GPPosterior, x: Array, players: Players
+) -> Float[Array, "p g r"]:
+    r"""Return the Shapley values :math:`\Psi R`, those of functions whose products are what the data tell."""
+    if _is_quadrature(value_function, draw):
+        return quadrature_shapley(value_function, draw.whitened, x, players=players)
+    sections = enumeration_sections(value_function, draw.mean, x, players)
+    return jnp.matmul(sections, draw.root, precision="highest")
