@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import scipy.special
 import xarray as xr
@@ -31,9 +29,7 @@ def probability_of_direction(dataset: xr.Dataset) -> xr.DataArray:
     return np.maximum(_expected(_positive(values, within)), _expected(_positive(-values, within)))
 
 
-def probability_greater(
-    dataset: xr.Dataset, a: str, b: str, absolute: bool, dim: Literal["instance"] | None
-) -> xr.DataArray:
+def probability_greater(dataset: xr.Dataset, a: str, b: str, absolute: bool, dim: str | None) -> xr.DataArray:
     """Return with what probability one contribution is larger; see `Explanation.probability_greater`."""
     check_uncertain(dataset)
     _check_comparison(dataset, a, b, absolute, dim)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -268,9 +268,7 @@ class Explanation:
         """
         return _probabilities.probability_of_direction(self.dataset)
 
-    def probability_greater(
-        self, a: str, b: str, *, absolute: bool = True, dim: Literal["instance"] | None = None
-    ) -> xr.DataArray:
+    def probability_greater(self, a: str, b: str, *, absolute: bool = True, dim: str | None = None) -> xr.DataArray:
         r"""Return with what probability feature a is more important than feature b, :math:`P(|\phi_a| > |\phi_b|)`.
 
         By the draws, by the Gaussian law, or by the mixture of the draws' laws; exactly, without sampling.

@@ -88,6 +88,33 @@ def make(points: np.ndarray, schema: Schema) -> Callable[..., Explanation]:
     return build
 
 
+@pytest.fixture(scope="session")
+def make_groups() -> Callable[..., Explanation]:
+    """Build an explanation of the features age, body (two columns) and dose, with all else there is."""
+
+    def build(draws: bool = False) -> Explanation:
+        rng = np.random.default_rng(2)
+        sample = (CHAINS, DRAWS) if draws else ()
+        values = rng.normal(size=(*sample, INSTANCES, 3))
+        pairs = rng.normal(size=(*sample, INSTANCES, 3, 3))
+        data = rng.normal(size=(INSTANCES, 3))
+        data[:, 1] = np.nan
+        return Explanation.create(
+            values,
+            0.5,
+            values.sum(axis=-1) + 0.5,
+            data,
+            feature_names=["age", "body", "dose"],
+            groups={"body": ["bmi", "bp"]},
+            draws=draws,
+            interactions=pairs + np.swapaxes(pairs, -1, -2),
+            standard_errors=np.abs(rng.normal(size=values.shape)),
+            attrs={"explainer": "linear"},
+        )
+
+    return build
+
+
 def _law(law: str | None, values: np.ndarray, sample: tuple, tail: tuple, points: np.ndarray) -> dict[str, np.ndarray]:
     """The law of a linear function whose weights have a Gaussian law with a known covariance, the same in each draw."""
     if law is None:

@@ -10,7 +10,13 @@ from kpp import plots
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-CALLS = {"beeswarm": {"probability": 0.9}, "bar": {}, "waterfall": {"instance": 1}, "scatter": {"feature": "bmi"}}
+CALLS = {
+    "beeswarm": {"probability": 0.9},
+    "bar": {},
+    "waterfall": {"instance": 1},
+    "scatter": {"feature": "bmi"},
+    "forest": {"instances": [0, 2]},
+}
 
 
 @pytest.mark.parametrize("law", [None, "variance", "within"])
