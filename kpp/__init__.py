@@ -52,6 +52,7 @@ _SUBMODULES = frozenset(
     {
         "embeddings",
         "explanations",
+        "features",
         "functions",
         "games",
         "inference",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import kpp
-from kpp import embeddings, games, kernels
+from kpp import embeddings, features, games, kernels
 
 _KERNELS = (
     kernels.Categorical,
@@ -21,6 +21,8 @@ _KERNELS = (
     kernels.Scaled,
     kernels.Selected,
     kernels.Sum,
+    features.Nystrom,
+    features.RandomFourier,
 )
 
 

@@ -22,7 +22,7 @@ from kpp.typing import Leaf, RngKey
 __all__ = ["AbstractKernel", "AbstractProductKernel"]
 
 # What needs values of all parameters: methods whose arguments are points, and the rest.
-_ON_POINTS = ("evaluate", "evaluate_factors", "__call__", "gram", "diagonal", "factors")
+_ON_POINTS = ("evaluate", "evaluate_factors", "__call__", "gram", "diagonal", "factors", "feature_map")
 _ON_PARAMETERS = ("scale", "restrict", "split_scale", "unfold")
 
 

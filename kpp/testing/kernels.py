@@ -233,6 +233,15 @@ def product_terms_sum_to_the_kernel(kernel: Any, x: Any) -> None:
     assert_close(total, _matrix(kernel, x, x), "the sum of the product terms and k", factor=10)
 
 
+def unfolding_changes_no_value(kernel: Any, x: Any) -> None:
+    """A function written with another kernel by `unfold` has the values it had."""
+    coefficients = jnp.cos(jnp.arange(1.0 + _num_points(x)))[1:].astype(_dtype(x))
+    simpler, points, others = kernel.unfold(x, coefficients)
+    if simpler is not kernel:
+        expected = np.asarray(_matrix(kernel, x, x)) @ np.asarray(coefficients)
+        assert_close(_matrix(simpler, x, points) @ others, expected, "the unfolded function and the function", 1000)
+
+
 def factors_have_one_matrix_a_feature(kernel: Any, x: Any) -> None:
     """factors(x1, x2) has shape (d, n1, n2)."""
     found = eqx.filter_eval_shape(lambda kernel, x: kernel.factors(x, x), kernel, x).shape
@@ -297,6 +306,7 @@ _CHECKS = (
     adds_and_multiplies,
     scale_times_the_rest_is_the_kernel,
     product_terms_sum_to_the_kernel,
+    unfolding_changes_no_value,
 )
 
 _PRODUCT_CHECKS = (

@@ -1,0 +1,10 @@
+"""Kernels of finite rank, for many rows: features, landmarks, and functions written on few points."""
+
+from kpp.features.base import AbstractFeatureKernel as AbstractFeatureKernel
+from kpp.features.compression import Compressed as Compressed
+from kpp.features.compression import compress as compress
+from kpp.features.fourier import RandomFourier as RandomFourier
+from kpp.features.landmarks import Landmarks as Landmarks
+from kpp.features.landmarks import landmarks as landmarks
+from kpp.features.landmarks import mean_discrepancy as mean_discrepancy
+from kpp.features.nystrom import Nystrom as Nystrom

@@ -1,0 +1,58 @@
+r"""Kernels that are inner products of finitely many features, :math:`k(x, x') = \phi(x)^\top \phi(x')`.
+
+Such a kernel has rank q whatever the number of rows: its matrices are products of (n, q) arrays, and a function of its
+space is a linear model on the features. It is a kernel like any other, so that every model takes it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.kernels import AbstractKernel
+
+__all__ = ["AbstractFeatureKernel"]
+
+
+class AbstractFeatureKernel(AbstractKernel):
+    r"""A kernel given by its features.
+
+    .. math:: k(x, x') = \phi(x)^\top \phi(x')
+
+    The methods to write are `feature_map` and `examples`.
+    """
+
+    @abstractmethod
+    def feature_map(self, x: Any) -> Float[Array, "n q"]:
+        """Return the features of points, one row a point.
+
+        Law: a row depends on its point alone, and the number of features q is the same for all points.
+
+        Args:
+            x: n points, usually an array (n, d).
+
+        Returns:
+            The features, (n, q). As arrays they fit any linear model.
+        """
+
+    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+        """Evaluate the kernel at two points."""
+        first, second = (jax.tree.map(lambda leaf: leaf[None], point) for point in (x1, x2))
+        return jnp.sum(self.feature_map(first) * self.feature_map(second))
+
+    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of two batches of points."""
+        return self.feature_map(x1) @ self.feature_map(x2).T
+
+    def gram(self, x: Any) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every pair of points of one batch."""
+        features = self.feature_map(x)
+        return features @ features.T
+
+    def diagonal(self, x: Any) -> Float[Array, " n"]:
+        """Evaluate the kernel at each point with itself."""
+        return jnp.sum(jnp.square(self.feature_map(x)), axis=1)

@@ -1,0 +1,156 @@
+"""The choice of few points that stand for many, and how well they do."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from kpp.kernels import RBF, AbstractKernel, median_heuristic
+from kpp.typing import RngKey
+from kpp.validation import as_points, check_rng_key
+
+__all__ = ["Landmarks", "landmarks", "mean_discrepancy"]
+
+_METHODS = ("kmeans", "herding", "random")
+_BATCH = 256  # rows of a kernel matrix that are worked on at once
+
+
+class Landmarks(NamedTuple):
+    """Points that stand for a sample.
+
+    Attributes:
+        points: The points, (m, d).
+        indices: The rows of the sample that they are, (m,), or None for centres, which are none.
+        error: The maximum mean discrepancy of the points from the sample, in the units of the root of the kernel.
+        kernel: The kernel of the discrepancy.
+    """
+
+    points: Float[Array, "m d"]
+    indices: Int[np.ndarray, " m"] | None
+    error: float
+    kernel: AbstractKernel
+
+
+def landmarks(
+    x: Any,
+    num: int,
+    *,
+    method: str = "herding",
+    kernel: AbstractKernel | None = None,
+    rng_key: RngKey | None = None,
+    max_rows: int = 10_000,
+) -> Landmarks:
+    r"""Choose points that stand for a sample: landmarks of `Nystrom`, or a background of explanations.
+
+    Herding picks rows one by one, each as lowers the maximum mean discrepancy of all so far the most,
+
+    .. math:: \arg\min_x\ \frac{k(x, x)}{2 (t + 1)} + \frac{1}{t + 1} \sum_{s \le t} k(x, x_s) - \hat\mu(x),
+
+    k-means takes the centres of clusters, "random" draws rows. Herding and "random" give rows of the sample, with
+    values that occur, categories for instance; centres lie between.
+
+    Args:
+        x: The sample, (n, d).
+        num: m, how many points to choose, at most n.
+        method: "herding", "kmeans" or "random". k-means measures distances in the units of x.
+        kernel: The kernel of herding and of the error; by default an RBF with the lengthscales of `median_heuristic`
+            times the root of d.
+        rng_key: A JAX random key, which herding does not need.
+        max_rows: With more rows than this, that many drawn at random stand for all, which needs `rng_key`. Time and
+            memory grow with the square of this number and with this number.
+
+    Returns:
+        The points, the rows they are, and their discrepancy from the rows considered.
+
+    Raises:
+        ValueError: If `num` or `method` is not as said, or a random key is needed and there is none.
+
+    References:
+        Chen, Welling and Smola, Super-samples from kernel herding, 2010, equation (8), with the first term for kernels
+        whose diagonal varies.
+    """
+    points = as_points(x)
+    num_rows = min(points.shape[0], max_rows)
+    if method not in _METHODS:
+        raise ValueError(f"`method` must be one of {_METHODS}, got {method!r}")
+    if not 1 <= num <= num_rows:
+        raise ValueError(f"`num` must be between 1 and the number of rows, {num_rows}, got {num}")
+    if rng_key is None and (method != "herding" or num_rows < points.shape[0]):
+        raise ValueError(f"`rng_key` is needed for method {method!r} and {points.shape[0]} rows, got None")
+    rows = np.arange(points.shape[0])
+    if num_rows < points.shape[0]:
+        rng_key, thin_key = jax.random.split(check_rng_key(rng_key))
+        rows = np.sort(np.asarray(jax.random.choice(thin_key, rows, (num_rows,), replace=False)))
+    sample = points[rows]
+    kernel = RBF(median_heuristic(sample) * sample.shape[1] ** 0.5) if kernel is None else kernel
+    chosen, index = _choose(sample, num, method, kernel, rng_key)
+    indices = None if index is None else rows[index]
+    return Landmarks(chosen, indices, float(mean_discrepancy(kernel, chosen, sample)), kernel)
+
+
+def mean_discrepancy(kernel: AbstractKernel, first: Any, second: Any) -> Float[Array, ""]:
+    r"""Return the maximum mean discrepancy of two samples, in memory that does not grow with their product.
+
+    .. math:: \Big\| \frac1m \sum_i k(z_i, \cdot) - \frac1n \sum_j k(x_j, \cdot) \Big\|
+
+    Args:
+        kernel: The kernel.
+        first: m points, (m, d).
+        second: n points, (n, d).
+
+    Returns:
+        The distance of the two mean embeddings.
+
+    References:
+        Gretton et al., A kernel two-sample test, 2012, equation (5).
+    """
+    first, second = as_points(first, "first"), as_points(second, "second")
+    pairs = ((first, first), (first, second), (second, second))
+    within, across, other = (jnp.mean(_section_means(kernel, *pair)) for pair in pairs)
+    return jnp.sqrt(jnp.maximum(within - 2 * across + other, 0.0))
+
+
+def _choose(
+    sample: Array, num: int, method: str, kernel: AbstractKernel, rng_key: RngKey | None
+) -> tuple[Array, np.ndarray | None]:
+    if method == "kmeans":
+        return _centres(sample, num, rng_key), None
+    if method == "herding":
+        index = np.asarray(_herd(kernel, sample, num))
+    else:
+        index = np.asarray(jax.random.choice(check_rng_key(rng_key), sample.shape[0], (num,), replace=False))
+    return sample[index], index
+
+
+def _centres(sample: Array, num: int, rng_key: RngKey) -> Array:
+    from sklearn.cluster import KMeans
+
+    seed = int(jax.random.randint(check_rng_key(rng_key), (), 0, 2**31 - 1))
+    fitted = KMeans(num, n_init=1, random_state=seed).fit(np.asarray(sample))
+    return jnp.asarray(fitted.cluster_centers_, dtype=sample.dtype)
+
+
+@eqx.filter_jit
+def _section_means(kernel: AbstractKernel, x: Array, z: Array) -> Float[Array, " n"]:
+    """Return the mean of each row of k(x, z)."""
+    return jax.lax.map(lambda row: jnp.mean(kernel(row[None], z)), x, batch_size=_BATCH)
+
+
+@eqx.filter_jit
+def _herd(kernel: AbstractKernel, sample: Array, num: int) -> Int[Array, " m"]:
+    means, diagonal = _section_means(kernel, sample, sample), kernel.diagonal(sample)
+
+    def step(state: tuple[Array, Array], t: Array) -> tuple[tuple[Array, Array], Array]:
+        total, taken = state
+        loss = (diagonal / 2 + total) / (t + 1) - means
+        index = jnp.argmin(jnp.where(taken, jnp.inf, loss))
+        total = total + kernel(sample, sample[index][None])[:, 0]
+        return (total, taken.at[index].set(True)), index
+
+    start = (jnp.zeros_like(means), jnp.zeros(means.shape, dtype=bool))
+    return jax.lax.scan(step, start, jnp.arange(num))[1]

@@ -1,0 +1,88 @@
+"""Nyström's method: a kernel projected onto the span of its sections at landmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.features.base import AbstractFeatureKernel
+from kpp.functions import RKHSFunction
+from kpp.kernels import RBF, AbstractKernel, parameter
+from kpp.typing import Leaf, RngKey
+from kpp.validation import as_finite_array
+
+__all__ = ["Nystrom"]
+
+
+class Nystrom(AbstractFeatureKernel):
+    r"""The kernel that Nyström's method puts in place of another.
+
+    .. math::
+
+        k(x, x') = k_1(x, Z)\, k_1(Z, Z)^{-1} k_1(Z, x') = \phi(x)^\top \phi(x'), \qquad
+        \phi(x) = L^{-1} k_1(Z, x), \quad k_1(Z, Z) = L L^\top
+
+    It is exact where one of the two points is a landmark. Its functions are spanned by the sections of :math:`k_1` at
+    the landmarks, and explainers work on those, however many rows a model was fitted to.
+
+    Args:
+        kernel: The kernel :math:`k_1`; its parameters may be priors.
+        landmarks: Z, the m landmarks, an array (m, d); `kpp.features.landmarks` chooses them.
+
+    References:
+        Williams and Seeger, Using the Nyström method to speed up kernel machines, 2001, equation (9).
+    """
+
+    kernel: AbstractKernel
+    landmarks: Leaf = eqx.field(converter=parameter("landmarks"))
+
+    def feature_map(self, x: Any) -> Float[Array, "n m"]:
+        r"""Return the features :math:`L^{-1} k_1(Z, x)`, one row a point."""
+        return linalg.solve_lower(self._factor(), self.kernel(self.landmarks, x)).T
+
+    def unfold(self, points: Any, coefficients: Any) -> tuple[AbstractKernel, Any, Any]:
+        """Write a function with sections of the base kernel at the landmarks."""
+        sections = self.kernel(self.landmarks, points) @ coefficients
+        return self.kernel.unfold(self.landmarks, linalg.cho_solve(self._factor(), sections))
+
+    def function(self, weights: Any, intercept: Any = 0.0) -> RKHSFunction:
+        r"""Return a linear model on the features as a function of the base kernel on the landmarks.
+
+        .. math:: f(x) = w^\top \phi(x) + b = \sum_j (L^{-\top} w)_j\, k_1(x, z_j) + b
+
+        So a linear method that takes any number of rows, scikit-learn's for instance, fits a kernel method.
+
+        Args:
+            weights: w, one a feature, (m,) or (m, outputs).
+            intercept: b, a number or (outputs,).
+
+        Returns:
+            The function, on the m landmarks.
+
+        Raises:
+            ValueError: If there are not as many weights as landmarks.
+        """
+        weights = as_finite_array(weights, "weights")
+        if weights.shape[:1] != self.landmarks.shape[:1]:
+            raise ValueError(
+                f"`weights` must have one row for each of the {self.landmarks.shape[0]} landmarks, got shape "
+                f"{weights.shape}"
+            )
+        coefficients = jsl.solve_triangular(self._factor(), weights, lower=True, trans=1)
+        return RKHSFunction(self.kernel, self.landmarks, coefficients, intercept).unfold()
+
+    def _factor(self) -> Float[Array, "m m"]:
+        return linalg.cholesky(self.kernel.gram(self.landmarks), what="the kernel matrix of the landmarks")
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield an instance and points for it."""
+        x = jax.random.normal(rng_key, (6, 3))
+        yield cls(RBF(jnp.array([0.7, 1.0, 2.0]), 1.3), x[:3] + 0.2), x
