@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from jaxtyping import Bool
 
 from kpp.typing import AnyArray
 
-__all__ = ["MAX_ENUMERATED", "all_coalitions", "as_coalitions"]
+__all__ = ["MAX_ENUMERATED", "all_coalitions", "as_coalitions", "from_integers", "to_integers"]
 
 #: The largest number of features whose coalitions are enumerated; a table of values then has a million rows.
 MAX_ENUMERATED = 20
@@ -51,3 +52,30 @@ def as_coalitions(coalitions: Any, num_features: int) -> Bool[AnyArray, "c d"]:
             f"{coalitions.dtype}"
         )
     return coalitions
+
+
+def to_integers(coalitions: Bool[np.ndarray, "c g"]) -> list[int]:
+    """Return coalitions as integers, bit j for player j; Python's, which are exact for any number of players.
+
+    Args:
+        coalitions: Booleans of shape (c, g).
+
+    Returns:
+        c integers, from 0 for the empty coalition to 2^g - 1 for the full one.
+    """
+    return [int.from_bytes(row.tobytes(), "little") for row in np.packbits(coalitions, axis=1, bitorder="little")]
+
+
+def from_integers(integers: Iterable[int], num_players: int) -> Bool[np.ndarray, "c g"]:
+    """Return the coalitions that `to_integers` made integers of.
+
+    Args:
+        integers: c integers from 0 to 2^g - 1.
+        num_players: g.
+
+    Returns:
+        Booleans of shape (c, g).
+    """
+    size = -(-num_players // 8)
+    packed = np.frombuffer(b"".join(integer.to_bytes(size, "little") for integer in integers), dtype=np.uint8)
+    return np.unpackbits(packed.reshape(-1, size), axis=1, count=num_players, bitorder="little").astype(bool)

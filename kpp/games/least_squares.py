@@ -1,0 +1,83 @@
+r"""Shapley values as a least squares fit to the values of sampled coalitions.
+
+Shapley values are the coefficients of the additive game that fits v best when coalitions are weighted by the Shapley
+kernel, among those that share the full coalition's worth. Coalitions drawn by that kernel stand for its weights, so the
+fit to them is unweighted: weighting them again would fit by the square of the kernel, and not converge.
+
+A coalition S and its complement, with signs :math:`\varepsilon_j = 1` for the players in S and -1 for the others, enter
+the fit by the difference of their values only, and the constant not at all:
+
+.. math:: \min_\phi \sum_k c_k \Bigl(v(S_k) - v(S_k^c) - \sum_j \varepsilon_{kj} \phi_j\Bigr)^2
+    \quad\text{subject to}\quad \sum_j \phi_j = v(D) - v(\emptyset),
+
+where the pair :math:`S_k` was drawn :math:`c_k` times.
+
+References:
+    Lundberg and Lee, A unified approach to interpreting model predictions, 2017, Theorem 2;
+    Covert and Lee, Improving KernelSHAP: practical Shapley value estimation via linear regression, 2021.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from kpp.typing import AnyArray
+
+__all__ = ["shapley_values_from_pairs"]
+
+# The least that a residual is divided by; a pair with all the leverage has none.
+_MIN_FREEDOM = 1e-6
+
+
+def shapley_values_from_pairs(
+    coalitions: Bool[np.ndarray, "k g"],
+    counts: Int[np.ndarray, " k"],
+    differences: Float[AnyArray, "k *rest"],
+    totals: Float[AnyArray, "*rest"],
+) -> tuple[Float[Array, "g *rest"], Float[Array, "g *rest"]]:
+    r"""Fit Shapley values to sampled pairs of complementary coalitions.
+
+    The standard errors are those of the fit as a function of independent draws (the sandwich formula), with each
+    residual divided by one minus its leverage.
+
+    Args:
+        coalitions: One coalition of each pair, (k, g), drawn by the Shapley kernel (`sample_coalition_pairs`).
+        counts: How often each pair was drawn, (k,).
+        differences: :math:`v(S_k) - v(S_k^c)`, of shape (k, ...).
+        totals: :math:`v(D) - v(\emptyset)`, of shape (...).
+
+    Returns:
+        The values and their standard errors, (g, ...) each. The values sum to `totals`.
+
+    Raises:
+        ValueError: If the pairs are too few or too alike to determine the values.
+    """
+    signs = np.where(coalitions, 1.0, -1.0)
+    weights = counts / counts.sum()
+    inverse = _constrained_inverse(signs, weights)
+    influence = jnp.asarray(signs @ inverse)
+    totals, flat = jnp.asarray(totals), jnp.asarray(differences).reshape(len(counts), -1)
+    equal_shares = jnp.broadcast_to(totals.reshape(-1)[None] / signs.shape[1], (signs.shape[1], flat.shape[1]))
+    residuals = flat - jnp.matmul(signs, equal_shares, precision="highest")
+    values = jnp.matmul((influence * weights[:, None]).T, residuals, precision="highest")
+    residuals = residuals - jnp.matmul(signs, values, precision="highest")
+    leverages = np.sum(signs * (signs @ inverse), axis=1) / counts.sum()
+    scales = np.sqrt(counts) / counts.sum() / np.maximum(1 - leverages, _MIN_FREEDOM)
+    variances = jnp.matmul((influence * scales[:, None]).T ** 2, residuals**2, precision="highest")
+    shape = (signs.shape[1], *totals.shape)
+    return (equal_shares + values).reshape(shape), jnp.sqrt(variances).reshape(shape)
+
+
+def _constrained_inverse(signs: Float[np.ndarray, "k g"], weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, "g g"]:
+    """Return the inverse of the normal equations' matrix among the values that sum to 0."""
+    num_players = signs.shape[1]
+    centered = signs - signs.mean(axis=1, keepdims=True)
+    eigenvalues, vectors = np.linalg.eigh((centered * weights[:, None]).T @ centered)
+    eigenvalues, vectors = eigenvalues[1:], vectors[:, 1:]  # without the constant vector
+    if num_players > 1 and eigenvalues[0] <= 1e-10 * eigenvalues[-1]:
+        raise ValueError(
+            f"`num_coalitions` must be larger: {2 * len(signs)} coalitions do not determine {num_players} values"
+        )
+    return (vectors / eigenvalues) @ vectors.T
