@@ -20,6 +20,7 @@ features take one matrix product at a node. Factors of both signs take the produ
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -36,7 +37,7 @@ from kpp.kernels import AbstractKernel, AbstractProductKernel
 __all__ = ["interventional_covariance"]
 
 # Pairs of background points at once: what stays in a core's cache.
-_PAIRS = 2**13
+_PAIRS = 2**11
 
 
 class _Factors(NamedTuple):
@@ -115,14 +116,19 @@ def _term_covariance(
 
 
 def _sum_nodes(factors: _Factors, weights: Float[Array, " b"], nodes: np.ndarray) -> Float[Array, "g g"]:
+    table = jnp.asarray(nodes, dtype=weights.dtype)
+
+    def integrate(moments: Callable[..., Array]) -> Callable[[_Factors, Array], Array]:
+        def total(factors: _Factors, weights: Array) -> Array:
+            def at_node(node: Array) -> Array:
+                return moments(*_derivatives(factors, node[0], node[1]), node[2] * weights[:, None])
+
+            return jax.lax.map(at_node, table).sum(axis=0)
+
+        return total
+
     nonnegative = jnp.all(jnp.stack([jnp.all(array >= 0) for array in factors]))
-
-    def at_node(node: Array) -> Array:
-        weighted = node[2] * weights[:, None]
-        parts = _derivatives(factors, node[0], node[1])
-        return jax.lax.cond(nonnegative, _ratio_moments, _signed_moments, *parts, weighted)
-
-    return jax.lax.map(at_node, jnp.asarray(nodes, dtype=weights.dtype)).sum(axis=0)
+    return jax.lax.cond(nonnegative, integrate(_ratio_moments), integrate(_signed_moments), factors, weights)
 
 
 def _derivatives(factors: _Factors, s: Array, t: Array) -> tuple[Array, Array, Array, Array]:
