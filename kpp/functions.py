@@ -201,6 +201,26 @@ class RKHSFunction(eqx.Module):
         results = jax.lax.map(apply, flat, batch_size=batch_size)
         return jax.tree.map(lambda leaf: leaf.reshape(*self.batch_shape, *leaf.shape[1:]), results)
 
+    def take_draws(self, draws: Any) -> RKHSFunction:
+        """Select draws, the same in each chain.
+
+        Args:
+            draws: Positions along the last of the draw axes, (s,).
+
+        Returns:
+            The function whose ``batch_shape`` ends in s.
+        """
+        axis = len(self.batch_shape) - 1
+        if axis < 0:
+            raise ValueError("`take_draws` needs a function with draws; this one has none")
+
+        def take(leaf: Any) -> Any:
+            return jnp.take(leaf, np.asarray(draws), axis=axis) if eqx.is_array(leaf) else leaf
+
+        points = jax.tree.map(take, self.points) if self._has_own_points() else self.points
+        parts = jax.tree.map(take, (self.kernel, self.coefficients, self.intercept))
+        return RKHSFunction(parts[0], points, parts[1], parts[2], (*self.batch_shape[:-1], len(np.asarray(draws))))
+
     def unfold(self) -> RKHSFunction:
         """Write the function with a simpler kernel, where its own has one: see `AbstractKernel.unfold`.
 
