@@ -9,12 +9,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 __all__ = ["average_chunks", "map_rows", "split_rows", "sum_arrays"]
 
 
-def split_rows(x: Float[Array, "n *rest"], size: int) -> Float[Array, "chunks size *rest"]:
+def split_rows(x: Shaped[Array, "n *rest"], size: int) -> Shaped[Array, "chunks size *rest"]:
     """Split rows into chunks, repeating the last row to fill the last chunk."""
     missing = -x.shape[0] % size
     filled = jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)])
