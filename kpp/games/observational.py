@@ -1,0 +1,327 @@
+"""The observational value function: absent features follow their conditional distribution given the present ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from kpp.functions import RKHSFunction
+from kpp.games.abstract import AbstractValueFunction
+from kpp.games.batching import map_rows, sum_arrays
+from kpp.games.coalitions import as_coalitions
+from kpp.games.conditioning import conjugate_gradients, direct_solve, restricted_matrices
+from kpp.games.imputation import AbstractImputation, imputed_values, mean_prediction, predict_groups
+from kpp.games.products import example_functions, has_product_terms
+from kpp.kernels import RBF, AbstractKernel, Constant, Matern12, check_positive, parameter
+from kpp.linalg import FactorizationError, add_diagonal, cholesky
+from kpp.typing import AnyArray, Leaf, RngKey
+from kpp.validation import as_points, is_concrete, warn_if_float32
+
+__all__ = ["Observational"]
+
+# Entries of the matrices between explained points and others at once.
+_MAX_ENTRIES = 2**24
+# Background points whose distances the default kernel is made of.
+_MEDIAN_ROWS = 128
+
+_OPTIONS = {
+    "estimator": ("auto", "imputed", "embedded"),
+    "end_points": ("exact", "raw"),
+    "solver": ("cholesky", "cg"),
+}
+
+
+class Observational(AbstractImputation):
+    r"""Absent features follow their conditional distribution given the present ones, by conditional mean embeddings.
+
+    .. math::
+
+        v(S) = \sum_{b=1}^m W_{S,b}(x)\, f(x_S, z_{b, S^c}), \qquad
+        W_S(x) = (K_{Z_S Z_S} + m \eta I)^{-1} k(Z_S, x_S)
+
+    for the estimator "imputed". The estimator "embedded" is :math:`v(S) = \sum_b W_{S,b}(x)\, f(z_b)`: present features
+    come from the background, too. It needs m predictions in all, whatever the number of coalitions and points, and
+    regresses on functions of all d features instead of the absent ones, which is harder: prefer "imputed" where that is
+    affordable. The default is "imputed", but "embedded" for an `RKHSFunction` whose kernel is no sum of product
+    kernels.
+
+    What the weights lack to 1 goes to the intercept of an `RKHSFunction` and to the mean prediction of any other
+    function. The formula alone gives the empty coalition the value :math:`\bar f / (1 + \eta)` and the full one
+    :math:`f(x) \sum_b W_b(x)`. By default both are replaced by what is known, the mean prediction over the background
+    and f(x), so that Shapley values add up to the prediction; "raw" keeps the formula.
+
+    The kernel k is a product kernel restricted to S, without its scale: by default that of the function, if it is a
+    product kernel or one plus a constant, and else an RBF kernel whose lengthscales are :math:`\sqrt d` times the
+    median distances of the background (`kpp.kernels.median_heuristic`). Kernels that are no product kernels see zeros
+    for absent features.
+
+    Args:
+        background: The background points z, (m, d), a sample of the distribution of the features.
+        regularization: :math:`\eta`, positive; `select` chooses it by cross-validation.
+        kernel: k, or None for the default.
+        estimator: "imputed", "embedded", or "auto" for the default.
+        end_points: "exact" or "raw".
+        solver: "cholesky", or "cg": conjugate gradients preconditioned by the matrix of all features, which is the
+            faster one where m is in the thousands and few points are explained.
+        max_steps: The largest number of steps of conjugate gradients.
+
+    References:
+        Chau, Hu, Gonzalez and Sejdinovic, RKHS-SHAP, 2022, proposition 3 and, for other kernels than product kernels,
+        appendix C, equations (C.4) and (C.5).
+    """
+
+    background: Float[AnyArray, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
+    regularization: Leaf = eqx.field(converter=parameter("regularization"), default=1e-3)
+    kernel: AbstractKernel | None = None
+    estimator: Literal["auto", "imputed", "embedded"] = eqx.field(static=True, default="auto")
+    end_points: Literal["exact", "raw"] = eqx.field(static=True, default="exact")
+    solver: Literal["cholesky", "cg"] = eqx.field(static=True, default="cholesky")
+    max_steps: int = eqx.field(static=True, default=500)
+
+    def __check_init__(self) -> None:
+        """Refuse unknown options and a regularization that is not positive."""
+        for name, allowed in _OPTIONS.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"`{name}` must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        if self.kernel is not None and not isinstance(self.kernel, AbstractKernel):
+            raise TypeError(f"`kernel` must be a kernel or None, got {type(self.kernel).__name__}")
+        if jnp.shape(self.regularization) != ():
+            raise ValueError(f"`regularization` must be one number, got shape {jnp.shape(self.regularization)}")
+        check_positive(self.regularization, "regularization")
+        if not isinstance(self.max_steps, int) or self.max_steps < 1:
+            raise ValueError(f"`max_steps` must be a positive integer, got {self.max_steps!r}")
+
+    def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
+        """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs).
+
+        Raises:
+            ValueError: If `x` or `coalitions` are not as said, or the system is numerically singular.
+            RuntimeError: If conjugate gradients do not converge.
+        """
+        x = as_points(x, num_features=self.background.shape[1])
+        coalitions = as_coalitions(coalitions, x.shape[1])
+        warn_if_float32("Observational")
+        if self.is_embedded(function):
+            values = _embedded_values(self, function, x, jnp.asarray(coalitions))
+        elif isinstance(function, RKHSFunction) and has_product_terms(function.kernel):
+            values = _product_values(self, function, x, jnp.asarray(coalitions))
+        else:
+            values = imputed_values(self, function, x, coalitions)
+        if is_concrete(values) and not bool(jnp.all(jnp.isfinite(values))):
+            raise FactorizationError(
+                f"`regularization` {self.regularization} is too small for the kernel matrix of the background: some "
+                "values are NaN or infinite; make it larger, or remove duplicated rows"
+            )
+        return values
+
+    def base(self, function: Any) -> Float[Array, "*draws *outputs"]:
+        """Return the value of the empty coalition: with exact end points the mean prediction over the background."""
+        if self.end_points == "exact":
+            return mean_prediction(function, jnp.asarray(self.background))
+        empty = np.zeros((1, self.background.shape[1]), dtype=bool)
+        values = self(function, self.background[:1], empty)
+        axis = len(function.batch_shape) if isinstance(function, RKHSFunction) else values.shape.index(1)
+        return jnp.squeeze(values, axis=(axis, axis + 1))
+
+    def imputation_weights(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p m"]:
+        """Return the conditional mean embedding's weights; with exact end points 1/m for no features and for all."""
+        return _all_weights(self, self.kernel_for(function), jnp.asarray(x), jnp.asarray(coalitions))
+
+    def impute(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p m d"]:
+        """Return the rows whose predictions are averaged; those of "embedded" are background points, as they are."""
+        if not self.is_embedded(function):
+            return super().impute(function, x, coalitions)
+        full = jnp.all(jnp.asarray(coalitions), axis=1) & (self.end_points == "exact")
+        return jnp.where(full[:, None, None, None], jnp.asarray(x)[None, :, None], self.background[None, None])
+
+    def is_embedded(self, function: Any) -> bool:
+        """Tell whether a function is valued by "embedded", present features being taken from the background, too."""
+        if self.estimator == "auto":
+            return isinstance(function, RKHSFunction) and not has_product_terms(function.kernel)
+        return self.estimator == "embedded"
+
+    def kernel_for(self, function: Any) -> AbstractKernel:
+        """Return the kernel of the conditional mean embedding for a function.
+
+        Args:
+            function: The function, without draws.
+
+        Returns:
+            The field `kernel`, or else the product kernel of the function, or else the RBF kernel that the class speaks
+            of.
+        """
+        if self.kernel is not None:
+            return _single_term(self.kernel) or self.kernel
+        own = _single_term(function.kernel) if isinstance(function, RKHSFunction) else None
+        return own or median_kernel(jnp.asarray(self.background))
+
+    def weights_of(self, kernel: AbstractKernel, x: Float[Array, "p d"]) -> Callable[[Any], Float[Array, "m p"]]:
+        """Return a function from the mask of a coalition, (d,), to the weights at some points, (m, p)."""
+        background = jnp.asarray(self.background, dtype=x.dtype)
+        ridge = (background.shape[0] * self.regularization).astype(x.dtype)
+        inner = restricted_matrices(kernel, background, background)
+        outer = restricted_matrices(kernel, background, x)
+        if self.solver == "cg":
+            everything = inner(jnp.ones(x.shape[1], dtype=bool))
+            root = cholesky(add_diagonal(everything, ridge), what="the regularized kernel matrix of the background")
+
+        def weights(mask: Bool[Array, " d"]) -> Array:
+            matrix, right = inner(mask), outer(mask)
+            if self.solver == "cg":
+                found = conjugate_gradients(matrix, right, ridge, root, self.max_steps)
+            else:
+                found = direct_solve(matrix, right, ridge)
+            at_end = (self.end_points == "exact") & (jnp.all(mask) | ~jnp.any(mask))
+            return jnp.where(at_end, 1 / background.shape[0], found)
+
+        return weights
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
+        """Yield instances with a function and points: product kernels, conjugate gradients, another kernel."""
+        cases = list(example_functions(rng_key))
+        for (function, x), solver in zip(cases, ("cholesky", "cg", "cholesky"), strict=True):
+            yield cls(function.points[:3] + 0.1, 0.01, solver=solver), function, x
+        function, x = cases[0]
+        other = RKHSFunction(Matern12(lengthscale=1.5), function.points, function.coefficients, 0.5)
+        yield cls(function.points[:3] + 0.1, 0.01), other, x
+
+
+def median_kernel(background: Float[Array, "m d"]) -> RBF:
+    r"""Return the RBF kernel whose lengthscales are :math:`\sqrt d` times the median distances, which may be traced.
+
+    As in `kpp.kernels.median_heuristic`, points that agree in a feature do not count, and a constant feature gets 1.
+    Beyond 128 points, as many are taken at equal steps.
+    """
+    rows = background[:: -(-background.shape[0] // _MEDIAN_ROWS)]
+    first, second = np.triu_indices(rows.shape[0], 1)
+    distances = jnp.abs(rows[first] - rows[second])
+    medians = jnp.nanmedian(jnp.where(distances > 0, distances, jnp.nan), axis=0)
+    return RBF(lengthscale=jnp.sqrt(rows.shape[1]) * jnp.where(jnp.isnan(medians), 1.0, medians))
+
+
+def _single_term(kernel: AbstractKernel) -> AbstractKernel | None:
+    """Return the one product kernel that a kernel is, up to constants; None if it is another sum, or none at all."""
+    if not has_product_terms(kernel):
+        return None
+    terms = [term for term in kernel.product_terms() if not isinstance(term, Constant)]
+    return terms[0] if len(terms) == 1 else None
+
+
+@eqx.filter_jit
+def _all_weights(
+    value_function: Observational, kernel: AbstractKernel, x: Array, coalitions: Array
+) -> Float[Array, "c p m"]:
+    weights = value_function.weights_of(kernel, x)
+    return jax.lax.map(lambda mask: weights(mask).T, coalitions)
+
+
+def _in_blocks(block: Callable[[Any], Array], x: Any, size: int) -> Float[Array, "c p *outputs"]:
+    """Value coalitions at some points at a time; a block returns (p, c, ...)."""
+    num_points = jax.tree.leaves(x)[0].shape[0]
+    return jnp.swapaxes(map_rows(block, x, max(1, min(num_points, _MAX_ENTRIES // size))), 0, 1)
+
+
+@eqx.filter_jit
+def _product_values(
+    value_function: Observational, function: RKHSFunction, x: Array, coalitions: Array
+) -> Float[Array, "*draws c p *outputs"]:
+    """Value coalitions of a sum of product kernels, whose factors of absent features take the weighted sums."""
+    background = jnp.asarray(value_function.background, dtype=x.dtype)
+
+    def of_draw(draw: RKHSFunction) -> Array:
+        terms = draw.kernel.product_terms()
+
+        def block(rows: Array) -> Array:
+            weights = value_function.weights_of(value_function.kernel_for(draw), rows)
+            parts = [
+                (
+                    term.scale,
+                    restricted_matrices(term, draw.points, background),
+                    restricted_matrices(term, draw.points, rows),
+                )
+                for term in terms
+            ]
+
+            def of_coalition(mask: Array) -> Array:
+                found = weights(mask)
+                return sum_arrays(
+                    scale * _sum_over_points(present(mask), absent(~mask), found, draw.coefficients)
+                    for scale, absent, present in parts
+                )
+
+            return jnp.swapaxes(jax.lax.map(of_coalition, coalitions), 0, 1)
+
+        values = _in_blocks(block, x, draw.num_points + background.shape[0])
+        return values + jnp.broadcast_to(draw.intercept, values.shape)
+
+    return function.map_draws(of_draw)
+
+
+def _sum_over_points(
+    present: Float[Array, "n p"],
+    absent: Float[Array, "n m"],
+    weights: Float[Array, "m p"],
+    coefficients: Float[Array, "n *outputs"],
+) -> Float[Array, "p *outputs"]:
+    r"""Return :math:`\sum_i \alpha_i a_{ip} \sum_b c_{ib} W_{bp}`."""
+    sections = present * jnp.matmul(absent, weights, precision="highest")
+    return jnp.tensordot(sections, coefficients, axes=(0, 0), precision="highest")
+
+
+def _embedded_values(
+    value_function: Observational, function: Any, x: Array, coalitions: Array
+) -> Float[Array, "*draws c p *outputs"]:
+    """Value coalitions by weighted sums of predictions at the background points."""
+    if isinstance(function, RKHSFunction):
+        return _embedded_in_rkhs(value_function, function, x, coalitions)
+    background = jnp.asarray(value_function.background)
+    constant = mean_prediction(function, background)
+    references, axis = predict_groups(function, background[None])
+    predictions = predict_groups(function, x[None])[0]
+    lead = (jnp.moveaxis(jnp.squeeze(values, axis), axis, 0) for values in (references, predictions))
+    values = _embedded_sums(value_function, value_function.kernel_for(function), x, coalitions, (*lead, constant))
+    return jnp.moveaxis(values, (0, 1), (axis, axis + 1))
+
+
+@eqx.filter_jit
+def _embedded_in_rkhs(
+    value_function: Observational, function: RKHSFunction, x: Array, coalitions: Array
+) -> Float[Array, "*draws c p *outputs"]:
+    def of_draw(draw: RKHSFunction) -> Array:
+        known = (draw(value_function.background), draw(x), draw.intercept)
+        return _embedded_sums(value_function, value_function.kernel_for(draw), x, coalitions, known)
+
+    return function.map_draws(of_draw)
+
+
+@eqx.filter_jit
+def _embedded_sums(
+    value_function: Observational,
+    kernel: AbstractKernel,
+    x: Array,
+    coalitions: Array,
+    known: tuple[Array, Array, Array],
+) -> Float[Array, "c p *rest"]:
+    """Sum up the predictions at the background, given these, those at x, and the constant."""
+    references, predictions, constant = known
+    excess = references - jnp.broadcast_to(constant, references.shape)
+
+    def block(pair: tuple[Array, Array]) -> Array:
+        rows, own = pair
+        weights = value_function.weights_of(kernel, rows)
+
+        def of_coalition(mask: Array) -> Array:
+            sums = jnp.tensordot(weights(mask), excess, axes=(0, 0), precision="highest")
+            values = sums + jnp.broadcast_to(constant, sums.shape)
+            return jnp.where((value_function.end_points == "exact") & jnp.all(mask), own, values)
+
+        return jnp.swapaxes(jax.lax.map(of_coalition, coalitions), 0, 1)
+
+    return _in_blocks(block, (x, predictions), references.shape[0])
