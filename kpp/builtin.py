@@ -35,7 +35,7 @@ def register_kernels() -> dict[str, type]:
 @kpp.hookimpl
 def register_embeddings() -> dict[str, type]:
     """Offer the embeddings."""
-    return {"MeanEmbedding": embeddings.MeanEmbedding}
+    return {cls.__name__: cls for cls in (embeddings.ConditionalMeanEmbedding, embeddings.MeanEmbedding)}
 
 
 @kpp.hookimpl

@@ -1,0 +1,143 @@
+r"""Where two distributions differ, and whether they do.
+
+The witness of two embeddings is their difference, :math:`\mu_P - \mu_Q`. It is large where P puts more mass than Q. As
+a function of the RKHS it has Shapley values: they say which features of a point make it typical of P rather than of Q.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp.embeddings.base import AbstractEmbedding
+from kpp.embeddings.mean import MeanEmbedding
+from kpp.functions import RKHSFunction
+from kpp.kernels import AbstractKernel
+from kpp.typing import RngKey
+from kpp.validation import as_points, check_rng_key
+
+__all__ = ["TwoSampleTest", "two_sample_test", "witness"]
+
+
+def witness(
+    first: AbstractEmbedding, second: AbstractEmbedding, query: Any = None, other_query: Any = None
+) -> RKHSFunction:
+    r"""Return the difference of the elements of two embeddings as a function.
+
+    .. math:: f = \mu_q - \nu_r = \sum_i w_i(q)\, k(z_i, \cdot) - \sum_j w'_j(r)\, k(z'_j, \cdot)
+
+    Its squared norm is `AbstractEmbedding.mmd_squared`, and so is, for mean embeddings, the mean of f over the first
+    sample less that over the second.
+
+    Args:
+        first: An embedding.
+        second: Another one with the same kernel.
+        query: The p queries of the first, or None.
+        other_query: The p queries of the second, or None; one query stands for p.
+
+    Returns:
+        The function; with queries it has p outputs.
+
+    Raises:
+        ValueError: If the kernels, or the numbers of queries, differ.
+    """
+    first._check_same_space(second)
+    weights, others = first.weights(query), second.weights(other_query)
+    if weights.shape[1] != others.shape[1] and 1 not in (weights.shape[1], others.shape[1]):
+        raise ValueError(
+            f"`other_query` must hold as many queries as `query`, {weights.shape[1]}, or one, got {others.shape[1]}"
+        )
+    outputs = max(weights.shape[1], others.shape[1])
+    parts = [jnp.broadcast_to(part, (part.shape[0], outputs)) for part in (weights, -others)]
+    coefficients = jnp.concatenate(parts)
+    points = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), first.points, second.points)
+    if query is None and other_query is None:
+        coefficients = coefficients[:, 0]
+    return RKHSFunction(first.kernel, points, coefficients)
+
+
+class TwoSampleTest(NamedTuple):
+    """The outcome of `two_sample_test`.
+
+    Attributes:
+        statistic: The estimate of the squared maximum mean discrepancy.
+        p_value: The share of permutations, the data's own order among them, whose statistic is at least as large.
+        permuted: The statistics of the permuted samples.
+        witness: The witness function of the two samples.
+    """
+
+    statistic: float
+    p_value: float
+    permuted: Float[np.ndarray, " permutations"]
+    witness: RKHSFunction
+
+
+def two_sample_test(
+    rng_key: RngKey, kernel: AbstractKernel, first: Any, second: Any, *, num_permutations: int = 999
+) -> TwoSampleTest:
+    r"""Test whether two samples come from one distribution.
+
+    .. math::
+
+        \widehat{\mathrm{MMD}}{}^2_u = \frac{1}{n(n-1)} \sum_{i \ne i'} k(x_i, x_{i'}) +
+        \frac{1}{m(m-1)} \sum_{j \ne j'} k(z_j, z_{j'}) - \frac{2}{nm} \sum_{ij} k(x_i, z_j)
+
+    The samples are put together and split again at random, which keeps the distribution of the statistic if they have
+    one distribution: the test then rejects at level :math:`\alpha` with probability at most :math:`\alpha`, whatever n
+    and m.
+
+    Args:
+        rng_key: A JAX random key for the permutations.
+        kernel: The kernel k. It must not be chosen by looking at which point is of which sample.
+        first: The sample x, (n, d), n > 1.
+        second: The sample z, (m, d), m > 1.
+        num_permutations: How many random splits; no p-value is below one over one more than this.
+
+    Returns:
+        The unbiased statistic, which may be negative, its p-value, and the witness function.
+
+    Raises:
+        ValueError: If a sample has fewer than two points, or the samples have different features.
+
+    References:
+        Gretton et al., A kernel two-sample test, 2012, equation (3) and section 5; Phipson and Smyth, Permutation
+        p-values should never be zero, 2010, equation (2).
+    """
+    check_rng_key(rng_key)
+    first = as_points(first, "first")
+    second = as_points(second, "second", num_features=first.shape[1])
+    for name, sample in (("first", first), ("second", second)):
+        if sample.shape[0] < 2:
+            raise ValueError(f"`{name}` must hold at least two points, got {sample.shape[0]}")
+    if num_permutations < 1:
+        raise ValueError(f"`num_permutations` must be at least 1, got {num_permutations}")
+    statistics = np.asarray(_statistics(rng_key, kernel, first, second, num_permutations))
+    statistic, permuted = statistics[0], statistics[1:]
+    rounding = 1e3 * np.finfo(statistics.dtype).eps * max(abs(statistics))  # splits that are equal must count as such
+    p_value = (1 + np.sum(permuted >= statistic - rounding)) / (1 + num_permutations)
+    difference = witness(MeanEmbedding(kernel, first), MeanEmbedding(kernel, second))
+    return TwoSampleTest(float(statistic), float(p_value), permuted, difference)
+
+
+@eqx.filter_jit
+def _statistics(
+    rng_key: RngKey, kernel: AbstractKernel, first: Array, second: Array, num_permutations: int
+) -> Float[Array, " permutations_and_1"]:
+    """Return the statistic of the samples, then those of random splits, all from one matrix product."""
+    n, m = first.shape[0], second.shape[0]
+    gram = kernel.gram(jnp.concatenate([first, second]))
+    gram = jnp.fill_diagonal(gram, 0.0, inplace=False)
+    belongs = jnp.concatenate([jnp.ones(n, gram.dtype), jnp.zeros(m, gram.dtype)])
+    keys = jax.random.split(rng_key, num_permutations)
+    splits = jax.vmap(lambda key: jax.random.permutation(key, belongs))(keys)
+    splits = jnp.concatenate([belongs[None], splits])
+    sums = jnp.sum(gram, axis=1)
+    within = jnp.sum((splits @ gram) * splits, axis=1)
+    from_first = splits @ sums
+    across, other = from_first - within, jnp.sum(sums) - 2 * from_first + within
+    return within / (n * (n - 1)) + other / (m * (m - 1)) - 2 * across / (n * m)
