@@ -58,6 +58,7 @@ _SUBMODULES = frozenset(
         "inference",
         "kernels",
         "linalg",
+        "metrics",
         "plots",
         "posteriors",
         "priors",

@@ -1,0 +1,216 @@
+r"""Scores of predictive distributions that scikit-learn lacks: lower is better in all but the coverage.
+
+Pointwise scores come one an observation, so that models can be compared pair by pair; their mean is the score of the
+model. Root mean squared error, R², Brier score, log loss and pinball loss are in `sklearn.metrics`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import jax.scipy.stats as jss
+from jaxtyping import Array, Float
+
+from kpp.validation import as_finite_array, as_targets, is_concrete
+
+__all__ = [
+    "crps_from_draws",
+    "expected_calibration_error",
+    "gaussian_crps",
+    "gaussian_log_score",
+    "interval_coverage",
+    "interval_score",
+]
+
+
+def gaussian_log_score(y: Any, mean: Any, scale: Any) -> Float[Array, " n"]:
+    r"""Return the negative log density of observations under normal predictions.
+
+    .. math:: \tfrac12 \log(2 \pi \sigma_i^2) + \frac{(y_i - \mu_i)^2}{2 \sigma_i^2}
+
+    Args:
+        y: The observations, (n,).
+        mean: :math:`\mu`, (n,) or one number.
+        scale: :math:`\sigma`, standard deviations, noise included, (n,) or one number, positive.
+
+    Returns:
+        The scores in nats, (n,).
+
+    Raises:
+        ValueError: If the shapes differ, or a standard deviation is not positive.
+    """
+    y, mean, scale = _gaussian(y, mean, scale)
+    return -jss.norm.logpdf(y, mean, scale)
+
+
+def gaussian_crps(y: Any, mean: Any, scale: Any) -> Float[Array, " n"]:
+    r"""Return the continuous ranked probability score of normal predictions.
+
+    .. math::
+
+        \int (F(t) - 1\{y \le t\})^2\, dt
+        = \sigma \bigl[ z (2 \Phi(z) - 1) + 2 \varphi(z) - \pi^{-1/2} \bigr], \qquad z = (y - \mu)/\sigma
+
+    Args:
+        y: The observations, (n,).
+        mean: :math:`\mu`, (n,) or one number.
+        scale: :math:`\sigma`, standard deviations, noise included, (n,) or one number, positive.
+
+    Returns:
+        The scores in the units of y, (n,).
+
+    Raises:
+        ValueError: As for `gaussian_log_score`.
+
+    References:
+        Gneiting and Raftery, Strictly proper scoring rules, 2007, equation (21) and the display after it.
+    """
+    y, mean, scale = _gaussian(y, mean, scale)
+    z = (y - mean) / scale
+    return scale * (z * (2 * jss.norm.cdf(z) - 1) + 2 * jss.norm.pdf(z) - 1 / math.sqrt(math.pi))
+
+
+def crps_from_draws(y: Any, draws: Any) -> Float[Array, " n"]:
+    r"""Return the continuous ranked probability score of predictive draws.
+
+    .. math::
+
+        \frac1s \sum_r |X_r - y| - \frac{1}{s (s-1)} \sum_{r < r'} |X_r - X_{r'}|
+
+    This estimates the score of the distribution that the draws come from without bias, if they are independent; the
+    score of the draws' own empirical distribution would be larger. In O(n s log s) time.
+
+    Args:
+        y: The observations, (n,).
+        draws: The draws, (s, n), s > 1; as `Fit.sample_predictive` gives them.
+
+    Returns:
+        The scores in the units of y, (n,). Single ones may be negative, by chance.
+
+    Raises:
+        ValueError: If `draws` has another shape, or fewer than two draws.
+
+    References:
+        Gneiting and Raftery, Strictly proper scoring rules, 2007, equation (20); Ferro, Fair scores for ensemble
+        forecasts, 2014, equation (6).
+    """
+    y, draws = as_targets(y), as_finite_array(draws, "draws")
+    if draws.ndim != 2 or draws.shape[1] != y.shape[0] or draws.shape[0] < 2:
+        raise ValueError(
+            f"`draws` must have shape (s, {y.shape[0]}), s > 1, one column an observation, got {draws.shape}"
+        )
+    count = draws.shape[0]
+    # sum over r < r' of X_(r') - X_(r): the draw of rank r from 0 is the larger in r pairs, the smaller in s - 1 - r.
+    ranks = 2 * jnp.arange(count, dtype=draws.dtype) - (count - 1)
+    differences = ranks @ (jnp.sort(draws, axis=0) - y[None, :])
+    return jnp.mean(jnp.abs(draws - y[None, :]), axis=0) - differences / (count * (count - 1))
+
+
+def interval_coverage(y: Any, lower: Any, upper: Any) -> Float[Array, ""]:
+    r"""Return the share of observations inside their intervals, :math:`\frac1n \sum_i 1\{l_i \le y_i \le u_i\}`.
+
+    Args:
+        y: The observations, (n,).
+        lower: The lower ends, (n,) or one number.
+        upper: The upper ends, (n,) or one number, nowhere below the lower ones.
+
+    Returns:
+        The share, between 0 and 1; intervals of probability p should come near p.
+
+    Raises:
+        ValueError: If the shapes differ, or an interval ends before it starts.
+    """
+    y, lower, upper = _interval(y, lower, upper)
+    return jnp.mean((lower <= y) & (y <= upper))
+
+
+def interval_score(y: Any, lower: Any, upper: Any, probability: float) -> Float[Array, " n"]:
+    r"""Return the score of intervals: their width, and a penalty for what they miss.
+
+    .. math:: (u - l) + \frac{2}{1 - p} (l - y)_+ + \frac{2}{1 - p} (y - u)_+
+
+    Args:
+        y: The observations, (n,).
+        lower: The lower ends, (n,) or one number: predictive quantiles at (1 - p) / 2.
+        upper: The upper ends, quantiles at (1 + p) / 2.
+        probability: p, what the intervals claim to hold, between 0 and 1.
+
+    Returns:
+        The scores in the units of y, (n,).
+
+    Raises:
+        ValueError: As for `interval_coverage`, or if p is not between 0 and 1.
+
+    References:
+        Winkler, A decision-theoretic approach to interval estimation, 1972; Gneiting and Raftery, Strictly proper
+        scoring rules, 2007, equation (43).
+    """
+    if not 0 < probability < 1:
+        raise ValueError(f"`probability` must be between 0 and 1, got {probability}")
+    y, lower, upper = _interval(y, lower, upper)
+    missed = jnp.maximum(lower - y, 0.0) + jnp.maximum(y - upper, 0.0)
+    return upper - lower + 2 / (1 - probability) * missed
+
+
+def expected_calibration_error(labels: Any, probabilities: Any, *, num_bins: int = 10) -> Float[Array, ""]:
+    r"""Return how far predicted probabilities are from frequencies, on average over bins.
+
+    .. math:: \sum_b \frac{n_b}{n}\, \bigl|\bar y_b - \bar p_b\bigr|
+
+    The bins divide [0, 1] evenly. With labels drawn from the probabilities themselves the value is not 0 but of the
+    order of the root of the number of bins over n.
+
+    Args:
+        labels: The labels, 0 or 1, (n,).
+        probabilities: The predicted probabilities of label 1, (n,).
+        num_bins: How many bins.
+
+    Returns:
+        The error, between 0 and 1.
+
+    Raises:
+        ValueError: If the shapes differ, a label is neither 0 nor 1, a probability is outside [0, 1], or there is no
+            bin.
+
+    References:
+        Naeini, Cooper and Hauskrecht, Obtaining well calibrated probabilities using Bayesian binning, 2015, section 2.
+    """
+    if num_bins < 1:
+        raise ValueError(f"`num_bins` must be at least 1, got {num_bins}")
+    labels = as_targets(labels, name="labels")
+    probabilities = _like(labels, probabilities, "probabilities", "labels")
+    _require("labels", "0 or 1", (labels == 0) | (labels == 1), labels)
+    _require("probabilities", "between 0 and 1", (probabilities >= 0) & (probabilities <= 1), probabilities)
+    bins = jnp.minimum((probabilities * num_bins).astype(int), num_bins - 1)
+    gaps = jnp.zeros(num_bins, dtype=probabilities.dtype).at[bins].add(labels - probabilities)
+    return jnp.sum(jnp.abs(gaps)) / labels.shape[0]
+
+
+def _gaussian(y: Any, mean: Any, scale: Any) -> tuple[Array, Array, Array]:
+    y = as_targets(y)
+    mean, scale = _like(y, mean, "mean"), _like(y, scale, "scale")
+    _require("scale", "positive", scale > 0, scale)
+    return y, mean, scale
+
+
+def _interval(y: Any, lower: Any, upper: Any) -> tuple[Array, Array, Array]:
+    y = as_targets(y)
+    lower, upper = _like(y, lower, "lower"), _like(y, upper, "upper")
+    _require("upper", "at least `lower`", upper >= lower, upper)
+    return y, lower, upper
+
+
+def _like(y: Array, value: Any, name: str, other: str = "y") -> Float[Array, " n"]:
+    """Return one number, or one an observation, as an array like the observations."""
+    array = as_finite_array(value, name)
+    if array.shape not in ((), y.shape):
+        raise ValueError(f"`{name}` must have the shape of `{other}`, {y.shape}, or be one number, got {array.shape}")
+    return jnp.broadcast_to(array, y.shape)
+
+
+def _require(name: str, wanted: str, holds: Array, value: Array) -> None:
+    if is_concrete(holds) and not bool(holds.all()):
+        first = int(jnp.argmin(holds))
+        raise ValueError(f"`{name}` must be {wanted}, got {float(value[first]):g} at index {first}")
