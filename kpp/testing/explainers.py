@@ -34,18 +34,23 @@ def declares_what_it_needs(explainer: Any, predictor: Any, x: Any) -> None:
 
 
 def returns_an_explanation(explainer: Any, predictor: Any, x: Any) -> None:
-    """Explain returns an Explanation of every instance and every feature, with draws where the predictor has draws."""
+    """Explain returns an Explanation of every instance and every feature or group, with draws where there are some."""
     explanation = _explain(explainer, predictor, x)
     assert isinstance(explanation, Explanation), f"`explain` returns {type(explanation).__name__}"
     function, points, schema = resolve(predictor, x, explainer.requires)
     sizes = explanation.values.sizes
+    found = {"instance": sizes["instance"], "feature": len(_columns_explained(explanation))}
     expected = {"instance": points.shape[0], "feature": schema.num_features}
-    found = {dim: sizes.get(dim) for dim in expected}
     assert found == expected, f"the values have sizes {found}, expected {expected}"
     if isinstance(function, RKHSFunction) and len(function.batch_shape) == len(_SAMPLE_DIMS):
         draws = tuple(sizes.get(dim) for dim in _SAMPLE_DIMS)
         assert draws == function.batch_shape, f"the values have (chain, draw) {draws}, not {function.batch_shape}"
-    np.testing.assert_allclose(explanation.data.values, points.reshape(explanation.data.shape), err_msg="data")
+    alone = [name for name in explanation.feature_names if name in schema.feature_names]
+    for name in alone if explanation.attrs.get("groups") else ():
+        column = points[:, schema.index(name)]
+        np.testing.assert_allclose(explanation.data.sel(feature=name), column, err_msg=f"data of {name}")
+    if not explanation.attrs.get("groups"):
+        np.testing.assert_allclose(explanation.data.values, points.reshape(explanation.data.shape), err_msg="data")
 
 
 def predictions_are_the_predictors(explainer: Any, predictor: Any, x: Any) -> None:
@@ -94,7 +99,7 @@ def records_how_it_was_made(explainer: Any, predictor: Any, x: Any) -> None:
 
 
 def takes_feature_names_from_a_data_frame(explainer: Any, predictor: Any, x: Any) -> None:
-    """The columns of a data frame name the features and change nothing else."""
+    """The columns of a data frame name the features, or the columns of groups of them, and change nothing else."""
     if explainer.requires == "pairs":
         return
     points = np.asarray(x)
@@ -102,8 +107,9 @@ def takes_feature_names_from_a_data_frame(explainer: Any, predictor: Any, x: Any
     if not hasattr(predictor, "schema"):
         names = [f"column {j}" for j in range(points.shape[1])]
     explanation = _explain(explainer, predictor, pd.DataFrame(points, columns=names))
-    found = [str(name) for name in explanation.values.coords["feature"].values]
-    assert found == names, f"the features are called {found}, not {names}"
+    found, groups = _columns_explained(explanation), explanation.attrs.get("groups")
+    found, expected = (sorted(found), sorted(names)) if groups else (found, names)
+    assert found == expected, f"the features are called {found}, not {expected}"
     plain = _explain(explainer, predictor, points)
     assert_close(explanation.values.values, plain.values.values, "values from a data frame and from an array")
 
@@ -166,6 +172,12 @@ def explainer_checks(cls: type = AbstractExplainer) -> tuple[Any, ...]:
         Functions of (explainer, predictor, x).
     """
     return _CHECKS
+
+
+def _columns_explained(explanation: Explanation) -> list[str]:
+    """Return the features of an explanation, groups replaced by their columns."""
+    groups = explanation.attrs.get("groups", {})
+    return [column for name in explanation.feature_names for column in groups.get(name, [name])]
 
 
 def _explain(explainer: Any, predictor: Any, x: Any) -> Any:

@@ -62,8 +62,16 @@ def test_a_posterior_is_explained_draw_by_draw(function):
     np.testing.assert_allclose(explanation.values.sel(chain=1, draw=0), alone.values, rtol=1e-10, atol=1e-12)
 
 
-def test_kernels_that_are_no_products_are_refused_above_14_features():
+def test_games_without_an_exact_method_above_14_features_are_sampled_with_a_key():
     points = jax.random.normal(jax.random.key(0), (3, 20))
     function = kpp.RKHSFunction(Matern32(), points, jnp.ones(3))
+    options = {"value_function": "interventional", "background": points}
     with pytest.raises(TypeError, match="RKHSFunction with kernel Matern32"):
-        kpp.explain(function, points, value_function="interventional", background=points)
+        kpp.explain(function, points, method="quadrature", **options)
+    with pytest.raises(TypeError, match="`rng_key` must be given"):
+        kpp.explain(function, points, **options)
+    explanation = kpp.explain(function, points, num_coalitions=60, rng_key=jax.random.key(1), **options)
+    recorded = {name: explanation.attrs[name] for name in ("method", "exact", "coalitions", "rng_key")}
+    assert recorded == {"method": "least-squares", "exact": False, "coalitions": 60, "rng_key": [0, 1]}
+    assert float(explanation.additivity_error().max()) < 1e-10
+    assert float(explanation.standard_errors.max()) > 0.0

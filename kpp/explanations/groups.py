@@ -1,0 +1,67 @@
+"""What an explanation shows of groups of features that play as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from kpp.games import Players
+from kpp.tables import Schema
+from kpp.typing import AnyArray
+
+__all__ = ["GroupedPoints", "group_points"]
+
+
+class GroupedPoints(NamedTuple):
+    """Points as `Explanation.create` takes them when groups of features are its features.
+
+    Attributes:
+        data: One column a player, (p, g): that of a single feature, the code of the level of one-hot columns, and NaN
+            for any other group, which has no single value.
+        schema: The names of the players; one-hot columns are the levels of theirs.
+        groups: The columns of each player that has several.
+    """
+
+    data: Float[np.ndarray, "p g"]
+    schema: Schema
+    groups: dict[str, list[str]]
+
+
+def group_points(
+    x: Float[AnyArray, "p d"], players: Players, schema: Schema, others: Sequence[Any] = ()
+) -> GroupedPoints:
+    """Arrange points by players.
+
+    Args:
+        x: The points, (p, d).
+        players: The players, from `kpp.games.as_players`.
+        schema: The names of the features and the levels of categorical ones.
+        others: Further points, (n, d) each, such as the background: a group is taken to be one-hot if each row of
+            them and of `x` has a single 1 there, and zeros beside it.
+
+    Returns:
+        The columns of the players, their names, and what belongs to whom.
+    """
+    x, others = np.asarray(x), [np.asarray(points) for points in others]
+    columns, levels, groups = [], {}, {}
+    for name, members in zip(players.names, players.groups, strict=True):
+        features = [schema.feature_names[j] for j in members]
+        if len(members) == 1:
+            columns.append(x[:, members[0]])
+            if features[0] in schema.levels:
+                levels[name] = tuple(schema.levels[features[0]])
+            continue
+        groups[name] = features
+        if all(_is_one_hot(points[:, list(members)]) for points in (x, *others)):
+            levels[name] = tuple(features)
+            columns.append(np.argmax(x[:, list(members)], axis=1).astype(float))
+        else:
+            columns.append(np.full(len(x), np.nan))
+    return GroupedPoints(np.stack(columns, axis=1).astype(float), Schema(players.names, levels), groups)
+
+
+def _is_one_hot(columns: np.ndarray) -> bool:
+    return bool(np.isin(columns, (0.0, 1.0)).all() and (columns.sum(axis=1) == 1.0).all())

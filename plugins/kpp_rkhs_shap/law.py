@@ -1,0 +1,77 @@
+"""The Gaussian law of Shapley values: their covariance under the posterior of a Gaussian process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp import GPPosterior
+from kpp.games import Players, shapley_covariance
+from kpp_rkhs_shap.blocks import in_blocks
+
+__all__ = ["covariance_of_values", "posterior_of"]
+
+
+def posterior_of(predictor: Any, at: str) -> GPPosterior:
+    """Return the Gaussian posterior that a predictor has.
+
+    Args:
+        predictor: A `kpp.Fit`, or a `kpp.GPPosterior`, which is returned as it is.
+        at: Where a fit has one: at the "mean" of its draws, or for each of the "draws".
+
+    Returns:
+        The posterior.
+
+    Raises:
+        TypeError: If the predictor has none.
+    """
+    if isinstance(predictor, GPPosterior):
+        return predictor
+    if not hasattr(predictor, "function_posterior"):
+        raise TypeError(
+            "`covariance` needs the posterior of a Gaussian process: explain a kpp.Fit of one, or a kpp.GPPosterior; "
+            f"`predictor` is a {type(predictor).__name__}"
+        )
+    return predictor.function_posterior(at=at)
+
+
+def covariance_of_values(
+    value_function: Any,
+    posterior: GPPosterior,
+    x: Float[Array, "p d"],
+    players: Players,
+    *,
+    joint: bool,
+    draws: tuple[int, ...],
+    instances_at_once: int,
+    progress: bool,
+) -> Float[np.ndarray, "..."]:
+    """Compute the covariance of the Shapley values at each point, or of all points together.
+
+    Args:
+        value_function: The game.
+        posterior: The posterior; without draws its one covariance holds for each draw.
+        x: The points, (p, d).
+        players: Who plays, g of them.
+        joint: Whether points are taken together.
+        draws: The shape of the draws of the values.
+        instances_at_once: At most so many points are worked on at once, unless all are taken together.
+        progress: Whether to show a bar.
+
+    Returns:
+        The covariances, (*draws, p, g, g), or (*draws, p, p, g, g).
+    """
+    if joint:
+        found = np.asarray(shapley_covariance(value_function, posterior, x, x, groups=players))
+    else:
+        found = in_blocks(
+            lambda process, rows: shapley_covariance(value_function, process, rows, groups=players),
+            posterior,
+            x,
+            instances_at_once=instances_at_once,
+            label="covariance",
+            progress=progress,
+        )
+    return np.broadcast_to(found, (*draws, *found.shape[len(posterior.batch_shape) :]))

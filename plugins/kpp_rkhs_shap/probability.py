@@ -1,0 +1,44 @@
+"""The probability that a fitted classifier predicts, as a function with the draws of the fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from kpp.explanations import is_fit
+
+__all__ = ["ProbabilityOfDraws"]
+
+
+class ProbabilityOfDraws:
+    """The probabilities of a fitted classifier, each draw an output.
+
+    Args:
+        fit: A `kpp.Fit` of a classifier.
+        draws: The shape of its draws, (chain, draw).
+
+    Raises:
+        TypeError: If it is no fit.
+    """
+
+    def __init__(self, fit: Any, draws: tuple[int, ...]) -> None:
+        if not is_fit(fit):
+            raise TypeError(
+                "`scale` 'probability' needs a kpp.Fit of a classifier, whose `predict` gives a probability for each "
+                f"draw; `predictor` is a {type(fit).__name__}"
+            )
+        self.fit, self.draws = fit, draws
+
+    def __call__(self, x: Any) -> Float[np.ndarray, "n draws"]:
+        """Return the probabilities at points (n, d)."""
+        predicted = self.fit.predict(np.asarray(x))
+        if "probability" not in predicted:
+            raise TypeError(f"`scale` 'probability' needs a classifier; `predictor` predicts {list(predicted)}")
+        return predicted["probability"].transpose("instance", ...).values.reshape(len(x), -1)
+
+    def lead_with_draws(self, array: Any) -> np.ndarray:
+        """Return an array (..., draws) as (chain, draw, ...)."""
+        array = np.moveaxis(np.asarray(array), -1, 0)
+        return array.reshape(*self.draws, *array.shape[1:])

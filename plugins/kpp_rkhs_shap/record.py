@@ -1,0 +1,47 @@
+"""What an explanation says of how it was made."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from kpp import registry
+from kpp.games import AbstractValueFunction, ShapleyEstimate
+
+__all__ = ["describe_estimate", "describe_value_function"]
+
+
+def describe_value_function(value_function: AbstractValueFunction) -> dict[str, Any]:
+    """Return the registered name of a value function, or its class's, its simple options, and its background's size."""
+    cls = type(value_function)
+    registered = cls in registry.value_functions().values()
+    record: dict[str, Any] = {
+        "value_function": registry.name_of("value_functions", cls) if registered else cls.__name__
+    }
+    for field in dataclasses.fields(value_function):
+        value = getattr(value_function, field.name)
+        if field.name == "background":
+            record["background_size"] = np.shape(value)[0]
+        elif isinstance(value, (str, bool, int, float)):
+            record[field.name] = value
+        elif isinstance(value, (np.ndarray, jax.Array)) and np.ndim(value) == 0:
+            record[field.name] = np.asarray(value).item()
+        elif dataclasses.is_dataclass(value):
+            record[field.name] = type(value).__name__
+    return record
+
+
+def describe_estimate(estimate: ShapleyEstimate, rng_key: Any) -> dict[str, Any]:
+    """Return how values were found; the numbers of the random key where something was sampled."""
+    record: dict[str, Any] = {"method": estimate.method, "exact": estimate.exact}
+    if estimate.num_nodes is not None:
+        record["nodes"] = estimate.num_nodes
+    if estimate.num_coalitions is not None:
+        record["coalitions"] = estimate.num_coalitions
+    if not estimate.exact:
+        data = jax.random.key_data(rng_key) if jax.dtypes.issubdtype(rng_key.dtype, jax.dtypes.prng_key) else rng_key
+        record["rng_key"] = np.asarray(data).tolist()
+    return record
