@@ -40,7 +40,7 @@ _MAX_PLAYERS = 12
 
 
 def shapley_covariance(
-    value_function: AbstractImputation, process: Any, x: Any, x_other: Any = None, *, groups: Any = None
+    value_function: Any, process: Any, x: Any, x_other: Any = None, *, groups: Any = None
 ) -> Float[Array, "..."]:
     r"""Compute the covariance of Shapley values under a Gaussian process, exactly.
 
@@ -65,6 +65,7 @@ def shapley_covariance(
     Raises:
         ValueError: If `x`, `x_other` or `groups` are not as said, or there are too many players to enumerate.
         TypeError: If the value function is no imputation or `process` no Gaussian process.
+        FloatingPointError: If covariances are NaN or infinite.
 
     References:
         Chau, Muandet and Sejdinovic, Explaining the uncertain, 2023, theorem 4.
@@ -80,10 +81,14 @@ def shapley_covariance(
     players = as_players(groups, x.shape[1])
     _refuse_enumeration(value_function, process, players)
     if x_other is None:
-        own = np.repeat(np.arange(x.shape[0])[:, None], 2, axis=1)
-        return _covariance(value_function, process, x, x, jnp.asarray(own), players, True)
-    x_other = as_points(x_other, "x_other", num_features=x.shape[1])
-    return _across(value_function, process, x, x_other, players)
+        covariance = _prior_within(value_function, process, x, players)
+    else:
+        x_other = as_points(x_other, "x_other", num_features=x.shape[1])
+        covariance = _prior_across(value_function, process, x, x_other, players)
+    if process.root.shape[-1]:
+        covariance = covariance - _reduction(value_function, process, x, x_other, players)
+    _refuse_non_finite(covariance, value_function)
+    return covariance
 
 
 def _as_posterior(process: Any, background: Array) -> GPPosterior:
@@ -105,22 +110,37 @@ def _refuse_enumeration(value_function: AbstractImputation, process: GPPosterior
         )
 
 
+def _refuse_non_finite(covariance: Array, value_function: AbstractImputation) -> None:
+    if is_concrete(covariance) and not bool(jnp.all(jnp.isfinite(covariance))):
+        raise FloatingPointError(
+            f"`value_function` {type(value_function).__name__} and `process` give covariances that are not finite; "
+            "check the weights of the one and the kernel and root of the other"
+        )
+
+
 def _is_quadrature(value_function: AbstractImputation, process: GPPosterior) -> bool:
     return isinstance(value_function, Interventional) and has_product_terms(process.mean.kernel)
 
 
-def _across(
+def _prior_within(
+    value_function: AbstractImputation, process: GPPosterior, x: Array, players: Players
+) -> Float[Array, "*draws p g g"]:
+    pairs = jnp.repeat(jnp.arange(x.shape[0])[:, None], 2, axis=1)
+    return _prior_at(value_function, process.mean, x, None, pairs, players, True)
+
+
+def _prior_across(
     value_function: AbstractImputation, process: GPPosterior, x: Array, x_other: Array, players: Players
 ) -> Float[Array, "*draws p q g g"]:
-    """Compute covariances across points; those between the same points once for each pair."""
+    """Compute prior covariances across points; those between the same points once for each pair."""
     num_points, num_other = x.shape[0], x_other.shape[0]
     if not _are_equal(x, x_other):
         pairs = np.indices((num_points, num_other)).reshape(2, -1).T
-        found = _covariance(value_function, process, x, x_other, jnp.asarray(pairs), players, False)
+        found = _prior_at(value_function, process.mean, x, x_other, jnp.asarray(pairs), players, False)
         return found.reshape(*found.shape[:-3], num_points, num_other, *found.shape[-2:])
     first, second = np.triu_indices(num_points)
     pairs = np.stack([first, second], axis=1)
-    found = _covariance(value_function, process, x, x_other, jnp.asarray(pairs), players, False)
+    found = _prior_at(value_function, process.mean, x, None, jnp.asarray(pairs), players, False)
     full = jnp.zeros((*process.batch_shape, num_points, num_points, *found.shape[-2:]), dtype=found.dtype)
     full = full.at[..., second, first, :, :].set(jnp.swapaxes(found, -1, -2))
     return full.at[..., first, second, :, :].set(found)
@@ -131,48 +151,50 @@ def _are_equal(x: Array, x_other: Array) -> bool:
 
 
 @eqx.filter_jit
-def _covariance(
+def _prior_at(
     value_function: AbstractImputation,
-    process: GPPosterior,
+    mean: RKHSFunction,
     x: Float[Array, "p d"],
-    x_other: Float[Array, "q d"],
+    x_other: Float[Array, "q d"] | None,
     pairs: Int[Array, "k 2"],
     players: Players,
     same: bool,
 ) -> Float[Array, "*draws k g g"]:
-    """Compute covariances at pairs of points: what the prior has, less what the data tell."""
+    """Compute prior covariances at pairs of points, of `x` and of `x_other`, or of `x` both."""
+    others = x if x_other is None else x_other
 
-    def of_draw(draw: GPPosterior) -> Array:
-        prior = _prior_covariance(value_function, draw, x, x_other, pairs, players, same)
-        if not draw.root.shape[-1]:
-            return prior
-        first = _whitened_values(value_function, draw, x, players)
-        second = first if same or x_other is x else _whitened_values(value_function, draw, x_other, players)
-        return prior - jnp.einsum("kgr,khr->kgh", first[pairs[:, 0]], second[pairs[:, 1]], precision="highest")
+    def of_draw(draw: RKHSFunction) -> Array:
+        if isinstance(value_function, Interventional) and has_product_terms(draw.kernel):
+            first, second = x[pairs[:, 0]], others[pairs[:, 1]]
+            return interventional_covariance(value_function, draw.kernel, first, second, players, same=same)
+        return enumeration_covariance(value_function, draw, x, others, pairs, players)
 
-    return process.map_draws(of_draw)
+    return mean.map_draws(of_draw)
 
 
-def _prior_covariance(
-    value_function: AbstractImputation,
-    draw: GPPosterior,
-    x: Array,
-    x_other: Array,
-    pairs: Array,
-    players: Players,
-    same: bool,
-) -> Float[Array, "k g g"]:
-    if isinstance(value_function, Interventional) and has_product_terms(draw.mean.kernel):
-        first, second = x[pairs[:, 0]], x_other[pairs[:, 1]]
-        return interventional_covariance(value_function, draw.mean.kernel, first, second, players, same=same)
-    return enumeration_covariance(value_function, draw.mean, x, x_other, pairs, players)
+def _reduction(
+    value_function: AbstractImputation, process: GPPosterior, x: Array, x_other: Array | None, players: Players
+) -> Float[Array, "..."]:
+    """Return what the data take off the covariance."""
+    values = _whitened_values(value_function, process, x, players)
+    if x_other is None:
+        return jnp.einsum("...pgr,...phr->...pgh", values, values, precision="highest")
+    others = values if _are_equal(x, x_other) else _whitened_values(value_function, process, x_other, players)
+    return jnp.einsum("...pgr,...qhr->...pqgh", values, others, precision="highest")
 
 
 def _whitened_values(
-    value_function: AbstractImputation, draw: GPPosterior, x: Array, players: Players
-) -> Float[Array, "p g r"]:
-    r"""Return the Shapley values :math:`\Psi R`, those of functions whose products are what the data tell."""
-    if _is_quadrature(value_function, draw):
-        return quadrature_shapley(value_function, draw.whitened, x, players=players)
-    sections = enumeration_sections(value_function, draw.mean, x, players)
-    return jnp.matmul(sections, draw.root, precision="highest")
+    value_function: AbstractImputation, process: GPPosterior, x: Array, players: Players
+) -> Float[Array, "*draws p g r"]:
+    r"""Return the Shapley values :math:`\Psi R`, whose products are what the data take off the covariance."""
+    if isinstance(value_function, Interventional) and _is_quadrature(value_function, process):
+        return quadrature_shapley(value_function, process.whitened, x, players=players)
+    sections = _sections(value_function, process.mean, x, players)
+    return jnp.einsum("...pgn,...nr->...pgr", sections, process.root, precision="highest")
+
+
+@eqx.filter_jit
+def _sections(
+    value_function: AbstractImputation, mean: RKHSFunction, x: Float[Array, "p d"], players: Players
+) -> Float[Array, "*draws p g n"]:
+    return mean.map_draws(lambda draw: enumeration_sections(value_function, draw, x, players))
