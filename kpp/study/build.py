@@ -26,13 +26,15 @@ class ExplainerPlan:
         name: Its registered name.
         background: The rows of the background, or None where it takes none.
         options: The other options, ``value_function`` among them.
-        by_draw: Whether every posterior draw is explained on its own, so that the work can be done in parts.
+        of_function: Whether it explains a function of an RKHS.
+        shows_progress: Whether it has a progress bar.
     """
 
     name: str
     background: Rows | None
     options: Mapping[str, Any]
-    by_draw: bool
+    of_function: bool
+    shows_progress: bool
 
 
 def build_model(section: Mapping[str, Any]) -> AbstractModel:
@@ -96,7 +98,8 @@ def plan_explainer(config: ExplainerConfig) -> ExplainerPlan:
     if "background" not in known and config.background is not None:
         raise StudyError("explainer.background: neither the explainer nor its value function takes a background")
     background = None if "background" not in known else "all" if config.background is None else config.background
-    return ExplainerPlan(config.name, background, options, by_draw=cls.requires == "rkhs_function")
+    of_function = cls.requires == "rkhs_function"
+    return ExplainerPlan(config.name, background, options, of_function, shows_progress="progress" in known)
 
 
 def describe_model(model: AbstractModel) -> tuple[str, str]:

@@ -117,7 +117,7 @@ def _plan(config: StudyConfig, progress: bool) -> _Plan:
     names = ("fit", "explain", "predict", "prior")
     keys = dict(zip(names, jax.random.split(jax.random.key(config.seed), len(names)), strict=True))
     with blame("[explainer]"):
-        rehearse(keys["explain"], prepared, data.schema.read(data.model_frame()), explainer)
+        rehearse(keys["explain"], prepared, data.schema.read(data.model_frame()), data.schema, explainer)
     return _Plan(config, data, model, inference, explainer, instances, background, keys, progress)
 
 
@@ -203,7 +203,7 @@ def _report_contents(
         loo_reason=reason,
         explanation=explanation,
         explained=words.explained(explanation, data, available),
-        value_unit=words.value_unit(data, probability is not None),
+        value_unit=words.value_unit(data, explanation, probability is not None),
         waterfalls=waterfall_positions(config.report.waterfalls, explanation),
         provenance=words.provenance(config, explanation, available, seconds),
         versions=words.versions(),

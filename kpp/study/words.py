@@ -56,6 +56,8 @@ def explained(explanation: Explanation, data: StudyData, available: int) -> str:
     how = f"by {attrs.get('explainer', 'the explainer')}"
     if "value_function" in attrs:
         how += f" with the {attrs['value_function']} value function"
+    if not attrs.get("exact", True):
+        how += f", estimated from {attrs['coalitions']} coalitions" if "coalitions" in attrs else ", estimated"
     draws = (
         ""
         if available == 1
@@ -82,8 +84,10 @@ def units(data: StudyData) -> str:
     )
 
 
-def value_unit(data: StudyData, is_probability: bool) -> str:
+def value_unit(data: StudyData, explanation: Explanation, is_probability: bool) -> str:
     """Say what the contributions are counted in."""
+    if explanation.attrs.get("scale") == "probability":
+        return f"probability of {data.target_name}"
     return f"latent function of {data.target_name}" if is_probability else f"in units of {data.target_name}"
 
 
