@@ -44,7 +44,12 @@ def enumerate_values(reduce: Reduction, game: Game) -> tuple[Float[Array, "p *re
         The results, led by points, then those of a point, draws and outputs; and the number of axes of draws.
     """
     table, num_draw_axes = game.table(all_coalitions(game.num_players))
-    return jax.vmap(reduce, in_axes=1)(table), num_draw_axes
+    return _reduce_points(reduce, table), num_draw_axes
+
+
+@eqx.filter_jit
+def _reduce_points(reduce: Reduction, table: Float[Array, "c p *rest"]) -> Float[Array, "p *result"]:
+    return jax.vmap(reduce, in_axes=1)(table)
 
 
 @eqx.filter_jit

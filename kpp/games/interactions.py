@@ -105,10 +105,21 @@ def interactions_from_table(values: Float[AnyArray, "c *rest"], *, index: str = 
     num_players = rows.bit_length() - 1
     if rows < 2 or rows != 2**num_players:
         raise ValueError(f"`values` must have 2^g rows, one a coalition, got shape {values.shape}")
-    coalitions = all_coalitions(num_players)
-    first, second = np.triu_indices(num_players, 1)
     weights = jnp.asarray(_weights_by_size(num_players, index), dtype=values.dtype)
+    table = _sum_differences(values, weights)
+    if index == "STII":
+        players = np.arange(num_players)
+        table = table.at[players, players].set(values[2**players] - values[:1])
+    return table
+
+
+@jax.jit
+def _sum_differences(values: Float[Array, "c *rest"], weights: Float[Array, " sizes"]) -> Float[Array, "g g *rest"]:
+    """Sum all pairs' second differences, weighted by the size of the coalition that the two join."""
+    num_players = values.shape[0].bit_length() - 1
+    coalitions = all_coalitions(num_players)
     members, sizes = jnp.asarray(coalitions.T), jnp.asarray(coalitions.sum(axis=1))
+    first, second = np.triu_indices(num_players, 1)
 
     def interaction(pair: tuple[Array, Array]) -> Array:
         joined = members[pair[0]].astype(int) + members[pair[1]]
@@ -116,13 +127,10 @@ def interactions_from_table(values: Float[AnyArray, "c *rest"], *, index: str = 
         return jnp.tensordot(signs * weights[sizes - joined], values, axes=1, precision="highest")
 
     table = jnp.zeros((num_players, num_players, *values.shape[1:]), dtype=values.dtype)
-    if num_players > 1:
-        found = jax.lax.map(interaction, (jnp.asarray(first), jnp.asarray(second)))
-        table = table.at[first, second].set(found).at[second, first].set(found)
-    if index == "STII":
-        alone = values[2 ** np.arange(num_players)] - values[:1]
-        table = table.at[np.arange(num_players), np.arange(num_players)].set(alone)
-    return table
+    if num_players == 1:
+        return table
+    found = jax.lax.map(interaction, (jnp.asarray(first), jnp.asarray(second)))
+    return table.at[first, second].set(found).at[second, first].set(found)
 
 
 def _weights_by_size(num_players: int, index: str) -> Float[np.ndarray, " sizes"]:

@@ -19,6 +19,7 @@ References:
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -57,16 +58,24 @@ def shapley_values_from_pairs(
     signs = np.where(coalitions, 1.0, -1.0)
     weights = counts / counts.sum()
     inverse = _constrained_inverse(signs, weights)
-    influence = jnp.asarray(signs @ inverse)
-    totals, flat = jnp.asarray(totals), jnp.asarray(differences).reshape(len(counts), -1)
-    equal_shares = jnp.broadcast_to(totals.reshape(-1)[None] / signs.shape[1], (signs.shape[1], flat.shape[1]))
-    residuals = flat - jnp.matmul(signs, equal_shares, precision="highest")
-    values = jnp.matmul((influence * weights[:, None]).T, residuals, precision="highest")
-    residuals = residuals - jnp.matmul(signs, values, precision="highest")
-    leverages = np.sum(signs * (signs @ inverse), axis=1) / counts.sum()
+    influence = signs @ inverse
+    leverages = np.sum(signs * influence, axis=1) / counts.sum()
     scales = np.sqrt(counts) / counts.sum() / np.maximum(1 - leverages, _MIN_FREEDOM)
-    variances = jnp.matmul((influence * scales[:, None]).T ** 2, residuals**2, precision="highest")
-    shape = (signs.shape[1], *totals.shape)
+    factors = (signs, influence * weights[:, None], (influence * scales[:, None]) ** 2)
+    differences = jnp.asarray(differences)
+    return _fit(*(jnp.asarray(factor, differences.dtype) for factor in factors), differences, jnp.asarray(totals))
+
+
+@jax.jit
+def _fit(signs: Array, solution: Array, spread: Array, differences: Array, totals: Array) -> tuple[Array, Array]:
+    """Return values and standard errors, from what is linear in the differences and in the squares of the residuals."""
+    num_pairs, num_players = signs.shape
+    flat, equal_shares = differences.reshape(num_pairs, -1), totals.reshape(1, -1) / num_players
+    residuals = flat - jnp.sum(signs, axis=1, keepdims=True) * equal_shares
+    values = jnp.matmul(solution.T, residuals, precision="highest")
+    residuals = residuals - jnp.matmul(signs, values, precision="highest")
+    variances = jnp.matmul(spread.T, residuals**2, precision="highest")
+    shape = (num_players, *totals.shape)
     return (equal_shares + values).reshape(shape), jnp.sqrt(variances).reshape(shape)
 
 

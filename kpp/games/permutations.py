@@ -10,6 +10,7 @@ References:
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -57,15 +58,18 @@ def shapley_values_from_permutations(
     Raises:
         ValueError: If there are fewer than two orders.
     """
-    num_orders, num_players = permutations.shape
+    num_orders = permutations.shape[0]
     if num_orders < 2:
         raise ValueError(f"`permutations` must be at least two to tell a standard error, got {num_orders}")
-    values = jnp.asarray(values)
-    flat = values.reshape(values.shape[0], -1)
     steps = np.argsort(permutations, axis=1)
     order = np.arange(num_orders)[:, None]
-    after, before = index[:, order, steps + 1], index[:, order, steps]
-    gains = 0.5 * (flat[after[0]] - flat[before[0]] + flat[before[1]] - flat[after[1]])
-    error = jnp.std(gains, axis=0, ddof=1) / np.sqrt(num_orders)
-    shape = (num_players, *values.shape[1:])
-    return gains.mean(axis=0).reshape(shape), error.reshape(shape)
+    return _average_gains(index[:, order, steps], index[:, order, steps + 1], jnp.asarray(values))
+
+
+@jax.jit
+def _average_gains(
+    before: Int[AnyArray, "2 k g"], after: Int[AnyArray, "2 k g"], values: Float[Array, "c *rest"]
+) -> tuple[Float[Array, "g *rest"], Float[Array, "g *rest"]]:
+    """Average the gains between positions of coalitions; those of the reverse orders stand the other way round."""
+    gains = 0.5 * (values[after[0]] - values[before[0]] + values[before[1]] - values[after[1]])
+    return gains.mean(axis=0), jnp.std(gains, axis=0, ddof=1) / gains.shape[0] ** 0.5

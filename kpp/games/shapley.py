@@ -2,6 +2,7 @@ r"""Shapley values of a game given by the values of all its coalitions."""
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -56,6 +57,12 @@ def shapley_values_from_table(values: Float[AnyArray, "c *rest"]) -> Float[Array
         raise ValueError(f"`values` must have 2^d rows, one a coalition, got shape {values.shape}")
     sizes = all_coalitions(num_features).sum(axis=1)[: rows // 2]
     weights = jnp.asarray(shapley_weights(num_features)[sizes], dtype=values.dtype)
+    return _average_marginals(values, weights)
+
+
+@jax.jit
+def _average_marginals(values: Array, weights: Array) -> Float[Array, "d *rest"]:
+    num_features = values.shape[0].bit_length() - 1
     return jnp.stack([_marginal(values, j, weights) for j in range(num_features)])
 
 
