@@ -26,6 +26,8 @@ _SAMPLED = ("least-squares", "permutation")
 _FEW_COALITIONS = 4
 # Coalitions that are sampled unless said otherwise: this many and two a player.
 _DEFAULT_COALITIONS = 2048
+# Orders are drawn this many times over, since those of few players share coalitions, which are valued once.
+_SPARE_ORDERS = 4
 
 
 class ShapleyEstimate(eqx.Module):
@@ -155,10 +157,13 @@ def _sample_orders(game: Game, budget: int, rng_key: RngKey) -> ShapleyEstimate:
             f"`num_coalitions` must be at least {2 * each + 2} for two orders of {game.num_players} players and their "
             f"reverses, got {budget}"
         )
-    permutations = sample_permutations(rng_key, game.num_players, (budget - 2) // each)
+    permutations = sample_permutations(rng_key, game.num_players, _SPARE_ORDERS * ((budget - 2) // each))
     coalitions, index = coalitions_of_permutations(permutations)
+    different = np.maximum.accumulate(index.max(axis=(1, 2))) + 1
+    orders = np.count_nonzero(different <= budget)
+    coalitions = coalitions[: different[orders - 1]]
     table, num_draw_axes = game.table(coalitions)
-    results = shapley_values_from_permutations(permutations, index, table)
+    results = shapley_values_from_permutations(permutations[:orders], index[:orders], table)
     return _sampled(game, "permutation", results, coalitions, num_draw_axes)
 
 

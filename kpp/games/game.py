@@ -64,7 +64,7 @@ class Game:
         Returns:
             The values, led by coalitions and points, and how many of the axes that follow are draws.
         """
-        values = self.value_function(self.function, self.x, self.players.expand(coalitions))
+        values = jnp.asarray(self.value_function(self.function, self.x, self.players.expand(coalitions)))
         draws = self._count_draw_axes(values, coalitions.shape[0])
         return jnp.moveaxis(values, (draws, draws + 1), (0, 1)), draws
 
