@@ -7,8 +7,6 @@ One matrix is factorised a coalition, for all explained points together.
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +15,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float
 
-from kpp.kernels import AbstractKernel, AbstractProductKernel
+from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel
 from kpp.linalg import add_diagonal, cho_inverse, cho_solve, cholesky
 
 __all__ = ["conjugate_gradients", "direct_solve", "restricted_matrices"]
@@ -48,15 +46,10 @@ def restricted_matrices(kernel: AbstractKernel, x1: Float[Array, "n1 d"], x2: Fl
     if not isinstance(kernel, AbstractProductKernel):
         correlation = kernel.split_scale()[1]
         return lambda mask: correlation(jnp.where(mask[None], x1, 0.0), jnp.where(mask[None], x2, 0.0))
-    if x1.size * x2.shape[0] > _MAX_TABLE:
+    if isinstance(kernel, RBF) or x1.size * x2.shape[0] > _MAX_TABLE:  # an RBF sums distances as fast as it reads them
         return lambda mask: kernel.restrict(mask)(x1, x2)
     factors = kernel.factors(x1, x2)
-
-    def matrix(mask: Array) -> Array:
-        present = [jnp.where(mask[j], factors[j], 1.0) for j in range(factors.shape[0])]
-        return functools.reduce(operator.mul, present)  # XLA makes this one loop over the entries
-
-    return matrix
+    return lambda mask: jnp.prod(jnp.where(mask[:, None, None], factors, 1.0), axis=0)
 
 
 def direct_solve(matrix: Float[Array, "m m"], right: Float[Array, "m p"], ridge: Any) -> Float[Array, "m p"]:
@@ -72,7 +65,8 @@ def direct_solve(matrix: Float[Array, "m m"], right: Float[Array, "m p"], ridge:
     Returns:
         The solutions, (m, p).
     """
-    factor = cholesky(add_diagonal(matrix, ridge), what="the regularized kernel matrix of the background")
+    # LAPACK reads columns first: of the transpose XLA keeps the rows, instead of writing the matrix in long strides.
+    factor = cholesky(add_diagonal(matrix.T, ridge), what="the regularized kernel matrix of the background")
     if 2 * right.shape[1] < right.shape[0]:
         return cho_solve(factor, right)
     return jnp.matmul(cho_inverse(factor), right, precision="highest")
