@@ -171,7 +171,7 @@ class RKHSFunction(eqx.Module):
         Returns:
             The values, (*batch_shape, p[, outputs]).
         """
-        return self.map_draws(lambda function: function._evaluate(x))
+        return _evaluate_draws(self, x) if self.batch_shape else self._evaluate(x)
 
     def map_draws(self, f: Callable[..., Any], *others: Any, batch_size: int | None = None) -> Any:
         """Apply a function of one draw to all draws; the only way over them.
@@ -279,3 +279,9 @@ class RKHSFunction(eqx.Module):
             and all(leaf.shape[: len(leading)] == leading for leaf in leaves)
             and any(leaf.ndim > len(leading) for leaf in leaves)
         )
+
+
+@eqx.filter_jit
+def _evaluate_draws(function: RKHSFunction, x: Any) -> Float[Array, "..."]:
+    """Evaluate all draws; compiled once, where a loop over draws would be compiled again each time."""
+    return function.map_draws(lambda draw: draw._evaluate(x))

@@ -11,14 +11,8 @@ import pytest
 import kpp
 from kpp import registry
 from kpp.games import Interventional, interventional_shapley
-from kpp.kernels import RBF, Matern32
+from kpp.kernels import Matern32
 from kpp_rkhs_shap import RKHSShap
-
-
-@pytest.fixture(scope="module")
-def function():
-    rng = np.random.default_rng(0)
-    return kpp.RKHSFunction(RBF(lengthscale=1.5), rng.normal(size=(8, 4)), rng.normal(size=8), 0.2)
 
 
 def test_it_is_registered():

@@ -1,0 +1,226 @@
+"""Each option of the explainer does what `kpp.games` does, on the names of the table and in blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+import kpp
+from kpp.games import (
+    Baseline,
+    Interventional,
+    Observational,
+    estimate_shapley,
+    interaction_values,
+    shapley_covariance,
+    shapley_values,
+    shapley_values_from_table,
+)
+from kpp.kernels import RBF
+from kpp_models import GPRegression
+from kpp_rkhs_shap import RKHSShap
+
+CLOSE = {"rtol": 1e-9, "atol": 1e-11}
+
+
+@pytest.fixture(scope="module")
+def game(function):
+    return Interventional(function.points[:5])
+
+
+def test_groups_are_the_features_of_the_explanation(function, game, x):
+    table = pd.DataFrame(x, columns=["age", "bmi", "bp", "dose"])
+    explainer = RKHSShap(game, groups={"body": ["bmi", "bp"]})
+    explanation = explainer.explain(function, table)
+    assert explanation.feature_names == ("age", "body", "dose")
+    assert explanation.attrs["groups"] == {"body": ["bmi", "bp"]}
+    np.testing.assert_allclose(explanation.values, shapley_values(game, function, x, groups={"b": [1, 2]}), **CLOSE)
+    np.testing.assert_array_equal(explanation.data.values[:, [0, 2]], x[:, [0, 3]])
+    assert np.isnan(explanation.data.values[:, 1]).all()
+
+
+def test_one_hot_columns_are_one_category(function, x):
+    points = np.asarray(function.points).copy()
+    points[:, 1:] = np.eye(3)[np.arange(8) % 3]
+    rows = np.column_stack([x[:, 0], np.eye(3)[[2, 0, 1]]])
+    one_hot = kpp.RKHSFunction(function.kernel, points, function.coefficients)
+    table = pd.DataFrame(rows, columns=["age", "north", "south", "west"])
+    groups = {"region": ["north", "south", "west"]}
+    explanation = kpp.explain(one_hot, table, value_function="interventional", background=points, groups=groups)
+    assert explanation.schema.levels == {"region": ("north", "south", "west")}
+    shown = explanation.to_dataframe()
+    assert shown[shown["feature"] == "region"]["data"].tolist() == ["west", "north", "south"]
+    mixed = kpp.explain(one_hot, table, value_function="interventional", background=points + 0.5, groups=groups)
+    assert np.isnan(mixed.data.sel(feature="region")).all()
+
+
+@pytest.mark.parametrize("index", ["SII", "STII"])
+def test_interactions_are_added(draws, game, x, index):
+    explanation = RKHSShap(game, interactions=index, groups={"a": [0, 3]}).explain(draws, x)
+    expected = interaction_values(game, draws, x, index=index, groups={"a": [0, 3]})
+    np.testing.assert_allclose(explanation.interactions, expected, **CLOSE)
+    assert explanation.attrs["interactions"] == index
+    if index == "STII":
+        pairs = np.triu(np.ones((3, 3)))[None, None, None]
+        total = (explanation.interactions * pairs).sum(("feature", "feature_other"))
+        np.testing.assert_allclose(total, explanation.predictions - explanation.base_values, **CLOSE)
+
+
+SAMPLED = [("least-squares", 12), ("permutation", 14)]
+
+
+@pytest.mark.parametrize(("method", "budget"), SAMPLED)
+def test_sampled_values_add_up_and_know_their_errors(draws, function, x, method, budget):
+    game = Observational(function.points, regularization=0.01)
+    explainer = RKHSShap(game, method=method, num_coalitions=budget)
+    explanation = explainer.explain(draws, x, rng_key=jax.random.key(3))
+    expected = estimate_shapley(game, draws, x, method=method, num_coalitions=budget, rng_key=jax.random.key(3))
+    np.testing.assert_allclose(explanation.values, expected.values, **CLOSE)
+    np.testing.assert_allclose(explanation.standard_errors, expected.standard_errors, **CLOSE)
+    assert float(explanation.additivity_error().max()) < 1e-10
+    recorded = {name: explanation.attrs[name] for name in ("method", "exact", "regularization", "rng_key")}
+    assert recorded == {"method": method, "exact": False, "regularization": 0.01, "rng_key": [0, 3]}
+    raw = explainer.explain(draws, x, rng_key=jnp.array([0, 3], dtype=jnp.uint32))
+    np.testing.assert_allclose(raw.values, explanation.values, **CLOSE)
+
+
+def test_blocks_change_nothing(function, game, x):
+    rng = np.random.default_rng(2)
+    shape = (1, 45)  # 15 blocks of 3 draws
+    many = kpp.RKHSFunction.over_draws(
+        function.kernel, function.points, rng.normal(size=(*shape, 8)), batch_shape=shape
+    )
+    explainer = RKHSShap(game, method="least-squares", num_coalitions=10, instances_at_once=2, progress=False)
+    explanation = explainer.explain(many, x, rng_key=jax.random.key(0))
+    whole = estimate_shapley(game, many, x, method="least-squares", num_coalitions=10, rng_key=jax.random.key(0))
+    np.testing.assert_allclose(explanation.values, whole.values, **CLOSE)
+    np.testing.assert_allclose(explanation.standard_errors, whole.standard_errors, **CLOSE)
+    assert explanation.values.shape == (1, 45, 3, 4)
+
+
+def test_blocks_of_a_posterior_share_one_program(function, game, x):
+    rng = np.random.default_rng(2)
+    many = kpp.RKHSFunction.over_draws(
+        function.kernel, function.points, rng.normal(size=(1, 41, 8)), batch_shape=(1, 41)
+    )
+    compiled: list[str] = []
+
+    def count(event: str, *args, **options) -> None:
+        compiled.append(event)
+
+    explainer = RKHSShap(game, method="quadrature", progress=False, instances_at_once=2)
+    explainer.explain(many, x)
+    jax.monitoring.register_event_duration_secs_listener(count)
+    explainer.explain(many, x[::-1].copy())
+    assert not [event for event in compiled if "backend_compile" in event]
+
+
+@pytest.fixture(scope="module")
+def posterior(function):
+    """The posterior of a regression with noise variance 0.3, at the points and coefficients of `function`."""
+    covariance = function.kernel.gram(function.points) + 0.3 * jnp.eye(8)
+    return kpp.GPPosterior(function, jnp.linalg.inv(jnp.linalg.cholesky(covariance)).T)
+
+
+def test_the_covariance_of_each_point(posterior, game, x):
+    explanation = RKHSShap(game, covariance="point", instances_at_once=2).explain(posterior, x)
+    expected = shapley_covariance(game, posterior, x)
+    np.testing.assert_allclose(explanation.covariance, expected, **CLOSE)
+    assert not explanation.has_draws
+    total = explanation.covariance.sum(("feature", "feature_other"))
+    background = np.asarray(game.background)
+    rows = np.concatenate([x, background])
+    law = np.asarray(posterior.covariance(rows, rows))
+    contrast = np.concatenate([np.eye(3), np.full((3, 5), -0.2)], axis=1)
+    np.testing.assert_allclose(total, np.diag(contrast @ law @ contrast.T), rtol=1e-8)
+
+
+def test_the_covariance_of_all_points_together(posterior, game, x):
+    explanation = RKHSShap(game, covariance="joint", groups={"a": [0, 1]}).explain(posterior, x)
+    assert explanation.covariance.dims == ("instance", "instance_other", "feature", "feature_other")
+    expected = shapley_covariance(game, posterior, x, x, groups={"a": [0, 1]})
+    np.testing.assert_allclose(explanation.covariance, expected, **CLOSE)
+    assert explanation.attrs["covariance"] == "joint"
+
+
+@pytest.fixture(scope="module")
+def fit():
+    """A regression whose noise and lengthscale have six draws, made up so that no chain need be run."""
+    import numpyro.distributions as dist
+
+    rng = np.random.default_rng(4)
+    data, y = rng.normal(size=(8, 4)), rng.normal(size=8)
+    model = GPRegression(RBF(lengthscale=dist.LogNormal(0.0, 1.0)), noise_variance=dist.HalfNormal(1.0))
+    found = model.fit(jax.random.key(0), data, y, inference=kpp.MAP(progress=False))
+    values = {name: jnp.asarray(rng.uniform(0.5, 1.5, size=(2, 3))) for name in found.draws}
+    return dataclasses.replace(found, draws=values), data
+
+
+@pytest.mark.parametrize("at", ["mean", "draws"])
+def test_draws_and_law_of_a_fit_make_the_total_covariance(fit, x, at):
+    fitted, data = fit
+    game = Interventional(data[:5])
+    explanation = RKHSShap(game, covariance="point", covariance_at=at).explain(fitted, x)
+    assert explanation.covariance.shape == (2, 3, 3, 4, 4)
+    assert explanation.attrs["covariance_at"] == at
+    law = np.asarray(shapley_covariance(game, fitted.function_posterior(at=at), x))
+    within = law if at == "mean" else law.mean(axis=(0, 1))
+    values = explanation.values.values.reshape(6, 3, 4)
+    between = np.stack([np.cov(values[:, i].T, bias=True) for i in range(3)])
+    np.testing.assert_allclose(explanation.total_covariance(), within + between, **CLOSE)
+    assert (explanation.interval(0.9).sel(bound="upper") > explanation.mean().values).all()
+    assert float(explanation.additivity_error().max()) < 1e-10
+
+
+def expit(values):
+    return 1.0 / (1.0 + np.exp(-np.asarray(values)))
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "least-squares", "num_coalitions": 12}], ids=["exact", "sampled"])
+def test_probabilities_are_explained_draw_by_draw(draws, game, x, toy_fit, options):
+    explainer = RKHSShap(game, scale="probability", interactions="SII", **options)
+    explanation = explainer.explain(toy_fit(draws), x, rng_key=jax.random.key(0))
+    assert explanation.values.dims == ("chain", "draw", "instance", "feature")
+    np.testing.assert_allclose(explanation.predictions, expit(draws(x)), rtol=1e-12)
+    np.testing.assert_allclose(explanation.base_values, expit(draws(game.background)).mean(axis=-1), rtol=1e-12)
+    assert float(explanation.additivity_error().max()) < 1e-10
+    assert explanation.attrs["scale"] == "probability"
+    if not options:
+        table = np.empty((16, 2, 3, 3))
+        for row in range(16):
+            present = np.array([row >> j & 1 for j in range(4)], dtype=bool)
+            imputed = np.where(present, x[:, None], np.asarray(game.background)[None]).reshape(-1, 4)
+            table[row] = expit(draws(imputed)).reshape(2, 3, 3, 5).mean(axis=-1)
+        expected = np.moveaxis(np.asarray(shapley_values_from_table(table)), 0, -1)
+        np.testing.assert_allclose(explanation.values, expected, **CLOSE)
+        assert explanation.interactions.shape == (2, 3, 3, 4, 4)
+
+
+REFUSED = [
+    ({"scale": "logit"}, ValueError, "`scale` must be one of"),
+    ({"interactions": "sii"}, ValueError, "`interactions` must be one of"),
+    ({"covariance": "full"}, ValueError, "`covariance` must be one of"),
+    ({"covariance": "point", "scale": "probability"}, ValueError, "`covariance` belongs to the latent scale"),
+    ({"instances_at_once": 0}, ValueError, "`instances_at_once` must be at least 1"),
+    ({"groups": {"a": ["x9"]}}, ValueError, "unknown feature 'x9'"),
+    ({"covariance": "point"}, TypeError, "`covariance` needs the posterior of a Gaussian process"),
+    ({"scale": "probability"}, TypeError, "`scale` 'probability' needs a kpp.Fit"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), REFUSED)
+def test_options_that_cannot_be_are_refused(function, game, x, options, error, message):
+    with pytest.raises(error, match=message):
+        RKHSShap(game, **options).explain(function, x)
+
+
+def test_the_probability_scale_needs_probabilities_and_an_imputation(draws, game, x, toy_fit):
+    with pytest.raises(TypeError, match=r"needs a classifier; `predictor` predicts \['mean'\]"):
+        RKHSShap(game, scale="probability").explain(toy_fit(draws, probability=False), x)
+    with pytest.raises(TypeError, match="is an AbstractImputation, which takes any function, got Baseline"):
+        RKHSShap(Baseline(), scale="probability").explain(toy_fit(draws), x)
