@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kpp_models.regression import gp_regression as gp_regression
     from kpp_models.ridge import KernelRidge as KernelRidge
     from kpp_models.selection import Selection as Selection
+    from kpp_models.shapley_regularization import RestrictedShapleyRegularized as RestrictedShapleyRegularized
+    from kpp_models.shapley_regularization import ShapleyRegularized as ShapleyRegularized
 
 _EXPORTS = {
     "GPClassification": "classification",
@@ -28,10 +30,20 @@ _EXPORTS = {
     "KernelLogistic": "logistic",
     "KernelRidge": "ridge",
     "LaplaceBernoulliMarginal": "distributions",
+    "RestrictedShapleyRegularized": "shapley_regularization",
     "Selection": "selection",
+    "ShapleyRegularized": "shapley_regularization",
     "gp_classification": "classification",
     "gp_regression": "regression",
 }
+
+
+@kpp.hookimpl
+def register_kernels() -> dict[str, type]:
+    """Offer the kernels of this package."""
+    from kpp_models.shapley_regularization import RestrictedShapleyRegularized, ShapleyRegularized
+
+    return {kernel.__name__: kernel for kernel in (RestrictedShapleyRegularized, ShapleyRegularized)}
 
 
 @kpp.hookimpl
