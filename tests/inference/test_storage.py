@@ -63,6 +63,7 @@ def resumed(gp_fit):
     return gp_fit.resume(jax.random.key(7), 25)
 
 
+@pytest.mark.slow
 def test_chains_go_on_in_another_process(gp_fit, resumed, path, tmp_path):
     code = (
         "import jax; jax.config.update('jax_enable_x64', True)\n"

@@ -121,7 +121,7 @@ def test_the_posterior_mode_of_regression_is_that_of_numpyros_own_model(regressi
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8), ours, theirs)
 
 
-@pytest.mark.parametrize("function", [gp_regression, gp_classification])
+@pytest.mark.parametrize("function", [pytest.param(gp_regression, marks=slow), gp_classification])
 def test_plain_model_functions_run_under_numpyro(function, classification_data):
     """NumPyro takes a kernel with priors as an ordinary argument."""
     x, y = (jnp.asarray(array) for array in classification_data)
