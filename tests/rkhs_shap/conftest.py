@@ -17,11 +17,14 @@ class ToyFit:
 
     schema = None
 
-    def __init__(self, functions, probability=True):
-        self.functions, self.probability = functions, probability
+    def __init__(self, functions, probability=True, posteriors=None):
+        self.functions, self.probability, self.posteriors = functions, probability, posteriors
 
     def function(self):
         return self.functions
+
+    def function_posterior(self, *, at="draws"):
+        return self.posteriors[at]
 
     def predict(self, x):
         latent = np.asarray(self.functions(x))

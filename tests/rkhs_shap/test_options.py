@@ -59,7 +59,7 @@ def test_one_hot_columns_are_one_category(function, x):
     assert np.isnan(mixed.data.sel(feature="region")).all()
 
 
-@pytest.mark.parametrize("index", ["SII", "STII"])
+@pytest.mark.parametrize("index", ["STII", pytest.param("SII", marks=pytest.mark.slow)])
 def test_interactions_are_added(draws, game, x, index):
     explanation = RKHSShap(game, interactions=index, groups={"a": [0, 3]}).explain(draws, x)
     expected = interaction_values(game, draws, x, index=index, groups={"a": [0, 3]})
@@ -71,7 +71,7 @@ def test_interactions_are_added(draws, game, x, index):
         np.testing.assert_allclose(total, explanation.predictions - explanation.base_values, **CLOSE)
 
 
-SAMPLED = [("least-squares", 12), ("permutation", 14)]
+SAMPLED = [("least-squares", 12), pytest.param("permutation", 14, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(("method", "budget"), SAMPLED)
@@ -161,11 +161,19 @@ def fit():
     return dataclasses.replace(found, draws=values), data
 
 
+@pytest.fixture(scope="module")
+def toy(draws, posterior, toy_fit):
+    """A fit whose draws have different means around which all is as uncertain, and less so at their mean."""
+    root = jnp.broadcast_to(0.5 * posterior.root, (2, 3, 8, 8))
+    return toy_fit(draws, posteriors={"mean": posterior, "draws": kpp.GPPosterior(draws, root)}), posterior.mean.points
+
+
 @pytest.mark.parametrize("at", ["mean", "draws"])
-def test_draws_and_law_of_a_fit_make_the_total_covariance(fit, x, at):
-    fitted, data = fit
+@pytest.mark.parametrize("kind", ["toy", pytest.param("fit", marks=pytest.mark.slow)])
+def test_draws_and_law_of_a_fit_make_the_total_covariance(request, x, kind, at):
+    fitted, data = request.getfixturevalue(kind)
     game = Interventional(data[:5])
-    explanation = RKHSShap(game, covariance="point", covariance_at=at).explain(fitted, x)
+    explanation = RKHSShap(game, covariance="point", covariance_at=at, instances_at_once=2).explain(fitted, x)
     assert explanation.covariance.shape == (2, 3, 3, 4, 4)
     assert explanation.attrs["covariance_at"] == at
     law = np.asarray(shapley_covariance(game, fitted.function_posterior(at=at), x))
