@@ -15,10 +15,10 @@ from kpp.functions import RKHSFunction
 from kpp.games.abstract import AbstractValueFunction
 from kpp.games.batching import map_rows, sum_arrays
 from kpp.games.coalitions import as_coalitions
-from kpp.games.conditioning import conjugate_gradients, direct_solve, restricted_matrices
+from kpp.games.conditioning import conjugate_gradients, direct_solve, restricted_matrices, smoothing_matrix
 from kpp.games.imputation import AbstractImputation, imputed_values, mean_prediction, predict_groups
 from kpp.games.products import example_functions, has_product_terms
-from kpp.kernels import RBF, AbstractKernel, Constant, Matern12, check_positive, parameter
+from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel, Constant, Matern12, check_positive, parameter
 from kpp.linalg import FactorizationError, add_diagonal, cholesky
 from kpp.typing import AnyArray, Leaf, RngKey
 from kpp.validation import as_points, is_concrete, warn_if_float32
@@ -110,7 +110,7 @@ class Observational(AbstractImputation):
         if self.is_embedded(function):
             values = _embedded_values(self, function, x, jnp.asarray(coalitions))
         elif isinstance(function, RKHSFunction) and has_product_terms(function.kernel):
-            values = _product_values(self, function, x, jnp.asarray(coalitions))
+            values = _product_values(self, function, None if self._is_background(x) else x, jnp.asarray(coalitions))
         else:
             values = imputed_values(self, function, x, coalitions)
         if is_concrete(values) and not bool(jnp.all(jnp.isfinite(values))):
@@ -161,26 +161,34 @@ class Observational(AbstractImputation):
         own = _single_term(function.kernel) if isinstance(function, RKHSFunction) else None
         return own or median_kernel(jnp.asarray(self.background))
 
-    def weights_of(self, kernel: AbstractKernel, x: Float[Array, "p d"]) -> Callable[[Any], Float[Array, "m p"]]:
-        """Return a function from the mask of a coalition, (d,), to the weights at some points, (m, p)."""
-        background = jnp.asarray(self.background, dtype=x.dtype)
-        ridge = (background.shape[0] * self.regularization).astype(x.dtype)
+    def weights_of(
+        self, kernel: AbstractKernel, x: Float[Array, "p d"] | None
+    ) -> Callable[[Bool[Array, " d"]], Float[Array, "m p"]]:
+        """Return a function from the mask of a coalition to the weights, at some points or at the background itself."""
+        background = jnp.asarray(self.background)
+        ridge = (background.shape[0] * self.regularization).astype(background.dtype)
         inner = restricted_matrices(kernel, background, background)
-        outer = restricted_matrices(kernel, background, x)
+        outer = inner if x is None else restricted_matrices(kernel, background, x)
         if self.solver == "cg":
-            everything = inner(jnp.ones(x.shape[1], dtype=bool))
+            everything = inner(jnp.ones(background.shape[1], dtype=bool))
             root = cholesky(add_diagonal(everything, ridge), what="the regularized kernel matrix of the background")
 
         def weights(mask: Bool[Array, " d"]) -> Array:
-            matrix, right = inner(mask), outer(mask)
             if self.solver == "cg":
-                found = conjugate_gradients(matrix, right, ridge, root, self.max_steps)
+                found = conjugate_gradients(inner(mask), outer(mask), ridge, root, self.max_steps)
+            elif x is None:
+                found = smoothing_matrix(inner(mask), ridge)
             else:
-                found = direct_solve(matrix, right, ridge)
+                found = direct_solve(inner(mask), outer(mask), ridge)
             at_end = (self.end_points == "exact") & (jnp.all(mask) | ~jnp.any(mask))
             return jnp.where(at_end, 1 / background.shape[0], found)
 
         return weights
+
+    def _is_background(self, x: Array) -> bool:
+        """Tell whether the explained points are seen to be the background, for which there is a short cut."""
+        concrete = is_concrete(x) and is_concrete(self.background)
+        return concrete and np.array_equal(np.asarray(x), np.asarray(self.background))
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
@@ -230,49 +238,46 @@ def _in_blocks(block: Callable[[Any], Array], x: Any, size: int) -> Float[Array,
 
 @eqx.filter_jit
 def _product_values(
-    value_function: Observational, function: RKHSFunction, x: Array, coalitions: Array
+    value_function: Observational, function: RKHSFunction, x: Array | None, coalitions: Array
 ) -> Float[Array, "*draws c p *outputs"]:
-    """Value coalitions of a sum of product kernels, whose factors of absent features take the weighted sums."""
-    background = jnp.asarray(value_function.background, dtype=x.dtype)
+    """Value coalitions of a sum of product kernels, whose factors of absent features take the weighted sums.
+
+    The points are the background where they are None.
+    """
+    background = jnp.asarray(value_function.background)
 
     def of_draw(draw: RKHSFunction) -> Array:
-        terms = draw.kernel.product_terms()
-
-        def block(rows: Array) -> Array:
+        def block(rows: Array | None) -> Array:
             weights = value_function.weights_of(value_function.kernel_for(draw), rows)
-            parts = [
-                (
-                    term.scale,
-                    restricted_matrices(term, draw.points, background),
-                    restricted_matrices(term, draw.points, rows),
-                )
-                for term in terms
-            ]
+            parts = [_term_sums(term, draw, background, rows) for term in draw.kernel.product_terms()]
 
             def of_coalition(mask: Array) -> Array:
                 found = weights(mask)
-                return sum_arrays(
-                    scale * _sum_over_points(present(mask), absent(~mask), found, draw.coefficients)
-                    for scale, absent, present in parts
-                )
+                return sum_arrays(part(mask, found) for part in parts)
 
             return jnp.swapaxes(jax.lax.map(of_coalition, coalitions), 0, 1)
 
-        values = _in_blocks(block, x, draw.num_points + background.shape[0])
+        if x is None:
+            values = jnp.swapaxes(block(None), 0, 1)
+        else:
+            values = _in_blocks(block, x, draw.num_points + background.shape[0])
         return values + jnp.broadcast_to(draw.intercept, values.shape)
 
     return function.map_draws(of_draw)
 
 
-def _sum_over_points(
-    present: Float[Array, "n p"],
-    absent: Float[Array, "n m"],
-    weights: Float[Array, "m p"],
-    coefficients: Float[Array, "n *outputs"],
-) -> Float[Array, "p *outputs"]:
-    r"""Return :math:`\sum_i \alpha_i a_{ip} \sum_b c_{ib} W_{bp}`."""
-    sections = present * jnp.matmul(absent, weights, precision="highest")
-    return jnp.tensordot(sections, coefficients, axes=(0, 0), precision="highest")
+def _term_sums(
+    term: AbstractProductKernel, function: RKHSFunction, background: Array, x: Array | None
+) -> Callable[[Array, Array], Float[Array, "p *outputs"]]:
+    r"""Return the function of a mask and its weights :math:`\sigma^2 \sum_i \alpha_i a_{ip} \sum_b c_{ib} W_{bp}`."""
+    absent = restricted_matrices(term, function.points, background)
+    present = absent if x is None else restricted_matrices(term, function.points, x)
+
+    def sums(mask: Array, weights: Array) -> Array:
+        sections = present(mask) * jnp.matmul(absent(~mask), weights, precision="highest")
+        return term.scale * jnp.tensordot(sections, function.coefficients, axes=(0, 0), precision="highest")
+
+    return sums
 
 
 def _embedded_values(
