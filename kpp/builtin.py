@@ -41,4 +41,8 @@ def register_embeddings() -> dict[str, type]:
 @kpp.hookimpl
 def register_value_functions() -> dict[str, type]:
     """Offer the value functions."""
-    return {"baseline": games.Baseline, "interventional": games.Interventional}
+    return {
+        "baseline": games.Baseline,
+        "interventional": games.Interventional,
+        "observational": games.Observational,
+    }
