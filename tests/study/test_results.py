@@ -188,6 +188,50 @@ def test_a_single_best_value_is_reported_as_such(single):
     assert pd.read_csv(single[0] / "summary.csv")["mean"].notna().all()
 
 
+OPTIONS = """
+value_function = "observational"
+regularization = 0.01
+method = "least-squares"
+num_coalitions = 10
+interactions = "SII"
+covariance = "point"
+
+[explainer.groups]
+place = ["north", "east"]
+"""
+
+
+def test_an_explainer_s_options_are_keys_of_its_section(finished, tmp_path):
+    rng = np.random.default_rng(1)
+    places = {name: rng.normal(size=30) for name in ("north", "east", "floor")}
+    finished.frame.rename(columns={HOSTILE: "age"}).assign(**places).to_csv(tmp_path / "rooms.csv", index=False)
+    text = finished.study.read_text(encoding="utf-8")
+    start, end = text.index("[model]"), text.index("[explainer]")
+    text = (
+        text[:start]
+        + '[model]\nname = "GPRegression"\nkernel = { name = "RBF", lengthscale = 3.0 }\n[inference]\nname = "MAP"\n'
+        + text[end:].replace('value_function = "interventional"', OPTIONS.partition("[")[0])
+        + OPTIONS[OPTIONS.index("[") :]
+        + "\n[report]\nwaterfalls = 1\n"
+    )
+    folder = run_study(parse_study(text, folder=tmp_path), tmp_path / "results", progress=False)
+    explanation = kpp.Explanation.load(folder / "explanation.nc")
+    assert explanation.feature_names == ("area", "age", "town", "place", "floor")
+    recorded = {name: explanation.attrs[name] for name in ("value_function", "regularization", "method", "exact")}
+    assert recorded == {
+        "value_function": "observational",
+        "regularization": 0.01,
+        "method": "least-squares",
+        "exact": False,
+    }
+    assert {"interactions", "covariance", "standard_errors"} <= set(explanation.dataset.data_vars)
+    assert np.isnan(explanation.data.sel(feature="place")).all()
+    np.testing.assert_allclose(explanation.data.sel(feature="floor"), places["floor"][[0, 7, 19]], rtol=1e-12)
+    assert float(explanation.additivity_error().max()) < 1e-8 * float(explanation.predictions.max())
+    page = " ".join(" ".join(Page((folder / "report.html").read_text(encoding="utf-8")).text).split())
+    assert "observational value function, estimated from 10 coalitions" in page
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("inference", ['name = "Laplace"', 'name = "MAP"'])
 def test_a_classifier_is_explained_in_its_latent_function(finished, tmp_path, inference):
