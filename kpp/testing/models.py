@@ -157,6 +157,25 @@ def function_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
         assert_close(values, predicted["mean"].values, "the function and the predicted mean", factor=10_000)
 
 
+def posterior_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
+    """A model with a Gaussian posterior of the function gives the one that it predicts with."""
+    fit, points = _fit(model, x, y), jnp.asarray(x)[:3]
+
+    def both(sample: Any, data: Any) -> Any:
+        posterior = fit.model.posterior_draw(sample, data)
+        predicted = fit.model.predictive(sample, data, points, covariance=True)
+        return posterior.mean(points), posterior.covariance(points, points), predicted
+
+    try:
+        mean, covariance, predicted = jax.jit(both)({name: draws[0, 0] for name, draws in fit.draws.items()}, fit.data)
+    except TypeError:  # a model without such a posterior says so
+        return
+    assert "latent_covariance" in predicted, f"`predictive` gives {list(predicted)} and no latent_covariance"
+    assert_close(mean, predicted["mean"], "the posterior's mean and the predicted one", factor=10_000)
+    expected = predicted["latent_covariance"]
+    assert_close(covariance, expected, "the posterior's covariance and the predicted one", factor=10_000)
+
+
 def saves_and_loads(model: Any, x: Any, y: Any) -> None:
     """A registered model's fit that was saved and loaded predicts the same."""
     if spec_copy(model) is None:
@@ -213,6 +232,7 @@ _CHECKS = (
     predictions_are_independent,
     draws_predictions,
     function_agrees_with_predictions,
+    posterior_agrees_with_predictions,
     saves_and_loads,
     survives_the_round_trip_through_a_spec,
     refuses_bad_input,

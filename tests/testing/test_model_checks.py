@@ -13,6 +13,7 @@ import pytest
 from kpp.functions import RKHSFunction
 from kpp.inference import AbstractModel
 from kpp.kernels import RBF
+from kpp.posteriors import GPPosterior
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
 from kpp.tables import read_points
@@ -130,6 +131,16 @@ class OtherFunction(Honest):
         return Honest.function_draw(self, sample, data) + 1.0
 
 
+class OtherPosterior(Honest):
+    """Its predictions say that the function varies by 1 around its mean, its posterior that it varies as the kernel."""
+
+    def predictive(self, sample, data, x, *, covariance=False):
+        return Honest.predictive(self, sample, data, x) | {"latent_covariance": jnp.eye(x.shape[0])}
+
+    def posterior_draw(self, sample, data):
+        return GPPosterior(self.function_draw(sample, data), jnp.zeros((data["x"].shape[0], 1)))
+
+
 class Doubling(Honest):
     def __init__(self, level=None, noise_variance=0.5):
         self.level = default_prior() if level is None else level
@@ -154,6 +165,7 @@ PLANTED = {
     "predictions_are_independent": (Centred, "mean of one point alone and among others: differ by"),
     "draws_predictions": (InfiniteDraws, "the draws are not finite"),
     "function_agrees_with_predictions": (OtherFunction, "the function and the predicted mean: differ by"),
+    "posterior_agrees_with_predictions": (OtherPosterior, "the posterior's covariance and the predicted one: differ"),
     "saves_and_loads": (Doubling, "noise_variance of the fit and of its copy: differ by"),
     "survives_the_round_trip_through_a_spec": (Doubling, "the copy is"),
     "refuses_bad_input": (TakesAnything, "NaN in x is accepted"),
