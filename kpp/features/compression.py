@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.functions import RKHSFunction
+from kpp.validation import is_concrete
 
 __all__ = ["Compressed", "compress"]
 
@@ -53,18 +55,28 @@ def compress(function: RKHSFunction, landmarks: Any) -> Compressed:
         kpp.linalg.FactorizationError: If the kernel matrix of the landmarks is singular.
     """
     landmarks = jax.tree.map(jnp.asarray, landmarks)
+    coefficients, error, norm = _project(function, landmarks)
+    if is_concrete(coefficients) and not bool(jnp.isfinite(coefficients).all()):
+        raise linalg.FactorizationError(
+            "the kernel matrix of `landmarks` is numerically singular; remove duplicated rows, or take fewer landmarks"
+        )
+    projected = RKHSFunction(function.kernel, landmarks, coefficients, function.intercept, function.batch_shape)
+    return Compressed(projected, error, norm)
+
+
+@eqx.filter_jit
+def _project(function: RKHSFunction, landmarks: Any) -> tuple[Array, Array, Array]:
+    """Return the coefficients of the projection, its distance, and the norm."""
 
     def of_one_draw(f: RKHSFunction) -> tuple[Array, Array, Array]:
         values = f.kernel(landmarks, f.points) @ f.coefficients
-        factor = linalg.cholesky(f.kernel.gram(landmarks), what="the kernel matrix of the landmarks")
+        factor = linalg.cholesky(f.kernel.gram(landmarks))
         half = linalg.solve_lower(factor, values)
         squared_norm = _squared_norm(f)
         squared_error = jnp.maximum(squared_norm - jnp.sum(jnp.square(half), axis=0), 0.0)
         return linalg.cho_solve(factor, values), jnp.sqrt(squared_error), jnp.sqrt(squared_norm)
 
-    coefficients, error, norm = function.map_draws(of_one_draw)
-    projected = RKHSFunction(function.kernel, landmarks, coefficients, function.intercept, function.batch_shape)
-    return Compressed(projected, error, norm)
+    return function.map_draws(of_one_draw)
 
 
 def _squared_norm(f: RKHSFunction) -> Float[Array, "..."]:

@@ -109,10 +109,9 @@ def mean_discrepancy(kernel: AbstractKernel, first: Any, second: Any) -> Float[A
     References:
         Gretton et al., A kernel two-sample test, 2012, equation (5).
     """
-    first, second = as_points(first, "first"), as_points(second, "second")
-    pairs = ((first, first), (first, second), (second, second))
-    within, across, other = (jnp.mean(_section_means(kernel, *pair)) for pair in pairs)
-    return jnp.sqrt(jnp.maximum(within - 2 * across + other, 0.0))
+    first = as_points(first, "first")
+    second = as_points(second, "second", num_features=first.shape[1])
+    return _discrepancy(kernel, first, second)
 
 
 def _choose(
@@ -136,6 +135,12 @@ def _centres(sample: Array, num: int, rng_key: RngKey) -> Array:
 
 
 @eqx.filter_jit
+def _discrepancy(kernel: AbstractKernel, first: Array, second: Array) -> Float[Array, ""]:
+    pairs = ((first, first), (first, second), (second, second))
+    within, across, other = (jnp.mean(_section_means(kernel, *pair)) for pair in pairs)
+    return jnp.sqrt(jnp.maximum(within - 2 * across + other, 0.0))
+
+
 def _section_means(kernel: AbstractKernel, x: Array, z: Array) -> Float[Array, " n"]:
     """Return the mean of each row of k(x, z)."""
     return jax.lax.map(lambda row: jnp.mean(kernel(row[None], z)), x, batch_size=_BATCH)
