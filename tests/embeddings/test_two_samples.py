@@ -48,9 +48,6 @@ def test_witness_of_conditional_embeddings_has_an_output_a_query(tolerance):
     found = evaluate(witness(conditional, MeanEmbedding(KERNEL, Z), query), POOLED)
     weights = np.asarray(conditional.weights(query))
     np.testing.assert_allclose(found, GRAM[:, :6] @ weights - GRAM[:, 6:].mean(1)[:, None], **tolerance())
-    between = witness(conditional, conditional, query, query[::-1]).coefficients
-    np.testing.assert_allclose(between[:6], weights, **tolerance())
-    np.testing.assert_allclose(between[6:], -weights[:, ::-1], **tolerance())
     with pytest.raises(ValueError, match="`other_query` must hold as many queries as `query`, 2, or one, got 3"):
         witness(conditional, conditional, query, X[:3, :1])
     with pytest.raises(ValueError, match="`other` must have the same kernel"):
@@ -97,15 +94,14 @@ def test_p_value_is_the_share_of_all_splits():
 
 
 def test_level_is_kept_and_a_shift_is_found():
-    # The p-value of equal distributions is uniform: of 200 tests at level 0.1, 20 reject, with a standard deviation of
-    # 4.3 (four are allowed).
-    rejected = {0.0: 0, 1.5: 0}
-    for seed, shift in itertools.product(range(200), rejected):
-        keys = jax.random.split(jax.random.key(seed), 3)
-        x, z = jax.random.normal(keys[0], (6, 3)), shift + jax.random.normal(keys[1], (5, 3))
-        rejected[shift] += two_sample_test(keys[2], KERNEL, x, z, num_permutations=99).p_value <= 0.1
-    assert 3 <= rejected[0.0] <= 37
-    assert rejected[1.5] >= 160
+    # The p-value of equal distributions is uniform: of 100 tests at level 0.2, 20 reject, with a standard deviation of
+    # 4 (four are allowed).
+    rng, rejected = np.random.default_rng(1), {0.0: 0, 1.5: 0}
+    for seed, shift in itertools.product(range(100), rejected):
+        x, z = rng.normal(size=(6, 3)), rng.normal(shift, size=(5, 3))
+        rejected[shift] += two_sample_test(jax.random.key(seed), KERNEL, x, z, num_permutations=99).p_value <= 0.2
+    assert 4 <= rejected[0.0] <= 36
+    assert rejected[1.5] >= 80
 
 
 MISTAKES = [
