@@ -96,13 +96,13 @@ def test_selection_takes_the_lowest_loss(tolerance):
     np.testing.assert_allclose(folded.losses, expected, **tolerance(factor=10))
 
 
-def test_selection_finds_whether_there_is_anything_to_learn():
+def test_noise_is_regularized_more():
     x, noise = np.random.default_rng(1).normal(size=(2, 60, 1))
     dependent, independent = (
         ConditionalMeanEmbedding(RBF(1.0), RBF(1.0), x, z, 1.0) for z in (np.sin(2 * x) + 0.1 * noise, noise)
     )
     found = [float(select_regularization(case).embedding.regularization) for case in (dependent, independent)]
-    assert found[0] <= 0.03 < found[1]
+    assert found[0] < found[1]
 
 
 MISTAKES = [
