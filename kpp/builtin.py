@@ -45,4 +45,7 @@ def register_value_functions() -> dict[str, type]:
         "baseline": games.Baseline,
         "interventional": games.Interventional,
         "observational": games.Observational,
+        "observational-copula": games.CopulaConditional,
+        "observational-gaussian": games.GaussianConditional,
+        "observational-masked": games.MaskedRegression,
     }

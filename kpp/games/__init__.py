@@ -10,11 +10,14 @@ from kpp.games.estimates import estimate_shapley as estimate_shapley
 from kpp.games.exact import choose_method as choose_method
 from kpp.games.exact import interventional_shapley as interventional_shapley
 from kpp.games.exact import shapley_values as shapley_values
+from kpp.games.gaussian import CopulaConditional as CopulaConditional
+from kpp.games.gaussian import GaussianConditional as GaussianConditional
 from kpp.games.imputation import AbstractImputation as AbstractImputation
 from kpp.games.interactions import interaction_values as interaction_values
 from kpp.games.interactions import interactions_from_table as interactions_from_table
 from kpp.games.interventional import Interventional as Interventional
 from kpp.games.least_squares import shapley_values_from_pairs as shapley_values_from_pairs
+from kpp.games.masked import MaskedRegression as MaskedRegression
 from kpp.games.observational import Observational as Observational
 from kpp.games.permutations import coalitions_of_permutations as coalitions_of_permutations
 from kpp.games.permutations import shapley_values_from_permutations as shapley_values_from_permutations

@@ -13,18 +13,29 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import lineax as lx
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel
+from kpp.games.products import has_product_terms
+from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel, Constant
 from kpp.linalg import add_diagonal, cho_inverse, cho_solve, cholesky
 
-__all__ = ["conjugate_gradients", "direct_solve", "restricted_matrices", "smoothing_matrix"]
+__all__ = [
+    "conjugate_gradients",
+    "direct_solve",
+    "median_kernel",
+    "restricted_matrices",
+    "single_term",
+    "smoothing_matrix",
+]
 
 #: A matrix for each coalition of features, which may be traced.
 MatrixOf = Callable[[Bool[Array, " d"]], Float[Array, "n1 n2"]]
 
 # Entries of a table of factors; larger ones are computed again for each coalition.
 _MAX_TABLE = 2**25
+# Background points whose distances the default kernel is made of.
+_MEDIAN_ROWS = 128
 # The residual of conjugate gradients, as a part of the right-hand side.
 _TOLERANCE = 1e-10
 
@@ -50,6 +61,27 @@ def restricted_matrices(kernel: AbstractKernel, x1: Float[Array, "n1 d"], x2: Fl
         return lambda mask: kernel.restrict(mask)(x1, x2)
     factors = kernel.factors(x1, x2)
     return lambda mask: jnp.prod(jnp.where(mask[:, None, None], factors, 1.0), axis=0)
+
+
+def median_kernel(background: Float[Array, "m d"]) -> RBF:
+    r"""Return the RBF kernel whose lengthscales are :math:`\sqrt d` times the median distances, which may be traced.
+
+    As in `kpp.kernels.median_heuristic`, points that agree in a feature do not count, and a constant feature gets 1.
+    Beyond 128 points, as many are taken at equal steps.
+    """
+    rows = background[:: -(-background.shape[0] // _MEDIAN_ROWS)]
+    first, second = np.triu_indices(rows.shape[0], 1)
+    distances = jnp.abs(rows[first] - rows[second])
+    medians = jnp.nanmedian(jnp.where(distances > 0, distances, jnp.nan), axis=0)
+    return RBF(lengthscale=jnp.sqrt(rows.shape[1]) * jnp.where(jnp.isnan(medians), 1.0, medians))
+
+
+def single_term(kernel: AbstractKernel) -> AbstractKernel | None:
+    """Return the one product kernel that a kernel is, up to constants; None if it is another sum, or none at all."""
+    if not has_product_terms(kernel):
+        return None
+    terms = [term for term in kernel.product_terms() if not isinstance(term, Constant)]
+    return terms[0] if len(terms) == 1 else None
 
 
 def direct_solve(matrix: Float[Array, "m m"], right: Float[Array, "m p"], ridge: Any) -> Float[Array, "m p"]:

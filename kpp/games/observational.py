@@ -11,24 +11,28 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from kpp.embeddings import ConditionalMeanEmbedding
 from kpp.functions import RKHSFunction
 from kpp.games.abstract import AbstractValueFunction
-from kpp.games.batching import map_rows, sum_arrays
-from kpp.games.coalitions import as_coalitions
-from kpp.games.conditioning import conjugate_gradients, direct_solve, restricted_matrices, smoothing_matrix
-from kpp.games.imputation import AbstractImputation, imputed_values, mean_prediction, predict_groups
+from kpp.games.batching import sum_arrays
+from kpp.games.coalitions import all_coalitions, as_coalitions
+from kpp.games.conditioning import (
+    conjugate_gradients,
+    direct_solve,
+    median_kernel,
+    restricted_matrices,
+    single_term,
+    smoothing_matrix,
+)
+from kpp.games.imputation import imputed_values, mean_prediction
 from kpp.games.products import example_functions, has_product_terms
-from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel, Constant, Matern12, check_positive, parameter
+from kpp.games.weighted import AbstractWeighted, embedded_values, in_blocks
+from kpp.kernels import AbstractKernel, AbstractProductKernel, Matern12, check_positive, parameter
 from kpp.linalg import FactorizationError, add_diagonal, cholesky
 from kpp.typing import AnyArray, Leaf, RngKey
-from kpp.validation import as_points, is_concrete, warn_if_float32
+from kpp.validation import as_points, as_targets, check_rng_key, is_concrete, warn_if_float32
 
 __all__ = ["Observational"]
-
-# Entries of the matrices between explained points and others at once.
-_MAX_ENTRIES = 2**24
-# Background points whose distances the default kernel is made of.
-_MEDIAN_ROWS = 128
 
 _OPTIONS = {
     "estimator": ("auto", "imputed", "embedded"),
@@ -37,7 +41,7 @@ _OPTIONS = {
 }
 
 
-class Observational(AbstractImputation):
+class Observational(AbstractWeighted):
     r"""Absent features follow their conditional distribution given the present ones, by conditional mean embeddings.
 
     .. math::
@@ -108,7 +112,7 @@ class Observational(AbstractImputation):
         coalitions = as_coalitions(coalitions, x.shape[1])
         warn_if_float32("Observational")
         if self.is_embedded(function):
-            values = _embedded_values(self, function, x, jnp.asarray(coalitions))
+            values = embedded_values(self, function, x, jnp.asarray(coalitions))
         elif isinstance(function, RKHSFunction) and has_product_terms(function.kernel):
             values = _product_values(self, function, None if self._is_background(x) else x, jnp.asarray(coalitions))
         else:
@@ -122,23 +126,23 @@ class Observational(AbstractImputation):
 
     def base(self, function: Any) -> Float[Array, "*draws *outputs"]:
         """Return the value of the empty coalition: with exact end points the mean prediction over the background."""
-        if self.end_points == "exact":
+        if self.has_exact_ends:
             return mean_prediction(function, jnp.asarray(self.background))
         empty = np.zeros((1, self.background.shape[1]), dtype=bool)
         values = self(function, self.background[:1], empty)
         axis = len(function.batch_shape) if isinstance(function, RKHSFunction) else values.shape.index(1)
         return jnp.squeeze(values, axis=(axis, axis + 1))
 
-    def imputation_weights(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p m"]:
-        """Return the conditional mean embedding's weights; with exact end points 1/m for no features and for all."""
-        return _all_weights(self, self.kernel_for(function), jnp.asarray(x), jnp.asarray(coalitions))
+    @property
+    def has_exact_ends(self) -> bool:
+        """Whether the empty coalition is worth the mean prediction and the full one the prediction."""
+        return self.end_points == "exact"
 
     def impute(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p m d"]:
         """Return the rows whose predictions are averaged; those of "embedded" are background points, as they are."""
         if not self.is_embedded(function):
             return super().impute(function, x, coalitions)
-        full = jnp.all(jnp.asarray(coalitions), axis=1) & (self.end_points == "exact")
-        return jnp.where(full[:, None, None, None], jnp.asarray(x)[None, :, None], self.background[None, None])
+        return self.impute_from_background(x, coalitions)
 
     def is_embedded(self, function: Any) -> bool:
         """Tell whether a function is valued by "embedded", present features being taken from the background, too."""
@@ -157,8 +161,8 @@ class Observational(AbstractImputation):
             of.
         """
         if self.kernel is not None:
-            return _single_term(self.kernel) or self.kernel
-        own = _single_term(function.kernel) if isinstance(function, RKHSFunction) else None
+            return single_term(self.kernel) or self.kernel
+        own = single_term(function.kernel) if isinstance(function, RKHSFunction) else None
         return own or median_kernel(jnp.asarray(self.background))
 
     def weights_of(
@@ -180,7 +184,7 @@ class Observational(AbstractImputation):
                 found = smoothing_matrix(inner(mask), ridge)
             else:
                 found = direct_solve(inner(mask), outer(mask), ridge)
-            at_end = (self.end_points == "exact") & (jnp.all(mask) | ~jnp.any(mask))
+            at_end = self.has_exact_ends & (jnp.all(mask) | ~jnp.any(mask))
             return jnp.where(at_end, 1 / background.shape[0], found)
 
         return weights
@@ -191,6 +195,44 @@ class Observational(AbstractImputation):
         return concrete and np.array_equal(np.asarray(x), np.asarray(self.background))
 
     @classmethod
+    def select(
+        cls,
+        background: Any,
+        kernel: AbstractKernel | None = None,
+        *,
+        grid: Any = None,
+        num_coalitions: int = 20,
+        rng_key: RngKey | None = None,
+        **options: Any,
+    ) -> Observational:
+        r"""Choose the regularization by cross-validation.
+
+        The loss is the mean squared distance, in the RKHS, of each background point from the conditional mean embedding
+        of all others at that point, averaged over coalitions; leaving one out takes no more time than fitting.
+
+        Args:
+            background: The background points, (m, d), with at least two features.
+            kernel: The kernel, best that of the function to explain; None for the default of other functions.
+            grid: The values to try, positive; by default 9 from 1e-6 to 1e-2.
+            num_coalitions: How many proper coalitions to average over, of sizes drawn uniformly; all, if no more.
+            rng_key: A JAX random key for the coalitions, if there are more.
+            **options: Other fields of the class.
+
+        Returns:
+            A value function with the regularization of the lowest loss, and with the kernel.
+
+        Raises:
+            ValueError: If there are fewer than two features, or a value is not positive.
+            TypeError: If a random key is needed and none is given.
+        """
+        game = cls(background, kernel=kernel, **options)
+        values = as_targets(np.logspace(-6, -2, 9) if grid is None else grid, name="grid")
+        check_positive(values, "grid")
+        coalitions = _proper_coalitions(game.background.shape[1], num_coalitions, rng_key)
+        losses = _leave_one_out_losses(game, values, coalitions)
+        return eqx.tree_at(lambda tree: tree.regularization, game, values[jnp.nanargmin(losses)])
+
+    @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
         """Yield instances with a function and points: product kernels, conjugate gradients, another kernel."""
         cases = list(example_functions(rng_key))
@@ -199,41 +241,6 @@ class Observational(AbstractImputation):
         function, x = cases[0]
         other = RKHSFunction(Matern12(lengthscale=1.5), function.points, function.coefficients, 0.5)
         yield cls(function.points[:3] + 0.1, 0.01), other, x
-
-
-def median_kernel(background: Float[Array, "m d"]) -> RBF:
-    r"""Return the RBF kernel whose lengthscales are :math:`\sqrt d` times the median distances, which may be traced.
-
-    As in `kpp.kernels.median_heuristic`, points that agree in a feature do not count, and a constant feature gets 1.
-    Beyond 128 points, as many are taken at equal steps.
-    """
-    rows = background[:: -(-background.shape[0] // _MEDIAN_ROWS)]
-    first, second = np.triu_indices(rows.shape[0], 1)
-    distances = jnp.abs(rows[first] - rows[second])
-    medians = jnp.nanmedian(jnp.where(distances > 0, distances, jnp.nan), axis=0)
-    return RBF(lengthscale=jnp.sqrt(rows.shape[1]) * jnp.where(jnp.isnan(medians), 1.0, medians))
-
-
-def _single_term(kernel: AbstractKernel) -> AbstractKernel | None:
-    """Return the one product kernel that a kernel is, up to constants; None if it is another sum, or none at all."""
-    if not has_product_terms(kernel):
-        return None
-    terms = [term for term in kernel.product_terms() if not isinstance(term, Constant)]
-    return terms[0] if len(terms) == 1 else None
-
-
-@eqx.filter_jit
-def _all_weights(
-    value_function: Observational, kernel: AbstractKernel, x: Array, coalitions: Array
-) -> Float[Array, "c p m"]:
-    weights = value_function.weights_of(kernel, x)
-    return jax.lax.map(lambda mask: weights(mask).T, coalitions)
-
-
-def _in_blocks(block: Callable[[Any], Array], x: Any, size: int) -> Float[Array, "c p *outputs"]:
-    """Value coalitions at some points at a time; a block returns (p, c, ...)."""
-    num_points = jax.tree.leaves(x)[0].shape[0]
-    return jnp.swapaxes(map_rows(block, x, max(1, min(num_points, _MAX_ENTRIES // size))), 0, 1)
 
 
 @eqx.filter_jit
@@ -260,7 +267,7 @@ def _product_values(
         if x is None:
             values = jnp.swapaxes(block(None), 0, 1)
         else:
-            values = _in_blocks(block, x, draw.num_points + background.shape[0])
+            values = in_blocks(block, x, draw.num_points + background.shape[0])
         return values + jnp.broadcast_to(draw.intercept, values.shape)
 
     return function.map_draws(of_draw)
@@ -280,53 +287,34 @@ def _term_sums(
     return sums
 
 
-def _embedded_values(
-    value_function: Observational, function: Any, x: Array, coalitions: Array
-) -> Float[Array, "*draws c p *outputs"]:
-    """Value coalitions by weighted sums of predictions at the background points."""
-    if isinstance(function, RKHSFunction):
-        return _embedded_in_rkhs(value_function, function, x, coalitions)
-    background = jnp.asarray(value_function.background)
-    constant = mean_prediction(function, background)
-    references, axis = predict_groups(function, background[None])
-    predictions = predict_groups(function, x[None])[0]
-    lead = (jnp.moveaxis(jnp.squeeze(values, axis), axis, 0) for values in (references, predictions))
-    values = _embedded_sums(value_function, value_function.kernel_for(function), x, coalitions, (*lead, constant))
-    return jnp.moveaxis(values, (0, 1), (axis, axis + 1))
+def _proper_coalitions(num_features: int, num_coalitions: int, rng_key: RngKey | None) -> Bool[np.ndarray, "c d"]:
+    """Return all proper coalitions if they are no more than wanted, else as many of sizes drawn uniformly."""
+    if num_features < 2:
+        raise ValueError(
+            f"`background` must have at least two features for a coalition to condition on, got {num_features}"
+        )
+    if num_features <= num_coalitions.bit_length() and 2**num_features - 2 <= num_coalitions:
+        return all_coalitions(num_features)[1:-1]
+    sizes, order = jax.random.split(check_rng_key(rng_key))
+    drawn = jax.random.randint(sizes, (num_coalitions, 1), 1, num_features)
+    ranks = jnp.argsort(jax.random.uniform(order, (num_coalitions, num_features)), axis=1)
+    return np.asarray(ranks < drawn)
 
 
 @eqx.filter_jit
-def _embedded_in_rkhs(
-    value_function: Observational, function: RKHSFunction, x: Array, coalitions: Array
-) -> Float[Array, "*draws c p *outputs"]:
-    def of_draw(draw: RKHSFunction) -> Array:
-        known = (draw(value_function.background), draw(x), draw.intercept)
-        return _embedded_sums(value_function, value_function.kernel_for(draw), x, coalitions, known)
+def _leave_one_out_losses(game: Observational, grid: Array, coalitions: Array) -> Float[Array, " values"]:
+    """Return the mean leave-one-out loss of each regularization."""
+    background = jnp.asarray(game.background)
+    kernel = game.kernel_for(None)
+    product = isinstance(kernel, AbstractProductKernel)
 
-    return function.map_draws(of_draw)
+    def of_pair(pair: tuple[Array, Array]) -> Array:
+        mask, regularization = pair
+        present = kernel.restrict(mask) if product else kernel.split_scale()[1]
+        absent = kernel.restrict(~mask) if product and game.estimator != "embedded" else kernel
+        inputs = background if product else jnp.where(mask[None], background, 0.0)
+        embedding = ConditionalMeanEmbedding(absent, present, inputs, background, regularization)
+        return jnp.mean(embedding.leave_one_out_losses())
 
-
-@eqx.filter_jit
-def _embedded_sums(
-    value_function: Observational,
-    kernel: AbstractKernel,
-    x: Array,
-    coalitions: Array,
-    known: tuple[Array, Array, Array],
-) -> Float[Array, "c p *rest"]:
-    """Sum up the predictions at the background, given these, those at x, and the constant."""
-    references, predictions, constant = known
-    excess = references - jnp.broadcast_to(constant, references.shape)
-
-    def block(pair: tuple[Array, Array]) -> Array:
-        rows, own = pair
-        weights = value_function.weights_of(kernel, rows)
-
-        def of_coalition(mask: Array) -> Array:
-            sums = jnp.tensordot(weights(mask), excess, axes=(0, 0), precision="highest")
-            values = sums + jnp.broadcast_to(constant, sums.shape)
-            return jnp.where((value_function.end_points == "exact") & jnp.all(mask), own, values)
-
-        return jnp.swapaxes(jax.lax.map(of_coalition, coalitions), 0, 1)
-
-    return _in_blocks(block, (x, predictions), references.shape[0])
+    pairs = (jnp.repeat(jnp.asarray(coalitions), grid.shape[0], axis=0), jnp.tile(grid, coalitions.shape[0]))
+    return jnp.mean(jax.lax.map(of_pair, pairs).reshape(coalitions.shape[0], -1), axis=0)
