@@ -10,7 +10,9 @@ the fit by the difference of their values only, and the constant not at all:
 .. math:: \min_\phi \sum_k c_k \Bigl(v(S_k) - v(S_k^c) - \sum_j \varepsilon_{kj} \phi_j\Bigr)^2
     \quad\text{subject to}\quad \sum_j \phi_j = v(D) - v(\emptyset),
 
-where the pair :math:`S_k` was drawn :math:`c_k` times.
+where the pair :math:`S_k` was drawn :math:`c_k` times. What is known replaces the luck of the draw: pairs of one size
+share their counts evenly, and a size of which every coalition was drawn has the kernel's weight and adds nothing to
+the errors. With all sizes drawn up the fit is the exact one.
 
 References:
     Lundberg and Lee, A unified approach to interpreting model predictions, 2017, Theorem 2;
@@ -23,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+from scipy.special import comb
 
 from kpp.typing import AnyArray
 
@@ -56,14 +59,33 @@ def shapley_values_from_pairs(
         ValueError: If the pairs are too few or too alike to determine the values.
     """
     signs = np.where(coalitions, 1.0, -1.0)
-    weights = counts / counts.sum()
+    weights, missing = _weigh(coalitions, counts)
     inverse = _constrained_inverse(signs, weights)
     influence = signs @ inverse
-    leverages = np.sum(signs * influence, axis=1) / counts.sum()
-    scales = np.sqrt(counts) / counts.sum() / np.maximum(1 - leverages, _MIN_FREEDOM)
-    factors = (signs, influence * weights[:, None], (influence * scales[:, None]) ** 2)
+    freedom = np.maximum(1 - np.sum(signs * influence, axis=1) * weights, _MIN_FREEDOM)
+    spread = missing[:, None] * (influence * (weights / freedom)[:, None]) ** 2
+    factors = (signs, influence * weights[:, None], spread)
     differences = jnp.asarray(differences)
     return _fit(*(jnp.asarray(factor, differences.dtype) for factor in factors), differences, jnp.asarray(totals))
+
+
+def _weigh(
+    coalitions: Bool[np.ndarray, "k g"], counts: Int[np.ndarray, " k"]
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """Return the weights of the pairs, which sum to 1, and what share of the pairs of their size was not drawn."""
+    num_players = coalitions.shape[1]
+    sizes = coalitions.sum(axis=1)
+    sizes = np.minimum(sizes, num_players - sizes) - 1
+    every = np.arange(1, num_players // 2 + 1)
+    halves = np.where(2 * every == num_players, 0.5, 1.0)  # there a coalition's complement has the same size
+    masses = halves / (every * (num_players - every))
+    drawn, different = np.bincount(sizes, counts, len(every)), np.bincount(sizes, minlength=len(every))
+    missing = 1 - different / (halves * comb(num_players, every))
+    exhausted = missing < 0.5 / (halves * comb(num_players, every))
+    missing[exhausted] = 0.0
+    shares = np.where(exhausted, 0.0, drawn) / max(1.0, drawn[~exhausted].sum())
+    shares = np.where(exhausted, masses, shares * masses[~exhausted].sum()) / masses.sum()
+    return (shares / np.maximum(1, different))[sizes], missing[sizes]
 
 
 @jax.jit

@@ -77,7 +77,8 @@ def sample_permutations(rng_key: RngKey, num_players: int, num_permutations: int
 def _draw_coalitions(generator: np.random.Generator, num_players: int, num_draws: int) -> Bool[np.ndarray, "k g"]:
     sizes = np.arange(1, num_players)
     weights = 1.0 / (sizes * (num_players - sizes))
-    drawn = generator.choice(sizes, size=num_draws, p=weights / weights.sum())
+    quantiles = (generator.permutation(num_draws) + generator.random()) / num_draws  # evenly spread, in random order
+    drawn = sizes[np.searchsorted(np.cumsum(weights)[:-1] / weights.sum(), quantiles)]
     ranks = np.argsort(np.argsort(generator.random((num_draws, num_players)), axis=1), axis=1)
     return ranks < drawn[:, None]
 

@@ -92,19 +92,30 @@ def test_the_same_key_draws_the_same():
 
 
 def test_the_fit_solves_the_constrained_least_squares_problem(tolerance):
-    """Against the Lagrangian solution with every draw a row of its own, the complements too."""
-    coalitions, counts = sample_coalition_pairs(KEY, 6, 20)
-    table = np.random.default_rng(0).normal(size=(64, 2))
-    rows = np.repeat(np.concatenate([coalitions, ~coalitions]), np.tile(counts, 2), axis=0).astype(float)
-    gains = table[rows.astype(int) @ 2 ** np.arange(6)] - table[0]
-    total = table[63] - table[0]
-    inverse = np.linalg.inv(rows.T @ rows)
-    free = inverse @ rows.T @ gains
+    """Against the Lagrangian solution with rows for the complements, too; pairs of a size share its draws evenly.
+
+    The first four pairs are all those of size 1, and have the kernel's share instead.
+    """
+    bits = 2 ** np.arange(4)
+    coalitions = np.array(all_coalitions(4))[[1, 2, 4, 8, 3, 5]]
+    counts = np.array([1, 3, 1, 1, 2, 1])
+    shares = np.repeat([2 / 3, 1 / 4], [4, 2]) / (2 / 3 + 1 / 4)  # sizes 1 and 3, size 2
+    weights = np.tile(shares / [4, 4, 4, 4, 2, 2], 2)
+    table = np.random.default_rng(0).normal(size=(16, 2))
+    rows = np.concatenate([coalitions, ~coalitions]).astype(float)
+    gains, total = table[rows.astype(int) @ bits] - table[0], table[15] - table[0]
+    inverse = np.linalg.inv(rows.T @ (weights[:, None] * rows))
+    free = inverse @ rows.T @ (weights[:, None] * gains)
     expected = free - inverse.sum(axis=1)[:, None] * (free.sum(axis=0) - total) / inverse.sum()
-    present, absent = (table[chosen @ 2 ** np.arange(6)] for chosen in (coalitions, ~coalitions))
+    present, absent = (table[chosen @ bits] for chosen in (coalitions, ~coalitions))
     values, errors = shapley_values_from_pairs(coalitions, counts, present - absent, total)
     np.testing.assert_allclose(values, expected, **tolerance())
     assert (errors > 0).all()
+    everything = np.array(all_coalitions(4))[1:8]
+    present, absent = (table[chosen @ bits] for chosen in (everything, ~everything))
+    values, errors = shapley_values_from_pairs(everything, np.arange(1, 8), present - absent, total)
+    np.testing.assert_allclose(values, shapley_values_from_table(table), **tolerance())
+    np.testing.assert_array_equal(errors, 0.0)
 
 
 def test_permutations_average_gains(tolerance):
