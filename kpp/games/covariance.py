@@ -21,8 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from kpp.features import Nystrom
 from kpp.functions import RKHSFunction
 from kpp.games.covariance_enumeration import enumeration_covariance, enumeration_sections
+from kpp.games.covariance_features import feature_covariance
 from kpp.games.covariance_quadrature import interventional_covariance
 from kpp.games.imputation import AbstractImputation
 from kpp.games.interventional import Interventional
@@ -47,7 +49,8 @@ def shapley_covariance(
     Law: the sum over all players of both points is the covariance of the predictions less their base values.
 
     `Interventional` and a kernel of product terms take :math:`m^2 g^2 \lceil g/2 \rceil^2` steps a pair of points, any
-    other imputation or kernel :math:`4^g m^2` values of the kernel.
+    other imputation or kernel :math:`4^g m^2` values of the kernel. Under `kpp.features.Nystrom` the covariance comes
+    from the Shapley values of the features, in the time that as many functions take to explain.
 
     Args:
         value_function: The game, an `AbstractImputation`: averages of predictions are what a Gaussian process has a law
@@ -79,14 +82,11 @@ def shapley_covariance(
     x = as_points(x, num_features=background.shape[1])
     process = _as_posterior(process, background)
     players = as_players(groups, x.shape[1])
-    _refuse_enumeration(value_function, process, players)
-    if x_other is None:
-        covariance = _prior_within(value_function, process, x, players)
+    x_other = None if x_other is None else as_points(x_other, "x_other", num_features=x.shape[1])
+    if isinstance(process.mean.kernel, Nystrom):
+        covariance = feature_covariance(value_function, process, x, x_other, players)
     else:
-        x_other = as_points(x_other, "x_other", num_features=x.shape[1])
-        covariance = _prior_across(value_function, process, x, x_other, players)
-    if process.root.shape[-1]:
-        covariance = covariance - _reduction(value_function, process, x, x_other, players)
+        covariance = _section_covariance(value_function, process, x, x_other, players)
     _refuse_non_finite(covariance, value_function)
     return covariance
 
@@ -99,6 +99,20 @@ def _as_posterior(process: Any, background: Array) -> GPPosterior:
         raise TypeError(f"`process` must be a GPPosterior or a kernel, got {type(process).__name__}")
     nothing = RKHSFunction(process, background[:1], jnp.zeros(1, dtype=background.dtype))
     return GPPosterior(nothing, jnp.zeros((1, 0), dtype=background.dtype))
+
+
+def _section_covariance(
+    value_function: AbstractImputation, process: GPPosterior, x: Array, x_other: Array | None, players: Players
+) -> Float[Array, "..."]:
+    """Take what the data tell, through the sections at the training points, off the prior covariance."""
+    _refuse_enumeration(value_function, process, players)
+    if x_other is None:
+        prior = _prior_within(value_function, process, x, players)
+    else:
+        prior = _prior_across(value_function, process, x, x_other, players)
+    if not process.root.shape[-1]:
+        return prior
+    return prior - _reduction(value_function, process, x, x_other, players)
 
 
 def _refuse_enumeration(value_function: AbstractImputation, process: GPPosterior, players: Players) -> None:

@@ -41,7 +41,8 @@ def enumeration_covariance(
 
     Args:
         value_function: The game.
-        function: A function, without draws, whose kernel is the covariance of the process.
+        function: A function, without draws, whose kernel is the covariance of the process. Weights are those of the
+            unfolded function, which is the one that is explained.
         x: Points, (p, d).
         x_other: Other points, (q, d).
         pairs: Which of `x` and which of `x_other`, (k, 2).
@@ -94,7 +95,8 @@ def _weights(
     value_function: AbstractImputation, function: RKHSFunction, x: Array, coalitions: Array
 ) -> Float[Array, "p c m"]:
     """Return the weights of the imputed rows, one coalition after another."""
-    weights = jax.lax.map(lambda mask: value_function.imputation_weights(function, x, mask[None])[0], coalitions)
+    unfolded = function.unfold()
+    weights = jax.lax.map(lambda mask: value_function.imputation_weights(unfolded, x, mask[None])[0], coalitions)
     return jnp.swapaxes(weights, 0, 1)
 
 
@@ -102,7 +104,7 @@ def _atoms(
     value_function: AbstractImputation, function: RKHSFunction, x: Array, weights: Array, coalitions: Array
 ) -> tuple[Float[Array, "a d"], Float[Array, "g a"]]:
     """Return the imputed rows of a point, and what the function's value at each adds to the Shapley values."""
-    rows = value_function.impute(function, x[None], coalitions).reshape(-1, x.shape[0])
+    rows = value_function.impute(function.unfold(), x[None], coalitions).reshape(-1, x.shape[0])
     shapley = shapley_values_from_table(np.eye(coalitions.shape[0])).astype(weights.dtype)
     return rows, (shapley[:, :, None] * weights[None]).reshape(shapley.shape[0], -1)
 

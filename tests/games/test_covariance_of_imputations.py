@@ -8,6 +8,7 @@ import pytest
 from jaxtyping import Array, Float
 
 import kpp
+from kpp.features import Nystrom
 from kpp.games import AbstractImputation, Interventional, Observational, shapley_covariance, shapley_values
 from kpp.kernels import RBF, AbstractKernel
 
@@ -22,6 +23,15 @@ class OfRandomCoefficients(AbstractKernel):
 
     def evaluate(self, x1, x2):
         return KERNEL(x1[None], self.points)[0] @ KERNEL(self.points, x2[None])[:, 0]
+
+
+class Opaque(AbstractKernel):
+    """Another kernel, of which nothing is known but its values."""
+
+    kernel: AbstractKernel
+
+    def evaluate(self, x1, x2):
+        return self.kernel.evaluate(x1, x2)
 
 
 class Enumerated(AbstractImputation):
@@ -53,8 +63,7 @@ def test_reference_numbers(vectors):
     np.testing.assert_allclose(shapley_covariance(game, law, x)[0], v["out_obs_cov"], **TOLERANCE)
 
 
-@pytest.mark.parametrize("estimator", ["imputed", "embedded"])
-@pytest.mark.parametrize("groups", [None, {"pair": [0, 2]}], ids=["features", "groups"])
+@pytest.mark.parametrize(("estimator", "groups"), [("imputed", None), ("embedded", {"pair": [0, 2]})])
 def test_functions_with_random_coefficients(estimator, groups):
     """With independent coefficients the covariance is that of the values of the sections, whatever the imputation."""
     game = Observational(some_points(4), 0.1, kernel=RBF(1.2), estimator=estimator)
@@ -63,6 +72,28 @@ def test_functions_with_random_coefficients(estimator, groups):
     first, second = (shapley_values(game, sections, rows, groups=groups) for rows in (x, other))
     found = shapley_covariance(game, OfRandomCoefficients(points), x, other, groups=groups)
     np.testing.assert_allclose(found, np.einsum("pgn,qhn->pqgh", first, second), atol=1e-12)
+
+
+@pytest.mark.parametrize("across", [pytest.param(False, marks=pytest.mark.slow), True], ids=["within", "across"])
+def test_features_of_nystrom_are_explained(across):
+    """A posterior under Nystrom's kernel, by its features, and by enumeration where the kernel is not recognised."""
+    game, points = Observational(some_points(4), 0.1, kernel=RBF(1.2), estimator="imputed"), some_points(7, seed=1)
+    x, other = some_points(2, seed=2), some_points(3, seed=3) if across else None
+    kernel, groups = Nystrom(KERNEL, points[:3]), {"pair": [0, 2]}
+    laws = [posterior_of(k, points, np.arange(7.0), 0.3) for k in (kernel, Opaque(kernel))]
+    found, expected = (shapley_covariance(game, law, x, other, groups=groups) for law in laws)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_weights_are_those_of_the_function_that_is_explained():
+    """A function with Nystrom's kernel is explained unfolded, and so the embedding takes its kernel from the base."""
+    game, points, x = Observational(some_points(4), 0.1), some_points(5, seed=1), some_points(2, seed=2)
+    law = posterior_of(1.0 * Nystrom(KERNEL, points[:3]), points, np.arange(5.0), 0.3)
+    features = Nystrom(KERNEL, points[:3])
+    values = shapley_values(game, features.function(np.eye(3)), x)
+    told = np.asarray(features.feature_map(points).T @ law.root)
+    expected = np.einsum("pgr,rs,phs->pgh", values, np.eye(3) - told @ told.T, values)
+    np.testing.assert_allclose(shapley_covariance(game, law, x), expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.slow
