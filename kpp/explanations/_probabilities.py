@@ -26,7 +26,8 @@ def probability_of_direction(dataset: xr.Dataset) -> xr.DataArray:
     """Return how sure the sign of each contribution is; see `Explanation.probability_of_direction`."""
     check_uncertain(dataset)
     values, within = dataset["values"], variance(dataset)
-    return np.maximum(_expected(_positive(values, within)), _expected(_positive(-values, within)))
+    up, down = (_expected(_positive(signed, within)) for signed in (values, -values))
+    return xr.where(up > down, up, down)
 
 
 def probability_greater(dataset: xr.Dataset, a: str, b: str, absolute: bool, dim: str | None) -> xr.DataArray:

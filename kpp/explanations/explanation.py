@@ -234,8 +234,8 @@ class Explanation:
         the first term where a Gaussian law is there, the second where draws s are.
 
         Returns:
-            The covariance, (instance, feature, feature_other[, output]), or (instance, instance_other, feature,
-            feature_other[, output]) where that of the law goes across instances.
+            The covariance, (instance, [instance_other,] feature, feature_other[, output]), across instances where the
+            law's is.
 
         Raises:
             ValueError: If the explanation holds neither draws nor a law, or only variances.
@@ -245,7 +245,7 @@ class Explanation:
     def probability_positive(self) -> xr.DataArray:
         """Return with what probability each contribution is positive, (instance, feature[, output]).
 
-        By the draws, by the Gaussian law, or by the mixture of the draws' laws; exactly, without sampling.
+        It is that of the draws, of the Gaussian law, or of the mixture of the draws' laws; nothing is sampled.
 
         Raises:
             ValueError: If the explanation holds neither draws nor a law.
@@ -256,8 +256,8 @@ class Explanation:
         r"""Return how sure the sign of each contribution is, :math:`\max\{P(\phi > 0), P(\phi < 0)\}`.
 
         Returns:
-            The probabilities, (instance, feature[, output]): 1 where the sign is certain, about 1/2 where nothing is
-            known of it, and 0 for a contribution that is certainly zero.
+            The probabilities, (instance, feature[, output]): 1 for a certain sign, about 1/2 where nothing is known of
+            it, 0 for a contribution that is certainly zero.
 
         Raises:
             ValueError: If the explanation holds neither draws nor a law.
@@ -271,7 +271,7 @@ class Explanation:
     def probability_greater(self, a: str, b: str, *, absolute: bool = True, dim: str | None = None) -> xr.DataArray:
         r"""Return with what probability feature a is more important than feature b, :math:`P(|\phi_a| > |\phi_b|)`.
 
-        By the draws, by the Gaussian law, or by the mixture of the draws' laws; exactly, without sampling.
+        It is that of the draws, of the Gaussian law, or of the mixture of the draws' laws; nothing is sampled.
 
         Args:
             a: The name of a feature.
@@ -285,8 +285,8 @@ class Explanation:
             The probabilities, ([instance][, output]). Ties count for neither feature.
 
         Raises:
-            ValueError: If the explanation holds neither draws nor a law, a name is unknown, a law has only variances,
-                or mean absolute contributions are to be compared under a law (`sample` from it first).
+            ValueError: If there are neither draws nor a law, a name is unknown, a law has only variances, or mean
+                absolute contributions are to be compared under a law (`sample` from it first).
         """
         return _probabilities.probability_greater(self.dataset, a, b, absolute, dim)
 

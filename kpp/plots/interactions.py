@@ -60,6 +60,6 @@ def _colors(absolute: bool) -> Colormap:
 
 def _write_numbers(ax: Axes, table: np.ndarray, limit: float, signs: bool) -> None:
     for (row, column), value in np.ndenumerate(table):
-        text = _parts.signed(value) if signs else f"{value:.2g}"
+        text = _parts.signed(value) if signs and value else f"{value:.2g}"
         color = "white" if abs(value) > 0.7 * limit else _parts.INK
         ax.text(column, row, text, ha="center", va="center", fontsize="small", color=color)

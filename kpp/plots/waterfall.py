@@ -59,8 +59,9 @@ def waterfall(
 
 
 def _label(name: str, data: xr.DataArray | None, j: int) -> str:
-    known = data is not None and _parts.has_value(data.values[j])
-    return f"{name} = {_parts.show_value(data.values[j])}" if known else name
+    if data is None or not _parts.has_value(data.values[j]):
+        return name
+    return f"{name} = {_parts.show_value(data.values[j])}"
 
 
 def _draw_steps(ax: Axes, starts: np.ndarray, steps: np.ndarray) -> None:

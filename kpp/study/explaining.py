@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.special
 import xarray as xr
@@ -115,7 +116,7 @@ class _Rehearsal:
 
     def function_posterior(self, *, at: str = "draws") -> GPPosterior:
         """Return the prior's covariance around the function."""
-        return GPPosterior(self.tiny, np.zeros((self.tiny.num_points, 0)))
+        return GPPosterior(self.tiny, jnp.zeros((self.tiny.num_points, 0)))
 
     def predict(self, x: Any) -> xr.Dataset:
         probability = scipy.special.expit(np.asarray(self.tiny(np.asarray(x))))

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from kpp import registry
@@ -42,6 +43,6 @@ def describe_estimate(estimate: ShapleyEstimate, rng_key: Any) -> dict[str, Any]
     if estimate.num_coalitions is not None:
         record["coalitions"] = estimate.num_coalitions
     if not estimate.exact:
-        data = jax.random.key_data(rng_key) if jax.dtypes.issubdtype(rng_key.dtype, jax.dtypes.prng_key) else rng_key
+        data = jax.random.key_data(rng_key) if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) else rng_key
         record["rng_key"] = np.asarray(data).tolist()
     return record

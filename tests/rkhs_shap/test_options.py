@@ -103,6 +103,7 @@ def test_blocks_change_nothing(function, game, x):
     assert explanation.values.shape == (1, 45, 3, 4)
 
 
+@pytest.mark.slow
 def test_blocks_of_a_posterior_share_one_program(function, game, x):
     rng = np.random.default_rng(2)
     many = kpp.RKHSFunction.over_draws(
@@ -118,6 +119,20 @@ def test_blocks_of_a_posterior_share_one_program(function, game, x):
     jax.monitoring.register_event_duration_secs_listener(count)
     explainer.explain(many, x[::-1].copy())
     assert not [event for event in compiled if "backend_compile" in event]
+
+
+@pytest.mark.parametrize("own_points", [False, True])
+def test_some_draws_of_a_function_are_those_draws(draws, x, own_points):
+    points = jnp.stack([draws.points + i for i in range(6)]).reshape(2, 3, 8, 4) if own_points else draws.points
+    whole = kpp.RKHSFunction(draws.kernel, points, draws.coefficients, draws.intercept, (2, 3))
+    part = whole.take_draws([2, 0])
+    assert part.batch_shape == (2, 2)
+    np.testing.assert_allclose(part(x), whole(x)[:, jnp.array([2, 0])], rtol=1e-12)
+
+
+def test_a_function_without_draws_has_none_to_take(function):
+    with pytest.raises(ValueError, match="`take_draws` needs a function with draws"):
+        function.take_draws([0])
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +155,7 @@ def test_the_covariance_of_each_point(posterior, game, x):
     np.testing.assert_allclose(total, np.diag(contrast @ law @ contrast.T), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_covariance_of_all_points_together(posterior, game, x):
     explanation = RKHSShap(game, covariance="joint", groups={"a": [0, 1]}).explain(posterior, x)
     assert explanation.covariance.dims == ("instance", "instance_other", "feature", "feature_other")
@@ -168,14 +184,16 @@ def toy(draws, posterior, toy_fit):
     return toy_fit(draws, posteriors={"mean": posterior, "draws": kpp.GPPosterior(draws, root)}), posterior.mean.points
 
 
-@pytest.mark.parametrize("at", ["mean", "draws"])
+@pytest.mark.parametrize("at", ["mean", pytest.param("draws", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["toy", pytest.param("fit", marks=pytest.mark.slow)])
-def test_draws_and_law_of_a_fit_make_the_total_covariance(request, x, kind, at):
+def test_draws_and_law_of_a_fit_make_the_total_covariance(request, tmp_path, x, kind, at):
     fitted, data = request.getfixturevalue(kind)
     game = Interventional(data[:5])
     explanation = RKHSShap(game, covariance="point", covariance_at=at, instances_at_once=2).explain(fitted, x)
     assert explanation.covariance.shape == (2, 3, 3, 4, 4)
     assert explanation.attrs["covariance_at"] == at
+    explanation.save(tmp_path / "e.nc")
+    np.testing.assert_array_equal(kpp.Explanation.load(tmp_path / "e.nc").covariance, explanation.covariance)
     law = np.asarray(shapley_covariance(game, fitted.function_posterior(at=at), x))
     within = law if at == "mean" else law.mean(axis=(0, 1))
     values = explanation.values.values.reshape(6, 3, 4)
@@ -189,7 +207,13 @@ def expit(values):
     return 1.0 / (1.0 + np.exp(-np.asarray(values)))
 
 
-@pytest.mark.parametrize("options", [{}, {"method": "least-squares", "num_coalitions": 12}], ids=["exact", "sampled"])
+PROBABILITY = [
+    pytest.param({}, id="exact"),
+    pytest.param({"method": "least-squares", "num_coalitions": 12}, id="sampled", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("options", PROBABILITY)
 def test_probabilities_are_explained_draw_by_draw(draws, game, x, toy_fit, options):
     explainer = RKHSShap(game, scale="probability", interactions="SII", **options)
     explanation = explainer.explain(toy_fit(draws), x, rng_key=jax.random.key(0))

@@ -67,7 +67,10 @@ def _estimate(name):
     return estimator, getattr(estimator, PREDICT.get(name, "predict"))
 
 
-NAMES = [*ESTIMATORS, *(pytest.param(name, marks=pytest.mark.slow) for name in FITS)]
+QUICK = ("sklearn KernelRidge", "SVC")
+NAMES = [
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow, id=name) for name in (*ESTIMATORS, *FITS)
+]
 
 
 @pytest.mark.parametrize("game", GAMES)
