@@ -79,10 +79,11 @@ def shapley_covariance(
             f"covariance under a Gaussian process, got {type(value_function).__name__}"
         )
     background = jnp.asarray(value_function.background)
-    x = as_points(x, num_features=background.shape[1])
+    num_features, dtype = background.shape[1], background.dtype
+    x = as_points(x, num_features=num_features).astype(dtype)
+    x_other = None if x_other is None else as_points(x_other, "x_other", num_features=num_features).astype(dtype)
     process = _as_posterior(process, background)
-    players = as_players(groups, x.shape[1])
-    x_other = None if x_other is None else as_points(x_other, "x_other", num_features=x.shape[1])
+    players = as_players(groups, num_features)
     if isinstance(process.mean.kernel, Nystrom):
         covariance = feature_covariance(value_function, process, x, x_other, players)
     else:
