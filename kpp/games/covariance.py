@@ -83,13 +83,23 @@ def shapley_covariance(
     x = as_points(x, num_features=num_features).astype(dtype)
     x_other = None if x_other is None else as_points(x_other, "x_other", num_features=num_features).astype(dtype)
     process = _as_posterior(process, background)
-    players = as_players(groups, num_features)
+    players = _read_players(groups, num_features)
     if isinstance(process.mean.kernel, Nystrom):
         covariance = feature_covariance(value_function, process, x, x_other, players)
     else:
         covariance = _section_covariance(value_function, process, x, x_other, players)
     _refuse_non_finite(covariance, value_function)
     return covariance
+
+
+def _read_players(groups: Any, num_features: int) -> Players:
+    players = as_players(groups, num_features)
+    if (players.membership < 0).any():
+        missing = np.flatnonzero(players.membership < 0).tolist()
+        raise ValueError(
+            f"`groups` must hold every feature for a covariance, got players without the features {missing}"
+        )
+    return players
 
 
 def _as_posterior(process: Any, background: Array) -> GPPosterior:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import kpp
-from kpp.games import Baseline, Interventional, shapley_covariance, shapley_values
+from kpp.games import Baseline, Interventional, Players, shapley_covariance, shapley_values
 from kpp.kernels import RBF, Matern32
 
 TOLERANCE = {"rtol": 1e-7, "atol": 1e-10}
@@ -149,6 +149,12 @@ def test_refuses(arguments, error, message, data):
     game, *rest = arguments
     with pytest.raises(error, match=message):
         shapley_covariance(Interventional(data["Z"]) if game is None else game, *rest)
+
+
+def test_refuses_players_that_leave_out_a_feature(data):
+    players = Players(("first", "last"), ((0, 1), (3,)), 4)
+    with pytest.raises(ValueError, match=r"`groups` must hold every feature .* without the features \[2\]"):
+        shapley_covariance(Interventional(data["Z"]), RBF(1.0), data["x"], groups=players)
 
 
 def test_refuses_to_enumerate_many_players():
