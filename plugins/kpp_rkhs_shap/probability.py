@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from kpp import Fit
 from kpp.explanations import is_fit
 
 __all__ = ["ProbabilityOfDraws"]
@@ -29,7 +31,7 @@ class ProbabilityOfDraws:
                 "`scale` 'probability' needs a kpp.Fit of a classifier, whose `predict` gives a probability for each "
                 f"draw; `predictor` is a {type(fit).__name__}"
             )
-        self.fit, self.draws = fit, draws
+        self.fit, self.draws = _without_bar(fit), draws
 
     def __call__(self, x: Any) -> Float[np.ndarray, "n draws"]:
         """Return the probabilities at points (n, d)."""
@@ -42,3 +44,10 @@ class ProbabilityOfDraws:
         """Return an array (..., draws) as (chain, draw, ...)."""
         array = np.moveaxis(np.asarray(array), -1, 0)
         return array.reshape(*self.draws, *array.shape[1:])
+
+
+def _without_bar(fit: Any) -> Any:
+    """Return a fit that predicts without a progress bar, since it is asked many times."""
+    if not isinstance(fit, Fit):
+        return fit
+    return dataclasses.replace(fit, inference=dataclasses.replace(fit.inference, progress=False))

@@ -233,8 +233,11 @@ def test_an_explainer_s_options_are_keys_of_its_section(finished, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("inference", ['name = "Laplace"', 'name = "MAP"'])
-def test_a_classifier_is_explained_in_its_latent_function(finished, tmp_path, inference):
+@pytest.mark.parametrize(
+    ("inference", "scale"),
+    [('name = "Laplace"', "latent"), ('name = "MAP"', "latent"), ('name = "MAP"', "probability")],
+)
+def test_a_classifier_is_explained_on_the_scale_of_the_study(finished, tmp_path, inference, scale):
     label = finished.frame["price & tax"] + 150 * np.random.default_rng(0).normal(size=30) > 1900
     frame = finished.frame.drop(columns="price & tax").assign(dear=label.astype(int))
     frame.to_csv(tmp_path / "rooms.csv", index=False)
@@ -242,7 +245,7 @@ def test_a_classifier_is_explained_in_its_latent_function(finished, tmp_path, in
         f"""
         data = {{ path = "rooms.csv", target = "dear", features = ["area", "town"] }}
         inference = {{ {inference} }}
-        explainer = {{ instances = [0, 7] }}
+        explainer = {{ instances = [0, 7], scale = "{scale}" }}
         [model]
         name = "GPClassification"
         kernel = {{ name = "RBF", variance = 4.0, lengthscale = {{ prior = "LogNormal", expand = [2] }} }}
@@ -256,3 +259,5 @@ def test_a_classifier_is_explained_in_its_latent_function(finished, tmp_path, in
     words = " ".join(" ".join(Page((folder / "report.html").read_text(encoding="utf-8")).text).split())
     for said in ("predicted probabilities of dear", "Labels right", "none of its kernels is a Categorical", "dear = "):
         assert said in words
+    assert (0.0 <= explanation.predictions).all() or scale == "latent"
+    assert ("latent function of dear" in words) == (scale == "latent")
