@@ -267,7 +267,7 @@ class RKHSFunction(eqx.Module):
         return RKHSFunction(self.kernel, self.points, coefficients, intercept, self.batch_shape)
 
     def _evaluate(self, x: Any) -> Float[Array, "..."]:
-        values = self.kernel(x, self.points) @ self.coefficients
+        values = self.kernel.combine_sections(x, self.points, self.coefficients)
         return values + jnp.broadcast_to(self.intercept, values.shape)
 
     def _has_own_points(self) -> bool:

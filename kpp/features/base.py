@@ -56,3 +56,7 @@ class AbstractFeatureKernel(AbstractKernel):
     def diagonal(self, x: Any) -> Float[Array, " n"]:
         """Evaluate the kernel at each point with itself."""
         return jnp.sum(jnp.square(self.feature_map(x)), axis=1)
+
+    def combine_sections(self, x: Any, points: Any, coefficients: Any) -> Float[Array, "n *outputs"]:
+        r"""Evaluate a function spanned by sections as :math:`\phi(x)^\top \sum_i \alpha_i \phi(z_i)`."""
+        return self.feature_map(x) @ (self.feature_map(points).T @ coefficients)

@@ -120,6 +120,21 @@ class AbstractKernel(eqx.Module):
         _check_batch(x, "x")
         return jax.vmap(lambda point: self.evaluate(point, point))(x)
 
+    def combine_sections(self, x: Any, points: Any, coefficients: Any) -> Float[Array, "n *outputs"]:
+        r"""Evaluate a function spanned by sections of the kernel, :math:`\sum_i \alpha_i\, k(x, z_i)`.
+
+        A kernel of finite rank can do this without the matrix between the points.
+
+        Args:
+            x: n points, usually an array (n, d).
+            points: The m points :math:`z_i`.
+            coefficients: :math:`\alpha`, (m,) or (m, outputs).
+
+        Returns:
+            The values, (n,) or (n, outputs).
+        """
+        return self(x, points) @ coefficients
+
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
         """Return product kernels that sum to this kernel.
 

@@ -108,6 +108,10 @@ class Sum(AbstractComposite):
         """Evaluate the sum at every pair of points of one batch."""
         return _reduce(operator.add, [kernel.gram(x) for kernel in self.kernels])
 
+    def combine_sections(self, x: Any, points: Any, coefficients: Any) -> Float[Array, "n *outputs"]:
+        """Evaluate a function spanned by sections, kernel by kernel."""
+        return _reduce(operator.add, [kernel.combine_sections(x, points, coefficients) for kernel in self.kernels])
+
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
         """Return the terms of all kernels."""
         return tuple(term for kernel in self.kernels for term in kernel.product_terms())
@@ -187,6 +191,11 @@ class Scaled(AbstractComposite):
     def gram(self, x: Any) -> Float[Array, "n n"]:
         """Evaluate the kernel at every pair of points of one batch."""
         return self._variance() * self.kernel.gram(x)
+
+    def combine_sections(self, x: Any, points: Any, coefficients: Any) -> Float[Array, "n *outputs"]:
+        """Evaluate a function spanned by sections, the coefficients scaled."""
+        variance = jnp.asarray(self._variance(), dtype=coefficients.dtype)
+        return self.kernel.combine_sections(x, points, variance * coefficients)
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
         """Return the terms of the kernel, scaled."""

@@ -68,6 +68,12 @@ class Selected(AbstractComposite):
         """Evaluate the kernel at every pair of n points (n, d)."""
         return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
 
+    def combine_sections(self, x: Array, points: Array, coefficients: Array) -> Float[Array, "n *outputs"]:
+        """Evaluate a function spanned by sections, on the features of the kernel."""
+        x, points = jnp.asarray(x), jnp.asarray(points)
+        index = _positions(self.features, check_matrices(self, x, points))
+        return self.kernel.combine_sections(x[:, index], points[:, index], coefficients)
+
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
         """Return the terms of the kernel as functions of all features; on one feature there is one term."""
         if len(self.features) == 1:

@@ -24,6 +24,7 @@ _STEP = 1e-6
 _evaluate = eqx.filter_jit(lambda kernel, x1, x2: kernel.evaluate(x1, x2))
 _matrix = eqx.filter_jit(lambda kernel, x1, x2: kernel(x1, x2))
 _gram = eqx.filter_jit(lambda kernel, x: kernel.gram(x))
+_combine = eqx.filter_jit(lambda kernel, x, coefficients: kernel.combine_sections(x, x, coefficients))
 _diagonal = eqx.filter_jit(lambda kernel, x: kernel.diagonal(x))
 _factors = eqx.filter_jit(lambda kernel, x: kernel.factors(x, x))
 
@@ -233,6 +234,13 @@ def product_terms_sum_to_the_kernel(kernel: Any, x: Any) -> None:
     assert_close(total, _matrix(kernel, x, x), "the sum of the product terms and k", factor=10)
 
 
+def functions_are_combinations_of_sections(kernel: Any, x: Any) -> None:
+    """combine_sections(x, points, coefficients) is k(x, points) @ coefficients."""
+    coefficients = jnp.cos(jnp.arange(1.0 + _num_points(x)))[1:].astype(_dtype(x))
+    expected = np.asarray(_matrix(kernel, x, x)) @ np.asarray(coefficients)
+    assert_close(_combine(kernel, x, coefficients), expected, "combine_sections and k(x, points) @ coefficients", 10)
+
+
 def unfolding_changes_no_value(kernel: Any, x: Any) -> None:
     """A function written with another kernel by `unfold` has the values it had."""
     coefficients = jnp.cos(jnp.arange(1.0 + _num_points(x)))[1:].astype(_dtype(x))
@@ -306,6 +314,7 @@ _CHECKS = (
     adds_and_multiplies,
     scale_times_the_rest_is_the_kernel,
     product_terms_sum_to_the_kernel,
+    functions_are_combinations_of_sections,
     unfolding_changes_no_value,
 )
 

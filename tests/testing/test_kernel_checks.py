@@ -197,6 +197,11 @@ class Slices(Factored):
         return Factored.restrict(self, np.isin(np.arange(2), kept))
 
 
+class DropsCoefficients(Plain):
+    def combine_sections(self, x, points, coefficients):
+        return jnp.sum(self(x, points), axis=1)
+
+
 class UnfoldsToAnother(Plain):
     def unfold(self, points, coefficients):
         return Plain(self.lengthscale, 3.0), points, coefficients
@@ -223,6 +228,7 @@ PLANTED = {
     "adds_and_multiplies": (OwnSum, r"k \+ k and twice k: differ by"),
     "scale_times_the_rest_is_the_kernel": (WrongSplit, "differ by"),
     "product_terms_sum_to_the_kernel": (WrongTerms, "differ by"),
+    "functions_are_combinations_of_sections": (DropsCoefficients, "differ by"),
     "unfolding_changes_no_value": (UnfoldsToAnother, "differ by"),
     "factors_have_one_matrix_a_feature": (FactorsLast, r"shape \(4, 4, 2\), expected \(2, 4, 4\)"),
     "factors_times_scale_are_the_value": (ScaleTwice, "differ by"),
