@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -169,7 +168,7 @@ def test_all_points_and_draws_share_the_coalitions(tolerance):
     together = estimate_shapley(game, draws, x, **options)
     assert together.values.shape == together.standard_errors.shape == (1, 2, 2, 8)
     outputs = RKHSFunction(kernel, points, coefficients[0].T, 0.5)
-    values = estimate_shapley(game, lambda rows: np.asarray(outputs(rows)), x, **options)
+    values = estimate_shapley(game, outputs, x, **options)
     for k in range(2):
         np.testing.assert_allclose(together.values[0, k], values.values[..., k], **tolerance())
         np.testing.assert_allclose(together.standard_errors[0, k], values.standard_errors[..., k], **tolerance())
@@ -185,18 +184,6 @@ def test_what_auto_takes_for_games_that_are_no_products(num_players, budget, exp
     assert (estimate.method, estimate.exact) == (expected, expected == "enumeration")
     assert (estimate.standard_errors is None) == estimate.exact
     assert estimate.num_coalitions == (budget - budget % 2 if budget else min(2**num_players, 2048 + 30))
-
-
-def test_auto_is_exact_for_product_games():
-    points = np.random.default_rng(0).normal(size=(4, 30))
-    function = RKHSFunction(RBF(lengthscale=5.0), points, np.ones(4))
-    estimate = estimate_shapley(Interventional(points), function, points[:1])
-    assert (estimate.method, estimate.num_nodes, estimate.num_coalitions) == ("quadrature", 15, None)
-    np.testing.assert_allclose(
-        shapley_values_from_table(jnp.stack([jnp.mean(function(points)), function(points)[0]])),
-        estimate.values.sum(axis=1),
-        rtol=1e-10,
-    )
 
 
 MANY = (Rowwise(cubic(15)[0], []), None, np.zeros((1, 15)))
