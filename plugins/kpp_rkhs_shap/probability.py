@@ -43,7 +43,7 @@ class ProbabilityOfDraws:
     def lead_with_draws(self, array: Any) -> np.ndarray:
         """Return an array (..., draws) as (chain, draw, ...)."""
         array = np.moveaxis(np.asarray(array), -1, 0)
-        return array.reshape(*self.draws, *array.shape[1:])
+        return array.reshape((*self.draws, *array.shape[1:]))
 
 
 def _without_bar(fit: Any) -> Any:
