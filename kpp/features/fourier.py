@@ -27,7 +27,7 @@ from kpp.validation import check_rng_key
 __all__ = ["RandomFourier"]
 
 # A Matérn kernel's spectral density is Student's t with twice its smoothness in degrees of freedom.
-_DEGREES = {Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
+_DEGREES: dict[type, float] = {Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
 
 
 class RandomFourier(AbstractFeatureKernel):
@@ -79,7 +79,7 @@ class RandomFourier(AbstractFeatureKernel):
         Raises:
             TypeError: If the spectral density of the kernel is not known here.
         """
-        if not isinstance(kernel, (RBF, *_DEGREES)):
+        if not isinstance(kernel, (RBF, Matern12, Matern32, Matern52)):
             raise TypeError(f"`kernel` must be RBF, Matern12, Matern32 or Matern52, got {type(kernel).__name__}")
         normal_key, scale_key = jax.random.split(check_rng_key(rng_key))
         frequencies = jax.random.normal(normal_key, (num_frequencies, num_features))
