@@ -22,7 +22,7 @@ class GroupedPoints(NamedTuple):
         data: One column a player, (p, g): that of a single feature, the code of the level of one-hot columns, and NaN
             for any other group, which has no single value.
         schema: The names of the players; one-hot columns are the levels of theirs.
-        groups: The columns of each player that has several.
+        groups: The columns of each player that has several, or one under another name.
     """
 
     data: Float[np.ndarray, "p g"]
@@ -49,18 +49,23 @@ def group_points(
     columns, levels, groups = [], {}, {}
     for name, members in zip(players.names, players.groups, strict=True):
         features = [schema.feature_names[j] for j in members]
-        if len(members) == 1:
-            columns.append(x[:, members[0]])
-            if features[0] in schema.levels:
-                levels[name] = tuple(schema.levels[features[0]])
-            continue
-        groups[name] = features
-        if all(_is_one_hot(points[:, list(members)]) for points in (x, *others)):
-            levels[name] = tuple(features)
-            columns.append(np.argmax(x[:, list(members)], axis=1).astype(float))
-        else:
-            columns.append(np.full(len(x), np.nan))
+        if features != [name]:
+            groups[name] = features
+        column, known = _column(x, others, list(members), features, schema)
+        columns.append(column)
+        levels |= {name: known} if known else {}
     return GroupedPoints(np.stack(columns, axis=1).astype(float), Schema(players.names, levels), groups)
+
+
+def _column(
+    x: np.ndarray, others: Sequence[np.ndarray], members: list[int], features: list[str], schema: Schema
+) -> tuple[np.ndarray, tuple[Any, ...]]:
+    """Return the values of a player, and the levels that their codes stand for, if any."""
+    if len(members) == 1:
+        return x[:, members[0]], tuple(schema.levels.get(features[0], ()))
+    if all(_is_one_hot(points[:, members]) for points in (x, *others)):
+        return np.argmax(x[:, members], axis=1).astype(float), tuple(features)
+    return np.full(len(x), np.nan), ()
 
 
 def _is_one_hot(columns: np.ndarray) -> bool:

@@ -45,12 +45,12 @@ def returns_an_explanation(explainer: Any, predictor: Any, x: Any) -> None:
     if isinstance(function, RKHSFunction) and len(function.batch_shape) == len(_SAMPLE_DIMS):
         draws = tuple(sizes.get(dim) for dim in _SAMPLE_DIMS)
         assert draws == function.batch_shape, f"the values have (chain, draw) {draws}, not {function.batch_shape}"
-    alone = [name for name in explanation.feature_names if name in schema.feature_names]
-    for name in alone if explanation.attrs.get("groups") else ():
-        column = points[:, schema.index(name)]
-        np.testing.assert_allclose(explanation.data.sel(feature=name), column, err_msg=f"data of {name}")
-    if not explanation.attrs.get("groups"):
-        np.testing.assert_allclose(explanation.data.values, points.reshape(explanation.data.shape), err_msg="data")
+    data, groups = explanation.data, explanation.attrs.get("groups", {})
+    if not groups:
+        np.testing.assert_allclose(data.values, points.reshape(data.shape), err_msg="data")
+        return
+    for name in (name for name in explanation.feature_names if name not in groups):
+        np.testing.assert_allclose(data.sel(feature=name), points[:, schema.index(name)], err_msg=f"data of {name}")
 
 
 def predictions_are_the_predictors(explainer: Any, predictor: Any, x: Any) -> None:

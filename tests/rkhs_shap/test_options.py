@@ -44,6 +44,13 @@ def test_groups_are_the_features_of_the_explanation(function, game, x):
     assert np.isnan(explanation.data.values[:, 1]).all()
 
 
+def test_a_group_of_one_feature_is_that_feature_under_another_name(function, game, x):
+    explanation = RKHSShap(game, groups={"first": 0}).explain(function, x)
+    assert explanation.feature_names == ("first", "x1", "x2", "x3")
+    assert explanation.attrs["groups"] == {"first": ["x0"]}
+    np.testing.assert_array_equal(explanation.data, x)
+
+
 def test_one_hot_columns_are_one_category(function, x):
     points = np.asarray(function.points).copy()
     points[:, 1:] = np.eye(3)[np.arange(8) % 3]

@@ -39,6 +39,21 @@ class Honest(AbstractExplainer):
         return {"values": values, "base_values": base, "predictions": predictions, "data": points, "schema": schema}
 
 
+class Grouped(Honest):
+    """Explains both features as one."""
+
+    columns: tuple[int, ...] = eqx.field(static=True, default=(0, 1))
+
+    def parts(self, predictor, x):
+        parts = Honest.parts(self, predictor, x)
+        names = parts.pop("schema").feature_names
+        together = {
+            "values": parts["values"].sum(axis=1, keepdims=True),
+            "data": np.full((len(parts["data"]), 1), np.nan),
+        }
+        return parts | together | {"feature_names": ["both"], "groups": {"both": [names[j] for j in self.columns]}}
+
+
 class NotAnExplainer(eqx.Module):
     pass
 
@@ -127,6 +142,14 @@ def test_every_check_has_a_planted_violation():
 
 def test_honest_explainer_passes():
     check_explainer(Honest(), PREDICTOR, X)
+
+
+def test_groups_must_hold_every_feature():
+    check_explainer(Grouped(), PREDICTOR, X)
+    with pytest.raises(AssertionError, match="the values have sizes .*'feature': 1.*'feature': 2"):
+        CHECKS["returns_an_explanation"](Grouped(columns=(1,)), PREDICTOR, X)
+    with pytest.raises(AssertionError, match="the features are called"):
+        CHECKS["takes_feature_names_from_a_data_frame"](Grouped(columns=(1, 1)), PREDICTOR, X)
 
 
 def test_additivity_is_asked_only_of_additive_explainers():
