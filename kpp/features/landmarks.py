@@ -75,22 +75,26 @@ def landmarks(
         whose diagonal varies.
     """
     points = as_points(x)
-    num_rows = min(points.shape[0], max_rows)
-    if method not in _METHODS:
-        raise ValueError(f"`method` must be one of {_METHODS}, got {method!r}")
-    if not 1 <= num <= num_rows:
-        raise ValueError(f"`num` must be between 1 and the number of rows, {num_rows}, got {num}")
-    if rng_key is None and (method != "herding" or num_rows < points.shape[0]):
-        raise ValueError(f"`rng_key` is needed for method {method!r} and {points.shape[0]} rows, got None")
+    _check(points.shape[0], num, method, rng_key, max_rows)
     rows = np.arange(points.shape[0])
-    if num_rows < points.shape[0]:
+    if max_rows < len(rows):
         rng_key, thin_key = jax.random.split(check_rng_key(rng_key))
-        rows = np.sort(np.asarray(jax.random.choice(thin_key, rows, (num_rows,), replace=False)))
+        rows = np.sort(np.asarray(jax.random.choice(thin_key, rows, (max_rows,), replace=False)))
     sample = points[rows]
     kernel = RBF(median_heuristic(sample) * sample.shape[1] ** 0.5) if kernel is None else kernel
     chosen, index = _choose(sample, num, method, kernel, rng_key)
     indices = None if index is None else rows[index]
     return Landmarks(chosen, indices, float(mean_discrepancy(kernel, chosen, sample)), kernel)
+
+
+def _check(num_points: int, num: int, method: str, rng_key: RngKey | None, max_rows: int) -> None:
+    num_rows = min(num_points, max_rows)
+    if method not in _METHODS:
+        raise ValueError(f"`method` must be one of {_METHODS}, got {method!r}")
+    if not 1 <= num <= num_rows:
+        raise ValueError(f"`num` must be between 1 and the number of rows, {num_rows}, got {num}")
+    if rng_key is None and (method != "herding" or num_rows < num_points):
+        raise ValueError(f"`rng_key` is needed for method {method!r} and {num_points} rows, got None")
 
 
 def mean_discrepancy(kernel: AbstractKernel, first: Any, second: Any) -> Float[Array, ""]:
