@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from kpp.games.abstract import AbstractValueFunction
 from kpp.games.bystanders import is_product_game
 from kpp.games.coalitions import MAX_ENUMERATED
-from kpp.games.exact import MAX_PLAYERS, check_batch_size, choose_method, solve_exactly
+from kpp.games.exact import MAX_PLAYERS, check_batch_size, choose_for_game, solve_exactly
 from kpp.games.game import Game
 from kpp.games.least_squares import shapley_values_from_pairs
 from kpp.games.permutations import coalitions_of_permutations, shapley_values_from_permutations
@@ -116,7 +116,7 @@ def _choose(game: Game, method: str, num_coalitions: int | None) -> str:
     if method == "auto" and not is_product_game(game.value_function, game.function):
         affordable = num_coalitions is None or 2**game.num_players <= num_coalitions
         return "enumeration" if game.num_players <= MAX_PLAYERS and affordable else "least-squares"
-    return choose_method(game.value_function, game.function, *game.x.shape, method, num_players=game.num_players)
+    return choose_for_game(game, method)
 
 
 def _check_budget(num_coalitions: Any, num_players: int) -> int:

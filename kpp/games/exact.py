@@ -16,7 +16,7 @@ from kpp.games.interventional import Interventional
 from kpp.games.quadrature import num_nodes, quadrature_shapley
 from kpp.games.shapley import shapley_values_from_table
 
-__all__ = ["choose_method", "interventional_shapley", "shapley_values", "solve_exactly"]
+__all__ = ["choose_for_game", "choose_method", "interventional_shapley", "shapley_values", "solve_exactly"]
 
 # Nanoseconds on one core of 2023: a factor at a node, an entry of a table averaged, and one multiplied and added.
 _QUADRATURE_COST, _AVERAGE_COST, _ENUMERATION_COST = 0.6, 0.15, 0.5
@@ -104,8 +104,15 @@ def shapley_values(
     """
     game = Game.read(value_function, function, x, groups)
     check_batch_size(batch_size)
-    chosen = choose_method(value_function, function, *game.x.shape, method, num_players=game.num_players)
-    return solve_exactly(game, chosen, batch_size)
+    return solve_exactly(game, choose_for_game(game, method), batch_size)
+
+
+def choose_for_game(game: Game, method: str) -> Literal["quadrature", "enumeration"]:
+    """Choose an exact method for a game as `choose_method` does, by the players that make a difference."""
+    num_points, num_features = game.x.shape
+    return choose_method(
+        game.value_function, game.function, num_points, num_features, method, num_players=game.num_players
+    )
 
 
 def solve_exactly(game: Game, method: str, batch_size: int | None = None) -> Float[Array, "*draws p g *outputs"]:

@@ -24,7 +24,7 @@ from kpp.games.abstract import AbstractValueFunction
 from kpp.games.bystanders import is_product_game
 from kpp.games.coalitions import all_coalitions
 from kpp.games.enumeration import enumerate_products, enumerate_values
-from kpp.games.exact import check_batch_size, choose_method
+from kpp.games.exact import check_batch_size, choose_for_game
 from kpp.games.game import Game
 from kpp.games.interaction_quadrature import quadrature_interactions
 from kpp.typing import AnyArray
@@ -72,7 +72,7 @@ def interaction_values(
     _check_index(index)
     check_batch_size(batch_size)
     game = Game.read(value_function, function, x, groups)
-    chosen = choose_method(value_function, function, *game.x.shape, method, num_players=game.num_players)
+    chosen = choose_for_game(game, method)
     reduce = _FROM_TABLE[index]
     if not is_product_game(value_function, function):
         results, num_draw_axes = enumerate_values(reduce, game)
