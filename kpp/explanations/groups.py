@@ -46,7 +46,9 @@ def group_points(
         The columns of the players, their names, and what belongs to whom.
     """
     x, others = np.asarray(x), [np.asarray(points) for points in others]
-    columns, levels, groups = [], {}, {}
+    columns: list[np.ndarray] = []
+    levels: dict[str, tuple[Any, ...]] = {}
+    groups: dict[str, list[str]] = {}
     for name, members in zip(players.names, players.groups, strict=True):
         features = [schema.feature_names[j] for j in members]
         if features != [name]:

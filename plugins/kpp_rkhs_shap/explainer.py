@@ -131,8 +131,7 @@ class RKHSShap(AbstractExplainer):
         function, points, schema = resolve(mean, x, self.requires)
         groups = None if self.groups is None else dict(self.groups)
         players = as_players(groups, points.shape[1], schema.feature_names)
-        others = [function.points, *([self._background] if self._background is not None else [])]
-        shown = group_points(points, players, schema, others if self.groups else ())
+        shown = group_points(points, players, schema, self._known_points(function))
         arrays, record = self._solve(predictor, function, points, players, rng_key)
         return Explanation.create(
             **arrays,
@@ -143,9 +142,11 @@ class RKHSShap(AbstractExplainer):
             attrs=record,
         )
 
-    @property
-    def _background(self) -> Any:
-        return getattr(self.value_function, "background", None)
+    def _known_points(self, function: RKHSFunction) -> list[Any]:
+        """Return what tells whether columns are one-hot: the points of the function and the background."""
+        background = getattr(self.value_function, "background", None)
+        points = function.points.reshape(-1, function.points.shape[-1])
+        return [points] if background is None else [points, background]
 
     def _solve(
         self, predictor: Any, function: RKHSFunction, x: Float[Array, "p d"], players: Players, rng_key: Any
