@@ -81,7 +81,7 @@ class Observational(AbstractWeighted):
     """
 
     background: Float[AnyArray, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
-    regularization: Leaf = eqx.field(converter=parameter("regularization"), default=1e-3)
+    regularization: Leaf = eqx.field(converter=parameter("regularization"), default=1e-4)
     kernel: AbstractKernel | None = None
     estimator: Literal["auto", "imputed", "embedded"] = eqx.field(static=True, default="auto")
     end_points: Literal["exact", "raw"] = eqx.field(static=True, default="exact")

@@ -1,0 +1,120 @@
+"""Observational values of all coalitions: kpp, NumPy, and the products that the linear algebra amounts to, in one run.
+
+    python examples/benchmarks/rkhs_shap_observational.py [--coalitions 1024] [--rounds 3]
+
+All 442 points of the diabetes data are explained, and all are the background. For each coalition the linear algebra is
+that of a factorisation (n^3 / 3), of solving for all points (2 n^3) and of a product (2 n^3): 13/6 products of
+442 x 442 matrices. The rounds take the methods in turn, and the fastest time of each counts. NumPy is given fewer
+coalitions, spread over all; its values must agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from sklearn.datasets import load_diabetes
+from sklearn.preprocessing import StandardScaler
+
+from kpp.functions import RKHSFunction
+from kpp.games import Observational, all_coalitions
+from kpp.kernels import RBF
+
+NUMPY_COALITIONS = 32
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--coalitions", type=int, default=1024, help="how many of the 1024 coalitions")
+    parser.add_argument("--rounds", type=int, default=3, help="timed rounds, of which the fastest counts")
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    x, function = fit()
+    coalitions = all_coalitions(x.shape[1])
+    coalitions = coalitions[:: max(1, len(coalitions) // options.coalitions)]
+    some = coalitions[:: max(1, len(coalitions) // NUMPY_COALITIONS)]
+    game = Observational(x)
+    elsewhere = Observational(x[::-1])  # the background in another order: no short cut for explaining the background
+    error = check(game, function, x, some)
+
+    times = fastest(
+        {
+            "kpp": (lambda: game(function, x, coalitions), len(coalitions)),
+            "kpp, other points": (lambda: elsewhere(function, x, coalitions), len(coalitions)),
+            "NumPy and SciPy": (lambda: numpy_values(x, function, some), len(some)),
+            "13/6 products": (products(x, len(coalitions)), len(coalitions) * 6 / 13),
+        },
+        options.rounds,
+    )
+    floor, numpy_time = times["13/6 products"], times["NumPy and SciPy"]
+    print(f"{len(coalitions)} coalitions, {len(x)} points, {len(x)} background points; largest difference {error:.1e}")
+    print(f"{'':<20} {'ms a coalition':>15} {'of the products':>16} {'NumPy takes':>12}")
+    for name, seconds in times.items():
+        print(f"{name:<20} {1e3 * seconds:>15.2f} {seconds / floor:>16.2f} {numpy_time / seconds:>11.1f}x")
+
+
+def fit() -> tuple[np.ndarray, RKHSFunction]:
+    """Fit kernel ridge regression to the standardised data."""
+    x, y = load_diabetes(return_X_y=True)
+    x = StandardScaler().fit_transform(x)
+    kernel = RBF(lengthscale=jnp.full(x.shape[1], np.sqrt(x.shape[1])))
+    matrix = np.asarray(kernel.gram(x)) + np.eye(len(x))
+    return x, RKHSFunction(kernel, x, np.linalg.solve(matrix, y - y.mean()), y.mean())
+
+
+def check(game: Observational, function: RKHSFunction, x: np.ndarray, coalitions: np.ndarray) -> float:
+    """Return the largest difference between the values of kpp and of NumPy, relative to the largest value."""
+    proper = coalitions[coalitions.any(axis=1) & ~coalitions.all(axis=1)]
+    expected = numpy_values(x, function, proper)
+    return float(np.abs(np.asarray(game(function, x, proper)) - expected).max() / np.abs(expected).max())
+
+
+def numpy_values(x: np.ndarray, function: RKHSFunction, coalitions: np.ndarray) -> np.ndarray:
+    """Value proper coalitions as one would write it down, a kernel matrix and a solution for each."""
+    lengthscale = np.asarray(function.kernel.lengthscale)
+    scaled, coefficients = x / lengthscale, np.asarray(function.coefficients)
+    ridge = len(x) * float(Observational(x).regularization)
+    values = []
+    for mask in coalitions:
+        present, absent = gram(scaled[:, mask]), gram(scaled[:, ~mask])
+        weights = scipy.linalg.solve(present + ridge * np.eye(len(x)), present, assume_a="pos")
+        values.append(coefficients @ (present * (absent @ weights)) + float(function.intercept))
+    return np.array(values)
+
+
+def gram(a: np.ndarray) -> np.ndarray:
+    """Return the RBF kernel matrix of points in lengthscales."""
+    return np.exp(-0.5 * ((a[:, None] - a[None]) ** 2).sum(axis=2))
+
+
+def products(x: np.ndarray, repeats: int) -> Callable[[], jax.Array]:
+    """Return a function that multiplies matrices of the size of the data with each other, so many times."""
+    matrix = jnp.asarray(np.random.default_rng(0).normal(size=(len(x), len(x))) / np.sqrt(len(x)))
+
+    @jax.jit
+    def multiply(matrix: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, repeats, lambda _, total: matrix @ total, matrix)
+
+    return lambda: multiply(matrix)
+
+
+def fastest(methods: dict[str, tuple[Callable[[], object], float]], rounds: int) -> dict[str, float]:
+    """Return the fastest time of each method for one unit of its work; a first call compiles and does not count."""
+    times: dict[str, list[float]] = {name: [] for name in methods}
+    for number in range(rounds + 1):
+        for name, (method, units) in methods.items():
+            start = time.perf_counter()
+            jax.block_until_ready(method())
+            if number:
+                times[name].append((time.perf_counter() - start) / units)
+    return {name: min(values) for name, values in times.items()}
+
+
+if __name__ == "__main__":
+    main()
