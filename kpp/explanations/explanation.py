@@ -204,8 +204,6 @@ class Explanation:
         """
         names = ("values", "base_values", "predictions", "data", "interactions", "standard_errors")
         kept = self.dataset[[name for name in names if name in self.dataset]]
-        unused = {"feature_other", "instance_other"} - set(kept.dims)
-        kept = kept.drop_vars(unused, errors="ignore")
         return Explanation(kept.mean(SAMPLE_DIMS, keep_attrs=True) if self.has_draws else kept)
 
     def interval(self, probability: float, kind: IntervalKind = "eti") -> xr.DataArray:
@@ -234,8 +232,7 @@ class Explanation:
         the first term where a Gaussian law is there, the second where draws s are.
 
         Returns:
-            The covariance, (instance, [instance_other,] feature, feature_other[, output]), across instances where the
-            law's is.
+            (instance, [instance_other,] feature, feature_other[, output]); across instances where the law's is.
 
         Raises:
             ValueError: If the explanation holds neither draws nor a law, or only variances.
@@ -277,9 +274,8 @@ class Explanation:
             a: The name of a feature.
             b: The name of another.
             absolute: Whether absolute contributions are compared; otherwise :math:`P(\phi_a > \phi_b)`.
-            dim: None compares within each instance, "instance" the means over all of them: with `absolute` the
-                importances :math:`\frac1p \sum_i |\phi_{ij}|`. Instances are independent unless the covariance holds
-                ``instance_other``, or draws make them depend on each other.
+            dim: None compares within each instance, "instance" the means over all: with `absolute` the importances
+                :math:`\frac1p \sum_i |\phi_{ij}|`. Within a law instances are independent but for ``instance_other``.
 
         Returns:
             The probabilities, ([instance][, output]). Ties count for neither feature.
