@@ -1,6 +1,6 @@
 """Cost of exact Shapley values against the number of points of the function, of background points and of features.
 
-    python examples/benchmarks/rkhs_shap_cost.py [--quick] [--points 1]
+    python examples/benchmarks/rkhs_shap_cost.py [--quick] [--points 2]
 
 One row a setting, each in a process of its own: seconds of the processor for one explained point after compiling (a
 first call of more than 20 seconds is not repeated), seconds to compile and run the first time, and the most memory that
@@ -68,7 +68,7 @@ def measure(game: str, n: int, m: int, d: int, num_points: int) -> dict[str, Any
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="three small settings")
-    parser.add_argument("--points", type=int, default=1, help="explained points, all at once (default: 1)")
+    parser.add_argument("--points", type=int, default=2, help="explained points, all at once (default: 2)")
     parser.add_argument("--setting", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.setting:
