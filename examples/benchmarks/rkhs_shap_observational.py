@@ -76,21 +76,22 @@ def check(game: Observational, function: RKHSFunction, x: np.ndarray, coalitions
 
 
 def numpy_values(x: np.ndarray, function: RKHSFunction, coalitions: np.ndarray) -> np.ndarray:
-    """Value proper coalitions as one would write it down, a kernel matrix and a solution for each."""
+    """Value proper coalitions as one would write it down: four kernel matrices and a solution for each."""
     lengthscale = np.asarray(function.kernel.lengthscale)
-    scaled, coefficients = x / lengthscale, np.asarray(function.coefficients)
-    ridge = len(x) * float(Observational(x).regularization)
+    background, points = x / lengthscale, np.asarray(function.points) / lengthscale
+    explained, ridge = background, len(x) * float(Observational(x).regularization)
     values = []
     for mask in coalitions:
-        present, absent = gram(scaled[:, mask]), gram(scaled[:, ~mask])
-        weights = scipy.linalg.solve(present + ridge * np.eye(len(x)), present, assume_a="pos")
-        values.append(coefficients @ (present * (absent @ weights)) + float(function.intercept))
+        matrix = rbf(background[:, mask], background[:, mask]) + ridge * np.eye(len(x))
+        weights = scipy.linalg.solve(matrix, rbf(background[:, mask], explained[:, mask]), assume_a="pos")
+        sections = rbf(points[:, mask], explained[:, mask]) * (rbf(points[:, ~mask], background[:, ~mask]) @ weights)
+        values.append(np.asarray(function.coefficients) @ sections + float(function.intercept))
     return np.array(values)
 
 
-def gram(a: np.ndarray) -> np.ndarray:
+def rbf(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the RBF kernel matrix of points in lengthscales."""
-    return np.exp(-0.5 * ((a[:, None] - a[None]) ** 2).sum(axis=2))
+    return np.exp(-0.5 * ((a[:, None] - b[None]) ** 2).sum(axis=2))
 
 
 def products(x: np.ndarray, repeats: int) -> Callable[[], jax.Array]:
