@@ -31,7 +31,7 @@ from kpp.typing import AnyArray
 
 __all__ = ["shapley_values_from_pairs"]
 
-# The least that a residual is divided by; a pair with all the leverage has none.
+# One minus the leverage of a pair that is fitted whatever its value, but for rounding.
 _MIN_FREEDOM = 1e-6
 
 
@@ -62,11 +62,39 @@ def shapley_values_from_pairs(
     weights, missing = _weigh(coalitions, counts)
     inverse = _constrained_inverse(signs, weights)
     influence = signs @ inverse
-    freedom = np.maximum(1 - np.sum(signs * influence, axis=1) * weights, _MIN_FREEDOM)
-    spread = missing[:, None] * (influence * (weights / freedom)[:, None]) ** 2
-    factors = (signs, influence * weights[:, None], spread)
+    freedom = 1 - np.sum(signs * influence, axis=1) * weights
+    fitted = freedom < _MIN_FREEDOM
+    spread = missing[:, None] * (influence * weights[:, None]) ** 2
+    unknown = spread[fitted].sum(axis=0)
+    spread = np.where(fitted[:, None], 0.0, spread / np.where(fitted, 1.0, freedom)[:, None] ** 2)
     differences = jnp.asarray(differences)
+    factors = (signs, influence * weights[:, None], spread, unknown)
     return _fit(*(jnp.asarray(factor, differences.dtype) for factor in factors), differences, jnp.asarray(totals))
+
+
+@jax.jit
+def _fit(
+    signs: Float[Array, "k g"],
+    solution: Float[Array, "k g"],
+    spread: Float[Array, "k g"],
+    unknown: Float[Array, " g"],
+    differences: Float[Array, "k *rest"],
+    totals: Float[Array, "*rest"],
+) -> tuple[Float[Array, "g *rest"], Float[Array, "g *rest"]]:
+    """Return values and standard errors.
+
+    The values are linear in the differences, and their variances in the squares of the residuals; a pair that is fitted
+    whatever its value has the residuals' mean square in place of its own, which is 0.
+    """
+    num_pairs, num_players = signs.shape
+    flat, equal_shares = differences.reshape(num_pairs, -1), totals.reshape(1, -1) / num_players
+    residuals = flat - jnp.sum(signs, axis=1, keepdims=True) * equal_shares
+    values = jnp.matmul(solution.T, residuals, precision="highest")
+    squares = (residuals - jnp.matmul(signs, values, precision="highest")) ** 2
+    mean_square = jnp.sum(squares, axis=0, keepdims=True) / max(1, num_pairs - num_players + 1)
+    variances = jnp.matmul(spread.T, squares, precision="highest") + unknown[:, None] * mean_square
+    shape = (num_players, *totals.shape)
+    return (equal_shares + values).reshape(shape), jnp.sqrt(variances).reshape(shape)
 
 
 def _weigh(
@@ -86,19 +114,6 @@ def _weigh(
     shares = np.where(exhausted, 0.0, drawn) / max(1.0, drawn[~exhausted].sum())
     shares = np.where(exhausted, masses, shares * masses[~exhausted].sum()) / masses.sum()
     return (shares / np.maximum(1, different))[sizes], missing[sizes]
-
-
-@jax.jit
-def _fit(signs: Array, solution: Array, spread: Array, differences: Array, totals: Array) -> tuple[Array, Array]:
-    """Return values and standard errors, from what is linear in the differences and in the squares of the residuals."""
-    num_pairs, num_players = signs.shape
-    flat, equal_shares = differences.reshape(num_pairs, -1), totals.reshape(1, -1) / num_players
-    residuals = flat - jnp.sum(signs, axis=1, keepdims=True) * equal_shares
-    values = jnp.matmul(solution.T, residuals, precision="highest")
-    residuals = residuals - jnp.matmul(signs, values, precision="highest")
-    variances = jnp.matmul(spread.T, residuals**2, precision="highest")
-    shape = (num_players, *totals.shape)
-    return (equal_shares + values).reshape(shape), jnp.sqrt(variances).reshape(shape)
 
 
 def _constrained_inverse(signs: Float[np.ndarray, "k g"], weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, "g g"]:
