@@ -82,7 +82,7 @@ class MaskedRegression(AbstractWeighted):
         """Return a function from the mask of a coalition to the weights of the background points."""
         background = jnp.asarray(self.background)
         points = background if x is None else x
-        masks = self._masks()
+        masks = self.masks()
         rows = jnp.tile(background, (self.masks_per_point, 1))
         gram = self._kernel(kernel, rows, masks, rows, masks)
         factor = cholesky(
@@ -97,7 +97,7 @@ class MaskedRegression(AbstractWeighted):
 
         return weights
 
-    def _masks(self) -> Bool[Array, "rows d"]:
+    def masks(self) -> Bool[Array, "rows d"]:
         """Return random coalitions of sizes drawn uniformly from 0 to d."""
         num_rows, num_features = self.background.shape[0] * self.masks_per_point, self.background.shape[1]
         sizes, order = jax.random.split(jax.random.key(self.seed))

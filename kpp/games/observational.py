@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -39,6 +39,13 @@ _OPTIONS = {
     "end_points": ("exact", "raw"),
     "solver": ("cholesky", "cg"),
 }
+
+
+def _as_kernel(kernel: Any) -> AbstractKernel | None:
+    """Pass a kernel or None."""
+    if kernel is None or isinstance(kernel, AbstractKernel):
+        return kernel
+    raise TypeError(f"`kernel` must be a kernel or None, got {type(kernel).__name__}")
 
 
 class Observational(AbstractWeighted):
@@ -82,10 +89,10 @@ class Observational(AbstractWeighted):
 
     background: Float[AnyArray, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
     regularization: Leaf = eqx.field(converter=parameter("regularization"), default=1e-4)
-    kernel: AbstractKernel | None = None
-    estimator: Literal["auto", "imputed", "embedded"] = eqx.field(static=True, default="auto")
-    end_points: Literal["exact", "raw"] = eqx.field(static=True, default="exact")
-    solver: Literal["cholesky", "cg"] = eqx.field(static=True, default="cholesky")
+    kernel: AbstractKernel | None = eqx.field(converter=_as_kernel, default=None)
+    estimator: str = eqx.field(static=True, default="auto")
+    end_points: str = eqx.field(static=True, default="exact")
+    solver: str = eqx.field(static=True, default="cholesky")
     max_steps: int = eqx.field(static=True, default=500)
 
     def __check_init__(self) -> None:
@@ -93,8 +100,6 @@ class Observational(AbstractWeighted):
         for name, allowed in _OPTIONS.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"`{name}` must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        if self.kernel is not None and not isinstance(self.kernel, AbstractKernel):
-            raise TypeError(f"`kernel` must be a kernel or None, got {type(self.kernel).__name__}")
         if jnp.shape(self.regularization) != ():
             raise ValueError(f"`regularization` must be one number, got shape {jnp.shape(self.regularization)}")
         check_positive(self.regularization, "regularization")
