@@ -117,6 +117,15 @@ def test_the_fit_solves_the_constrained_least_squares_problem(tolerance):
     np.testing.assert_array_equal(errors, 0.0)
 
 
+def test_a_pair_that_no_other_checks_has_an_error_all_the_same():
+    """Only {3} tells the players 3 and 4 apart: it is fitted exactly, which is no reason to trust it."""
+    members = [[0], [1], [2], [3], [0, 1], [0, 2]]
+    coalitions = np.array([[j in group for j in range(5)] for group in members])
+    differences = np.random.default_rng(0).normal(size=6)
+    errors = np.asarray(shapley_values_from_pairs(coalitions, np.ones(6, int), differences, np.ones(()))[1])
+    assert (errors[3:] > 0.5 * errors[:3].min()).all()
+
+
 def test_permutations_average_gains(tolerance):
     permutations = sample_permutations(KEY, 5, 4)
     table = np.random.default_rng(0).normal(size=32)
