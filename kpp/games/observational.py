@@ -234,7 +234,7 @@ class Observational(AbstractWeighted):
         values = as_targets(np.logspace(-6, -2, 9) if grid is None else grid, name="grid")
         check_positive(values, "grid")
         coalitions = _proper_coalitions(game.background.shape[1], num_coalitions, rng_key)
-        losses = _leave_one_out_losses(game, values, coalitions)
+        losses = _leave_one_out_losses(game, values, jnp.asarray(coalitions))
         return eqx.tree_at(lambda tree: tree.regularization, game, values[jnp.nanargmin(losses)])
 
     @classmethod
@@ -309,15 +309,17 @@ def _leave_one_out_losses(game: Observational, grid: Array, coalitions: Array) -
     """Return the mean leave-one-out loss of each regularization."""
     background = jnp.asarray(game.background)
     kernel = game.kernel_for(None)
-    product = isinstance(kernel, AbstractProductKernel)
 
     def of_pair(pair: tuple[Array, Array]) -> Array:
         mask, regularization = pair
-        present = kernel.restrict(mask) if product else kernel.split_scale()[1]
-        absent = kernel.restrict(~mask) if product and game.estimator != "embedded" else kernel
-        inputs = background if product else jnp.where(mask[None], background, 0.0)
+        present, absent, inputs = kernel, kernel, background
+        if isinstance(kernel, AbstractProductKernel):
+            present = kernel.restrict(mask)
+            absent = kernel if game.estimator == "embedded" else kernel.restrict(~mask)
+        else:
+            present, inputs = kernel.split_scale()[1], jnp.where(mask[None], background, 0.0)
         embedding = ConditionalMeanEmbedding(absent, present, inputs, background, regularization)
         return jnp.mean(embedding.leave_one_out_losses())
 
-    pairs = (jnp.repeat(jnp.asarray(coalitions), grid.shape[0], axis=0), jnp.tile(grid, coalitions.shape[0]))
+    pairs = (jnp.repeat(coalitions, grid.shape[0], axis=0), jnp.tile(grid, coalitions.shape[0]))
     return jnp.mean(jax.lax.map(of_pair, pairs).reshape(coalitions.shape[0], -1), axis=0)

@@ -87,9 +87,9 @@ def embedded_values(
     background = jnp.asarray(value_function.background)
     references, axis = predict_groups(function, background[None])
     predictions = predict_groups(function, x[None])[0]
-    lead = [jnp.moveaxis(jnp.squeeze(values, axis), axis, 0) for values in (references, predictions)]
-    constant = mean_prediction(function, background)
-    values = _embedded_sums(value_function, value_function.kernel_for(function), x, coalitions, (*lead, constant))
+    first, second = (jnp.moveaxis(jnp.squeeze(values, axis), axis, 0) for values in (references, predictions))
+    known = (first, second, mean_prediction(function, background))
+    values = _embedded_sums(value_function, value_function.kernel_for(function), x, coalitions, known)
     return jnp.moveaxis(values, (0, 1), (axis, axis + 1))
 
 
