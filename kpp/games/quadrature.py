@@ -44,6 +44,8 @@ __all__ = ["gauss_legendre", "num_nodes", "products_of_others", "quadrature_shap
 # Points explained at once, and pairs of references and points of the function at once: what stays in a core's cache.
 _POINTS = 8
 _PAIRS = 1200
+# Above this many features XLA writes the factors out before it multiplies them, which a loop over features avoids.
+_FUSED = 32
 
 
 def gauss_legendre(num_nodes: int) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]:
@@ -153,8 +155,11 @@ def _ratio_sections(present: Array, absent: Array, weights: Array) -> Float[Arra
         return ratio.reshape(num_features, -1), scale.reshape(-1)
 
     def products(pair: tuple[Array, Array]) -> Array:
-        signed = jnp.asarray(np.concatenate([deltas, -deltas]), dtype=absent.dtype)
-        return pair[1][None] * jnp.prod(1 + pair[0][:, None] * signed[None, :, None], axis=0)
+        signed = jnp.asarray(np.concatenate([deltas, -deltas])[:, None], dtype=absent.dtype)
+        if num_features <= _FUSED:
+            return pair[1][None] * jnp.prod(1 + pair[0][:, None] * signed[None], axis=0)
+        start = jnp.broadcast_to(pair[1][None], (len(signed), pair[1].shape[0]))
+        return jax.lax.scan(lambda total, ratio: (total * (1 + ratio[None] * signed), None), start, pair[0])[0]
 
     def even_and_odd(triple: tuple[Array, Array, Array]) -> tuple[Array, ...]:
         ratio, scale, product = triple
