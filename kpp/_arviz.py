@@ -16,6 +16,7 @@ import xarray as xr
 __all__ = ["MAJOR", "from_groups", "group", "group_names", "groups", "loo", "loo_numbers", "summary"]
 
 MAJOR = int(importlib.metadata.version("arviz").split(".")[0])
+_DIAGNOSTICS = ["mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat"]
 
 
 def from_groups(datasets: Mapping[str, xr.Dataset], attrs: Mapping[str, Any] | None = None) -> Any:
@@ -84,6 +85,8 @@ def summary(data: Any, *, interval_probability: float = 0.94, var_names: list[st
 
     dataset = data if isinstance(data, xr.Dataset) else group(data, "posterior")
     dataset = dataset if var_names is None else dataset[var_names]
+    if not dataset.data_vars:
+        return pd.DataFrame(columns=["mean", "sd", "lower", "upper", *_DIAGNOSTICS], dtype=float)
     if MAJOR == 0:
         table = _arviz().summary(dataset, kind="diagnostics", round_to="none")
     else:
@@ -98,7 +101,7 @@ def summary(data: Any, *, interval_probability: float = 0.94, var_names: list[st
         "upper": dataset.quantile(tails[1], ("chain", "draw")),
     }
     columns = {name: _flatten(values) for name, values in moments.items()}
-    diagnostics = table[["mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat"]]
+    diagnostics = table[_DIAGNOSTICS]
     return pd.concat([pd.DataFrame(columns, index=table.index), diagnostics.astype(float)], axis=1)
 
 

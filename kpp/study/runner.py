@@ -91,6 +91,7 @@ def run_study(config: StudyConfig, output: str | Path, *, overwrite: bool = Fals
             explanation = timer.run("explanation", lambda: _explain(plan, fit))
         groups = groups_in_original_units(_arviz.groups(fit.idata), plan.data)
         _write_results(folder, plan, fit, groups, explanation)
+        groups.setdefault("posterior", xr.Dataset())  # ArviZ keeps no empty group, which a model of numbers only has
         contents = _report_contents(plan, fit, groups, explanation, timer.seconds)
         (folder / "report.html").write_text(
             render_report(contents, progress=_bar("report", progress)), encoding="utf-8"
@@ -175,7 +176,7 @@ def _write_results(
     }
     _arviz.from_groups(groups, attrs).to_netcdf(folder / "posterior.nc", engine="h5netcdf")
     explanation.save(folder / "explanation.nc")
-    _arviz.summary(groups["posterior"], interval_probability=0.9).to_csv(
+    _arviz.summary(groups.get("posterior", xr.Dataset()), interval_probability=0.9).to_csv(
         folder / "summary.csv", index_label="parameter"
     )
 

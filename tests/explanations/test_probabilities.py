@@ -45,6 +45,7 @@ def test_draws_and_law_add_up_to_the_total_covariance(make, law):
     np.testing.assert_allclose(np.sqrt(np.einsum("ijj->ij", own)), spread, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_the_total_covariance_across_instances_is_that_of_samples(make):
     explanation = make(True, law="across")
     samples = explanation.sample(jax.random.key(0), 200).values.values.reshape(-1, 15)

@@ -72,6 +72,7 @@ def test_a_copula_keeps_margins_and_follows_monotone_changes(data):
     np.testing.assert_allclose(changed, np.exp(rows), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_copula_agrees_with_a_gaussian_where_features_are_gaussian(data):
     """Both estimate the same conditional means, with errors of the fit to 200 points."""
     x = data[:20]
@@ -79,6 +80,7 @@ def test_a_copula_agrees_with_a_gaussian_where_features_are_gaussian(data):
     assert np.sqrt(np.mean((copula - gaussian) ** 2)) < 0.1 * np.std(gaussian)
 
 
+@pytest.mark.slow
 def test_masked_regression_learns_conditional_means(data):
     """Within a quarter of their spread, from 200 points, and exactly at both ends."""
     x, mean, covariance = data[:20], data.mean(axis=0), np.cov(data.T, bias=True)

@@ -33,7 +33,7 @@ def test_agrees_with_scikit_learn(classification_data):
     np.testing.assert_allclose(evidence, peer.log_marginal_likelihood_value_, rtol=1e-5)
 
 
-@pytest.mark.parametrize("link", ["logit", "probit"])
+@pytest.mark.parametrize("link", ["logit", pytest.param("probit", marks=pytest.mark.slow)])
 def test_leave_one_out_is_close_to_refitting(link, classification_data):
     """The cavity keeps the curvature of the full data: an approximation, its error measured here."""
     x, y = classification_data
@@ -73,6 +73,7 @@ def test_sampled_latents_predict_through_themselves(link, classification_data):
     np.testing.assert_allclose(np.exp(pointwise), chance, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_draws_of_labels_have_the_predicted_frequency(classification_data):
     fit = GPClassification(KERNEL).fit(jax.random.key(0), *classification_data, inference=kpp.MAP(progress=False))
     draws = fit.sample_predictive(jax.random.key(1), X_TEST, 2000).values

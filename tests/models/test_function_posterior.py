@@ -27,7 +27,11 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
+# The conformance suite holds every model to its predictions, at one draw.
+ALL_CASES = ["regression", *(pytest.param(name, marks=pytest.mark.slow) for name in ("laplace", "sample"))]
+
+
+@pytest.fixture(scope="module", params=ALL_CASES)
 def fit(request, classification_data):
     """A fit with draws that are given, so that no inference has to run."""
     model, draws = CASES[request.param]

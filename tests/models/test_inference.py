@@ -51,7 +51,7 @@ def check(fit, shape, x):
             assert not [dim for dim in value.dims if "_dim_" in dim]
 
 
-@pytest.mark.parametrize("name", ["map", "laplace", pytest.param("svi", marks=slow)])
+@pytest.mark.parametrize("name", ["map", *(pytest.param(name, marks=slow) for name in ("laplace", "svi"))])
 def test_regression_under_every_inference(name, regression_data):
     inference, shape = INFERENCES[name]
     check(regression().fit(jax.random.key(0), *regression_data, inference=inference), shape, regression_data[0])

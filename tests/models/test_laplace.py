@@ -83,7 +83,7 @@ def test_gradient_of_the_evidence_follows_the_mode(problem, link, derivative):
     np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
-@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("link", ["logit", pytest.param("probit", marks=pytest.mark.slow)])
 def test_second_derivatives_of_the_evidence(problem, link, derivative):
     x, y = problem
 

@@ -192,7 +192,7 @@ OPTIONS = """
 value_function = "observational"
 regularization = 0.01
 method = "least-squares"
-num_coalitions = 10
+num_coalitions = 20
 interactions = "SII"
 covariance = "point"
 
@@ -201,6 +201,7 @@ place = ["north", "east"]
 """
 
 
+@pytest.mark.slow
 def test_an_explainer_s_options_are_keys_of_its_section(finished, tmp_path):
     rng = np.random.default_rng(1)
     places = {name: rng.normal(size=30) for name in ("north", "east", "floor")}
@@ -209,7 +210,8 @@ def test_an_explainer_s_options_are_keys_of_its_section(finished, tmp_path):
     start, end = text.index("[model]"), text.index("[explainer]")
     text = (
         text[:start]
-        + '[model]\nname = "GPRegression"\nkernel = { name = "RBF", lengthscale = 3.0 }\n[inference]\nname = "MAP"\n'
+        + '[model]\nname = "GPRegression"\nkernel = { name = "RBF", lengthscale = 3.0 }\nnoise_variance = 0.1\n'
+        + '[inference]\nname = "MAP"\n'
         + text[end:].replace('value_function = "interventional"', OPTIONS.partition("[")[0])
         + OPTIONS[OPTIONS.index("[") :]
         + "\n[report]\nwaterfalls = 1\n"
@@ -229,7 +231,7 @@ def test_an_explainer_s_options_are_keys_of_its_section(finished, tmp_path):
     np.testing.assert_allclose(explanation.data.sel(feature="floor"), places["floor"][[0, 7, 19]], rtol=1e-12)
     assert float(explanation.additivity_error().max()) < 1e-8 * float(explanation.predictions.max())
     page = " ".join(" ".join(Page((folder / "report.html").read_text(encoding="utf-8")).text).split())
-    assert "observational value function, estimated from 10 coalitions" in page
+    assert "observational value function, estimated from 20 coalitions" in page
 
 
 @pytest.mark.slow
