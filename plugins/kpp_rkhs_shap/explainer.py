@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from threadpoolctl import threadpool_limits
 
 from kpp import AbstractExplainer, Explanation, GPPosterior, RKHSFunction
 from kpp.explanations import group_points, resolve
@@ -132,7 +133,9 @@ class RKHSShap(AbstractExplainer):
         groups = None if self.groups is None else dict(self.groups)
         players = as_players(groups, points.shape[1], schema.feature_names)
         shown = group_points(points, players, schema, self._known_points(function))
-        arrays, record = self._solve(predictor, function, points, players, rng_key)
+        # The matrices are many and small: threads of BLAS and those of XLA would wait for each other.
+        with threadpool_limits(1, user_api="blas"):
+            arrays, record = self._solve(predictor, function, points, players, rng_key)
         return Explanation.create(
             **arrays,
             data=shown.data,
