@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import numpy as np
 import pytest
 
 
 @pytest.fixture(scope="module")
-def script(root):
-    path = root / "examples" / "reproduce" / "banana.py"
-    spec = importlib.util.spec_from_file_location("banana", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def script(load_script):
+    return load_script("reproduce/banana.py")
 
 
 def test_the_truth_is_the_reference(script, root):

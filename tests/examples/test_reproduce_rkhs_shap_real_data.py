@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
 
 
 @pytest.fixture(scope="module")
-def script(root):
-    path = root / "examples" / "reproduce" / "rkhs_shap_real_data.py"
-    spec = importlib.util.spec_from_file_location("rkhs_shap_real_data", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their own module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+def script(load_script):
+    return load_script("reproduce/rkhs_shap_real_data.py")
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-
 import numpy as np
 import pytest
 
@@ -12,14 +9,8 @@ pytest.importorskip("shap")
 
 
 @pytest.fixture(scope="module")
-def script(root):
-    path = root / "examples" / "reproduce" / "rkhs_shap_runtime.py"
-    spec = importlib.util.spec_from_file_location("rkhs_shap_runtime", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their own module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+def script(load_script):
+    return load_script("reproduce/rkhs_shap_runtime.py")
 
 
 @pytest.mark.slow

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
-import sys
 
 import numpy as np
 import pytest
@@ -13,14 +11,8 @@ pytest.importorskip("shap")
 
 
 @pytest.fixture(scope="module")
-def script(root):
-    path = root / "examples" / "benchmarks" / "sampling_estimators.py"
-    spec = importlib.util.spec_from_file_location("sampling_estimators", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their own module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+def script(load_script):
+    return load_script("benchmarks/sampling_estimators.py")
 
 
 @pytest.mark.slow
