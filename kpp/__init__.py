@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see; a test compares it with `_EXPORTS`
     from kpp.api import explain as explain
+    from kpp.bags import Bags as Bags
     from kpp.cache import enable_compile_cache as enable_compile_cache
     from kpp.conversion import as_rkhs_function as as_rkhs_function
     from kpp.explanations import AbstractExplainer as AbstractExplainer
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; a test compares it with
 _EXPORTS = {
     "AbstractExplainer": "kpp.explanations",
     "AbstractModel": "kpp.inference",
+    "Bags": "kpp.bags",
     "Explanation": "kpp.explanations",
     "Fit": "kpp.inference",
     "GPPosterior": "kpp.posteriors",
@@ -50,6 +52,7 @@ _EXPORTS = {
 
 _SUBMODULES = frozenset(
     {
+        "bags",
         "embeddings",
         "explanations",
         "features",
