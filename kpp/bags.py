@@ -8,7 +8,7 @@ are computed in blocks, so that no matrix of all pairs of points is ever held.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -124,11 +124,11 @@ class Bags(eqx.Module):
         weights = jnp.asarray(weights)
         return (weights / self._column(self.sizes, weights.ndim))[self.index]
 
-    def sections(self, kernel: AbstractKernel, x: Any) -> Float[Array, "N p"]:
+    def sections(self, kernel: Callable[[Any, Any], Array], x: Any) -> Float[Array, "N p"]:
         r"""Evaluate the mean embeddings of the bags, :math:`\frac{1}{n_j} \sum_i k(x_j^i, x)`.
 
         Args:
-            kernel: k.
+            kernel: k, a kernel or any function of two batches that returns the values at all pairs.
             x: p points, or a batch of what the kernel takes.
 
         Returns:

@@ -1,0 +1,398 @@
+r"""Inducing points of conditional mean processes: where they lie, and the bounds that they give.
+
+A Gaussian process that is seen through bag means is summarised by its values at w points,
+:math:`q(u) = N(\eta, \Sigma)`. With Gaussian noise the best q is known in closed form, and the bound that it attains,
+the collapsed bound, is a density of the targets less a trace: what the points leave unexplained.
+
+The matrices of this module: A (N, M) is the combination of bags that each target is, B (w, N) the mean embeddings of
+the bags at the inducing points, G (N, N) their inner products, T (M, M) the covariance of the noise.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+from numpyro.distributions import constraints
+
+from kpp import linalg
+from kpp.bags import Bags
+from kpp.kernels import AbstractKernel
+from kpp.priors import is_prior
+from kpp.typing import AnyArray, Leaf
+from kpp.validation import as_points
+from kpp_models.gaussian import gaussian_log_density
+from kpp_models.spectra import fourier_gram
+
+__all__ = [
+    "BAG_GRAMS",
+    "CollapsedBound",
+    "InducingSettings",
+    "approximate_gram",
+    "elbo",
+    "gram_data",
+    "optimal_q",
+    "place_inducing",
+    "trace_deficit",
+]
+
+_LOGGER = logging.getLogger("kpp")
+
+BAG_GRAMS = ("exact", "sampled", "fourier")
+_MAX_ROWS = 20_000  # rows that k-means sees
+_WARN_PAIRS = 2e9  # kernel values of one exact Gram matrix that take the better part of a minute with their gradient
+
+
+class InducingSettings(NamedTuple):
+    """How inducing points are placed, and how the Gram matrix of the bags is had.
+
+    Attributes:
+        points: The points, (w, d), or a prior for them, or None to place `num` of them.
+        num: w, how many points to place; None where `points` are given.
+        learn: Whether the points are sites of the model rather than fixed.
+        bag_gram: "exact", "sampled" or "fourier"; see `approximate_gram`.
+        gram_size: Points a bag for "sampled", at least 2; frequencies for "fourier".
+        seed: Of k-means, of the sampled points and of the frequencies.
+    """
+
+    points: Any = None
+    num: int | None = None
+    learn: bool = False
+    bag_gram: str = "exact"
+    gram_size: int = 100
+    seed: int = 0
+
+
+def place_inducing(settings: InducingSettings, bags: Bags) -> Leaf:
+    r"""Place inducing points, or check those that are given.
+
+    Points are placed by k-means, started by k-means++, on the points of all bags in units of each feature's standard
+    deviation; with more than 20,000 points, on so many drawn at random. Where there are not more different points than
+    asked for, they are the inducing points.
+
+    Args:
+        settings: `points`, `num`, `learn` and `seed` of it.
+        bags: The bags.
+
+    Returns:
+        The points, (w, d). With `learn`, a prior for them: independent normals about the points, whose standard
+        deviation is half of that of each feature. A prior that is given comes back as it is.
+
+    Raises:
+        ValueError: If both or neither of `points` and `num` are given, if `num` is below 1 or above the number of
+            different points, or if the points do not have the columns of those of the bags.
+    """
+    if (settings.points is None) == (settings.num is None):
+        raise ValueError("give either `inducing_points` or `num_inducing`, got " + ("both" if settings.num else "none"))
+    num_features = bags.points.shape[1]
+    if is_prior(settings.points):
+        shape = settings.points.shape()
+        if len(shape) != 2 or shape[1] != num_features:
+            raise ValueError(f"`inducing_points` must have shape (w, {num_features}), got a prior of shape {shape}")
+        return settings.points
+    if settings.points is None:
+        points = _k_means(np.asarray(bags.points), _check_num(settings.num), settings.seed)
+    else:
+        points = as_points(settings.points, "inducing_points", num_features=num_features)
+    points = jnp.asarray(points, bags.points.dtype)
+    return _prior_about(points, bags) if settings.learn else points
+
+
+def gram_data(settings: InducingSettings, bags: Bags) -> dict[str, Array] | None:
+    """Return the arrays that `approximate_gram` needs beside the bags.
+
+    Args:
+        settings: `bag_gram`, `gram_size` and `seed` of it.
+        bags: The bags.
+
+    Returns:
+        For "sampled" the points that stand for all: ``points`` (n', d), ``index`` (n',) and ``sizes`` (N,). None
+        otherwise.
+
+    Raises:
+        ValueError: If `bag_gram` or `gram_size` is not as said.
+    """
+    _check_gram(settings)
+    if settings.bag_gram == "exact" and bags.num_points**2 / 2 > _WARN_PAIRS:
+        _LOGGER.warning(
+            "the exact Gram matrix of bags with %d points takes %.1e kernel values at every step; "
+            "bag_gram='sampled' or 'fourier' takes far fewer",
+            bags.num_points,
+            bags.num_points**2 / 2,
+        )
+    if settings.bag_gram != "sampled":
+        return None
+    thin = bags.subsample(jax.random.key(settings.seed), settings.gram_size)
+    return {"points": thin.points, "index": thin.index, "sizes": thin.sizes}
+
+
+def approximate_gram(
+    settings: InducingSettings, kernel: AbstractKernel, bags: Bags, arrays: dict[str, Array] | None
+) -> Float[Array, "N N"]:
+    r"""Return the inner products of the bags' mean embeddings, or an unbiased estimate of them.
+
+    "exact" takes n (n + 1) / 2 kernel values. "sampled" takes :math:`m_j` points of bag j without replacement: an entry
+    off the diagonal is the mean over pairs of these, and one on it
+
+    .. math:: G_{jj} = (1 - 1/n_j)\, \bar k_{i \ne i'} + \bar k_{ii} / n_j,
+
+    the weights that pairs of different and of equal points have in the whole bag; it is exact once every point is
+    taken. It may miss being positive semi-definite by its sampling error. "fourier" takes means of random Fourier
+    features over all points. The draws are fixed by `seed`, so that the bound is a smooth function of the parameters.
+
+    Args:
+        settings: `bag_gram`, `gram_size` and `seed` of it.
+        kernel: k.
+        bags: N bags.
+        arrays: What `gram_data` returned.
+
+    Returns:
+        The matrix, (N, N).
+
+    Raises:
+        TypeError: If "fourier" does not know the spectral density of the kernel.
+    """
+    if settings.bag_gram == "exact":
+        return bags.gram(kernel)
+    if settings.bag_gram == "fourier":
+        return fourier_gram(jax.random.key(settings.seed), kernel, bags, settings.gram_size)
+    if arrays is None:
+        raise ValueError("`arrays` must be what `gram_data` returned, got None")
+    return _sampled_gram(kernel, bags.sizes, Bags(arrays["points"], arrays["index"], arrays["sizes"]))
+
+
+def trace_deficit(
+    noise: Float[AnyArray, "M M"], target_gram: Float[AnyArray, "M M"], low_rank: Float[AnyArray, "w M"]
+) -> Float[Array, ""]:
+    r"""Return what the inducing points leave unexplained, in units of the noise.
+
+    .. math:: \mathrm{tr}\bigl(T^{-1} (A^\top G A - V_0^\top V_0)\bigr)
+
+    Args:
+        noise: T, (M, M), positive definite.
+        target_gram: :math:`A^\top G A`, (M, M).
+        low_rank: :math:`V_0 = L_w^{-1} B A`, (w, M), where :math:`L_w L_w^\top = K_{ww}`.
+
+    Returns:
+        The trace, a scalar; not negative but for the sampling error of G.
+    """
+    factor = linalg.cholesky(noise, what="the covariance matrix of the noise")
+    missing = jnp.asarray(target_gram) - jnp.matmul(low_rank.T, low_rank, precision="highest")
+    return jnp.trace(linalg.cho_solve(factor, missing))
+
+
+class CollapsedBound(dist.Distribution):
+    r"""The bound on the evidence that the best q(u) attains, as the density of an observed site.
+
+    .. math:: \log N(y;\, \nu,\, V_0^\top V_0 + T) - \tfrac12 \delta
+
+    Its gradient is in closed form up to the matrices. `sample` draws from the normal distribution.
+
+    Args:
+        mean: :math:`\nu`, (M,).
+        low_rank: :math:`V_0`, (w, M).
+        noise: T, (M, M), symmetric.
+        deficit: :math:`\delta`, the trace of `trace_deficit`, a scalar.
+        validate_args: As for every NumPyro distribution.
+
+    References:
+        Titsias, Variational learning of inducing variables in sparse Gaussian processes, 2009, equation (9), with
+        bag means in place of values.
+    """
+
+    arg_constraints = {
+        "loc": constraints.real_vector,
+        "covariance_matrix": constraints.independent(constraints.real, 2),
+        "deficit": constraints.real,
+    }
+    support = constraints.real_vector
+    reparametrized_params = ["loc", "covariance_matrix", "deficit"]
+
+    def __init__(
+        self,
+        mean: Float[AnyArray, " M"],
+        low_rank: Float[AnyArray, "w M"],
+        noise: Float[AnyArray, "M M"],
+        deficit: Any,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.covariance_matrix = jnp.matmul(low_rank.T, low_rank, precision="highest") + noise
+        self.loc = jnp.broadcast_to(mean, self.covariance_matrix.shape[:1])
+        self.deficit = jnp.asarray(deficit)
+        super().__init__((), self.loc.shape, validate_args=validate_args)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draw vectors of targets, of shape (*sample_shape, M)."""
+        factor = linalg.cholesky(self.covariance_matrix, what="the covariance matrix of `y`")
+        white = jax.random.normal(key, (*sample_shape, *self.event_shape), dtype=factor.dtype)
+        return jnp.broadcast_to(self.loc, white.shape) + white @ factor.T
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+        """Return the bound for vectors of targets, of shape (*sample_shape, M)."""
+        value = jnp.asarray(value)
+
+        def density(y: Array) -> Array:
+            return gaussian_log_density(y - self.loc, self.covariance_matrix) - 0.5 * self.deficit
+
+        for _ in range(value.ndim - 1):
+            density = jax.vmap(density)
+        return density(value)
+
+    @property
+    def mean(self) -> Array:
+        """The mean of the normal distribution, of shape (M,)."""
+        return self.loc
+
+    @property
+    def variance(self) -> Array:
+        """The variances of the normal distribution, of shape (M,)."""
+        return jnp.diagonal(self.covariance_matrix)
+
+
+def elbo(
+    y: Float[AnyArray, " M"],
+    nu: Float[AnyArray, " M"],
+    weights: Float[AnyArray, "N M"],
+    inducing_gram: Float[AnyArray, "w w"],
+    sections: Float[AnyArray, "w N"],
+    bag_gram: Float[AnyArray, "N N"],
+    noise: Float[AnyArray, "M M"],
+    eta: Float[AnyArray, " w"],
+    sigma: Float[AnyArray, "w w"],
+) -> Float[Array, ""]:
+    r"""Return the evidence lower bound of any q(u) with Gaussian noise.
+
+    .. math::
+
+        \log N(y;\, \nu + H^\top \eta,\, T)
+        - \tfrac12 \mathrm{tr}\bigl(T^{-1} (A^\top G A - H^\top (K - \Sigma) H)\bigr)
+        - \mathrm{KL}\bigl(N(\eta, \Sigma) \,\|\, N(0, K)\bigr), \qquad H = K^{-1} B A
+
+    Args:
+        y: The targets, (M,).
+        nu: Their prior mean, (M,).
+        weights: A, (N, M).
+        inducing_gram: K, the kernel at the inducing points, (w, w).
+        sections: B, the mean embeddings of the bags at the inducing points, (w, N).
+        bag_gram: G, (N, N).
+        noise: T, (M, M).
+        eta: The mean of u less its prior mean, (w,).
+        sigma: :math:`\Sigma`, the covariance of u, (w, w), positive definite.
+
+    Returns:
+        The bound, a scalar.
+
+    References:
+        Chau, Bouabid and Sejdinovic, Deconditional downscaling with Gaussian processes, 2021, appendix, with the signs
+        of the divergence and of the quadratic form corrected.
+    """
+    projection = sections @ weights  # B A
+    factor = linalg.cholesky(inducing_gram, what="the kernel matrix of the inducing points")
+    low_rank = linalg.solve_lower(factor, projection)
+    interpolation = linalg.cho_solve(factor, projection)  # H
+    residual = y - nu - interpolation.T @ eta
+    spread = interpolation.T @ sigma @ interpolation
+    trace = trace_deficit(noise, weights.T @ bag_gram @ weights + spread, low_rank)
+    return gaussian_log_density(residual, noise) - 0.5 * trace - _divergence(eta, sigma, factor)
+
+
+def optimal_q(
+    y: Float[AnyArray, " M"],
+    nu: Float[AnyArray, " M"],
+    weights: Float[AnyArray, "N M"],
+    inducing_gram: Float[AnyArray, "w w"],
+    sections: Float[AnyArray, "w N"],
+    noise: Float[AnyArray, "M M"],
+) -> tuple[Float[Array, " w"], Float[Array, "w w"]]:
+    r"""Return the q(u) whose bound is the largest.
+
+    .. math::
+
+        \Sigma = \bigl(K^{-1} + H T^{-1} H^\top\bigr)^{-1} = L (I + V T^{-1} V^\top)^{-1} L^\top, \qquad
+        \eta = \Sigma H T^{-1} (y - \nu), \qquad K = L L^\top, \quad V = L^{-1} B A
+
+    Args:
+        y: The targets, (M,).
+        nu: Their prior mean, (M,).
+        weights: A, (N, M).
+        inducing_gram: K, (w, w).
+        sections: B, (w, N).
+        noise: T, (M, M).
+
+    Returns:
+        The mean of u less its prior mean, (w,), and its covariance, (w, w).
+    """
+    factor = linalg.cholesky(inducing_gram, what="the kernel matrix of the inducing points")
+    low_rank = linalg.solve_lower(factor, sections @ weights)
+    noise_factor = linalg.cholesky(noise, what="the covariance matrix of the noise")
+    weighted = linalg.cho_solve(noise_factor, low_rank.T)  # T^-1 V'
+    inner = linalg.cholesky(linalg.add_diagonal(low_rank @ weighted, 1.0), what="the precision matrix of q(u)")
+    root = linalg.solve_lower(inner, factor.T)
+    return root.T @ linalg.solve_lower(inner, weighted.T @ (y - nu)), root.T @ root
+
+
+def _divergence(eta: Array, sigma: Array, factor: Array) -> Float[Array, ""]:
+    """Return the divergence of N(eta, sigma) from N(0, L L')."""
+    own = linalg.cholesky(sigma, what="the covariance matrix of q(u)")
+    quadratic = jnp.sum(jnp.square(linalg.solve_lower(factor, eta)))
+    trace = jnp.sum(jnp.square(linalg.solve_lower(factor, own)))
+    determinants = linalg.half_log_determinant(factor) - linalg.half_log_determinant(own)
+    return 0.5 * (trace + quadratic - eta.shape[0]) + determinants
+
+
+def _sampled_gram(kernel: AbstractKernel, sizes: Array, thin: Bags) -> Float[Array, "N N"]:
+    """Correct the diagonal of the Gram matrix of thinned bags, for bags of these sizes."""
+    gram = thin.gram(kernel)
+    same = thin.means(kernel.diagonal(thin.points))  # mean of k(x, x)
+    taken = thin.sizes.astype(gram.dtype)
+    among = jnp.maximum(1.0 - 1.0 / taken, 0.5)  # 0 only for bags of one point, whose entry needs no correction
+    different = (jnp.diagonal(gram) - same / taken) / among
+    index = jnp.arange(gram.shape[0])
+    corrected = (1.0 - 1.0 / sizes) * different + same / sizes
+    return gram.at[index, index].set(jnp.where(thin.sizes == sizes, jnp.diagonal(gram), corrected))
+
+
+def _prior_about(points: Float[Array, "w d"], bags: Bags) -> dist.Distribution:
+    return dist.Normal(points, jnp.broadcast_to(0.5 * jnp.asarray(_scale(np.asarray(bags.points))), points.shape))
+
+
+def _k_means(points: np.ndarray, num: int, seed: int) -> np.ndarray:
+    from sklearn.cluster import KMeans
+
+    rng = np.random.default_rng(seed)
+    if len(points) > _MAX_ROWS:
+        points = points[np.sort(rng.choice(len(points), _MAX_ROWS, replace=False))]
+    different = np.unique(points, axis=0)
+    if num > len(different):
+        raise ValueError(f"`num_inducing` must be at most the {len(different)} different points, got {num}")
+    if num == len(different):
+        return different
+    scale = _scale(points)
+    fitted = KMeans(num, init="k-means++", n_init=1, max_iter=50, random_state=seed).fit(points / scale)
+    return fitted.cluster_centers_ * scale
+
+
+def _scale(points: np.ndarray) -> np.ndarray:
+    """Return the standard deviation of each feature, 1 for one that does not vary."""
+    scale = points.std(axis=0)
+    return np.where(scale > 0, scale, 1.0)
+
+
+def _check_num(num: Any) -> int:
+    if isinstance(num, bool) or not isinstance(num, (int, np.integer)) or num < 1:
+        raise ValueError(f"`num_inducing` must be an integer of at least 1, got {num!r}")
+    return int(num)
+
+
+def _check_gram(settings: InducingSettings) -> None:
+    if settings.bag_gram not in BAG_GRAMS:
+        raise ValueError(f"`bag_gram` must be one of {BAG_GRAMS}, got {settings.bag_gram!r}")
+    least = {"exact": 0, "sampled": 2, "fourier": 1}[settings.bag_gram]
+    if settings.gram_size < least:
+        raise ValueError(f"`gram_size` must be at least {least} for {settings.bag_gram!r}, got {settings.gram_size}")
