@@ -58,6 +58,7 @@ _SUBMODULES = frozenset(
         "features",
         "functions",
         "games",
+        "grids",
         "inference",
         "kernels",
         "linalg",

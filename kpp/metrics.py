@@ -1,4 +1,4 @@
-r"""Scores of predictive distributions that scikit-learn lacks: lower is better in all but the coverage.
+r"""Scores of predictions that scikit-learn lacks: lower is better in all but coverage and structural similarity.
 
 Pointwise scores come one an observation, so that models can be compared pair by pair; their mean is the score of the
 model. Root mean squared error, R², Brier score, log loss and pinball loss are in `sklearn.metrics`.
@@ -11,6 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import jax.scipy.stats as jss
+import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.validation import as_finite_array, as_targets, is_concrete
@@ -22,6 +23,7 @@ __all__ = [
     "gaussian_log_score",
     "interval_coverage",
     "interval_score",
+    "structural_similarity",
 ]
 
 
@@ -186,6 +188,52 @@ def expected_calibration_error(labels: Any, probabilities: Any, *, num_bins: int
     bins = jnp.minimum((probabilities * num_bins).astype(int), num_bins - 1)
     gaps = jnp.zeros(num_bins, dtype=probabilities.dtype).at[bins].add(labels - probabilities)
     return jnp.sum(jnp.abs(gaps)) / labels.shape[0]
+
+
+def structural_similarity(x: Any, y: Any, *, data_range: float) -> float:
+    r"""Return how similar two images are in level, contrast and structure, the mean over windows.
+
+    .. math::
+
+        \frac{(2 \mu_x \mu_y + c_1)(2 \sigma_{xy} + c_2)}{(\mu_x^2 + \mu_y^2 + c_1)(\sigma_x^2 + \sigma_y^2 + c_2)},
+        \qquad c_1 = (0.01 L)^2, \quad c_2 = (0.03 L)^2
+
+    Means, variances and the covariance are weighted within windows of 11 x 11 pixels by a Gaussian of standard
+    deviation 1.5 pixels; only windows that lie in the image count.
+
+    Args:
+        x: An image, (a, b), at least 11 pixels on each side.
+        y: The other, (a, b).
+        data_range: L, the range of values that matters, positive; say the range of the true image. The score depends
+            on it: level and contrast are compared to constants in proportion to it.
+
+    Returns:
+        The score, 1 for equal images, at least -1.
+
+    Raises:
+        ValueError: If the shapes differ, an image is too small, a value is missing, or `data_range` is not positive.
+
+    References:
+        Wang, Bovik, Sheikh and Simoncelli, Image quality assessment: from error visibility to structural similarity,
+        2004, equations (13) to (17).
+    """
+    from scipy.ndimage import gaussian_filter
+
+    first, second = (np.asarray(as_finite_array(image, name)) for image, name in ((x, "x"), (y, "y")))
+    if first.shape != second.shape or first.ndim != 2 or min(first.shape) < 11:
+        raise ValueError(f"`x` and `y` must have one shape (a, b) from (11, 11), got {first.shape} and {second.shape}")
+    if not data_range > 0:
+        raise ValueError(f"`data_range` must be positive, got {data_range}")
+
+    def smooth(image: np.ndarray) -> np.ndarray:
+        return gaussian_filter(image, 1.5, radius=5)[5:-5, 5:-5]
+
+    mean_x, mean_y = smooth(first), smooth(second)
+    variances = smooth(first**2) - mean_x**2 + smooth(second**2) - mean_y**2
+    covariance = smooth(first * second) - mean_x * mean_y
+    c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
+    level = (2 * mean_x * mean_y + c1) / (mean_x**2 + mean_y**2 + c1)
+    return float(np.mean(level * (2 * covariance + c2) / (variances + c2)))
 
 
 def _gaussian(y: Any, mean: Any, scale: Any) -> tuple[Array, Array, Array]:
