@@ -292,6 +292,7 @@ def elbo(
         Chau, Bouabid and Sejdinovic, Deconditional downscaling with Gaussian processes, 2021, appendix, with the signs
         of the divergence and of the quadratic form corrected.
     """
+    weights, eta, sigma = (jnp.asarray(part) for part in (weights, eta, sigma))
     projection = sections @ weights  # B A
     factor = linalg.cholesky(inducing_gram, what="the kernel matrix of the inducing points")
     low_rank = linalg.solve_lower(factor, projection)
