@@ -32,7 +32,6 @@ from kpp.validation import check_rng_key
 __all__ = ["Fit"]
 
 _INFERENCES = {cls.__name__: cls for cls in (MAP, NUTS, SVI, Laplace)}
-_NUM_PRIOR_SAMPLES = 100
 _PREDICTIVE_DIMS = {"latent_covariance": ("instance", "instance_other")}
 
 
@@ -62,7 +61,13 @@ class Fit:
 
     @classmethod
     def run(
-        cls, rng_key: RngKey, model: Any, data: dict[str, Any], schema: Schema | None, inference: AbstractInference
+        cls,
+        rng_key: RngKey,
+        model: Any,
+        data: dict[str, Any],
+        schema: Schema | None,
+        inference: AbstractInference,
+        num_prior_samples: int = 100,
     ) -> Fit:
         """Fit a model to data that its `prepare` has returned; `AbstractModel.fit` calls this.
 
@@ -72,14 +77,20 @@ class Fit:
             data: Its data.
             schema: The schema of its points.
             inference: How to fit.
+            num_prior_samples: The number of draws in the groups prior and prior_predictive; 0 leaves them out.
 
         Returns:
             The fit.
+
+        Raises:
+            ValueError: If `num_prior_samples` is negative.
         """
+        if num_prior_samples < 0:
+            raise ValueError(f"`num_prior_samples` must be at least 0, got {num_prior_samples}")
         keys = jax.random.split(check_rng_key(rng_key), 3)
         posterior = inference.run(keys[0], model.numpyro_model, data, progress=inference.progress)
         fit = cls(model, None, data, schema, posterior.samples, inference, posterior.state)
-        return fit._with_groups(keys[1], posterior, fit._fixed_groups(keys[2]))
+        return fit._with_groups(keys[1], posterior, fit._fixed_groups(keys[2], num_prior_samples))
 
     @property
     def num_chains(self) -> int:
@@ -187,6 +198,26 @@ class Fit:
         roots = self._over_draws("posterior roots", root, self.data, "posteriors of the function")
         # Not unfolded: the covariance is the kernel's own.
         return GPPosterior(self._function(model.function_draw), unflatten_draws(roots, self._shape))
+
+    def map_draws(self, f: Callable[..., Any], *arguments: Any, batch_size: int | None = None) -> Any:
+        """Apply a function of one draw to all draws.
+
+        Args:
+            f: Takes the model, one draw (site -> value), the training data, and `arguments`; returns a pytree of
+                arrays. It must be traceable by JAX.
+            *arguments: Pytrees of arrays that all draws share.
+            batch_size: How many draws are worked on at once; one after the other by default.
+
+        Returns:
+            What `f` returns, each array led by (chain, draw).
+        """
+        model = self.model
+
+        def one(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> Any:
+            return f(model, sample, shared[0], *shared[1])
+
+        values = DrawMap(one, batch_size)(flatten_draws(self.draws), self._numbers, (self.data, arguments))
+        return unflatten_draws(values, self._shape)
 
     def sample(self, rng_key: RngKey, num_samples: int) -> Fit:
         """Draw afresh from the approximate posterior that Laplace or SVI has found.
@@ -336,12 +367,13 @@ class Fit:
         kept = ("observed_data", "constant_data", "prior", "prior_predictive")
         return {name: group for name, group in _arviz.groups(self.idata).items() if name in kept}
 
-    def _fixed_groups(self, rng_key: RngKey) -> dict[str, xr.Dataset]:
+    def _fixed_groups(self, rng_key: RngKey, num_prior_samples: int) -> dict[str, xr.Dataset]:
         """Return the groups that do not depend on the draws."""
         model, naming = self.model.numpyro_model, self._naming
-        return data_groups(model, self.data, naming) | prior_groups(
-            rng_key, model, self.data, self._sites, naming, _NUM_PRIOR_SAMPLES
-        )
+        found = data_groups(model, self.data, naming)
+        if num_prior_samples == 0:
+            return found
+        return found | prior_groups(rng_key, model, self.data, self._sites, naming, num_prior_samples)
 
     def _with_groups(self, rng_key: RngKey, posterior: Posterior, fixed: dict[str, xr.Dataset]) -> Fit:
         """Return this fit with its ArviZ object: the groups of its draws and those that are `fixed`."""
@@ -357,11 +389,8 @@ class Fit:
 
         def one(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> Any:
             data, key = shared
-            pointwise = model.log_likelihood(sample, data)
-            if "x" not in data:
-                return pointwise, {}
-            draw = model.draw_predictive(jax.random.fold_in(key, number), sample, data, data["x"])
-            return pointwise, {next(iter(pointwise)): draw}
+            replicates = model.replicate(jax.random.fold_in(key, number), sample, data)
+            return model.log_likelihood(sample, data), replicates
 
         values = self._over_draws("pointwise", one, (self.data, rng_key), "log-likelihood and predictive draws")
         pointwise, replicates = unflatten_draws(values, self._shape)

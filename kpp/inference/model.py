@@ -90,6 +90,18 @@ class AbstractModel(eqx.Module):
     def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Any) -> jax.Array:
         """Return one draw of new observations at p points, given the data and one draw of the sites; shape (p,)."""
 
+    def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, jax.Array]:
+        """Return one draw of new observations where those of the training data were made, by observed site.
+
+        They are conditioned on the data and one draw of the sites. By default they are `draw_predictive` at the
+        training points ``data["x"]``, under the first site of `log_likelihood`; a model whose observations are not made
+        at its points says here what they are.
+        """
+        if "x" not in data:
+            return {}
+        site = next(iter(jax.eval_shape(lambda: self.log_likelihood(sample, data))))
+        return {site: self.draw_predictive(rng_key, sample, data, data["x"])}
+
     @abc.abstractmethod
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
         """Return the prediction under one draw as a function with ``batch_shape`` ()."""
@@ -122,7 +134,14 @@ class AbstractModel(eqx.Module):
         return {}
 
     def fit(
-        self, rng_key: RngKey, x: Any, y: Any, *, inference: AbstractInference | None = None, **options: Any
+        self,
+        rng_key: RngKey,
+        x: Any,
+        y: Any,
+        *,
+        inference: AbstractInference | None = None,
+        num_prior_samples: int = 100,
+        **options: Any,
     ) -> Fit:
         """Fit the model.
 
@@ -131,6 +150,8 @@ class AbstractModel(eqx.Module):
             x: Points, an array (n, d) or a data frame.
             y: Targets.
             inference: How; `kpp.NUTS()` by default.
+            num_prior_samples: The number of draws in the groups prior and prior_predictive; 0 leaves these groups out,
+                which saves time where one evaluation of the model is long.
             **options: Options of the model's `prepare`.
 
         Returns:
@@ -142,4 +163,4 @@ class AbstractModel(eqx.Module):
         """
         rng_key = check_rng_key(rng_key)
         model, data, schema = self.prepare(x, y, **options)
-        return Fit.run(rng_key, model, data, schema, NUTS() if inference is None else inference)
+        return Fit.run(rng_key, model, data, schema, NUTS() if inference is None else inference, num_prior_samples)

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 import kpp
 
 if TYPE_CHECKING:
+    from kpp_models.aggregate import AbstractAggregateModel as AbstractAggregateModel
+    from kpp_models.aggregate_posterior import aggregate_posterior as aggregate_posterior
     from kpp_models.classification import GPClassification as GPClassification
     from kpp_models.classification import gp_classification as gp_classification
+    from kpp_models.cmp import CMP as CMP
     from kpp_models.distributions import GaussianProcessMarginal as GaussianProcessMarginal
     from kpp_models.distributions import LaplaceBernoulliMarginal as LaplaceBernoulliMarginal
     from kpp_models.logistic import KernelLogistic as KernelLogistic
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from kpp_models.shapley_regularization import ShapleyRegularized as ShapleyRegularized
 
 _EXPORTS = {
+    "AbstractAggregateModel": "aggregate",
+    "aggregate_posterior": "aggregate_posterior",
+    "CMP": "cmp",
     "GPClassification": "classification",
     "GPRegression": "regression",
     "GaussianProcessMarginal": "distributions",
@@ -50,11 +56,12 @@ def register_kernels() -> dict[str, type]:
 def register_models() -> dict[str, type]:
     """Offer the models of this package."""
     from kpp_models.classification import GPClassification
+    from kpp_models.cmp import CMP
     from kpp_models.logistic import KernelLogistic
     from kpp_models.regression import GPRegression
     from kpp_models.ridge import KernelRidge
 
-    models = (GPClassification, GPRegression, KernelLogistic, KernelRidge)
+    models = (CMP, GPClassification, GPRegression, KernelLogistic, KernelRidge)
     return {model.__name__: model for model in models}
 
 

@@ -84,8 +84,14 @@ def read_data(model: Model, x: Any, y: Any, as_targets: Callable[..., Array]) ->
     return model, {"x": points, "y": targets}, schema
 
 
-def check_kernel_fits(kernel: AbstractKernel, x: Float[Array, "n d"]) -> None:
+def check_kernel_fits(kernel: AbstractKernel, x: Float[Array, "n d"], name: str = "kernel", points: str = "x") -> None:
     """Refuse a kernel that cannot be evaluated on the points, such as one with d lengthscales on other than d columns.
+
+    Args:
+        kernel: The kernel, perhaps with priors.
+        x: The points.
+        name: The name of the kernel's argument, for the message.
+        points: The name of the points' argument.
 
     Raises:
         ValueError: With what the kernel said.
@@ -98,7 +104,7 @@ def check_kernel_fits(kernel: AbstractKernel, x: Float[Array, "n d"]) -> None:
     try:
         jax.eval_shape(evaluate, x)
     except (TypeError, ValueError, IndexError) as error:
-        raise ValueError(f"`kernel` cannot be evaluated on `x` of shape {x.shape}: {error}") from error
+        raise ValueError(f"`{name}` cannot be evaluated on `{points}` of shape {x.shape}: {error}") from error
 
 
 def example_points(rng_key: Array) -> tuple[Float[Array, "12 2"], Float[Array, " 12"]]:

@@ -1,0 +1,173 @@
+"""Reading of bags and aggregate targets, from one source or several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from kpp.bags import Bags
+from kpp.tables import Schema
+from kpp.validation import as_points, check_same_rows, warn_if_float32
+
+__all__ = ["as_bags", "bags_of", "join_bags", "read_aggregates", "read_places"]
+
+
+def bags_of(data: Any) -> Bags:
+    """Return the bags that the data of a model hold."""
+    return Bags(data["x"], data["bag_of"], data["sizes"], data["covariates"])
+
+
+def as_bags(x: Any, name: str = "x") -> list[Bags]:
+    """Return the bags of every source.
+
+    Args:
+        x: `Bags`, or a list of them, one a source; or points, an array (n, d) or a data frame: n bags of one point,
+            whose covariates are the points themselves.
+        name: The argument's name for messages.
+
+    Returns:
+        One entry a source, all with the same features.
+
+    Raises:
+        ValueError: If there is no source, or features differ between sources.
+    """
+    if isinstance(x, (list, tuple)) and any(isinstance(part, Bags) for part in x):
+        sources = list(x)
+        strange = [type(part).__name__ for part in sources if not isinstance(part, Bags)]
+        if strange:
+            raise ValueError(f"`{name}` must hold one kpp.Bags a source, got {strange} among them")
+    else:
+        sources = [x if isinstance(x, Bags) else _single_points(x, name)]
+    names = {part.feature_names for part in sources}
+    if len(names) > 1:
+        raise ValueError(f"`{name}` must have the same features in all sources, got {sorted(names)}")
+    return sources
+
+
+def read_aggregates(
+    x: Any, y: Any, covariates: Any, *, matched: bool, as_targets: Callable[..., Array]
+) -> tuple[dict[str, Any], Schema]:
+    """Read bags and their aggregates into the data of a model.
+
+    Args:
+        x: Bags, or points, or a list of bags; see `as_bags`.
+        y: The targets, (M,), or a list, one entry a source.
+        covariates: The covariates of the targets, (M, dy), or a list; None if there is one target a bag, in the
+            order of the bags.
+        matched: Whether the model has no other way than one target a bag.
+        as_targets: Checks and converts targets; takes the values and ``name=``.
+
+    Returns:
+        The data but for what belongs to likelihood and inference, and the schema of the points.
+
+    Raises:
+        ValueError: If rows do not match, values are missing, or covariates are needed and lacking.
+    """
+    warn_if_float32("a model of aggregates")
+    sources = as_bags(x)
+    several = isinstance(x, (list, tuple)) and len(sources) > 1 or isinstance(y, (list, tuple)) and _nested(y)
+    targets = _one_a_source(y, len(sources), "y", several)
+    places = _one_a_source(covariates, len(sources), "covariates", several or covariates is None)
+    targets = [as_targets(np.asarray(part), name="y") for part in targets]
+    places = [
+        _read_places(bags, part, target, matched) for bags, part, target in zip(sources, places, targets, strict=True)
+    ]
+    bags, source = join_bags(sources)
+    data = {
+        "x": bags.points,
+        "bag_of": bags.index,
+        "sizes": bags.sizes,
+        "covariates": bags.covariates,
+        "source": source,
+        "target_covariates": None if places[0] is None else jnp.concatenate(places),
+        "target_source": jnp.asarray(np.repeat(np.arange(len(sources)), [len(part) for part in targets])),
+        "y": jnp.concatenate(targets),
+    }
+    return data, Schema(bags.feature_names)
+
+
+def join_bags(sources: Sequence[Bags]) -> tuple[Bags, Array]:
+    """Put the bags of several sources one behind the other.
+
+    Args:
+        sources: Bags with the same features, and the same number of covariates or none.
+
+    Returns:
+        All bags, and the source of each.
+
+    Raises:
+        ValueError: If the covariates differ in their number of columns.
+    """
+    first = sources[0]
+    columns = {None if part.covariates is None else part.covariates.shape[1] for part in sources}
+    if len(columns) > 1:
+        raise ValueError(f"`x` must have as many covariates in all sources, got {sorted(map(str, columns))} columns")
+    source = jnp.asarray(np.repeat(np.arange(len(sources)), [part.num_bags for part in sources]))
+    offsets = np.concatenate([[0], np.cumsum([part.num_bags for part in sources])[:-1]])
+    joined = Bags(
+        jnp.concatenate([part.points for part in sources]),
+        jnp.concatenate([part.index + offset for part, offset in zip(sources, offsets, strict=True)]),
+        jnp.concatenate([part.sizes for part in sources]),
+        None if first.covariates is None else jnp.concatenate([part.covariates for part in sources]),
+        first.feature_names,
+        first.covariate_names,
+    )
+    return joined, source
+
+
+def _single_points(x: Any, name: str) -> Bags:
+    points = x if hasattr(x, "columns") else as_points(x, name)
+    return Bags.of_single_points(points, points)
+
+
+def _nested(y: Any) -> bool:
+    return any(np.ndim(part) > 0 for part in y)
+
+
+def _one_a_source(value: Any, count: int, name: str, several: bool) -> list[Any]:
+    if value is None:
+        return [None] * count
+    parts = list(value) if several else [value]
+    if len(parts) != count:
+        raise ValueError(f"`{name}` must have one entry for each of the {count} sources, got {len(parts)}")
+    return parts
+
+
+def _read_places(bags: Bags, covariates: Any, targets: Array, matched: bool) -> Array | None:
+    """Return the covariates of the targets of one source."""
+    if covariates is None:
+        check_same_rows(bags.num_bags, targets.shape[0], "x", "y")
+        if matched:
+            return None
+    if bags.covariates is None:
+        raise ValueError(
+            "`x` must have covariates, by which bags and targets are matched; give them to kpp.Bags.create"
+        )
+    if covariates is None:
+        return bags.covariates
+    places = read_places(bags.covariate_names, bags.covariates.shape[1], covariates)
+    check_same_rows(places.shape[0], targets.shape[0], "covariates", "y")
+    return places
+
+
+def read_places(names: Sequence[str], num_covariates: int, covariates: Any) -> Array:
+    """Read covariates by the names of those of the bags.
+
+    Args:
+        names: The names of the columns, or none.
+        num_covariates: How many columns.
+        covariates: An array (M, dy), or a data frame with these columns in any order.
+
+    Returns:
+        The covariates, (M, dy).
+
+    Raises:
+        ValueError: If columns are missing or too many, or values are not finite.
+    """
+    if names:
+        return jnp.asarray(Schema(tuple(names)).read(covariates, "covariates"))
+    return as_points(covariates, "covariates", num_features=num_covariates)

@@ -1,0 +1,92 @@
+r"""The estimated conditional mean operator: which combination of bags stands for the distribution of X given Y = y."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from kpp import linalg
+from kpp.bags import Bags
+from kpp.kernels import AbstractKernel
+
+__all__ = ["ESTIMATORS", "ConditionalMeanOperator", "Places"]
+
+ESTIMATORS = ("exact", "shrinkage")
+
+
+class Places(NamedTuple):
+    """Where aggregates are taken: covariates (M, dy), and the source of each, (M,)."""
+
+    covariates: Float[Array, "M dy"]
+    source: Int[Array, " M"]
+
+
+class ConditionalMeanOperator(NamedTuple):
+    r"""An estimate of :math:`E[f(X) \mid Y = y]` from bags, linear in the bags' means of f.
+
+    .. math::
+
+        \hat E[f(X) \mid Y = y] = \sum_j A_j(y)\, \tfrac{1}{n_j} \sum_i f(x_j^i), \qquad
+        A(y) = (L_{YY} + \lambda D)^{-1} l(Y, y)
+
+    With the estimator "exact" every point carries the covariate of its bag, which is a regression on
+    :math:`n = \sum_j n_j` rows; it collapses to :math:`D = n\, \mathrm{diag}(1 / n_j)`. With "shrinkage" each bag is
+    one row, its mean embedding, and :math:`D = N I`. The two agree for bags of equal sizes. Each source of aggregates
+    has its own bags, which say nothing about other sources.
+
+    Attributes:
+        kernels: l, one kernel for all sources or one a source.
+        regularization: :math:`\lambda`, multiplied by the number of rows of the source.
+        estimator: "exact" or "shrinkage".
+        bags: The bags, with covariates.
+        source: The source of each bag, (N,).
+
+    References:
+        Chau, Bouabid, Sejdinovic, Deconditional downscaling with Gaussian processes, 2021, section 3.3; the collapsed
+        form of the exact estimator follows by the push-through identity.
+    """
+
+    kernels: Sequence[AbstractKernel]
+    regularization: Array
+    estimator: str
+    bags: Bags
+    source: Int[Array, " N"]
+
+    def weights(self, at: Places) -> Float[Array, "N M"]:
+        """Return A, the weights of the bags, one column a place."""
+        return linalg.cho_solve(self._factor(), self.kernel(self._bag_places, at))
+
+    def residual_covariance(self, first: Places, second: Places) -> Float[Array, "M1 M2"]:
+        r"""Return what the bags leave open about a function of unit scale on the covariates.
+
+        .. math:: l(y, y') - l(y, Y) (L_{YY} + \lambda D)^{-1} l(Y, y')
+        """
+        factor = self._factor()
+        left, right = (linalg.solve_lower(factor, self.kernel(self._bag_places, at)) for at in (first, second))
+        return self.kernel(first, second) - left.T @ right
+
+    def kernel(self, first: Places, second: Places) -> Float[Array, "M1 M2"]:
+        """Return the kernel of the covariates, zero between different sources."""
+        same = first.source[:, None] == second.source[None, :]
+        if len(self.kernels) == 1:
+            return jnp.where(same, self.kernels[0](first.covariates, second.covariates), 0.0)
+        total = jnp.zeros(same.shape, first.covariates.dtype)
+        for number, kernel in enumerate(self.kernels):
+            mine = same & (first.source == number)[:, None]
+            total = total + jnp.where(mine, kernel(first.covariates, second.covariates), 0.0)
+        return total
+
+    @property
+    def _bag_places(self) -> Places:
+        return Places(self.bags.covariates, self.source)
+
+    def _factor(self) -> Float[Array, "N N"]:
+        sizes = self.bags.sizes.astype(self.bags.points.dtype)
+        rows = sizes if self.estimator == "exact" else jnp.ones_like(sizes)
+        total = jnp.where(self.source[:, None] == self.source[None, :], rows[None, :], 0.0).sum(axis=1)
+        gram = self.kernel(self._bag_places, self._bag_places)
+        regularized = linalg.add_diagonal(gram, self.regularization * total / rows)
+        return linalg.cholesky(regularized, what="the regularized kernel matrix of `covariates`")
