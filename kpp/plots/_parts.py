@@ -45,6 +45,13 @@ def value_colormap() -> Colormap:
     return LinearSegmentedColormap.from_list("kpp", [NEGATIVE, "#c9b8c8", POSITIVE])
 
 
+def diverging_colormap(name: str) -> Colormap:
+    """Return the colours of values of both signs, white in the middle."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list(name, [NEGATIVE, "white", POSITIVE])
+
+
 def check_dims(array: xr.DataArray, name: str, dims: Sequence[str]) -> xr.DataArray:
     """Refuse an array whose dimensions, chain and draw aside, are not `dims`; return it in their order."""
     found = [dim for dim in array.dims if dim not in _SAMPLE_DIMS]

@@ -54,8 +54,9 @@ def interactions(values: xr.DataArray, *, max_features: int = 10, ax: Axes | Non
 def _colors(absolute: bool) -> Colormap:
     from matplotlib.colors import LinearSegmentedColormap
 
-    ends = ["white", _parts.POSITIVE] if absolute else [_parts.NEGATIVE, "white", _parts.POSITIVE]
-    return LinearSegmentedColormap.from_list("kpp-interactions", ends)
+    if absolute:
+        return LinearSegmentedColormap.from_list("kpp-interactions", ["white", _parts.POSITIVE])
+    return _parts.diverging_colormap("kpp-interactions")
 
 
 def _write_numbers(ax: Axes, table: np.ndarray, limit: float, signs: bool) -> None:
