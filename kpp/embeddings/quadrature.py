@@ -1,0 +1,95 @@
+r"""Bayesian quadrature: the posterior of expectations of a function that a Gaussian process is the law of.
+
+An expectation is a linear functional of the function. Under a Gaussian process it is therefore Gaussian, and an
+embedding of the distribution, or of the conditional distribution at each query, says the functional.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.embeddings.base import AbstractEmbedding, AbstractEmpiricalEmbedding
+from kpp.posteriors import GPPosterior
+from kpp.validation import is_concrete
+
+__all__ = ["QuadraturePosterior", "bayesian_quadrature"]
+
+
+class QuadraturePosterior(NamedTuple):
+    """The joint Gaussian law of p expectations.
+
+    Attributes:
+        mean: The posterior means, (*batch_shape, p).
+        covariance: The posterior covariances, (*batch_shape, p, p), from not knowing the function.
+    """
+
+    mean: Float[Array, "*batch p"]
+    covariance: Float[Array, "*batch p p"]
+
+    @property
+    def variance(self) -> Float[Array, "*batch p"]:
+        """The posterior variances, (*batch_shape, p), not below 0."""
+        return jnp.maximum(jnp.diagonal(self.covariance, axis1=-2, axis2=-1), 0.0)
+
+
+def bayesian_quadrature(posterior: GPPosterior, embedding: AbstractEmbedding, query: Any = None) -> QuadraturePosterior:
+    r"""Return the posterior of expectations of a function, such as E[f(X) | y] for several y.
+
+    .. math::
+
+        E\bigl[\langle f, \mu_q \rangle\bigr] = \langle m, \mu_q \rangle, \qquad
+        \mathrm{Cov}\bigl(\langle f, \mu_q \rangle, \langle f, \mu_{q'} \rangle\bigr)
+        = w(q)^\top\, \mathrm{Cov}\bigl(f(Z), f(Z)\bigr)\, w(q')
+
+    m is the posterior mean, and :math:`\mu_q = \sum_i w_i(q) k(z_i, \cdot)` the embedding. With a `MeanEmbedding` of a
+    sample it is classical Bayesian quadrature of a mean; with a conditional embedding it is the regression function
+    E[f(X) | y]. The covariance tells what is not known about f. It takes the embedding as it is: what is not known
+    about the distribution is left out.
+
+    Args:
+        posterior: The posterior of f, perhaps with draws of the hyperparameters.
+        embedding: The embedding. One whose support points are a sample (`AbstractEmpiricalEmbedding`) may have any
+            kernel, since f is evaluated at these points; another must have the kernel of the posterior.
+        query: The p queries of the embedding, or None.
+
+    Returns:
+        Means and covariances, led by the draws of the posterior.
+
+    Raises:
+        ValueError: If the embedding needs the kernel of the posterior and has another one.
+
+    References:
+        O'Hagan, Bayes-Hermite quadrature, 1991, section 2; Rasmussen and Ghahramani, Bayesian Monte Carlo, 2003,
+        equations (9) and (10).
+    """
+    if not isinstance(embedding, AbstractEmpiricalEmbedding):
+        _check_same_kernel(posterior, embedding)
+    weights = embedding.weights(query)
+    mean = embedding.expectation(posterior.mean, query)
+    return QuadraturePosterior(mean, posterior.map_draws(lambda draw: _covariance(draw, embedding.points, weights)))
+
+
+def _covariance(posterior: GPPosterior, points: Any, weights: Float[Array, "m p"]) -> Float[Array, "p p"]:
+    """Return the covariance of weighted sums of values at the support points, under one draw."""
+    prior = weights.T @ posterior.mean.kernel.gram(points) @ weights
+    reduction = weights.T @ posterior.whitened(points)
+    covariance = prior - reduction @ reduction.T
+    return (covariance + covariance.T) / 2
+
+
+def _check_same_kernel(posterior: GPPosterior, embedding: AbstractEmbedding) -> None:
+    """Refuse an embedding in another space, as far as this can be seen; draws have a kernel each."""
+    kernel, other = posterior.mean.kernel, embedding.kernel
+    same = jax.tree.structure(kernel) == jax.tree.structure(other)
+    if same and not posterior.batch_shape and all(is_concrete(leaf) for leaf in jax.tree.leaves((kernel, other))):
+        same = bool(eqx.tree_equal(kernel, other))
+    if not same:
+        raise ValueError(
+            f"`embedding` must have the kernel of `posterior` for {type(embedding).__name__}, whose support points are "
+            f"no sample; got {other!r} and not {kernel!r}"
+        )
