@@ -1,4 +1,4 @@
-"""The laws of a model, each a check of one example: a model, points and targets."""
+"""The laws of a model, each a check of one example: a model, points (a table, or `kpp.Bags`) and targets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 
+from kpp.bags import Bags
 from kpp.functions import RKHSFunction
 from kpp.inference import MAP, AbstractModel, Fit
 from kpp.priors import has_priors
@@ -112,7 +113,7 @@ def log_likelihood_is_pointwise(model: Any, x: Any, y: Any) -> None:
 
 def predicts_at_new_points(model: Any, x: Any, y: Any) -> None:
     """Predict returns finite values with dimensions chain, draw and instance; variances are not negative."""
-    points = np.asarray(x)[:3] + 0.1
+    points = _points(x)[:3] + 0.1
     predicted = _fit(model, x, y).predict(points)
     assert "mean" in predicted or "probability" in predicted, (
         f"`predict` gives {list(predicted)}, neither mean nor probability"
@@ -126,7 +127,7 @@ def predicts_at_new_points(model: Any, x: Any, y: Any) -> None:
 
 def predictions_are_independent(model: Any, x: Any, y: Any) -> None:
     """The prediction at a point does not depend on the points beside it."""
-    points, fit = np.asarray(x)[:3] + 0.1, _fit(model, x, y)
+    points, fit = _points(x)[:3] + 0.1, _fit(model, x, y)
     together, alone = fit.predict(points), fit.predict(points[2:])
     for name in together.data_vars:
         expected = together[name].isel(instance=slice(2, None)) if "instance" in together[name].dims else together[name]
@@ -135,7 +136,7 @@ def predictions_are_independent(model: Any, x: Any, y: Any) -> None:
 
 def draws_predictions(model: Any, x: Any, y: Any) -> None:
     """sample_predictive draws finite targets, (sample, instance), the same for the same key."""
-    points, fit = np.asarray(x)[:3], _fit(model, x, y)
+    points, fit = _points(x)[:3], _fit(model, x, y)
     first, second = (fit.sample_predictive(jax.random.key(1), points, 4) for _ in range(2))
     assert (first.sizes["sample"], first.sizes["instance"]) == (4, 3), f"the draws have sizes {dict(first.sizes)}"
     assert np.isfinite(first).all(), "the draws are not finite"
@@ -144,7 +145,7 @@ def draws_predictions(model: Any, x: Any, y: Any) -> None:
 
 def function_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
     """A model with an RKHS function gives one with the draws of the fit, that evaluates to finite values."""
-    fit, points = _fit(model, x, y), np.asarray(x)[:3]
+    fit, points = _fit(model, x, y), _points(x)[:3]
     try:
         function = fit.function()
     except TypeError:  # a model that is no function of an RKHS says so
@@ -159,7 +160,7 @@ def function_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
 
 def posterior_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
     """A model with a Gaussian posterior of the function gives the one that it predicts with."""
-    fit, points = _fit(model, x, y), jnp.asarray(x)[:3]
+    fit, points = _fit(model, x, y), jnp.asarray(_points(x)[:3])
 
     def both(sample: Any, data: Any) -> Any:
         posterior = fit.model.posterior_draw(sample, data)
@@ -180,7 +181,7 @@ def saves_and_loads(model: Any, x: Any, y: Any) -> None:
     """A registered model's fit that was saved and loaded predicts the same."""
     if spec_copy(model) is None:
         return
-    fit, points = _fit(model, x, y), np.asarray(x)[:3]
+    fit, points = _fit(model, x, y), _points(x)[:3]
     with tempfile.TemporaryDirectory() as folder:
         fit.save(Path(folder) / "fit.nc")
         loaded = Fit.load(Path(folder) / "fit.nc")
@@ -199,24 +200,34 @@ def survives_the_round_trip_through_a_spec(model: Any, x: Any, y: Any) -> None:
 
 def refuses_bad_input(model: Any, x: Any, y: Any) -> None:
     """Bad data is a ValueError that names the argument; an integer for the key is a TypeError."""
-    points, targets = np.array(x, dtype=float), np.array(y, dtype=float)
-    missing = points.copy()
-    missing[0, 0] = np.nan
-    for what, name, call in (
-        ("NaN in x", "x", lambda: _try_fit(model, missing, targets)),
+    targets = np.array(y, dtype=float)
+    mistakes = [
         (
             "infinity in y",
             "y",
-            lambda: _try_fit(model, points, np.where(np.arange(len(targets)) == 0, np.inf, targets)),
+            lambda: _try_fit(model, x, np.where(np.arange(len(targets)) == 0, np.inf, targets)),
         ),
-        ("one-dimensional x", "x", lambda: _try_fit(model, points[:, 0], targets)),
-        ("no row", "x", lambda: _try_fit(model, points[:0], targets[:0])),
-        ("fewer targets than points", "y", lambda: _try_fit(model, points, targets[1:])),
-        ("a column too many to predict at", "x", lambda: _fit(model, x, y).predict(np.pad(points, ((0, 0), (0, 1))))),
-    ):
+        ("fewer targets than points", "y", lambda: _try_fit(model, x, targets[1:])),
+        (
+            "a column too many to predict at",
+            "x",
+            lambda: _fit(model, x, y).predict(np.pad(_points(x), ((0, 0), (0, 1)))),
+        ),
+    ]
+    for what, name, call in mistakes + ([] if isinstance(x, Bags) else _bad_points(model, np.array(x, float), targets)):
         message = assert_raises(ValueError, call, what)
         assert f"`{name}`" in message, f"the message for {what} does not name `{name}`: {message}"
-    assert_raises(TypeError, lambda: model.fit(0, points, targets, inference=_QUICK), "an integer for `rng_key`")
+    assert_raises(TypeError, lambda: model.fit(0, x, targets, inference=_QUICK), "an integer for `rng_key`")
+
+
+def _bad_points(model: Any, points: np.ndarray, targets: np.ndarray) -> list[Any]:
+    missing = points.copy()
+    missing[0, 0] = np.nan
+    return [
+        ("NaN in x", "x", lambda: _try_fit(model, missing, targets)),
+        ("one-dimensional x", "x", lambda: _try_fit(model, points[:, 0], targets)),
+        ("no row", "x", lambda: _try_fit(model, points[:0], targets[:0])),
+    ]
 
 
 _CHECKS = (
@@ -255,6 +266,11 @@ def _fit(model: Any, x: Any, y: Any) -> Any:
     if id(model) not in _fits:
         _fits[id(model)] = model, _try_fit(model, x, y)
     return _fits[id(model)][1]
+
+
+def _points(x: Any) -> np.ndarray:
+    """Return the points of what a model is fitted to: of a table, or of bags."""
+    return np.asarray(x.points if isinstance(x, Bags) else x, dtype=float)
 
 
 def _try_fit(model: Any, x: Any, y: Any) -> Any:

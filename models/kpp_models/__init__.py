@@ -12,13 +12,17 @@ import kpp
 
 if TYPE_CHECKING:
     from kpp_models.aggregate import AbstractAggregateModel as AbstractAggregateModel
-    from kpp_models.aggregate_posterior import aggregate_posterior as aggregate_posterior
+    from kpp_models.aggregate_queries import aggregate_posterior as aggregate_posterior
+    from kpp_models.bagg_gp import BaggGP as BaggGP
+    from kpp_models.bagg_gp import VBagg as VBagg
+    from kpp_models.centroids import CentroidGP as CentroidGP
     from kpp_models.classification import GPClassification as GPClassification
     from kpp_models.classification import gp_classification as gp_classification
     from kpp_models.cmp import CMP as CMP
     from kpp_models.distributions import GaussianProcessMarginal as GaussianProcessMarginal
     from kpp_models.distributions import LaplaceBernoulliMarginal as LaplaceBernoulliMarginal
     from kpp_models.logistic import KernelLogistic as KernelLogistic
+    from kpp_models.mediation import mediate as mediate
     from kpp_models.regression import GPRegression as GPRegression
     from kpp_models.regression import gp_regression as gp_regression
     from kpp_models.ridge import KernelRidge as KernelRidge
@@ -28,8 +32,10 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "AbstractAggregateModel": "aggregate",
-    "aggregate_posterior": "aggregate_posterior",
+    "BaggGP": "bagg_gp",
+    "aggregate_posterior": "aggregate_queries",
     "CMP": "cmp",
+    "CentroidGP": "centroids",
     "GPClassification": "classification",
     "GPRegression": "regression",
     "GaussianProcessMarginal": "distributions",
@@ -39,8 +45,10 @@ _EXPORTS = {
     "RestrictedShapleyRegularized": "shapley_regularization",
     "Selection": "selection",
     "ShapleyRegularized": "shapley_regularization",
+    "VBagg": "bagg_gp",
     "gp_classification": "classification",
     "gp_regression": "regression",
+    "mediate": "mediation",
 }
 
 
@@ -55,13 +63,15 @@ def register_kernels() -> dict[str, type]:
 @kpp.hookimpl
 def register_models() -> dict[str, type]:
     """Offer the models of this package."""
+    from kpp_models.bagg_gp import BaggGP, VBagg
+    from kpp_models.centroids import CentroidGP
     from kpp_models.classification import GPClassification
     from kpp_models.cmp import CMP
     from kpp_models.logistic import KernelLogistic
     from kpp_models.regression import GPRegression
     from kpp_models.ridge import KernelRidge
 
-    models = (CMP, GPClassification, GPRegression, KernelLogistic, KernelRidge)
+    models = (CMP, BaggGP, CentroidGP, GPClassification, GPRegression, KernelLogistic, KernelRidge, VBagg)
     return {model.__name__: model for model in models}
 
 
