@@ -33,7 +33,7 @@ from kpp_models.conditional_mean import Places
 from kpp_models.distributions import GaussianProcessMarginal
 from kpp_models.gaussian import draw_gaussian, leave_one_out, normal_log_density, prior_factor
 from kpp_models.inducing import CollapsedBound, InducingSettings, approximate_gram
-from kpp_models.likelihoods import ExpectedLikelihood, marginal_log_density, observation
+from kpp_models.likelihoods import ExpectedLikelihood, Observation, marginal_log_density
 
 __all__ = ["AbstractAggregateModel"]
 
@@ -298,12 +298,9 @@ class AbstractAggregateModel(AbstractModel):
         deficit = jnp.trace(linalg.cho_solve(factor, prior.deficit(at, at)))
         return CollapsedBound(at.mean, at.low_rank, rest, deficit)
 
-    def _observation(self, data: Data) -> Callable[[Array], dist.Distribution]:
+    def _observation(self, data: Data) -> Observation:
         """Return the likelihood of the targets as a function of the aggregates."""
-        noise = self.target_noise(data)
-        if self.likelihood == "gaussian":
-            return lambda g: dist.Normal(g, jnp.sqrt(noise))
-        return lambda g: observation(self.likelihood, g, data["exposure"], noise, self.degrees_of_freedom)
+        return Observation(self.likelihood, data["exposure"], self.target_noise(data), self.degrees_of_freedom)
 
     def _sample_latent(self, data: Data, y: Array | None) -> None:
         """Draw the aggregates, whitened, and observe the targets given them."""

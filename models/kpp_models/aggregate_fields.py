@@ -74,9 +74,10 @@ def check_aggregate_fields(model: Any) -> None:
     refuse_below(model.high_resolution_variance, "high_resolution_variance", zero_allowed=True)
     refuse_below(model.degrees_of_freedom, "degrees_of_freedom", zero_allowed=False)
     check_likelihood(model.likelihood)
-    if model.minibatch is not None and model.minibatch < 1:
-        raise ValueError(f"`minibatch` must be at least 1, got {model.minibatch}")
-    if model.minibatch is not None and (model.likelihood == "gaussian" or model.inducing is None):
+    size = model.minibatch_size
+    if size is not None and size < 1:
+        raise ValueError(f"`minibatch` must be at least 1, got {size}")
+    if size is not None and (model.likelihood == "gaussian" or model.inducing is None):
         raise ValueError("`minibatch` is for inducing points and another likelihood than the Gaussian; leave it out")
 
 

@@ -147,6 +147,11 @@ class CMP(AbstractAggregateModel):
         """How the field is summarised by inducing points."""
         return inducing_settings(self)
 
+    @property
+    def minibatch_size(self) -> int | None:
+        """How many targets each step of stochastic inference sees."""
+        return self.minibatch
+
     def operator(self, data: Mapping[str, Any], at: Places | None = None) -> Float[Array, "N M"]:
         """Return the estimated conditional mean operator; see `ConditionalMeanOperator.weights`."""
         targets = Places(data["target_covariates"], data["target_source"])
