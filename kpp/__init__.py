@@ -53,6 +53,7 @@ _EXPORTS = {
 _SUBMODULES = frozenset(
     {
         "bags",
+        "calibration",
         "embeddings",
         "explanations",
         "features",

@@ -1,0 +1,248 @@
+r"""Simulation-based calibration: whether an inference draws from the posteriors it claims to draw from.
+
+If parameters are drawn from the prior and data given them, then the true parameters and independent draws from the
+posterior given these data have one distribution. The rank of the truth among the draws is therefore uniform, whatever
+the model, and a rank that is not shows an error in the likelihood, the inference or both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Int
+from numpyro import handlers
+from numpyro.infer import MCMC, NUTS
+from scipy import stats
+
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key
+
+__all__ = [
+    "CalibrationResult",
+    "UniformityTest",
+    "rank_statistics",
+    "simulate",
+    "simulation_based_calibration",
+    "uniformity_test",
+]
+
+NumpyroModel = Callable[..., Any]
+Values = dict[str, jax.Array]
+
+
+class UniformityTest(NamedTuple):
+    """The outcome of `uniformity_test`.
+
+    Attributes:
+        p_value: Twice the smaller of the other two, at most 1.
+        chi_square_p_value: That of Pearson's test over bins, which sees ranks that crowd or are missing anywhere.
+        kolmogorov_p_value: That of Kolmogorov's test, which sees shifts.
+        counts: The number of ranks in each bin.
+    """
+
+    p_value: float
+    chi_square_p_value: float
+    kolmogorov_p_value: float
+    counts: Int[np.ndarray, " bins"]
+
+
+class CalibrationResult(NamedTuple):
+    """The outcome of `simulation_based_calibration`.
+
+    Attributes:
+        ranks: For each site the rank of the truth among the draws, from 0 to `num_draws`, (num_datasets, *event).
+        num_draws: How many draws of each posterior.
+        truth: The values drawn from the prior, (num_datasets, *event).
+    """
+
+    ranks: dict[str, np.ndarray]
+    num_draws: int
+    truth: dict[str, np.ndarray]
+
+    def tests(self, *, num_bins: int | None = None) -> dict[str, UniformityTest]:
+        """Test the ranks of each coordinate of each site for uniformity.
+
+        Args:
+            num_bins: As for `uniformity_test`.
+
+        Returns:
+            The tests by site, coordinates as ``site[0]``, ``site[1]``, ...
+        """
+        found = {}
+        for site, ranks in self.ranks.items():
+            columns = ranks.reshape(ranks.shape[0], -1)
+            for number, column in enumerate(columns.T):
+                name = site if ranks.ndim == 1 else f"{site}[{number}]"
+                found[name] = uniformity_test(column, self.num_draws, num_bins=num_bins)
+        return found
+
+    def p_value(self, *, num_bins: int | None = None) -> float:
+        """Return one p-value for all coordinates: the smallest times their number (Bonferroni), at most 1."""
+        values = [test.p_value for test in self.tests(num_bins=num_bins).values()]
+        return min(1.0, min(values) * len(values))
+
+
+def rank_statistics(values: Any, draws: Any) -> Int[np.ndarray, "s *event"]:
+    r"""Return how many draws are below each value, :math:`\sum_l 1\{\theta_l < \theta\}`.
+
+    Args:
+        values: One value a data set, (s, *event).
+        draws: The draws of each posterior, (s, L, *event).
+
+    Returns:
+        The ranks, from 0 to L, (s, *event).
+
+    Raises:
+        ValueError: If the shapes do not fit.
+    """
+    values, draws = np.asarray(values), np.asarray(draws)
+    if draws.ndim != values.ndim + 1 or draws.shape[:1] + draws.shape[2:] != values.shape:
+        raise ValueError(
+            f"`draws` must have shape (s, L, *event) for `values` of shape (s, *event) = {values.shape}, got shape "
+            f"{draws.shape}"
+        )
+    return np.sum(draws < values[:, None], axis=1)
+
+
+def uniformity_test(ranks: Any, num_draws: int, *, num_bins: int | None = None) -> UniformityTest:
+    r"""Test whether ranks are uniform on 0, ..., L.
+
+    Args:
+        ranks: The ranks, (s,).
+        num_draws: L, the number of draws that were ranked among.
+        num_bins: The number of bins of the chi-square test; by default as many as leave ten ranks in each, 2 to 20.
+
+    Returns:
+        The p-values and the counts. Expected counts are exact where the bins do not divide L + 1.
+
+    Raises:
+        ValueError: If a rank is out of range, or there are fewer than two bins or more than L + 1.
+
+    References:
+        Talts, Betancourt, Simpson, Vehtari and Gelman, Validating Bayesian inference algorithms with simulation-based
+        calibration, 2018, theorem 1 and section 4.
+    """
+    ranks = np.asarray(ranks)
+    if ranks.ndim != 1 or not ranks.size or ranks.min() < 0 or ranks.max() > num_draws:
+        raise ValueError(f"`ranks` must hold integers from 0 to {num_draws} in one dimension, got {ranks!r}")
+    if num_bins is None:
+        num_bins = int(np.clip(ranks.size // 10, 2, min(20, num_draws + 1)))
+    if not 2 <= num_bins <= num_draws + 1:
+        raise ValueError(f"`num_bins` must be between 2 and {num_draws + 1}, got {num_bins}")
+    bins = np.arange(num_draws + 1) * num_bins // (num_draws + 1)
+    counts = np.bincount(bins[ranks], minlength=num_bins)
+    expected = ranks.size * np.bincount(bins, minlength=num_bins) / (num_draws + 1)
+    chi_square = float(stats.chisquare(counts, expected).pvalue)
+    kolmogorov = float(stats.kstest((ranks + 0.5) / (num_draws + 1), "uniform").pvalue)
+    return UniformityTest(min(1.0, 2 * min(chi_square, kolmogorov)), chi_square, kolmogorov, counts)
+
+
+def simulate(
+    rng_key: RngKey,
+    numpyro_model: NumpyroModel,
+    data: Mapping[str, Any],
+    num_datasets: int,
+    observed: Sequence[str] = ("y",),
+) -> tuple[Values, Values]:
+    """Draw parameters from the prior and data given them.
+
+    Args:
+        rng_key: A JAX random key.
+        numpyro_model: The model function, called as ``numpyro_model(**data)``.
+        data: Its arguments without what is observed.
+        num_datasets: How many times.
+        observed: The sites that are data.
+
+    Returns:
+        The values of the latent sites, and those of the observed ones, each led by (num_datasets,).
+
+    Raises:
+        ValueError: If a site of `observed` does not exist.
+    """
+
+    def one(key: jax.Array) -> Values:
+        # NumPyro broadcasts where a strict setting of rank promotion would refuse.
+        with jax.numpy_rank_promotion("allow"):
+            sites = handlers.trace(handlers.seed(numpyro_model, key)).get_trace(**data)
+        return {name: site["value"] for name, site in sites.items() if site["type"] == "sample"}
+
+    found = jax.jit(jax.vmap(one))(jax.random.split(check_rng_key(rng_key), num_datasets))
+    missing = [name for name in observed if name not in found]
+    if missing:
+        raise ValueError(f"`observed` names {missing}, which are no sites; the sites are {sorted(found)}")
+    latent = {name: value for name, value in found.items() if name not in observed}
+    return latent, {name: found[name] for name in observed}
+
+
+def simulation_based_calibration(
+    rng_key: RngKey,
+    numpyro_model: NumpyroModel,
+    data: Mapping[str, Any],
+    *,
+    num_datasets: int = 200,
+    num_draws: int = 63,
+    thinning: int = 4,
+    num_warmup: int = 200,
+    kernel: Callable[[NumpyroModel], Any] | None = None,
+    simulator: NumpyroModel | None = None,
+    observed: Sequence[str] = ("y",),
+) -> CalibrationResult:
+    r"""Rank prior draws among posterior draws, sampled for all data sets at once.
+
+    .. math::
+
+        \theta \sim p(\theta), \quad y \sim p(y \mid \theta), \quad \theta_1, \dots, \theta_L \sim p(\theta \mid y)
+        \quad \Rightarrow \quad \#\{l : \theta_l < \theta\} \sim U\{0, \dots, L\}
+
+    The chains of all data sets are one batch (`jax.vmap`), so that small models take seconds. Draws of one chain are
+    dependent, which makes ranks pile up at both ends: thin until their effective number is near L.
+
+    Args:
+        rng_key: A JAX random key.
+        numpyro_model: The model whose posterior is sampled, such as ``model.numpyro_model``.
+        data: Its arguments without what is observed.
+        num_datasets: How many data sets, S.
+        num_draws: L, the draws kept of each posterior; one less than a multiple of the number of bins is best.
+        thinning: Every which draw is kept.
+        num_warmup: Steps of adaptation.
+        kernel: Makes a NumPyro sampler of a model; by default `numpyro.infer.NUTS` with trees of depth 5 at most. In a
+            batch the slowest chain sets the pace, which `numpyro.infer.HMC` with a fixed number of steps avoids.
+        simulator: The model that the data come from, if it is another one: to see that an error is found, or how far
+            an approximation goes. It must have the same sites.
+        observed: The sites that are data.
+
+    Returns:
+        The ranks; `CalibrationResult.tests` tests them.
+
+    Raises:
+        ValueError: If a site of `observed` does not exist.
+
+    References:
+        Talts et al., 2018, algorithms 1 and 2.
+    """
+    make = _nuts if kernel is None else kernel
+    simulate_key, sample_key = jax.random.split(check_rng_key(rng_key))
+    truth, seen = simulate(simulate_key, simulator or numpyro_model, data, num_datasets, observed)
+
+    def posterior(key: jax.Array, values: Values) -> Values:
+        sampler = MCMC(
+            make(handlers.condition(numpyro_model, values)),
+            num_warmup=num_warmup,
+            num_samples=num_draws * thinning,
+            thinning=thinning,
+            progress_bar=False,
+        )
+        with jax.numpy_rank_promotion("allow"):
+            sampler.run(key, **data)
+        return sampler.get_samples()
+
+    draws = jax.jit(jax.vmap(posterior))(jax.random.split(sample_key, num_datasets), seen)
+    ranks = {name: rank_statistics(value, draws[name]) for name, value in truth.items()}
+    return CalibrationResult(ranks, num_draws, {name: np.asarray(value) for name, value in truth.items()})
+
+
+def _nuts(model: NumpyroModel) -> NUTS:
+    return NUTS(model, max_tree_depth=5)
