@@ -265,8 +265,8 @@ class AbstractAggregateModel(AbstractModel):
         noise = None if data["coincidence"] is None else self.high_resolution_variance * data["coincidence"]
         if settings is None:
             return AggregatePrior(self.kernel, bags, bag_means, bags.gram(self.kernel), noise, None)
-        gram = approximate_gram(settings, self.kernel, bags, data["inducing"])
         basis = Basis.build(self.kernel, settings.points, bags)
+        gram = approximate_gram(settings, self.kernel, bags, data["inducing"], basis)
         return AggregatePrior(self.kernel, bags, bag_means, gram, noise, basis)
 
     def _targets(self, prior: AggregatePrior, data: Data) -> tuple[Aggregates, Places]:

@@ -26,6 +26,7 @@ from kpp.kernels import AbstractKernel
 from kpp.priors import is_prior
 from kpp.typing import AnyArray, Leaf
 from kpp.validation import as_points
+from kpp_models.aggregate_prior import Basis
 from kpp_models.gaussian import gaussian_log_density
 from kpp_models.spectra import fourier_gram
 
@@ -132,7 +133,11 @@ def gram_data(settings: InducingSettings, bags: Bags) -> dict[str, Array] | None
 
 
 def approximate_gram(
-    settings: InducingSettings, kernel: AbstractKernel, bags: Bags, arrays: dict[str, Array] | None
+    settings: InducingSettings,
+    kernel: AbstractKernel,
+    bags: Bags,
+    arrays: dict[str, Array] | None,
+    basis: Basis | None = None,
 ) -> Float[Array, "N N"]:
     r"""Return the inner products of the bags' mean embeddings, or an unbiased estimate of them.
 
@@ -142,7 +147,9 @@ def approximate_gram(
     .. math:: G_{jj} = (1 - 1/n_j)\, \bar k_{i \ne i'} + \bar k_{ii} / n_j,
 
     the weights that pairs of different and of equal points have in the whole bag; it is exact once every point is
-    taken. It may miss being positive semi-definite by its sampling error. "fourier" takes means of random Fourier
+    taken. With a basis only what the inducing points leave unexplained,
+    :math:`k(x, x') - k(x, w) K_{ww}^{-1} k(w, x')`, is estimated from the sampled points; the rest is exact. This is
+    unbiased too, and its error is smaller by as much as the unexplained part. "fourier" takes means of random Fourier
     features over all points. The draws are fixed by `seed`, so that the bound is a smooth function of the parameters.
 
     Args:
@@ -150,6 +157,7 @@ def approximate_gram(
         kernel: k.
         bags: N bags.
         arrays: What `gram_data` returned.
+        basis: The inducing points and the bags seen from them; used by "sampled".
 
     Returns:
         The matrix, (N, N).
@@ -163,7 +171,10 @@ def approximate_gram(
         return fourier_gram(jax.random.key(settings.seed), kernel, bags, settings.gram_size)
     if arrays is None:
         raise ValueError("`arrays` must be what `gram_data` returned, got None")
-    return _sampled_gram(kernel, bags.sizes, Bags(arrays["points"], arrays["index"], arrays["sizes"]))
+    thin = Bags(arrays["points"], arrays["index"], arrays["sizes"])
+    if basis is None:
+        return _for_whole_bags(thin.gram(kernel), thin.means(kernel.diagonal(thin.points)), thin.sizes, bags.sizes)
+    return basis.sections.T @ basis.sections + _unexplained_gram(kernel, thin, bags.sizes, basis)
 
 
 def trace_deficit(
@@ -347,16 +358,28 @@ def _divergence(eta: Array, sigma: Array, factor: Array) -> Float[Array, ""]:
     return 0.5 * (trace + quadratic - eta.shape[0]) + determinants
 
 
-def _sampled_gram(kernel: AbstractKernel, sizes: Array, thin: Bags) -> Float[Array, "N N"]:
-    """Correct the diagonal of the Gram matrix of thinned bags, for bags of these sizes."""
-    gram = thin.gram(kernel)
-    same = thin.means(kernel.diagonal(thin.points))  # mean of k(x, x)
-    taken = thin.sizes.astype(gram.dtype)
-    among = jnp.maximum(1.0 - 1.0 / taken, 0.5)  # 0 only for bags of one point, whose entry needs no correction
-    different = (jnp.diagonal(gram) - same / taken) / among
+def _unexplained_gram(kernel: AbstractKernel, thin: Bags, sizes: Array, basis: Basis) -> Float[Array, "N N"]:
+    """Estimate the Gram matrix of what the inducing points leave unexplained, for bags of these sizes."""
+
+    def values(points: Array, inducing: Array) -> Array:
+        """Return k(x, w), and in a last column what is left of k(x, x)."""
+        cross = kernel(points, inducing)
+        explained = jnp.sum(jnp.square(linalg.solve_lower(basis.factor, cross.T)), axis=0)
+        return jnp.concatenate([cross, (kernel.diagonal(points) - explained)[:, None]], axis=1)
+
+    means = thin.sections(values, basis.points)
+    sections = linalg.solve_lower(basis.factor, means[:, :-1].T)
+    return _for_whole_bags(thin.gram(kernel) - sections.T @ sections, means[:, -1], thin.sizes, sizes)
+
+
+def _for_whole_bags(gram: Array, same: Array, taken: Array, sizes: Array) -> Float[Array, "N N"]:
+    """Weigh pairs of equal points, of mean value `same`, on the diagonal as in bags of these sizes."""
+    share = 1.0 / taken.astype(gram.dtype)
+    among = jnp.maximum(1.0 - share, 0.5)  # 0 only for bags of one point, whose entry needs no correction
+    different = (jnp.diagonal(gram) - same * share) / among
+    corrected = jnp.where(taken == sizes, jnp.diagonal(gram), (1.0 - 1.0 / sizes) * different + same / sizes)
     index = jnp.arange(gram.shape[0])
-    corrected = (1.0 - 1.0 / sizes) * different + same / sizes
-    return gram.at[index, index].set(jnp.where(thin.sizes == sizes, jnp.diagonal(gram), corrected))
+    return gram.at[index, index].set(corrected)
 
 
 def _prior_about(points: Float[Array, "w d"], bags: Bags) -> dist.Distribution:
