@@ -7,6 +7,7 @@ that vanish at both ends, or Gauss-Hermite sums for functions that a polynomial 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,9 +34,12 @@ _HERMITE_WEIGHTS = _HERMITE_WEIGHTS / _HERMITE_WEIGHTS.sum()
 # For integrands with one peak: sinh of these, in units of the peak's width; 74 widths to each side.
 _PEAK = np.linspace(-5.0, 5.0, 161)
 _BISECTIONS = 60
-# For the logistic variable, and for the logarithm of the exponential one.
-_LOGISTIC = np.linspace(-45.0, 45.0, 181)
-_LOG_EXPONENTIAL = np.linspace(-60.0, 5.0, 241)
+# For the logistic variable, and for the exponential one by its logarithm.
+_LOGISTIC, _STEP = np.linspace(-45.0, 45.0, 181, retstep=True)
+_LOGISTIC_WEIGHTS = _STEP / (4.0 * np.cosh(_LOGISTIC / 2.0) ** 2)
+_LOG_EXPONENTIAL, _STEP = np.linspace(-60.0, 5.0, 241, retstep=True)
+_EXPONENTIAL = np.exp(_LOG_EXPONENTIAL)
+_EXPONENTIAL_WEIGHTS = _STEP * np.exp(-_EXPONENTIAL)
 _LARGE_DEVIATION = 2.0
 # Variances below are taken for this one: the derivative of the root stays finite, no density can tell the difference.
 _SMALLEST_VARIANCE = 1e-20
@@ -62,8 +66,8 @@ def expectation(
     Returns:
         The expectations, of shape (n,).
     """
-    nodes = jnp.asarray(mean) + deviation(variance) * jnp.asarray(_HERMITE)[:, None]
-    return jnp.asarray(_HERMITE_WEIGHTS) @ jax.vmap(f)(nodes)
+    mean, scale = jnp.asarray(mean), deviation(variance)
+    return _weighted_sum(lambda node: f(mean + scale * node), _HERMITE, _HERMITE_WEIGHTS)
 
 
 def log_expectation(
@@ -106,7 +110,7 @@ def log_integral(
         The logarithms, of shape (n,). Derivatives with respect to what `log_f` closes over are those of the integral.
     """
 
-    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         middle = 0.5 * (ends[0] + ends[1])
         rises = _slope(log_f, middle) > 0
         return jnp.where(rises, middle, ends[0]), jnp.where(rises, ends[1], middle)
@@ -118,6 +122,11 @@ def log_integral(
     peak, width = jax.lax.stop_gradient((peak, width))
     values = jax.vmap(lambda u: log_f(peak + width * jnp.sinh(u)) + jnp.log(width * jnp.cosh(u)))(jnp.asarray(_PEAK))
     return logsumexp(values, axis=0) + np.log(_PEAK[1] - _PEAK[0])
+
+
+def _weighted_sum(f: Callable[[Array], Array], nodes: np.ndarray, weights: np.ndarray) -> Array:
+    """Sum the values of a function of one node, (n,) each, over all nodes."""
+    return jnp.asarray(weights) @ jax.vmap(f)(jnp.asarray(nodes))
 
 
 def _slope(f: Callable[[Array], Array], at: Array) -> Array:
@@ -142,11 +151,12 @@ def expected_softplus(mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n
     mean, scale = jnp.asarray(mean), deviation(variance)
     small = expectation(jax.nn.softplus, mean, jnp.minimum(scale, _LARGE_DEVIATION) ** 2)
     large = jnp.maximum(scale, _LARGE_DEVIATION)
-    logistic = jnp.asarray(_LOGISTIC, dtype=mean.dtype)[:, None]
-    white = (mean - logistic) / large
-    positive_part = large * (white * ndtr(white) + jnp.exp(-0.5 * (white**2 + LOG_TWO_PI)))
-    density = jax.nn.sigmoid(logistic) * jax.nn.sigmoid(-logistic) * (_LOGISTIC[1] - _LOGISTIC[0])
-    return jnp.where(scale < _LARGE_DEVIATION, small, jnp.sum(density * positive_part, axis=0))
+
+    def positive_part(logistic: Array) -> Array:
+        white = (mean - logistic) / large
+        return large * (white * ndtr(white) + jnp.exp(-0.5 * (white**2 + LOG_TWO_PI)))
+
+    return jnp.where(scale < _LARGE_DEVIATION, small, _weighted_sum(positive_part, _LOGISTIC, _LOGISTIC_WEIGHTS))
 
 
 def expected_log_one_plus_square(mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
@@ -162,14 +172,17 @@ def expected_log_one_plus_square(mean: Float[AnyArray, " n"], variance: Float[An
     Returns:
         The expectations, of shape (n,).
     """
-    rate = jnp.exp(jnp.asarray(_LOG_EXPONENTIAL))[:, None]
-    spread = rate * jnp.asarray(variance)
-    log_moment = -rate * jnp.asarray(mean) ** 2 / (1.0 + 2.0 * spread) - 0.5 * jnp.log1p(2.0 * spread)
-    return jnp.sum(-jnp.expm1(log_moment) * jnp.exp(-rate), axis=0) * (_LOG_EXPONENTIAL[1] - _LOG_EXPONENTIAL[0])
+    square, variance = jnp.asarray(mean) ** 2, jnp.asarray(variance)
+
+    def term(rate: Array) -> Array:
+        widened = 1.0 + 2.0 * rate * variance
+        return -jnp.expm1(-rate * square / widened - 0.5 * jnp.log1p(2.0 * rate * variance))
+
+    return _weighted_sum(term, _EXPONENTIAL, _EXPONENTIAL_WEIGHTS)
 
 
 def student_t_marginal(
-    residual: Float[AnyArray, " n"], variance: Float[AnyArray, " n"], scale: AnyArray, degrees_of_freedom: AnyArray
+    residual: Float[AnyArray, " n"], variance: Float[AnyArray, " n"], scale: Any, degrees_of_freedom: Any
 ) -> Float[Array, " n"]:
     r"""Return the log density of a Gaussian plus a Student-t variable, elementwise.
 

@@ -56,7 +56,7 @@ __all__ = [
 Likelihood = str | Callable[..., dist.Distribution]
 LIKELIHOODS = ("gaussian", "poisson", "bernoulli", "binomial", "student_t")
 
-_LARGEST_LOG_RATE = 700.0
+_LARGEST_LOG_RATE = 500.0
 
 
 def check_likelihood(likelihood: Any) -> None:
@@ -119,8 +119,8 @@ def _refuse(values: np.ndarray, wrong: np.ndarray, message: str) -> None:
 
 def observation(
     likelihood: Likelihood,
-    g: Float[AnyArray, "*n"],
-    exposure: Float[AnyArray, "*n"] | None = None,
+    g: Float[AnyArray, "*sample n"],
+    exposure: Float[AnyArray, " n"] | None = None,
     noise_variance: Any = 1.0,
     degrees_of_freedom: Any = 4.0,
 ) -> dist.Distribution:
@@ -128,7 +128,7 @@ def observation(
 
     Args:
         likelihood: A name or a function.
-        g: The latent values, of shape (M,).
+        g: The latent values, of shape (*sample, M).
         exposure: Of shape (M,), or None, which "poisson" takes for ones.
         noise_variance: :math:`\sigma^2` of "gaussian", the squared scale of "student_t"; a scalar or (M,).
         degrees_of_freedom: :math:`\nu` of "student_t".
@@ -136,6 +136,8 @@ def observation(
     Returns:
         The distribution, with the batch shape of g.
     """
+    noise_variance = jnp.broadcast_to(noise_variance, jnp.shape(g))
+    exposure = None if exposure is None else jnp.broadcast_to(exposure, jnp.shape(g))
     if likelihood == "poisson":
         return dist.Poisson(jnp.exp(g) if exposure is None else exposure * jnp.exp(g))
     if likelihood == "bernoulli":
@@ -151,14 +153,21 @@ def observation(
 
 
 class Observation(eqx.Module):
-    """A likelihood with everything but the latent values, a function of them; see `observation`."""
+    """A likelihood with everything but the latent values, a function of them.
+
+    Args:
+        likelihood: A name or a function.
+        exposure: Of shape (M,), or None.
+        noise_variance: A scalar or (M,).
+        degrees_of_freedom: A scalar.
+    """
 
     likelihood: Likelihood = eqx.field(static=True)
-    exposure: Float[AnyArray, "*n"] | None = None
+    exposure: Float[AnyArray, " n"] | None = None
     noise_variance: Any = 1.0
     degrees_of_freedom: Any = 4.0
 
-    def __call__(self, g: Float[AnyArray, "*n"]) -> dist.Distribution:
+    def __call__(self, g: Float[AnyArray, "*sample n"]) -> dist.Distribution:
         """Return the distribution of the targets, with the batch shape of g."""
         return observation(self.likelihood, g, self.exposure, self.noise_variance, self.degrees_of_freedom)
 
@@ -167,7 +176,15 @@ class Observation(eqx.Module):
         if self.likelihood != "poisson":
             return self(g).log_prob(y)
         log_rate = g + self.log_exposure
-        return y * log_rate - jnp.exp(jnp.minimum(log_rate, _LARGEST_LOG_RATE)) - gammaln(y + 1.0)
+        capped = jnp.minimum(log_rate, _LARGEST_LOG_RATE)
+        rate = jnp.exp(capped) * (1.0 + log_rate - capped)  # beyond the cap along the tangent, so that slopes stay true
+        return y * log_rate - rate - gammaln(y + 1.0)
+
+    def take(self, rows: Array) -> Observation:
+        """Return the likelihood of some of the targets."""
+        exposure = None if self.exposure is None else jnp.asarray(self.exposure)[rows]
+        noise = jnp.asarray(self.noise_variance)
+        return Observation(self.likelihood, exposure, noise[rows] if noise.ndim else noise, self.degrees_of_freedom)
 
     @property
     def log_exposure(self) -> Any:
@@ -229,7 +246,8 @@ def expected_log_density(
     """
     y, mean, variance = jnp.asarray(y), jnp.asarray(mean), jnp.asarray(variance)
     if make.likelihood == "gaussian":
-        return normal_log_density(y, mean, make.noise_variance) - 0.5 * variance / make.noise_variance
+        noise = jnp.broadcast_to(make.noise_variance, y.shape)
+        return normal_log_density(y, mean, noise) - 0.5 * variance / noise
     if make.likelihood == "poisson":
         log_rate = mean + make.log_exposure
         return y * log_rate - jnp.exp(log_rate + 0.5 * variance) - gammaln(y + 1.0)
@@ -308,7 +326,9 @@ class ExpectedLikelihood(dist.Distribution):
         """Draw targets, of shape (*sample_shape, b)."""
         first, second = jax.random.split(key)
         white = jax.random.normal(first, (*sample_shape, *self.batch_shape), dtype=self.loc.dtype)
-        return self.make(self.loc + jnp.sqrt(self.latent_variance) * white).sample(second)
+        scale = jnp.sqrt(self.latent_variance)
+        g = jnp.broadcast_to(self.loc, white.shape) + jnp.broadcast_to(scale, white.shape) * white
+        return self.make(g).sample(second)
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Array:
         """Return the expected log densities of targets, of shape (b,)."""
