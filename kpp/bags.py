@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kpp.kernels import AbstractKernel
+from kpp.spec import data_class
 from kpp.tables import read_points
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, check_same_rows
@@ -27,6 +28,7 @@ __all__ = ["Bags"]
 _BLOCK = 512  # points on a side of the blocks that kernels are evaluated on
 
 
+@data_class
 class Bags(eqx.Module):
     """Points sorted by bag, and one covariate a bag; built by `Bags.create`.
 

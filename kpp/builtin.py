@@ -25,6 +25,14 @@ _KERNELS = (
     features.RandomFourier,
 )
 
+_EMBEDDINGS = (
+    embeddings.ConditionalMeanEmbedding,
+    embeddings.DeconditionalMeanEmbedding,
+    embeddings.MeanEmbedding,
+    embeddings.ReplicatedConditionalMeanEmbedding,
+    embeddings.ShrinkageConditionalMeanEmbedding,
+)
+
 
 @kpp.hookimpl
 def register_kernels() -> dict[str, type]:
@@ -35,7 +43,7 @@ def register_kernels() -> dict[str, type]:
 @kpp.hookimpl
 def register_embeddings() -> dict[str, type]:
     """Offer the embeddings."""
-    return {cls.__name__: cls for cls in (embeddings.ConditionalMeanEmbedding, embeddings.MeanEmbedding)}
+    return {cls.__name__: cls for cls in _EMBEDDINGS}
 
 
 @kpp.hookimpl

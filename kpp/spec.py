@@ -16,7 +16,7 @@ import dataclasses
 import inspect
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -26,11 +26,27 @@ import numpyro.distributions as dist
 
 from kpp import registry
 
-__all__ = ["from_spec", "to_spec"]
+__all__ = ["data_class", "from_spec", "to_spec"]
 
 _WRAPPERS = ("expand", "to_event")
 # Matrices that a distribution derives from another of its arguments.
 _DERIVED = frozenset({"covariance_matrix", "precision_matrix"})
+
+_Class = TypeVar("_Class", bound=type)
+_DATA: dict[str, type] = {}  # classes of data that registered objects hold, see `data_class`
+
+
+def data_class(cls: _Class) -> _Class:
+    """Let specs hold instances of a class of data, whose fields say all about them; a decorator.
+
+    Args:
+        cls: A dataclass, which nobody looks up by name and no plugin registers.
+
+    Returns:
+        The class.
+    """
+    _DATA[cls.__name__] = cls
+    return cls
 
 
 def to_spec(obj: Any) -> dict[str, Any]:
@@ -81,6 +97,8 @@ def _registered(obj: Any, path: str) -> tuple[str, str]:
     """Find the kind and name of an object's class."""
     if not dataclasses.is_dataclass(obj) or isinstance(obj, type):
         raise TypeError(f"{_at(path)}a spec needs an instance of a registered class, got {_describe(obj)}")
+    if type(obj) in _DATA.values():
+        return "data", type(obj).__name__
     for kind in registry.KINDS:
         try:
             return kind, registry.name_of(kind, type(obj))
@@ -173,7 +191,7 @@ def _decode_object(spec: Any, kind: str, path: str) -> Any:
         raise TypeError(f'{_at(path)}a spec must be a mapping with a string under "name", got {_describe(spec)}')
     kind = spec.get("kind", kind)
     try:
-        cls = registry.get(kind, spec["name"])
+        cls = _DATA[spec["name"]] if kind == "data" and spec["name"] in _DATA else registry.get(kind, spec["name"])
     except registry.PluginError as error:
         raise registry.PluginError(f"{_at(path)}{error}") from error
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
@@ -240,7 +258,8 @@ def _nested_kind(spec: Mapping[str, Any], path: str) -> str:
 
 
 def _kinds_offering(name: Any) -> list[str]:
-    return [kind for kind in registry.KINDS if name in getattr(registry, kind)()]
+    kinds = [kind for kind in registry.KINDS if name in getattr(registry, kind)()]
+    return [*kinds, "data"] if name in _DATA else kinds
 
 
 def _decode_prior(spec: Mapping[str, Any], path: str) -> dist.Distribution:

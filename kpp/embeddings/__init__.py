@@ -1,11 +1,19 @@
 """Embeddings of distributions in reproducing kernel Hilbert spaces."""
 
+from kpp.embeddings.bags import AbstractBagEmbedding as AbstractBagEmbedding
+from kpp.embeddings.bags import ReplicatedConditionalMeanEmbedding as ReplicatedConditionalMeanEmbedding
+from kpp.embeddings.bags import ShrinkageConditionalMeanEmbedding as ShrinkageConditionalMeanEmbedding
 from kpp.embeddings.base import AbstractEmbedding as AbstractEmbedding
 from kpp.embeddings.base import AbstractEmpiricalEmbedding as AbstractEmpiricalEmbedding
 from kpp.embeddings.conditional import ConditionalMeanEmbedding as ConditionalMeanEmbedding
-from kpp.embeddings.conditional import SelectedRegularization as SelectedRegularization
-from kpp.embeddings.conditional import select_regularization as select_regularization
+from kpp.embeddings.deconditional import DeconditionalMeanEmbedding as DeconditionalMeanEmbedding
 from kpp.embeddings.mean import MeanEmbedding as MeanEmbedding
+from kpp.embeddings.quadrature import QuadraturePosterior as QuadraturePosterior
+from kpp.embeddings.quadrature import bayesian_quadrature as bayesian_quadrature
+from kpp.embeddings.regression import AbstractConditionalEmbedding as AbstractConditionalEmbedding
+from kpp.embeddings.regression import AbstractRegressionEmbedding as AbstractRegressionEmbedding
+from kpp.embeddings.selection import SelectedRegularization as SelectedRegularization
+from kpp.embeddings.selection import select_regularization as select_regularization
 from kpp.embeddings.two_sample import TwoSampleTest as TwoSampleTest
 from kpp.embeddings.two_sample import two_sample_test as two_sample_test
 from kpp.embeddings.two_sample import witness as witness

@@ -6,7 +6,7 @@ element for each value of the condition. All estimates of these are weighted sum
 everything else follows.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import abc
 from typing import Any
@@ -57,7 +57,7 @@ class AbstractEmbedding(eqx.Module):
         Returns:
             The values, (p, n).
         """
-        return self.weights(query).T @ self.kernel(self.points, x)
+        return self.kernel.combine_sections(x, self.points, self.weights(query)).T
 
     def expectation(self, values: Any, query: Any = None) -> Float[Array, "..."]:
         r"""Return the inner product with a function of the RKHS, which is its expectation.
@@ -87,7 +87,9 @@ class AbstractEmbedding(eqx.Module):
 
         return values.map_draws(of_one_draw)
 
-    def inner(self, other: AbstractEmbedding, query: Any = None, other_query: Any = None) -> Float[Array, "p other_p"]:
+    def inner(
+        self, other: "AbstractEmbedding", query: Any = None, other_query: Any = None
+    ) -> Float[Array, "p other_p"]:
         r"""Return the inner products with the elements of another embedding in the same space.
 
         .. math:: \langle \mu_q, \nu_r \rangle = \sum_{ij} w_i(q)\, k(z_i, z'_j)\, w'_j(r)
@@ -104,10 +106,10 @@ class AbstractEmbedding(eqx.Module):
             ValueError: If the kernels differ.
         """
         self._check_same_space(other)
-        return self.weights(query).T @ self.kernel(self.points, other.points) @ other.weights(other_query)
+        return self._coordinates(query).T @ self._reduce(other.evaluate(self.points, other_query).T)
 
     def mmd_squared(
-        self, other: AbstractEmbedding, query: Any = None, other_query: Any = None
+        self, other: "AbstractEmbedding", query: Any = None, other_query: Any = None
     ) -> Float[Array, "p other_p"]:
         r"""Return the squared maximum mean discrepancies from the elements of another embedding.
 
@@ -137,11 +139,19 @@ class AbstractEmbedding(eqx.Module):
         distances = self._squared_norms(query)[:, None] - 2 * cross + other._squared_norms(other_query)[None, :]
         return jnp.maximum(distances, 0.0)  # rounding may leave the distance of equal elements just below zero
 
+    def _coordinates(self, query: Any) -> Float[Array, "r p"]:
+        """Return weights of what `_reduce` makes of values; fewer than `weights` where points share a weight."""
+        return self.weights(query)
+
+    def _reduce(self, values: Float[Array, "m *k"]) -> Float[Array, "r *k"]:
+        """Sum values at the support points over points that share a weight; by default none do."""
+        return values
+
     def _squared_norms(self, query: Any) -> Float[Array, " p"]:
         weights = self.weights(query)
-        return jnp.sum(weights * (self.kernel.gram(self.points) @ weights), axis=0)
+        return jnp.sum(weights * self.kernel.combine_sections(self.points, self.points, weights), axis=0)
 
-    def _check_same_space(self, other: AbstractEmbedding) -> None:
+    def _check_same_space(self, other: "AbstractEmbedding") -> None:
         """Refuse an embedding with another kernel, as far as its values can be seen."""
         same = jax.tree.structure(self.kernel) == jax.tree.structure(other.kernel)
         if same and all(is_concrete(leaf) for leaf in jax.tree.leaves((self.kernel, other.kernel))):
@@ -168,13 +178,13 @@ class AbstractEmpiricalEmbedding(AbstractEmbedding):
         Raises:
             ValueError: If `values` has another number of rows than there are support points.
         """
-        weights = self.weights(query)
+        coordinates = self._coordinates(query)
         if isinstance(values, RKHSFunction):
-            return values.map_draws(lambda function: weights.T @ function(self.points))
+            return values.map_draws(lambda function: coordinates.T @ self._reduce(function(self.points)))
         values = as_finite_array(values, "values")
-        num_points = weights.shape[0]
+        num_points = jax.tree.leaves(self.points)[0].shape[0]
         if values.shape[:1] != (num_points,):
             raise ValueError(
                 f"`values` must have one row for each of the {num_points} support points, got shape {values.shape}"
             )
-        return jnp.tensordot(weights, values, axes=(0, 0))
+        return jnp.tensordot(coordinates, self._reduce(values), axes=(0, 0))

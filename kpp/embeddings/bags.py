@@ -1,0 +1,203 @@
+r"""Conditional mean embeddings from bags: many points for each value of the condition.
+
+A bag j is :math:`n_j` points drawn given :math:`y_j`. The usual estimator repeats :math:`y_j` for each of them, a
+system of as many unknowns as there are points. Neither estimator here does: both solve for one weight a bag.
+"""
+
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
+
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp.bags import Bags
+from kpp.embeddings.base import AbstractEmbedding
+from kpp.embeddings.regression import AbstractConditionalEmbedding
+from kpp.embeddings.ridge import BagOutputs
+from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
+from kpp.typing import Leaf, RngKey
+
+__all__ = ["AbstractBagEmbedding", "ReplicatedConditionalMeanEmbedding", "ShrinkageConditionalMeanEmbedding"]
+
+
+class AbstractBagEmbedding(AbstractConditionalEmbedding):
+    r"""A conditional embedding on means of bags.
+
+    .. math:: \hat\mu_{X|y} = \sum_j a_j(y)\, \frac1{n_j} \sum_i k(x_j^i, \cdot)
+
+    Values and inner products are computed from means over the bags, block by block: no matrix of all pairs of points is
+    held. Subclasses have the fields `bags` and those of `AbstractConditionalEmbedding`, but for `points` and `inputs`.
+    """
+
+    bags: eqx.AbstractVar[Bags]
+
+    @property
+    def points(self) -> Float[Array, "n d"]:
+        """The points of all bags, (n, d)."""
+        return self.bags.points
+
+    @property
+    def inputs(self) -> Float[Array, "N dy"]:
+        """The covariates of the bags, (N, dy)."""
+        return self.bags.covariates
+
+    @property
+    def outputs(self) -> BagOutputs:
+        """The mean embeddings of the bags."""
+        return BagOutputs(self.kernel, self.bags)
+
+    def __check_init__(self) -> None:
+        """Refuse a negative regularization, and bags without covariates."""
+        check_non_negative(self.regularization, "regularization")
+        if self.bags.covariates is None:
+            raise ValueError(
+                "`bags` must have covariates, one row a bag, which are the inputs of the embedding, got None"
+            )
+
+    def weights(self, query: Any = None) -> Float[Array, "n p"]:
+        """Return the weights of the points for each value of the condition, equal within a bag.
+
+        Args:
+            query: The p values, rows as those of the covariates.
+
+        Returns:
+            The weights :math:`a_j(y) / n_j`, (n, p).
+
+        Raises:
+            ValueError: If there is no query.
+        """
+        return self.bags.spread(self.input_weights(query))
+
+    def evaluate(self, x: Any, query: Any = None) -> Float[Array, "p n"]:
+        """Evaluate the elements at points, without the weights of all points.
+
+        Args:
+            x: The points.
+            query: The p queries.
+
+        Returns:
+            The values, (p, n).
+        """
+        return self.input_weights(query).T @ self.bags.sections(self.kernel, x)
+
+    def inner(self, other: AbstractEmbedding, query: Any = None, other_query: Any = None) -> Float[Array, "p other_p"]:
+        """Return the inner products with the elements of another embedding in the same space.
+
+        Args:
+            other: The other embedding; its kernel must be the same. One on the same bags shares their Gram matrix.
+            query: The p queries of this embedding.
+            other_query: The p' queries of the other, or None.
+
+        Returns:
+            The inner products, (p, p').
+
+        Raises:
+            ValueError: If the kernels differ.
+        """
+        if not (isinstance(other, AbstractBagEmbedding) and other.bags is self.bags):
+            return AbstractConditionalEmbedding.inner(self, other, query, other_query)
+        self._check_same_space(other)
+        return self.input_weights(query).T @ self.outputs.gram() @ other.input_weights(other_query)
+
+    def _reduce(self, values: Float[Array, "n *k"]) -> Float[Array, "N *k"]:
+        return self.bags.means(values)
+
+    def _squared_norms(self, query: Any) -> Float[Array, " p"]:
+        weights = self.input_weights(query)
+        return jnp.sum(weights * (self.outputs.gram() @ weights), axis=0)
+
+
+class ShrinkageConditionalMeanEmbedding(AbstractBagEmbedding):
+    r"""The shrinkage estimator: regression of the bags' mean embeddings, each bag counting once.
+
+    .. math::
+
+        \hat\mu_{X|y} = \sum_j a_j(y)\, \hat\mu_j, \qquad a(y) = (L + N \lambda I)^{-1} l(Y, y), \qquad
+        \hat\mu_j = \frac1{n_j} \sum_i k(x_j^i, \cdot)
+
+    It minimises :math:`\frac1N \sum_j \|\hat\mu_j - \mu(y_j)\|^2 + \lambda \|\mu\|^2`. For bags of equal sizes it is
+    the estimator on repeated covariates, at the cost of N unknowns in place of n.
+
+    Args:
+        kernel: The kernel k of the space that the embeddings lie in.
+        input_kernel: The kernel l of the covariates.
+        bags: N bags with covariates Y, n points in total.
+        regularization: :math:`\lambda`, at least 0; it is multiplied by the number of bags N.
+
+    Raises:
+        ValueError: If the regularization is negative or the bags have no covariates.
+
+    References:
+        Chau, Bouabid and Sejdinovic, Deconditional downscaling with Gaussian processes, 2021, equation (10).
+    """
+
+    kernel: AbstractKernel
+    input_kernel: AbstractKernel
+    bags: Bags
+    regularization: Leaf = eqx.field(converter=parameter("regularization"))
+
+    @property
+    def ridge(self) -> Float[Array, ""]:
+        r""":math:`N \lambda`."""
+        return self.bags.num_bags * self.regularization
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple["ShrinkageConditionalMeanEmbedding", Any]]:
+        """Yield small embeddings and their queries for the conformance suite."""
+        yield cls(RBF(jnp.array([0.8, 1.5])), RBF(1.2), _example_bags(rng_key), 0.01), jnp.array([[-0.4], [0.3], [1.0]])
+
+
+class ReplicatedConditionalMeanEmbedding(AbstractBagEmbedding):
+    r"""The conditional mean embedding of all points with the covariates of their bags repeated, from N unknowns.
+
+    .. math:: a(y) = (L + n \lambda\, \mathrm{diag}(1 / n_j))^{-1} l(Y, y), \qquad n = \textstyle\sum_j n_j
+
+    It is exactly `ConditionalMeanEmbedding` on the n pairs :math:`(y_j, x_j^i)`, which minimises
+    :math:`\frac1n \sum_{ji} \|k(x_j^i, \cdot) - \mu(y_j)\|^2 + \lambda \|\mu\|^2`: with the matrix E (n, N) that
+    repeats rows, :math:`(E L E^\top + n \lambda I)^{-1} E = E\,(L E^\top E + n \lambda I)^{-1}`, and
+    :math:`E^\top E = \mathrm{diag}(n_j)`. Each point counts once, a bag as often as it has points.
+
+    Args:
+        kernel: The kernel k of the space that the embeddings lie in.
+        input_kernel: The kernel l of the covariates.
+        bags: N bags with covariates Y, n points in total.
+        regularization: :math:`\lambda`, at least 0; it is multiplied by the number of points n.
+
+    Raises:
+        ValueError: If the regularization is negative or the bags have no covariates.
+
+    References:
+        Song, Huang, Smola and Fukumizu, Hilbert space embeddings of conditional distributions, 2009, equation (6), on
+        repeated covariates.
+    """
+
+    kernel: AbstractKernel
+    input_kernel: AbstractKernel
+    bags: Bags
+    regularization: Leaf = eqx.field(converter=parameter("regularization"))
+
+    @property
+    def ridge(self) -> Float[Array, ""]:
+        r""":math:`n \lambda`."""
+        return self.bags.num_points * self.regularization
+
+    @property
+    def multiplicity(self) -> Float[Array, " N"]:
+        """The sizes of the bags."""
+        return self.bags.sizes.astype(self.bags.points.dtype)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple["ReplicatedConditionalMeanEmbedding", Any]]:
+        """Yield small embeddings and their queries for the conformance suite."""
+        yield cls(RBF(jnp.array([0.8, 1.5])), RBF(1.2), _example_bags(rng_key), 0.01), jnp.array([[-0.4], [0.3], [1.0]])
+
+
+def _example_bags(rng_key: RngKey) -> Bags:
+    """Return four bags of sizes 1 to 3."""
+    points = jax.random.normal(rng_key, (7, 2))
+    return Bags.create(points, np.array([0, 0, 1, 2, 2, 2, 3]), points[jnp.array([0, 2, 3, 6]), :1] + 0.5)

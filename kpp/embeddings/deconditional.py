@@ -1,0 +1,150 @@
+"""The deconditional mean embedding: from conditional expectations back to the function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.embeddings.conditional import ConditionalMeanEmbedding
+from kpp.embeddings.regression import AbstractConditionalEmbedding, AbstractRegressionEmbedding
+from kpp.embeddings.ridge import PointOutputs
+from kpp.features import AbstractFeatureKernel
+from kpp.functions import RKHSFunction
+from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
+from kpp.typing import Leaf, RngKey
+from kpp.validation import as_finite_array, check_same_rows
+
+__all__ = ["DeconditionalMeanEmbedding"]
+
+
+class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
+    r"""The embedding of each x in the space of functions of y that undoes conditional expectation.
+
+    A conditional embedding :math:`\hat C` takes a function f of x to :math:`y \mapsto \hat E[f(X) | y] = \langle f,
+    \hat\mu_{X|y} \rangle`. The deconditional operator :math:`\hat D` takes it back: :math:`\langle E[f(X) | \cdot],
+    \hat D k(x, \cdot) \rangle \approx f(x)`. It regresses :math:`l(\tilde y_t, \cdot)` on
+    :math:`\hat\mu_{X|\tilde y_t}`,
+
+    .. math::
+
+        \hat D k(x, \cdot) = \sum_{t=1}^M w_t(x)\, l(\tilde y_t, \cdot), \qquad
+        w(x) = (Q + M \varepsilon I)^{-1} \bigl(\hat\mu_{X|\tilde y_t}(x)\bigr)_t, \qquad
+        Q_{tt'} = \langle \hat\mu_{X|\tilde y_t}, \hat\mu_{X|\tilde y_{t'}} \rangle
+
+    and minimises :math:`\frac1M \sum_t \|l(\tilde y_t, \cdot) - D \hat\mu_{X|\tilde y_t}\|^2 + \varepsilon \|D\|^2`.
+    From observed conditional expectations z at :math:`\tilde y`, ``expectation(z, x)`` is the estimate of f(x), and
+    `function` the estimate of f. It is the posterior mean of a Gaussian process f whose aggregates are seen with noise
+    variance :math:`M \varepsilon`.
+
+    Args:
+        conditional: The conditional embedding :math:`\hat C`, of points or of bags.
+        points: :math:`\tilde y`, M values of the condition: an array (M, dy), or a batch of what its `input_kernel`
+            takes. They need not be those that the conditional embedding was estimated at.
+        regularization: :math:`\varepsilon`, at least 0; it is multiplied by M. `select_regularization` chooses it.
+
+    Raises:
+        ValueError: If the regularization is negative or there are no points.
+
+    References:
+        Hsu and Ramos, Bayesian deconditional kernel mean embeddings, 2019; Chau, Bouabid and Sejdinovic, Deconditional
+        downscaling with Gaussian processes, 2021, equations (2) and (12) and proposition 4.1.
+    """
+
+    conditional: AbstractConditionalEmbedding
+    points: Any
+    regularization: Leaf
+
+    def __init__(self, conditional: AbstractConditionalEmbedding, points: Any, regularization: Leaf) -> None:
+        self.conditional = conditional
+        self.points = jax.tree.map(jnp.asarray, points)
+        self.regularization = parameter("regularization")(regularization)
+
+    def __check_init__(self) -> None:
+        """Refuse a negative regularization and no points."""
+        check_non_negative(self.regularization, "regularization")
+        shapes = [leaf.shape for leaf in jax.tree.leaves(self.points)]
+        if len({shape[:1] for shape in shapes}) != 1 or shapes[0][:1] in ((), (0,)):
+            raise ValueError(
+                f"`points` must hold at least one value of the condition, one row each, got shapes {shapes}"
+            )
+
+    @property
+    def kernel(self) -> AbstractKernel:
+        """The kernel l of the condition."""
+        return self.conditional.input_kernel
+
+    @property
+    def outputs(self) -> PointOutputs:
+        """The sections of l at the points."""
+        return PointOutputs(self.kernel, self.points)
+
+    @property
+    def num_inputs(self) -> int:
+        """The number of values of the condition, M."""
+        return jax.tree.leaves(self.points)[0].shape[0]
+
+    @property
+    def ridge(self) -> Float[Array, ""]:
+        r""":math:`M \varepsilon`."""
+        return self.num_inputs * self.regularization
+
+    def weights(self, query: Any = None) -> Float[Array, "M p"]:
+        """Return the weights of the values of the condition for each point x.
+
+        Args:
+            query: p points x, rows as those of the points of the conditional embedding.
+
+        Returns:
+            The weights, (M, p).
+
+        Raises:
+            ValueError: If there is no query.
+        """
+        return self.input_weights(query)
+
+    def function(self, values: Any) -> RKHSFunction:
+        r"""Return the function whose conditional expectations are given.
+
+        .. math::
+
+            \hat f = \sum_t c_t\, \hat\mu_{X|\tilde y_t}, \qquad c = (Q + M \varepsilon I)^{-1} z, \qquad
+            \hat f(x) = \langle z, w(x) \rangle
+
+        Args:
+            values: z, the conditional expectations at the M points, (M,) or (M, outputs).
+
+        Returns:
+            The estimate of f, on the points of the conditional embedding, (n, d).
+
+        Raises:
+            ValueError: If there is not one row for each point.
+        """
+        values = as_finite_array(values, "values")
+        check_same_rows(self.num_inputs, len(values), "points", "values")
+        weights = self.conditional.weights(self.points) @ self._system().solve(values)
+        return RKHSFunction(self.conditional.kernel, self.conditional.points, weights)
+
+    def _input_gram(self) -> Float[Array, "M M"]:
+        return self.conditional.inner(self.conditional, self.points, self.points)
+
+    def _input_sections(self, query: Any) -> Float[Array, "M p"]:
+        return self.conditional.evaluate(query, self.points)
+
+    def _input_features(self, query: Any = None) -> Float[Array, "p q"] | None:
+        kernel = self.conditional.kernel
+        if not isinstance(kernel, AbstractFeatureKernel):
+            return None
+        if query is not None:
+            return kernel.feature_map(query)
+        return self.conditional.expectation(kernel.feature_map(self.conditional.points), self.points)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[DeconditionalMeanEmbedding, Any]]:
+        """Yield small embeddings and their queries for the conformance suite."""
+        x, y = jax.random.normal(rng_key, (6, 2)), jax.random.normal(rng_key, (6, 1)) + 0.3
+        conditional = ConditionalMeanEmbedding(RBF(jnp.array([0.8, 1.5])), RBF(1.2), y, x, 0.01)
+        yield cls(conditional, y[:4] + 0.1, 0.02), x[:3] - 0.2

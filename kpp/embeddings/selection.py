@@ -1,0 +1,101 @@
+"""The choice of the regularization of an embedding, by cross-validation or by evidence."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.embeddings.regression import AbstractRegressionEmbedding
+from kpp.typing import RngKey
+from kpp.validation import as_targets, check_rng_key
+
+__all__ = ["SelectedRegularization", "select_regularization"]
+
+_GRID = np.logspace(-7, 0, 15)
+_CRITERIA = ("loss", "evidence")
+
+
+class SelectedRegularization(NamedTuple):
+    """The outcome of `select_regularization`.
+
+    Attributes:
+        embedding: The embedding with the regularization of the lowest loss.
+        grid: The regularizations tried.
+        losses: The mean loss of each, or its negative log evidence.
+    """
+
+    embedding: Any
+    grid: np.ndarray
+    losses: np.ndarray
+
+
+def select_regularization(
+    embedding: AbstractRegressionEmbedding,
+    grid: Any = None,
+    *,
+    criterion: str = "loss",
+    num_folds: int | None = None,
+    rng_key: RngKey | None = None,
+) -> SelectedRegularization:
+    r"""Choose the regularization of a conditional or deconditional embedding.
+
+    The loss is that of `AbstractRegressionEmbedding.leave_one_out_losses`: how far what belongs to an input is from
+    what the other inputs say about it. For bags these are whole bags,
+    :math:`\|\hat\mu_j - \hat\mu^{(-j)}_{X|y_j}\|^2`, and their mean counts each as often as the estimator does: once,
+    or once a point for the replicated one. The evidence is that of `AbstractRegressionEmbedding.log_evidence`, which
+    takes no sample away.
+
+    Args:
+        embedding: The embedding; its own regularization plays no part.
+        grid: The values to try, positive; by default 15 from 1e-7 to 1.
+        criterion: "loss" for cross-validation, "evidence" for the highest evidence.
+        num_folds: How many folds; by default each input is one, which takes no more time.
+        rng_key: A JAX random key for the split into folds; without folds nothing is random.
+
+    Returns:
+        The embedding with the best value, and the mean loss, or the negative log evidence, of each.
+
+    Raises:
+        ValueError: If a value is not positive, the criterion is unknown or does not take folds, or `num_folds` is not
+            between 2 and the number of inputs.
+    """
+    values = as_targets(_GRID if grid is None else grid, name="grid")
+    if not bool((values > 0).all()):
+        raise ValueError(f"`grid` must hold positive numbers, got {float(values.min()):g} among them")
+    if criterion not in _CRITERIA:
+        raise ValueError(f"`criterion` must be one of {_CRITERIA}, got {criterion!r}")
+    if criterion == "evidence" and num_folds is not None:
+        raise ValueError(
+            f"`num_folds` must be None for the criterion 'evidence', which leaves nothing out, got {num_folds}"
+        )
+    folds = None if num_folds is None else _split(embedding.num_inputs, num_folds, rng_key)
+    losses = _losses(embedding, values, folds, criterion)
+    if not bool(jnp.isfinite(losses).all()):
+        raise linalg.FactorizationError(f"the kernel matrix of the inputs is singular with {float(values.min()):g}")
+    best = eqx.tree_at(lambda tree: tree.regularization, embedding, values[jnp.argmin(losses)])
+    return SelectedRegularization(best, np.asarray(values), np.asarray(losses))
+
+
+@eqx.filter_jit
+def _losses(embedding: AbstractRegressionEmbedding, grid: Array, folds: Any, criterion: str) -> Float[Array, " values"]:
+    def loss(value: Array) -> Array:
+        changed = eqx.tree_at(lambda tree: tree.regularization, embedding, value)
+        if criterion == "evidence":
+            return -changed.log_evidence()
+        losses = changed.leave_one_out_losses() if folds is None else changed.held_out_losses(folds)
+        return jnp.average(losses, weights=changed.multiplicity)
+
+    return jax.lax.map(loss, grid)
+
+
+def _split(num_inputs: int, num_folds: int, rng_key: RngKey | None) -> list[Array]:
+    if not 2 <= num_folds <= num_inputs:
+        raise ValueError(f"`num_folds` must be between 2 and the number of pairs, {num_inputs}, got {num_folds}")
+    order = np.asarray(jax.random.permutation(check_rng_key(rng_key), num_inputs))
+    return [jnp.asarray(fold) for fold in np.array_split(order, num_folds)]
