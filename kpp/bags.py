@@ -136,6 +136,8 @@ class Bags(eqx.Module):
         Returns:
             The values, (N, p). Memory grows with p and not with n.
         """
+        if self.num_points <= _BLOCK:
+            return self.means(kernel(self.points, x))
         points, index = self._blocks()
 
         @jax.checkpoint
@@ -160,6 +162,8 @@ class Bags(eqx.Module):
         Returns:
             The matrix, (N, N). The kernel is evaluated at n (n + 1) / 2 pairs, block by block.
         """
+        if self.num_points <= _BLOCK:
+            return self.means(self.means(kernel.gram(self.points)).T)
         points, index = self._blocks()
         first, second = np.triu_indices(index.shape[0])
         share = jnp.asarray(np.where(first == second, 0.5, 1.0), dtype=points.dtype)

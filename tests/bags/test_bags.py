@@ -52,6 +52,15 @@ def test_sections_and_gram_average_the_kernel_matrix(bags, tolerance):
     )
 
 
+def test_few_points_need_no_blocks(bags, tolerance):
+    few, dense = bags.take([3, 1]), AVERAGE[[3, 1]]
+    expected = dense @ np.asarray(KERNEL.gram(POINTS)) @ dense.T
+    np.testing.assert_allclose(few.gram(KERNEL), expected, **tolerance())
+    np.testing.assert_allclose(
+        few.sections(KERNEL, POINTS[:3]), dense @ np.asarray(KERNEL(POINTS, POINTS[:3])), **tolerance()
+    )
+
+
 def test_gradients_of_the_gram_matrix(bags, tolerance):
     weights = jnp.asarray(RNG.normal(size=(5, 5)))
     average = jnp.asarray(AVERAGE)
