@@ -25,7 +25,7 @@ def predict_map(
     noise: bool = False,
     center: float = 0.0,
     scale: float = 1.0,
-    rows: int = 8192,
+    rows: int = 16384,
     progress: bool = True,
 ) -> xr.Dataset:
     r"""Predict a field at the pixels of a grid, averaged over the draws of the posterior.
