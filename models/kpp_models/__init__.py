@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kpp_models.distributions import LaplaceBernoulliMarginal as LaplaceBernoulliMarginal
     from kpp_models.logistic import KernelLogistic as KernelLogistic
     from kpp_models.mediation import mediate as mediate
+    from kpp_models.operator_uncertainty import operator_amplitude as operator_amplitude
     from kpp_models.regression import GPRegression as GPRegression
     from kpp_models.regression import gp_regression as gp_regression
     from kpp_models.ridge import KernelRidge as KernelRidge
@@ -49,6 +50,7 @@ _EXPORTS = {
     "gp_classification": "classification",
     "gp_regression": "regression",
     "mediate": "mediation",
+    "operator_amplitude": "operator_uncertainty",
 }
 
 

@@ -68,6 +68,13 @@ class ConditionalMeanOperator(NamedTuple):
         left, right = (linalg.solve_lower(factor, self.kernel(self._bag_places, at)) for at in (first, second))
         return self.kernel(first, second) - left.T @ right
 
+    def amplitude(self, moments: Float[Array, "N N"]) -> Float[Array, ""]:
+        r"""Return the scale of l under which bag means with these second moments are most likely, on average.
+
+        .. math:: \hat\tau^2 = \tfrac1N \operatorname{tr}\bigl[(L_{YY} + \lambda D)^{-1} E(\bar f \bar f^\top)\bigr]
+        """
+        return jnp.trace(linalg.cho_solve(self._factor(), moments)) / moments.shape[0]
+
     def kernel(self, first: Places, second: Places) -> Float[Array, "M1 M2"]:
         """Return the kernel of the covariates, zero between different sources."""
         same = first.source[:, None] == second.source[None, :]
