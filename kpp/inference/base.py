@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from numpyro import handlers
 from numpyro.infer import init_to_feasible
+from numpyro.primitives import Messenger
 
 from kpp.typing import RngKey
 
@@ -154,17 +155,39 @@ def without_latents(numpyro_model: NumpyroModel, data: Data, sites: Mapping[str,
     return Posterior(fixed, {}, {"inference": name, "latent_sites": 0})
 
 
+class whole_plates(Messenger):
+    """Let every plate of a model hold all its members, whatever its ``subsample_size``; a NumPyro effect handler."""
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        """Answer for the members of a plate."""
+        if msg["type"] == "plate":
+            size = msg["args"][0]
+            msg["args"], msg["value"] = (size, size), jnp.arange(size)
+
+
 def trace(numpyro_model: NumpyroModel, data: Data) -> dict[str, Any]:
-    """Run a model once and return its trace; latent sites take feasible values, as improper priors can't be drawn."""
-    seeded = handlers.seed(numpyro_model, jax.random.key(0))
+    """Run a model once on all data and return its trace.
+
+    Latent sites take feasible values, as improper priors can't be drawn.
+    """
+    seeded = handlers.seed(whole_plates(numpyro_model), jax.random.key(0))
     return handlers.trace(handlers.substitute(seeded, substitute_fn=init_to_feasible())).get_trace(**data)
 
 
-def called_with(numpyro_model: NumpyroModel) -> Callable[[Data], Any]:
-    """Return the model as a function of one dict, so that its argument names cannot meet NumPyro's own."""
+def called_with(numpyro_model: NumpyroModel, *, subsample: bool = False) -> Callable[[Data], Any]:
+    """Return the model as a function of one dict, so that its argument names cannot meet NumPyro's own.
+
+    Args:
+        numpyro_model: The model function.
+        subsample: Whether plates draw subsamples where they say so, which only unbiased estimates of a bound can do
+            with; otherwise they hold all their members.
+
+    Returns:
+        The function.
+    """
 
     def model(data: Data) -> Any:
-        return numpyro_model(**data)
+        return numpyro_model(**data) if subsample else whole_plates(numpyro_model)(**data)
 
     return model
 

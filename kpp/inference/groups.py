@@ -12,7 +12,7 @@ import numpy as np
 import numpyro.infer
 import xarray as xr
 
-from kpp.inference.base import Data, NumpyroModel, Posterior, Site, trace
+from kpp.inference.base import Data, NumpyroModel, Posterior, Site, trace, whole_plates
 
 __all__ = ["Naming", "data_groups", "posterior_groups", "prior_groups"]
 
@@ -112,7 +112,7 @@ def prior_groups(
     num_samples: int,
 ) -> dict[str, xr.Dataset]:
     """Return the groups prior and prior_predictive, drawn by NumPyro without the observations."""
-    predictive = numpyro.infer.Predictive(numpyro_model, num_samples=num_samples)
+    predictive = numpyro.infer.Predictive(whole_plates(numpyro_model), num_samples=num_samples)
     try:
         draws = jax.jit(lambda key, inputs: predictive(key, **inputs))(rng_key, inputs_of(numpyro_model, data))
     except NotImplementedError as error:

@@ -43,8 +43,9 @@ class SVI(AbstractInference):
 
     .. math:: \mathrm{ELBO}(\phi) = E_{q_\phi(u)}\big[\log p(y, u) - \log q_\phi(u)\big]
 
-    over the unconstrained coordinates u of all latent sites, estimated afresh at each step. `sample_stats` keeps the
-    estimates as ``elbo``, with dims (chain, step).
+    over the unconstrained coordinates u of all latent sites, estimated afresh at each step, where a plate with a
+    ``subsample_size`` draws its members afresh too. `sample_stats` keeps the estimates as ``elbo``, with dims (chain,
+    step).
 
     Args:
         guide: The family: "normal" (independent coordinates), "multivariate_normal" or "low_rank_multivariate_normal".
@@ -95,7 +96,7 @@ class SVI(AbstractInference):
         if fixed is not None:
             return fixed
         fit_key, draw_key = jax.random.split(rng_key)
-        model = called_with(numpyro_model)
+        model = called_with(numpyro_model, subsample=True)
         guide = _GUIDES[self.guide](model)
         optimizer = self.optimizer
         if isinstance(optimizer, str):
@@ -124,7 +125,7 @@ class SVI(AbstractInference):
         fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "SVI")
         if fixed is not None:
             return fixed
-        guide = _GUIDES[self.guide](called_with(numpyro_model))
+        guide = _GUIDES[self.guide](called_with(numpyro_model, subsample=True))
         with handlers.block(), handlers.seed(rng_seed=jax.random.key(0)):
             guide(data)  # a guide learns the sites of its model by running
         return Posterior(

@@ -315,14 +315,23 @@ class AbstractAggregateModel(AbstractModel):
         prior = self._prior(data)
         count = prior.basis.points.shape[0]
         white = numpyro.sample(INDUCING, dist.Normal(0.0, 1.0).expand([count]).to_event(1))
-        mean, variance = self._given_inducing(prior, data, white)
-        with numpyro.plate("instance", mean.shape[0]):
-            numpyro.sample("y", ExpectedLikelihood(self._observation(data), mean, variance), obs=y)
+        count = data["target_source"].shape[0]
+        size = None if self.minibatch_size is None else min(self.minibatch_size, count)
+        with numpyro.plate("instance", count, subsample_size=size) as rows:
+            mean, variance = self._given_inducing(prior, data, white, rows)
+            law = ExpectedLikelihood(self._observation(data).take(rows), mean, variance)
+            numpyro.sample("y", law, obs=None if y is None else y[rows])
 
-    def _given_inducing(self, prior: AggregatePrior, data: Data, white: Array) -> tuple[Array, Array]:
-        """Return mean and variance of the targets' aggregates given the field at the inducing points."""
-        at, _, rest = self._covariance(prior, data)
-        variance = jnp.diagonal(prior.deficit(at, at) + rest)
+    def _given_inducing(
+        self, prior: AggregatePrior, data: Data, white: Array, rows: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Return mean and variance of the targets' aggregates, or of some, given the field at the inducing points."""
+        rows = jnp.arange(data["target_source"].shape[0]) if rows is None else rows
+        covariates = data["target_covariates"]
+        places = Places(None if covariates is None else covariates[rows], data["target_source"][rows])
+        at = prior.aggregates(self.operator(data)[:, rows])
+        residual = self.residual_covariance(data, places, places)
+        variance = prior.unexplained(at) + (0.0 if residual is None else jnp.diagonal(residual))
         return at.mean + at.low_rank.T @ white, jnp.maximum(variance, 0.0)
 
     def _target_moments(self, data: Data, sample: Sample) -> tuple[Array, Array]:

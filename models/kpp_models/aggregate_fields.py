@@ -22,6 +22,7 @@ from kpp_models.aggregate_data import as_bags, bags_of, join_bags, read_aggregat
 from kpp_models.fields import check_kernel_fits, refuse_below
 from kpp_models.inducing import InducingSettings, gram_data, place_inducing
 from kpp_models.likelihoods import as_aggregate_targets, check_likelihood
+from kpp_models.means import check_mean_fits
 
 __all__ = [
     "check_aggregate_fields",
@@ -112,6 +113,7 @@ def prepare_aggregates(
     """
     data, schema = read_aggregates(x, y, covariates, matched=matched, as_targets=as_targets)
     bags = bags_of(data)
+    check_mean_fits(model.mean, bags.points)
     data["y"], data["exposure"] = as_aggregate_targets(model.likelihood, data["y"], exposure)
     changes: dict[str, Any] = {"kernel": _fitted(model.kernel, schema.feature_names, bags.points, "kernel", "x")}
     if hasattr(model, "bag_kernel"):

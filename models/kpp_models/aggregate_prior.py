@@ -118,6 +118,11 @@ class AggregatePrior(NamedTuple):
             return jnp.zeros((first.weights.shape[1], second.weights.shape[1]), first.weights.dtype)
         return first.weights.T @ self.gram @ second.weights - self.covariance(first, second)
 
+    def unexplained(self, at: Aggregates) -> Float[Array, " M"]:
+        """Return the variances of aggregates given the field at the inducing points, with high-resolution noise."""
+        gram = self.gram if self.noise is None else self.gram + self.noise
+        return jnp.sum(at.weights * (gram @ at.weights), axis=0) - jnp.sum(at.low_rank**2, axis=0)
+
     def noise_covariance(self, first: Aggregates, second: Aggregates) -> Float[Array, "M1 M2"]:
         """Return the covariance that the high-resolution noise gives aggregates."""
         if self.noise is None:

@@ -12,6 +12,7 @@ from kpp.inference import Fit
 from kpp_models.aggregate import AbstractAggregateModel
 from kpp_models.aggregate_data import read_places
 from kpp_models.conditional_mean import Places
+from kpp_models.likelihoods import Observation, response_mean
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -36,8 +37,10 @@ def aggregate_posterior(
         covariance: Whether the whole covariance of g is wanted.
 
     Returns:
-        ``mean`` and ``latent_variance`` with dims (chain, draw, aggregate); ``latent_covariance`` (..., aggregate,
-        aggregate_other) and ``field_covariance``, Cov(f(x), g(y)), (..., instance, aggregate), where asked for.
+        ``mean`` and ``latent_variance`` with dims (chain, draw, aggregate), and for other likelihoods than the Gaussian
+        ``response_mean``, the expected target at an exposure of 1: a rate or a probability; ``latent_covariance`` (...,
+        aggregate, aggregate_other) and ``field_covariance``, Cov(f(x), g(y)), (..., instance, aggregate), where asked
+        for.
 
     Raises:
         TypeError: If the fit is not of a model whose aggregates have covariates.
@@ -58,11 +61,15 @@ def aggregate_posterior(
     def moments(model: Any, sample: Any, data: Any, places: Places, points: Any) -> dict[str, Array]:
         found = model.aggregate_moments(sample, data, places, points)
         found["latent_variance"] = jnp.maximum(jnp.diagonal(found["latent_covariance"]), 0.0)
+        if model.likelihood != "gaussian":
+            law = Observation(model.likelihood, jnp.ones_like(found["mean"]))
+            found["response_mean"] = response_mean(law, found["mean"], found["latent_variance"])
         return found if covariance else {name: found[name] for name in found if name != "latent_covariance"}
 
     dims = {
         "mean": ("aggregate",),
         "latent_variance": ("aggregate",),
+        "response_mean": ("aggregate",),
         "latent_covariance": ("aggregate", "aggregate_other"),
         "field_covariance": ("instance", "aggregate"),
     }
