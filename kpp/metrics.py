@@ -219,7 +219,9 @@ def structural_similarity(x: Any, y: Any, *, data_range: float) -> float:
     """
     from scipy.ndimage import gaussian_filter
 
-    first, second = (np.asarray(as_finite_array(image, name)) for image, name in ((x, "x"), (y, "y")))
+    for name, image in (("x", x), ("y", y)):
+        as_finite_array(image, name)
+    first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)  # in float64, whatever JAX is set to
     if first.shape != second.shape or first.ndim != 2 or min(first.shape) < 11:
         raise ValueError(f"`x` and `y` must have one shape (a, b) from (11, 11), got {first.shape} and {second.shape}")
     if not data_range > 0:

@@ -98,7 +98,7 @@ def simulate(num_rows: int, num_columns: int, seed: int = 0) -> xr.Dataset:
     rng = np.random.default_rng(seed)
 
     def smooth(width: float) -> np.ndarray:
-        noise = gaussian_filter(rng.normal(size=(num_rows, num_columns)), width, mode=("nearest", "wrap"))
+        noise = gaussian_filter(rng.normal(size=(num_rows, num_columns)), width, mode=("reflect", "wrap"))
         return noise / noise.std()
 
     lat, lon = np.linspace(-85.0, 85.0, num_rows), np.linspace(0.0, 360.0, num_columns, endpoint=False)
@@ -195,7 +195,7 @@ MODELS: dict[str, Callable[[Problem, Settings, int], kpp.Fit]] = {
 
 def mode(settings: Settings) -> kpp.MAP:
     """Return the search for the joint mode of the hyperparameters."""
-    return kpp.MAP(num_restarts=0, max_steps=settings.steps, tolerance=1e-3, progress=False)
+    return kpp.MAP(num_restarts=0, max_steps=settings.steps, tolerance=1e-2, progress=False)
 
 
 def pseudo_targets(problem: Problem, settings: Settings, seed: int) -> Any:
@@ -293,7 +293,7 @@ def draw(problem: Problem, maps: dict[str, xr.Dataset], folder: Path) -> None:
 @click.option("--small", is_flag=True, help="A small random field and few steps, to see that it runs.")
 @click.option("--seeds", type=int, default=10, show_default=True, help="Number of splits.")
 @click.option("--inducing", type=int, default=300, show_default=True, help="Inducing points; published: 800.")
-@click.option("--steps", type=int, default=200, show_default=True, help="Steps of L-BFGS at most.")
+@click.option("--steps", type=int, default=100, show_default=True, help="Steps of L-BFGS at most.")
 @click.option("--pixels", type=int, default=40, show_default=True, help="Pixels a bag while hyperparameters are found.")
 @click.option("--block", type=int, default=None, help="Pixels on a side of a block; 17 with --data, else 8.")
 @click.option("--regularization", type=float, default=1e-5, show_default=True, help="Lambda of the CMP.")

@@ -98,12 +98,12 @@ def map_scores(truth: xr.DataArray, estimate: xr.DataArray, *, data_range: float
     both = np.isfinite(first) & np.isfinite(second)
     if both.sum() < 2:
         raise ValueError(f"`truth` and `estimate` must share two pixels at least, got {int(both.sum())}")
-    error = (second - first)[both]
+    difference = (second - first)[both]
     span = float(np.ptp(first[both])) if data_range is None else data_range
     complete = both.all() and both.ndim == 2
     return {
-        "rmse": float(np.sqrt(np.mean(error**2))),
-        "mae": float(np.mean(np.abs(error))),
+        "rmse": float(np.sqrt(np.mean(difference**2))),
+        "mae": float(np.mean(np.abs(difference))),
         "spearman": float(spearmanr(first[both], second[both]).statistic),
         "ssim": structural_similarity(first, second, data_range=span) if complete else float("nan"),
     }
