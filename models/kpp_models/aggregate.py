@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from kpp import linalg
+from kpp.bags import Bags
 from kpp.functions import RKHSFunction
 from kpp.inference import AbstractModel
 from kpp.kernels import AbstractKernel
@@ -29,10 +30,11 @@ from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf, RngKey
 from kpp_models.aggregate_data import bags_of
 from kpp_models.aggregate_prior import AggregatePrior, Aggregates, Basis, Conditioned
+from kpp_models.bag_grams import approximate_gram
 from kpp_models.conditional_mean import Places
 from kpp_models.distributions import GaussianProcessMarginal
 from kpp_models.gaussian import draw_gaussian, leave_one_out, normal_log_density, prior_factor
-from kpp_models.inducing import CollapsedBound, InducingSettings, approximate_gram
+from kpp_models.inducing import CollapsedBound, InducingSettings
 from kpp_models.likelihoods import ExpectedLikelihood, Observation, marginal_log_density
 
 __all__ = ["AbstractAggregateModel"]
@@ -263,10 +265,7 @@ class AbstractAggregateModel(AbstractModel):
         bags, settings = bags_of(data), self.inducing
         bag_means = bags.means(self._prior_mean(bags.points))
         noise = None if data["coincidence"] is None else self.high_resolution_variance * data["coincidence"]
-        if settings is None:
-            return AggregatePrior(self.kernel, bags, bag_means, bags.gram(self.kernel), noise, None)
-        basis = Basis.build(self.kernel, settings.points, bags)
-        gram = approximate_gram(settings, self.kernel, bags, data["inducing"], basis)
+        gram, basis = _over_bags(settings, self.kernel, bags, data["inducing"])
         return AggregatePrior(self.kernel, bags, bag_means, gram, noise, basis)
 
     def _targets(self, prior: AggregatePrior, data: Data) -> tuple[Aggregates, Places]:
@@ -375,6 +374,17 @@ class AbstractAggregateModel(AbstractModel):
         cross = prior.covariance(targets[0], here) + self._other_covariance(prior, data, targets, (here, at))
         aggregates, factor, white = self._whiten(prior, data, sample)
         return prior.given_aggregates(aggregates, factor, white), linalg.solve_lower(factor, cross)
+
+
+@eqx.filter_jit  # where inference runs a model without compiling it, this part is compiled once and not by its parts
+def _over_bags(
+    settings: InducingSettings | None, kernel: AbstractKernel, bags: Bags, arrays: dict[str, Array] | None
+) -> tuple[Float[Array, "N N"], Basis | None]:
+    """Return the Gram matrix of the bags and the inducing points, if there are any."""
+    if settings is None:
+        return bags.gram(kernel), None
+    basis = Basis.build(kernel, settings.points, bags)
+    return approximate_gram(settings, kernel, bags, arrays, basis), basis
 
 
 def _in_blocks(f: Callable[[Array], tuple[Array, Array]], x: Any) -> tuple[Array, Array]:

@@ -19,8 +19,9 @@ from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import as_finite_array, as_targets, is_concrete
 from kpp_models.aggregate_data import as_bags, bags_of, join_bags, read_aggregates
+from kpp_models.bag_grams import gram_data
 from kpp_models.fields import check_kernel_fits, refuse_below
-from kpp_models.inducing import InducingSettings, gram_data, place_inducing
+from kpp_models.inducing import InducingSettings, place_inducing
 from kpp_models.likelihoods import as_aggregate_targets, check_likelihood
 from kpp_models.means import check_mean_fits
 

@@ -10,7 +10,6 @@ the bags at the inducing points, G (N, N) their inner products, T (M, M) the cov
 
 from __future__ import annotations
 
-import logging
 from typing import Any, NamedTuple
 
 import jax
@@ -22,31 +21,21 @@ from numpyro.distributions import constraints
 
 from kpp import linalg
 from kpp.bags import Bags
-from kpp.kernels import AbstractKernel
 from kpp.priors import is_prior
 from kpp.typing import AnyArray, Leaf
 from kpp.validation import as_points
-from kpp_models.aggregate_prior import Basis
 from kpp_models.gaussian import gaussian_log_density
-from kpp_models.spectra import fourier_gram
 
 __all__ = [
-    "BAG_GRAMS",
     "CollapsedBound",
     "InducingSettings",
-    "approximate_gram",
     "elbo",
-    "gram_data",
     "optimal_q",
     "place_inducing",
     "trace_deficit",
 ]
 
-_LOGGER = logging.getLogger("kpp")
-
-BAG_GRAMS = ("exact", "sampled", "fourier")
 _MAX_ROWS = 20_000  # rows that k-means sees
-_WARN_PAIRS = 2e9  # kernel values of one exact Gram matrix that take the better part of a minute with their gradient
 
 
 class InducingSettings(NamedTuple):
@@ -56,7 +45,7 @@ class InducingSettings(NamedTuple):
         points: The points, (w, d), or a prior for them, or None to place `num` of them.
         num: w, how many points to place; None where `points` are given.
         learn: Whether the points are sites of the model rather than fixed.
-        bag_gram: "exact", "sampled" or "fourier"; see `approximate_gram`.
+        bag_gram: "exact", "sampled" or "fourier"; see `kpp_models.bag_grams`.
         gram_size: Points a bag for "sampled", at least 2; frequencies for "fourier".
         seed: Of k-means, of the sampled points and of the frequencies.
     """
@@ -102,79 +91,6 @@ def place_inducing(settings: InducingSettings, bags: Bags) -> Leaf:
         points = as_points(settings.points, "inducing_points", num_features=num_features)
     points = jnp.asarray(points, bags.points.dtype)
     return _prior_about(points, bags) if settings.learn else points
-
-
-def gram_data(settings: InducingSettings, bags: Bags) -> dict[str, Array] | None:
-    """Return the arrays that `approximate_gram` needs beside the bags.
-
-    Args:
-        settings: `bag_gram`, `gram_size` and `seed` of it.
-        bags: The bags.
-
-    Returns:
-        For "sampled" the points that stand for all: ``points`` (n', d), ``index`` (n',) and ``sizes`` (N,). None
-        otherwise.
-
-    Raises:
-        ValueError: If `bag_gram` or `gram_size` is not as said.
-    """
-    _check_gram(settings)
-    if settings.bag_gram == "exact" and bags.num_points**2 / 2 > _WARN_PAIRS:
-        _LOGGER.warning(
-            "the exact Gram matrix of bags with %d points takes %.1e kernel values at every step; "
-            "bag_gram='sampled' or 'fourier' takes far fewer",
-            bags.num_points,
-            bags.num_points**2 / 2,
-        )
-    if settings.bag_gram != "sampled":
-        return None
-    thin = bags.subsample(jax.random.key(settings.seed), settings.gram_size)
-    return {"points": thin.points, "index": thin.index, "sizes": thin.sizes}
-
-
-def approximate_gram(
-    settings: InducingSettings,
-    kernel: AbstractKernel,
-    bags: Bags,
-    arrays: dict[str, Array] | None,
-    basis: Basis | None = None,
-) -> Float[Array, "N N"]:
-    r"""Return the inner products of the bags' mean embeddings, or an unbiased estimate of them.
-
-    "exact" takes n (n + 1) / 2 kernel values. "sampled" takes :math:`m_j` points of bag j without replacement: an entry
-    off the diagonal is the mean over pairs of these, and one on it
-
-    .. math:: G_{jj} = (1 - 1/n_j)\, \bar k_{i \ne i'} + \bar k_{ii} / n_j,
-
-    the weights that pairs of different and of equal points have in the whole bag; it is exact once every point is
-    taken. With a basis only what the inducing points leave unexplained,
-    :math:`k(x, x') - k(x, w) K_{ww}^{-1} k(w, x')`, is estimated from the sampled points; the rest is exact. This is
-    unbiased too, and its error is smaller by as much as the unexplained part. "fourier" takes means of random Fourier
-    features over all points. The draws are fixed by `seed`, so that the bound is a smooth function of the parameters.
-
-    Args:
-        settings: `bag_gram`, `gram_size` and `seed` of it.
-        kernel: k.
-        bags: N bags.
-        arrays: What `gram_data` returned.
-        basis: The inducing points and the bags seen from them; used by "sampled".
-
-    Returns:
-        The matrix, (N, N).
-
-    Raises:
-        TypeError: If "fourier" does not know the spectral density of the kernel.
-    """
-    if settings.bag_gram == "exact":
-        return bags.gram(kernel)
-    if settings.bag_gram == "fourier":
-        return fourier_gram(jax.random.key(settings.seed), kernel, bags, settings.gram_size)
-    if arrays is None:
-        raise ValueError("`arrays` must be what `gram_data` returned, got None")
-    thin = Bags(arrays["points"], arrays["index"], arrays["sizes"])
-    if basis is None:
-        return _for_whole_bags(thin.gram(kernel), thin.means(kernel.diagonal(thin.points)), thin.sizes, bags.sizes)
-    return basis.sections.T @ basis.sections + _unexplained_gram(kernel, thin, bags.sizes, basis)
 
 
 def trace_deficit(
@@ -358,30 +274,6 @@ def _divergence(eta: Array, sigma: Array, factor: Array) -> Float[Array, ""]:
     return 0.5 * (trace + quadratic - eta.shape[0]) + determinants
 
 
-def _unexplained_gram(kernel: AbstractKernel, thin: Bags, sizes: Array, basis: Basis) -> Float[Array, "N N"]:
-    """Estimate the Gram matrix of what the inducing points leave unexplained, for bags of these sizes."""
-
-    def values(points: Array, inducing: Array) -> Array:
-        """Return k(x, w), and in a last column what is left of k(x, x)."""
-        cross = kernel(points, inducing)
-        explained = jnp.sum(jnp.square(linalg.solve_lower(basis.factor, cross.T)), axis=0)
-        return jnp.concatenate([cross, (kernel.diagonal(points) - explained)[:, None]], axis=1)
-
-    means = thin.sections(values, basis.points)
-    sections = linalg.solve_lower(basis.factor, means[:, :-1].T)
-    return _for_whole_bags(thin.gram(kernel) - sections.T @ sections, means[:, -1], thin.sizes, sizes)
-
-
-def _for_whole_bags(gram: Array, same: Array, taken: Array, sizes: Array) -> Float[Array, "N N"]:
-    """Weigh pairs of equal points, of mean value `same`, on the diagonal as in bags of these sizes."""
-    share = 1.0 / taken.astype(gram.dtype)
-    among = jnp.maximum(1.0 - share, 0.5)  # 0 only for bags of one point, whose entry needs no correction
-    different = (jnp.diagonal(gram) - same * share) / among
-    corrected = jnp.where(taken == sizes, jnp.diagonal(gram), (1.0 - 1.0 / sizes) * different + same / sizes)
-    index = jnp.arange(gram.shape[0])
-    return gram.at[index, index].set(corrected)
-
-
 def _prior_about(points: Float[Array, "w d"], bags: Bags) -> dist.Distribution:
     return dist.Normal(points, jnp.broadcast_to(0.5 * jnp.asarray(_scale(np.asarray(bags.points))), points.shape))
 
@@ -412,11 +304,3 @@ def _check_num(num: Any) -> int:
     if isinstance(num, bool) or not isinstance(num, (int, np.integer)) or num < 1:
         raise ValueError(f"`num_inducing` must be an integer of at least 1, got {num!r}")
     return int(num)
-
-
-def _check_gram(settings: InducingSettings) -> None:
-    if settings.bag_gram not in BAG_GRAMS:
-        raise ValueError(f"`bag_gram` must be one of {BAG_GRAMS}, got {settings.bag_gram!r}")
-    least = {"exact": 0, "sampled": 2, "fourier": 1}[settings.bag_gram]
-    if settings.gram_size < least:
-        raise ValueError(f"`gram_size` must be at least {least} for {settings.bag_gram!r}, got {settings.gram_size}")
