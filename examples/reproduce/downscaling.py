@@ -146,8 +146,8 @@ def kernel() -> AbstractKernel:
 NOISE = dist.LogNormal(-3.0, 1.0)
 
 
-def fit_cmp(problem: Problem, settings: Settings, seed: int) -> kpp.Fit:
-    """Fit the conditional mean process with inducing points to D1 and D2."""
+def fit_cmp(problem: Problem, settings: Settings, seed: int, mediated: Any) -> kpp.Fit:
+    """Fit the conditional mean process with inducing points to D1 and D2; it has no use for pseudo-targets."""
     model = CMP(
         kernel(),
         kernel(),
@@ -163,7 +163,7 @@ def fit_cmp(problem: Problem, settings: Settings, seed: int) -> kpp.Fit:
     return fit_in_two_steps(model, problem, settings, seed, problem.targets, covariates=problem.covariates)
 
 
-def fit_vbagg(problem: Problem, settings: Settings, seed: int) -> kpp.Fit:
+def fit_vbagg(problem: Problem, settings: Settings, seed: int, mediated: Any) -> kpp.Fit:
     """Fit VBagg to D1 and pseudo-targets."""
     model = VBagg(
         kernel(),
@@ -175,18 +175,17 @@ def fit_vbagg(problem: Problem, settings: Settings, seed: int) -> kpp.Fit:
         gram_size=10,
         seed=seed,
     )
-    return fit_in_two_steps(model, problem, settings, seed, pseudo_targets(problem, settings, seed))
+    return fit_in_two_steps(model, problem, settings, seed, mediated)
 
 
-def fit_centroids(problem: Problem, settings: Settings, seed: int) -> kpp.Fit:
+def fit_centroids(problem: Problem, settings: Settings, seed: int, mediated: Any) -> kpp.Fit:
     """Fit Gaussian-process regression with inducing points to the mean pixels of D1 and pseudo-targets."""
     count = min(settings.inducing, len(problem.first) // 2)
     model = CentroidGP(kernel(), NOISE, num_inducing=count, seed=seed)
-    targets = pseudo_targets(problem, settings, seed)
-    return model.fit(jax.random.key(seed), problem.bags, targets, inference=mode(settings), num_prior_samples=0)
+    return model.fit(jax.random.key(seed), problem.bags, mediated, inference=mode(settings), num_prior_samples=0)
 
 
-MODELS: dict[str, Callable[[Problem, Settings, int], kpp.Fit]] = {
+MODELS: dict[str, Callable[[Problem, Settings, int, Any], kpp.Fit]] = {
     "VarGPR": fit_centroids,
     "VBagg": fit_vbagg,
     "VarCMP": fit_cmp,
@@ -221,10 +220,10 @@ def fit_in_two_steps(
 def run_seed(fields: xr.Dataset, block: int, settings: Settings, seed: int) -> tuple[Problem, dict[str, Any], Any]:
     """Fit all models to one split, and return their maps and scores."""
     problem = pose(fields, block, seed)
-    maps, rows = {}, []
+    maps, rows, mediated = {}, [], pseudo_targets(problem, settings, seed)
     for name, fit_model in MODELS.items():
         start = time.perf_counter()
-        fit = fit_model(problem, settings, seed)
+        fit = fit_model(problem, settings, seed, mediated)
         fitted = time.perf_counter()
         maps[name] = grids.predict_map(
             fit, problem.cells.fine, noise=name != "VarGPR", center=problem.center, scale=problem.scale
