@@ -68,9 +68,7 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
         check_non_negative(self.regularization, "regularization")
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.points)]
         if len({shape[:1] for shape in shapes}) != 1 or shapes[0][:1] in ((), (0,)):
-            raise ValueError(
-                f"`points` must hold at least one value of the condition, one row each, got shapes {shapes}"
-            )
+            raise ValueError(f"`points` must hold values of the condition, at least one row, got shapes {shapes}")
 
     @property
     def kernel(self) -> AbstractKernel:

@@ -71,9 +71,7 @@ def select_regularization(
     if criterion not in _CRITERIA:
         raise ValueError(f"`criterion` must be one of {_CRITERIA}, got {criterion!r}")
     if criterion == "evidence" and num_folds is not None:
-        raise ValueError(
-            f"`num_folds` must be None for the criterion 'evidence', which leaves nothing out, got {num_folds}"
-        )
+        raise ValueError(f"`num_folds` must be None for the criterion 'evidence', got {num_folds}")
     folds = None if num_folds is None else _split(embedding.num_inputs, num_folds, rng_key)
     losses = _losses(embedding, values, folds, criterion)
     if not bool(jnp.isfinite(losses).all()):

@@ -1,0 +1,67 @@
+"""The evidence of an embedding's regression against Gaussian densities with Kronecker covariances by SciPy."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from kpp.bags import Bags
+from kpp.embeddings import ConditionalMeanEmbedding, ReplicatedConditionalMeanEmbedding, select_regularization
+from kpp.features import RandomFourier
+from kpp.kernels import RBF
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(4, 2)), RNG.normal(size=(4, 1))
+KERNEL, INPUT_KERNEL = RBF(0.7), RBF(1.1)
+FEATURES = RandomFourier(np.array([[0.8]]), 1.1)
+log_evidence = eqx.filter_jit(lambda embedding: embedding.log_evidence())
+
+
+def log_density(gram, covariance, amplitude):
+    """The density of the outputs' coordinates: of their inner products, and the Jacobian between the two."""
+    density = multivariate_normal.logpdf(gram.ravel(), cov=np.kron(covariance, amplitude * gram))
+    return density + 0.5 * len(gram) * np.linalg.slogdet(gram)[1]
+
+
+def assert_is_the_highest_density(embedding, gram, covariance, tolerance):
+    amplitude = np.trace(np.linalg.solve(covariance, gram)) / gram.size
+    found = float(log_evidence(embedding))
+    np.testing.assert_allclose(found, log_density(gram, covariance, amplitude), **tolerance(factor=10))
+    assert found > max(log_density(gram, covariance, factor * amplitude) for factor in (0.9, 1.1))
+
+
+@pytest.mark.parametrize("kernel", [INPUT_KERNEL, FEATURES], ids=["dense", "features"])
+def test_evidence_of_pairs(kernel, tolerance):
+    embedding = ConditionalMeanEmbedding(KERNEL, kernel, Y, X, 0.05)
+    covariance = np.asarray(kernel.gram(Y)) + 4 * 0.05 * np.eye(4)
+    assert_is_the_highest_density(embedding, np.asarray(KERNEL.gram(X)), covariance, tolerance)
+
+
+@pytest.mark.parametrize("kernel", [INPUT_KERNEL, FEATURES], ids=["dense", "features"])
+def test_evidence_of_bags_of_unequal_sizes(kernel, tolerance):
+    embedding = ReplicatedConditionalMeanEmbedding(KERNEL, kernel, Bags.create(X, [0, 1, 1, 2], Y[:3]), 0.05)
+    means = np.array([[1, 0, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0, 1]])
+    gram = means @ np.asarray(KERNEL.gram(X)) @ means.T
+    covariance = np.asarray(kernel.gram(Y[:3])) + 4 * 0.05 * np.diag([1, 0.5, 1])
+    assert_is_the_highest_density(embedding, gram, covariance, tolerance)
+
+
+def test_selection_takes_the_highest_evidence_and_regularizes_noise_more():
+    x, noise = np.random.default_rng(1).normal(size=(2, 60, 1))
+    chosen = [
+        select_regularization(ConditionalMeanEmbedding(RBF(1.0), RBF(1.0), x, z, 1.0), criterion="evidence")
+        for z in (np.sin(2 * x) + 0.1 * noise, noise)
+    ]
+    for case in chosen:
+        assert float(case.embedding.regularization) == case.grid[np.argmin(case.losses)]
+    assert chosen[0].embedding.regularization < chosen[1].embedding.regularization
+
+
+def test_mistakes_are_named():
+    embedding = ConditionalMeanEmbedding(KERNEL, INPUT_KERNEL, Y, X, 0.05)
+    with pytest.raises(ValueError, match=r"`criterion` must be one of \('loss', 'evidence'\), got 'aic'"):
+        select_regularization(embedding, criterion="aic")
+    with pytest.raises(ValueError, match="`num_folds` must be None for the criterion 'evidence', got 2"):
+        select_regularization(embedding, criterion="evidence", num_folds=2)
