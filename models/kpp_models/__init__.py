@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kpp_models.operator_uncertainty import operator_amplitude as operator_amplitude
     from kpp_models.regression import GPRegression as GPRegression
     from kpp_models.regression import gp_regression as gp_regression
+    from kpp_models.means import LinearMean as LinearMean
     from kpp_models.ridge import KernelRidge as KernelRidge
     from kpp_models.selection import Selection as Selection
     from kpp_models.shapley_regularization import RestrictedShapleyRegularized as RestrictedShapleyRegularized
@@ -43,6 +44,7 @@ _EXPORTS = {
     "KernelLogistic": "logistic",
     "KernelRidge": "ridge",
     "LaplaceBernoulliMarginal": "distributions",
+    "LinearMean": "means",
     "RestrictedShapleyRegularized": "shapley_regularization",
     "Selection": "selection",
     "ShapleyRegularized": "shapley_regularization",

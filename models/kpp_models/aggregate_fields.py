@@ -103,7 +103,7 @@ def prepare_aggregates(
         x: Bags, or a list of them, or points.
         y: Targets, or a list of them.
         covariates: The covariates of the targets, or None.
-        exposure: What scales each target, or None.
+        exposure: What scales each target, or None; a list where there are several sources.
         matched: Whether the model takes one target a bag only.
 
     Returns:
@@ -115,6 +115,9 @@ def prepare_aggregates(
     data, schema = read_aggregates(x, y, covariates, matched=matched, as_targets=as_targets)
     bags = bags_of(data)
     check_mean_fits(model.mean, bags.points)
+    _check_noise_of_sources(model.noise_variance, int(np.max(data["source"])) + 1)
+    if isinstance(exposure, (list, tuple)) and any(np.ndim(part) > 0 for part in exposure):
+        exposure = np.concatenate([np.asarray(part) for part in exposure])
     data["y"], data["exposure"] = as_aggregate_targets(model.likelihood, data["y"], exposure)
     changes: dict[str, Any] = {"kernel": _fitted(model.kernel, schema.feature_names, bags.points, "kernel", "x")}
     if hasattr(model, "bag_kernel"):
@@ -128,6 +131,14 @@ def prepare_aggregates(
         data["inducing"] = gram_data(model.inducing, bags)
     y = data.pop("y")
     return dataclasses.replace(model, **changes), {**data, "y": y}, schema
+
+
+def _check_noise_of_sources(noise_variance: Leaf, count: int) -> None:
+    shape = noise_variance.shape() if is_prior(noise_variance) else jnp.shape(noise_variance)
+    if shape not in ((), (count,)):
+        raise ValueError(
+            f"`noise_variance` must be one number, or one for each of the {count} sources, got shape {shape}"
+        )
 
 
 def _fit_bag_kernels(kernels: Any, bags: Bags, data: dict[str, Any]) -> Any:
