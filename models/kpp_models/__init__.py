@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from kpp_models.distributions import GaussianProcessMarginal as GaussianProcessMarginal
     from kpp_models.distributions import LaplaceBernoulliMarginal as LaplaceBernoulliMarginal
     from kpp_models.logistic import KernelLogistic as KernelLogistic
+    from kpp_models.means import LinearMean as LinearMean
     from kpp_models.mediation import mediate as mediate
     from kpp_models.operator_uncertainty import operator_amplitude as operator_amplitude
     from kpp_models.regression import GPRegression as GPRegression
     from kpp_models.regression import gp_regression as gp_regression
-    from kpp_models.means import LinearMean as LinearMean
     from kpp_models.ridge import KernelRidge as KernelRidge
     from kpp_models.selection import Selection as Selection
     from kpp_models.shapley_regularization import RestrictedShapleyRegularized as RestrictedShapleyRegularized
