@@ -47,6 +47,7 @@ class Density:
                 init_strategy=numpyro.infer.init_to_median(),
                 dynamic_args=True,
                 model_args=(data,),
+                validate_grad=False,  # it would run the model's derivatives op by op; the search looks at them anyway
             )
         self._potential, self._constrain = info.potential_fn, info.postprocess_fn
         self._start = dict(info.param_info.z)
