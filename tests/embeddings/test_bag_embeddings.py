@@ -121,7 +121,10 @@ def refitted_losses(cls):
     return losses
 
 
-@CLASSES
+SLOW = pytest.param(ShrinkageConditionalMeanEmbedding, id="shrinkage", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("cls", [SLOW, pytest.param(ReplicatedConditionalMeanEmbedding, id="replicated")])
 def test_leave_one_out_losses_are_those_of_refits_without_a_bag(cls, tolerance):
     found = eqx.filter_jit(lambda embedding: embedding.leave_one_out_losses())(embedding(cls))
     np.testing.assert_allclose(found, refitted_losses(cls), **tolerance(factor=10))

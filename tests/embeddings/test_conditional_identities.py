@@ -43,7 +43,10 @@ def expectations(embedding):
     return at_inputs, found, of_values, embedding.weights(QUERY), embedding.evaluate(ELSEWHERE, QUERY)
 
 
-@pytest.mark.parametrize("name", ["points", "shrinkage", "replicated"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("points", "replicated")]
+
+
+@pytest.mark.parametrize("name", ["shrinkage", *SLOW])
 def test_expectation_is_the_inner_product_with_the_embedding(name, tolerance):
     # <f, mu_y> for f in the space, from f's sections, and the weighted sum of its values; the constant counts with the
     # sum of the weights in the second.
@@ -53,7 +56,7 @@ def test_expectation_is_the_inner_product_with_the_embedding(name, tolerance):
     np.testing.assert_allclose(of_values, expected, **tolerance())
 
 
-@pytest.mark.parametrize("name", ["shrinkage", "replicated"])
+@pytest.mark.parametrize("name", ["shrinkage", SLOW[1]])
 def test_mean_of_conditional_expectations_is_the_mean(name, tolerance):
     # E[E[f(X) | Y]] = E[f(X)] on the sample, as the regularization goes to 0: the expectation at the covariate of a bag
     # is then the mean over the bag.

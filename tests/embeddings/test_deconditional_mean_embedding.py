@@ -34,7 +34,10 @@ def recover(embedding):
     return embedding.weights(QUERY), embedding.expectation(Z, QUERY), embedding.function(Z)(QUERY)
 
 
-@pytest.mark.parametrize("name", CONDITIONALS)
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("points", "shrinkage")]
+
+
+@pytest.mark.parametrize("name", ["replicated", *SLOW])
 def test_weights_and_function_are_the_dense_formula(name, tolerance):
     conditional = CONDITIONALS[name]
     a = np.asarray(conditional.weights(TARGETS))
@@ -63,7 +66,7 @@ def condition_and_back(conditional):
     return f(QUERY), recovered(QUERY), conditional.inner(conditional, TARGETS, TARGETS)
 
 
-@pytest.mark.parametrize("name", ["points", "replicated"])
+@pytest.mark.parametrize("name", ["replicated", *SLOW])
 def test_undoes_conditioning_on_its_range(name):
     # f in the span of the embeddings at the targets: its conditional expectations there say all about it. What the
     # regularization of 1e-12 leaves is 3e-12 over the lowest eigenvalue of Q, above 1e-2 here, a factor of 3e-10.
@@ -94,6 +97,7 @@ def test_minimises_the_reconstruction_loss(tolerance):
     np.testing.assert_allclose(function, expectation, **tolerance())
 
 
+@pytest.mark.slow
 def test_regularization_is_selected_by_what_other_targets_say(tolerance):
     embedding = DeconditionalMeanEmbedding(CONDITIONALS["points"], TARGETS, 0.05)
     chosen = select_regularization(embedding, [0.05, 10.0])

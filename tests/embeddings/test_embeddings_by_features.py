@@ -38,7 +38,7 @@ def of_bags(kernel, input_kernel):
     return ReplicatedConditionalMeanEmbedding(kernel, input_kernel, BAGS, REGULARIZATION)
 
 
-@pytest.mark.parametrize("build", [of_pairs, of_bags])
+@pytest.mark.parametrize("build", [of_bags, pytest.param(of_pairs, marks=pytest.mark.slow)])
 def test_landmarks_at_all_points_change_nothing(build):
     exact = build(KERNEL, INPUT_KERNEL)
     by_features = build(Nystrom(KERNEL, X), Nystrom(INPUT_KERNEL, exact.inputs))
@@ -46,6 +46,7 @@ def test_landmarks_at_all_points_change_nothing(build):
         np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_landmarks_at_all_points_change_nothing_in_deconditioning():
     """There are as many targets as landmarks, so the features are used."""
     found, expected = (
@@ -63,10 +64,14 @@ FEATURES = {
     "random": RandomFourier(RNG.normal(size=(1, 1)), 1.1),
     "more than inputs": RandomFourier(RNG.normal(size=(6, 1)), 1.1),
 }
-CASES = [(of_pairs, "landmarks"), (of_bags, "random"), (of_bags, "more than inputs")]
+CASES = [
+    pytest.param(of_pairs, "landmarks", id="landmarks", marks=pytest.mark.slow),
+    pytest.param(of_bags, "random", id="random"),
+    pytest.param(of_bags, "more than inputs", id="more than inputs", marks=pytest.mark.slow),
+]
 
 
-@pytest.mark.parametrize(("build", "name"), CASES, ids=[name for _, name in CASES])
+@pytest.mark.parametrize(("build", "name"), CASES)
 def test_weights_and_losses_are_the_dense_formula(build, name, tolerance):
     kernel = FEATURES[name]
     inputs, sizes = (Y, np.ones(9)) if build is of_pairs else (Y[:5], SIZES)
@@ -80,6 +85,7 @@ def test_weights_and_losses_are_the_dense_formula(build, name, tolerance):
     np.testing.assert_allclose(found[3], losses, **tolerance(factor=10))
 
 
+@pytest.mark.slow
 def test_twenty_thousand_pairs():
     # A matrix of all pairs would take 3.2 GB. cos(Z) given X = x is cos(0.8 x) exp(-0.18) on average for
     # Z | X = x ~ N(0.8 x, 0.36); some 15 degrees of freedom leave an error of about 0.5 sqrt(15 / 20000) = 0.014.

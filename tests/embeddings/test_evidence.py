@@ -32,14 +32,19 @@ def assert_is_the_highest_density(embedding, gram, covariance, tolerance):
     assert found > max(log_density(gram, covariance, factor * amplitude) for factor in (0.9, 1.1))
 
 
-@pytest.mark.parametrize("kernel", [INPUT_KERNEL, FEATURES], ids=["dense", "features"])
+DENSE, BY_FEATURES = pytest.param(INPUT_KERNEL, id="dense"), pytest.param(FEATURES, id="features")
+SLOW_DENSE = pytest.param(INPUT_KERNEL, id="dense", marks=pytest.mark.slow)
+SLOW_BY_FEATURES = pytest.param(FEATURES, id="features", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("kernel", [DENSE, SLOW_BY_FEATURES])
 def test_evidence_of_pairs(kernel, tolerance):
     embedding = ConditionalMeanEmbedding(KERNEL, kernel, Y, X, 0.05)
     covariance = np.asarray(kernel.gram(Y)) + 4 * 0.05 * np.eye(4)
     assert_is_the_highest_density(embedding, np.asarray(KERNEL.gram(X)), covariance, tolerance)
 
 
-@pytest.mark.parametrize("kernel", [INPUT_KERNEL, FEATURES], ids=["dense", "features"])
+@pytest.mark.parametrize("kernel", [SLOW_DENSE, BY_FEATURES])
 def test_evidence_of_bags_of_unequal_sizes(kernel, tolerance):
     embedding = ReplicatedConditionalMeanEmbedding(KERNEL, kernel, Bags.create(X, [0, 1, 1, 2], Y[:3]), 0.05)
     means = np.array([[1, 0, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0, 1]])
