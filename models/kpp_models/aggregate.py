@@ -312,8 +312,9 @@ class AbstractAggregateModel(AbstractModel):
     def _sample_inducing(self, data: Data, y: Array | None) -> None:
         """Draw the field at the inducing points, whitened, and observe the targets with the rest integrated out."""
         prior = self._prior(data)
-        count = prior.basis.points.shape[0]
-        white = numpyro.sample(INDUCING, dist.Normal(0.0, 1.0).expand([count]).to_event(1))
+        assert prior.basis is not None  # there are inducing points
+        num_inducing = prior.basis.points.shape[0]
+        white = numpyro.sample(INDUCING, dist.Normal(0.0, 1.0).expand([num_inducing]).to_event(1))
         count = data["target_source"].shape[0]
         size = None if self.minibatch_size is None else min(self.minibatch_size, count)
         with numpyro.plate("instance", count, subsample_size=size) as rows:
@@ -326,9 +327,9 @@ class AbstractAggregateModel(AbstractModel):
     ) -> tuple[Array, Array]:
         """Return mean and variance of the targets' aggregates, or of some, given the field at the inducing points."""
         rows = jnp.arange(data["target_source"].shape[0]) if rows is None else rows
-        covariates = data["target_covariates"]
-        places = Places(None if covariates is None else covariates[rows], data["target_source"][rows])
+        places = jax.tree.map(lambda part: part[rows], Places(data["target_covariates"], data["target_source"]))
         at = prior.aggregates(self.operator(data)[:, rows])
+        assert at.low_rank is not None  # there are inducing points
         residual = self.residual_covariance(data, places, places)
         variance = prior.unexplained(at) + (0.0 if residual is None else jnp.diagonal(residual))
         return at.mean + at.low_rank.T @ white, jnp.maximum(variance, 0.0)

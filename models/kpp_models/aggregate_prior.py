@@ -120,6 +120,7 @@ class AggregatePrior(NamedTuple):
 
     def unexplained(self, at: Aggregates) -> Float[Array, " M"]:
         """Return the variances of aggregates given the field at the inducing points, with high-resolution noise."""
+        assert at.low_rank is not None  # there are inducing points
         gram = self.gram if self.noise is None else self.gram + self.noise
         return jnp.sum(at.weights * (gram @ at.weights), axis=0) - jnp.sum(at.low_rank**2, axis=0)
 
