@@ -87,6 +87,7 @@ def test_a_gaussian_measure_has_a_closed_form():
     np.testing.assert_allclose(found.covariance, [[expected]], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_large_sample_comes_near_the_closed_form():
     """4000 stratified points err by less than 1e-3 where the integrand moves by less than 4 between quantiles."""
     from scipy.stats import norm
@@ -113,6 +114,7 @@ def test_draws_are_worked_on_one_by_one(tolerance):
     np.testing.assert_allclose(found.covariance, [[part.covariance for part in expected]], **tolerance())
 
 
+@pytest.mark.slow
 def test_data_at_the_support_points_leave_nothing_unknown():
     """With n = 7 noiseless values at the sample itself the mean is theirs, the variance rounding."""
     gram = rbf(X, X, 0.3)

@@ -17,6 +17,7 @@ X = np.random.default_rng(0).normal(size=(5, 3))
 NETWORK = eqx.nn.MLP(3, 2, width_size=3, depth=1, activation=jnp.tanh, key=jax.random.key(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", cases([DeepKernel]), ids=str)
 def test_the_laws_of_kernels_hold(check):
     check()

@@ -25,6 +25,7 @@ Z = RNG.normal(size=4) + 1.0
 FIELD_AT, NEW = np.array([[-0.8], [0.3], [1.0]]), np.array([[-0.4], [1.4]])
 amplitude = eqx.filter_jit(operator_amplitude)
 LAMBDA, NOISE, MEAN, LENGTHS = 0.02, 0.1, 0.7, (0.6, 0.5)
+ESTIMATORS = ["exact", pytest.param("shrinkage", marks=pytest.mark.slow)]
 BAGS = kpp.Bags.create(X, BAG, COVARIATES)
 
 
@@ -77,7 +78,9 @@ def posterior(tau2, estimator="exact"):
     return mean, np.block([[field["latent_covariance"], cross], [cross.T, aggregate["latent_covariance"]]])
 
 
-@pytest.mark.parametrize(("estimator", "tau2"), [("exact", 0.8), ("shrinkage", 2.5)])
+@pytest.mark.parametrize(
+    ("estimator", "tau2"), [("exact", 0.8), pytest.param("shrinkage", 2.5, marks=pytest.mark.slow)]
+)
 def test_field_and_aggregates_are_conditioned_by_hand(estimator, tau2, tolerance):
     for found, expected in zip(posterior(tau2, estimator), by_hand(estimator, tau2), strict=True):
         np.testing.assert_allclose(found, expected, **tolerance(factor=10))
@@ -100,7 +103,7 @@ def test_the_joint_posterior_stays_positive_and_widens():
     assert ratio[1] > ratio[0] > 1  # at y = 1.4, beyond all bags, more than at y = -0.4, among them
 
 
-@pytest.mark.parametrize("estimator", ["exact", "shrinkage"])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_it_is_the_posterior_covariance_of_the_regression_on_covariates(estimator):
     """scikit-learn's, on bags, or on points that carry their bag's covariate."""
     rows = COVARIATES[BAG] if estimator == "exact" else COVARIATES
@@ -113,7 +116,7 @@ def test_it_is_the_posterior_covariance_of_the_regression_on_covariates(estimato
     np.testing.assert_allclose(found, expected, atol=1e-10)
 
 
-@pytest.mark.parametrize("estimator", ["exact", "shrinkage"])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_the_amplitude_is_the_most_likely_one_on_average(estimator):
     """By the average log-likelihood of 4000 fields on a grid of scales, and in closed form."""
     regularized = rbf(COVARIATES, COVARIATES, LENGTHS[1]) + np.diag(penalty(estimator))
