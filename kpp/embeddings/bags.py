@@ -36,15 +36,15 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
 
     bags: eqx.AbstractVar[Bags]
 
-    @property
+    @property  # type: ignore[misc]  # Equinox lets a property stand for an AbstractVar
     def points(self) -> Float[Array, "n d"]:
         """The points of all bags, (n, d)."""
         return self.bags.points
 
-    @property
+    @property  # type: ignore[misc]
     def inputs(self) -> Float[Array, "N dy"]:
         """The covariates of the bags, (N, dy)."""
-        return self.bags.covariates
+        return self.bags.covariates  # type: ignore[return-value]  # None is refused
 
     @property
     def outputs(self) -> BagOutputs:
@@ -139,7 +139,13 @@ class ShrinkageConditionalMeanEmbedding(AbstractBagEmbedding):
     kernel: AbstractKernel
     input_kernel: AbstractKernel
     bags: Bags
-    regularization: Leaf = eqx.field(converter=parameter("regularization"))
+    regularization: Leaf
+
+    def __init__(self, kernel: AbstractKernel, input_kernel: AbstractKernel, bags: Bags, regularization: Leaf) -> None:
+        self.kernel = kernel
+        self.input_kernel = input_kernel
+        self.bags = bags
+        self.regularization = parameter("regularization")(regularization)
 
     @property
     def ridge(self) -> Float[Array, ""]:
@@ -179,7 +185,13 @@ class ReplicatedConditionalMeanEmbedding(AbstractBagEmbedding):
     kernel: AbstractKernel
     input_kernel: AbstractKernel
     bags: Bags
-    regularization: Leaf = eqx.field(converter=parameter("regularization"))
+    regularization: Leaf
+
+    def __init__(self, kernel: AbstractKernel, input_kernel: AbstractKernel, bags: Bags, regularization: Leaf) -> None:
+        self.kernel = kernel
+        self.input_kernel = input_kernel
+        self.bags = bags
+        self.regularization = parameter("regularization")(regularization)
 
     @property
     def ridge(self) -> Float[Array, ""]:

@@ -70,8 +70,8 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
         if len({shape[:1] for shape in shapes}) != 1 or shapes[0][:1] in ((), (0,)):
             raise ValueError(f"`points` must hold values of the condition, at least one row, got shapes {shapes}")
 
-    @property
-    def kernel(self) -> AbstractKernel:
+    @property  # type: ignore[misc]  # Equinox lets a property stand for an AbstractVar
+    def kernel(self) -> AbstractKernel:  # type: ignore[override]
         """The kernel l of the condition."""
         return self.conditional.input_kernel
 

@@ -80,9 +80,9 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         """
         if query is None:
             raise ValueError("`query` must hold values of the condition, one row each, got None")
-        system = self._system()
-        if isinstance(system, FeatureRidge):
-            return system.weights(self._input_features(query))
+        system, features = self._system(), self._input_features(query)
+        if features is not None and isinstance(system, FeatureRidge):
+            return system.weights(features)
         return system.solve(self._input_sections(query))
 
     def leave_one_out_losses(self) -> Float[Array, " N"]:
