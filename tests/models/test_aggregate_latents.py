@@ -187,9 +187,15 @@ def test_samplers_find_the_posterior_of_the_aggregates(dense):
 
     def fit_by(inference):
         fit = model.fit(
-            jax.random.key(1), dense.bags, COUNTS, covariates=dense.places, exposure=EXPOSURE, inference=inference
+            jax.random.key(1),
+            dense.bags,
+            COUNTS,
+            covariates=dense.places,
+            exposure=EXPOSURE,
+            inference=inference,
+            num_prior_samples=0,
         )
-        return fit, fit.draws["latent_whitened"].reshape(-1, 3)
+        return fit, np.asarray(fit.draws["latent_whitened"]).reshape(-1, 3)
 
     # Importance sampling from a widened normal law about the mode: 2e5 draws leave errors below 0.5 % of a deviation.
     mode = optimize.minimize(negative, np.zeros(3), tol=1e-10).x
@@ -206,7 +212,7 @@ def test_samplers_find_the_posterior_of_the_aggregates(dense):
     np.testing.assert_allclose(found[0], mode, atol=1e-4)  # where the search stops
     _, found = fit_by(kpp.Laplace(num_samples=4000, progress=False))
     np.testing.assert_allclose(np.cov(found.T), covariance, atol=0.1)  # four standard errors
-    fit, found = fit_by(kpp.NUTS(num_chains=2, num_warmup=500, num_samples=1500, progress=False))
+    fit, found = fit_by(kpp.NUTS(num_chains=2, num_warmup=300, num_samples=1500, progress=False))
     # 3000 draws, nearly independent: four standard errors.
     np.testing.assert_allclose(found.mean(0), mean, atol=4 * deviation.max() / np.sqrt(2000))
     np.testing.assert_allclose(found.std(0), deviation, rtol=0.08)
@@ -225,7 +231,8 @@ def test_counts_recover_a_field_by_minibatches():
     counts = rng.poisson(50.0 * np.exp(np.asarray(bags.means(truth))))
     model = CMP(RBF(0.7), RBF(0.3), 1.0, 1e-4, likelihood="poisson", mean=1.0, num_inducing=10, minibatch=10)
     inference = kpp.SVI(guide="multivariate_normal", num_steps=3000, num_samples=200, progress=False)
-    fit = model.fit(jax.random.key(0), bags, counts, exposure=np.full(40, 50.0), inference=inference)
+    exposure = np.full(40, 50.0)
+    fit = model.fit(jax.random.key(0), bags, counts, exposure=exposure, inference=inference, num_prior_samples=0)
     inside = np.linspace(-1.8, 1.8, 50)[:, None]
     found = fit.predict(inside)["mean"].values[0]
     expected = 1.0 + np.sin(2.0 * inside[:, 0])
