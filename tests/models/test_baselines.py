@@ -12,6 +12,7 @@ import kpp
 from kpp import Bags
 from kpp.kernels import RBF
 from kpp_models import CMP, BaggGP, CentroidGP, GPRegression, VBagg, mediate
+from kpp_models.bagg_gp import NOISES
 from kpp_models.conditional_mean import Places
 
 NOISE, MEAN = 0.3, 0.7
@@ -68,24 +69,28 @@ def moments(model, x, y, x_test, **options):
     return jax.jit(run)(data, x_test)
 
 
+@pytest.fixture(scope="module")
+def exact(bags, targets, x_test):
+    """The moments of BaggGP by kind of noise."""
+    return {noise: moments(BaggGP(KERNEL, NOISE, MEAN, noise=noise), bags, targets, x_test) for noise in NOISES}
+
+
 def assert_same(found, expected, tolerance):
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("noise", ["per_point", "per_bag"])
-def test_bagg_gp_is_dense_conditioning(noise, bags, targets, x_test, dense):
+@pytest.mark.parametrize("noise", NOISES)
+def test_bagg_gp_is_dense_conditioning(noise, bags, exact, dense):
     """Per point, the noise of a bag's mean is that of one point divided by the bag's size; rounding only differs."""
-    found = moments(BaggGP(KERNEL, NOISE, MEAN, noise=noise), bags, targets, x_test)
     sizes = np.asarray(bags.sizes) if noise == "per_point" else np.ones(6)
-    assert_same(found, dense(NOISE / sizes), 1e-10)
+    assert_same(exact[noise], dense(NOISE / sizes), 1e-10)
 
 
-def test_noise_on_the_field_is_noise_per_point(bags, targets, x_test):
+def test_noise_on_the_field_is_noise_per_point(bags, targets, x_test, exact):
     """Where no point is in two bags, white noise on f is the noise that is divided by the sizes."""
     on_field = BaggGP(KERNEL, 0.0, MEAN, high_resolution_variance=NOISE)
-    found = moments(on_field, bags, targets, x_test)
-    assert_same(found, moments(BaggGP(KERNEL, NOISE, MEAN), bags, targets, x_test), 1e-10)
+    assert_same(moments(on_field, bags, targets, x_test), exact["per_point"], 1e-10)
 
 
 def test_single_points_are_gp_regression(bags, targets, x_test):
@@ -101,34 +106,30 @@ def test_single_points_are_gp_regression(bags, targets, x_test):
         assert_same(moments(model, single, targets, x_test), expected, 1e-8)
 
 
-def test_cmp_with_unlike_bags_is_bagg_gp(bags, targets, x_test):
+def test_cmp_with_unlike_bags_is_bagg_gp(bags, targets, x_test, exact):
     """The limit of a bag kernel that is a delta: 14e-10 of regularization is all that is left."""
     for estimator in ("exact", "shrinkage"):
         found = moments(CMP(KERNEL, RBF(1e-3), NOISE, 1e-10, MEAN, estimator=estimator), bags, targets, x_test)
-        assert_same(found, moments(BaggGP(KERNEL, NOISE, MEAN, noise="per_bag"), bags, targets, x_test), 1e-7)
+        assert_same(found, exact["per_bag"], 1e-7)
 
 
-def test_vbagg_with_all_points_is_bagg_gp(bags, targets, x_test):
+def test_vbagg_with_all_points_is_bagg_gp(bags, targets, x_test, exact):
     """The bound is the evidence; the nugget of 1e-10 on the inducing points is divided by the noise."""
     found = moments(VBagg(KERNEL, NOISE, MEAN, inducing_points=bags.points), bags, targets, x_test)
-    assert_same(found, moments(BaggGP(KERNEL, NOISE, MEAN), bags, targets, x_test), 1e-7)
+    assert_same(found, exact["per_point"], 1e-7)
 
 
-def test_vbagg_bounds_the_evidence_from_below(bags, targets, x_test):
+def test_vbagg_bounds_the_evidence_from_below(bags, targets, x_test, exact):
     bound = moments(VBagg(KERNEL, NOISE, MEAN, num_inducing=4), bags, targets, x_test)[2]
-    evidence = moments(BaggGP(KERNEL, NOISE, MEAN), bags, targets, x_test)[2]
-    assert evidence - 20 < bound < evidence - 1e-6
+    assert exact["per_point"][2] - 20 < bound < exact["per_point"][2] - 1e-6
 
 
 def test_centroid_gp_is_regression_on_centroids(bags, targets, x_test, dense):
-    found = moments(CentroidGP(KERNEL, NOISE, MEAN), bags, targets, x_test)
-    assert_same(found, dense(np.full(6, NOISE), np.asarray(bags.centroids()), np.eye(6)), 1e-10)
-
-
-def test_variational_gp_on_all_centroids_is_exact(bags, targets, x_test):
-    """The nugget again."""
-    found = moments(CentroidGP(KERNEL, NOISE, MEAN, inducing_points=bags.centroids()), bags, targets, x_test)
-    assert_same(found, moments(CentroidGP(KERNEL, NOISE, MEAN), bags, targets, x_test), 1e-7)
+    """So is the variational one with all centroids for inducing points, but for their nugget."""
+    expected = dense(np.full(6, NOISE), np.asarray(bags.centroids()), np.eye(6))
+    assert_same(moments(CentroidGP(KERNEL, NOISE, MEAN), bags, targets, x_test), expected, 1e-10)
+    variational = CentroidGP(KERNEL, NOISE, MEAN, inducing_points=bags.centroids())
+    assert_same(moments(variational, bags, targets, x_test), expected, 1e-7)
 
 
 def test_mediation_is_regression_on_covariates(rbf, bags):
