@@ -59,12 +59,16 @@ class AbstractAggregateModel(AbstractModel):
     """
 
     kernel: eqx.AbstractVar[AbstractKernel]
-    if TYPE_CHECKING:  # fields with defaults, which as AbstractVar would come before those of subclasses without
-        noise_variance: Leaf
-        mean: Any
-        high_resolution_variance: Leaf
-        degrees_of_freedom: Leaf
-        likelihood: Any
+    if TYPE_CHECKING:  # fields of subclasses; as `AbstractVar` they would come before fields without defaults
+
+        @property
+        def mean(self) -> Any: ...  # noqa: D102
+        @property
+        def high_resolution_variance(self) -> Leaf: ...  # noqa: D102
+        @property
+        def degrees_of_freedom(self) -> Leaf: ...  # noqa: D102
+        @property
+        def likelihood(self) -> Any: ...  # noqa: D102
 
     @abstractmethod
     def operator(self, data: Data, at: Places | None = None) -> Float[Array, "N M"]:
@@ -369,7 +373,7 @@ class AbstractAggregateModel(AbstractModel):
         self, prior: AggregatePrior, data: Data, sample: Sample, here: Aggregates, at: Places
     ) -> tuple[Conditioned, Float[Array, "q p"]]:
         """Return the posterior of f, and the projections of aggregates elsewhere on what it is conditioned on."""
-        if self.likelihood != "gaussian" and prior.basis is not None:
+        if self.likelihood != "gaussian" and here.low_rank is not None:
             return prior.given_inducing(sample[INDUCING]), here.low_rank
         targets = self._targets(prior, data)
         cross = prior.covariance(targets[0], here) + self._other_covariance(prior, data, targets, (here, at))

@@ -83,7 +83,7 @@ def read_aggregates(
         "sizes": bags.sizes,
         "covariates": bags.covariates,
         "source": source,
-        "target_covariates": None if places[0] is None else jnp.concatenate(places),
+        "target_covariates": _join_places(places),
         "target_source": jnp.asarray(np.repeat(np.arange(len(sources)), [len(part) for part in targets])),
         "y": jnp.concatenate(targets),
     }
@@ -112,11 +112,16 @@ def join_bags(sources: Sequence[Bags]) -> tuple[Bags, Array]:
         jnp.concatenate([part.points for part in sources]),
         jnp.concatenate([part.index + offset for part, offset in zip(sources, offsets, strict=True)]),
         jnp.concatenate([part.sizes for part in sources]),
-        None if first.covariates is None else jnp.concatenate([part.covariates for part in sources]),
+        _join_places([part.covariates for part in sources]),
         first.feature_names,
         first.covariate_names,
     )
     return joined, source
+
+
+def _join_places(places: Sequence[Array | None]) -> Array | None:
+    known = [part for part in places if part is not None]
+    return jnp.concatenate(known) if known else None
 
 
 def _single_points(x: Any, name: str) -> Bags:

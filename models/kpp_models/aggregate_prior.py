@@ -134,6 +134,7 @@ class AggregatePrior(NamedTuple):
         r"""Condition on aggregates with the covariance :math:`L L^\top` and the values :math:`L t` above their mean."""
         if self.basis is None:
             return Conditioned(self.kernel, self.bags, linalg.solve_lower(factor, at.weights.T).T, white)
+        assert at.low_rank is not None  # as there is a basis
         combinations = _solve_transposed(self.basis.factor, at.low_rank)
         return Conditioned(self.kernel, self.basis.points, linalg.solve_lower(factor, combinations.T).T, white)
 

@@ -92,10 +92,10 @@ def approximate_gram(
     """
     if settings.bag_gram == "exact":
         return bags.gram(kernel)
-    explained = None if basis is None else basis.sections.T @ basis.sections
     if settings.bag_gram == "fourier":
         gram = fourier_gram(jax.random.key(settings.seed), kernel, bags, settings.gram_size)
-        return gram if explained is None else explained + positive_part(gram - explained)
+        explained = 0.0 if basis is None else basis.sections.T @ basis.sections
+        return gram if basis is None else explained + positive_part(gram - explained)
     if arrays is None:
         raise ValueError("`arrays` must be what `gram_data` returned, got None")
     thin = Bags(arrays["points"], arrays["index"], arrays["sizes"])
@@ -103,7 +103,7 @@ def approximate_gram(
         gram, same = thin.gram(kernel), thin.means(kernel.diagonal(thin.points))
         index = jnp.arange(gram.shape[0])
         return gram.at[index, index].set(_in_whole_bags(jnp.diagonal(gram), same, thin.sizes, bags.sizes))
-    return explained + _unexplained_gram(kernel, thin, bags.sizes, basis)
+    return basis.sections.T @ basis.sections + _unexplained_gram(kernel, thin, bags.sizes, basis)
 
 
 @jax.custom_jvp

@@ -119,8 +119,9 @@ class CMP(AbstractAggregateModel):
         prior = dist.LogNormal(0.0, 0.5)
         yield cls(RBF(prior.expand([2]), prior), RBF(prior), dist.HalfNormal(1.0), 0.01), bags, targets
         kernel, bag_kernel = RBF(1.0, prior), RBF(1.0)
-        options = {"num_inducing": 4, "estimator": "shrinkage", "high_resolution_variance": 0.1}
-        yield cls(kernel, bag_kernel, prior, 0.01, mean=dist.Normal(0.0, 1.0), **options), bags, targets + 2.0
+        options = (0.01, dist.Normal(0.0, 1.0), 0.1)
+        model = cls(kernel, bag_kernel, prior, *options, estimator="shrinkage", num_inducing=4)
+        yield model, bags, targets + 2.0
 
     def prepare(
         self, x: Any, y: Any, *, covariates: Any = None, exposure: Any = None

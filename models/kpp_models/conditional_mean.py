@@ -88,6 +88,7 @@ class ConditionalMeanOperator(NamedTuple):
 
     @property
     def _bag_places(self) -> Places:
+        assert self.bags.covariates is not None  # the data of the model have them
         return Places(self.bags.covariates, self.source)
 
     def _factor(self) -> Float[Array, "N N"]:

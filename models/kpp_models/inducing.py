@@ -86,10 +86,10 @@ def place_inducing(settings: InducingSettings, bags: Bags) -> Leaf:
             raise ValueError(f"`inducing_points` must have shape (w, {num_features}), got a prior of shape {shape}")
         return settings.points
     if settings.points is None:
-        points = _k_means(np.asarray(bags.points), _check_num(settings.num), settings.seed)
+        chosen = jnp.asarray(_k_means(np.asarray(bags.points), _check_num(settings.num), settings.seed))
     else:
-        points = as_points(settings.points, "inducing_points", num_features=num_features)
-    points = jnp.asarray(points, bags.points.dtype)
+        chosen = as_points(settings.points, "inducing_points", num_features=num_features)
+    points = chosen.astype(bags.points.dtype)
     return _prior_about(points, bags) if settings.learn else points
 
 
