@@ -223,6 +223,7 @@ class TestGram:
         np.testing.assert_allclose(found, exact, atol=4 * (0.7 + 0.4) / np.sqrt(2 * 2000))
         assert np.linalg.eigvalsh(found).min() > -1e-12
 
+    @pytest.mark.slow
     def test_fourier_is_not_below_what_inducing_points_explain(self, bags, exact):
         basis = Basis.build(KERNEL, jnp.asarray(POINTS[::2]), bags)
         settings = InducingSettings(bag_gram="fourier", gram_size=2000)
@@ -230,6 +231,7 @@ class TestGram:
         np.testing.assert_allclose(found, exact, atol=5 * 4 * (0.7 + 0.4) / np.sqrt(2 * 2000))  # 5 eigenvalues
         assert np.linalg.eigvalsh(found - basis.sections.T @ basis.sections).min() > -1e-12
 
+    @pytest.mark.slow
     def test_fourier_takes_one_kernel_a_feature(self, bags):
         kernel = ProductKernel((RBF(0.9), Matern12(1.5), Matern32(2.0, 0.5)))
         found = _estimate(InducingSettings(bag_gram="fourier", gram_size=2000), bags, kernel)
@@ -242,7 +244,7 @@ class TestGram:
         with pytest.raises(ValueError, match="`gram_size` must be the 10 frequencies"):
             _estimate(InducingSettings(bag_gram="fourier", gram_size=11), bags, kernel)
 
-    @pytest.mark.parametrize("bag_gram", ["sampled", "fourier"])
+    @pytest.mark.parametrize("bag_gram", ["sampled", pytest.param("fourier", marks=pytest.mark.slow)])
     def test_lengthscales_can_be_learned(self, bags, bag_gram, derivative):
         settings = InducingSettings(bag_gram=bag_gram, gram_size=3)
         arrays = gram_data(settings, bags)

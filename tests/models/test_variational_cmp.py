@@ -145,13 +145,12 @@ def learned(vectors, bags, inference):
     return model.fit(jax.random.key(0), bags, vectors["in_z"], **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("inference", "shape"),
     [
         (kpp.MAP(num_restarts=0, progress=False), (1, 1)),
-        pytest.param(
-            kpp.NUTS(num_warmup=20, num_samples=10, num_chains=1, progress=False), (1, 10), marks=pytest.mark.slow
-        ),
+        (kpp.NUTS(num_warmup=20, num_samples=10, num_chains=1, progress=False), (1, 10)),
     ],
     ids=["MAP", "NUTS"],
 )
