@@ -51,7 +51,8 @@ def test_maxima_are_found(script):
 
 @pytest.mark.slow
 def test_tables_and_figures(script, tmp_path):
-    options = "--seeds 1 --first-seed 0 --points 150 --slices 6 --inducing 8 --draws 20 --models VarCMP,GPR --settings indirect --output"
+    options = "--seeds 1 --first-seed 0 --points 150 --slices 6 --inducing 8 --draws 20"
+    options += " --models VarCMP,GPR --settings indirect"
     result = CliRunner().invoke(script.main, [*options.split(), "--output", str(tmp_path)], catch_exceptions=False)
     rows = [line.split() for line in result.output.splitlines()]
     errors = {(row[1], row[2]): float(row[3]) for row in rows if row and row[0] == "0"}
