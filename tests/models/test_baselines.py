@@ -132,6 +132,7 @@ def test_centroid_gp_is_regression_on_centroids(bags, targets, x_test, dense):
     assert_same(moments(variational, bags, targets, x_test), expected, 1e-7)
 
 
+@pytest.mark.slow
 def test_mediation_is_regression_on_covariates(rbf, bags):
     rng = np.random.default_rng(3)
     covariates, y = rng.normal(size=(9, 1)), rng.normal(size=9)

@@ -194,6 +194,7 @@ class TestGram:
     def test_exact_and_sampled_in_full_are_the_dense_matrix(self, bags, exact, settings):
         np.testing.assert_allclose(_estimate(settings, bags), exact, rtol=1e-12)
 
+    @pytest.mark.slow
     def test_sampled_is_unbiased_and_nearer_with_inducing_points(self, bags, exact):
         settings = [InducingSettings(bag_gram="sampled", gram_size=2, seed=seed) for seed in range(60)]
         arrays = jax.tree.map(lambda *parts: jnp.stack(parts), *[gram_data(each, bags) for each in settings])
@@ -217,6 +218,7 @@ class TestGram:
         found = _compiled(settings, KERNEL, bags, gram_data(settings, bags), basis)
         np.testing.assert_allclose(found, exact, rtol=1e-8)  # the matrix of the inducing points has a condition number
 
+    @pytest.mark.slow
     def test_fourier_is_near(self, bags, exact):
         found = _estimate(InducingSettings(bag_gram="fourier", gram_size=2000), bags)
         # A term's error has a standard deviation of at most its variance over the root of twice the frequencies.
