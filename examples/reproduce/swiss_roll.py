@@ -54,6 +54,7 @@ from scipy.optimize import minimize
 from sklearn.datasets import make_swiss_roll
 
 import kpp
+from kpp.inference import ConvergenceError
 from kpp.kernels import RBF
 from kpp_models import CMP, BaggGP, CentroidGP, VBagg, mediate
 
@@ -193,12 +194,7 @@ def run(name: str, roll: Roll, setting: str, seed: int, num_inducing: int) -> Ou
     if covariates is not None and name in MATCHED:
         y, covariates = pseudo_targets(bags, covariates, y, seed), None
     options = {} if name in MATCHED else {"covariates": covariates}
-    search = kpp.MAP(num_restarts=0, max_steps=100, tolerance=0.1, progress=False)
-    key = jax.random.key(seed)
-    fits = [
-        model.fit(key, bags, y, inference=search, num_prior_samples=0, **options)
-        for model in candidates(name, num_inducing)
-    ]
+    fits = [fit_mode(model, jax.random.key(seed), bags, y, options) for model in candidates(name, num_inducing)]
     heights = np.array([float(fit.idata["sample_stats"]["lp"].values[0, 0]) for fit in fits])
     weights = np.exp(heights - heights.max())
     seconds = time.perf_counter() - start
@@ -206,6 +202,16 @@ def run(name: str, roll: Roll, setting: str, seed: int, num_inducing: int) -> Ou
     mean = np.average(means, axis=0, weights=weights)
     rmse = float(np.sqrt(np.mean((mean - roll.position) ** 2)))
     return Outcome(fits[int(np.argmax(heights))], mean, rmse, seconds)
+
+
+def fit_mode(model: Any, key: jax.Array, bags: kpp.Bags, y: np.ndarray, options: dict[str, Any]) -> kpp.Fit:
+    """Fit by MAP from the prior medians, and from further starts where that finds no mode."""
+    try:
+        search = kpp.MAP(num_restarts=0, max_steps=100, tolerance=0.1, progress=False)
+        return model.fit(key, bags, y, inference=search, num_prior_samples=0, **options)
+    except ConvergenceError:
+        search = kpp.MAP(num_restarts=3, max_steps=100, tolerance=0.1, progress=False)
+        return model.fit(key, bags, y, inference=search, num_prior_samples=0, **options)
 
 
 def pseudo_targets(bags: kpp.Bags, covariates: jax.Array, y: np.ndarray, seed: int) -> np.ndarray:
