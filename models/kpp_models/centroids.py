@@ -75,7 +75,6 @@ class CentroidGP(AbstractAggregateModel):
         """Yield models with bags and targets for the conformance suite."""
         bags, targets = example_bags(rng_key)
         prior = dist.LogNormal(0.0, 0.5)
-        yield cls(RBF(prior.expand([2]), prior), dist.HalfNormal(1.0)), bags, targets
         yield cls(RBF(prior), prior, dist.Normal(0.0, 1.0), num_inducing=3), bags, targets + 2.0
 
     def prepare(self, x: Any, y: Any, *, exposure: Any = None) -> tuple[CentroidGP, dict[str, Any], Schema]:

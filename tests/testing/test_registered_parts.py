@@ -28,8 +28,18 @@ def test_explainers(check):
     check()
 
 
-@parametrize_with_checks(registry.models())
+# These share their conditioning with CMP, whose checks are always run.
+BASELINES = {"BaggGP", "CentroidGP", "VBagg"}
+
+
+@parametrize_with_checks({name: cls for name, cls in registry.models().items() if name not in BASELINES})
 def test_models(check):
+    check()
+
+
+@pytest.mark.slow
+@parametrize_with_checks({name: cls for name, cls in registry.models().items() if name in BASELINES})
+def test_baselines(check):
     check()
 
 
