@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LONG = {"docs/aggregates.md", "docs/aggregate_likelihoods.md"}  # a fit in every block; left to the slow suite
 READ = [*RUN, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
 
@@ -25,7 +26,12 @@ def python_blocks(page: Path) -> list[tuple[int, str]]:
     return [(text.count("\n", 0, match.start(1)), match[1]) for match in found]
 
 
-@pytest.mark.parametrize("page", [page for page in RUN if python_blocks(page)], ids=page_name)
+def pages_with_code() -> list:
+    pages = [page for page in RUN if python_blocks(page)]
+    return [pytest.param(page, marks=[pytest.mark.slow] if page_name(page) in LONG else []) for page in pages]
+
+
+@pytest.mark.parametrize("page", pages_with_code(), ids=page_name)
 def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     module = types.ModuleType("docs_page")
