@@ -34,7 +34,7 @@ from kpp_models.bag_grams import approximate_gram
 from kpp_models.conditional_mean import Places
 from kpp_models.distributions import GaussianProcessMarginal
 from kpp_models.gaussian import draw_gaussian, leave_one_out, normal_log_density, prior_factor
-from kpp_models.inducing import CollapsedBound, InducingSettings
+from kpp_models.inducing import CollapsedBound, InducingSettings, trace_deficit
 from kpp_models.likelihoods import ExpectedLikelihood, Observation, marginal_log_density
 
 __all__ = ["AbstractAggregateModel"]
@@ -297,9 +297,8 @@ class AbstractAggregateModel(AbstractModel):
         at, explained, rest = self._covariance(prior, data)
         if at.low_rank is None:
             return GaussianProcessMarginal(at.mean, explained + rest, 0.0)
-        factor = linalg.cholesky(rest, what="the covariance matrix of the noise")
-        deficit = jnp.trace(linalg.cho_solve(factor, prior.deficit(at, at)))
-        return CollapsedBound(at.mean, at.low_rank, rest, deficit)
+        whole = at.weights.T @ prior.gram @ at.weights
+        return CollapsedBound(at.mean, at.low_rank, rest, trace_deficit(rest, whole, at.low_rank))
 
     def _observation(self, data: Data) -> Observation:
         """Return the likelihood of the targets as a function of the aggregates."""

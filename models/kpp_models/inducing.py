@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -24,6 +23,7 @@ from kpp.bags import Bags
 from kpp.priors import is_prior
 from kpp.typing import AnyArray, Leaf
 from kpp.validation import as_points
+from kpp_models.distributions import GaussianProcessMarginal
 from kpp_models.gaussian import gaussian_log_density
 
 __all__ = [
@@ -113,7 +113,7 @@ def trace_deficit(
     return jnp.trace(linalg.cho_solve(factor, missing))
 
 
-class CollapsedBound(dist.Distribution):
+class CollapsedBound(GaussianProcessMarginal):
     r"""The bound on the evidence that the best q(u) attains, as the density of an observed site.
 
     .. math:: \log N(y;\, \nu,\, V_0^\top V_0 + T) - \tfrac12 \delta
@@ -132,13 +132,8 @@ class CollapsedBound(dist.Distribution):
         bag means in place of values.
     """
 
-    arg_constraints = {
-        "loc": constraints.real_vector,
-        "covariance_matrix": constraints.independent(constraints.real, 2),
-        "deficit": constraints.real,
-    }
-    support = constraints.real_vector
-    reparametrized_params = ["loc", "covariance_matrix", "deficit"]
+    arg_constraints = {**GaussianProcessMarginal.arg_constraints, "deficit": constraints.real}
+    reparametrized_params = [*GaussianProcessMarginal.reparametrized_params, "deficit"]
 
     def __init__(
         self,
@@ -149,37 +144,13 @@ class CollapsedBound(dist.Distribution):
         *,
         validate_args: bool | None = None,
     ) -> None:
-        self.covariance_matrix = jnp.matmul(low_rank.T, low_rank, precision="highest") + noise
-        self.loc = jnp.broadcast_to(mean, self.covariance_matrix.shape[:1])
         self.deficit = jnp.asarray(deficit)
-        super().__init__((), self.loc.shape, validate_args=validate_args)
-
-    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draw vectors of targets, of shape (*sample_shape, M)."""
-        factor = linalg.cholesky(self.covariance_matrix, what="the covariance matrix of `y`")
-        white = jax.random.normal(key, (*sample_shape, *self.event_shape), dtype=factor.dtype)
-        return jnp.broadcast_to(self.loc, white.shape) + white @ factor.T
+        covariance = jnp.matmul(low_rank.T, low_rank, precision="highest") + noise
+        super().__init__(mean, covariance, 0.0, validate_args=validate_args)
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Array:
         """Return the bound for vectors of targets, of shape (*sample_shape, M)."""
-        value = jnp.asarray(value)
-
-        def density(y: Array) -> Array:
-            return gaussian_log_density(y - self.loc, self.covariance_matrix) - 0.5 * self.deficit
-
-        for _ in range(value.ndim - 1):
-            density = jax.vmap(density)
-        return density(value)
-
-    @property
-    def mean(self) -> Array:
-        """The mean of the normal distribution, of shape (M,)."""
-        return self.loc
-
-    @property
-    def variance(self) -> Array:
-        """The variances of the normal distribution, of shape (M,)."""
-        return jnp.diagonal(self.covariance_matrix)
+        return super().log_prob(value, intermediates) - 0.5 * self.deficit
 
 
 def elbo(
