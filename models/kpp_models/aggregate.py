@@ -31,7 +31,7 @@ from kpp.typing import Leaf, RngKey
 from kpp_models.aggregate_data import bags_of
 from kpp_models.aggregate_prior import AggregatePrior, Aggregates, Basis, Conditioned
 from kpp_models.bag_grams import approximate_gram
-from kpp_models.conditional_mean import Places
+from kpp_models.conditional_mean import Places, target_places
 from kpp_models.distributions import GaussianProcessMarginal
 from kpp_models.gaussian import draw_gaussian, leave_one_out, normal_log_density, prior_factor
 from kpp_models.inducing import CollapsedBound, InducingSettings, trace_deficit
@@ -273,8 +273,7 @@ class AbstractAggregateModel(AbstractModel):
         return AggregatePrior(self.kernel, bags, bag_means, gram, noise, basis)
 
     def _targets(self, prior: AggregatePrior, data: Data) -> tuple[Aggregates, Places]:
-        places = Places(data["target_covariates"], data["target_source"])
-        return prior.aggregates(self.operator(data)), places
+        return prior.aggregates(self.operator(data)), target_places(data)
 
     def _other_covariance(
         self, prior: AggregatePrior, data: Data, first: tuple[Aggregates, Places], second: tuple[Aggregates, Places]
@@ -374,10 +373,10 @@ class AbstractAggregateModel(AbstractModel):
         """Return the posterior of f, and the projections of aggregates elsewhere on what it is conditioned on."""
         if self.likelihood != "gaussian" and here.low_rank is not None:
             return prior.given_inducing(sample[INDUCING]), here.low_rank
-        targets = self._targets(prior, data)
-        cross = prior.covariance(targets[0], here) + self._other_covariance(prior, data, targets, (here, at))
-        aggregates, factor, white = self._whiten(prior, data, sample)
-        return prior.given_aggregates(aggregates, factor, white), linalg.solve_lower(factor, cross)
+        targets, factor, white = self._whiten(prior, data, sample)
+        other = self._other_covariance(prior, data, (targets, target_places(data)), (here, at))
+        cross = prior.covariance(targets, here) + other
+        return prior.given_aggregates(targets, factor, white), linalg.solve_lower(factor, cross)
 
 
 @eqx.filter_jit  # where inference runs a model without compiling it, this part is compiled once and not by its parts

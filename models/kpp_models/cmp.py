@@ -25,7 +25,7 @@ from kpp_models.aggregate_fields import (
     numbers_field,
     prepare_aggregates,
 )
-from kpp_models.conditional_mean import ESTIMATORS, ConditionalMeanOperator, Places
+from kpp_models.conditional_mean import ESTIMATORS, ConditionalMeanOperator, Places, target_places
 from kpp_models.fields import refuse_below, scalar_field
 from kpp_models.inducing import InducingSettings
 
@@ -155,8 +155,7 @@ class CMP(AbstractAggregateModel):
 
     def operator(self, data: Mapping[str, Any], at: Places | None = None) -> Float[Array, "N M"]:
         """Return the estimated conditional mean operator; see `ConditionalMeanOperator.weights`."""
-        targets = Places(data["target_covariates"], data["target_source"])
-        return self._conditional_mean(data).weights(targets if at is None else at)
+        return self._conditional_mean(data).weights(target_places(data) if at is None else at)
 
     def target_noise(self, data: Mapping[str, Any]) -> Float[Array, " M"]:
         """Return the noise of every target, that of its source."""

@@ -2,8 +2,8 @@ r"""The estimated conditional mean operator: which combination of bags stands fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -12,7 +12,7 @@ from kpp import linalg
 from kpp.bags import Bags
 from kpp.kernels import AbstractKernel
 
-__all__ = ["ESTIMATORS", "ConditionalMeanOperator", "Places"]
+__all__ = ["ESTIMATORS", "ConditionalMeanOperator", "Places", "target_places"]
 
 ESTIMATORS = ("exact", "shrinkage")
 
@@ -22,6 +22,11 @@ class Places(NamedTuple):
 
     covariates: Float[Array, "M dy"]
     source: Int[Array, " M"]
+
+
+def target_places(data: Mapping[str, Any]) -> Places:
+    """Return where the targets of the data of a model were taken."""
+    return Places(data["target_covariates"], data["target_source"])
 
 
 class ConditionalMeanOperator(NamedTuple):
