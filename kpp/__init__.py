@@ -54,6 +54,7 @@ _SUBMODULES = frozenset(
     {
         "bags",
         "calibration",
+        "causal",
         "embeddings",
         "explanations",
         "features",

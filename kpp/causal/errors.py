@@ -1,0 +1,131 @@
+"""What can be wrong with a causal graph or with a question to it: one class each, all of them ValueErrors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+
+class CausalError(ValueError):
+    """A causal graph, or a question to one, that makes no sense or has no answer."""
+
+
+class GraphSyntaxError(CausalError):
+    """Text that is no graph."""
+
+
+class CycleError(CausalError):
+    """Edges that run in a circle.
+
+    Args:
+        cycle: Its nodes, the first one again at the end.
+    """
+
+    def __init__(self, cycle: Sequence[str]):
+        self.cycle = tuple(cycle)
+        super().__init__(f"a causal graph has no directed cycle, got {' -> '.join(self.cycle)}: cut an edge")
+
+
+class UnknownNodeError(CausalError):
+    """Names that are no nodes of the graph.
+
+    Args:
+        argument: The argument that held them.
+        unknown: The names.
+        known: The nodes of the graph.
+    """
+
+    def __init__(self, argument: str, unknown: Collection[Any], known: Collection[str]):
+        self.argument, self.unknown, self.known = argument, tuple(unknown), tuple(known)
+        super().__init__(f"`{argument}` names no node of the graph: {list(unknown)}; its nodes are {list(known)}")
+
+
+class NotDisjointError(CausalError):
+    """A node in two sets that may share none.
+
+    Args:
+        shared: The nodes in both.
+        first: The argument that holds the first set.
+        second: The argument that holds the second set.
+    """
+
+    def __init__(self, shared: Collection[str], first: str, second: str):
+        self.shared = frozenset(shared)
+        super().__init__(f"`{first}` and `{second}` must share no node, both hold {sorted(shared)}")
+
+
+class LatentNodeError(CausalError):
+    """Latent nodes where observed ones are needed.
+
+    Args:
+        argument: The argument that held them.
+        latent: The nodes.
+    """
+
+    def __init__(self, argument: str, latent: Collection[str]):
+        self.argument, self.latent = argument, frozenset(latent)
+        super().__init__(f"`{argument}` must be observed, latent in the graph are {sorted(latent)}")
+
+
+class TreatmentIsOutcomeError(NotDisjointError):
+    """A treatment that is an outcome as well."""
+
+    def __init__(self, shared: Collection[str]):
+        super().__init__(shared, "treatment", "outcome")
+
+
+class UnreachableOutcomeError(CausalError):
+    """An outcome that no treatment causes, so that there is no effect to ask for.
+
+    Args:
+        treatment: The treatments.
+        outcome: The outcomes, none of which a directed path reaches.
+    """
+
+    def __init__(self, treatment: Collection[str], outcome: Collection[str]):
+        self.treatment, self.outcome = frozenset(treatment), frozenset(outcome)
+        super().__init__(
+            f"no directed path leads from `treatment` {sorted(treatment)} to `outcome` {sorted(outcome)}: "
+            "the treatment has no effect on it"
+        )
+
+
+class NotIdentifiableError(CausalError):
+    """An effect that the observed variables do not determine.
+
+    Args:
+        message: What was asked for and why it has no answer.
+        hedge: The pair of C-forests that forbids it.
+    """
+
+    def __init__(self, message: str, hedge: Any):
+        self.hedge = hedge
+        super().__init__(message)
+
+
+class NoAdjustmentError(CausalError):
+    """Nodes that fail a criterion for adjustment, or a graph in which all do.
+
+    Args:
+        message: What was asked for and what came.
+        criterion: The condition that fails, in words.
+        path: A path that shows it; None where the failure is not one of a path.
+    """
+
+    def __init__(self, message: str, criterion: str, path: Sequence[str] | None = None):
+        self.criterion, self.path = criterion, path
+        witness = "" if path is None else f"; see the path {path}"
+        super().__init__(f"{message}: {criterion}{witness}")
+
+
+class NotCoveredError(CausalError):
+    """An effect that no embedding estimates.
+
+    Args:
+        message: What was asked for.
+        estimand: What would have to be estimated, as text; None where the effect is not identified either.
+    """
+
+    def __init__(self, message: str, estimand: str | None = None):
+        self.estimand = estimand
+        super().__init__(message)

@@ -1,0 +1,146 @@
+"""Which nodes a set of nodes separates (d-separation), and a path that shows it where it does not.
+
+All of it is by reachability, in time linear in the edges: the state of a search is a node and whether the last edge
+points at it, which is all that decides where a path may go on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from kpp.causal.nodes import as_nodes, check_disjoint
+
+if TYPE_CHECKING:
+    from kpp.causal.graph import CausalDAG
+
+#: A node, and whether the last edge of the search points at it.
+State = tuple[str, bool]
+
+
+class Path(tuple[str, ...]):
+    """The nodes of a path, in order, which prints with its arrows: `x -> m <-> y`.
+
+    Args:
+        nodes: The nodes.
+        arrows: The arrow between each node and the next: `->`, `<-` or `<->`.
+    """
+
+    arrows: tuple[str, ...]
+
+    def __new__(cls, nodes: Iterable[str], arrows: Iterable[str]) -> Path:
+        """Join nodes and arrows; there is one arrow fewer than nodes."""
+        path = super().__new__(cls, nodes)
+        path.arrows = tuple(arrows)
+        if len(path.arrows) != max(len(path) - 1, 0):
+            raise ValueError(f"`arrows` must be one fewer than `nodes`, got {len(path.arrows)} for {len(path)}")
+        return path
+
+    def __str__(self) -> str:
+        return " ".join([self[0], *(f"{arrow} {node}" for arrow, node in zip(self.arrows, self[1:], strict=True))])
+
+
+def d_connecting_path(
+    graph: CausalDAG, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
+) -> Path | None:
+    """Return a shortest path from `x` to `y` that `given` leaves open, or None if it closes them all.
+
+    A path is open if each collider on it is an ancestor of `given` (or in it) and no other node on it is in `given`.
+
+    Args:
+        graph: The graph.
+        x: The nodes to start from.
+        y: The nodes to reach.
+        given: The nodes conditioned on.
+
+    Returns:
+        The path, or None.
+
+    Raises:
+        UnknownNodeError: If a name is no node of the graph.
+        NotDisjointError: If two of the sets share a node.
+    """
+    sources, targets = as_nodes(graph, x, "x"), as_nodes(graph, y, "y")
+    closed = as_nodes(graph, given, "given")
+    check_disjoint(x=sources, y=targets, given=closed)
+    came_from = _search(graph, sources, targets, closed)
+    # A walk found by breadth-first search visits no node twice: one that did could be cut short at that node.
+    ends = [state for state in came_from if state[0] in targets]
+    return _trace(came_from, ends[0]) if ends else None
+
+
+def reachable(graph: CausalDAG, x: str | Collection[str], given: str | Collection[str] = ()) -> frozenset[str]:
+    """Return the nodes that `given` does not separate from `x`, those of `x` included.
+
+    Args:
+        graph: The graph.
+        x: The nodes to start from.
+        given: The nodes conditioned on.
+
+    Returns:
+        The nodes; none is in `given`.
+
+    Raises:
+        UnknownNodeError: If a name is no node of the graph.
+        NotDisjointError: If the sets share a node.
+    """
+    sources, closed = as_nodes(graph, x, "x"), as_nodes(graph, given, "given")
+    check_disjoint(x=sources, given=closed)
+    came_from = _search(graph, sources, frozenset(), closed)
+    return frozenset(node for node, _ in came_from if node not in closed)
+
+
+def d_separated(
+    graph: CausalDAG, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
+) -> bool:
+    """Return whether `given` separates `x` from `y`: whether it closes every path between them.
+
+    Args:
+        graph: The graph.
+        x: Nodes.
+        y: Nodes.
+        given: The nodes conditioned on.
+
+    Returns:
+        Whether they are separated.
+
+    Raises:
+        UnknownNodeError: If a name is no node of the graph.
+        NotDisjointError: If two of the sets share a node.
+    """
+    return d_connecting_path(graph, x, y, given) is None
+
+
+def _search(
+    graph: CausalDAG, sources: frozenset[str], targets: frozenset[str], closed: frozenset[str]
+) -> dict[State, tuple[State, str] | None]:
+    """Search breadth-first along open walks, until a target: state -> the state before and the arrow between them."""
+    opened = graph.ancestors(closed)
+    starts = [(node, False) for node in graph.nodes if node in sources]
+    came_from: dict[State, tuple[State, str] | None] = dict.fromkeys(starts)
+    queue = deque(starts)
+    while queue:
+        state = node, pointed_at = queue.popleft()
+        for arrow, other in graph.neighbors(node):
+            collider = pointed_at and arrow != "->"
+            passes = node in sources or (node in opened if collider else node not in closed)
+            following = other, arrow != "<-"
+            if passes and following not in came_from:
+                came_from[following] = state, arrow
+                if other in targets:
+                    return came_from
+                queue.append(following)
+    return came_from
+
+
+def _trace(came_from: dict[State, tuple[State, str] | None], end: State) -> Path:
+    """Follow a search back to where it started."""
+    nodes, arrows = [end[0]], []
+    step = came_from[end]
+    while step is not None:
+        state, arrow = step
+        nodes.append(state[0])
+        arrows.append(arrow)
+        step = came_from[state]
+    return Path(reversed(nodes), reversed(arrows))
