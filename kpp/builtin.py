@@ -12,6 +12,7 @@ _KERNELS = (
     kernels.Matern12,
     kernels.Matern32,
     kernels.Matern52,
+    kernels.NuclearDominant,
     kernels.Periodic,
     kernels.Polynomial,
     kernels.Product,

@@ -1,5 +1,10 @@
 """Embeddings of distributions in reproducing kernel Hilbert spaces."""
 
+from kpp.embeddings.adjustment import AbstractAdjustment as AbstractAdjustment
+from kpp.embeddings.adjustment import BackDoor as BackDoor
+from kpp.embeddings.adjustment import FrontDoor as FrontDoor
+from kpp.embeddings.adjustment import Intervention as Intervention
+from kpp.embeddings.adjustment import NoAdjustment as NoAdjustment
 from kpp.embeddings.bags import AbstractBagEmbedding as AbstractBagEmbedding
 from kpp.embeddings.bags import ReplicatedConditionalMeanEmbedding as ReplicatedConditionalMeanEmbedding
 from kpp.embeddings.bags import ShrinkageConditionalMeanEmbedding as ShrinkageConditionalMeanEmbedding

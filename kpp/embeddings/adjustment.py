@@ -1,0 +1,267 @@
+r"""Adjustments: how samples of an observed distribution speak about an intervention on it.
+
+An interventional embedding is a regression of sections :math:`k(y_i, \cdot)` on elements :math:`\varphi_i` of a space
+that represent the samples' treatments, together with what they are adjusted for; a treatment x that is set stands for
+an average :math:`\varphi(x)` over that. All that is needed are inner products: of the samples' elements with each
+other, with :math:`\varphi(x)`, and of the latter with each other.
+"""
+
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.kernels import AbstractKernel, check_non_negative, parameter
+from kpp.spec import data_class
+from kpp.typing import Leaf
+from kpp.validation import check_same_rows
+
+__all__ = ["AbstractAdjustment", "BackDoor", "FrontDoor", "Intervention", "NoAdjustment"]
+
+
+class Intervention(eqx.Module):
+    r"""The elements of interventions, as sections of the treatment's kernel.
+
+    .. math::
+
+        \langle \varphi_i, \varphi(x) \rangle = a_i\, \bigl(M w(x)\bigr)_i, \qquad
+        \langle \varphi(x), \varphi(x') \rangle = b\, w(x)^\top M w(x'), \qquad w(x) = (K + c I)^{-1} k(X, x)
+
+    for the front door; the others have :math:`w(x) = k(X, x)` and M = I in the first, and k(x, x') in place of the
+    quadratic form in the second. Built once by `AbstractAdjustment.intervention`, so that factors are shared.
+
+    Args:
+        treatment_kernel: k.
+        treatment: X, n rows.
+        rows: a, (n,).
+        level: b, a scalar.
+        gram: M, the mediators' kernel matrix (n, n); None without mediators.
+        factor: The Cholesky factor of :math:`K + c I`, (n, n); None without mediators.
+    """
+
+    treatment_kernel: AbstractKernel
+    treatment: Any
+    rows: Float[Array, " n"]
+    level: Float[Array, ""]
+    gram: Float[Array, "n n"] | None = None
+    factor: Float[Array, "n n"] | None = None
+
+    def cross(self, query: Any) -> Float[Array, "n p"]:
+        r"""Return :math:`\Phi`, the inner products of the samples' elements with those of p treatments.
+
+        Args:
+            query: The p treatments, rows as those of the sample.
+        """
+        weights = self._weights(query)
+        return self.rows[:, None] * (weights if self.gram is None else self.gram @ weights)
+
+    def prior(self, query: Any, other: Any) -> Float[Array, "p other_p"]:
+        """Return F, the inner products of the elements of p treatments with those of p'.
+
+        Args:
+            query: The p treatments.
+            other: The p' treatments.
+        """
+        if self.gram is None:
+            return self.level * self.treatment_kernel(query, other)
+        return self.level * (self._weights(query).T @ self.gram @ self._weights(other))
+
+    def sections(self) -> tuple[Float[Array, "n n"], Float[Array, ""], Float[Array, "n n"]]:
+        r"""Return the same as matrices on sections of the treatment's kernel.
+
+        .. math:: \Phi = S\, k(X, x), \qquad F = f_0\, k(x, x') + k(x, X)\, F_1\, k(X, x')
+
+        Returns:
+            S (n, n), :math:`f_0`, a scalar, and :math:`F_1` (n, n).
+        """
+        if self.gram is None or self.factor is None:
+            return jnp.diag(self.rows), self.level, jnp.zeros((self.rows.shape[0],) * 2, dtype=self.rows.dtype)
+        solved = linalg.cho_solve(self.factor, self.gram)
+        inner = self.level * linalg.cho_solve(self.factor, solved.T)
+        return self.rows[:, None] * solved.T, jnp.zeros_like(self.level), (inner + inner.T) / 2
+
+    def _weights(self, query: Any) -> Float[Array, "n p"]:
+        sections = self.treatment_kernel(self.treatment, query)
+        return sections if self.factor is None else linalg.cho_solve(self.factor, sections)
+
+
+class AbstractAdjustment(eqx.Module):
+    r"""How the samples of an observed distribution are made to speak about an intervention.
+
+    Subclasses define `gram` and `intervention`. Law: with the samples' elements :math:`\varphi_i` and those of
+    treatments :math:`\varphi(x)`, the three matrices are the blocks of one positive semi-definite Gram matrix.
+    """
+
+    @abc.abstractmethod
+    def gram(self, treatment_kernel: AbstractKernel, treatment: Any) -> Float[Array, "n n"]:
+        r"""Return :math:`K_\Omega`, the inner products of the samples' elements.
+
+        Args:
+            treatment_kernel: The kernel of the treatment.
+            treatment: X, the n treatments of the sample.
+
+        Returns:
+            The matrix, (n, n).
+        """
+
+    @abc.abstractmethod
+    def intervention(self, treatment_kernel: AbstractKernel, treatment: Any) -> Intervention:
+        """Return the elements of interventions, with what they need factorised.
+
+        Args:
+            treatment_kernel: The kernel of the treatment.
+            treatment: X, the n treatments of the sample.
+
+        Returns:
+            The elements; its methods `cross`, `prior` and `sections` do no further factorisation.
+        """
+
+    def cross(self, treatment_kernel: AbstractKernel, treatment: Any, query: Any) -> Float[Array, "n p"]:
+        r"""Return :math:`\Phi`, the inner products of the samples' elements with those of p treatments.
+
+        Args:
+            treatment_kernel: The kernel of the treatment.
+            treatment: X, the n treatments of the sample.
+            query: The p treatments.
+
+        Returns:
+            The matrix, (n, p).
+        """
+        return self.intervention(treatment_kernel, treatment).cross(query)
+
+    def prior(
+        self, treatment_kernel: AbstractKernel, treatment: Any, query: Any, other: Any
+    ) -> Float[Array, "p other_p"]:
+        """Return F, the inner products of the elements of p treatments with those of p'.
+
+        Args:
+            treatment_kernel: The kernel of the treatment.
+            treatment: X, the n treatments of the sample.
+            query: The p treatments.
+            other: The p' treatments.
+
+        Returns:
+            The matrix, (p, p').
+        """
+        return self.intervention(treatment_kernel, treatment).prior(query, other)
+
+
+@data_class
+class NoAdjustment(AbstractAdjustment):
+    r"""No adjustment: the conditional distribution of the outcome is the interventional one.
+
+    .. math:: K_\Omega = K_{XX}, \qquad \Phi(x) = k(X, x), \qquad F(x, x') = k(x, x')
+    """
+
+    def gram(self, treatment_kernel: AbstractKernel, treatment: Any) -> Float[Array, "n n"]:
+        """Return the kernel matrix of the treatments."""
+        return treatment_kernel.gram(treatment)
+
+    def intervention(self, treatment_kernel: AbstractKernel, treatment: Any) -> Intervention:
+        """Return the sections of the kernel."""
+        dtype = jax.tree.leaves(treatment)[0].dtype
+        return Intervention(
+            treatment_kernel, treatment, jnp.ones(_num_rows(treatment), dtype=dtype), jnp.ones((), dtype=dtype)
+        )
+
+
+@data_class
+class BackDoor(AbstractAdjustment):
+    r"""Adjustment for covariates z that block every back-door path from the treatment to the outcome.
+
+    :math:`p(y | do(x)) = \int p(y | x, z)\, p(z)\, dz`: the regression is on (x, z), and z is averaged over its sample.
+
+    .. math::
+
+        K_\Omega = K_{XX} \odot K_{ZZ}, \qquad \Phi(x) = k(X, x) \odot \tfrac1n K_{ZZ} 1, \qquad
+        F(x, x') = k(x, x')\, \tfrac1{n^2} 1^\top K_{ZZ} 1
+
+    Args:
+        kernel: The kernel of the covariates.
+        covariates: Z, n rows that go with the treatments: an array (n, d), or a batch of what `kernel` takes.
+
+    References:
+        Pearl, Causality, 2009, theorem 3.3.2; Singh, Xu and Gretton, Kernel methods for causal functions, 2020; Chau,
+        Ton, Gonzalez, Teh and Sejdinovic, BayesIMP, 2021, equation (4).
+    """
+
+    kernel: AbstractKernel
+    covariates: Any
+
+    def __init__(self, kernel: AbstractKernel, covariates: Any) -> None:
+        self.kernel = kernel
+        self.covariates = jax.tree.map(jnp.asarray, covariates)
+
+    def gram(self, treatment_kernel: AbstractKernel, treatment: Any) -> Float[Array, "n n"]:
+        """Return the product of the kernel matrices of treatments and covariates."""
+        check_same_rows(_num_rows(treatment), _num_rows(self.covariates), "treatment", "covariates")
+        return treatment_kernel.gram(treatment) * self.kernel.gram(self.covariates)
+
+    def intervention(self, treatment_kernel: AbstractKernel, treatment: Any) -> Intervention:
+        """Return the sections of the kernel, multiplied by means over the covariates."""
+        check_same_rows(_num_rows(treatment), _num_rows(self.covariates), "treatment", "covariates")
+        means = jnp.mean(self.kernel.gram(self.covariates), axis=1)
+        return Intervention(treatment_kernel, treatment, means, jnp.mean(means))
+
+
+@data_class
+class FrontDoor(AbstractAdjustment):
+    r"""Adjustment by mediators z that carry all of the treatment's effect and share no hidden cause with it.
+
+    :math:`p(y | do(x)) = \int p(z | x) \int p(y | x', z)\, p(x')\, dx'\, dz`: the regression is on (x, z), the
+    treatment is averaged over its sample, and z is replaced by its conditional mean embedding given x.
+
+    .. math::
+
+        K_\Omega = K_{XX} \odot K_{ZZ}, \qquad \Phi(x) = \tfrac1n K_{XX} 1 \odot K_{ZZ} w(x), \qquad
+        F(x, x') = \tfrac1{n^2} 1^\top K_{XX} 1\; w(x)^\top K_{ZZ}\, w(x'), \qquad
+        w(x) = (K_{XX} + n \lambda I)^{-1} k(X, x)
+
+    Args:
+        kernel: The kernel of the mediators.
+        mediators: Z, n rows that go with the treatments: an array (n, d), or a batch of what `kernel` takes.
+        regularization: :math:`\lambda`, of the mediators' embedding, at least 0; it is multiplied by n.
+
+    References:
+        Pearl, Causality, 2009, theorem 3.3.4; Singh, Xu and Gretton, Kernel methods for causal functions, 2020; Chau,
+        Ton, Gonzalez, Teh and Sejdinovic, BayesIMP, 2021, equation (5).
+    """
+
+    kernel: AbstractKernel
+    mediators: Any
+    regularization: Leaf
+
+    def __init__(self, kernel: AbstractKernel, mediators: Any, regularization: Leaf) -> None:
+        self.kernel = kernel
+        self.mediators = jax.tree.map(jnp.asarray, mediators)
+        self.regularization = parameter("regularization")(regularization)
+
+    def __check_init__(self) -> None:
+        """Refuse a negative regularization."""
+        check_non_negative(self.regularization, "regularization")
+
+    def gram(self, treatment_kernel: AbstractKernel, treatment: Any) -> Float[Array, "n n"]:
+        """Return the product of the kernel matrices of treatments and mediators."""
+        check_same_rows(_num_rows(treatment), _num_rows(self.mediators), "treatment", "mediators")
+        return treatment_kernel.gram(treatment) * self.kernel.gram(self.mediators)
+
+    def intervention(self, treatment_kernel: AbstractKernel, treatment: Any) -> Intervention:
+        """Return the mediators' conditional embeddings, multiplied by means over the treatments."""
+        check_same_rows(_num_rows(treatment), _num_rows(self.mediators), "treatment", "mediators")
+        gram = treatment_kernel.gram(treatment)
+        means = jnp.mean(gram, axis=1)
+        ridge = linalg.add_diagonal(gram, gram.shape[0] * self.regularization)
+        factor = linalg.cholesky(ridge, what="the regularized kernel matrix of the treatments")
+        return Intervention(
+            treatment_kernel, treatment, means, jnp.mean(means), self.kernel.gram(self.mediators), factor
+        )
+
+
+def _num_rows(batch: Any) -> int:
+    return jax.tree.leaves(batch)[0].shape[0]
