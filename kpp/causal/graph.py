@@ -9,7 +9,8 @@ from typing import Any
 
 import networkx as nx
 
-from kpp.causal import parse, separation
+from kpp.causal import convert, separation
+from kpp.causal import text as text_format
 from kpp.causal.errors import CausalError, CycleError
 from kpp.causal.nodes import as_nodes as as_nodes
 
@@ -40,12 +41,12 @@ class CausalDAG:
         latent: str | Collection[str] = (),
         bidirected: Iterable[Collection[str]] = (),
     ):
-        found, directed = parse.as_edges(edges)
-        hidden = [parse.as_pair(pair, "bidirected") for pair in bidirected]
+        found, directed = convert.as_edges(edges)
+        hidden = [convert.as_pair(pair, "bidirected") for pair in bidirected]
         graph: nx.DiGraph = nx.DiGraph()
         graph.add_nodes_from(nodes)
         graph.add_nodes_from(found)
-        graph.add_edges_from(parse.as_pair(edge, "edges") for edge in directed)
+        graph.add_edges_from(convert.as_pair(edge, "edges") for edge in directed)
         graph.add_nodes_from(node for pair in hidden for node in pair)
         strange = [node for node in graph if not isinstance(node, str) or not node]
         if strange:
@@ -59,18 +60,18 @@ class CausalDAG:
 
     @classmethod
     def from_dot(cls, text: str) -> CausalDAG:
-        """Read a graph in Graphviz's DOT language: see `kpp.causal.parse.dot`."""
-        return cls(**parse.dot(text))
+        """Read a graph in Graphviz's DOT language: see `kpp.causal.text.from_dot`."""
+        return cls(**text_format.from_dot(text))
 
     @classmethod
     def from_dagitty(cls, text: str) -> CausalDAG:
-        """Read a graph in the language of dagitty: see `kpp.causal.parse.dagitty`."""
-        return cls(**parse.dagitty(text))
+        """Read a graph in the language of dagitty: see `kpp.causal.text.from_dagitty`."""
+        return cls(**text_format.from_dagitty(text))
 
     @classmethod
     def from_numpyro(cls, model: Callable[..., Any], *args: Any, plate: str | None = None, **kwargs: Any) -> CausalDAG:
-        """Read the graph of a NumPyro model's sites: see `kpp.causal.parse.numpyro_model`."""
-        return cls(**parse.numpyro_model(model, args, kwargs, plate))
+        """Read the graph of a NumPyro model's sites: see `kpp.causal.convert.from_numpyro`."""
+        return cls(**convert.from_numpyro(model, args, kwargs, plate))
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -287,7 +288,7 @@ class CausalDAG:
 
     def to_dot(self) -> str:
         """Return the graph in Graphviz's DOT language, as `from_dot` reads it."""
-        return parse.to_dot(self)
+        return text_format.to_dot(self)
 
 
 def _closure(links: Mapping[str, Iterable[str]], nodes: frozenset[str]) -> frozenset[str]:

@@ -1,0 +1,95 @@
+"""Graphs from edges in Python and from NumPyro models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import networkx as nx
+
+from kpp.causal.errors import CausalError
+
+
+def as_edges(edges: Any) -> tuple[list[Any], list[Any]]:
+    """Return the nodes and the directed edges of what `CausalDAG` takes as edges.
+
+    Args:
+        edges: Pairs (cause, effect), a mapping from each cause to its effects, or a `networkx.DiGraph`.
+
+    Returns:
+        The nodes that a mapping or a graph names, and the edges.
+
+    Raises:
+        CausalError: If it is a graph that is not directed, or with several edges between two nodes.
+    """
+    if isinstance(edges, nx.Graph):
+        if not edges.is_directed() or edges.is_multigraph():
+            raise CausalError(f"`edges` must be a networkx.DiGraph, got {type(edges).__name__}")
+        return list(edges), list(edges.edges)
+    if isinstance(edges, Mapping):
+        wrong = [cause for cause, effects in edges.items() if isinstance(effects, str)]
+        if wrong:
+            raise CausalError(f"`edges` must map each cause to a collection of effects, got a string for {wrong}")
+        return list(edges), [(cause, effect) for cause, effects in edges.items() for effect in effects]
+    return [], list(edges)
+
+
+def as_pair(edge: Any, argument: str) -> tuple[Any, Any]:
+    """Return the two different ends of an edge, or refuse it by the name of its argument."""
+    ends = () if isinstance(edge, str) or not isinstance(edge, Iterable) else tuple(edge)
+    if len(ends) != 2 or (argument == "bidirected" and ends[0] == ends[1]):
+        raise CausalError(f"`{argument}` must hold pairs of two nodes, got {edge!r}")
+    return ends
+
+
+def from_numpyro(
+    model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], plate: str | None
+) -> dict[str, Any]:
+    """Read the graph of a NumPyro model's sites, as `numpyro.infer.inspect.get_model_relations` finds it.
+
+    Sample and deterministic sites become nodes, a site in a plate being one node for all of the plate's units;
+    parameters (`numpyro.param`) are constants and become none. If the model gets data, the sites without are latent,
+    except what is computed from observed sites alone; if no site has data, all are observed.
+
+    Args:
+        model: The model.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+        plate: The plate whose units the graph is about. Kept are its sites and what these cause; what else stands
+            outside is the same for all units, so that for one unit it is a constant and no variable. None keeps every
+            site.
+
+    Returns:
+        What `CausalDAG` takes: `edges` and `latent`.
+
+    Raises:
+        CausalError: If the model has no such plate, or factors, whose density no graph of its sites describes.
+    """
+    from numpyro.infer.inspect import get_model_relations
+
+    relations = get_model_relations(model, tuple(args), dict(kwargs))
+    parents, kinds = relations["sample_sample"], relations["sample_dist"]
+    factors = [site for site, kind in kinds.items() if kind == "Unit"]
+    if factors:
+        raise CausalError(f"`model` must be a product of its sites' distributions, got the factors {factors}")
+    graph: nx.DiGraph = nx.DiGraph()
+    graph.add_nodes_from(parents)
+    graph.add_edges_from((cause, site) for site, causes in parents.items() for cause in causes)
+    observed = set(relations["observed"]) or set(graph)
+    for site in nx.topological_sort(graph):
+        if kinds[site] == "Deterministic" and set(graph.pred[site]) <= observed:
+            observed.add(site)
+    kept = graph if plate is None else _of_plate(graph, relations["plate_sample"], plate)
+    return {"edges": kept, "latent": set(kept) - observed}
+
+
+def _of_plate(graph: nx.DiGraph, plates: Mapping[str, Sequence[str]], plate: str) -> nx.DiGraph:
+    """Return the graph of the sites of a plate and of what they cause."""
+    # NumPyro splits plates that overlap, and puts the parts of `N` under `N__CLONE` and so on.
+    inside = {site for name, sites in plates.items() if name.replace("__CLONE", "") == plate for site in sites}
+    if not inside:
+        raise CausalError(
+            f"`plate` must be a plate of the model with sites in it, one of {list(plates)}, got {plate!r}"
+        )
+    caused = inside.union(*(nx.descendants(graph, site) for site in inside))
+    return nx.DiGraph(graph.subgraph(caused))
