@@ -1,5 +1,9 @@
 """Causal graphs: what causes what, and what follows from it."""
 
+from kpp.causal.docalculus import RuleCheck as RuleCheck
+from kpp.causal.docalculus import exchange_action as exchange_action
+from kpp.causal.docalculus import insert_action as insert_action
+from kpp.causal.docalculus import insert_observation as insert_observation
 from kpp.causal.errors import CausalError as CausalError
 from kpp.causal.errors import CycleError as CycleError
 from kpp.causal.errors import GraphSyntaxError as GraphSyntaxError
@@ -18,4 +22,6 @@ from kpp.causal.nodes import check_effect as check_effect
 from kpp.causal.separation import Path as Path
 from kpp.causal.separation import d_connecting_path as d_connecting_path
 from kpp.causal.separation import d_separated as d_separated
+from kpp.causal.separation import is_minimal_separator as is_minimal_separator
+from kpp.causal.separation import minimal_separator as minimal_separator
 from kpp.causal.separation import reachable as reachable

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+from kpp.causal.errors import CausalError
 from kpp.causal.nodes import as_nodes, check_disjoint
 
 if TYPE_CHECKING:
@@ -110,6 +111,109 @@ def d_separated(
         NotDisjointError: If two of the sets share a node.
     """
     return d_connecting_path(graph, x, y, given) is None
+
+
+def minimal_separator(
+    graph: CausalDAG,
+    x: str | Collection[str],
+    y: str | Collection[str],
+    *,
+    include: str | Collection[str] = (),
+    within: str | Collection[str] | None = None,
+) -> frozenset[str] | None:
+    """Return a set that separates `x` from `y` and of which no proper subset that holds `include` does.
+
+    If any allowed set separates them, then so does Z0 = An(x, y, include) & within. Of Z0 those nodes are kept that can
+    be reached from x, and of these those that can be reached from y: algorithm FINDMINSEP of van der Zander and
+    Liskiewicz (2020), "Finding minimal d-separators in linear time".
+
+    Args:
+        graph: The graph.
+        x: Nodes.
+        y: Nodes.
+        include: Nodes that the set must hold.
+        within: The nodes that it may hold, the observed ones by default; those of x and y are left out.
+
+    Returns:
+        The set, the one nearest to x of those that are minimal, or None if no set separates.
+
+    Raises:
+        UnknownNodeError: If a name is no node of the graph.
+        NotDisjointError: If two of `x`, `y` and `include` share a node.
+        CausalError: If `include` is not inside `within`.
+    """
+    found = nearest_separators(graph, *_checked(graph, x, y, include, within))
+    return None if found is None else found[1]
+
+
+def is_minimal_separator(
+    graph: CausalDAG,
+    x: str | Collection[str],
+    y: str | Collection[str],
+    given: str | Collection[str],
+    *,
+    include: str | Collection[str] = (),
+) -> bool:
+    """Return whether a set separates `x` from `y` while no proper subset of it that holds `include` does.
+
+    Args:
+        graph: The graph.
+        x: Nodes.
+        y: Nodes.
+        given: The set.
+        include: Nodes of the set that it must hold.
+
+    Returns:
+        Whether it does: whether it separates, and leaving out any other node of it opens a path.
+
+    Raises:
+        UnknownNodeError: If a name is no node of the graph.
+        NotDisjointError: If two of `x`, `y` and `given` share a node.
+        CausalError: If `include` is not inside `given`.
+    """
+    closed = as_nodes(graph, given, "given")
+    return d_separated(graph, x, y, closed) and minimal_separator(graph, x, y, include=include, within=closed) == closed
+
+
+def nearest_separators(
+    graph: CausalDAG, x: frozenset[str], y: frozenset[str], include: frozenset[str], allowed: frozenset[str]
+) -> tuple[frozenset[str], frozenset[str]] | None:
+    """Return the separator of ancestors nearest to x, and the part of it that y needs; None if none separates.
+
+    Args:
+        graph: The graph.
+        x: Nodes.
+        y: Nodes.
+        include: Nodes that both sets must hold.
+        allowed: The nodes that they may hold, none of x or y.
+
+    Returns:
+        The two sets, the second inside the first.
+    """
+    ancestral = graph.subgraph(graph.ancestors(x | y | include))
+    start = allowed & frozenset(ancestral.nodes)
+    from_x = {node for node, _ in _search(ancestral, x, frozenset(), start)}
+    if from_x & y:
+        return None
+    near = start & (from_x | include)
+    from_y = {node for node, _ in _search(ancestral, y, frozenset(), near)}
+    return near, near & (from_y | include)
+
+
+def _checked(
+    graph: CausalDAG,
+    x: str | Collection[str],
+    y: str | Collection[str],
+    include: str | Collection[str],
+    within: str | Collection[str] | None,
+) -> tuple[frozenset[str], frozenset[str], frozenset[str], frozenset[str]]:
+    """Return the sets of a search for a separator as sets of nodes, the last without those of x and y."""
+    first, second, required = as_nodes(graph, x, "x"), as_nodes(graph, y, "y"), as_nodes(graph, include, "include")
+    allowed = graph.observed if within is None else as_nodes(graph, within, "within")
+    check_disjoint(x=first, y=second, include=required)
+    if not required <= allowed:
+        raise CausalError(f"`include` must hold nodes that are allowed, got {sorted(required - allowed)}")
+    return first, second, required, allowed - first - second
 
 
 def _search(
