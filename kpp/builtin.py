@@ -27,8 +27,10 @@ _KERNELS = (
 )
 
 _EMBEDDINGS = (
+    embeddings.BayesianConditionalMeanEmbedding,
     embeddings.ConditionalMeanEmbedding,
     embeddings.DeconditionalMeanEmbedding,
+    embeddings.InterventionalMeanEmbedding,
     embeddings.MeanEmbedding,
     embeddings.ReplicatedConditionalMeanEmbedding,
     embeddings.ShrinkageConditionalMeanEmbedding,

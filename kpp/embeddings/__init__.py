@@ -10,8 +10,12 @@ from kpp.embeddings.bags import ReplicatedConditionalMeanEmbedding as Replicated
 from kpp.embeddings.bags import ShrinkageConditionalMeanEmbedding as ShrinkageConditionalMeanEmbedding
 from kpp.embeddings.base import AbstractEmbedding as AbstractEmbedding
 from kpp.embeddings.base import AbstractEmpiricalEmbedding as AbstractEmpiricalEmbedding
+from kpp.embeddings.bayesian import BayesianConditionalMeanEmbedding as BayesianConditionalMeanEmbedding
 from kpp.embeddings.conditional import ConditionalMeanEmbedding as ConditionalMeanEmbedding
 from kpp.embeddings.deconditional import DeconditionalMeanEmbedding as DeconditionalMeanEmbedding
+from kpp.embeddings.distributions import interventional_cdf as interventional_cdf
+from kpp.embeddings.distributions import interventional_quantiles as interventional_quantiles
+from kpp.embeddings.interventional import InterventionalMeanEmbedding as InterventionalMeanEmbedding
 from kpp.embeddings.mean import MeanEmbedding as MeanEmbedding
 from kpp.embeddings.quadrature import QuadraturePosterior as QuadraturePosterior
 from kpp.embeddings.quadrature import bayesian_quadrature as bayesian_quadrature

@@ -22,7 +22,7 @@ from kpp.spec import data_class
 from kpp.typing import Leaf
 from kpp.validation import check_same_rows
 
-__all__ = ["AbstractAdjustment", "BackDoor", "FrontDoor", "Intervention", "NoAdjustment"]
+__all__ = ["AbstractAdjustment", "BackDoor", "FrontDoor", "Intervention", "NoAdjustment", "check_samples", "num_rows"]
 
 
 class Intervention(eqx.Module):
@@ -122,6 +122,16 @@ class AbstractAdjustment(eqx.Module):
             The elements; its methods `cross`, `prior` and `sections` do no further factorisation.
         """
 
+    def check_rows(self, num_samples: int) -> None:
+        """Refuse what is adjusted for if its rows are not those of the treatments.
+
+        Args:
+            num_samples: The number of treatments in the sample, n.
+
+        Raises:
+            ValueError: If there is another number of rows.
+        """
+
     def cross(self, treatment_kernel: AbstractKernel, treatment: Any, query: Any) -> Float[Array, "n p"]:
         r"""Return :math:`\Phi`, the inner products of the samples' elements with those of p treatments.
 
@@ -167,7 +177,7 @@ class NoAdjustment(AbstractAdjustment):
         """Return the sections of the kernel."""
         dtype = jax.tree.leaves(treatment)[0].dtype
         return Intervention(
-            treatment_kernel, treatment, jnp.ones(_num_rows(treatment), dtype=dtype), jnp.ones((), dtype=dtype)
+            treatment_kernel, treatment, jnp.ones(num_rows(treatment), dtype=dtype), jnp.ones((), dtype=dtype)
         )
 
 
@@ -198,14 +208,18 @@ class BackDoor(AbstractAdjustment):
         self.kernel = kernel
         self.covariates = jax.tree.map(jnp.asarray, covariates)
 
+    def check_rows(self, num_samples: int) -> None:
+        """Refuse covariates whose rows are not those of the treatments."""
+        check_same_rows(num_samples, num_rows(self.covariates), "treatment", "covariates")
+
     def gram(self, treatment_kernel: AbstractKernel, treatment: Any) -> Float[Array, "n n"]:
         """Return the product of the kernel matrices of treatments and covariates."""
-        check_same_rows(_num_rows(treatment), _num_rows(self.covariates), "treatment", "covariates")
+        self.check_rows(num_rows(treatment))
         return treatment_kernel.gram(treatment) * self.kernel.gram(self.covariates)
 
     def intervention(self, treatment_kernel: AbstractKernel, treatment: Any) -> Intervention:
         """Return the sections of the kernel, multiplied by means over the covariates."""
-        check_same_rows(_num_rows(treatment), _num_rows(self.covariates), "treatment", "covariates")
+        self.check_rows(num_rows(treatment))
         means = jnp.mean(self.kernel.gram(self.covariates), axis=1)
         return Intervention(treatment_kernel, treatment, means, jnp.mean(means))
 
@@ -246,14 +260,18 @@ class FrontDoor(AbstractAdjustment):
         """Refuse a negative regularization."""
         check_non_negative(self.regularization, "regularization")
 
+    def check_rows(self, num_samples: int) -> None:
+        """Refuse mediators whose rows are not those of the treatments."""
+        check_same_rows(num_samples, num_rows(self.mediators), "treatment", "mediators")
+
     def gram(self, treatment_kernel: AbstractKernel, treatment: Any) -> Float[Array, "n n"]:
         """Return the product of the kernel matrices of treatments and mediators."""
-        check_same_rows(_num_rows(treatment), _num_rows(self.mediators), "treatment", "mediators")
+        self.check_rows(num_rows(treatment))
         return treatment_kernel.gram(treatment) * self.kernel.gram(self.mediators)
 
     def intervention(self, treatment_kernel: AbstractKernel, treatment: Any) -> Intervention:
         """Return the mediators' conditional embeddings, multiplied by means over the treatments."""
-        check_same_rows(_num_rows(treatment), _num_rows(self.mediators), "treatment", "mediators")
+        self.check_rows(num_rows(treatment))
         gram = treatment_kernel.gram(treatment)
         means = jnp.mean(gram, axis=1)
         ridge = linalg.add_diagonal(gram, gram.shape[0] * self.regularization)
@@ -263,5 +281,25 @@ class FrontDoor(AbstractAdjustment):
         )
 
 
-def _num_rows(batch: Any) -> int:
+def num_rows(batch: Any) -> int:
+    """Return the number of rows of a batch of points."""
     return jax.tree.leaves(batch)[0].shape[0]
+
+
+def check_samples(treatment: Any, points: Any, adjustment: AbstractAdjustment) -> None:
+    """Refuse samples of treatments, outcomes and what is adjusted for that are empty or do not go together.
+
+    Raises:
+        ValueError: If there are no rows, or different numbers of them.
+        TypeError: If `adjustment` is none.
+    """
+    if not isinstance(adjustment, AbstractAdjustment):
+        raise TypeError(
+            "`adjustment` must be NoAdjustment(), BackDoor(kernel, covariates) or FrontDoor(kernel, mediators, "
+            f"regularization), got {type(adjustment).__name__}"
+        )
+    for leaf in jax.tree.leaves((treatment, points)):
+        if leaf.shape[:1] in ((), (0,)):
+            raise ValueError(f"`treatment` and `points` must hold at least one row, got an array of shape {leaf.shape}")
+        check_same_rows(num_rows(treatment), leaf.shape[0], "treatment", "points")
+    adjustment.check_rows(num_rows(treatment))

@@ -21,7 +21,7 @@ from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
 from kpp.validation import as_finite_array, is_concrete
 
-__all__ = ["AbstractEmbedding", "AbstractEmpiricalEmbedding"]
+__all__ = ["AbstractEmbedding", "AbstractEmpiricalEmbedding", "check_same_kernel"]
 
 
 class AbstractEmbedding(eqx.Module):
@@ -36,6 +36,14 @@ class AbstractEmbedding(eqx.Module):
 
     kernel: eqx.AbstractVar[AbstractKernel]
     points: eqx.AbstractVar[Any]
+
+    @property
+    def space(self) -> AbstractKernel:
+        """The kernel of the RKHS whose inner products are expectations and distances.
+
+        It is `kernel`, but for elements that are spanned by sections of a smoother kernel.
+        """
+        return self.kernel
 
     @abc.abstractmethod
     def weights(self, query: Any = None) -> Float[Array, "m p"]:
@@ -96,7 +104,7 @@ class AbstractEmbedding(eqx.Module):
         .. math:: \langle \mu_q, \nu_r \rangle = \sum_{ij} w_i(q)\, k(z_i, z'_j)\, w'_j(r)
 
         Args:
-            other: The other embedding; its kernel must be the same.
+            other: The other embedding; its `space` must be the same.
             query: The p queries of this embedding, or None.
             other_query: The p' queries of the other, or None.
 
@@ -104,7 +112,7 @@ class AbstractEmbedding(eqx.Module):
             The inner products, (p, p').
 
         Raises:
-            ValueError: If the kernels differ.
+            ValueError: If the spaces differ.
         """
         self._check_same_space(other)
         return self._coordinates(query).T @ self._reduce(other.evaluate(self.points, other_query).T)
@@ -123,7 +131,7 @@ class AbstractEmbedding(eqx.Module):
         its bias is of the order of one over the number of points.
 
         Args:
-            other: The other embedding; its kernel must be the same.
+            other: The other embedding; its `space` must be the same.
             query: The p queries of this embedding, or None.
             other_query: The p' queries of the other, or None.
 
@@ -131,7 +139,7 @@ class AbstractEmbedding(eqx.Module):
             The squared distances, (p, p').
 
         Raises:
-            ValueError: If the kernels differ.
+            ValueError: If the spaces differ.
 
         References:
             Gretton et al. (2012), "A kernel two-sample test", JMLR 13, equation 5.
@@ -153,13 +161,8 @@ class AbstractEmbedding(eqx.Module):
         return jnp.sum(weights * self.kernel.combine_sections(self.points, self.points, weights), axis=0)
 
     def _check_same_space(self, other: "AbstractEmbedding") -> None:
-        """Refuse an embedding with another kernel, as far as its values can be seen."""
-        same = jax.tree.structure(self.kernel) == jax.tree.structure(other.kernel)
-        leaves = jax.tree.leaves(self.kernel), jax.tree.leaves(other.kernel)
-        if same and all(is_concrete(leaf) for leaf in (*leaves[0], *leaves[1])):  # by NumPy: JAX would trace it
-            same = all(np.array_equal(leaf, other_leaf) for leaf, other_leaf in zip(*leaves, strict=True))
-        if not same:
-            raise ValueError(f"`other` must have the same kernel, got {other.kernel!r} and not {self.kernel!r}")
+        """Refuse an embedding in another space."""
+        check_same_kernel(other.space, self.space, "other")
 
 
 class AbstractEmpiricalEmbedding(AbstractEmbedding):
@@ -190,3 +193,22 @@ class AbstractEmpiricalEmbedding(AbstractEmbedding):
                 f"`values` must have one row for each of the {num_points} support points, got shape {values.shape}"
             )
         return jnp.tensordot(coordinates, self._reduce(values), axes=(0, 0))
+
+
+def check_same_kernel(kernel: AbstractKernel, expected: AbstractKernel, name: str) -> None:
+    """Refuse a kernel that is not the expected one, as far as its values can be seen.
+
+    Args:
+        kernel: The kernel.
+        expected: What it should be.
+        name: The argument that has the kernel, for the message.
+
+    Raises:
+        ValueError: If the kernels differ.
+    """
+    same = jax.tree.structure(kernel) == jax.tree.structure(expected)
+    leaves = jax.tree.leaves(kernel), jax.tree.leaves(expected)
+    if same and all(is_concrete(leaf) for leaf in (*leaves[0], *leaves[1])):  # by NumPy: JAX would trace it
+        same = all(np.array_equal(leaf, other_leaf) for leaf, other_leaf in zip(*leaves, strict=True))
+    if not same:
+        raise ValueError(f"`{name}` must have the same kernel, got {kernel!r} and not {expected!r}")

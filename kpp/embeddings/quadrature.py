@@ -61,12 +61,18 @@ def bayesian_quadrature(posterior: GPPosterior, embedding: AbstractEmbedding, qu
         Means and covariances, led by the draws of the posterior.
 
     Raises:
+        TypeError: If the embedding is held by sections of another kernel than that of its space.
         ValueError: If the embedding needs the kernel of the posterior and has another one.
 
     References:
         O'Hagan, Bayes-Hermite quadrature, 1991, section 2; Rasmussen and Ghahramani, Bayesian Monte Carlo, 2003,
         equations (9) and (10).
     """
+    if embedding.space is not embedding.kernel:
+        raise TypeError(
+            f"`embedding` must be held by sections of the kernel of its space, {type(embedding).__name__} is not: its "
+            "expectations are no sums over its support points"
+        )
     if not isinstance(embedding, AbstractEmpiricalEmbedding):
         _check_same_kernel(posterior, embedding)
     weights = embedding.weights(query)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.embeddings.base import AbstractEmbedding
+from kpp.embeddings.base import AbstractEmbedding, check_same_kernel
 from kpp.embeddings.mean import MeanEmbedding
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
@@ -31,8 +31,8 @@ def witness(
 
     .. math:: f = \mu_q - \nu_r = \sum_i w_i(q)\, k(z_i, \cdot) - \sum_j w'_j(r)\, k(z'_j, \cdot)
 
-    Its squared norm is `AbstractEmbedding.mmd_squared`, and so is, for mean embeddings, the mean of f over the first
-    sample less that over the second.
+    Its squared norm is `AbstractEmbedding.mmd_squared` where the kernel is that of the `space`, and so is, for mean
+    embeddings, the mean of f over the first sample less that over the second.
 
     Args:
         first: An embedding.
@@ -46,7 +46,7 @@ def witness(
     Raises:
         ValueError: If the kernels, or the numbers of queries, differ.
     """
-    first._check_same_space(second)
+    check_same_kernel(second.kernel, first.kernel, "other")
     weights, others = first.weights(query), second.weights(other_query)
     if weights.shape[1] != others.shape[1] and 1 not in (weights.shape[1], others.shape[1]):
         raise ValueError(

@@ -1,0 +1,183 @@
+"""The embedding of the distribution that an outcome has when a treatment is set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.embeddings.adjustment import (
+    AbstractAdjustment,
+    BackDoor,
+    FrontDoor,
+    NoAdjustment,
+    check_samples,
+    num_rows,
+)
+from kpp.embeddings.from_graph import read_samples
+from kpp.embeddings.regression import AbstractRegressionEmbedding
+from kpp.embeddings.ridge import PointOutputs
+from kpp.features import AbstractFeatureKernel
+from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
+from kpp.typing import Leaf, RngKey
+
+if TYPE_CHECKING:
+    from kpp.causal import CausalDAG
+
+__all__ = ["InterventionalMeanEmbedding"]
+
+
+class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
+    r"""The embedding of the distribution of Y when the treatment is set to x, :math:`p(y | do(X = x))`.
+
+    .. math::
+
+        \hat\mu_{Y|do(x)} = \sum_i w_i(x)\, k(y_i, \cdot), \qquad
+        w(x) = (K_\Omega + n \lambda I)^{-1} \Phi(x)
+
+    The adjustment says what :math:`K_\Omega` and :math:`\Phi` are, and with them which causal assumption the embedding
+    rests on. Without one it is `ConditionalMeanEmbedding`. Expectations, inner products and distances between
+    interventions are those of any embedding; `interventional_quantiles` gives quantiles.
+
+    Args:
+        kernel: The kernel k of the outcome.
+        treatment_kernel: The kernel of the treatment.
+        treatment: X, the n treatments of an observed sample: an array (n, d), or a batch of what `treatment_kernel`
+            takes. Several treatments that are set together are columns.
+        points: Y, the n outcomes: an array (n, d'), or a batch of what `kernel` takes.
+        regularization: :math:`\lambda`, at least 0; it is multiplied by n. `select_regularization` chooses it.
+        adjustment: `NoAdjustment`, `BackDoor` or `FrontDoor`.
+
+    Raises:
+        ValueError: If a regularization is negative, or the rows do not go together.
+
+    References:
+        Singh, Xu and Gretton, Kernel methods for causal functions, 2020; Chau, Ton, Gonzalez, Teh and Sejdinovic,
+        BayesIMP: uncertainty quantification for causal data fusion, 2021, proposition 2.
+    """
+
+    kernel: AbstractKernel
+    treatment_kernel: AbstractKernel
+    treatment: Any
+    points: Any
+    regularization: Leaf
+    adjustment: AbstractAdjustment
+
+    def __init__(
+        self,
+        kernel: AbstractKernel,
+        treatment_kernel: AbstractKernel,
+        treatment: Any,
+        points: Any,
+        regularization: Leaf,
+        adjustment: AbstractAdjustment | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.treatment_kernel = treatment_kernel
+        self.treatment, self.points = jax.tree.map(jnp.asarray, (treatment, points))
+        self.regularization = parameter("regularization")(regularization)
+        self.adjustment = NoAdjustment() if adjustment is None else adjustment
+
+    def __check_init__(self) -> None:
+        """Refuse a negative regularization, no samples, and rows that do not go together."""
+        check_non_negative(self.regularization, "regularization")
+        check_samples(self.treatment, self.points, self.adjustment)
+
+    @classmethod
+    def from_graph(
+        cls,
+        graph: CausalDAG,
+        frame: Any,
+        treatment: Any,
+        outcome: Any,
+        *,
+        regularization: Leaf,
+        kernel: AbstractKernel | None = None,
+        treatment_kernel: AbstractKernel | None = None,
+        adjusting_kernel: AbstractKernel | None = None,
+        adjusting_regularization: Leaf | None = None,
+    ) -> InterventionalMeanEmbedding:
+        r"""Find the adjustment in a causal graph whose nodes are columns of a data frame.
+
+        `kpp.causal.find_adjustment` looks for it: none if none is needed, else a back-door set, else a front-door set,
+        among the columns.
+
+        Args:
+            graph: The causal graph.
+            frame: A data frame of numbers, one row a sample. Its columns are observed nodes of the graph, perhaps not
+                all, and maybe others.
+            treatment: The column of the treatment, or several.
+            outcome: The column of the outcome, or several.
+            regularization: :math:`\lambda`, multiplied by n.
+            kernel: The kernel of the outcome; by default an RBF with lengthscales of the median heuristic, as the
+                others.
+            treatment_kernel: The kernel of the treatment.
+            adjusting_kernel: The kernel of the covariates or mediators.
+            adjusting_regularization: That of the mediators' embedding, by default `regularization`. Only the front door
+                uses it.
+
+        Returns:
+            The embedding; its `adjustment` says what was found.
+
+        Raises:
+            CausalError: If a node is unknown, or no such adjustment identifies the effect; the message names the
+                estimand where there is one.
+            ValueError: If columns are missing or hold no numbers.
+        """
+        samples = read_samples(graph, frame, treatment, outcome)
+        kernel = samples.kernel_of("points") if kernel is None else kernel
+        treatment_kernel = samples.kernel_of("treatment") if treatment_kernel is None else treatment_kernel
+        ridge = regularization if adjusting_regularization is None else adjusting_regularization
+        adjustment = samples.adjustment(adjusting_kernel, ridge)
+        return cls(kernel, treatment_kernel, samples.treatment, samples.points, regularization, adjustment)
+
+    def weights(self, query: Any = None) -> Float[Array, "n p"]:
+        """Return the weights of the outcomes for each treatment that is set.
+
+        Args:
+            query: The p treatments, rows as those of `treatment`.
+
+        Returns:
+            The weights, (n, p). They need not be positive, nor sum to 1.
+
+        Raises:
+            ValueError: If there is no query.
+        """
+        return self.input_weights(query)
+
+    @property
+    def outputs(self) -> PointOutputs:
+        """The sections of the kernel at the outcomes."""
+        return PointOutputs(self.kernel, self.points)
+
+    @property
+    def ridge(self) -> Float[Array, ""]:
+        r""":math:`n \lambda`."""
+        return self.num_inputs * self.regularization
+
+    @property
+    def num_inputs(self) -> int:
+        """The number of samples, n."""
+        return num_rows(self.treatment)
+
+    def _input_gram(self) -> Float[Array, "n n"]:
+        return self.adjustment.gram(self.treatment_kernel, self.treatment)
+
+    def _input_sections(self, query: Any) -> Float[Array, "n p"]:
+        return self.adjustment.cross(self.treatment_kernel, self.treatment, query)
+
+    def _input_features(self, query: Any = None) -> Float[Array, "p q"] | None:
+        if not (isinstance(self.adjustment, NoAdjustment) and isinstance(self.treatment_kernel, AbstractFeatureKernel)):
+            return None
+        return self.treatment_kernel.feature_map(self.treatment if query is None else query)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[InterventionalMeanEmbedding, Any]]:
+        """Yield small embeddings, one for each adjustment, and their queries for the conformance suite."""
+        treatment, points = jax.random.normal(rng_key, (6, 1)), jax.random.normal(rng_key, (6, 2)) + 0.3
+        others = jnp.sin(3 * points)
+        for adjustment in (NoAdjustment(), BackDoor(RBF(1.5), others), FrontDoor(RBF(1.5), others, 0.01)):
+            yield cls(RBF(0.8), RBF(1.2), treatment, points, 0.01, adjustment), treatment[:3] - 0.2
