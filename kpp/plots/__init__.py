@@ -1,4 +1,4 @@
-"""Plots of explanations and of maps. They take labelled arrays (xarray) and an optional axis, and return the axis."""
+"""Plots of explanations, maps and searches: from labelled arrays (xarray), onto an optional axis, which is returned."""
 
 from kpp.plots.bar import bar as bar
 from kpp.plots.beeswarm import beeswarm as beeswarm
@@ -10,5 +10,6 @@ from kpp.plots.intervals import credible_interval as credible_interval
 from kpp.plots.intervals import describe_interval as describe_interval
 from kpp.plots.maps import field as field
 from kpp.plots.maps import maps as maps
+from kpp.plots.regret import regret as regret
 from kpp.plots.scatter import scatter as scatter
 from kpp.plots.waterfall import waterfall as waterfall

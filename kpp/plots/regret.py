@@ -1,0 +1,55 @@
+"""How fast searches come near the optimum, as lines over queries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from kpp.plots._parts import axes_for, distinct_colors, open_frame
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["regret"]
+
+_DIMS = ("prior", "replication", "query")
+
+
+def regret(values: xr.DataArray, *, spread: str = "sd", ax: Axes | None = None) -> Axes:
+    """Draw the mean regret from each prior over its replications, with a band about it.
+
+    Args:
+        values: The regrets, with dims (prior, replication, query), as `kpp.optimization.regrets` returns them.
+        spread: What the band is wide: "sd", a standard deviation of the replications to either side, or "se", a
+            standard error of their mean. One replication has no band.
+        ax: The axis; by default that of a new figure.
+
+    Returns:
+        The axis.
+
+    Raises:
+        ValueError: If the dims are others or `spread` is another word.
+    """
+    if set(values.dims) != set(_DIMS):
+        raise ValueError(f"`values` must have the dimensions {list(_DIMS)}, got {list(values.dims)}")
+    if spread not in ("sd", "se"):
+        raise ValueError(f"`spread` must be 'sd' (standard deviation) or 'se' (standard error), got {spread!r}")
+    ax = axes_for(ax, 3.6)
+    count = values.sizes["replication"]
+    for prior, color in zip(values["prior"].values, distinct_colors(values.sizes["prior"]), strict=True):
+        curves = values.sel(prior=prior)
+        mean = curves.mean("replication")
+        ax.plot(mean["query"], mean, color=color, label=str(prior))
+        if count > 1:
+            width = curves.std("replication", ddof=1) / (np.sqrt(count) if spread == "se" else 1.0)
+            low, high = np.maximum(mean - width, 0.0), mean + width
+            ax.fill_between(mean["query"], low, high, color=color, alpha=0.15, linewidth=0)
+    words = {"sd": "standard deviation", "se": "standard error"}[spread]
+    note = f"\nband: one {words} over {count} replications" if count > 1 else ""
+    ax.set_xlabel(f"queries{note}")
+    ax.set_ylabel("regret")
+    ax.legend(frameon=False)
+    open_frame(ax)
+    return ax
