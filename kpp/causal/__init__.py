@@ -1,5 +1,14 @@
 """Causal graphs: what causes what, and what follows from it."""
 
+from kpp.causal.adjustment import CriterionCheck as CriterionCheck
+from kpp.causal.adjustment import adjustment_sets as adjustment_sets
+from kpp.causal.adjustment import is_adjustment_set as is_adjustment_set
+from kpp.causal.adjustment import is_backdoor_set as is_backdoor_set
+from kpp.causal.adjustment import minimal_adjustment_sets as minimal_adjustment_sets
+from kpp.causal.adjustment import proper_backdoor_graph as proper_backdoor_graph
+from kpp.causal.causal_paths import causal_nodes as causal_nodes
+from kpp.causal.causal_paths import directed_path as directed_path
+from kpp.causal.causal_paths import forbidden_nodes as forbidden_nodes
 from kpp.causal.docalculus import RuleCheck as RuleCheck
 from kpp.causal.docalculus import exchange_action as exchange_action
 from kpp.causal.docalculus import insert_action as insert_action
@@ -9,16 +18,22 @@ from kpp.causal.errors import CycleError as CycleError
 from kpp.causal.errors import GraphSyntaxError as GraphSyntaxError
 from kpp.causal.errors import LatentNodeError as LatentNodeError
 from kpp.causal.errors import NoAdjustmentError as NoAdjustmentError
+from kpp.causal.errors import NoOptimalSetError as NoOptimalSetError
 from kpp.causal.errors import NotCoveredError as NotCoveredError
 from kpp.causal.errors import NotDisjointError as NotDisjointError
 from kpp.causal.errors import NotIdentifiableError as NotIdentifiableError
 from kpp.causal.errors import TreatmentIsOutcomeError as TreatmentIsOutcomeError
 from kpp.causal.errors import UnknownNodeError as UnknownNodeError
 from kpp.causal.errors import UnreachableOutcomeError as UnreachableOutcomeError
+from kpp.causal.frontdoor import frontdoor_set as frontdoor_set
+from kpp.causal.frontdoor import frontdoor_sets as frontdoor_sets
+from kpp.causal.frontdoor import is_frontdoor_set as is_frontdoor_set
+from kpp.causal.frontdoor import minimal_frontdoor_set as minimal_frontdoor_set
 from kpp.causal.graph import CausalDAG as CausalDAG
 from kpp.causal.nodes import as_nodes as as_nodes
 from kpp.causal.nodes import check_disjoint as check_disjoint
 from kpp.causal.nodes import check_effect as check_effect
+from kpp.causal.optimal import optimal_adjustment_set as optimal_adjustment_set
 from kpp.causal.separation import Path as Path
 from kpp.causal.separation import d_connecting_path as d_connecting_path
 from kpp.causal.separation import d_separated as d_separated

@@ -118,6 +118,22 @@ class NoAdjustmentError(CausalError):
         super().__init__(f"{message}: {criterion}{witness}")
 
 
+class NoOptimalSetError(CausalError):
+    """A graph in which no adjustment set is known to be the best in every law.
+
+    Args:
+        sure: The nodes that every good set holds.
+        path: The path from an outcome to a node that may help or harm.
+    """
+
+    def __init__(self, sure: Sequence[str], path: Sequence[str]):
+        self.sure, self.path = tuple(sure), path
+        super().__init__(
+            f"no adjustment set is known to be optimal in every law with this graph: beside {list(sure)}, adjusting for "
+            f"{path[-1]!r} helps in some and harms in others; see the path {path}. Take one of `minimal_adjustment_sets`"
+        )
+
+
 class NotCoveredError(CausalError):
     """An effect that no embedding estimates.
 
