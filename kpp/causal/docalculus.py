@@ -1,6 +1,6 @@
 r"""The three rules of do-calculus, each as a check that names the graph it looks at and an open path if it fails.
 
-For disjoint sets of nodes, a rule says when a law after an intervention on x stays the same (Pearl, 2009, theorem 3.4.1):
+For disjoint sets of nodes, a rule says when two laws after an intervention on x agree (Pearl, 2009, theorem 3.4.1):
 
 1. $p(y \mid do(x), z, w) = p(y \mid do(x), w)$: observations of z may be dropped, or inserted;
 2. $p(y \mid do(x), do(z), w) = p(y \mid do(x), z, w)$: actions may be exchanged for observations;

@@ -1,0 +1,125 @@
+"""Graphs to go through, and slow, obvious versions of what kpp.causal computes: by the definitions, path by path."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from kpp.causal import CausalDAG
+
+NAMES = "abcdef"
+
+
+def subsets(items) -> Iterator[frozenset]:
+    items = list(items)
+    return (frozenset(some) for size in range(len(items) + 1) for some in itertools.combinations(items, size))
+
+
+def all_dags(size: int) -> list[CausalDAG]:
+    """Every DAG on the first `size` names: 1, 3, 25 and 543 of them."""
+    names = list(NAMES[:size])
+    graphs = {}
+    for order in itertools.permutations(names):
+        for edges in subsets(itertools.combinations(order, 2)):
+            graphs[edges] = None
+    return [CausalDAG(sorted(edges), nodes=names) for edges in graphs]
+
+
+def random_graph(rng: np.random.Generator, size: int = 6, density=0.4, latent=0.2, bidirected=0.15) -> CausalDAG:
+    """A graph on `size` nodes in a random order, each edge there with some probability."""
+    names = list(NAMES[:size])
+    order = [str(name) for name in rng.permutation(names)]
+    pairs = list(itertools.combinations(order, 2))
+    return CausalDAG(
+        [pair for pair in pairs if rng.random() < density],
+        nodes=names,
+        latent=[name for name in names if rng.random() < latent],
+        bidirected=[pair for pair in pairs if rng.random() < bidirected],
+    )
+
+
+def full_graph(graph: CausalDAG) -> nx.DiGraph:
+    """Each bidirected edge as a node of its own, built from the edges alone."""
+    full = nx.DiGraph(graph.edges)
+    full.add_nodes_from(graph.nodes)
+    full.add_edges_from((f"hidden {sorted(pair)}", end) for pair in graph.bidirected for end in pair)
+    return full
+
+
+class Paths:
+    """All simple paths of a graph, and which of them a set leaves open."""
+
+    def __init__(self, graph: CausalDAG):
+        self.full = full_graph(graph)
+        self.skeleton = self.full.to_undirected()
+        self.below = {node: nx.descendants(self.full, node) | {node} for node in self.full}
+        self.known: dict = {}
+
+    def between(self, x: str, y: str) -> list[tuple[set, list[set]]]:
+        """For each path: the nodes that close it, and for each collider the nodes of which one must be given."""
+        if (x, y) not in self.known:
+            self.known[x, y] = [self.parts(path) for path in nx.all_simple_paths(self.skeleton, x, y)]
+        return self.known[x, y]
+
+    def parts(self, path: list) -> tuple[set, list[set]]:
+        inner = list(zip(path, path[1:], path[2:], strict=False))
+        colliders = {b for a, b, c in inner if self.full.has_edge(a, b) and self.full.has_edge(c, b)}
+        return set(path[1:-1]) - colliders, [self.below[node] for node in colliders]
+
+    def connected(self, x, y, given) -> bool:
+        return any(
+            not closing & given and all(below & given for below in colliders)
+            for a in x
+            for b in y
+            for closing, colliders in self.between(a, b)
+        )
+
+
+class LinearModel:
+    """A linear Gaussian structural model with random coefficients, hidden common causes included."""
+
+    def __init__(self, graph: CausalDAG, rng: np.random.Generator):
+        full = full_graph(graph)
+        self.names = list(full)
+        self.at = {name: place for place, name in enumerate(self.names)}
+        self.coefficients = np.zeros((len(full), len(full)))
+        for cause, effect in full.edges:
+            self.coefficients[self.at[effect], self.at[cause]] = rng.uniform(0.5, 1.5) * rng.choice([-1, 1])
+        self.noise = np.diag(rng.uniform(0.5, 1.5, len(full)))
+
+    def total(self, actions=()) -> np.ndarray:
+        """The effect of each node's noise, or of the value it is set to, on every node."""
+        kept = np.array([name not in actions for name in self.names])
+        return np.linalg.inv(np.eye(len(self.names)) - self.coefficients * kept[:, None])
+
+    def covariance(self, actions=()) -> np.ndarray:
+        free = np.diag([name not in actions for name in self.names]).astype(float)
+        total = self.total(actions)
+        return total @ free @ self.noise @ total.T
+
+    def law(self, y, actions, given) -> tuple[np.ndarray, np.ndarray]:
+        """The law of y after an intervention, given others: coefficients on all nodes, and covariance."""
+        rows, seen, done = ([self.at[name] for name in sorted(names)] for names in (y, given, actions))
+        covariance, total = self.covariance(actions), self.total(actions)
+        slopes = covariance[np.ix_(rows, seen)] @ np.linalg.inv(covariance[np.ix_(seen, seen)])
+        mean = np.zeros((len(rows), len(self.names)))
+        mean[:, seen] = slopes
+        mean[:, done] = total[np.ix_(rows, done)] - slopes @ total[np.ix_(seen, done)]
+        return mean, covariance[np.ix_(rows, rows)] - slopes @ covariance[np.ix_(seen, rows)]
+
+    def partial_covariance(self, a: str, b: str, given) -> float:
+        covariance = self.law({a, b}, (), given)[1]
+        return float(covariance[0, 1])
+
+
+@pytest.fixture(scope="session")
+def brute() -> SimpleNamespace:
+    """What the tests of this folder share."""
+    return SimpleNamespace(
+        subsets=subsets, all_dags=all_dags, random_graph=random_graph, Paths=Paths, LinearModel=LinearModel
+    )
