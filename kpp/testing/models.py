@@ -1,4 +1,4 @@
-"""The laws of a model, each a check of one example: a model, points (a table, or `kpp.Bags`) and targets."""
+"""The laws of a model, each a check of one example: a model, points (a table, or data with `points`) and targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 
-from kpp.bags import Bags
 from kpp.functions import RKHSFunction
 from kpp.inference import MAP, AbstractModel, Fit
 from kpp.priors import has_priors
@@ -214,7 +213,7 @@ def refuses_bad_input(model: Any, x: Any, y: Any) -> None:
             lambda: _fit(model, x, y).predict(np.pad(_points(x), ((0, 0), (0, 1)))),
         ),
     ]
-    for what, name, call in mistakes + ([] if isinstance(x, Bags) else _bad_points(model, np.array(x, float), targets)):
+    for what, name, call in mistakes + ([] if hasattr(x, "points") else _bad_points(model, np.array(x, float), targets)):
         message = assert_raises(ValueError, call, what)
         assert f"`{name}`" in message, f"the message for {what} does not name `{name}`: {message}"
     assert_raises(TypeError, lambda: model.fit(0, x, targets, inference=_QUICK), "an integer for `rng_key`")
@@ -269,8 +268,8 @@ def _fit(model: Any, x: Any, y: Any) -> Any:
 
 
 def _points(x: Any) -> np.ndarray:
-    """Return the points of what a model is fitted to: of a table, or of bags."""
-    return np.asarray(x.points if isinstance(x, Bags) else x, dtype=float)
+    """Return the points of what a model is fitted to: a table, or an object that holds them, such as bags."""
+    return np.asarray(getattr(x, "points", x), dtype=float)
 
 
 def _try_fit(model: Any, x: Any, y: Any) -> Any:

@@ -15,12 +15,19 @@ if TYPE_CHECKING:
     from kpp_models.aggregate_queries import aggregate_posterior as aggregate_posterior
     from kpp_models.bagg_gp import BaggGP as BaggGP
     from kpp_models.bagg_gp import VBagg as VBagg
+    from kpp_models.bayes_imp import IME as IME
+    from kpp_models.bayes_imp import IMP as IMP
+    from kpp_models.bayes_imp import BayesIME as BayesIME
+    from kpp_models.bayes_imp import BayesIMP as BayesIMP
+    from kpp_models.causal_link import CausalLink as CausalLink
     from kpp_models.centroids import CentroidGP as CentroidGP
     from kpp_models.classification import GPClassification as GPClassification
     from kpp_models.classification import gp_classification as gp_classification
     from kpp_models.cmp import CMP as CMP
     from kpp_models.distributions import GaussianProcessMarginal as GaussianProcessMarginal
     from kpp_models.distributions import LaplaceBernoulliMarginal as LaplaceBernoulliMarginal
+    from kpp_models.effect_model import AbstractEffectModel as AbstractEffectModel
+    from kpp_models.interventions import InterventionData as InterventionData
     from kpp_models.logistic import KernelLogistic as KernelLogistic
     from kpp_models.means import LinearMean as LinearMean
     from kpp_models.mediation import mediate as mediate
@@ -34,6 +41,13 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "AbstractAggregateModel": "aggregate",
+    "AbstractEffectModel": "effect_model",
+    "BayesIME": "bayes_imp",
+    "BayesIMP": "bayes_imp",
+    "CausalLink": "causal_link",
+    "IME": "bayes_imp",
+    "IMP": "bayes_imp",
+    "InterventionData": "interventions",
     "BaggGP": "bagg_gp",
     "aggregate_posterior": "aggregate_queries",
     "CMP": "cmp",
@@ -68,6 +82,7 @@ def register_kernels() -> dict[str, type]:
 def register_models() -> dict[str, type]:
     """Offer the models of this package."""
     from kpp_models.bagg_gp import BaggGP, VBagg
+    from kpp_models.bayes_imp import IME, IMP, BayesIME, BayesIMP
     from kpp_models.centroids import CentroidGP
     from kpp_models.classification import GPClassification
     from kpp_models.cmp import CMP
@@ -75,7 +90,9 @@ def register_models() -> dict[str, type]:
     from kpp_models.regression import GPRegression
     from kpp_models.ridge import KernelRidge
 
-    models = (CMP, BaggGP, CentroidGP, GPClassification, GPRegression, KernelLogistic, KernelRidge, VBagg)
+    aggregates = (CMP, BaggGP, CentroidGP, VBagg)
+    effects = (IME, IMP, BayesIME, BayesIMP)
+    models = (*aggregates, *effects, GPClassification, GPRegression, KernelLogistic, KernelRidge)
     return {model.__name__: model for model in models}
 
 

@@ -7,7 +7,6 @@ in the noise; conditioning, inducing points, likelihoods, predictions and draws 
 
 from __future__ import annotations
 
-import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,14 +24,15 @@ from kpp.functions import RKHSFunction
 from kpp.inference import AbstractModel
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
-from kpp.priors import has_priors, is_prior, substitute
 from kpp.priors import sample as draw_priors
+from kpp.priors import substitute
 from kpp.typing import Leaf, RngKey
 from kpp_models.aggregate_data import bags_of
 from kpp_models.aggregate_prior import AggregatePrior, Aggregates, Basis, Conditioned
 from kpp_models.bag_grams import approximate_gram
 from kpp_models.conditional_mean import Places, target_places
 from kpp_models.distributions import GaussianProcessMarginal
+from kpp_models.fields import replace_priors
 from kpp_models.gaussian import draw_gaussian, leave_one_out, normal_log_density, prior_factor
 from kpp_models.inducing import CollapsedBound, InducingSettings, trace_deficit
 from kpp_models.likelihoods import ExpectedLikelihood, Observation, marginal_log_density
@@ -133,7 +133,7 @@ class AbstractAggregateModel(AbstractModel):
             y: The targets, (M,), or None to draw them.
         """
         data = {name: value for name, value in locals().items() if name not in ("self", "y", "__class__")}
-        model = self._with(draw_priors)
+        model = replace_priors(self, draw_priors)
         if model.likelihood == "gaussian":
             numpyro.sample("y", model._marginal(data), obs=y)
         elif model.inducing is None:
@@ -252,18 +252,9 @@ class AbstractAggregateModel(AbstractModel):
     def _prior_mean(self, x: Array) -> Float[Array, " p"]:
         return self.mean(x) if callable(self.mean) else jnp.full(x.shape[0], self.mean, dtype=x.dtype)
 
-    def _with(self: Model, replace: Callable[[str, Any], Any]) -> Model:
-        """Return this model with every field that holds priors replaced by a function of its name and value."""
-        fields = [field.name for field in dataclasses.fields(self)]
-        names = [name for name in fields if has_priors(getattr(self, name))]
-        if not names:
-            return self
-        values = [replace(name, getattr(self, name)) for name in names]
-        return eqx.tree_at(lambda tree: [getattr(tree, name) for name in names], self, values, is_leaf=is_prior)
-
     def _at(self: Model, sample: Sample) -> Model:
         """Return this model with the values of one draw in place of its priors."""
-        return self._with(lambda name, value: substitute(name, value, sample))
+        return replace_priors(self, lambda name, value: substitute(name, value, sample))
 
     def _prior(self, data: Data) -> AggregatePrior:
         bags, settings = bags_of(data), self.inducing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -18,7 +19,15 @@ from kpp.tables import Schema, read_points
 from kpp.typing import Leaf
 from kpp.validation import as_finite_array, check_same_rows, is_concrete, warn_if_float32
 
-__all__ = ["check_kernel_fits", "example_points", "read_data", "refuse_below", "refuse_priors_in", "scalar_field"]
+__all__ = [
+    "check_kernel_fits",
+    "example_points",
+    "read_data",
+    "refuse_below",
+    "refuse_priors_in",
+    "replace_priors",
+    "scalar_field",
+]
 
 Model = TypeVar("Model", bound=eqx.Module)
 
@@ -56,6 +65,23 @@ def refuse_priors_in(model: Any, instead: str) -> None:
     """
     if has_priors(model):
         raise TypeError(f"{type(model).__name__} is a fit without priors; {instead} takes them")
+
+
+def replace_priors(model: Model, replace: Callable[[str, Any], Any]) -> Model:
+    """Return a model with every field that holds priors replaced by a function of its name and value.
+
+    Args:
+        model: The model.
+        replace: `kpp.priors.sample` inside a NumPyro model, or one that substitutes the values of a draw.
+
+    Returns:
+        The model without priors.
+    """
+    names = [field.name for field in dataclasses.fields(model) if has_priors(getattr(model, field.name))]  # type: ignore[arg-type]
+    if not names:
+        return model
+    values = [replace(name, getattr(model, name)) for name in names]
+    return eqx.tree_at(lambda tree: [getattr(tree, name) for name in names], model, values, is_leaf=is_prior)
 
 
 def read_data(model: Model, x: Any, y: Any, as_targets: Callable[..., Array]) -> tuple[Model, dict[str, Any], Schema]:

@@ -1,0 +1,259 @@
+r"""Random functions known by mean and covariance, and their inner products with random embeddings.
+
+With f the function from an outcome to its effect and :math:`\mu(x)` the embedding of the distribution of the outcome
+under the treatment x, the effect of the treatment is :math:`g(x) = \langle f, \mu(x) \rangle`. Where f and
+:math:`\mu` are independent, mean and covariance of g follow from those of both in closed form, and g is again such a
+function, of x: a chain of links is a fold.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.embeddings import Intervention
+from kpp.kernels import AbstractKernel, NuclearDominant
+from kpp.typing import AnyArray
+
+__all__ = ["Effect", "GaussianFunction", "LinkPosterior", "OutcomeSpace", "fold"]
+
+
+class OutcomeSpace(eqx.Module):
+    r"""The RKHS of the kernel k of an outcome, and inner products of sections in it.
+
+    A function of level 0 is spanned by sections of k, one of level 1 by those of the nuclear dominant kernel r. Inner
+    products of sections, and of products of sections with r or k, are chains: with :math:`c_0 = k` and
+    :math:`c_1 = r`, sections of the levels i and j have the inner product :math:`c_{i+j}`.
+
+    Args:
+        kernel: k; an RBF where there is a level 1.
+        width: :math:`\eta` of r, or None without level 1.
+        landmarks: H points (H, d) onto whose sections of k functions are projected, which replaces the chains of orders
+            2 and 3 by approximations; None for exact ones.
+
+    References:
+        Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP: uncertainty quantification for causal data fusion, 2021,
+        appendix B, for the landmarks.
+    """
+
+    kernel: AbstractKernel
+    width: Array | None = None
+    landmarks: Float[Array, "H d"] | None = None
+
+    @property
+    def dominant(self) -> NuclearDominant:
+        """The nuclear dominant kernel r."""
+        return NuclearDominant(self.kernel, self.width)  # type: ignore[arg-type]
+
+    def level_kernel(self, level: int) -> AbstractKernel:
+        """Return k or r, the kernel of functions of a level."""
+        return self.dominant if level else self.kernel
+
+    def chain(self, order: int, first: Float[AnyArray, "n d"], second: Float[AnyArray, "m d"]) -> Float[Array, "n m"]:
+        """Return the chain of an order between 0 and 3 at every pair of points."""
+        if order < 2:
+            return self.level_kernel(order)(first, second)
+        if self.landmarks is None:
+            return self.dominant.chain(order, first, second)
+        factor = self._factor()
+        left, right = (linalg.solve_lower(factor, self.dominant(self.landmarks, at)) for at in (first, second))
+        return left.T @ right if order == 2 else left.T @ self._middle(factor) @ right
+
+    def squared_norm(self, num_features: int) -> Float[Array, ""]:
+        """Return the squared norm of r in the tensor product of the space with itself."""
+        if self.landmarks is None:
+            return self.dominant.squared_norm(num_features)
+        return jnp.sum(self._middle(self._factor()) ** 2)
+
+    def _factor(self) -> Float[Array, "H H"]:
+        return linalg.cholesky(self.kernel.gram(self.landmarks), what="the kernel matrix of `landmarks`")
+
+    def _middle(self, factor: Array) -> Float[Array, "H H"]:
+        return linalg.solve_lower(factor, linalg.solve_lower(factor, self.dominant.gram(self.landmarks)).T)
+
+
+class GaussianFunction(eqx.Module):
+    r"""A random function by its mean and the parts of its covariance.
+
+    .. math:: E f = \sum_i v_i\, \kappa(p_i, \cdot), \qquad
+        \mathrm{cov}_s f = c_s\, \kappa(y, y') - \kappa(y, P)\, A_s\, \kappa(P, y')
+
+    with :math:`\kappa` the kernel of a level. The parts s are those of the sources of data, in the order of the chain
+    from here on, and of their interaction, which is last. A part may be no covariance of its own, the sum is.
+
+    Args:
+        points: P, (n, d).
+        coefficients: v, (n,).
+        scales: c, (s,).
+        matrices: A, (s, n, n).
+        level: That of :math:`\kappa`.
+    """
+
+    points: Float[Array, "n d"]
+    coefficients: Float[Array, " n"]
+    scales: Float[Array, " s"]
+    matrices: Float[Array, "s n n"]
+    level: int = eqx.field(static=True)
+
+    @classmethod
+    def regression(
+        cls,
+        space: OutcomeSpace,
+        level: int,
+        points: Float[Array, "n d"],
+        targets: Float[Array, " n"],
+        noise_variance: Float[AnyArray, ""],
+        amplitude: Float[AnyArray, ""],
+        *,
+        uncertain: bool,
+    ) -> GaussianFunction:
+        r"""Return the posterior of a Gaussian process given noisy values.
+
+        .. math:: v = a (a K + \sigma^2 I)^{-1} t, \qquad c = a, \qquad A = a^2 (a K + \sigma^2 I)^{-1}
+
+        Args:
+            space: The space of the points.
+            level: The level of the prior's kernel.
+            points: P, (n, d).
+            targets: t, (n,), less their prior mean.
+            noise_variance: :math:`\sigma^2`.
+            amplitude: a, which multiplies the kernel.
+            uncertain: Whether the posterior covariance counts; else the function is known to be its mean.
+
+        Returns:
+            The function, its parts being the data and the interaction (none).
+        """
+        count = points.shape[0]
+        gram = amplitude * space.level_kernel(level).gram(points)
+        factor = linalg.cholesky(
+            linalg.add_diagonal(gram, noise_variance), what="the kernel matrix of `mediators` with noise"
+        )
+        scales, matrices = jnp.zeros(2, gram.dtype), jnp.zeros((2, count, count), gram.dtype)
+        if uncertain:
+            scales = scales.at[0].set(amplitude)
+            matrices = matrices.at[0].set(amplitude**2 * linalg.cho_inverse(factor))
+        return cls(points, amplitude * linalg.cho_solve(factor, targets), scales, matrices, level)
+
+
+class LinkPosterior(eqx.Module):
+    r"""The posterior of the embedding of one link.
+
+    .. math::
+
+        E \mu(x) = \sum_i \gamma_i(x)\, \kappa(y_i, \cdot), \qquad
+        \mathrm{cov}\, \mu(x), \mu(x') = s\,[F(x, x')\, r - G(x, x')\, r(\cdot, Y) R^{-1} r(Y, \cdot)]
+
+    with :math:`\gamma(x) = R^{-1} K_{YY} C^{-1} \Phi(x)`, :math:`G = \Phi^\top C^{-1} \Phi` and
+    :math:`C = K_\Omega + \lambda I` at level 1; at level 0 the embedding is known to be its mean, with
+    :math:`\gamma = C^{-1} \Phi`.
+
+    Args:
+        space: The space of the outcome.
+        outcome: Y, (N, d).
+        factor: The Cholesky factor of R, (N, N).
+        coordinates: :math:`K_{YY} L^{-\top}` with that factor L, (N, N).
+        covariance_factor: The Cholesky factor of C, (N, N).
+        amplitude: s.
+        level: 1 for the Bayesian embedding, 0 for the ridge regression.
+    """
+
+    space: OutcomeSpace
+    outcome: Float[Array, "N d"]
+    factor: Float[Array, "N N"]
+    coordinates: Float[Array, "N N"]
+    covariance_factor: Float[Array, "N N"]
+    amplitude: Float[Array, ""]
+    level: int = eqx.field(static=True)
+
+    def mean_map(self) -> Float[Array, "N N"]:
+        r"""Return the matrix from :math:`\Phi(x)` to :math:`L^\top \gamma(x)`, at level 0 to :math:`\gamma(x)`."""
+        if self.level == 0:
+            return linalg.cho_inverse(self.covariance_factor)
+        return linalg.cho_solve(self.covariance_factor, self.coordinates).T
+
+    def whiten(self, rows: Float[Array, "N m"]) -> Float[Array, "N m"]:
+        r"""Return :math:`L^{-1}` times a matrix (at level 0 the matrix), which keeps sums with :math:`\gamma`."""
+        return rows if self.level == 0 else linalg.solve_lower(self.factor, rows)
+
+
+class Effect(eqx.Module):
+    r"""The effect of a treatment as a random function, by mean and the parts of its covariance.
+
+    .. math:: E g(x) = \Phi(x)^\top w, \qquad \mathrm{cov}_s g = a_s F(x, x') - \Phi(x)^\top B_s \Phi(x')
+
+    Args:
+        intervention: What gives :math:`\Phi` and F.
+        coefficients: w, (N,).
+        scales: a, (s,).
+        matrices: B, (s, N, N).
+    """
+
+    intervention: Intervention
+    coefficients: Float[Array, " N"]
+    scales: Float[Array, " s"]
+    matrices: Float[Array, "s N N"]
+
+    def as_function(self, level: int) -> GaussianFunction:
+        """Return this as a function of a point, for the link before: the treatment's kernel is that of a level."""
+        rows, plain, quadratic = self.intervention.sections()
+        matrices = rows.T @ self.matrices @ rows - self.scales[:, None, None] * quadratic
+        coefficients = rows.T @ self.coefficients
+        return GaussianFunction(self.intervention.treatment, coefficients, self.scales * plain, matrices, level)
+
+
+def fold(function: GaussianFunction, posterior: LinkPosterior, intervention: Intervention) -> Effect:
+    r"""Return the inner products of a random function with the random embeddings of a link.
+
+    .. math::
+
+        E g &= \gamma^\top Q v \\
+        \mathrm{cov}_{\text{function}} &= \gamma^\top (c\, S - Q A Q^\top)\, \gamma \\
+        \mathrm{cov}_{\text{link}} &= s\,[(v^\top s_P v)\, F - (v^\top Q^\top R^{-1} Q v)\, G] \\
+        \mathrm{cov}_{\text{interaction}} &= s\,[(c \|r\|^2 - \mathrm{tr}\, A s_P)\, F
+            - (c\, \mathrm{tr}\, R^{-1} S - \mathrm{tr}\, R^{-1} Q A Q^\top)\, G]
+
+    Q, S and :math:`s_P` are inner products of sections at (Y, P), with the function's kernel at (Y, Y), and with r at
+    (P, P). Only moments and the independence of function and embedding are used: the results are exact.
+
+    Args:
+        function: f, of the outcome.
+        posterior: :math:`\mu`.
+        intervention: The elements of the link's treatments.
+
+    Returns:
+        The effect; its parts are that of the link, those of the function, and what all interactions add.
+
+    References:
+        Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP: uncertainty quantification for causal data fusion, 2021,
+        propositions 3, 4 and C.2; the moments are exact where the paper projects on landmarks.
+    """
+    space, level, order = posterior.space, posterior.level, function.level
+    mean_map = posterior.mean_map()
+    across = posterior.whiten(space.chain(level + order, posterior.outcome, function.points))
+    within = space.chain(2 * level + order, posterior.outcome, posterior.outcome)
+    within = posterior.whiten(posterior.whiten(within).T)
+    image = across @ function.coefficients
+    reduced = across @ function.matrices @ across.T
+    spread = function.scales[:, None, None] * within - reduced
+    matrices = -(mean_map.T @ spread @ mean_map)
+    scales = jnp.zeros_like(function.scales)
+    own_scale, own_matrix = jnp.zeros_like(scales[0]), jnp.zeros_like(matrices[0])
+    if level:
+        inverse = linalg.cho_inverse(posterior.covariance_factor)
+        base = space.chain(2 * order + 1, function.points, function.points)
+        own_scale = posterior.amplitude * (function.coefficients @ base @ function.coefficients)
+        own_matrix = posterior.amplitude * jnp.dot(image, image) * inverse
+        scale, matrix = jnp.sum(function.scales), jnp.sum(function.matrices, axis=0)
+        norm = space.squared_norm(function.points.shape[1]) if order else jnp.zeros_like(scale)
+        common = posterior.amplitude * (scale * norm - jnp.sum(matrix * base))
+        seen = posterior.amplitude * jnp.trace(jnp.sum(spread, axis=0))
+        scales = scales.at[-1].add(common)
+        matrices = matrices.at[-1].add(seen * inverse)
+    return Effect(
+        intervention,
+        mean_map.T @ image,
+        jnp.concatenate([own_scale[None], scales]),
+        jnp.concatenate([own_matrix[None], matrices]),
+    )

@@ -1,0 +1,132 @@
+"""The data sets that effects of interventions are learned from: treatments, outcomes and what is adjusted for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp.tables import Schema, is_table, read_points
+from kpp.validation import as_targets, check_same_rows
+
+__all__ = ["InterventionData", "as_chain", "read_mediators"]
+
+
+@dataclasses.dataclass(frozen=True)
+class InterventionData:
+    """A sample that links treatments to an outcome, and what is adjusted for; built by `InterventionData.create`.
+
+    Args:
+        treatment: X, (N, dx).
+        outcome: Y, (N, dy).
+        adjusting: Z, (N, dz): back-door covariates or front-door mediators; None where nothing is adjusted for.
+        treatment_schema: The names of the columns of X.
+        outcome_schema: The names of the columns of Y.
+        adjusting_schema: The names of the columns of Z, or None.
+    """
+
+    treatment: Float[Array, "N dx"]
+    outcome: Float[Array, "N dy"]
+    adjusting: Float[Array, "N dz"] | None
+    treatment_schema: Schema
+    outcome_schema: Schema
+    adjusting_schema: Schema | None
+
+    @classmethod
+    def create(cls, treatment: Any, outcome: Any, adjusting: Any = None) -> InterventionData:
+        """Read a sample.
+
+        Args:
+            treatment: X, an array (N, dx) or a data frame.
+            outcome: Y, an array (N, dy) or a data frame.
+            adjusting: Z, an array (N, dz) or a data frame; None where nothing is adjusted for.
+
+        Returns:
+            The sample.
+
+        Raises:
+            ValueError: If the numbers of rows differ, or values are missing, naming the argument.
+        """
+        x, treatment_schema = read_points(treatment, "treatment")
+        y, outcome_schema = read_points(outcome, "outcome")
+        check_same_rows(x.shape[0], y.shape[0], "treatment", "outcome")
+        if adjusting is None:
+            return cls(jnp.asarray(x), jnp.asarray(y), None, treatment_schema, outcome_schema, None)
+        z, adjusting_schema = read_points(adjusting, "adjusting")
+        check_same_rows(x.shape[0], z.shape[0], "treatment", "adjusting")
+        schemas = treatment_schema, outcome_schema, adjusting_schema
+        return cls(jnp.asarray(x), jnp.asarray(y), jnp.asarray(z), *schemas)
+
+    @property
+    def points(self) -> Float[Array, "N dx"]:
+        """The treatments: what predictions are made at."""
+        return self.treatment
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows, N."""
+        return self.treatment.shape[0]
+
+
+def as_chain(x: Any) -> tuple[InterventionData, ...]:
+    """Return the data sets of a chain, each of which treats with the outcome of the one before.
+
+    Args:
+        x: `InterventionData`, or a sequence of them.
+
+    Returns:
+        The data sets, at least one.
+
+    Raises:
+        ValueError: If there is something else in `x`, or a data set does not start where the one before ends.
+    """
+    chain = tuple(x) if isinstance(x, Sequence) else (x,)
+    strange = [type(part).__name__ for part in chain if not isinstance(part, InterventionData)]
+    if strange or not chain:
+        raise ValueError(
+            "`x` must be kpp_models.InterventionData, or a sequence of them for a chain, got "
+            f"{strange[0] if strange else 'an empty sequence'}; InterventionData.create makes one of tables"
+        )
+    for number, (first, second) in enumerate(zip(chain, chain[1:], strict=False), start=1):
+        known, given = first.outcome_schema.feature_names, second.treatment_schema.feature_names
+        if len(known) != len(given):
+            raise ValueError(
+                f"`x` must be a chain, where the treatment of one data set is the outcome of the one before: data set "
+                f"{number} has {len(given)} columns of treatment, and the one before {len(known)} of outcome"
+            )
+    return chain
+
+
+def read_mediators(last: InterventionData, mediators: Any, y: Any) -> tuple[Array, Array]:
+    """Read the second data set: targets, and the outcomes of the first that they were seen at.
+
+    Args:
+        last: The last data set of the chain.
+        mediators: The M places, an array (M, dy) or a data frame with the columns of the outcome; None for targets that
+            were seen in the rows of `last`.
+        y: The targets, (M,).
+
+    Returns:
+        Places (M, dy) and targets (M,).
+
+    Raises:
+        ValueError: If the numbers of rows or the columns do not fit.
+    """
+    targets = as_targets(np.asarray(y), name="y")
+    if mediators is None:
+        check_same_rows(last.num_rows, targets.shape[0], "x", "y")
+        return last.outcome, targets
+    if not is_table(mediators):
+        places = read_points(mediators, "mediators")[0]
+        if places.shape[1] != last.outcome.shape[1]:
+            raise ValueError(
+                f"`mediators` must have the {last.outcome.shape[1]} columns of the outcome, got shape {places.shape}"
+            )
+    else:
+        places = last.outcome_schema.read(mediators, "mediators")
+    check_same_rows(places.shape[0], targets.shape[0], "mediators", "y")
+    return jnp.asarray(places), targets
