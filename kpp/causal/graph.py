@@ -131,6 +131,14 @@ class CausalDAG:
         return {node: position for position, node in enumerate(self._graph)}
 
     @cached_property
+    def _effects(self) -> dict[str, list[str]]:
+        return {node: list(children) for node, children in self._graph.adjacency()}
+
+    @cached_property
+    def _causes(self) -> dict[str, list[str]]:
+        return {node: list(self._graph.predecessors(node)) for node in self._graph}
+
+    @cached_property
     def _spouses(self) -> dict[str, list[str]]:
         """Node -> the other ends of its bidirected edges, in the graph's order."""
         spouses: dict[str, list[str]] = {node: [] for node in self._graph}
@@ -149,11 +157,11 @@ class CausalDAG:
 
     def parents(self, nodes: str | Collection[str]) -> frozenset[str]:
         """Return the direct causes of one node, or of any of several."""
-        return frozenset(a for node in as_nodes(self, nodes, "nodes") for a in self._graph.pred[node])
+        return frozenset(a for node in as_nodes(self, nodes, "nodes") for a in self._causes[node])
 
     def children(self, nodes: str | Collection[str]) -> frozenset[str]:
         """Return the direct effects of one node, or of any of several."""
-        return frozenset(b for node in as_nodes(self, nodes, "nodes") for b in self._graph.succ[node])
+        return frozenset(b for node in as_nodes(self, nodes, "nodes") for b in self._effects[node])
 
     def spouses(self, nodes: str | Collection[str]) -> frozenset[str]:
         """Return the nodes that share a bidirected edge with one node, or with any of several."""
@@ -161,18 +169,22 @@ class CausalDAG:
 
     def ancestors(self, nodes: str | Collection[str]) -> frozenset[str]:
         """Return the causes, direct or not, of one node or of any of several, and these nodes themselves."""
-        return _closure(self._graph.pred, as_nodes(self, nodes, "nodes"))
+        return _closure(self._causes, as_nodes(self, nodes, "nodes"))
 
     def descendants(self, nodes: str | Collection[str]) -> frozenset[str]:
         """Return the effects, direct or not, of one node or of any of several, and these nodes themselves."""
-        return _closure(self._graph.succ, as_nodes(self, nodes, "nodes"))
+        return _closure(self._effects, as_nodes(self, nodes, "nodes"))
 
     def neighbors(self, node: str) -> list[tuple[str, str]]:
-        """Return the arrow (`->`, `<-`, `<->`) and the other end of every edge at a node."""
-        (node,) = as_nodes(self, node, "node")
-        forward = [("->", child) for child in self._graph.succ[node]]
-        backward = [("<-", parent) for parent in self._graph.pred[node]]
-        return forward + backward + [("<->", spouse) for spouse in self._spouses[node]]
+        """Return the edges at a node, each as its arrow (`->`, `<-`, `<->`) and its other end."""
+        if node not in self._links:
+            as_nodes(self, node, "node")
+        return self._links[node]
+
+    @cached_property
+    def _links(self) -> dict[str, list[tuple[str, str]]]:
+        ends = (("->", self._effects), ("<-", self._causes), ("<->", self._spouses))
+        return {node: [(arrow, other) for arrow, found in ends for other in found[node]] for node in self._graph}
 
     def colliders(self) -> frozenset[str]:
         """Return the nodes on which two arrowheads meet, a bidirected edge having one at each end."""
@@ -227,10 +239,10 @@ class CausalDAG:
         reached: dict[str, frozenset[str]] = {}  # latent node -> the observed nodes that it reaches through latent ones
         for node in reversed(self.topological_order()):
             if node in self._latent:
-                children = self._graph.succ[node]
+                children = self._effects[node]
                 reached[node] = frozenset().union(*(reached.get(child, {child}) for child in children))
         observed = self.sort(self.observed)
-        pairs = [(a, child) for a in observed for child in self._graph.succ[a]]
+        pairs = [(a, child) for a in observed for child in self._effects[a]]
         edges = [(a, b) for a, child in pairs for b in self.sort(reached.get(child, {child}))]
         hidden = {frozenset(pair) for found in reached.values() for pair in combinations(found, 2)}
         for first, second in map(tuple, self._bidirected):

@@ -22,17 +22,15 @@ from kpp.causal import (
 
 
 def questions(brute, graph: CausalDAG):
-    """Every pair of nodes with every set of others."""
-    for x, y in itertools.combinations(graph.nodes, 2):
-        for given in brute.subsets(set(graph.nodes) - {x, y}):
-            yield x, y, given
+    """The same pair of nodes with every set of others: all ways to name the nodes are among the graphs."""
+    return [("a", "b", given) for given in brute.subsets(set(graph.nodes) - {"a", "b"})]
 
 
 @pytest.fixture(scope="module")
 def graphs(brute) -> list[CausalDAG]:
     rng = np.random.default_rng(0)
     small = [graph for size in (2, 3, 4) for graph in brute.all_dags(size)]
-    return small + [brute.random_graph(rng) for _ in range(40)]
+    return small + [brute.random_graph(rng) for _ in range(100)]
 
 
 def test_all_dags_of_up_to_four_nodes_are_there(brute):
@@ -58,7 +56,7 @@ def test_separation_of_sets_is_that_of_networkx(brute):
 
 
 def test_a_witness_is_an_open_path_of_the_graph(brute, graphs):
-    for graph in graphs[::3]:
+    for graph in graphs:
         found = nx.DiGraph(graph.edges)
         for x, y, given in questions(brute, graph):
             path = d_connecting_path(graph, x, y, given)
@@ -79,18 +77,16 @@ def test_a_path_prints_with_its_arrows():
 
 
 def test_minimal_separators_are_those_among_all_sets(brute, graphs):
-    for graph in graphs[::4]:
+    for graph in graphs:
         paths = brute.Paths(graph)
-        for x, y in itertools.combinations(graph.nodes, 2):
-            others = set(graph.nodes) - {x, y}
-            separate = {given for given in brute.subsets(others) if not paths.connected({x}, {y}, given)}
-            for given in brute.subsets(others):
-                expected = given in separate and not any(smaller < given for smaller in separate)
-                assert is_minimal_separator(graph, x, y, given) == expected
-            observed = [given for given in separate if not given & graph.latent]
-            found = minimal_separator(graph, x, y)
-            assert (found is None) == (not observed)
-            assert found is None or not any(given < found for given in observed)
+        separate = {given for x, y, given in questions(brute, graph) if not paths.connected({x}, {y}, given)}
+        for x, y, given in questions(brute, graph):
+            expected = given in separate and not any(smaller < given for smaller in separate)
+            assert is_minimal_separator(graph, x, y, given) == expected
+        observed = [given for given in separate if not given & graph.latent]
+        found = minimal_separator(graph, "a", "b")
+        assert (found is None) == (not observed)
+        assert found is None or (found in observed and not any(given < found for given in observed))
 
 
 def test_a_minimal_separator_holds_what_it_must_and_only_what_it_may(brute):
@@ -110,11 +106,11 @@ def test_a_minimal_separator_holds_what_it_must_and_only_what_it_may(brute):
 
 
 def test_a_long_chain_takes_no_time_and_no_recursion():
-    names = [f"x{place}" for place in range(3000)]
+    names = [f"x{place}" for place in range(1000)]
     graph = CausalDAG(itertools.pairwise(names), bidirected=itertools.pairwise(names))
-    assert len(graph.d_connecting_path("x0", "x2999")) == 3000
-    assert minimal_separator(graph, "x0", "x2999") is None
-    assert minimal_separator(CausalDAG(itertools.pairwise(names)), "x0", "x2999") == {"x1"}
+    assert len(graph.d_connecting_path("x0", "x999")) == 1000
+    assert minimal_separator(graph, "x0", "x999") is None
+    assert minimal_separator(CausalDAG(itertools.pairwise(names)), "x0", "x999") == {"x1"}
 
 
 def test_what_makes_no_sense_is_refused_by_name():
