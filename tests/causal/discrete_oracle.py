@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations, product
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -14,39 +15,70 @@ Spec = tuple[tuple[str, ...], list[tuple[str, str]], list[tuple[str, str]], list
 
 
 class DiscreteModel:
-    """A table P(node | parents) for each node, with a hidden parent of both ends for each bidirected edge."""
+    """A table P(node | parents) for each node, with a hidden parent of both ends for each bidirected edge.
 
-    def __init__(self, rng: np.random.Generator, spec: Spec):
+    `sizes` and `hidden_size` are how many values an observed and a hidden variable has, drawn from what is given.
+    """
+
+    def __init__(self, rng: np.random.Generator, spec: Spec, sizes: Sequence[int] = (2, 3), hidden_size: int = 2):
         nodes, edges, bidirected, latent = spec
-        hidden = [f"U_{a}_{b}" for a, b in bidirected]
+        hidden = {f"U_{a}_{b}": (a, b) for a, b in bidirected}
         self.observed = [node for node in nodes if node not in latent]
-        self.sizes = {node: int(rng.integers(2, 4)) for node in [*nodes, *hidden]}
-        arrows = [*edges, *((u, end) for u, pair in zip(hidden, bidirected, strict=True) for end in pair)]
+        self.sizes = {node: int(rng.choice(sizes)) for node in self.observed}
+        self.sizes |= dict.fromkeys([*latent, *hidden], hidden_size)
+        arrows = [*edges, *((u, end) for u, pair in hidden.items() for end in pair)]
+        self.names = {node: [*(a for a, b in arrows if b == node), node] for node in self.sizes}
         self.tables = {}
-        for node in self.sizes:
-            parents = [a for a, b in arrows if b == node]
-            table = rng.uniform(0.2, 1.0, [self.sizes[name] for name in [*parents, node]])
-            self.tables[node] = [*parents, node], table / table.sum(-1, keepdims=True)
+        for node, names in self.names.items():
+            table = rng.uniform(0.2, 1.0, [self.sizes[name] for name in names])
+            self.tables[node] = table / table.sum(-1, keepdims=True)
+
+    def _joint(self, fixed: Collection[str], tables: dict[str, np.ndarray], batch: str | None = None) -> np.ndarray:
+        """The product of the tables but those of the fixed nodes, summed over hidden ones; `batch` is the node whose
+        table is a stack of tables."""
+        label = {node: place for place, node in enumerate(self.sizes, start=1)}
+        operands: list[object] = []
+        for node, table in tables.items():
+            names = [label[name] for name in self.names[node]]
+            if node in fixed:
+                operands += [np.ones(self.sizes[node]), [label[node]]]
+            else:
+                operands += [table, [0, *names] if node == batch else names]
+        kept = [label[node] for node in self.observed]
+        return np.einsum(*operands, kept if batch is None else [0, *kept], optimize=True)
 
     def joint(self, fixed: Collection[str] = ()) -> xr.DataArray:
-        """P(all observed but the fixed ones | do(fixed)), as a function of the fixed ones too: their tables are left out."""
-        label = {node: place for place, node in enumerate(self.sizes)}
-        operands: list[object] = []
-        for node, (names, table) in self.tables.items():
-            if node not in fixed:
-                operands += [table, [label[name] for name in names]]
-        for node in fixed:
-            operands += [np.ones(self.sizes[node]), [label[node]]]
-        values = np.einsum(*operands, [label[node] for node in self.observed], optimize=True)
-        return xr.DataArray(values, coords={node: np.arange(self.sizes[node]) for node in self.observed})
+        """P(all observed but the fixed ones | do(fixed)), as a function of the fixed ones too."""
+        coords = {node: np.arange(self.sizes[node]) for node in self.observed}
+        return xr.DataArray(self._joint(fixed, self.tables), coords=coords)
 
-    def effect(
-        self, outcome: Collection[str], treatment: Collection[str], given: Collection[str] = ()
-    ) -> xr.DataArray:
+    def effect(self, outcome: Collection[str], treatment: Collection[str], given: Collection[str] = ()) -> xr.DataArray:
         """P(outcome | do(treatment), given) by the definition."""
         kept = {*outcome, *treatment, *given}
         joint = self.joint(fixed=treatment).sum([node for node in self.observed if node not in kept])
         return joint / joint.sum(list(outcome))
+
+    def determines(self, outcome: Collection[str], treatment: Collection[str], given: Collection[str] = ()) -> bool:
+        """Whether the effect stays, to first order, where the tables change but the observed law does not."""
+        kept = {*outcome, *treatment, *given}
+        summed = tuple(1 + i for i, node in enumerate(self.observed) if node not in kept)
+        outcomes = tuple(1 + i for i, node in enumerate(self.observed) if node in outcome)
+        joint = self._joint(treatment, self.tables)[None].sum(summed, keepdims=True)
+        total = joint.sum(outcomes, keepdims=True)
+        laws, effects = [], []
+        for node, table in self.tables.items():
+            steps = np.eye(table.size).reshape(-1, *table.shape)
+            steps = (steps - np.roll(steps, 1, axis=-1))[np.arange(table.size) % table.shape[-1] > 0]
+            tables = {**self.tables, node: steps}
+            laws.append(self._joint((), tables, batch=node).reshape(len(steps), -1))
+            change = np.zeros_like(joint).repeat(len(steps), axis=0)
+            if node not in treatment:
+                change = self._joint(treatment, tables, batch=node).sum(summed, keepdims=True)
+            change = change / total - joint * change.sum(outcomes, keepdims=True) / total**2
+            effects.append(change.reshape(len(steps), -1))
+        left, values, _ = np.linalg.svd(np.concatenate(laws))
+        null = left[:, np.count_nonzero(values > 1e-10 * values[0]) :]
+        return bool(np.abs(null.T @ np.concatenate(effects)).max(initial=0.0) < 1e-8)
 
 
 def all_graphs(nodes: Sequence[str]) -> Iterator[Spec]:
@@ -66,7 +98,31 @@ def random_graph(rng: np.random.Generator, nodes: Sequence[str], num_latent: int
     return tuple(nodes), edges, bidirected, sorted(map(str, rng.choice(list(nodes), num_latent, replace=False)))
 
 
-def is_hedge(
-    spec: Spec, outcome: Collection[str], treatment: Collection[str], larger: nx.MultiGraph, smaller: nx.MultiGraph
-) -> bool:
-    raise NotImplementedError
+def is_hedge(graph: Any, outcome: Collection[str], treatment: Collection[str], larger: Any, smaller: Any) -> bool:
+    """The definition of a hedge, on graphs without latent nodes that have `nodes`, `edges` and `bidirected`."""
+
+    def roots(forest: Any) -> set[str]:
+        return set(forest.nodes) - {cause for cause, _ in forest.edges}
+
+    def is_c_forest(forest: Any) -> bool:
+        links = nx.Graph([tuple(pair) for pair in forest.bidirected])
+        links.add_nodes_from(forest.nodes)
+        causes = [cause for cause, _ in forest.edges]
+        return nx.is_connected(links) and len(causes) == len(set(causes))
+
+    def is_part(part: Any, whole: Any) -> bool:
+        return all(set(getattr(part, name)) <= set(getattr(whole, name)) for name in ("nodes", "edges", "bidirected"))
+
+    cut = nx.DiGraph([edge for edge in graph.edges if edge[1] not in treatment])
+    cut.add_nodes_from(graph.nodes)
+    causes = set(outcome).union(*(nx.ancestors(cut, node) for node in outcome))
+    return (
+        is_part(smaller, larger)
+        and is_part(larger, graph)
+        and is_c_forest(larger)
+        and is_c_forest(smaller)
+        and roots(larger) == roots(smaller)
+        and roots(larger) <= causes
+        and bool(set(larger.nodes) & set(treatment))
+        and not set(smaller.nodes) & set(treatment)
+    )
