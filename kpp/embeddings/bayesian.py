@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from kpp.embeddings.adjustment import (
     AbstractAdjustment,
     BackDoor,
     FrontDoor,
+    Intervention,
     NoAdjustment,
     check_samples,
     num_rows,
@@ -69,7 +70,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         proposition 4, with the constant of the evidence and the prior covariance of interventions corrected.
     """
 
-    base_kernel: RBF
+    base_kernel: AbstractKernel
     width: Leaf
     treatment_kernel: AbstractKernel
     treatment: Any
@@ -80,7 +81,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
 
     def __init__(
         self,
-        base_kernel: RBF,
+        base_kernel: AbstractKernel,
         width: Leaf,
         treatment_kernel: AbstractKernel,
         treatment: Any,
@@ -113,7 +114,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         *,
         width: Leaf,
         noise_variance: Leaf,
-        base_kernel: RBF | None = None,
+        base_kernel: AbstractKernel | None = None,
         treatment_kernel: AbstractKernel | None = None,
         adjusting_kernel: AbstractKernel | None = None,
         adjusting_regularization: Leaf = 0.01,
@@ -164,7 +165,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         return NuclearDominant(self.base_kernel, self.width)
 
     @property
-    def space(self) -> RBF:
+    def space(self) -> AbstractKernel:
         """The kernel k of the space that the embeddings lie in."""
         return self.base_kernel
 
@@ -180,8 +181,13 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         Raises:
             ValueError: If there is no query.
         """
-        sections = self.base_kernel.gram(self.points) @ linalg.cho_solve(self._inputs(), self._cross(query))
-        return linalg.cho_solve(self._outputs(), sections)
+        if query is None:
+            raise ValueError("`query` must hold values of the treatment, one row each, got None")
+        system = self._system()
+        sections = self.base_kernel.gram(self.points) @ linalg.cho_solve(
+            system.inputs, system.intervention.cross(query)
+        )
+        return linalg.cho_solve(system.outputs, sections)
 
     def expectation(self, values: Any, query: Any = None) -> Float[Array, "..."]:
         r"""Return the posterior mean of the expectation of a function.
@@ -237,11 +243,13 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         Returns:
             :math:`\mathrm{Cov}(\mu_q(y), \mu_{q'}(y'))`, (p, n2, p', n2'); the mean is `evaluate`, (p, n2).
         """
-        other_x, other_query = x if other_x is None else other_x, query if other_query is None else other_query
-        prior = self.adjustment.intervention(self.treatment_kernel, self.treatment).prior(query, other_query)
-        known = self._explained_inputs(query).T @ self._explained_inputs(other_query)
-        values = self._explained_outputs(x).T @ self._explained_outputs(other_x)
-        return self.amplitude * (_outer(prior, self.kernel(x, other_x)) - _outer(known, values))
+        system = self._system()
+        known, values = system.explained_inputs(query), system.explained_outputs(x)
+        other_known = known if other_query is None else system.explained_inputs(other_query)
+        other_values = values if other_x is None else system.explained_outputs(other_x)
+        prior = system.intervention.prior(query, query if other_query is None else other_query)
+        sections = system.kernel(x, x if other_x is None else other_x)
+        return self.amplitude * (_outer(prior, sections) - _outer(known.T @ other_known, values.T @ other_values))
 
     def variance(self, x: Any, query: Any) -> Float[Array, "p n2"]:
         r"""Return the posterior variances of values of the embeddings.
@@ -253,11 +261,11 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         Returns:
             :math:`\mathrm{Var}(\mu_q(y))`, (p, n2), at least 0.
         """
-        intervention = self.adjustment.intervention(self.treatment_kernel, self.treatment)
-        prior = jnp.diagonal(intervention.prior(query, query))
-        known = jnp.sum(self._explained_inputs(query) ** 2, axis=0)
-        values = jnp.sum(self._explained_outputs(x) ** 2, axis=0)
-        variances = prior[:, None] * self.kernel.diagonal(x)[None, :] - known[:, None] * values[None, :]
+        system = self._system()
+        prior = jnp.diagonal(system.intervention.prior(query, query))
+        known = jnp.sum(system.explained_inputs(query) ** 2, axis=0)
+        values = jnp.sum(system.explained_outputs(x) ** 2, axis=0)
+        variances = prior[:, None] * system.kernel.diagonal(x)[None, :] - known[:, None] * values[None, :]
         return self.amplitude * jnp.maximum(variances, 0.0)  # rounding may leave what is known just below 0
 
     def log_evidence(self) -> Float[Array, ""]:
@@ -271,10 +279,10 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         Returns:
             The log evidence, a scalar.
         """
-        count = num_rows(self.points)
-        determinants = linalg.half_log_determinant(self._inputs()) + linalg.half_log_determinant(self._outputs())
+        count, inputs, outputs = num_rows(self.points), self._inputs(), self._outputs()
+        determinants = linalg.half_log_determinant(inputs) + linalg.half_log_determinant(outputs)
         level = count**2 * jnp.log(2 * jnp.pi * self.amplitude)
-        return -0.5 * level - count * determinants - 0.5 * self._quadratic_form() / self.amplitude
+        return -0.5 * level - count * determinants - 0.5 * self._quadratic_form(inputs, outputs) / self.amplitude
 
     def fitted_amplitude(self) -> Float[Array, ""]:
         r"""Return the amplitude of the highest evidence, :math:`\mathrm{tr}(C^{-1} K R^{-1} K) / N^2`.
@@ -282,11 +290,15 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         Returns:
             The amplitude, a scalar.
         """
-        return self._quadratic_form() / num_rows(self.points) ** 2
+        return self._quadratic_form(self._inputs(), self._outputs()) / num_rows(self.points) ** 2
 
-    def _quadratic_form(self) -> Float[Array, ""]:
-        half = linalg.solve_lower(self._outputs(), self.base_kernel.gram(self.points))
-        return jnp.sum(linalg.solve_lower(self._inputs(), half.T) ** 2)
+    def _quadratic_form(self, inputs: Float[Array, "n n"], outputs: Float[Array, "n n"]) -> Float[Array, ""]:
+        half = linalg.solve_lower(outputs, self.base_kernel.gram(self.points))
+        return jnp.sum(linalg.solve_lower(inputs, half.T) ** 2)
+
+    def _system(self) -> _System:
+        intervention = self.adjustment.intervention(self.treatment_kernel, self.treatment)
+        return _System(intervention, self.kernel, self.points, self._inputs(), self._outputs())
 
     def _inputs(self) -> Float[Array, "n n"]:
         """Return the Cholesky factor of C."""
@@ -297,17 +309,6 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
     def _outputs(self) -> Float[Array, "n n"]:
         """Return the Cholesky factor of R."""
         return linalg.cholesky(self.kernel.gram(self.points), what="the nuclear dominant kernel matrix of the outcomes")
-
-    def _cross(self, query: Any) -> Float[Array, "n p"]:
-        if query is None:
-            raise ValueError("`query` must hold values of the treatment, one row each, got None")
-        return self.adjustment.cross(self.treatment_kernel, self.treatment, query)
-
-    def _explained_inputs(self, query: Any) -> Float[Array, "n p"]:
-        return linalg.solve_lower(self._inputs(), self._cross(query))
-
-    def _explained_outputs(self, x: Any) -> Float[Array, "n n2"]:
-        return linalg.solve_lower(self._outputs(), self.kernel(self.points, x))
 
     def _squared_norms(self, query: Any) -> Float[Array, " p"]:
         weights = self.weights(query)
@@ -320,6 +321,24 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         others = jnp.sin(3 * points)
         for adjustment in (BackDoor(RBF(1.5), others), FrontDoor(RBF(1.5), others, 0.01)):
             yield cls(RBF(0.8), 2.0, RBF(1.2), treatment, points, 0.1, adjustment), treatment[:3] - 0.2
+
+
+class _System(NamedTuple):
+    """What a posterior is computed from, each matrix factorised once."""
+
+    intervention: Intervention
+    kernel: NuclearDominant
+    points: Float[Array, "n d"]
+    inputs: Float[Array, "n n"]
+    outputs: Float[Array, "n n"]
+
+    def explained_inputs(self, query: Any) -> Float[Array, "n p"]:
+        """Return the factor of C solved for the sections of the queries."""
+        return linalg.solve_lower(self.inputs, self.intervention.cross(query))
+
+    def explained_outputs(self, x: Any) -> Float[Array, "n n2"]:
+        """Return the factor of R solved for the sections of the points."""
+        return linalg.solve_lower(self.outputs, self.kernel(self.points, x))
 
 
 def _outer(first: Float[Array, "p q"], second: Float[Array, "n m"]) -> Float[Array, "p n q m"]:

@@ -85,8 +85,7 @@ def read_samples(graph: CausalDAG, frame: Any, treatment: Any, outcome: Any) -> 
         missing = [name for name in wanted if name not in columns]
         if missing:
             raise ValueError(f"`{argument}` must be columns of `frame`, got {missing}; it has {columns}")
-    observed = [column for column in columns if column in graph.observed]
-    found = find_adjustment(graph, names["treatment"], names["outcome"], columns=observed)
+    found = find_adjustment(graph, names["treatment"], names["outcome"], columns=columns)
     others = _read(frame, found.variables) if found.variables else None
     return InterventionSamples(_read(frame, names["treatment"]), _read(frame, names["outcome"]), others, found)
 

@@ -56,7 +56,7 @@ class NuclearDominant(AbstractProductKernel):
         Beder, Stochastic processes with sample paths in reproducing kernel Hilbert spaces, 2001.
     """
 
-    base: RBF
+    base: AbstractKernel
     width: Leaf = eqx.field(converter=parameter("width"))
 
     def __check_init__(self) -> None:
@@ -72,7 +72,7 @@ class NuclearDominant(AbstractProductKernel):
     @property
     def scale(self) -> Float[Array, ""]:
         """The squared variance of the base."""
-        return self.base.scale**2
+        return jnp.asarray(self.base.split_scale()[0]) ** 2
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         """Return the integral over each feature, without the variance, for two points of shape (d,)."""
@@ -144,7 +144,7 @@ class NuclearDominant(AbstractProductKernel):
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
         """Return the squared variance of the base and the kernel of a base of variance 1."""
         variance, base = self.base.split_scale()
-        return variance**2, NuclearDominant(base, self.width)  # type: ignore[arg-type]
+        return variance**2, NuclearDominant(base, self.width)
 
     def _chain(self, order: int, x1: Array, x2: Array | None) -> Float[Array, "n1 n2"]:
         """Evaluate chains as a Gaussian of the difference between Gaussians of the distances from the origin."""
@@ -154,7 +154,7 @@ class NuclearDominant(AbstractProductKernel):
         distances = gram_distances(x1 * root) if x2 is None else squared_distances(x1 * root, x2 * root)
         first = jnp.sum(terms.origin * jnp.square(x1), axis=1)
         second = first if x2 is None else jnp.sum(terms.origin * jnp.square(x2), axis=1)
-        height = self.base.scale ** (order + 1) * jnp.prod(terms.height)
+        height = jnp.asarray(self.base.split_scale()[0]) ** (order + 1) * jnp.prod(terms.height)
         return height * jnp.exp(-0.5 * (distances + first[:, None] + second[None, :]))
 
     def _chain_terms(self, order: int, num_features: int) -> _Terms:
@@ -178,7 +178,7 @@ class NuclearDominant(AbstractProductKernel):
 
     def _rates(self, num_features: int) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
         r"""Return :math:`1 / \ell^2` and :math:`1 / \eta^2` of each feature."""
-        lengthscale = per_feature(self.base.lengthscale, "lengthscale", num_features)
+        lengthscale = per_feature(self.base.lengthscale, "lengthscale", num_features)  # type: ignore[attr-defined]
         width = per_feature(self.width, "width", num_features)
         rates = 1 / jnp.square(lengthscale), 1 / jnp.square(width)
         return jnp.broadcast_to(rates[0], (num_features,)), jnp.broadcast_to(rates[1], (num_features,))

@@ -1,0 +1,186 @@
+"""BayesianConditionalMeanEmbedding against reference vectors and conditioning of one large Gaussian vector."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from kpp.embeddings import (
+    BackDoor,
+    BayesianConditionalMeanEmbedding,
+    FrontDoor,
+    MeanEmbedding,
+    NoAdjustment,
+    bayesian_quadrature,
+    witness,
+)
+from kpp.functions import RKHSFunction
+from kpp.kernels import RBF, Matern32, NuclearDominant
+from kpp.posteriors import GPPosterior
+
+KINDS = ("none", "backdoor", "frontdoor")
+RNG = np.random.default_rng(0)
+X, Z, Y = RNG.normal(size=(4, 2)), RNG.normal(size=(4, 1)), np.array([[-1.3], [-0.2], [0.8], [2.0]])
+QUERY, AT = RNG.normal(size=(2, 2)), np.array([[-0.6], [0.4], [1.1]])
+KX, KZ, KY, WIDTH, NOISE, RIDGE, AMPLITUDE = RBF(1.1), RBF(0.9, 1.2), RBF(0.7, 1.3), 1.7, 0.1, 0.05, 0.6
+
+
+def adjustment(kind, kernel=KZ, others=Z, regularization=RIDGE / 4):
+    if kind == "none":
+        return NoAdjustment()
+    return BackDoor(kernel, others) if kind == "backdoor" else FrontDoor(kernel, others, regularization)
+
+
+def embedding(kind, amplitude=AMPLITUDE):
+    return BayesianConditionalMeanEmbedding(KY, WIDTH, KX, X, Y, NOISE, adjustment(kind), amplitude)
+
+
+@eqx.filter_jit
+def everything(embedding, at, query):
+    return {
+        "mean": embedding.evaluate(at, query),
+        "covariance": embedding.covariance(at, query),
+        "variance": embedding.variance(at, query),
+        "evidence": embedding.log_evidence(),
+        "fitted": embedding.fitted_amplitude(),
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reference_vectors(kind, root):
+    vectors = np.load(root / "tests" / "data" / "bayesimp.npz")
+    x, y, z = (vectors[f"in_{name}"] for name in "XYZ")
+    adjusted = adjustment(kind, RBF(vectors["in_lz"]), z, vectors["in_lamz"] / len(x))
+    kernel, width = RBF(vectors["in_ly"]), vectors["in_eta"]
+    found = everything(
+        BayesianConditionalMeanEmbedding(kernel, width, RBF(vectors["in_lx"]), x, y, vectors["in_lam"], adjusted),
+        vectors["in_Yt"],
+        vectors["in_Xq"],
+    )
+    size = found["mean"].size
+    for name, values in (
+        ("bayescme_mean", found["mean"]),
+        ("bayescme_cov_kron", found["covariance"].reshape(size, size)),
+        ("evidence", found["evidence"]),
+    ):
+        np.testing.assert_allclose(values, vectors[f"out_{kind}_{name}"], rtol=1e-7, atol=1e-10)
+
+
+def rbf(kernel, a, b):
+    squares = np.sum((a[:, None, :] - b[None, :, :]) ** 2, axis=2)
+    return float(kernel.variance) * np.exp(-0.5 * squares / float(kernel.lengthscale) ** 2)
+
+
+def dominant(a, b):
+    """r by the trapezoidal rule, exact to rounding for Gaussians."""
+    u = np.linspace(-20.0, 20.0, 401)[:, None]
+    weight = 0.1 * np.exp(-0.5 * (u[:, 0] / WIDTH) ** 2)
+    return (rbf(KY, a, u) * weight) @ rbf(KY, u, b)
+
+
+def conditioned(kind):
+    """Condition the values of a process on all pairs (x, z), times all outcomes, on the noisy ones that were seen.
+
+    Interventions are averages of such values, so nothing here knows of the inner products that the library uses.
+    """
+    treatments, others = np.concatenate([X, QUERY]), Z if kind != "none" else np.zeros((1, 1))
+    count = len(others)
+    pairs = [(i, j) for i in range(6) for j in range(count)]
+    inputs = np.kron(rbf(KX, treatments, treatments), rbf(KZ, others, others) if kind != "none" else np.ones((1, 1)))
+    seen = np.zeros((4, len(pairs)))
+    for i in range(4):
+        seen[i, pairs.index((i, i if kind != "none" else 0))] = 1
+    asked = np.zeros((2, len(pairs)))
+    weights = np.linalg.solve(rbf(KX, X, X) + RIDGE * np.eye(4), rbf(KX, X, QUERY))
+    for q in range(2):
+        for j in range(count):
+            if kind == "frontdoor":  # the mediators' law under the treatment, the treatments' own law
+                for i in range(4):
+                    asked[q, pairs.index((i, j))] = weights[j, q] / 4
+            else:
+                asked[q, pairs.index((4 + q, j))] = 1 / count
+    outcomes = np.concatenate([Y, AT])
+    outputs = dominant(outcomes, outcomes)
+    prior = AMPLITUDE * np.kron(inputs, outputs)
+    observe, ask = np.kron(seen, np.eye(7)[:4]), np.kron(asked, np.eye(7)[4:])
+    covariance = observe @ prior @ observe.T + AMPLITUDE * NOISE * np.kron(np.eye(4), outputs[:4, :4])
+    gain = ask @ prior @ observe.T
+    data = rbf(KY, Y, Y).reshape(-1)
+    mean = gain @ np.linalg.solve(covariance, data)
+    return mean, ask @ prior @ ask.T - gain @ np.linalg.solve(covariance, gain.T), covariance, data
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_is_the_conditioned_process(kind):
+    # The matrices conditioned on have condition numbers up to 1e5: 1e-9 is that many roundings, with room.
+    mean, covariance, noisy, data = conditioned(kind)
+    found = everything(embedding(kind), AT, QUERY)
+    np.testing.assert_allclose(found["mean"].reshape(-1), mean, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found["covariance"].reshape(6, 6), covariance, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found["variance"].reshape(-1), np.diagonal(covariance), rtol=1e-9, atol=1e-9)
+    assert np.linalg.eigvalsh(np.asarray(found["covariance"]).reshape(6, 6))[0] > -1e-12
+    np.testing.assert_allclose(found["evidence"], multivariate_normal(cov=noisy).logpdf(data), rtol=1e-9)
+
+
+def test_the_fitted_amplitude_has_the_highest_evidence():
+    def evidence(amplitude):
+        return everything(embedding("none", amplitude), AT, QUERY)["evidence"]
+
+    fitted = float(everything(embedding("none"), AT, QUERY)["fitted"])
+    assert evidence(fitted) > max(evidence(0.999 * fitted), evidence(1.001 * fitted))
+
+
+def test_inner_products_are_those_of_the_space():
+    # <r(y, .), k(z, .)> = r(y, z) and <r(y, .), r(y', .)> by the trapezoidal rule.
+    bayesian = embedding("backdoor")
+    sample = MeanEmbedding(KY, AT)
+    weights, inner, cross, reverse, distances, expectation = eqx.filter_jit(
+        lambda bayesian, sample: (
+            bayesian.weights(QUERY),
+            bayesian.inner(bayesian, QUERY, QUERY),
+            bayesian.inner(sample, QUERY),
+            sample.inner(bayesian, other_query=QUERY),
+            bayesian.mmd_squared(sample, QUERY),
+            bayesian.expectation(RKHSFunction(KY, AT, jnp.full(3, 1 / 3), 0.3), QUERY),
+        )
+    )(bayesian, sample)
+    u = np.linspace(-20.0, 20.0, 401)[:, None]
+    functions = (rbf(KY, Y, u) * (0.1 * np.exp(-0.5 * (u[:, 0] / WIDTH) ** 2))).T @ np.asarray(weights)
+    expected = functions.T @ rbf(KY, u, u) @ functions
+    np.testing.assert_allclose(inner, expected, rtol=1e-9)
+    np.testing.assert_allclose(cross[:, 0], functions.T @ rbf(KY, u, AT).mean(axis=1), rtol=1e-9)
+    np.testing.assert_allclose(reverse, cross.T, rtol=1e-12)
+    np.testing.assert_allclose(expectation, cross[:, 0] + 0.3, rtol=1e-12)  # the function is the sample's embedding
+    norms = np.diagonal(expected) + rbf(KY, AT, AT).mean()
+    np.testing.assert_allclose(distances[:, 0], norms - 2 * cross[:, 0], rtol=1e-9)
+
+
+def test_mistakes_are_named():
+    bayesian = embedding("none")
+    with pytest.raises(ValueError, match="`query` must hold values of the treatment"):
+        bayesian.weights()
+    with pytest.raises(TypeError, match="`base` must be an RBF"):
+        BayesianConditionalMeanEmbedding(Matern32(1.0), WIDTH, KX, X, Y, NOISE)
+    with pytest.raises(ValueError, match="`noise_variance` must be zero or positive"):
+        BayesianConditionalMeanEmbedding(KY, WIDTH, KX, X, Y, -1.0)
+    with pytest.raises(ValueError, match="`amplitude` must be zero or positive"):
+        embedding("none", -1.0)
+    with pytest.raises(ValueError, match="`treatment` and `points` must have the same number of rows, got 4 and 3"):
+        BayesianConditionalMeanEmbedding(KY, WIDTH, KX, X, Y[:3], NOISE)
+    with pytest.raises(ValueError, match="`treatment` and `covariates` must have the same number of rows, got 4 and 3"):
+        BayesianConditionalMeanEmbedding(KY, WIDTH, KX, X, Y, NOISE, BackDoor(KZ, Z[:3]))
+    with pytest.raises(ValueError, match="`other` must have the same kernel"):
+        bayesian.inner(MeanEmbedding(RBF(3.0), AT), QUERY)
+    with pytest.raises(ValueError, match="`other` must have the same kernel"):
+        bayesian.inner(BayesianConditionalMeanEmbedding(KY, 3.0, KX, X, Y, NOISE), QUERY, QUERY)
+    with pytest.raises(ValueError, match="`other` must have the same kernel"):
+        witness(bayesian, MeanEmbedding(KY, AT), QUERY)
+    with pytest.raises(ValueError, match="`values` must have the same kernel"):
+        bayesian.expectation(RKHSFunction(NuclearDominant(KY, WIDTH), AT, jnp.ones(3)), QUERY)
+    with pytest.raises(TypeError, match="`embedding` must be held by sections of the kernel of its space"):
+        bayesian_quadrature(GPPosterior(RKHSFunction(KY, AT, jnp.ones(3)), jnp.eye(3)), bayesian, QUERY)
+    with pytest.raises(TypeError, match="must be an RKHSFunction"):
+        bayesian.expectation(np.ones(4), QUERY)
