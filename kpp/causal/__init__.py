@@ -30,6 +30,9 @@ from kpp.causal.frontdoor import frontdoor_sets as frontdoor_sets
 from kpp.causal.frontdoor import is_frontdoor_set as is_frontdoor_set
 from kpp.causal.frontdoor import minimal_frontdoor_set as minimal_frontdoor_set
 from kpp.causal.graph import CausalDAG as CausalDAG
+from kpp.causal.instruments import Instrument as Instrument
+from kpp.causal.instruments import instruments as instruments
+from kpp.causal.instruments import is_instrument as is_instrument
 from kpp.causal.nodes import as_nodes as as_nodes
 from kpp.causal.nodes import check_disjoint as check_disjoint
 from kpp.causal.nodes import check_effect as check_effect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ def subsets(items) -> Iterator[frozenset]:
     return (frozenset(some) for size in range(len(items) + 1) for some in itertools.combinations(items, size))
 
 
+@functools.cache
 def all_dags(size: int) -> list[CausalDAG]:
     """Every DAG on the first `size` names: 1, 3, 25 and 543 of them."""
     names = list(NAMES[:size])

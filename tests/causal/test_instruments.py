@@ -1,0 +1,99 @@
+"""Instruments against linear Gaussian models with random coefficients, and against every set of conditions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kpp.causal import (
+    CausalDAG,
+    CausalError,
+    Instrument,
+    LatentNodeError,
+    UnreachableOutcomeError,
+    instruments,
+    is_instrument,
+)
+
+
+@pytest.fixture(scope="module")
+def graphs(brute) -> list[CausalDAG]:
+    """Graphs in which a causes b, in most of them with something hidden behind both."""
+    rng = np.random.default_rng(4)
+    plain, four = ([graph for graph in brute.all_dags(size) if "b" in graph.descendants("a")] for size in (3, 4))
+    hidden = [CausalDAG(graph.edges, nodes=graph.nodes, bidirected=[("a", "b")]) for graph in four]
+    more = [brute.random_graph(rng, size, 0.4, 0.1, 0.15) for size in (5, 6) for _ in range(250)]
+    return plain + hidden + [graph for graph in more if asks(graph)]
+
+
+def asks(graph: CausalDAG) -> bool:
+    return {"a", "b"} <= graph.observed and "b" in graph.descendants("a") and frozenset("ab") in graph.bidirected
+
+
+def below_mediators(graph: CausalDAG) -> frozenset[str]:
+    """The nodes on directed paths from a to b, a aside, and what is below them."""
+    return graph.descendants(graph.without_outgoing("a").ancestors("b") & graph.descendants("a") - {"a"})
+
+
+def conditions(brute, graph: CausalDAG, node: str):
+    return brute.subsets(sorted(graph.observed - {"a", "b", node}))
+
+
+def test_an_instrument_is_what_gives_the_effect_in_linear_models(brute, graphs):
+    rng = np.random.default_rng(5)
+    count = {True: 0, False: 0}
+    for graph in graphs:
+        model, forbidden = brute.LinearModel(graph, rng), below_mediators(graph)
+        effect = model.total({"a"})[model.at["b"], model.at["a"]]
+        for node in sorted(graph.observed - {"a", "b"}):
+            for given in conditions(brute, graph, node):
+                on_treatment = model.partial_covariance("a", node, given)
+                on_outcome = model.partial_covariance("b", node, given)
+                # Coefficients from a density cancel with probability zero; rounding is below 1e-12 here.
+                works = abs(on_treatment) > 1e-9 and abs(on_outcome - effect * on_treatment) < 1e-9
+                check = is_instrument(graph, node, "a", "b", given)
+                assert check.holds == (works and not given & forbidden), (graph, node, given)
+                count[check.holds] += 1
+    assert min(count.values()) > 100
+
+
+def test_one_is_found_wherever_there_is_any(brute, graphs):
+    count = {True: 0, False: 0}
+    for graph in graphs:
+        found = instruments(graph, "a", "b")
+        assert all(is_instrument(graph, one.node, "a", "b", one.given) for one in found)
+        possible = any(
+            is_instrument(graph, node, "a", "b", given)
+            for node in sorted(graph.observed - {"a", "b"})
+            for given in conditions(brute, graph, node)
+        )
+        assert bool(found) == possible, graph
+        count[possible] += 1
+    assert min(count.values()) > 20
+
+
+def test_a_textbook_instrument_and_a_conditional_one():
+    plain = CausalDAG([("i", "x"), ("x", "y")], bidirected=[("x", "y")])
+    assert instruments(plain, "x", "y") == (Instrument("i", frozenset()),)
+    conditional = CausalDAG([("w", "i"), ("w", "y"), ("i", "x"), ("x", "y")], bidirected=[("x", "y")])
+    assert instruments(conditional, "x", "y") == (Instrument("i", frozenset({"w"})),)
+
+
+def test_a_failure_says_which_part_and_shows_a_path():
+    graph = CausalDAG([("w", "i"), ("w", "y"), ("i", "x"), ("x", "m"), ("m", "y"), ("j", "y")], bidirected=[("x", "y")])
+    assert str(is_instrument(graph, "i", "x", "y", "w")) == "holds"
+    assert str(is_instrument(graph, "i", "x", "y")).endswith("see the path i <- w -> y")
+    assert str(is_instrument(graph, "i", "x", "y", ["w", "m"])).endswith("see the path x -> m")
+    assert is_instrument(graph, "j", "x", "y").criterion.startswith("the nodes given leave a path")
+
+
+def test_what_makes_no_sense_is_refused():
+    graph = CausalDAG([("i", "x"), ("x", "y"), ("u", "y")], latent="u")
+    with pytest.raises(UnreachableOutcomeError, match="no directed path"):
+        instruments(graph, "y", "x")
+    with pytest.raises(LatentNodeError, match="`instrument` must be observed"):
+        is_instrument(graph, "u", "x", "y")
+    with pytest.raises(CausalError, match="`treatment` must be one node"):
+        instruments(graph, ["i", "x"], "y")
+    with pytest.raises(CausalError, match="`instrument` and `given`"):
+        is_instrument(graph, "i", "x", "y", "i")
