@@ -213,7 +213,9 @@ def refuses_bad_input(model: Any, x: Any, y: Any) -> None:
             lambda: _fit(model, x, y).predict(np.pad(_points(x), ((0, 0), (0, 1)))),
         ),
     ]
-    for what, name, call in mistakes + ([] if hasattr(x, "points") else _bad_points(model, np.array(x, float), targets)):
+    if not hasattr(x, "points"):
+        mistakes += _bad_points(model, np.array(x, float), targets)
+    for what, name, call in mistakes:
         message = assert_raises(ValueError, call, what)
         assert f"`{name}`" in message, f"the message for {what} does not name `{name}`: {message}"
     assert_raises(TypeError, lambda: model.fit(0, x, targets, inference=_QUICK), "an integer for `rng_key`")

@@ -147,8 +147,8 @@ class AbstractEffectModel(AbstractModel):
         effect = model._effect(data)
         phi = effect.intervention.cross(x)
         own = jax.vmap(lambda row: effect.intervention.prior(row[None], row[None])[0, 0])(x)
-        explained = jnp.sum(phi * (effect.matrices @ phi), axis=1)
-        parts = jnp.maximum(effect.scales[:, None] * own - explained, 0.0)
+        explained = jnp.sum(phi[None] * (effect.matrices @ phi), axis=1)
+        parts = jnp.maximum(effect.scales[:, None] * own[None] - explained, 0.0)
         names = [f"variance_data{number + 1}" for number in range(len(self.links) + 1)] + ["variance_interaction"]
         result = {"mean": model.mean + phi.T @ effect.coefficients, "latent_variance": jnp.sum(parts, axis=0)}
         result |= dict(zip(names, parts, strict=True))

@@ -198,7 +198,7 @@ class Effect(eqx.Module):
     def as_function(self, level: int) -> GaussianFunction:
         """Return this as a function of a point, for the link before: the treatment's kernel is that of a level."""
         rows, plain, quadratic = self.intervention.sections()
-        matrices = rows.T @ self.matrices @ rows - self.scales[:, None, None] * quadratic
+        matrices = rows.T @ self.matrices @ rows - self.scales[:, None, None] * quadratic[None]
         coefficients = rows.T @ self.coefficients
         return GaussianFunction(self.intervention.treatment, coefficients, self.scales * plain, matrices, level)
 
@@ -236,7 +236,7 @@ def fold(function: GaussianFunction, posterior: LinkPosterior, intervention: Int
     within = posterior.whiten(posterior.whiten(within).T)
     image = across @ function.coefficients
     reduced = across @ function.matrices @ across.T
-    spread = function.scales[:, None, None] * within - reduced
+    spread = function.scales[:, None, None] * within[None] - reduced
     matrices = -(mean_map.T @ spread @ mean_map)
     scales = jnp.zeros_like(function.scales)
     own_scale, own_matrix = jnp.zeros_like(scales[0]), jnp.zeros_like(matrices[0])

@@ -28,18 +28,18 @@ def test_explainers(check):
     check()
 
 
-# These share their conditioning with CMP, whose checks are always run.
-BASELINES = {"BaggGP", "CentroidGP", "VBagg"}
+# These share their conditioning with CMP, whose checks are always run, or among themselves.
+LONG = {"BaggGP", "CentroidGP", "VBagg", "IME", "IMP", "BayesIME", "BayesIMP"}
 
 
-@parametrize_with_checks({name: cls for name, cls in registry.models().items() if name not in BASELINES})
+@parametrize_with_checks({name: cls for name, cls in registry.models().items() if name not in LONG})
 def test_models(check):
     check()
 
 
 @pytest.mark.slow
-@parametrize_with_checks({name: cls for name, cls in registry.models().items() if name in BASELINES})
-def test_baselines(check):
+@parametrize_with_checks({name: cls for name, cls in registry.models().items() if name in LONG})
+def test_long_models(check):
     check()
 
 
