@@ -82,6 +82,81 @@ class Paths:
         )
 
 
+class Criteria:
+    """The criteria for adjustment by their definitions: over all proper paths, hidden common causes included."""
+
+    def __init__(self, graph: CausalDAG, treatments, outcomes):
+        self.paths, self.known = Paths(graph), {}
+        self.full, self.treatments, self.outcomes = self.paths.full, frozenset(treatments), frozenset(outcomes)
+        self.observed = graph.observed - self.treatments - self.outcomes
+        causal = [path for path in self.proper(self.treatments, self.outcomes) if self.is_causal(path)]
+        self.forbidden = {below for path in causal for node in path[1:] for below in self.paths.below[node]}
+
+    def simple(self, x: str, y: str) -> list[list]:
+        if (x, y) not in self.known:
+            self.known[x, y] = list(nx.all_simple_paths(self.paths.skeleton, x, y))
+        return self.known[x, y]
+
+    def proper(self, sources, targets) -> Iterator[list]:
+        """The paths that visit the sources but once."""
+        pairs = itertools.product(sources, targets)
+        return (path for x, y in pairs for path in self.simple(x, y) if not sources & set(path[1:]))
+
+    def is_causal(self, path: list) -> bool:
+        return all(self.full.has_edge(a, b) for a, b in itertools.pairwise(path))
+
+    def is_backdoor(self, path: list) -> bool:
+        return self.full.has_edge(path[1], path[0])
+
+    def is_open(self, path: list, given) -> bool:
+        closing, colliders = self.paths.parts(path)
+        return not closing & given and all(below & given for below in colliders)
+
+    def adjusts(self, given) -> bool:
+        paths = self.proper(self.treatments, self.outcomes)
+        return not given & self.forbidden and not any(
+            self.is_open(path, given) for path in paths if not self.is_causal(path)
+        )
+
+    def is_backdoor_set(self, given) -> bool:
+        below = set().union(*(self.paths.below[node] for node in self.treatments))
+        paths = self.proper(self.treatments, self.outcomes)
+        return not given & below and not any(self.is_open(path, given) for path in paths if self.is_backdoor(path))
+
+    def is_frontdoor_set(self, given) -> bool:
+        pairs = itertools.product(self.treatments, self.outcomes)
+        directed = (path for x, y in pairs for path in self.simple(x, y) if self.is_causal(path))
+        confounding = (path for path in self.proper(self.treatments, given) if self.is_backdoor(path))
+        behind = (path for path in self.proper(given, self.outcomes) if self.is_backdoor(path))
+        return (
+            all(set(path) & given for path in directed)
+            and not any(self.is_open(path, frozenset()) for path in confounding)
+            and not any(self.is_open(path, self.treatments) for path in behind)
+        )
+
+
+def effects(graphs) -> Iterator[tuple]:
+    """Each graph with every latent set, up to a swap of c and d, for the effect of a on b where there is one."""
+    swap = str.maketrans("cd", "dc")
+    for graph in graphs:
+        others = set(graph.nodes) - {"a", "b"}
+        if sorted(graph.edges) <= sorted((a.translate(swap), b.translate(swap)) for a, b in graph.edges):
+            if "b" in graph.descendants("a"):
+                for latent in subsets(sorted(others)):
+                    yield CausalDAG(graph.edges, nodes=graph.nodes, latent=latent), {"a"}, {"b"}
+
+
+def random_effects(rng: np.random.Generator, number: int, **density) -> Iterator[tuple]:
+    """Random graphs on six nodes with one or two treatments and outcomes each."""
+    while number:
+        graph = random_graph(rng, **density)
+        names = [str(name) for name in rng.permutation(sorted(graph.observed))]
+        x, y = set(names[: rng.integers(1, 3)]), set(names[-rng.integers(1, 3) :])
+        if len(names) >= 4 and graph.descendants(x) & y:
+            number -= 1
+            yield graph, x, y
+
+
 class LinearModel:
     """A linear Gaussian structural model with random coefficients, hidden common causes included."""
 
@@ -114,14 +189,17 @@ class LinearModel:
         mean[:, done] = total[np.ix_(rows, done)] - slopes @ total[np.ix_(seen, done)]
         return mean, covariance[np.ix_(rows, rows)] - slopes @ covariance[np.ix_(seen, rows)]
 
-    def partial_covariance(self, a: str, b: str, given) -> float:
-        covariance = self.law({a, b}, (), given)[1]
-        return float(covariance[0, 1])
-
 
 @pytest.fixture(scope="session")
 def brute() -> SimpleNamespace:
     """What the tests of this folder share."""
     return SimpleNamespace(
-        subsets=subsets, all_dags=all_dags, random_graph=random_graph, Paths=Paths, LinearModel=LinearModel
+        subsets=subsets,
+        all_dags=all_dags,
+        random_graph=random_graph,
+        effects=effects,
+        random_effects=random_effects,
+        Paths=Paths,
+        Criteria=Criteria,
+        LinearModel=LinearModel,
     )
