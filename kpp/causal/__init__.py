@@ -25,11 +25,14 @@ from kpp.causal.errors import NotIdentifiableError as NotIdentifiableError
 from kpp.causal.errors import TreatmentIsOutcomeError as TreatmentIsOutcomeError
 from kpp.causal.errors import UnknownNodeError as UnknownNodeError
 from kpp.causal.errors import UnreachableOutcomeError as UnreachableOutcomeError
+from kpp.causal.estimand import Estimand as Estimand
 from kpp.causal.frontdoor import frontdoor_set as frontdoor_set
 from kpp.causal.frontdoor import frontdoor_sets as frontdoor_sets
 from kpp.causal.frontdoor import is_frontdoor_set as is_frontdoor_set
 from kpp.causal.frontdoor import minimal_frontdoor_set as minimal_frontdoor_set
 from kpp.causal.graph import CausalDAG as CausalDAG
+from kpp.causal.hedges import Hedge as Hedge
+from kpp.causal.identification import identify as identify
 from kpp.causal.instruments import Instrument as Instrument
 from kpp.causal.instruments import instruments as instruments
 from kpp.causal.instruments import is_instrument as is_instrument

@@ -90,7 +90,7 @@ class Algebra:
         return self.product(factors)
 
     def _rank(self, factor: Expression) -> tuple[int, int, str]:
-        kind = (Probability, Ratio, Sum).index(type(factor))
+        kind = int(isinstance(factor, Sum))
         named = factor.outcome if isinstance(factor, Probability) else factor.mentioned
         return kind, -max(self._position[node] for node in named), str(sorted(factor.mentioned))
 

@@ -14,14 +14,23 @@ import xarray as xr
 __all__ = ["LATEX", "TEXT", "Expression", "Notation", "Probability", "Product", "Ratio", "Sum", "as_factors"]
 
 
+#: The signs that a backslash does not make harmless in mathematics.
+_LATEX_SIGNS = {"\\": r"\backslash ", "^": r"\hat{\ }", "~": r"\sim "}
+
+
 def _latex_name(name: str) -> str:
     r"""Return `x` as x, `w1` and `w_1` as w_{1}, and what is longer upright."""
     stem, _, index = re.fullmatch(r"(.*?)(_?(\d+))?", name, re.DOTALL).group(1, 2, 3)  # type: ignore[union-attr]
     if not stem:
         stem, index = name, None
-    escaped = re.sub(r"[\\{}$&#^~%_]", lambda found: rf"\{found[0]}" if found[0] in "{}$&#%_" else " ", stem)
+    escaped = re.sub(r"[\\{}$&#^~%_ ]", lambda found: _LATEX_SIGNS.get(found[0], f"\\{found[0]}"), stem)
     base = escaped if len(stem) == 1 else rf"\mathrm{{{escaped}}}"
     return base if index is None else f"{base}_{{{index}}}"
+
+
+def _by_number(name: str) -> list[tuple[bool, int | str]]:
+    """Sort numbers in names as numbers."""
+    return [(part.isdecimal(), int(part) if part.isdecimal() else part) for part in re.split(r"(\d+)", name)]
 
 
 @dataclass(frozen=True)
@@ -47,8 +56,8 @@ class Notation:
     brackets: tuple[str, str]
 
     def names(self, nodes: frozenset[str], written: Mapping[str, str]) -> str:
-        """Write names, in alphabetical order."""
-        return ", ".join(written[node] for node in sorted(nodes))
+        """Write names in alphabetical order, w2 before w10."""
+        return ", ".join(written[node] for node in sorted(nodes, key=_by_number))
 
 
 TEXT = Notation(
@@ -153,8 +162,7 @@ class Product(Expression):
         """Write the factors side by side; a sum that is not the last one stands in brackets."""
         parts = [factor.write(notation, written) for factor in self.factors]
         for position, factor in enumerate(self.factors):
-            ambiguous = notation is TEXT and isinstance(factor, Ratio) and len(parts) > 1
-            if ambiguous or (isinstance(factor, Sum) and position < len(parts) - 1):
+            if isinstance(factor, Sum) and position < len(parts) - 1:
                 parts[position] = parts[position].join(notation.brackets)
         return notation.times.join(parts) or "1"
 
