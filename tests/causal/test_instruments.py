@@ -21,8 +21,8 @@ def graphs(brute) -> list[CausalDAG]:
     """Graphs in which a causes b, in most of them with something hidden behind both."""
     rng = np.random.default_rng(4)
     plain, four = ([graph for graph in brute.all_dags(size) if "b" in graph.descendants("a")] for size in (3, 4))
-    more = [brute.random_graph(rng, size, 0.4, 0.1, 0.1) for size in (5, 6) for _ in range(100)]
-    return plain + [confounded(graph) for graph in four + [graph for graph in more if asks(graph)]]
+    more = [brute.random_graph(rng, size, 0.4, 0.1, 0.1) for size in (5, 6) for _ in range(60)]
+    return plain + [confounded(graph) for graph in four[::4] + [graph for graph in more if asks(graph)]]
 
 
 def asks(graph: CausalDAG) -> bool:
@@ -57,7 +57,7 @@ def test_an_instrument_is_what_gives_the_effect_in_linear_models(brute, graphs):
                 check = is_instrument(graph, node, "a", "b", given)
                 assert check.holds == (works and not given & forbidden), (graph, node, given)
                 count[check.holds] += 1
-    assert min(count.values()) > 100
+    assert min(count.values()) > 10
 
 
 def test_one_is_found_wherever_there_is_any(brute, graphs):
@@ -72,7 +72,7 @@ def test_one_is_found_wherever_there_is_any(brute, graphs):
         )
         assert bool(found) == possible, graph
         count[possible] += 1
-    assert min(count.values()) > 20
+    assert min(count.values()) > 10
 
 
 def test_a_textbook_instrument_and_a_conditional_one():
