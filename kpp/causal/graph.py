@@ -73,7 +73,7 @@ class CausalDAG:
         """Read the graph of a NumPyro model's sites: see `kpp.causal.convert.from_numpyro`."""
         return cls(**convert.from_numpyro(model, args, kwargs, plate))
 
-    @property
+    @cached_property
     def nodes(self) -> tuple[str, ...]:
         """All nodes, in the order in which they came."""
         return tuple(self._graph)
@@ -127,7 +127,8 @@ class CausalDAG:
         return f"CausalDAG({'; '.join([*arrows, *alone])}{latent})"
 
     @cached_property
-    def _position(self) -> dict[str, int]:
+    def position(self) -> dict[str, int]:
+        """For every node its place in the graph's order."""
         return {node: position for position, node in enumerate(self._graph)}
 
     @cached_property
@@ -149,11 +150,11 @@ class CausalDAG:
 
     def sort(self, nodes: Iterable[str]) -> list[str]:
         """Return nodes in the graph's order."""
-        return sorted(nodes, key=self._position.__getitem__)
+        return sorted(nodes, key=self.position.__getitem__)
 
     def topological_order(self) -> tuple[str, ...]:
         """Return all nodes, causes before effects, and otherwise in the graph's order."""
-        return tuple(nx.lexicographical_topological_sort(self._graph, key=self._position.__getitem__))
+        return tuple(nx.lexicographical_topological_sort(self._graph, key=self.position.__getitem__))
 
     def parents(self, nodes: str | Collection[str]) -> frozenset[str]:
         """Return the direct causes of one node, or of any of several."""

@@ -26,7 +26,7 @@ def as_nodes(graph: CausalDAG, nodes: str | Collection[str], argument: str) -> f
         UnknownNodeError: If a name is no node of the graph.
     """
     names = [nodes] if isinstance(nodes, str) else list(nodes)
-    unknown = [name for name in names if name not in graph]
+    unknown = [name for name in names if name not in graph.position]
     if unknown:
         raise errors.UnknownNodeError(argument, unknown, graph.nodes)
     return frozenset(names)
