@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from kpp.causal.nodes import as_nodes
@@ -63,8 +63,8 @@ def causal_nodes(graph: CausalDAG, treatment: str | Collection[str], outcome: st
         UnknownNodeError: If a name is no node of the graph.
     """
     treatments = as_nodes(graph, treatment, "treatment")
-    after = graph.do(treatments).descendants(treatments) - treatments
-    return after & graph.without_outgoing(treatments).ancestors(as_nodes(graph, outcome, "outcome"))
+    after = _followed(graph.children, graph.children(treatments), treatments)
+    return after & _followed(graph.parents, as_nodes(graph, outcome, "outcome"), treatments)
 
 
 def forbidden_nodes(
@@ -84,6 +84,17 @@ def forbidden_nodes(
         UnknownNodeError: If a name is no node of the graph.
     """
     return graph.descendants(causal_nodes(graph, treatment, outcome))
+
+
+def _followed(step: Callable[[str], frozenset[str]], nodes: frozenset[str], barred: frozenset[str]) -> frozenset[str]:
+    """Return what steps from some nodes lead to, these included, without entering barred nodes."""
+    found = set(nodes - barred)
+    waiting = list(found)
+    while waiting:
+        new = step(waiting.pop()) - found - barred
+        found |= new
+        waiting.extend(new)
+    return frozenset(found)
 
 
 def path_to_forbidden(

@@ -129,8 +129,8 @@ class NoOptimalSetError(CausalError):
     def __init__(self, sure: Sequence[str], path: Sequence[str]):
         self.sure, self.path = tuple(sure), path
         super().__init__(
-            f"no adjustment set is known to be optimal in every law with this graph: beside {list(sure)}, adjusting for "
-            f"{path[-1]!r} helps in some and harms in others; see the path {path}. Take one of `minimal_adjustment_sets`"
+            f"no adjustment set is known to be optimal in every law with this graph: beside {list(sure)}, adjusting "
+            f"for {path[-1]!r} may help or harm; see the path {path}. Take one of `minimal_adjustment_sets`"
         )
 
 

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+import jaxtyping
 import networkx as nx
 import numpy as np
 import pytest
@@ -188,6 +189,15 @@ class LinearModel:
         mean[:, seen] = slopes
         mean[:, done] = total[np.ix_(rows, done)] - slopes @ total[np.ix_(seen, done)]
         return mean, covariance[np.ix_(rows, rows)] - slopes @ covariance[np.ix_(seen, rows)]
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Leave out the checks of types at each call, which take most of the time where calls are many and small."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 @pytest.fixture(scope="session")
