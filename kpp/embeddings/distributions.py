@@ -1,7 +1,9 @@
 r"""Distribution functions and quantiles under an intervention, from the weights of an embedding.
 
-The weights of a conditional or interventional embedding need not be positive, nor sum to 1. Here they are clipped at 0
-and normalised, which makes a distribution on the support points of them.
+The weights of a conditional or interventional embedding are partly negative, so that their running sums over the sorted
+outcomes estimate a distribution function and yet need not increase. They are normalised and rearranged in increasing
+order, which brings no estimate further away from the truth. Setting negative weights to 0 instead widens the
+distribution, and no sample is large enough to undo that.
 """
 
 from __future__ import annotations
@@ -15,38 +17,7 @@ from jaxtyping import Array, Float
 from kpp.embeddings.base import AbstractEmpiricalEmbedding
 from kpp.validation import as_targets, check_same_rows, is_concrete
 
-__all__ = ["interventional_cdf", "interventional_quantiles", "probabilities"]
-
-
-def probabilities(embedding: AbstractEmpiricalEmbedding, query: Any = None) -> Float[Array, "m p"]:
-    r"""Return the weights of the support points as probabilities.
-
-    .. math:: \pi_i(q) = \frac{\max(w_i(q), 0)}{\sum_j \max(w_j(q), 0)}
-
-    Args:
-        embedding: An embedding whose support points are a sample.
-        query: The p queries, or None.
-
-    Returns:
-        The probabilities, (m, p); each column sums to 1.
-
-    Raises:
-        TypeError: If the support points are no sample.
-        ValueError: If a query has no positive weight.
-    """
-    if not isinstance(embedding, AbstractEmpiricalEmbedding):
-        raise TypeError(
-            "`embedding` must be one whose support points are a sample, an AbstractEmpiricalEmbedding, got "
-            f"{type(embedding).__name__}"
-        )
-    positive = jnp.maximum(embedding.weights(query), 0.0)
-    totals = jnp.sum(positive, axis=0)
-    if is_concrete(totals) and not bool((totals > 0).all()):
-        raise ValueError(
-            f"`query` must have positive weights, got none at position {int(jnp.argmin(totals > 0))}: it is too far "
-            "from the sample"
-        )
-    return positive / totals[None, :]
+__all__ = ["interventional_cdf", "interventional_quantiles"]
 
 
 def interventional_cdf(
@@ -54,7 +25,9 @@ def interventional_cdf(
 ) -> Float[Array, "p t"]:
     r"""Return the distribution function of the outcome for each query.
 
-    .. math:: \hat F_q(t) = \sum_i \pi_i(q)\, 1\{y_i \le t\}
+    .. math:: \hat F_q(t) = \frac{\sum_i w_i(q)\, 1\{y_i \le t\}}{\sum_i w_i(q)}
+
+    Its values at the outcomes are clipped to [0, 1] and sorted, so that it increases.
 
     Args:
         embedding: An embedding whose support points are a sample of the outcome.
@@ -68,11 +41,16 @@ def interventional_cdf(
 
     Raises:
         TypeError: If the support points are no sample.
-        ValueError: If the points have several columns and there are no values, or a query has no positive weight.
+        ValueError: If the points have several columns and there are no values, or weights do not sum to something
+            positive.
+
+    References:
+        Chernozhukov, Fernández-Val and Galichon, Quantile and probability curves without crossing, 2010, section 2.
     """
     thresholds = as_targets(thresholds, name="thresholds")
-    below = _values(embedding, values)[:, None] <= thresholds[None, :]
-    return probabilities(embedding, query).T @ below.astype(float)
+    values, cumulative = _distribution(embedding, query, values)
+    padded = jnp.concatenate([jnp.zeros((cumulative.shape[0], 1), dtype=cumulative.dtype), cumulative], axis=1)
+    return padded[:, jnp.searchsorted(values, thresholds, side="right")]
 
 
 def interventional_quantiles(
@@ -94,18 +72,38 @@ def interventional_quantiles(
 
     Raises:
         TypeError: If the support points are no sample.
-        ValueError: If a level is outside (0, 1], the points have several columns and there are no values, or a query
-            has no positive weight.
+        ValueError: If a level is outside (0, 1], the points have several columns and there are no values, or weights do
+            not sum to something positive.
     """
     levels = as_targets(levels, name="levels")
     if not bool(((levels > 0) & (levels <= 1)).all()):
         raise ValueError(f"`levels` must lie above 0 and at most at 1, got {levels}")
+    values, cumulative = _distribution(embedding, query, values)
+    wanted = levels - values.shape[0] * jnp.finfo(cumulative.dtype).eps  # rounding of the sums must not skip a point
+    first = jax.vmap(lambda row: jnp.searchsorted(row, wanted))(cumulative)
+    return values[jnp.minimum(first, values.shape[0] - 1)]
+
+
+def _distribution(
+    embedding: AbstractEmpiricalEmbedding, query: Any, values: Any
+) -> tuple[Float[Array, " m"], Float[Array, "p m"]]:
+    """Return the sorted outcomes, and the distribution function of each query at them, rearranged."""
+    if not isinstance(embedding, AbstractEmpiricalEmbedding):
+        raise TypeError(
+            "`embedding` must be one whose support points are a sample, an AbstractEmpiricalEmbedding, got "
+            f"{type(embedding).__name__}"
+        )
     values = _values(embedding, values)
     order = jnp.argsort(values)
-    cumulative = jnp.cumsum(probabilities(embedding, query)[order], axis=0)
-    wanted = levels - values.shape[0] * jnp.finfo(cumulative.dtype).eps  # rounding of the sums must not skip a point
-    first = jax.vmap(lambda column: jnp.searchsorted(column, wanted), in_axes=1)(cumulative)
-    return values[order][jnp.minimum(first, values.shape[0] - 1)]
+    cumulative = jnp.cumsum(embedding.weights(query)[order], axis=0).T
+    totals = cumulative[:, -1:]
+    if is_concrete(totals) and not bool((totals > 0).all()):
+        position = int(jnp.argmin(totals[:, 0] > 0))
+        raise ValueError(
+            f"`query` must have weights that sum to something positive, got {float(totals[position, 0]):.3g} at "
+            f"position {position}: it is too far from the sample"
+        )
+    return values[order], jnp.sort(jnp.clip(cumulative / totals, 0.0, 1.0), axis=1)
 
 
 def _values(embedding: AbstractEmpiricalEmbedding, values: Any) -> Float[Array, " m"]:
