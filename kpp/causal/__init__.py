@@ -9,6 +9,8 @@ from kpp.causal.adjustment import proper_backdoor_graph as proper_backdoor_graph
 from kpp.causal.causal_paths import causal_nodes as causal_nodes
 from kpp.causal.causal_paths import directed_path as directed_path
 from kpp.causal.causal_paths import forbidden_nodes as forbidden_nodes
+from kpp.causal.coverage import Adjustment as Adjustment
+from kpp.causal.coverage import find_adjustment as find_adjustment
 from kpp.causal.docalculus import RuleCheck as RuleCheck
 from kpp.causal.docalculus import exchange_action as exchange_action
 from kpp.causal.docalculus import insert_action as insert_action
