@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from kpp_models.distributions import GaussianProcessMarginal as GaussianProcessMarginal
     from kpp_models.distributions import LaplaceBernoulliMarginal as LaplaceBernoulliMarginal
     from kpp_models.effect_model import AbstractEffectModel as AbstractEffectModel
+    from kpp_models.effect_queries import argmin_posterior as argmin_posterior
+    from kpp_models.effect_queries import contrast as contrast
     from kpp_models.interventions import InterventionData as InterventionData
     from kpp_models.logistic import KernelLogistic as KernelLogistic
     from kpp_models.means import LinearMean as LinearMean
@@ -50,6 +52,8 @@ _EXPORTS = {
     "InterventionData": "interventions",
     "BaggGP": "bagg_gp",
     "aggregate_posterior": "aggregate_queries",
+    "argmin_posterior": "effect_queries",
+    "contrast": "effect_queries",
     "CMP": "cmp",
     "CentroidGP": "centroids",
     "GPClassification": "classification",

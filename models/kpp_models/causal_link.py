@@ -17,7 +17,7 @@ from kpp.priors import has_priors, is_prior
 from kpp.spec import data_class
 from kpp.typing import Leaf
 from kpp.validation import as_finite_array, as_points
-from kpp_models.fields import check_kernel_fits, refuse_below, scalar_field
+from kpp_models.fields import check_kernel_fits, optional_scalar_field, refuse_below, scalar_field
 from kpp_models.inner_products import OutcomeSpace
 from kpp_models.interventions import InterventionData
 
@@ -31,6 +31,10 @@ def _as_width(value: Any) -> Array | None:
     if value is None or is_prior(value):
         return value
     return as_finite_array(value, "width")
+
+
+def _as_landmarks(value: Any) -> Array | None:
+    return None if value is None else as_points(value, "landmarks")
 
 
 @data_class
@@ -68,14 +72,15 @@ class CausalLink(eqx.Module):
     noise_variance: Leaf = scalar_field("noise_variance")
     adjustment: str = eqx.field(static=True, default="none")
     adjusting_kernel: AbstractKernel | None = None
-    adjusting_noise_variance: Leaf | None = None
+    adjusting_noise_variance: Leaf | None = optional_scalar_field("adjusting_noise_variance")
     width: Array | None = eqx.field(converter=_as_width, default=None)
-    amplitude: Leaf | None = None
-    landmarks: Array | None = None
+    amplitude: Leaf | None = optional_scalar_field("amplitude")
+    landmarks: Array | None = eqx.field(converter=_as_landmarks, default=None)
 
     def __check_init__(self) -> None:
         """Refuse what does not go together."""
-        refuse_below(self.noise_variance, "noise_variance", zero_allowed=False)
+        for name in ("noise_variance", "adjusting_noise_variance", "amplitude"):
+            refuse_below(getattr(self, name), name, zero_allowed=False)
         if self.adjustment not in _ADJUSTMENTS:
             raise ValueError(f"`adjustment` must be one of {_ADJUSTMENTS}, got {self.adjustment!r}")
         if (self.adjusting_kernel is None) != (self.adjustment == "none"):
@@ -84,11 +89,11 @@ class CausalLink(eqx.Module):
                 f"`adjusting_kernel` must be {needed} for the adjustment {self.adjustment!r}, got "
                 f"{self.adjusting_kernel!r}"
             )
-        for name in ("outcome_kernel", "width"):
-            if has_priors(getattr(self, name)):
+        for fixed in ("outcome_kernel", "width"):
+            if has_priors(getattr(self, fixed)):
                 raise ValueError(
-                    f"`{name}` must hold numbers, got a prior: the evidence of an embedding compares no kernels of its "
-                    "own space, it is highest where all outcomes look the same or all different"
+                    f"`{fixed}` must hold numbers, got a prior: the evidence of an embedding does not compare kernels "
+                    "of its own space, it is highest where all outcomes look the same or all different"
                 )
 
     def resolve(self, data: InterventionData, others: Sequence[Array], *, first: bool, bayesian: bool) -> CausalLink:

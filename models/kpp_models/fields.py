@@ -22,6 +22,7 @@ from kpp.validation import as_finite_array, check_same_rows, is_concrete, warn_i
 __all__ = [
     "check_kernel_fits",
     "example_points",
+    "optional_scalar_field",
     "read_data",
     "refuse_below",
     "refuse_priors_in",
@@ -35,6 +36,11 @@ Model = TypeVar("Model", bound=eqx.Module)
 def scalar_field(name: str, **options: Any) -> Any:
     """Return an Equinox field that holds one number, or a prior for one."""
     return eqx.field(converter=functools.partial(_as_scalar, name=name), **options)
+
+
+def optional_scalar_field(name: str) -> Any:
+    """Return an Equinox field that holds one number, a prior for one, or None, which it is by default."""
+    return eqx.field(converter=lambda value: None if value is None else _as_scalar(value, name), default=None)
 
 
 def _as_scalar(value: Leaf, name: str) -> Leaf:
@@ -53,7 +59,8 @@ def refuse_below(value: Leaf, name: str, *, zero_allowed: bool) -> None:
     """
     if is_prior(value) or not eqx.is_array(value) or not is_concrete(value):
         return
-    if bool(jnp.any(value < 0)) or (not zero_allowed and bool(jnp.any(value == 0))):
+    known = np.asarray(value)  # a model may be built inside traced code, where comparing in JAX would be traced too
+    if (known < 0).any() or (not zero_allowed and (known == 0).any()):
         raise ValueError(f"`{name}` must be {'at least 0' if zero_allowed else 'greater than 0'}, got {value}")
 
 
