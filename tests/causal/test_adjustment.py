@@ -209,6 +209,7 @@ def ladder(rungs: int) -> CausalDAG:
     return CausalDAG(climb + ends)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_sets_come_with_polynomial_delay(monkeypatch):
     tests = []
     look = separating_sets.d_separated
@@ -221,6 +222,7 @@ def test_sets_come_with_polynomial_delay(monkeypatch):
     assert max(np.diff(counts)) <= 60
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_a_graph_with_a_million_billion_paths_is_no_trouble():
     graph = ladder(50)
     rungs = [{f"a{place}", f"b{place}"} for place in range(50)]
