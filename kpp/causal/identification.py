@@ -56,10 +56,30 @@ def identify(
     # A treatment that causes no outcome may still cause a node given, and change what that says about the outcome.
     treatments, _ = check_effect(graph, treatment, outcomes | conditions if outcomes else outcomes)
     projection = graph.project()
-    algebra = Algebra(projection)
-    question = _Question(projection, algebra, query_text(outcomes, treatments, conditions))
-    expression = question.conditional_effect(outcomes, treatments, conditions)
-    return Estimand(outcomes, treatments, conditions, algebra.joined(expression))
+    return _with_fewer_nodes(projection, _identified(projection, outcomes, treatments, conditions))
+
+
+def _identified(
+    graph: CausalDAG, outcome: frozenset[str], treatment: frozenset[str], given: frozenset[str]
+) -> Estimand:
+    """Run the algorithm on a graph without latent nodes."""
+    algebra = Algebra(graph)
+    question = _Question(graph, algebra, query_text(outcome, treatment, given))
+    expression = algebra.joined(question.conditional_effect(outcome, treatment, given))
+    return Estimand(outcome, treatment, given, expression)
+
+
+def _with_fewer_nodes(graph: CausalDAG, estimand: Estimand) -> Estimand:
+    """Return an estimand without the nodes whose values do not matter, as far as the effect is identified without."""
+    one_by_one = [frozenset([node]) for node in graph.sort(estimand.arbitrary)]
+    for dropped in dict.fromkeys([estimand.arbitrary, *one_by_one] if one_by_one else []):
+        hidden = CausalDAG(graph.edges, nodes=graph.nodes, latent=dropped, bidirected=graph.bidirected)
+        try:
+            shorter = _identified(hidden.project(), estimand.outcome, estimand.treatment, estimand.given)
+        except NotIdentifiableError:
+            continue
+        return _with_fewer_nodes(hidden.project(), shorter)
+    return estimand
 
 
 class _Stopped(Exception):
