@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import networkx as nx
-
 from kpp.causal.separation import d_separated
 
 if TYPE_CHECKING:
     from kpp.causal.graph import CausalDAG
+
+#: An undirected graph: the neighbours of each node.
+Moral = dict[str, set[str]]
 
 
 def some_separator(
@@ -134,23 +135,26 @@ def between(
         stack.extend(branch for branch in branches if exists(*branch))
 
 
-def moral_graph(graph: CausalDAG, nodes: frozenset[str]) -> nx.Graph:
+def moral_graph(graph: CausalDAG, nodes: frozenset[str]) -> Moral:
     """Return the moral graph of some nodes and their ancestors, hidden common causes being nodes of their own."""
-    full = graph.canonical()
-    kept = set(nodes).union(*(nx.ancestors(full, node) for node in nodes))
-    return nx.moral_graph(full.subgraph(kept))
+    full, moral = graph.canonical(), dict[str, set[str]]()
+    for node in graph.ancestors(nodes):
+        family = {node, *full.pred[node]}
+        for member in family:
+            moral.setdefault(member, set()).update(family - {member})
+    return moral
 
 
-def reached(graph: nx.Graph, sources: frozenset[str], walls: frozenset[str]) -> frozenset[str]:
-    """Return what can be reached in an undirected graph without entering walls, the sources included."""
+def reached(moral: Moral, sources: frozenset[str], walls: frozenset[str]) -> frozenset[str]:
+    """Return what can be reached in a moral graph without entering walls, the sources included."""
     found, waiting = set(sources), list(sources)
     while waiting:
-        new = [node for node in graph.adj[waiting.pop()] if node not in found and node not in walls]
-        found.update(new)
+        new = moral[waiting.pop()] - found - walls
+        found |= new
         waiting.extend(new)
     return frozenset(found)
 
 
-def boundary(graph: nx.Graph, nodes: frozenset[str]) -> frozenset[str]:
-    """Return the neighbours of a set in an undirected graph that are not in it."""
-    return frozenset(other for node in nodes for other in graph.adj[node]) - nodes
+def boundary(moral: Moral, nodes: frozenset[str]) -> frozenset[str]:
+    """Return the neighbours of a set in a moral graph that are not in it."""
+    return frozenset(other for node in nodes for other in moral[node]) - nodes
