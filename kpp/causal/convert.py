@@ -65,9 +65,11 @@ def from_numpyro(
     Raises:
         CausalError: If the model has no such plate, or factors, whose density no graph of its sites describes.
     """
+    import jax
     from numpyro.infer.inspect import get_model_relations
 
-    relations = get_model_relations(model, tuple(args), dict(kwargs))
+    with jax.numpy_rank_promotion("allow"):  # NumPyro draws initial values with a dimension in front of the batch
+        relations = get_model_relations(model, tuple(args), dict(kwargs))
     parents, kinds = relations["sample_sample"], relations["sample_dist"]
     factors = [site for site, kind in kinds.items() if kind == "Unit"]
     if factors:
