@@ -17,6 +17,7 @@ the largest front-door set between two bounds (Wienöbst, van der Zander and Lis
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Collection, Iterator
 
@@ -123,10 +124,7 @@ def frontdoor_sets(
     """
     treatments, outcomes, required, allowed = _bounds(graph, treatment, outcome, include, within)
 
-    def exists(least: frozenset[str], most: frozenset[str]) -> bool:
-        return _admits(graph, treatments, outcomes, least, _largest(graph, treatments, outcomes, most))
-
-    return between(graph, required, allowed, exists)
+    return between(graph, required, allowed, functools.partial(_exists_between, graph, treatments, outcomes))
 
 
 def minimal_frontdoor_set(
@@ -175,6 +173,17 @@ def _bounds(
     treatments, outcomes = check_effect(graph, treatment, outcome)
     offered = offered_nodes(graph, within) - treatments - outcomes
     return treatments, outcomes, required_nodes(graph, include, offered, treatments | outcomes), offered
+
+
+def _exists_between(
+    graph: CausalDAG,
+    treatments: frozenset[str],
+    outcomes: frozenset[str],
+    required: frozenset[str],
+    allowed: frozenset[str],
+) -> bool:
+    """Return whether there is a front-door set that holds some nodes and no others than allowed ones."""
+    return _admits(graph, treatments, outcomes, required, _largest(graph, treatments, outcomes, allowed))
 
 
 def _admits(

@@ -83,28 +83,35 @@ def minimal_separators(
     """
     moral = moral_graph(graph, x | y)
     allowed = within & frozenset(moral)
-
-    def nearest(side: frozenset[str], beyond: frozenset[str]) -> tuple[frozenset[str], frozenset[str]] | None:
-        """The nearest cut whose side holds a set, and this side, unless it holds nodes to be left beyond."""
-        grown = reached(moral, side, allowed - side)
-        if grown & x:
-            return None
-        cut = boundary(moral, reached(moral, x, boundary(moral, grown)))
-        left = reached(moral, y, cut)
-        return None if left & beyond else (cut, left)
-
-    first = nearest(y, frozenset())
+    first = _nearest_cut(moral, x, y, y, allowed, frozenset())
     stack = [] if first is None else [(*first, frozenset[str]())]
     while stack:
         cut, side, beyond = stack.pop()
         yield cut
         following = []
         for node in graph.sort(cut - beyond):
-            found = nearest(side | {node}, beyond)
+            found = _nearest_cut(moral, x, y, side | {node}, allowed, beyond)
             if found is not None:
                 following.append((*found, beyond))
             beyond |= {node}
         stack.extend(reversed(following))
+
+
+def _nearest_cut(
+    moral: Moral,
+    x: frozenset[str],
+    y: frozenset[str],
+    side: frozenset[str],
+    allowed: frozenset[str],
+    beyond: frozenset[str],
+) -> tuple[frozenset[str], frozenset[str]] | None:
+    """Return the cut nearest to y whose side holds a set, and this side, unless it holds nodes to be left beyond."""
+    grown = reached(moral, side, allowed - side)
+    if grown & x:
+        return None
+    cut = boundary(moral, reached(moral, x, boundary(moral, grown)))
+    left = reached(moral, y, cut)
+    return None if left & beyond else (cut, left)
 
 
 def between(
