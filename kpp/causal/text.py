@@ -59,13 +59,13 @@ def from_dot(text: str) -> dict[str, Any]:
         GraphSyntaxError: If the text is no such graph; the message names the line.
     """
     said = _Reader(text, "DOT", header=r"(strict\s+)?digraph\b", arrows={"->"}).read()
-    edges, hidden = [], []
+    pairs: dict[str, list[tuple[str, str]]] = {"forward": [], "both": []}
     for a, _, b, attributes in said.edges:
         direction = attributes.get("dir", "forward")
-        if direction not in ("forward", "both"):
+        if direction not in pairs:
             raise GraphSyntaxError(f"the edge {a} -> {b} must have `dir` forward or both, got {direction!r}")
-        (edges if direction == "forward" else hidden).append((a, b))
-    return {"edges": edges, "nodes": list(said.nodes), "latent": _latent(said), "bidirected": hidden}
+        pairs[direction].append((a, b))
+    return _arguments(said, pairs["forward"], pairs["both"])
 
 
 def from_dagitty(text: str) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def from_dagitty(text: str) -> dict[str, Any]:
         raise GraphSyntaxError(f"selected nodes are not supported, got {selected}")
     edges = [(b, a) if arrow == "<-" else (a, b) for a, arrow, b, _ in said.edges if arrow != "<->"]
     hidden = [(a, b) for a, arrow, b, _ in said.edges if arrow == "<->"]
-    return {"edges": edges, "nodes": list(said.nodes), "latent": _latent(said), "bidirected": hidden}
+    return _arguments(said, edges, hidden)
 
 
 def to_dot(graph: CausalDAG) -> str:
@@ -110,6 +110,10 @@ def to_dot(graph: CausalDAG) -> str:
 
 def _quote(name: str) -> str:
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _arguments(said: Statements, edges: list[tuple[str, str]], hidden: list[tuple[str, str]]) -> dict[str, Any]:
+    return {"edges": edges, "nodes": list(said.nodes), "latent": _latent(said), "bidirected": hidden}
 
 
 def _latent(said: Statements) -> list[str]:
@@ -236,8 +240,8 @@ class _Reader:
         named = [node for group in groups for node in group]
         for node in named:
             self.said.nodes.setdefault(node, {}).update({} if arrows else attributes)
-        for left, arrow, right in zip(groups, arrows, groups[1:], strict=False):
-            self.said.edges += [(a, arrow, b, attributes) for a in left for b in right]
+        for left, sign, right in zip(groups, arrows, groups[1:], strict=False):
+            self.said.edges += [(a, sign, b, attributes) for a in left for b in right]
         return named
 
     def group(self) -> list[str]:
