@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kpp_models.regression import GPRegression as GPRegression
     from kpp_models.regression import gp_regression as gp_regression
     from kpp_models.ridge import KernelRidge as KernelRidge
+    from kpp_models.sampling_effect import SamplingEffect as SamplingEffect
     from kpp_models.selection import Selection as Selection
     from kpp_models.shapley_regularization import RestrictedShapleyRegularized as RestrictedShapleyRegularized
     from kpp_models.shapley_regularization import ShapleyRegularized as ShapleyRegularized
@@ -64,6 +65,7 @@ _EXPORTS = {
     "LaplaceBernoulliMarginal": "distributions",
     "LinearMean": "means",
     "RestrictedShapleyRegularized": "shapley_regularization",
+    "SamplingEffect": "sampling_effect",
     "Selection": "selection",
     "ShapleyRegularized": "shapley_regularization",
     "VBagg": "bagg_gp",
@@ -93,9 +95,10 @@ def register_models() -> dict[str, type]:
     from kpp_models.logistic import KernelLogistic
     from kpp_models.regression import GPRegression
     from kpp_models.ridge import KernelRidge
+    from kpp_models.sampling_effect import SamplingEffect
 
     aggregates = (CMP, BaggGP, CentroidGP, VBagg)
-    effects = (IME, IMP, BayesIME, BayesIMP)
+    effects = (IME, IMP, BayesIME, BayesIMP, SamplingEffect)
     models = (*aggregates, *effects, GPClassification, GPRegression, KernelLogistic, KernelRidge)
     return {model.__name__: model for model in models}
 
