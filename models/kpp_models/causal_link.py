@@ -27,7 +27,7 @@ _ADJUSTMENTS = ("none", "backdoor", "frontdoor")
 _WIDTHS = 3.0  # the default width of the measure, in root mean squares of the outcome
 
 
-def _as_width(value: Any) -> Array | None:
+def _as_width(value: Any) -> Leaf | None:
     if value is None or is_prior(value):
         return value
     return as_finite_array(value, "width")
@@ -73,7 +73,7 @@ class CausalLink(eqx.Module):
     adjustment: str = eqx.field(static=True, default="none")
     adjusting_kernel: AbstractKernel | None = None
     adjusting_noise_variance: Leaf | None = optional_scalar_field("adjusting_noise_variance")
-    width: Array | None = eqx.field(converter=_as_width, default=None)
+    width: Leaf | None = eqx.field(converter=_as_width, default=None)
     amplitude: Leaf | None = optional_scalar_field("amplitude")
     landmarks: Array | None = eqx.field(converter=_as_landmarks, default=None)
 

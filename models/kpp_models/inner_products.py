@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.embeddings import Intervention
 from kpp.kernels import AbstractKernel, NuclearDominant
-from kpp.typing import AnyArray
+from kpp.typing import AnyArray, Leaf
 
 __all__ = ["Effect", "GaussianFunction", "LinkPosterior", "OutcomeSpace", "fold"]
 
@@ -39,7 +39,7 @@ class OutcomeSpace(eqx.Module):
     """
 
     kernel: AbstractKernel
-    width: Array | None = None
+    width: Leaf | None = None
     landmarks: Float[Array, "H d"] | None = None
 
     @property
