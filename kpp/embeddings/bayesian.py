@@ -12,7 +12,6 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.embeddings.adjustment import (
     AbstractAdjustment,
-    BackDoor,
     FrontDoor,
     Intervention,
     NoAdjustment,
@@ -316,11 +315,10 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[BayesianConditionalMeanEmbedding, Any]]:
-        """Yield small embeddings and their queries for the conformance suite."""
+        """Yield a small embedding and its queries for the conformance suite."""
         treatment, points = jax.random.normal(rng_key, (6, 1)), jax.random.normal(rng_key, (6, 2)) + 0.3
-        others = jnp.sin(3 * points)
-        for adjustment in (BackDoor(RBF(1.5), others), FrontDoor(RBF(1.5), others, 0.01)):
-            yield cls(RBF(0.8), 2.0, RBF(1.2), treatment, points, 0.1, adjustment), treatment[:3] - 0.2
+        adjustment = FrontDoor(RBF(1.5), jnp.sin(3 * points), 0.01)
+        yield cls(RBF(0.8), 2.0, RBF(1.2), treatment, points, 0.1, adjustment), treatment[:3] - 0.2
 
 
 class _System(NamedTuple):
