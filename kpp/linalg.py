@@ -64,13 +64,7 @@ def cholesky(matrix: Float[AnyArray, "n n"], *, what: str = "the kernel matrix")
     matrix = jnp.asarray(matrix)
     jitter = max_relative_jitter(matrix.dtype) * jnp.mean(jnp.diagonal(matrix))
     factor = jnp.linalg.cholesky(matrix)
-    factor = jax.lax.cond(
-        jnp.all(jnp.isfinite(factor)),
-        lambda a, b: factor,
-        lambda a, b: jnp.linalg.cholesky(add_diagonal(a, b)),
-        matrix,
-        jitter,
-    )
+    factor = jax.lax.cond(jnp.all(jnp.isfinite(factor)), _keep, _with_jitter, factor, matrix, jitter)
     return check_factor(factor, matrix, what=what)
 
 
@@ -125,6 +119,15 @@ def cho_inverse(factor: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
 def half_log_determinant(factor: Float[AnyArray, "n n"]) -> Float[Array, ""]:
     r"""Return :math:`\tfrac12 \log\det(L L^\top) = \sum_i \log L_{ii}` for a lower factor L of shape (n, n)."""
     return jnp.sum(jnp.log(jnp.diagonal(factor)))
+
+
+# Functions of the module, not lambdas: outside `jit` JAX would compile new lambdas again at every call.
+def _keep(factor: Array, matrix: Array, jitter: Array) -> Array:
+    return factor
+
+
+def _with_jitter(factor: Array, matrix: Array, jitter: Array) -> Array:
+    return jnp.linalg.cholesky(add_diagonal(matrix, jitter))
 
 
 def _invert_lower(factor: Array, block: int) -> Array:

@@ -60,11 +60,13 @@ def gram_distances(a: Float[Array, "n d"], *, exact: bool = False) -> Float[Arra
 
 
 def _feature_by_feature(a: Float[Array, "n1 d"], b: Float[Array, "n2 d"]) -> Float[Array, "n1 n2"]:
-    @jax.checkpoint  # reverse mode forms the differences again, instead of keeping them for every feature
-    def add(total: Array, columns: tuple[Array, Array]) -> tuple[Array, None]:
-        return total + jnp.square(columns[0][:, None] - columns[1][None, :]), None
+    return jax.lax.scan(_add_feature, jnp.zeros((a.shape[0], b.shape[0]), dtype=a.dtype), (a.T, b.T))[0]
 
-    return jax.lax.scan(add, jnp.zeros((a.shape[0], b.shape[0]), dtype=a.dtype), (a.T, b.T))[0]
+
+# A function of the module: outside `jit` JAX would compile one made in a call again at every call.
+@jax.checkpoint  # reverse mode forms the differences again, instead of keeping them for every feature
+def _add_feature(total: Array, columns: tuple[Array, Array]) -> tuple[Array, None]:
+    return total + jnp.square(columns[0][:, None] - columns[1][None, :]), None
 
 
 def _matmul(a: Float[Array, "n1 d"], b: Float[Array, "n2 d"]) -> Float[Array, "n1 n2"]:
