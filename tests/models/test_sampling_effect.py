@@ -13,7 +13,6 @@ from sklearn.gaussian_process import kernels as sk
 
 import kpp
 from kpp.kernels import RBF
-from kpp.testing import cases
 from kpp_models import CausalLink, InterventionData, SamplingEffect
 
 MAP = kpp.MAP(progress=False)
@@ -161,9 +160,3 @@ def test_chains_pass_samples_on():
 def test_bad_arguments_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         SamplingEffect(**({"links": link("none"), "noise_variance": 0.1} | options))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", cases([SamplingEffect]), ids=str)
-def test_the_laws_of_models_hold(case):
-    case()

@@ -29,7 +29,7 @@ def test_explainers(check):
 
 
 # These share their conditioning with CMP, whose checks are always run, or among themselves.
-LONG = {"BaggGP", "CentroidGP", "VBagg", "IME", "IMP", "BayesIME", "BayesIMP"}
+LONG = {"BaggGP", "CentroidGP", "VBagg", "IME", "IMP", "BayesIME", "BayesIMP", "SamplingEffect"}
 
 
 @parametrize_with_checks({name: cls for name, cls in registry.models().items() if name not in LONG})
