@@ -29,9 +29,9 @@ from kpp.causal import (
 @pytest.fixture(scope="module", params=["small", pytest.param("random", marks=pytest.mark.slow)])
 def cases(request, brute) -> list[tuple]:
     """All graphs of four nodes with all latent sets; random ones of six with sets of treatments and outcomes."""
-    if request.param == "random":
-        return list(brute.random_effects(np.random.default_rng(0), 400))
-    return [*brute.effects(brute.all_dags(4)), *brute.random_effects(np.random.default_rng(0), 12)]
+    rng, number = np.random.default_rng(0), 200 if request.param == "random" else 6
+    some = [*brute.random_effects(rng, number), *brute.random_effects(rng, number, latent=0.0, bidirected=0.0)]
+    return some if request.param == "random" else [*brute.effects(brute.all_dags(4)), *some]
 
 
 @pytest.fixture(scope="module")
@@ -81,11 +81,16 @@ def test_a_witness_shows_what_fails(brute, unlike):
             if check:
                 continue
             path, causal = check.witness, set(check.witness.arrows) == {"->"}
-            assert path[0] in x and not x & set(path[1:])
+            assert path[0] in x
             if path[-1] in given:
                 assert causal and path[-1] in by.forbidden and "holds no node on a proper causal path" in str(check)
             else:
-                assert path[-1] in y and not causal and "closes every proper path" in check.criterion
+                assert (
+                    path[-1] in y
+                    and not x & set(path[1:])
+                    and not causal
+                    and "closes every proper path" in check.criterion
+                )
                 assert graph.d_connecting_path(path[0], path[-1], given)
 
 
@@ -150,7 +155,7 @@ def test_the_optimal_set_has_the_least_variance_of_all(brute, cases, valid):
         try:
             best = optimal_adjustment_set(graph, x, y)
         except NoOptimalSetError:
-            assert graph.latent or graph.bidirected
+            assert graph.latent or graph.bidirected or not y <= graph.descendants(x)
             continue
         assert best in sets
         if len(sets) > 1 and len(y) == 1:
@@ -159,13 +164,13 @@ def test_the_optimal_set_has_the_least_variance_of_all(brute, cases, valid):
             least = variance(model, x, y, best)
             excess = [np.linalg.eigvalsh(variance(model, x, y, given) - least).min() for given in sets]
             assert min(excess) > -1e-10 * np.trace(least)
-    assert tried > 100
+    assert tried > 50
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_without_latent_nodes_the_optimal_set_is_the_parents_of_causal_nodes(brute, cases, valid):
     for (graph, x, y), sets in zip(cases, valid, strict=True):
-        if sets and not graph.latent and not graph.bidirected:
+        if sets and not graph.latent and not graph.bidirected and y <= graph.descendants(x):
             by = brute.Criteria(graph, x, y)
             causal = {node for path in by.proper(x, y) if by.is_causal(path) for node in path[1:]}
             assert optimal_adjustment_set(graph, x, y) == graph.parents(causal) - by.forbidden - x
