@@ -11,7 +11,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LONG = {"docs/aggregates.md", "docs/aggregate_likelihoods.md"}  # a fit in every block; left to the slow suite
+LONG = {  # a fit in every block; left to the slow suite
+    "docs/aggregates.md",
+    "docs/aggregate_likelihoods.md",
+    "docs/causal_effects.md",
+}
 READ = [*RUN, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
 
