@@ -21,7 +21,7 @@ def optimal_adjustment_set(
 ) -> frozenset[str]:
     r"""Return the adjustment set that leaves the smallest asymptotic variance in every law with the graph.
 
-    Where all nodes are observed it is the O-set of Henckel, Perkovic and Maathuis (2022, section 3),
+    Where all nodes are observed and all outcomes reached it is the O-set of Henckel, Perkovic and Maathuis (2022),
 
     $$O = pa(cn(X, Y)) \setminus (de(cn(X, Y)) \cup X).$$
 
@@ -29,8 +29,8 @@ def optimal_adjustment_set(
     and Y of all other useful nodes given O and X (there; for hidden nodes Smucler, Sapienza and Rotnitzky, 2022). The
     first holds for the useful nodes that Y meets first in the moral graph of An(X, Y), which are the O-set if all are
     observed, and for the useful nodes that these cut off from X. If the second fails, some node tells of the outcome
-    and is bound to the treatment, so that what it does to the variance depends on the law. A node is useful if it is in
-    any adjustment set.
+    and is bound to the treatment, so that what it does to the variance may depend on the law. A node is useful if it is
+    in any adjustment set.
 
     Args:
         graph: The graph.
