@@ -14,6 +14,7 @@ RUN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LONG = {  # a fit in every block; left to the slow suite
     "docs/aggregates.md",
     "docs/aggregate_likelihoods.md",
+    "docs/causal_optimization.md",
     "docs/causal_effects.md",
 }
 READ = [*RUN, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]

@@ -114,7 +114,7 @@ def compare(ours: xr.DataArray, other: xr.DataArray) -> str:
 
 
 @click.command(help=__doc__.partition("\n")[0])
-@click.option("--small", is_flag=True, help="One problem, two small replications, to see that it runs.")
+@click.option("--small", is_flag=True, help="One problem, two small replications, fewer priors, to see that it runs.")
 @click.option("--problems", "chosen", default="0,1,2,3,4,5,6,7,8", show_default=True, help="Which, with commas.")
 @click.option("--priors", default=",".join(PRIORS), show_default=True, help="Which, with commas.")
 @click.option("--direction", type=click.Choice(["minimize", "maximize"]), default="minimize", show_default=True)
@@ -154,6 +154,7 @@ def main(
     points = 101
     if small:
         chosen, replications, queries, targets, samples, points = chosen.partition(",")[0], 2, 3, 20, 10, 21
+        priors = "GP,sampling,BayesIMP"
     search = kpp.MAP(num_restarts=0 if small else 2, max_steps=300, tolerance=1e-3, progress=False)
     settings = {
         "targets": targets,
