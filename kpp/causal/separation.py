@@ -190,13 +190,13 @@ def nearest_separators(
     Returns:
         The two sets, the second inside the first.
     """
-    ancestral = graph.subgraph(graph.ancestors(x | y | include))
-    start = allowed & frozenset(ancestral.nodes)
-    from_x = {node for node, _ in _search(ancestral, x, frozenset(), start)}
+    ancestral = graph.ancestors(x | y | include)
+    start = allowed & ancestral
+    from_x = {node for node, _ in _search(graph, x, frozenset(), start, ancestral)}
     if from_x & y:
         return None
     near = start & (from_x | include)
-    from_y = {node for node, _ in _search(ancestral, y, frozenset(), near)}
+    from_y = {node for node, _ in _search(graph, y, frozenset(), near, ancestral)}
     return near, near & (from_y | include)
 
 
@@ -217,9 +217,16 @@ def _checked(
 
 
 def _search(
-    graph: CausalDAG, sources: frozenset[str], targets: frozenset[str], closed: frozenset[str]
+    graph: CausalDAG,
+    sources: frozenset[str],
+    targets: frozenset[str],
+    closed: frozenset[str],
+    inside: frozenset[str] | None = None,
 ) -> dict[State, tuple[State, str] | None]:
-    """Search breadth-first along open walks, until a target: state -> the state before and the arrow between them."""
+    """Search breadth-first along open walks, until a target: state -> the state before and the arrow between them.
+
+    If `inside` is given, the walks stay in it; with each node it must hold the node's ancestors.
+    """
     opened = graph.ancestors(closed)
     starts = [(node, False) for node in graph.nodes if node in sources]
     came_from: dict[State, tuple[State, str] | None] = dict.fromkeys(starts)
@@ -230,7 +237,7 @@ def _search(
             collider = pointed_at and arrow != "->"
             passes = node in sources or (node in opened if collider else node not in closed)
             following = other, arrow != "<-"
-            if passes and following not in came_from:
+            if passes and following not in came_from and (inside is None or other in inside):
                 came_from[following] = state, arrow
                 if other in targets:
                     return came_from

@@ -30,7 +30,7 @@ def questions(brute, graph: CausalDAG):
 def graphs(brute) -> list[CausalDAG]:
     rng = np.random.default_rng(0)
     small = [graph for size in (2, 3, 4) for graph in brute.all_dags(size)]
-    return small + [brute.random_graph(rng) for _ in range(25)]
+    return small + [brute.random_graph(rng) for _ in range(15)]
 
 
 def test_all_dags_of_up_to_four_nodes_are_there(brute):
