@@ -21,8 +21,8 @@ def graphs(brute) -> list[CausalDAG]:
     """Graphs in which a causes b, in most of them with something hidden behind both."""
     rng = np.random.default_rng(4)
     plain, four = ([graph for graph in brute.all_dags(size) if "b" in graph.descendants("a")] for size in (3, 4))
-    more = [brute.random_graph(rng, size, 0.4, 0.1, 0.1) for size in (5, 6) for _ in range(40)]
-    return plain + [confounded(graph) for graph in four[::8] + [graph for graph in more if asks(graph)]]
+    more = [brute.random_graph(rng, size, 0.35, 0.1, 0.05) for size in (5, 6) for _ in range(60)]
+    return plain + [confounded(graph) for graph in four[::4] + [graph for graph in more if asks(graph)]]
 
 
 def asks(graph: CausalDAG) -> bool:
