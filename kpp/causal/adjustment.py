@@ -217,12 +217,8 @@ def check_adjustable(
     if some_separator(backdoor, treatments, outcomes, frozenset(), allowed) is None:
         candidate = backdoor.ancestors(treatments | outcomes) & allowed
         path = d_connecting_path(backdoor, treatments, outcomes, candidate)
-        raise NoAdjustmentError(
-            f"no set within {graph.sort(allowed)} adjusts for the effect of {graph.sort(treatments)} on "
-            f"{graph.sort(outcomes)}: even {graph.sort(candidate)} does not",
-            CLOSES_NONCAUSAL,
-            path,
-        )
+        effect = f"the effect of {graph.sort(treatments)} on {graph.sort(outcomes)}"
+        raise NoAdjustmentError(f"no set of allowed nodes adjusts for {effect}", CLOSES_NONCAUSAL, path)
 
 
 def as_observed(

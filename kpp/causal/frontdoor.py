@@ -90,12 +90,11 @@ def frontdoor_set(
     largest = _largest(graph, treatments, outcomes, allowed)
     if _admits(graph, treatments, outcomes, required, largest):
         return largest
-    effect = f"the effect of {graph.sort(treatments)} on {graph.sort(outcomes)}"
     failed = is_frontdoor_set(graph, treatments, outcomes, largest | required)
+    effect = f"the effect of {graph.sort(treatments)} on {graph.sort(outcomes)}"
+    wanted = f" that holds {graph.sort(required)}" if required else ""
     raise NoAdjustmentError(
-        f"no front-door set for {effect} lies between {graph.sort(required)} and {graph.sort(allowed)}",
-        failed.criterion,
-        failed.witness,
+        f"{effect} has no front-door set of allowed nodes{wanted}", failed.criterion, failed.witness
     )
 
 

@@ -73,8 +73,9 @@ def test_both_criteria_are_their_definitions(brute, unlike):
             assert adjusts or not backdoor
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_a_witness_shows_what_fails(brute, unlike):
-    for graph, x, y in unlike[::2]:
+    for graph, x, y in unlike:
         by = brute.Criteria(graph, x, y)
         for given in brute.subsets(by.observed):
             check = is_adjustment_set(graph, x, y, given)
@@ -256,7 +257,9 @@ def test_questions_that_make_no_sense_are_refused_by_name():
             check(graph, "x", "y", ["z", "y"])
     with pytest.raises(CausalError, match=r"`include` must be part of `within`, which lacks \['z'\]"):
         adjustment_sets(graph, "x", "y", include="z", within=())
-    with pytest.raises(NoAdjustmentError, match=r"even \[\] does not: .*; see the path x <- z -> y"):
+    with pytest.raises(
+        NoAdjustmentError, match=r"no set of allowed nodes adjusts for .* on \['y'\]: .*; see the path x <- z -> y"
+    ):
         optimal_adjustment_set(graph, "x", "y", within=())
     assert list(adjustment_sets(graph, "x", "y", include="d")) == []
     assert str(is_backdoor_set(graph, "x", "y", "d")).endswith("see the path x -> y -> d")

@@ -95,7 +95,7 @@ def test_sets_keep_to_what_they_must_and_may_hold(brute):
         if held:
             assert frontdoor_set(graph, x, y, include=include, within=within) in held
         else:
-            with pytest.raises(NoAdjustmentError, match=" lies between "):
+            with pytest.raises(NoAdjustmentError, match="has no front-door set of allowed nodes"):
                 frontdoor_set(graph, x, y, include=include, within=within)
         if sets:
             least = minimal_frontdoor_set(graph, x, y, within=within)
@@ -127,10 +127,10 @@ def test_a_witness_shows_which_part_fails():
         frontdoor.UNCONFOUNDED,
         frontdoor.CLOSED_BY_TREATMENT,
     ]
-    with pytest.raises(NoAdjustmentError, match=r"no front-door set .* see the path x -> n -> y") as refused:
+    with pytest.raises(NoAdjustmentError, match="no front-door set .* see the path x -> n -> y") as refused:
         frontdoor_set(graph, "x", "y")
     assert refused.value.criterion == frontdoor.MEETS_CAUSAL
-    with pytest.raises(NoAdjustmentError, match="see the path n <-> y"):
+    with pytest.raises(NoAdjustmentError, match=r"that holds \['n'\]: .* see the path n <-> y"):
         frontdoor_set(graph, "x", "y", include="n")
 
 
