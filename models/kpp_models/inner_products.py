@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.embeddings import Intervention
 from kpp.kernels import AbstractKernel, NuclearDominant
-from kpp.typing import AnyArray, Leaf
+from kpp.typing import Leaf
 
 __all__ = ["Effect", "GaussianFunction", "LinkPosterior", "OutcomeSpace", "fold"]
 
@@ -51,27 +51,28 @@ class OutcomeSpace(eqx.Module):
         """Return k or r, the kernel of functions of a level."""
         return self.dominant if level else self.kernel
 
-    def chain(self, order: int, first: Float[AnyArray, "n d"], second: Float[AnyArray, "m d"]) -> Float[Array, "n m"]:
+    def chain(self, order: int, first: Float[Array, "n d"], second: Float[Array, "m d"]) -> Float[Array, "n m"]:
         """Return the chain of an order between 0 and 3 at every pair of points."""
         if order < 2:
             return self.level_kernel(order)(first, second)
         if self.landmarks is None:
             return self.dominant.chain(order, first, second)
-        factor = self._factor()
+        factor = self._factor(self.landmarks)
         left, right = (linalg.solve_lower(factor, self.dominant(self.landmarks, at)) for at in (first, second))
-        return left.T @ right if order == 2 else left.T @ self._middle(factor) @ right
+        return left.T @ right if order == 2 else left.T @ self._middle(self.landmarks) @ right
 
     def squared_norm(self, num_features: int) -> Float[Array, ""]:
         """Return the squared norm of r in the tensor product of the space with itself."""
         if self.landmarks is None:
             return self.dominant.squared_norm(num_features)
-        return jnp.sum(self._middle(self._factor()) ** 2)
+        return jnp.sum(self._middle(self.landmarks) ** 2)
 
-    def _factor(self) -> Float[Array, "H H"]:
-        return linalg.cholesky(self.kernel.gram(self.landmarks), what="the kernel matrix of `landmarks`")
+    def _factor(self, landmarks: Float[Array, "H d"]) -> Float[Array, "H H"]:
+        return linalg.cholesky(self.kernel.gram(landmarks), what="the kernel matrix of `landmarks`")
 
-    def _middle(self, factor: Array) -> Float[Array, "H H"]:
-        return linalg.solve_lower(factor, linalg.solve_lower(factor, self.dominant.gram(self.landmarks)).T)
+    def _middle(self, landmarks: Float[Array, "H d"]) -> Float[Array, "H H"]:
+        factor = self._factor(landmarks)
+        return linalg.solve_lower(factor, linalg.solve_lower(factor, self.dominant.gram(landmarks)).T)
 
 
 class GaussianFunction(eqx.Module):
@@ -104,8 +105,8 @@ class GaussianFunction(eqx.Module):
         level: int,
         points: Float[Array, "n d"],
         targets: Float[Array, " n"],
-        noise_variance: Float[AnyArray, ""],
-        amplitude: Float[AnyArray, ""],
+        noise_variance: Float[Array, ""],
+        amplitude: Float[Array, ""],
         *,
         uncertain: bool,
     ) -> GaussianFunction:

@@ -211,7 +211,7 @@ def test_nuts_mixes_on_hundred_rows():
     places = rng.uniform(-2, 2, size=(100, 1))
     t = np.sin(2 * places[:, 0]) + 0.1 * rng.normal(size=100)
     chosen = CausalLink(RBF(dist.LogNormal(0.0, 1.0)), None, PRIOR, "backdoor", RBF(dist.LogNormal(0.0, 1.0)))
-    inference = kpp.NUTS(num_warmup=300, num_samples=300, num_chains=2, progress=False)
+    inference = kpp.NUTS(num_warmup=500, num_samples=1000, num_chains=2, progress=False)
     data = InterventionData.create(x, y, z)
     fit = BayesIMP(chosen, PRIOR, dist.LogNormal(0.0, 1.0)).fit(
         jax.random.key(0), data, t, mediators=places, inference=inference, num_prior_samples=0
