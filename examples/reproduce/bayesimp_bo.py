@@ -84,22 +84,20 @@ def run(problem: Problem, rows: int, names, grid: np.ndarray, truth: np.ndarray,
 def print_regrets(table: xr.DataArray) -> None:
     """Print regrets after some queries, and paired tests of BayesIMP against the others."""
     shown = [query for query in SHOWN if query <= table.sizes["query"]]
-    click.echo(f"{'after':>9}" + "".join(f"{query:>18}" for query in shown) + f"{'mean of 1 to 10':>18}")
-    early = table.sel(query=slice(None, 10)).mean("query")
+    early, until = table.sel(query=slice(None, 10)).mean("query"), min(10, table.sizes["query"])
+    click.echo(f"{'after':>9}" + "".join(f"{query:>18}" for query in shown) + f"{f'mean of 1 to {until}':>18}")
     for name in table["prior"].values:
         cells = [table.sel(prior=name, query=query) for query in shown] + [early.sel(prior=name)]
         text = "".join(f"{float(c.mean()):>9.4f} +- {float(c.std(ddof=1)):.3f}" for c in cells)
         click.echo(f"{name:>9}{text}")
     if "BayesIMP" not in table["prior"]:
         return
-    last = table.isel(query=min(10, table.sizes["query"]) - 1)
+    last = table.sel(query=until)
     for name in table["prior"].values:
         if name == "BayesIMP":
             continue
         tests = [compare(values.sel(prior="BayesIMP"), values.sel(prior=name)) for values in (last, early)]
-        click.echo(
-            f"BayesIMP - {name}: regret after {int(last['query'])} queries {tests[0]}; mean of 1 to 10 {tests[1]}"
-        )
+        click.echo(f"BayesIMP - {name}: regret after {until} queries {tests[0]}; mean of 1 to {until} {tests[1]}")
 
 
 def compare(ours: xr.DataArray, other: xr.DataArray) -> str:

@@ -135,13 +135,10 @@ class SamplingEffect(AbstractModel):
         t = y[:, 0] ** 2 + noise[:, 1]
         prior = dist.LogNormal(0.0, 0.5)
         backdoor = CausalLink(RBF(prior), None, prior, adjustment="backdoor", adjusting_kernel=RBF(1.0))
-        yield cls(backdoor, dist.HalfNormal(1.0), num_samples=20), InterventionData.create(x, y, z), t
+        yield cls((backdoor,), dist.HalfNormal(1.0), num_samples=20), InterventionData.create(x, y, z), t
         frontdoor = CausalLink(RBF(prior), RBF(1.0), 0.2, adjustment="frontdoor", adjusting_kernel=RBF(1.5))
-        yield (
-            cls(frontdoor, prior, function_kernel=RBF(prior), num_samples=20),
-            InterventionData.create(x, t[:, None], y),
-            t,
-        )
+        model = cls((frontdoor,), prior, function_kernel=RBF(prior), num_samples=20)
+        yield model, InterventionData.create(x, t[:, None], y), t
 
     def prepare(self, x: Any, y: Any, *, mediators: Any = None) -> tuple[SamplingEffect, dict[str, Any], Schema]:
         """Read the data; see `AbstractEffectModel.prepare`."""
@@ -159,10 +156,12 @@ class SamplingEffect(AbstractModel):
             {"treatment": part.treatment, "outcome": part.outcome, "adjusting": part.adjusting} for part in chain
         )
         data = {"links": tables, "mediators": places, "y": targets}
-        kernel = links[-1].space.kernel if self.function_kernel is None else self.function_kernel
-        kernel = resolve_features(kernel, chain[-1].outcome_schema.feature_names)
-        check_kernel_fits(kernel, places, "function_kernel", "mediators")
-        return dataclasses.replace(self, links=links, function_kernel=kernel), data, chain[0].treatment_schema
+        changes: dict[str, Any] = {"links": links}
+        if self.function_kernel is not None:
+            kernel = resolve_features(self.function_kernel, chain[-1].outcome_schema.feature_names)
+            check_kernel_fits(kernel, places, "function_kernel", "mediators")
+            changes["function_kernel"] = kernel
+        return dataclasses.replace(self, **changes), data, chain[0].treatment_schema
 
     def numpyro_model(self, links: Any, mediators: Any, y: Any = None) -> None:
         r"""Be an ordinary NumPyro model; its arguments are what `prepare` returns.
@@ -239,7 +238,8 @@ class SamplingEffect(AbstractModel):
     @property
     def _targets(self) -> GPRegression:
         """The regression of the targets on outcomes, without priors."""
-        return GPRegression(Scaled(self.function_kernel, self.amplitude), self.noise_variance, self.mean)
+        kernel = self.links[-1].space.kernel if self.function_kernel is None else self.function_kernel
+        return GPRegression(Scaled(kernel, self.amplitude), self.noise_variance, self.mean)
 
     def _at(self, sample: Sample) -> SamplingEffect:
         """Return this model with the values of one draw in place of its priors."""
@@ -281,16 +281,17 @@ class SamplingEffect(AbstractModel):
         row = jax.random.randint(keys[0], (1,), 0, table["treatment"].shape[0])
         normals = jax.random.normal(keys[1], table["outcome"].shape[1:], dtype=x.dtype)
         cross, prior = kernel(table["treatment"], x), kernel.diagonal(x)
-        if link.adjustment == "backdoor":
+        adjusting = link.adjusting_kernel
+        if adjusting is not None and link.adjustment == "backdoor":
             covariates = table["adjusting"][row]
-            cross = cross * link.adjusting_kernel(table["adjusting"], covariates)
-            prior = prior * link.adjusting_kernel.diagonal(covariates)
-        elif link.adjustment == "frontdoor":
+            cross = cross * adjusting(table["adjusting"], covariates)
+            prior = prior * adjusting.diagonal(covariates)
+        elif adjusting is not None:
             noise = jax.random.normal(keys[2], table["adjusting"].shape[1:], dtype=x.dtype)
             mediators = fitted["adjusting"].draw(cross, prior, noise)
             natural = table["treatment"][row]
-            cross = kernel(table["treatment"], natural) * link.adjusting_kernel(table["adjusting"], mediators)
-            prior = kernel.diagonal(natural) * link.adjusting_kernel.diagonal(mediators)
+            cross = kernel(table["treatment"], natural) * adjusting(table["adjusting"], mediators)
+            prior = kernel.diagonal(natural) * adjusting.diagonal(mediators)
         return fitted["outcome"].draw(cross, prior, normals)
 
 
