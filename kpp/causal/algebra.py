@@ -50,10 +50,13 @@ class Algebra:
             return self.ratio(above.above, self.product([above.below, below]))
         if isinstance(below, Ratio):
             return self.ratio(self.product([above, below.below]), below.above)
-        numerator, denominator = self._cancel(list(as_factors(above)), as_factors(below))
-        if denominator and (whole := self._merged(numerator)):
-            single, rest = self._cancel([whole], denominator)
-            numerator, denominator = (single, rest) if len(rest) < len(denominator) else (numerator, denominator)
+        numerator, denominator, tried = list(as_factors(above)), list(as_factors(below)), 0
+        while tried < len(denominator):
+            left = self._divided(numerator, denominator[0])
+            if left is None:
+                denominator, tried = [*denominator[1:], denominator[0]], tried + 1
+            else:
+                numerator, denominator, tried = left, denominator[1:], 0
         top = self.product(numerator)
         return Ratio(top, self.product(denominator)) if denominator else top
 
@@ -94,33 +97,43 @@ class Algebra:
         named = factor.outcome if isinstance(factor, Probability) else factor.mentioned
         return kind, -max(self._position[node] for node in named), str(sorted(factor.mentioned))
 
-    def _cancel(
-        self, numerator: list[Expression], denominator: Iterable[Expression]
-    ) -> tuple[list[Expression], list[Expression]]:
-        """Divide a numerator by each factor of a denominator; return what is left of both."""
-        left = []
-        for factor in denominator:
-            for part in numerator:
-                quotient = self._quotient(part, factor)
-                if quotient is not None:
-                    numerator = [quotient if other is part else other for other in numerator]
-                    break
-            else:
-                left.append(factor)
-        return [part for part in numerator if part != Product(())], left
+    def _divided(self, numerator: list[Expression], factor: Expression) -> list[Expression] | None:
+        """Return what is left of a numerator after a division by a factor, or None if it does not divide.
+
+        It may divide a single factor, or the joint probability that factors are: those of its outcome, of what their
+        outcomes are conditioned on, and so on.
+        """
+        groups: list[list[Expression]] = [[part] for part in numerator]
+        probabilities = [part for part in numerator if isinstance(part, Probability)]
+        wanted, grown = frozenset[str](), factor.outcome if isinstance(factor, Probability) else frozenset()
+        while wanted != grown:
+            wanted = grown
+            group = [part for part in probabilities if part.outcome & wanted]
+            merged = self._merged(group)
+            groups += [[merged, *group]] if merged is not None else []
+            grown = wanted.union(*(part.given for part in group))
+        for whole, *parts in groups:
+            quotient = self._quotient(whole, factor)
+            if quotient is not None:
+                taken = parts or [whole]
+                return [*(part for part in numerator if not any(part is one for one in taken)), *as_factors(quotient)]
+        return None
 
     def _quotient(self, part: Expression, factor: Expression) -> Expression | None:
-        """Return 1 for a / a, and P(a | b, c) for P(a, b | c) / P(b | d) if d separates b from the rest of c."""
+        """Return 1 for a / a, P(a | b, c) for P(a, b | c) / P(b | c) and P(a | c) for P(a, b | c) / P(b | a, c).
+
+        Of the divisor's conditions those may be missing that the others separate from its outcome.
+        """
         if part == factor:
             return Product(())
-        if not (isinstance(part, Probability) and isinstance(factor, Probability)):
+        if not (isinstance(part, Probability) and isinstance(factor, Probability) and factor.outcome <= part.outcome):
             return None
-        rest = part.given - factor.given
-        if not (factor.outcome <= part.outcome and factor.given <= part.given):
-            return None
-        if not self._graph.d_separated(factor.outcome, rest, factor.given):
-            return None
-        return self.probability(part.outcome - factor.outcome, factor.outcome | part.given)
+        rest = part.outcome - factor.outcome
+        for conditions, given in ((part.given, part.given | factor.outcome), (part.given | rest, part.given)):
+            missing = conditions - factor.given
+            if factor.given <= conditions and self._graph.d_separated(factor.outcome, missing, factor.given):
+                return self.probability(rest, given)
+        return None
 
     @staticmethod
     def _open_sums(factors: list[Expression], over: frozenset[str]) -> tuple[list[Expression], frozenset[str]]:

@@ -25,6 +25,8 @@ from kpp.causal import (
     UnreachableOutcomeError,
     identify,
 )
+from kpp.causal.algebra import Algebra
+from kpp.causal.expressions import Probability
 
 oracle = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("discrete_oracle.py"))))
 
@@ -46,6 +48,16 @@ MIXED = CausalDAG(
 MEDIATED = CausalDAG([("Z", "X"), ("W", "Y"), ("Z", "W"), ("X", "M"), ("M", "Y")])
 TWO_COVARIATES = CausalDAG([("Z", "X"), ("Z", "Y"), ("W", "X"), ("W", "Y"), ("X", "Y")], bidirected=[("Z", "W")])
 COLLIDER = CausalDAG([("X", "Z"), ("Y", "Z")])
+TIED = CausalDAG([("Z", "X"), ("X", "Y")], bidirected=[("Z", "Y")])
+COMMON_EFFECT = CausalDAG([("Y", "W"), ("X", "W"), ("Z", "W")], bidirected=[("Z", "W")])
+# Two districts share nodes before them, so that what is divided by has to be found in several factors.
+DIVIDED = CausalDAG(
+    [("A", "G"), ("B", "D"), ("D", "H"), ("F", "G"), ("G", "H")], bidirected=[("B", "F"), ("B", "G"), ("B", "H")]
+)
+PARTLY_BACKDOOR = CausalDAG(
+    [("A", "C"), ("A", "D"), ("A", "F"), ("B", "D"), ("B", "H"), ("C", "F"), ("D", "F"), ("F", "H")],
+    bidirected=[("A", "B"), ("A", "D"), ("B", "C"), ("C", "H")],
+)
 
 IDENTIFIED = [
     (BACKDOOR, "Y", "X", (), "sum_Z P(Y | X, Z) P(Z)"),
@@ -63,6 +75,16 @@ IDENTIFIED = [
     (M_GRAPH, "Y", "X", (), "P(Y | X)"),
     (INSTRUMENT, "Y", "Z", (), "P(Y | Z)"),
     (COLLIDER, "Y", "X", "Z", "P(Y | X, Z)"),
+    (TIED, "Y", "X", (), "sum_Z P(Y | X, Z) P(Z)"),
+    (COMMON_EFFECT, "Y", "X", ["W", "Z"], "P(Y | W, X, Z)"),
+    (
+        DIVIDED,
+        "H",
+        "B",
+        (),
+        "sum_{A, D, F, G} P(D | B) P(A) sum_B' P(H | A, B', D, F, G) P(G | A, B', F) P(B', F)",
+    ),
+    (PARTLY_BACKDOOR, "H", "F", (), "sum_{A, B, C, D} P(H | A, B, C, D, F) P(A, B, C, D)"),
     (
         MIXED,
         "Y",
@@ -95,6 +117,11 @@ HIDDEN_WORDS = CausalDAG([("blood_pressure", "y_2"), ("dose 1", "y_2"), ("blood_
 def as_graph(spec) -> CausalDAG:
     nodes, edges, bidirected, latent = spec
     return CausalDAG(edges, nodes=nodes, bidirected=bidirected, latent=latent)
+
+
+def as_spec(graph: CausalDAG):
+    hidden = sorted(tuple(sorted(pair)) for pair in graph.bidirected)
+    return graph.nodes, list(graph.edges), hidden, sorted(graph.latent)
 
 
 def questions(graph: CausalDAG) -> list[tuple[list[str], list[str], list[str]]]:
@@ -157,6 +184,9 @@ def test_famous_effects_read_as_in_the_textbooks(graph, outcome, treatment, give
     estimand = identify(graph, outcome, treatment, given)
     assert estimand.text() == text
     assert str(estimand) == f"{estimand.query()} = {text}"
+    model = oracle.DiscreteModel(np.random.default_rng(9), as_spec(graph))
+    truth = model.effect(*([names] if isinstance(names, str) else names for names in (outcome, treatment, given)))
+    np.testing.assert_allclose(estimand.evaluate(model.joint()).transpose(*truth.dims), truth, rtol=0.0, atol=EXACT)
 
 
 @pytest.mark.parametrize("graph, outcome, treatment, given, larger, smaller", REFUSED)
@@ -219,18 +249,18 @@ def test_estimands_equal_the_mutilated_model_on_all_graphs_with_three_nodes():
 
 
 @pytest.mark.slow
-def test_estimands_equal_the_mutilated_model_on_all_graphs_with_four_nodes():
+def test_estimands_equal_the_mutilated_model_on_graphs_with_four_nodes():
     rng = np.random.default_rng(4)
-    counts = [compare_with_truth(rng, spec, 1) for spec in oracle.all_graphs("ABCD")]
-    assert min(map(sum, zip(*counts, strict=True))) > 1000
+    counts = [compare_with_truth(rng, spec, 1) for spec in oracle.all_graphs("ABCD") if rng.random() < 0.25]
+    assert min(map(sum, zip(*counts, strict=True))) > 200
 
 
 @pytest.mark.slow
 def test_estimands_equal_the_mutilated_model_on_many_random_graphs():
     rng = np.random.default_rng(5)
-    counts = [compare_with_truth(rng, oracle.random_graph(rng, "ABCDEF", latent), 4) for latent in (0, 1, 2) * 150]
+    counts = [compare_with_truth(rng, oracle.random_graph(rng, "ABCDEF", latent), 4) for latent in (0, 1, 2) * 80]
     identified, refused = map(sum, zip(*counts, strict=True))
-    assert identified > 600 and refused > 200
+    assert identified > 400 and refused > 100
 
 
 def test_another_library_agrees():
@@ -256,6 +286,24 @@ def test_another_library_agrees():
                 continue
             assert (answer(as_graph(spec), *asked[place], ()) is not None) == found, (spec, asked[place])
             counts[found] += 1
+
+
+def test_a_sum_over_a_fraction_goes_into_it_only_where_the_divisor_does_not_vary():
+    complete = CausalDAG([("A", "B"), ("A", "C"), ("B", "C")])
+    algebra, law = Algebra(complete), _random_law("ABC")
+    a_of_b, b_of_c, c = (
+        Probability(frozenset("A"), frozenset("B")),
+        Probability(frozenset("B"), frozenset("C")),
+        Probability(frozenset("C")),
+    )
+    ratio = a_of_b.evaluate(law) / b_of_c.evaluate(law)
+    for node in "ABC":
+        total = algebra.sum_out(frozenset(node), algebra.ratio(a_of_b, b_of_c))
+        expected = ratio.sum(node)
+        np.testing.assert_allclose(total.evaluate(law).transpose(*expected.dims), expected, rtol=1e-13)
+    mixed = algebra.joined(algebra.product([algebra.ratio(a_of_b, b_of_c), c, b_of_c, c]))
+    expected = a_of_b.evaluate(law) * c.evaluate(law) ** 2
+    np.testing.assert_allclose(mixed.evaluate(law).transpose(*expected.dims), expected, rtol=1e-13)
 
 
 def test_latex():
@@ -290,7 +338,7 @@ def test_what_does_not_matter_is_not_written():
 
 
 def test_the_result_is_labelled_and_sums_to_one():
-    model = oracle.DiscreteModel(np.random.default_rng(7), (("W1", "W2", "X", "Y"), *_edges(NAPKIN), []))
+    model = oracle.DiscreteModel(np.random.default_rng(7), as_spec(NAPKIN))
     law = model.joint().assign_coords(X=["low", "mid", "high"][: model.sizes["X"]])
     effect = identify(NAPKIN, "Y", "X").evaluate(law)
     assert effect.dims == ("Y", "X") and effect.name == "P(Y | do(X))"
@@ -300,8 +348,9 @@ def test_the_result_is_labelled_and_sums_to_one():
     assert identify(COLLIDER, ["Y", "Z"], "X").evaluate(_uniform("XYZ")).dims == ("Y", "Z", "X")
 
 
-def _edges(graph: CausalDAG) -> tuple[list, list]:
-    return list(graph.edges), sorted(tuple(sorted(pair)) for pair in graph.bidirected)
+def _random_law(nodes) -> xr.DataArray:
+    values = np.random.default_rng(8).dirichlet(np.ones(2 ** len(nodes)))
+    return xr.DataArray(values.reshape((2,) * len(nodes)), dims=list(nodes))
 
 
 def _uniform(nodes: str) -> xr.DataArray:
@@ -313,8 +362,8 @@ def test_a_node_whose_value_does_not_matter_is_averaged_over():
     estimand = identify(NAPKIN, "Y", "X")
     assert estimand.arbitrary == {"W2"} and estimand.variables == {"W1", "W2", "X", "Y"}
     assert identify(BACKDOOR, "Y", "X").arbitrary == set()
-    values = np.random.default_rng(8).dirichlet(np.ones(16)).reshape(2, 2, 2, 2)
-    law = xr.DataArray(values, dims=["W1", "W2", "X", "Y"])
+    law = _random_law(["W1", "W2", "X", "Y"])
+    values = law.values
     first = values.sum((1, 2, 3))  # W1
     second = values.sum((0, 2, 3))  # W2
     given = values / values.sum((2, 3), keepdims=True)  # X, Y given W1, W2
