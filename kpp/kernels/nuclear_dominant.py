@@ -7,10 +7,12 @@ kernel :math:`r(y, y') = \int k(y, u) k(u, y') \nu(du)` lie inside, with probabi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -76,13 +78,13 @@ class NuclearDominant(AbstractProductKernel):
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         """Return the integral over each feature, without the variance, for two points of shape (d,)."""
-        terms = self._chain_terms(1, check_points(self, x1, x2))
+        terms = self._terms(1, check_points(self, x1, x2))
         exponents = terms.difference * jnp.square(x1 - x2) + terms.origin * (jnp.square(x1) + jnp.square(x2))
         return terms.height * jnp.exp(-0.5 * exponents)
 
     def factors(self, x1: Array, x2: Array) -> Float[Array, "d n1 n2"]:
         """Evaluate the factors at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
-        terms = _Terms(*(term[:, None, None] for term in self._chain_terms(1, check_matrices(self, x1, x2))))
+        terms = _Terms(*(term[:, None, None] for term in self._terms(1, check_matrices(self, x1, x2))))
         a, b = x1.T[:, :, None], x2.T[:, None, :]
         exponents = terms.difference * jnp.square(a - b) + terms.origin * (jnp.square(a) + jnp.square(b))
         return terms.height * jnp.exp(-0.5 * exponents)
@@ -147,34 +149,11 @@ class NuclearDominant(AbstractProductKernel):
         return variance**2, NuclearDominant(base, self.width)
 
     def _chain(self, order: int, x1: Array, x2: Array | None) -> Float[Array, "n1 n2"]:
-        """Evaluate chains as a Gaussian of the difference between Gaussians of the distances from the origin."""
-        d = check_matrices(self, x1, x1 if x2 is None else x2)
-        terms = _Terms(*(term[None, :] for term in self._chain_terms(order, d)))
-        root = jnp.sqrt(terms.difference)
-        distances = gram_distances(x1 * root) if x2 is None else squared_distances(x1 * root, x2 * root)
-        first = jnp.sum(terms.origin * jnp.square(x1), axis=1)
-        second = first if x2 is None else jnp.sum(terms.origin * jnp.square(x2), axis=1)
-        height = jnp.asarray(self.base.split_scale()[0]) ** (order + 1) * jnp.prod(terms.height)
-        return height * jnp.exp(-0.5 * (distances + first[:, None] + second[None, :]))
+        terms = self._terms(order, check_matrices(self, x1, x1 if x2 is None else x2))
+        return jnp.asarray(self.base.split_scale()[0]) ** (order + 1) * _evaluate_chain(terms, x1, x2)
 
-    def _chain_terms(self, order: int, num_features: int) -> _Terms:
-        r"""Return the terms of a chain in each feature.
-
-        The exponent of the integrand is a quadratic form in :math:`u_1, \dots, u_m` with the tridiagonal matrix
-        :math:`T = \tau I - \ell^{-2} (S + S^\top)`, S the shift. Its leading minors follow the recurrence
-        :math:`D_k = \tau D_{k-1} - \ell^{-4} D_{k-2}`, and :math:`(T^{-1})_{1j} = \ell^{-2(j-1)} D_{m-j} / D_m`.
-        """
-        rate, decay = self._rates(num_features)
-        diagonal = 2 * rate + decay
-        minors = [jnp.ones_like(diagonal), diagonal]
-        for _ in range(order - 1):
-            minors.append(diagonal * minors[-1] - rate**2 * minors[-2])
-        first_row = [rate**j * minors[order - 1 - j] / minors[order] for j in range(order)]
-        return _Terms(
-            height=jnp.sqrt((2 * jnp.pi) ** order / minors[order]),
-            difference=rate**2 * first_row[-1],
-            origin=rate * decay * sum(first_row, jnp.zeros_like(diagonal)),
-        )
+    def _terms(self, order: int, num_features: int) -> _Terms:
+        return _chain_terms(order, *self._rates(num_features))
 
     def _rates(self, num_features: int) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
         r"""Return :math:`1 / \ell^2` and :math:`1 / \eta^2` of each feature."""
@@ -195,3 +174,34 @@ class _Terms(NamedTuple):
     height: Float[Array, "*d"]
     difference: Float[Array, "*d"]
     origin: Float[Array, "*d"]
+
+
+# Compiled as wholes: outside `jit` each operation would be a program of its own.
+@functools.partial(jax.jit, static_argnums=0)
+def _chain_terms(order: int, rate: Float[Array, " d"], decay: Float[Array, " d"]) -> _Terms:
+    r"""Return the terms of a chain in each feature, from :math:`1 / \ell^2` and :math:`1 / \eta^2`.
+
+    The exponent of the integrand is a quadratic form in :math:`u_1, \dots, u_m` with the tridiagonal matrix
+    :math:`T = \tau I - \ell^{-2} (S + S^\top)`, S the shift. Its leading minors follow the recurrence
+    :math:`D_k = \tau D_{k-1} - \ell^{-4} D_{k-2}`, and :math:`(T^{-1})_{1j} = \ell^{-2(j-1)} D_{m-j} / D_m`.
+    """
+    diagonal = 2 * rate + decay
+    minors = [jnp.ones_like(diagonal), diagonal]
+    for _ in range(order - 1):
+        minors.append(diagonal * minors[-1] - rate**2 * minors[-2])
+    first_row = [rate**j * minors[order - 1 - j] / minors[order] for j in range(order)]
+    return _Terms(
+        height=jnp.sqrt((2 * jnp.pi) ** order / minors[order]),
+        difference=rate**2 * first_row[-1],
+        origin=rate * decay * sum(first_row, jnp.zeros_like(diagonal)),
+    )
+
+
+@jax.jit
+def _evaluate_chain(terms: _Terms, x1: Float[Array, "n1 d"], x2: Float[Array, "n2 d"] | None) -> Float[Array, "n1 n2"]:
+    """Evaluate a chain as a Gaussian of the difference between Gaussians of the distances from the origin."""
+    root, origin = jnp.sqrt(terms.difference)[None, :], terms.origin[None, :]
+    distances = gram_distances(x1 * root) if x2 is None else squared_distances(x1 * root, x2 * root)
+    first = jnp.sum(origin * jnp.square(x1), axis=1)
+    second = first if x2 is None else jnp.sum(origin * jnp.square(x2), axis=1)
+    return jnp.prod(terms.height) * jnp.exp(-0.5 * (distances + first[:, None] + second[None, :]))
