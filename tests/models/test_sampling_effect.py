@@ -123,6 +123,7 @@ def test_the_evidence_is_that_of_every_regression(small, amplitude):
     np.testing.assert_allclose(found, expected, rtol=1e-6)  # the grid's spacing, squared
 
 
+@pytest.mark.slow
 def test_adjustment_finds_the_effect_and_its_absence_does_not():
     """E[T | do(x)] = 2 x: within 0.6, by chance and by the priors' pull; without adjustment the slope is a quarter."""
     rng = np.random.default_rng(2)
@@ -135,6 +136,7 @@ def test_adjustment_finds_the_effect_and_its_absence_does_not():
     assert means["none"][2] < 2.0 * QUERY[2, 0] - 1.5
 
 
+@pytest.mark.slow
 def test_chains_pass_samples_on():
     """x -> y1 = x + 1 -> y2 = -y1 -> t = y2, all but without noise: E[T | do(x)] = -x - 1."""
     x = np.linspace(-2.0, 2.0, 12)[:, None]
