@@ -68,7 +68,7 @@ class IMP(AbstractEffectModel):
     .. math:: \mathrm{cov}(x, x') = E(x)\,[a K_{YY} - a^2 K_{Y \tilde Y} (a K_{\tilde Y \tilde Y} + \lambda_f I)^{-1}
         K_{\tilde Y Y}]\, E(x')^\top, \qquad E(x) = \Phi(x)^\top (K_\Omega + \lambda I)^{-1}
 
-    The mean is that of `IME`. Only ``variance_data`` of the targets is not zero.
+    The mean is that of `IME`. Of the parts of the variance only that of the targets is not zero.
 
     Args:
         links: How each data set of the chain is modelled: a `CausalLink`, or one a data set.

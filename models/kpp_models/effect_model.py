@@ -118,7 +118,7 @@ class AbstractEffectModel(AbstractModel):
             y: The targets, (M,), or None to draw them.
         """
         model = replace_priors(self, draw_priors)
-        gram = model.amplitude * model._function_space.level_kernel(model._level).gram(mediators)
+        gram = model._target_gram(mediators)
         numpyro.sample("y", GaussianProcessMarginal(model.mean, gram, model.noise_variance), obs=y)
         for number in range(0 if embeddings is None else len(self.links)):
             coordinates = embeddings[number]["coordinates"]
@@ -129,7 +129,7 @@ class AbstractEffectModel(AbstractModel):
     def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
         """Return the leave-one-out log density of every target given the others; see `AbstractModel`."""
         model = self._at(sample)
-        gram = model.amplitude * model._function_space.level_kernel(model._level).gram(data["mediators"])
+        gram = model._target_gram(data["mediators"])
         covariance = linalg.add_diagonal(gram, model.noise_variance)
         return {"y": gaussian_loo_log_density(data["y"] - model.mean, covariance)}
 
@@ -144,33 +144,22 @@ class AbstractEffectModel(AbstractModel):
             ``variance_interaction``; and ``latent_covariance`` (p, p), where asked for.
         """
         model = self._at(sample)
-        effect = model._effect(data)
-        phi = effect.intervention.cross(x)
-        own = jax.vmap(lambda row: effect.intervention.prior(row[None], row[None])[0, 0])(x)
-        explained = jnp.sum(phi[None] * (effect.matrices @ phi), axis=1)
-        parts = jnp.maximum(effect.scales[:, None] * own[None] - explained, 0.0)
-        names = [f"variance_data{number + 1}" for number in range(len(self.links) + 1)] + ["variance_interaction"]
-        result = {"mean": model.mean + phi.T @ effect.coefficients, "latent_variance": jnp.sum(parts, axis=0)}
-        result |= dict(zip(names, parts, strict=True))
-        if covariance:
-            matrix = phi.T @ jnp.sum(effect.matrices, axis=0) @ phi
-            matrix = jnp.sum(effect.scales) * effect.intervention.prior(x, x) - (matrix + matrix.T) / 2
-            result["latent_covariance"] = matrix
-        return result
+        return model._moments(model._effect(data), x, covariance=covariance)
 
     def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Float[Array, "p d"]) -> Array:
         """Draw the effect at p treatments jointly, from the Gaussian that has its moments."""
-        found = self.predictive(sample, data, x, covariance=True)
+        model = self._at(sample)
+        effect = model._effect(data)
+        found = model._moments(effect, x, covariance=True)
         if not (self.bayesian_embedding or self.uncertain_function):
             return found["mean"]
-        effect = self._at(sample)._effect(data)
         scale = jnp.mean(found["latent_variance"]) + jnp.sum(jnp.abs(effect.scales))
         return draw_gaussian(rng_key, found["mean"], found["latent_covariance"], scale)
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
         """Draw new targets at the outcomes of those observed; see `AbstractModel.replicate`."""
         model = self._at(sample)
-        gram = model.amplitude * model._function_space.level_kernel(model._level).gram(data["mediators"])
+        gram = model._target_gram(data["mediators"])
         factor = linalg.cholesky(linalg.add_diagonal(gram, model.noise_variance), what="the covariance matrix of `y`")
         across = linalg.solve_lower(factor, gram)
         mean = model.mean + across.T @ linalg.solve_lower(factor, data["y"] - model.mean)
@@ -202,6 +191,10 @@ class AbstractEffectModel(AbstractModel):
     def _at(self: Model, sample: Sample) -> Model:
         """Return this model with the values of one draw in place of its priors."""
         return replace_priors(self, lambda name, value: substitute(name, value, sample))
+
+    def _target_gram(self, mediators: Float[Array, "M dy"]) -> Float[Array, "M M"]:
+        """Return the prior covariance of f where the targets were seen."""
+        return self.amplitude * self._function_space.level_kernel(self._level).gram(mediators)
 
     def _observe(self, space: OutcomeSpace, outcome: Array) -> dict[str, Array]:
         """Return the factor of the outcomes' covariance and the embedding's observations in its coordinates."""
@@ -237,6 +230,20 @@ class AbstractEffectModel(AbstractModel):
             effect = self._fold(number, data, function)
             function = effect.as_function(level) if number else function
         return effect
+
+    def _moments(self, effect: Effect, x: Float[Array, "p d"], *, covariance: bool) -> dict[str, Array]:
+        phi = effect.intervention.cross(x)
+        own = jax.vmap(lambda row: effect.intervention.prior(row[None], row[None])[0, 0])(x)
+        explained = jnp.sum(phi[None] * (effect.matrices @ phi), axis=1)
+        parts = jnp.maximum(effect.scales[:, None] * own[None] - explained, 0.0)
+        names = [f"variance_data{number + 1}" for number in range(len(self.links) + 1)] + ["variance_interaction"]
+        result = {"mean": self.mean + phi.T @ effect.coefficients, "latent_variance": jnp.sum(parts, axis=0)}
+        result |= dict(zip(names, parts, strict=True))
+        if covariance:
+            matrix = phi.T @ jnp.sum(effect.matrices, axis=0) @ phi
+            matrix = jnp.sum(effect.scales) * effect.intervention.prior(x, x) - (matrix + matrix.T) / 2
+            result["latent_covariance"] = matrix
+        return result
 
     def _fold(self, number: int, data: Data, function: GaussianFunction) -> Effect:
         link, table, seen = self.links[number], data["links"][number], data["embeddings"][number]
