@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.embeddings.base import AbstractEmpiricalEmbedding
@@ -76,7 +77,7 @@ def interventional_quantiles(
             not sum to something positive.
     """
     levels = as_targets(levels, name="levels")
-    if not bool(((levels > 0) & (levels <= 1)).all()):
+    if is_concrete(levels) and not np.all((np.asarray(levels) > 0) & (np.asarray(levels) <= 1)):
         raise ValueError(f"`levels` must lie above 0 and at most at 1, got {levels}")
     values, cumulative = _distribution(embedding, query, values)
     wanted = levels - values.shape[0] * jnp.finfo(cumulative.dtype).eps  # rounding of the sums must not skip a point

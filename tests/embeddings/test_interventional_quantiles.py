@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -20,44 +21,53 @@ X, Y = RNG.normal(size=(40, 1)), RNG.normal(size=(40, 1))
 QUERY, LEVELS = np.array([[-0.5], [0.0], [1.0]]), np.array([0.05, 0.25, 0.5, 0.9, 1.0])
 EMBEDDING = ConditionalMeanEmbedding(RBF(1.0), RBF(0.8), X, Y, 0.01)
 POSITIVE = ConditionalMeanEmbedding(RBF(1.0), RBF(0.8), X, Y, 1e6)  # the weights are those of a kernel smoother
+THRESHOLDS = np.concatenate([np.sort(Y[:, 0]), [-9.0, 0.0, 0.7, 9.0]])
+
+
+@eqx.filter_jit
+def distribution(embedding):
+    quantiles = interventional_quantiles(embedding, QUERY, LEVELS)
+    doubled = interventional_quantiles(embedding, QUERY, LEVELS, values=2 * Y[:, 0])
+    return embedding.weights(QUERY), interventional_cdf(embedding, QUERY, THRESHOLDS), quantiles, doubled
 
 
 def test_quantiles_are_those_of_numpy():
-    found = interventional_quantiles(POSITIVE, QUERY, LEVELS)
-    for row, weights in zip(found, np.asarray(POSITIVE.weights(QUERY)).T, strict=True):
-        np.testing.assert_array_equal(row, np.quantile(Y[:, 0], LEVELS, weights=weights, method="inverted_cdf"))
+    weights, _, found, _ = distribution(POSITIVE)
+    for row, column in zip(found, np.asarray(weights).T, strict=True):
+        np.testing.assert_array_equal(row, np.quantile(Y[:, 0], LEVELS, weights=column, method="inverted_cdf"))
 
 
 def test_distribution_functions_increase_and_quantiles_invert_them():
-    thresholds = np.sort(Y[:, 0])
-    weights = np.asarray(EMBEDDING.weights(QUERY))
+    thresholds = THRESHOLDS[:40]
+    weights, values, found, _ = map(np.asarray, distribution(EMBEDDING))
     assert (weights < -1e-3).any()  # or there would be nothing to rearrange
-    values = np.asarray(interventional_cdf(EMBEDDING, QUERY, thresholds))
+    values = values[:, :40]
     assert (np.diff(values, axis=1) >= 0).all()
     raw = np.cumsum(weights[np.argsort(Y[:, 0])], axis=0) / weights.sum(axis=0)
     np.testing.assert_allclose(values, np.sort(np.clip(raw, 0, 1), axis=0).T, rtol=1e-12)
-    found = interventional_quantiles(EMBEDDING, QUERY, LEVELS)
-    for row, distribution in zip(found, values, strict=True):
-        expected = [thresholds[distribution >= level - 1e-13].min() for level in LEVELS]
+    for row, heights in zip(found, values, strict=True):
+        expected = [thresholds[heights >= level - 1e-13].min() for level in LEVELS]
         np.testing.assert_array_equal(row, expected)
 
 
 def test_quantiles_of_equal_weights_are_order_statistics():
     # Sums of 1/40 must not miss a level that they reach but for rounding.
-    found = interventional_quantiles(MeanEmbedding(RBF(1.0), Y), None, np.arange(1, 41) / 40)
+    levels = np.arange(1, 41) / 40
+    found = eqx.filter_jit(lambda embedding: interventional_quantiles(embedding, None, levels))(
+        MeanEmbedding(RBF(1.0), Y)
+    )
     np.testing.assert_array_equal(found[0], np.sort(Y[:, 0]))
 
 
 def test_distribution_function_counts_what_lies_below(tolerance):
-    thresholds = np.array([-9.0, 0.0, 0.7, 9.0])
-    weights = np.asarray(POSITIVE.weights(QUERY)) / np.asarray(POSITIVE.weights(QUERY)).sum(axis=0)
-    expected = [[column[Y[:, 0] <= t].sum() for t in thresholds] for column in weights.T]
-    np.testing.assert_allclose(interventional_cdf(POSITIVE, QUERY, thresholds), expected, **tolerance())
+    weights, values, _, _ = map(np.asarray, distribution(POSITIVE))
+    expected = [[column[Y[:, 0] <= t].sum() for t in THRESHOLDS[40:]] for column in (weights / weights.sum(axis=0)).T]
+    np.testing.assert_allclose(values[:, 40:], expected, **tolerance())
 
 
 def test_values_stand_for_the_points():
-    doubled = interventional_quantiles(EMBEDDING, QUERY, LEVELS, values=2 * Y[:, 0])
-    np.testing.assert_array_equal(doubled, 2 * interventional_quantiles(EMBEDDING, QUERY, LEVELS))
+    _, _, quantiles, doubled = distribution(EMBEDDING)
+    np.testing.assert_array_equal(doubled, 2 * np.asarray(quantiles))
 
 
 @pytest.mark.slow
