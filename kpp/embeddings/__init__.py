@@ -3,7 +3,6 @@
 from kpp.embeddings.adjustment import AbstractAdjustment as AbstractAdjustment
 from kpp.embeddings.adjustment import BackDoor as BackDoor
 from kpp.embeddings.adjustment import FrontDoor as FrontDoor
-from kpp.embeddings.adjustment import Intervention as Intervention
 from kpp.embeddings.adjustment import NoAdjustment as NoAdjustment
 from kpp.embeddings.bags import AbstractBagEmbedding as AbstractBagEmbedding
 from kpp.embeddings.bags import ReplicatedConditionalMeanEmbedding as ReplicatedConditionalMeanEmbedding
@@ -15,6 +14,7 @@ from kpp.embeddings.conditional import ConditionalMeanEmbedding as ConditionalMe
 from kpp.embeddings.deconditional import DeconditionalMeanEmbedding as DeconditionalMeanEmbedding
 from kpp.embeddings.distributions import interventional_cdf as interventional_cdf
 from kpp.embeddings.distributions import interventional_quantiles as interventional_quantiles
+from kpp.embeddings.intervention import Intervention as Intervention
 from kpp.embeddings.interventional import InterventionalMeanEmbedding as InterventionalMeanEmbedding
 from kpp.embeddings.mean import MeanEmbedding as MeanEmbedding
 from kpp.embeddings.quadrature import QuadraturePosterior as QuadraturePosterior

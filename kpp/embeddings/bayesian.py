@@ -13,13 +13,13 @@ from kpp import linalg
 from kpp.embeddings.adjustment import (
     AbstractAdjustment,
     FrontDoor,
-    Intervention,
     NoAdjustment,
     check_samples,
     num_rows,
 )
 from kpp.embeddings.base import AbstractEmbedding, check_same_kernel
 from kpp.embeddings.from_graph import read_samples
+from kpp.embeddings.intervention import Intervention
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel, NuclearDominant, check_non_negative, parameter
 from kpp.typing import Leaf, RngKey
