@@ -154,7 +154,7 @@ def main(small, datasets, rows, targets, inference, samples, lengthscale_factor,
         kpp.enable_compile_cache(cache)
     if small:
         datasets, rows, targets, samples = 1, 25, 25, 20
-    search = kpp.MAP(num_restarts=0 if small else 2, max_steps=300, tolerance=1e-3, progress=False)
+    search = kpp.MAP(num_restarts=0 if small else 1, tolerance=1e-5, progress=False)
     fit = {
         "inference": search if inference == "map" else kpp.NUTS(num_chains=2, progress=False),
         "num_samples": samples,

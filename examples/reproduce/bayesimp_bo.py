@@ -153,7 +153,7 @@ def main(
     if small:
         chosen, replications, queries, targets, samples, points = chosen.partition(",")[0], 2, 3, 20, 10, 21
         priors = "GP,sampling,BayesIMP"
-    search = kpp.MAP(num_restarts=0 if small else 2, max_steps=300, tolerance=1e-3, progress=False)
+    search = kpp.MAP(num_restarts=0 if small else 1, tolerance=1e-5, progress=False)
     settings = {
         "targets": targets,
         "queries": queries,
