@@ -80,7 +80,9 @@ class Algebra:
         return self.product([*outside, Sum(over, self.product(inside))])
 
     def joined(self, expression: Expression) -> Expression:
-        """Return the expression with each P(a | b, c) P(b | c) written as P(a, b | c)."""
+        """Return the expression as it is shown: P(a | b, c) P(b | c) is P(a, b | c), and divisors stand inside sums."""
+        if isinstance(expression, Ratio):
+            expression = self._with_divided_terms(expression)
         if isinstance(expression, Sum):
             return Sum(expression.over, self.joined(expression.body))
         if isinstance(expression, Ratio):
@@ -119,8 +121,15 @@ class Algebra:
                 return [*(part for part in numerator if not any(part is one for one in taken)), *as_factors(quotient)]
         return None
 
+    def _with_divided_terms(self, ratio: Ratio) -> Expression:
+        """Divide the terms of a sum rather than the sum, by what is the same for all of them."""
+        if not isinstance(ratio.above, Sum) or ratio.above.over & ratio.below.free:
+            return ratio
+        terms = self.ratio(ratio.above.body, ratio.below)
+        return ratio if isinstance(terms, Ratio) else self.sum_out(ratio.above.over, terms)
+
     def _quotient(self, part: Expression, factor: Expression) -> Expression | None:
-        """Return 1 for a / a, P(a | b, c) for P(a, b | c) / P(b | c) and P(a | c) for P(a, b | c) / P(b | a, c).
+        """Return 1 for a / a and P(a | b, c) for P(a, b | c) / P(b | c), else None.
 
         Of the divisor's conditions those may be missing that the others separate from its outcome.
         """
@@ -129,10 +138,9 @@ class Algebra:
         if not (isinstance(part, Probability) and isinstance(factor, Probability) and factor.outcome <= part.outcome):
             return None
         rest = part.outcome - factor.outcome
-        for conditions, given in ((part.given, part.given | factor.outcome), (part.given | rest, part.given)):
-            missing = conditions - factor.given
-            if factor.given <= conditions and self._graph.d_separated(factor.outcome, missing, factor.given):
-                return self.probability(rest, given)
+        missing = part.given - factor.given
+        if factor.given <= part.given and self._graph.d_separated(factor.outcome, missing, factor.given):
+            return self.probability(rest, part.given | factor.outcome)
         return None
 
     @staticmethod

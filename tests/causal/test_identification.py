@@ -48,6 +48,7 @@ MIXED = CausalDAG(
 MEDIATED = CausalDAG([("Z", "X"), ("W", "Y"), ("Z", "W"), ("X", "M"), ("M", "Y")])
 TWO_COVARIATES = CausalDAG([("Z", "X"), ("Z", "Y"), ("W", "X"), ("W", "Y"), ("X", "Y")], bidirected=[("Z", "W")])
 COLLIDER = CausalDAG([("X", "Z"), ("Y", "Z")])
+WITHIN = CausalDAG([("Z", "X"), ("Z", "Y"), ("X", "Y"), ("Z", "W")])
 TIED = CausalDAG([("Z", "X"), ("X", "Y")], bidirected=[("Z", "Y")])
 COMMON_EFFECT = CausalDAG([("Y", "W"), ("X", "W"), ("Z", "W")], bidirected=[("Z", "W")])
 # Two districts share nodes before them, so that what is divided by has to be found in several factors.
@@ -74,6 +75,7 @@ IDENTIFIED = [
     (VERMA, ["V2", "V4"], ["V1", "V3"], (), "P(V4 | V1, V2, V3) P(V2 | V1)"),
     (M_GRAPH, "Y", "X", (), "P(Y | X)"),
     (INSTRUMENT, "Y", "Z", (), "P(Y | Z)"),
+    (WITHIN, "Y", "X", "W", "sum_Z P(Y | X, Z) P(Z | W)"),
     (COLLIDER, "Y", "X", "Z", "P(Y | X, Z)"),
     (TIED, "Y", "X", (), "sum_Z P(Y | X, Z) P(Z)"),
     (COMMON_EFFECT, "Y", "X", ["W", "Z"], "P(Y | W, X, Z)"),
@@ -229,9 +231,9 @@ def test_the_law_determines_what_is_identified_on_all_graphs_with_three_nodes():
 def test_the_law_determines_what_is_identified_on_graphs_with_four_nodes():
     # Hidden causes of two values can sometimes be read off the law; of four values they cannot be in these graphs.
     rng = np.random.default_rng(1)
-    chosen = [spec for spec in oracle.all_graphs("ABCD") if rng.random() < 0.1]
+    chosen = [spec for spec in oracle.all_graphs("ABCD") if rng.random() < 0.05]
     counts = [compare_with_tangents(rng, spec, hidden_size=4, how_many=4) for spec in chosen]
-    assert min(map(sum, zip(*counts, strict=True))) > 300
+    assert min(map(sum, zip(*counts, strict=True))) > 150
 
 
 def test_estimands_equal_the_mutilated_model_on_random_graphs():
@@ -251,16 +253,16 @@ def test_estimands_equal_the_mutilated_model_on_all_graphs_with_three_nodes():
 @pytest.mark.slow
 def test_estimands_equal_the_mutilated_model_on_graphs_with_four_nodes():
     rng = np.random.default_rng(4)
-    counts = [compare_with_truth(rng, spec, 1) for spec in oracle.all_graphs("ABCD") if rng.random() < 0.25]
-    assert min(map(sum, zip(*counts, strict=True))) > 200
+    counts = [compare_with_truth(rng, spec, 1) for spec in oracle.all_graphs("ABCD") if rng.random() < 0.1]
+    assert min(map(sum, zip(*counts, strict=True))) > 80
 
 
 @pytest.mark.slow
 def test_estimands_equal_the_mutilated_model_on_many_random_graphs():
     rng = np.random.default_rng(5)
-    counts = [compare_with_truth(rng, oracle.random_graph(rng, "ABCDEF", latent), 4) for latent in (0, 1, 2) * 80]
+    counts = [compare_with_truth(rng, oracle.random_graph(rng, "ABCDEF", latent), 4) for latent in (0, 1, 2) * 40]
     identified, refused = map(sum, zip(*counts, strict=True))
-    assert identified > 400 and refused > 100
+    assert identified > 200 and refused > 50
 
 
 def test_another_library_agrees():
