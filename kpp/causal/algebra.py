@@ -90,8 +90,8 @@ class Algebra:
         factors = [self.joined(f) if isinstance(f, (Sum, Ratio)) else f for f in as_factors(expression)]
         for effect, cause in permutations([f for f in factors if isinstance(f, Probability)], 2):
             if effect.given == cause.outcome | cause.given:
-                rest = [factor for factor in factors if factor is not effect and factor is not cause]
-                return self.joined(self.product([*rest, Probability(effect.outcome | cause.outcome, cause.given)]))
+                both = Probability(effect.outcome | cause.outcome, cause.given)
+                return self.joined(self.product([*_without(factors, [effect, cause]), both]))
         return self.product(factors)
 
     def _rank(self, factor: Expression) -> tuple[int, int, str]:
@@ -117,8 +117,7 @@ class Algebra:
         for whole, *parts in groups:
             quotient = self._quotient(whole, factor)
             if quotient is not None:
-                taken = parts or [whole]
-                return [*(part for part in numerator if not any(part is one for one in taken)), *as_factors(quotient)]
+                return [*_without(numerator, parts or [whole]), *as_factors(quotient)]
         return None
 
     def _with_divided_terms(self, ratio: Ratio) -> Expression:
@@ -176,3 +175,11 @@ class Algebra:
             waiting.remove(first)
             known = known | first.outcome
         return Probability(frozenset(outcomes), given)
+
+
+def _without(factors: Sequence[Expression], taken: Sequence[Expression]) -> list[Expression]:
+    """Return factors without some of them, each taken once: a factor may stand in a product twice."""
+    left = list(factors)
+    for factor in taken:
+        left.remove(factor)
+    return left

@@ -308,6 +308,14 @@ def test_a_sum_over_a_fraction_goes_into_it_only_where_the_divisor_does_not_vary
     np.testing.assert_allclose(mixed.evaluate(law).transpose(*expected.dims), expected, rtol=1e-13)
 
 
+def test_a_factor_that_stands_twice_is_taken_once():
+    algebra, law = Algebra(CausalDAG([("A", "B")])), _random_law("AB")
+    a, b_of_a = Probability(frozenset("A")), Probability(frozenset("B"), frozenset("A"))
+    assert algebra.ratio(algebra.product([a, a]), a) == a
+    twice = algebra.joined(algebra.product([a, a, b_of_a]))
+    np.testing.assert_allclose(twice.evaluate(law).transpose("A", "B"), law * law.sum("B"), rtol=1e-13)
+
+
 def test_latex():
     assert identify(FRONTDOOR, "Y", "X").latex() == (
         r"P(Y \mid \mathrm{do}(X)) = \sum_{M} P(M \mid X) \, \sum_{X'} P(Y \mid M, X') \, P(X')"
