@@ -37,14 +37,14 @@ class AbstractObjectivePrior(eqx.Module):
     r"""A Gaussian-process prior about an objective, :math:`f \sim GP(m, c)`."""
 
     @abc.abstractmethod
-    def moments(self, points: Float[Array, "p d"]) -> Moments:
+    def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
         """Return the mean, (p,), and the covariance, (p, p), of the objective at p points.
 
         Law: the covariance is symmetric and positive semi-definite.
         """
 
     def given(
-        self, points: Float[Array, "p d"], index: np.ndarray, values: np.ndarray, noise_variance: float
+        self, points: Float[AnyArray, "p d"], index: np.ndarray, values: np.ndarray, noise_variance: float
     ) -> AbstractObjectivePrior:
         """Return the prior with its hyperparameters learned from queries; itself if it has none to learn.
 
@@ -70,8 +70,9 @@ class FunctionPrior(AbstractObjectivePrior):
     mean: Callable[[Array], Any]
     covariance: Callable[[Array, Array], Any]
 
-    def moments(self, points: Float[Array, "p d"]) -> Moments:
+    def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
         """See `AbstractObjectivePrior.moments`."""
+        points = jnp.asarray(points)
         return jnp.asarray(self.mean(points)), jnp.asarray(self.covariance(points, points))
 
 
@@ -86,9 +87,9 @@ class KernelPrior(AbstractObjectivePrior):
     kernel: AbstractKernel
     mean: float = 0.0
 
-    def moments(self, points: Float[Array, "p d"]) -> Moments:
+    def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
         """See `AbstractObjectivePrior.moments`."""
-        return jnp.full(points.shape[0], self.mean, points.dtype), self.kernel.gram(points)
+        return jnp.full(points.shape[0], self.mean, points.dtype), self.kernel.gram(jnp.asarray(points))
 
 
 class FitPrior(AbstractObjectivePrior):
@@ -104,7 +105,7 @@ class FitPrior(AbstractObjectivePrior):
 
     fit: Any
 
-    def moments(self, points: Float[Array, "p d"]) -> Moments:
+    def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
         """See `AbstractObjectivePrior.moments`."""
         found = self.fit.predict(points, covariance=True)
         count = points.shape[0]
@@ -133,11 +134,11 @@ class WidenedPrior(AbstractObjectivePrior):
     prior: AbstractObjectivePrior
     kernel: AbstractKernel
 
-    def moments(self, points: Float[Array, "p d"]) -> Moments:
+    def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
         """See `AbstractObjectivePrior.moments`."""
         mean, covariance = self.prior.moments(points)
         sd = jnp.sqrt(jnp.maximum(jnp.diagonal(jnp.asarray(covariance)), 0.0))
-        return mean, self.kernel.gram(points) + jnp.outer(sd, sd)
+        return mean, self.kernel.gram(jnp.asarray(points)) + jnp.outer(sd, sd)
 
 
 class RefittedPrior(AbstractObjectivePrior):
@@ -177,14 +178,14 @@ class RefittedPrior(AbstractObjectivePrior):
         if not self.scale > 0.0:
             raise ValueError(f"`scale` must be positive, got {self.scale}")
 
-    def moments(self, points: Float[Array, "p d"]) -> Moments:
+    def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
         """See `AbstractObjectivePrior.moments`."""
         middle = float(self.lengthscales[self.lengthscales.size // 2])
         gram = _rbf(np.asarray(points), middle if self.lengthscale is None else self.lengthscale)
         return np.full(len(gram), self.mean), (self.scale if self.variance is None else self.variance) * gram
 
     def given(
-        self, points: Float[Array, "p d"], index: np.ndarray, values: np.ndarray, noise_variance: float
+        self, points: Float[AnyArray, "p d"], index: np.ndarray, values: np.ndarray, noise_variance: float
     ) -> RefittedPrior:
         """Learn mean, scale and lengthscale; see `AbstractObjectivePrior.given`."""
         mean = float(np.mean(values))
