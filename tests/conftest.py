@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Before JAX is imported, and in the environment so that the processes some tests start share them.
@@ -23,6 +24,20 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# A process may map some 65,000 regions of memory on Linux, of which compiled programs take several each: three thousand
+# tests in two processes come to that limit, and LLVM then crashes the process.
+_MAX_MAPPED_REGIONS = 12_000
+_MAPS = Path("/proc/self/maps")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_compiled_programs() -> Iterator[None]:
+    """Between modules, let go of compiled programs once there are very many."""
+    yield
+    if _MAPS.exists() and _MAPS.read_text().count("\n") > _MAX_MAPPED_REGIONS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,20 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LONG = {  # a fit in every block; left to the slow suite
+LONG = {  # a fit or an explanation in every block; left to the slow suite
     "docs/aggregates.md",
     "docs/aggregate_likelihoods.md",
     "docs/causal_optimization.md",
     "docs/causal_effects.md",
+    "docs/embeddings.md",
+    "docs/explanations.md",
+    "docs/features.md",
+    "docs/grids.md",
+    "docs/inference.md",
+    "docs/interventional_embeddings.md",
+    "docs/models.md",
+    "docs/rkhs_shap.md",
+    "docs/studies.md",
 }
 READ = [*RUN, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 

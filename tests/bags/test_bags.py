@@ -43,6 +43,7 @@ def test_means_and_their_transpose(bags, tolerance):
     np.testing.assert_allclose(bags.centroids(), AVERAGE @ POINTS, **tolerance())
 
 
+@pytest.mark.slow
 def test_sections_and_gram_average_the_kernel_matrix(bags, tolerance):
     x = RNG.normal(size=(3, 2))
     np.testing.assert_allclose(bags.sections(KERNEL, x), AVERAGE @ np.asarray(KERNEL(POINTS, x)), **tolerance())
@@ -52,6 +53,7 @@ def test_sections_and_gram_average_the_kernel_matrix(bags, tolerance):
     )
 
 
+@pytest.mark.slow
 def test_few_points_need_no_blocks(bags, tolerance):
     few, dense = bags.take([3, 1]), AVERAGE[[3, 1]]
     expected = dense @ np.asarray(KERNEL.gram(POINTS)) @ dense.T
@@ -61,6 +63,7 @@ def test_few_points_need_no_blocks(bags, tolerance):
     )
 
 
+@pytest.mark.slow
 def test_gradients_of_the_gram_matrix(bags, tolerance):
     weights = jnp.asarray(RNG.normal(size=(5, 5)))
     average = jnp.asarray(AVERAGE)

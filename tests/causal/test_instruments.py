@@ -52,6 +52,7 @@ def answers(brute, graphs) -> list[dict]:
     ]
 
 
+@pytest.mark.slow
 def test_an_instrument_is_what_gives_the_effect_in_linear_models(brute, graphs, answers):
     rng = np.random.default_rng(5)
     for graph, holds in zip(graphs, answers, strict=True):
@@ -66,6 +67,7 @@ def test_an_instrument_is_what_gives_the_effect_in_linear_models(brute, graphs, 
     assert 20 < sum(found) < len(found) - 20
 
 
+@pytest.mark.slow
 def test_one_is_found_wherever_there_is_any(graphs, answers):
     found = [instruments(graph, "a", "b") for graph in graphs]
     for one, holds, graph in zip(found, answers, graphs, strict=True):

@@ -76,6 +76,7 @@ def test_a_path_prints_with_its_arrows():
     assert str(graph.d_connecting_path("x", "y", "d")) == "x -> m <- u <-> y"
 
 
+@pytest.mark.slow
 def test_minimal_separators_are_those_among_all_sets(brute, graphs):
     for graph in graphs:
         paths = brute.Paths(graph)

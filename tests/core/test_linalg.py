@@ -26,6 +26,7 @@ def test_solvers_agree_with_numpy(matrix):
     np.testing.assert_allclose(2 * linalg.half_log_determinant(factor), np.linalg.slogdet(matrix)[1], rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 129, 301])
 def test_inverse_by_blocks_is_the_inverse(n):
     root = np.random.default_rng(1).normal(size=(n, n))
@@ -70,6 +71,7 @@ def test_traced_failure_is_nan_and_raises_once_concrete():
         linalg.check_factor(factor, bad)
 
 
+@pytest.mark.slow
 def test_gradients_pass_through(matrix):
     def log_determinant(a):
         return 2 * linalg.half_log_determinant(linalg.cholesky(a))

@@ -59,6 +59,7 @@ def parts(embedding):
     )
 
 
+@pytest.mark.slow
 @CLASSES
 def test_everything_follows_from_the_weights_of_the_dense_formula(cls, tolerance):
     weights, values, gram, cross, crossed, distances, expectations = parts(embedding(cls))
@@ -75,6 +76,7 @@ def test_everything_follows_from_the_weights_of_the_dense_formula(cls, tolerance
     np.testing.assert_allclose(expectations, expected.T @ X, **tolerance())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bag", [BAG, EQUAL], ids=["unequal", "equal"])
 def test_replicated_is_the_naive_estimator_on_repeated_covariates(bag, tolerance):
     naive = parts(ConditionalMeanEmbedding(KERNEL, INPUT_KERNEL, Y[bag], X, REGULARIZATION))

@@ -111,6 +111,7 @@ def conditioned(kind):
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[:2]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*SLOW, "frontdoor"])
 def test_is_the_conditioned_process(kind):
     # The matrices conditioned on have condition numbers up to 1e5: 1e-9 is that many roundings, with room.
@@ -123,12 +124,14 @@ def test_is_the_conditioned_process(kind):
     np.testing.assert_allclose(evidence, multivariate_normal(cov=noisy).logpdf(data), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_fitted_amplitude_has_the_highest_evidence():
     fitted = float(further(embedding("frontdoor"))[2])
     below, best, above = (further(embedding("frontdoor", factor * fitted))[1] for factor in (0.999, 1.0, 1.001))
     assert best > max(below, above)
 
 
+@pytest.mark.slow
 def test_inner_products_are_those_of_the_space():
     # <r(y, .), k(z, .)> = r(y, z) and <r(y, .), r(y', .)> by the trapezoidal rule.
     bayesian = embedding("none")

@@ -66,6 +66,7 @@ def test_mean_of_conditional_expectations_is_the_mean(name, tolerance):
     np.testing.assert_allclose(np.average(found, weights=sizes), values.mean(), **tolerance(factor=10))
 
 
+@pytest.mark.slow
 def test_tower_property_through_the_space_of_the_condition(tolerance):
     # y -> E[f(X) | y] lies in the space of the condition's kernel: its mean under the embedding of Y is the mean of the
     # conditional expectations, for any regularization.
@@ -99,6 +100,7 @@ def compare(first, second):
     return difference(ELSEWHERE).T, values, difference.coefficients, norms
 
 
+@pytest.mark.slow
 def test_witness_of_two_conditional_embeddings(tolerance):
     first = embeddings(0.02)["shrinkage"]
     second = eqx.tree_at(lambda tree: tree.bags, first, Bags.create(X + 0.5, np.repeat(np.arange(4), 2), Y))

@@ -60,6 +60,7 @@ def test_expectation_of_a_function_of_the_space_is_its_inner_product(tolerance):
     np.testing.assert_allclose(embedding().expectation(function, X[:3]), expected, **tolerance())
 
 
+@pytest.mark.slow
 def test_conditional_expectation_of_a_gaussian_pair():
     # Z | X = x ~ N(0.8 x, 0.36), so E cos(Z) = cos(0.8 x) exp(-0.18). 500 pairs: the error of the estimate is about
     # 0.5 / sqrt(500 / 10) = 0.07 with some ten degrees of freedom; twice that is allowed.
@@ -84,6 +85,7 @@ def test_held_out_losses_are_those_of_refits(tolerance):
     np.testing.assert_allclose(found, expected, **tolerance(factor=10))
 
 
+@pytest.mark.slow
 def test_selection_takes_the_lowest_loss(tolerance):
     grid = np.array([1e-4, 1e-2, 1.0])
     chosen = select_regularization(embedding(), grid)

@@ -37,6 +37,7 @@ def recover(embedding):
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("points", "shrinkage")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["replicated", *SLOW])
 def test_weights_and_function_are_the_dense_formula(name, tolerance):
     conditional = CONDITIONALS[name]
@@ -66,6 +67,7 @@ def condition_and_back(conditional):
     return f(QUERY), recovered(QUERY), conditional.inner(conditional, TARGETS, TARGETS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["replicated", *SLOW])
 def test_undoes_conditioning_on_its_range(name):
     # f in the span of the embeddings at the targets: its conditional expectations there say all about it. What the
@@ -75,6 +77,7 @@ def test_undoes_conditioning_on_its_range(name):
     np.testing.assert_allclose(recovered, f, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_minimises_the_reconstruction_loss(tolerance):
     # With explicit features of both kernels the operator is a matrix, and the loss that of ridge regression, whose
     # normal equations are solved here. There are more targets than features, so the features are used.

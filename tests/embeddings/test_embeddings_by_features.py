@@ -38,6 +38,7 @@ def of_bags(kernel, input_kernel):
     return ReplicatedConditionalMeanEmbedding(kernel, input_kernel, BAGS, REGULARIZATION)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [of_bags, pytest.param(of_pairs, marks=pytest.mark.slow)])
 def test_landmarks_at_all_points_change_nothing(build):
     exact = build(KERNEL, INPUT_KERNEL)
@@ -71,6 +72,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("build", "name"), CASES)
 def test_weights_and_losses_are_the_dense_formula(build, name, tolerance):
     kernel = FEATURES[name]

@@ -91,6 +91,7 @@ def test_averages_are_sums_over_the_sample(vectors, tolerance):
 FEATURES = RandomFourier(np.array([[0.4], [1.1]]), 0.8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kernel", [RBF(0.9), pytest.param(FEATURES, marks=pytest.mark.slow)], ids=["dense", "features"]
 )

@@ -31,6 +31,7 @@ def distribution(embedding):
     return embedding.weights(QUERY), interventional_cdf(embedding, QUERY, THRESHOLDS), quantiles, doubled
 
 
+@pytest.mark.slow
 def test_quantiles_are_those_of_numpy():
     weights, _, found, _ = distribution(POSITIVE)
     for row, column in zip(found, np.asarray(weights).T, strict=True):

@@ -30,6 +30,7 @@ def test_values_are_means_of_kernel_sections(samples):
     np.testing.assert_allclose(embedding.evaluate(z), brute(kernel, x, z).mean(0)[None], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_mmd_squared_is_the_v_statistic(samples):
     x, z = samples
     kernel = Matern32(0.9)
@@ -77,6 +78,7 @@ def test_embedding_of_a_gaussian_sample_approaches_the_closed_form():
     np.testing.assert_allclose(MeanEmbedding(RBF(lengthscale), x).evaluate(z)[0], closed_form, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_mmd_squared_of_two_gaussian_samples_approaches_the_closed_form():
     # E k(X, Y) = l / sqrt(l^2 + s^2 + t^2) exp(-(m)^2 / (2 (l^2 + s^2 + t^2))) for X ~ N(0, s^2), Y ~ N(m, t^2), in one
     # dimension. The V-statistic's bias is at most 2 / 1500; its standard error at these sizes about 0.01.
@@ -93,6 +95,7 @@ def test_mmd_squared_of_two_gaussian_samples_approaches_the_closed_form():
     np.testing.assert_allclose(found, [[closed_form]], atol=0.04)
 
 
+@pytest.mark.slow
 def test_works_in_single_precision(samples):
     x, z = (points.astype(np.float32) for points in samples)
     first, second = MeanEmbedding(RBF(1.0), x), MeanEmbedding(RBF(1.0), z)

@@ -49,6 +49,7 @@ def test_the_truth_is_that_of_the_model_after_surgery(models, name):
         assert abs(problem.effect(np.array([treatment]))[0] - mean) < 5 * error
 
 
+@pytest.mark.slow
 def test_the_harder_graph_as_printed_has_no_effect_to_speak_of(models):
     """Its target has a standard deviation above 4; the best treatment differs from the worst by 0.01."""
     problem = models.harder("D")

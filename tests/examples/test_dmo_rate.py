@@ -20,6 +20,7 @@ def problem(script):
     return script.make_problem()
 
 
+@pytest.mark.slow
 def test_the_estimate_from_counts_is_the_librarys(script, problem, tolerance):
     rng = np.random.default_rng(0)
     angles = 2 * np.pi * np.arange(24) / 24

@@ -27,6 +27,7 @@ def explanation():
     return fit, kpp.explain(fit, TABLE[columns].iloc[:3], **options)
 
 
+@pytest.mark.slow
 def test_the_explanation_is_a_posterior_with_the_names_of_the_table(explanation):
     _, explanation = explanation
     assert explanation.values.dims == ("chain", "draw", "instance", "feature")
@@ -37,6 +38,7 @@ def test_the_explanation_is_a_posterior_with_the_names_of_the_table(explanation)
     assert shown[shown["feature"] == "region"]["data"].tolist() == TABLE["region"].iloc[:3].tolist()
 
 
+@pytest.mark.slow
 def test_every_draw_adds_up_to_the_prediction_of_the_fit(explanation):
     fit, explanation = explanation
     assert float(explanation.additivity_error().max()) < 1e-8

@@ -27,6 +27,7 @@ def norm(points, coefficients):
     return float(coefficients @ gram @ coefficients) ** 0.5
 
 
+@pytest.mark.slow
 def test_is_the_nearest_function_and_says_how_near():
     function = RKHSFunction(KERNEL, X, ALPHA, 0.6)
     found = compress(function, Z)
@@ -52,6 +53,7 @@ def test_a_function_on_its_own_points_is_itself():
     assert float(found.error) < 1e-6 * float(found.norm)  # the root of rounding errors
 
 
+@pytest.mark.slow
 def test_draws_and_outputs_are_compressed_one_by_one():
     coefficients = RNG.normal(size=(1, 3, 15, 2))
     function = RKHSFunction.over_draws(KERNEL, X, coefficients, 0.6, batch_shape=(1, 3))

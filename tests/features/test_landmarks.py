@@ -18,6 +18,7 @@ def squared_distance(gram, chosen):
     return gram[np.ix_(chosen, chosen)].mean() - 2 * gram[chosen].mean() + gram.mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [KERNEL, Linear(1.0) + 0.5], ids=["constant_diagonal", "varying_diagonal"])
 def test_herding_is_the_greedy_search_over_all_rows(kernel):
     gram, expected = np.asarray(kernel.gram(X)), []
@@ -57,6 +58,7 @@ def test_all_rows_have_no_error_and_no_row_comes_twice():
     assert found.error < 1e-7  # the root of rounding errors
 
 
+@pytest.mark.slow
 def test_many_rows_are_thinned():
     found = landmarks(X, 6, kernel=KERNEL, rng_key=jax.random.key(0), max_rows=20)
     np.testing.assert_array_equal(found.points, X[found.indices])

@@ -25,6 +25,7 @@ def evaluate(kernel, x):
     return kernel(x, x), kernel.gram(x), kernel.diagonal(x), kernel.feature_map(x)
 
 
+@pytest.mark.slow
 def test_values_are_the_dense_formula(tolerance):
     base = RBF(LENGTHSCALE, 1.7)
     matrix, gram, diagonal, features = evaluate(Nystrom(base, Z), X)
@@ -74,6 +75,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_unfolding_keeps_values_and_leaves_the_landmarks(name, tolerance):
     kernel, num_points = KERNELS[name]
@@ -88,6 +90,7 @@ def with_unfolded(function, x):
     return function(x), function.unfold()(x), function.unfold()
 
 
+@pytest.mark.slow
 def test_draws_share_the_landmarks_again(tolerance):
     function = RKHSFunction.over_draws(KERNELS["scaled"][0], X, COEFFICIENTS, 0.7, batch_shape=(2, 3))
     before, after, _ = with_unfolded(function, X)
@@ -95,6 +98,7 @@ def test_draws_share_the_landmarks_again(tolerance):
     assert function.unfold().points.shape == (5, 3)
 
 
+@pytest.mark.slow
 def test_landmarks_that_differ_between_draws_stay_apart(tolerance):
     kernel = Nystrom(RBF(jnp.ones((2, 3)), jnp.ones((2, 3))), RNG.normal(size=(2, 3, 5, 3)))
     function = RKHSFunction(kernel, X, COEFFICIENTS, batch_shape=(2, 3))

@@ -50,6 +50,7 @@ def test_spread_is_the_published_one_and_smaller_than_that_of_random_phases():
     assert np.var(theirs) > 1.5 * found.var()  # at this difference theirs is (1 + k(2d)/2 - k(d)^2) / (2 q), twice ours
 
 
+@pytest.mark.slow
 def test_variance_on_the_diagonal_is_exact():
     kernel = RandomFourier.approximate(jax.random.key(0), Matern32(0.5, 1.7), 3, 2)
     features = np.asarray(eqx.filter_jit(lambda kernel, x: kernel.feature_map(x))(kernel, X))

@@ -42,6 +42,7 @@ def test_every_instance_chain_and_draw(data, method, game):
     np.testing.assert_allclose(values[1, 2], alone, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_features", [31, 100])
 def test_many_features(num_features):
     rng = np.random.default_rng(num_features)
@@ -52,6 +53,7 @@ def test_many_features(num_features):
     assert gap(value_function, function, x, values) < RELATIVE
 
 
+@pytest.mark.slow
 def test_far_away_points_underflow_without_nan():
     """With x = 60 and z = 70 at lengthscale 1 factors underflow to 0 on both sides (exp(-1800), exp(-2450))."""
     points = np.array([[0.0, 0.1], [60.0, 0.2], [70.0, -0.3]])
@@ -66,6 +68,7 @@ def test_far_away_points_underflow_without_nan():
     assert gap(value_function, function, x, values) < RELATIVE
 
 
+@pytest.mark.slow
 def test_an_outlier_keeps_its_digits(brute_force):
     """A point far out in one of eight features; every product of the others must survive the tiny factor."""
     rng = np.random.default_rng(5)
@@ -76,6 +79,7 @@ def test_an_outlier_keeps_its_digits(brute_force):
     np.testing.assert_allclose(values, brute_force(function, x, background), rtol=1e-10, atol=1e-15)
 
 
+@pytest.mark.slow
 def test_single_precision():
     rng = np.random.default_rng(1)
     points = jnp.asarray(rng.normal(size=(6, 5)), dtype=jnp.float32)

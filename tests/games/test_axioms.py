@@ -109,6 +109,7 @@ class TestRandomGames:
         assert np.max(slack) < 1e-10  # an additive game is fit without error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "num_features"),
     [(RBF(lengthscale=3.0, variance=1.3), 21), (ProductKernel((Linear(), RBF(), Linear(), RBF(), Linear())), 5)],

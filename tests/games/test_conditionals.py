@@ -29,6 +29,7 @@ def linear(rows):
     return rows @ np.array([1.0, -2.0, 0.5]) + 3.0
 
 
+@pytest.mark.slow
 def test_gaussian_values_of_a_linear_function_are_exact(data):
     """The samples' means are those of the conditional distribution, to the ridge of 1e-9."""
     x, mean, covariance = data[:4], data.mean(axis=0), np.cov(data.T, bias=True)
@@ -37,6 +38,7 @@ def test_gaussian_values_of_a_linear_function_are_exact(data):
     np.testing.assert_allclose(values, expected, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_gaussian_values_of_an_rbf_function(data):
     """E k(x, X) has a closed form; 2000 samples leave an error of about 1/sqrt(2000) of the spread, below 0.05."""
     x, mean, covariance = data[:4], data.mean(axis=0), np.cov(data.T, bias=True)
@@ -55,6 +57,7 @@ def test_gaussian_values_of_an_rbf_function(data):
     np.testing.assert_allclose(values[0], np.mean(function(data)), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_samples_have_the_conditional_covariance(data):
     game, mask = GaussianConditional(data, samples_per_point=20), np.array([[True, False, False]])
     samples = np.asarray(game.impute(None, data[:1], mask))[0, 0]
@@ -62,6 +65,7 @@ def test_samples_have_the_conditional_covariance(data):
     np.testing.assert_allclose(np.cov(samples.T), expected, atol=0.08)  # 4000 samples of variances near 1
 
 
+@pytest.mark.slow
 def test_a_copula_keeps_margins_and_follows_monotone_changes(data):
     """Ranks do not change under monotone functions of features, so samples change along with them."""
     mask, x = np.array([[False, True, False], [False, False, True]]), data[:5]
@@ -91,6 +95,7 @@ def test_masked_regression_learns_conditional_means(data):
     np.testing.assert_allclose(values[0], linear(data).mean(), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_masked_regression_is_ridge_regression_on_masked_rows(data):
     """The weights against NumPy's, from the rows and coalitions that the object says."""
     game = MaskedRegression(data[:6], 0.01, kernel=RBF(lengthscale=1.2, variance=2.0), masks_per_point=2, seed=3)

@@ -32,6 +32,7 @@ def counting(lengthscale, data):
     return RKHSFunction(Counting(jnp.asarray(lengthscale, dtype=float)), data["X"], data["alpha"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["quadrature", "enumeration"])
 def test_neither_points_nor_draws_compile_anew(data, method):
     value_function = Interventional(data["Z"])
@@ -54,6 +55,7 @@ def test_neither_points_nor_draws_compile_anew(data, method):
     assert traces[0] == traces[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [2, 100])
 def test_batch_size_changes_nothing(data, tolerance, batch_size):
     function = RKHSFunction(RBF(), data["X"], data["alpha"])

@@ -47,6 +47,7 @@ def by_definition(brute_force, kernel, x, other, background):
     return brute_force(values_at_x, other, background).T
 
 
+@pytest.mark.slow
 def test_the_definition(kernel, data, brute_force):
     background, (x, other) = data["Z"], data["x"][:2]
     expected = by_definition(brute_force, kernel, x, other, background)
@@ -60,6 +61,7 @@ def test_any_other_kernel_goes_by_enumeration(data, brute_force):
     np.testing.assert_allclose(shapley_covariance(Interventional(background), kernel, x[None])[0], expected, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_across_the_same_points(posterior, data, brute_force):
     """Each pair is computed once and mirrored."""
     game, x = Interventional(data["Z"]), data["x"]
@@ -72,6 +74,7 @@ def test_across_the_same_points(posterior, data, brute_force):
     assert np.linalg.eigvalsh(joint).min() > -1e-12  # they are covariances
 
 
+@pytest.mark.slow
 def test_the_whole_law_is_efficient(posterior, data):
     """All players together vary as the prediction less the mean prediction over the background does."""
     x, background = data["x"], data["Z"]
@@ -82,6 +85,7 @@ def test_the_whole_law_is_efficient(posterior, data):
     np.testing.assert_allclose(across.sum(axis=(2, 3)), expected, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_groups_play_as_one(posterior, data, brute_force):
     """A group of features is the feature of a game with one more feature code: the definition over unions."""
     groups, background, x = {"pair": [0, 2]}, data["Z"], data["x"][0]
@@ -104,6 +108,7 @@ def test_groups_play_as_one(posterior, data, brute_force):
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_draws_are_taken_one_by_one(data):
     each = [posterior_of(RBF(jnp.full(4, scale), 1.7), data["X"], data["alpha"], 0.3) for scale in (0.8, 1.5)]
     kernel = RBF(jnp.stack([law.mean.kernel.lengthscale for law in each]), jnp.full(2, 1.7))
@@ -115,6 +120,7 @@ def test_draws_are_taken_one_by_one(data):
         np.testing.assert_allclose(found[i], shapley_covariance(game, law, x), atol=1e-13)
 
 
+@pytest.mark.slow
 def test_factors_that_underflow():
     """Points so far apart that factors are 0, or nearly: finite, and the efficient law still."""
     background = np.zeros((5, 4))

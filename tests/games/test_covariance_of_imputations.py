@@ -63,6 +63,7 @@ def test_reference_numbers(vectors):
     np.testing.assert_allclose(shapley_covariance(game, law, x)[0], v["out_obs_cov"], **TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("estimator", "groups"), [("imputed", None), ("embedded", {"pair": [0, 2]})])
 def test_functions_with_random_coefficients(estimator, groups):
     """With independent coefficients the covariance is that of the values of the sections, whatever the imputation."""
@@ -74,6 +75,7 @@ def test_functions_with_random_coefficients(estimator, groups):
     np.testing.assert_allclose(found, np.einsum("pgn,qhn->pqgh", first, second), atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("across", [pytest.param(False, marks=pytest.mark.slow), True], ids=["within", "across"])
 def test_features_of_nystrom_are_explained(across):
     """A posterior under Nystrom's kernel, by its features, and by enumeration where the kernel is not recognised."""
@@ -85,6 +87,7 @@ def test_features_of_nystrom_are_explained(across):
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_the_function_that_is_explained():
     """A function with Nystrom's kernel is explained unfolded, and so the embedding takes its kernel from the base."""
     game, points, x = Observational(some_points(4), 0.1), some_points(5, seed=1), some_points(2, seed=2)

@@ -14,6 +14,7 @@ from kpp.kernels import RBF, Matern32
 METHODS = ("quadrature", "enumeration")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_interventional_values_of_every_kernel(function, data, brute_force, tolerance, method):
     values = interventional_shapley(function, data["x"], data["Z"], method=method)
@@ -21,6 +22,7 @@ def test_interventional_values_of_every_kernel(function, data, brute_force, tole
     np.testing.assert_allclose(values, expected, **tolerance())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["sum of products", "factors of both signs"], indirect=True)
 @pytest.mark.parametrize("method", METHODS)
 def test_baseline_values(function, data, brute_force, tolerance, method):
@@ -50,6 +52,7 @@ def test_any_number_of_features(brute_force, tolerance, num_features, method):
     np.testing.assert_allclose(values[0], brute_force(function, x[0], background), **tolerance())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_several_outputs(data, tolerance, method):
     coefficients = np.stack([data["alpha"], np.cos(data["alpha"])], axis=1)
@@ -82,6 +85,7 @@ def test_kernels_that_are_no_products_are_enumerated(data, brute_force, toleranc
     np.testing.assert_allclose(values[0], brute_force(function, data["x"][0], data["Z"]), **tolerance())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["sum of products", "a categorical feature"], indirect=True)
 @pytest.mark.parametrize("game", ["interventional", "baseline"])
 def test_values_of_coalitions_and_base(function, data, tolerance, game):
@@ -94,6 +98,7 @@ def test_values_of_coalitions_and_base(function, data, tolerance, game):
         np.testing.assert_allclose(values, plain, **tolerance())
 
 
+@pytest.mark.slow
 def test_gradients_exist(data):
     def total(lengthscale):
         function = RKHSFunction(RBF(lengthscale=lengthscale), data["X"], data["alpha"])

@@ -71,6 +71,7 @@ def test_bystanders_are_present_in_the_full_coalition_only():
     np.testing.assert_array_equal(jnp.asarray(expanded), players.expand(jnp.array([[1, 1, 0], [1, 1, 1]], dtype=bool)))
 
 
+@pytest.mark.slow
 def test_every_method_solves_the_quotient_game(points, tolerance):
     function, game = make_function(KERNEL, points), Interventional(points["Z"])
     table = quotient(table_of(game, function, points["x"]), as_players(GROUPS, 5).groups)
@@ -83,6 +84,7 @@ def test_every_method_solves_the_quotient_game(points, tolerance):
     np.testing.assert_allclose(values, expected, **tolerance())
 
 
+@pytest.mark.slow
 def test_plain_functions(points, tolerance):
     """f is additive across the groups, so each gets the sum of its features' values; x1 is constant."""
     background, x = np.array(points["Z"]), np.array(points["x"])
@@ -123,6 +125,7 @@ def test_where_nothing_varies_nothing_is_explained(points):
     np.testing.assert_array_equal(shapley_values(Interventional(row), function, row), np.zeros((1, 2, 1, 5)))
 
 
+@pytest.mark.slow
 def test_baseline_games_keep_constant_features_whose_factors_differ_from_one(points):
     """A linear kernel's factor at a constant column is not the 1 of an absent one; an RBF's is."""
     fixed = {name: np.array(rows) for name, rows in points.items()}

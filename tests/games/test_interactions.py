@@ -67,6 +67,7 @@ def test_reference_functions(vectors, name, method, index):
     np.testing.assert_allclose(values, product[f"out_{name}_{INDICES[index]}"], **TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kernel",
     [pytest.param("sum of products", marks=pytest.mark.slow), "factors of both signs"],
@@ -87,6 +88,7 @@ def test_other_games_are_enumerated(data, tolerance):
     np.testing.assert_allclose(values, jnp.moveaxis(expected, 2, 0), **tolerance())
 
 
+@pytest.mark.slow
 def test_taylor_interactions_add_up_for_outliers():
     """Factors underflow to 0; the diagonal and the upper triangle still sum to v(D) - v(0)."""
     rng = np.random.default_rng(3)

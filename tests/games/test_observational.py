@@ -72,6 +72,7 @@ def test_every_coalition_is_an_imputation(problem, function):
     np.testing.assert_allclose(game(function, x, COALITIONS), expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_any_function_is_imputed(problem):
     """A plain function shrinks to its mean prediction; the kernel is the default one, with median lengthscales."""
     background, x = problem["in_Z"], problem["in_Xq"]
@@ -87,6 +88,7 @@ def test_any_function_is_imputed(problem):
         np.testing.assert_allclose(game(f, x, COALITIONS), expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_other_kernels_are_embedded(problem):
     """C.5: weighted predictions at the background, with a sub-kernel of one's own or the default one."""
     background, x = problem["in_Z"], problem["in_Xq"]
@@ -102,6 +104,7 @@ def test_other_kernels_are_embedded(problem):
     np.testing.assert_allclose(weights[0].T, embedding.weights(x[:, columns]), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_terms_are_added_up(problem, function):
     """A constant leaves the kernel of the embedding alone; the values of terms add up under one kernel."""
     game = Observational(problem["in_Z"], 0.05, kernel=function.kernel)
@@ -116,6 +119,7 @@ def test_terms_are_added_up(problem, function):
     assert eqx.tree_equal(Observational(problem["in_Z"]).kernel_for(shifted), function.kernel)
 
 
+@pytest.mark.slow
 def test_explaining_the_background_takes_a_short_cut(problem, function):
     background = np.asarray(problem["in_Z"])
     game, reversed_game = Observational(background, 0.05), Observational(background[::-1], 0.05)
@@ -124,6 +128,7 @@ def test_explaining_the_background_takes_a_short_cut(problem, function):
     )
 
 
+@pytest.mark.slow
 def test_each_draw_has_its_own_embedding(problem):
     lengthscales = np.array([[[1.0, 1.5, 2.0], [0.7, 0.9, 1.3]]])
     draws = RKHSFunction.over_draws(
@@ -137,6 +142,7 @@ def test_each_draw_has_its_own_embedding(problem):
         np.testing.assert_allclose(values[0, i], expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_conjugate_gradients_say_when_they_fail(problem, function):
     game = Observational(problem["in_Z"], 1e-6, solver="cg", max_steps=1)
     with pytest.raises(RuntimeError, match="maximum number of (solver )?steps"):

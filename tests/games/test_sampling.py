@@ -166,6 +166,7 @@ def test_errors_fall_as_one_over_the_root_of_the_budget():
     assert 0.7 < errors[0] / errors[1] / 4 < 1.3
 
 
+@pytest.mark.slow
 def test_all_points_and_draws_share_the_coalitions(tolerance):
     """Draws, outputs and points together give what each gives alone with the same key."""
     rng = np.random.default_rng(0)

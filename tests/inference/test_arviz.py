@@ -26,6 +26,7 @@ GROUPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nuts_fit", "map_fit", "laplace_fit", "svi_fit"])
 def test_all_groups_are_there_and_every_axis_has_a_name(name, request):
     fit = request.getfixturevalue(name)
@@ -94,6 +95,7 @@ def test_summary_has_the_same_columns_under_every_arviz(nuts_fit):
     assert (table["r_hat"] < 1.05).all()
 
 
+@pytest.mark.slow
 def test_arviz_itself_summarises_and_plots(nuts_fit):
     assert az.summary(nuts_fit.idata).shape[0] == 3
     plots = [az.plot_trace, az.plot_energy]

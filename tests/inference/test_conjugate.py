@@ -62,6 +62,7 @@ def test_svi_finds_a_gaussian(svi_fit, conjugate):
     np.testing.assert_allclose(draws.std(0), sd, rtol=0.2)
 
 
+@pytest.mark.slow
 def test_map_maximises_the_constrained_density(linear_model, conjugate):
     """With all weights known and noise^2 free the mode is a root of a cubic; its logarithm's mode is another number."""
     model = linear_model(np.zeros(3), dist.LogNormal(0.0, 1.0))
@@ -72,6 +73,7 @@ def test_map_maximises_the_constrained_density(linear_model, conjugate):
     assert abs(float(fit.draws["noise_scale"][0, 0]) - grid[log_density.argmax()]) < 2e-5  # the grid's step is 1e-5
 
 
+@pytest.mark.slow
 def test_no_latent_sites_give_one_draw(linear_model, conjugate):
     model = linear_model(np.array([1.0, -0.5, 0.0]), 0.5)
     for inference in (kpp.NUTS(progress=False), kpp.MAP(), kpp.Laplace(), kpp.SVI()):
@@ -95,6 +97,7 @@ def test_a_seed_is_no_key(linear_model, prior, conjugate, key):
         linear_model(prior, 0.5).fit(key, conjugate.x, conjugate.y)
 
 
+@pytest.mark.slow
 def test_raw_and_typed_keys_are_the_same_to_inference(linear_model, prior, conjugate):
     model, data = linear_model(prior, 0.5), {"x": conjugate.x, "y": conjugate.y}
     inference = kpp.Laplace(num_samples=5)

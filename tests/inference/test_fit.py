@@ -45,6 +45,7 @@ def test_the_function_is_the_prediction(nuts_fit, conjugate):
     )
 
 
+@pytest.mark.slow
 def test_predictive_draws_have_the_spread_of_the_prediction(laplace_fit, conjugate):
     draws = laplace_fit.sample_predictive(jax.random.key(5), conjugate.x[:5], 1200)
     assert draws.sizes == {"sample": 1200, "instance": 5}
@@ -55,6 +56,7 @@ def test_predictive_draws_have_the_spread_of_the_prediction(laplace_fit, conjuga
     assert (np.abs(draws.mean("sample") - x @ conjugate.mean) < 5 * np.sqrt(variance / 500)).all()
 
 
+@pytest.mark.slow
 def test_fresh_draws_of_laplace_and_svi(laplace_fit, svi_fit, conjugate):
     for fit in (laplace_fit, svi_fit):
         fresh = fit.sample(jax.random.key(6), 60)
@@ -71,6 +73,7 @@ def test_nuts_and_map_have_nothing_to_draw_from(nuts_fit, map_fit):
             fit.sample(jax.random.key(0), 3)
 
 
+@pytest.mark.slow
 def test_tables_are_read_by_their_columns(table_fit, conjugate):
     shuffled = pd.DataFrame(conjugate.x[:4, ::-1], columns=["mass", "dose", "age"])
     np.testing.assert_array_equal(table_fit.predict(shuffled)["mean"], table_fit.predict(conjugate.x[:4])["mean"])

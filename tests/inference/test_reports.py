@@ -24,6 +24,7 @@ def funnel(y=None):
     numpyro.sample("y", dist.Normal(scale, 10.0), obs=y)
 
 
+@pytest.mark.slow
 def test_divergences_are_counted_with_an_advice(caplog):
     """Neal's funnel diverges under any fixed step size."""
     with caplog.at_level(logging.WARNING, logger="kpp"):
@@ -37,6 +38,7 @@ def test_divergences_are_counted_with_an_advice(caplog):
     assert "raise `target_accept` (it is 0.8)" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_density_without_a_maximum_is_an_error():
     def model(y=None):
         scale = numpyro.sample("scale", dist.Gamma(0.5, 1.0))
@@ -46,6 +48,7 @@ def test_a_density_without_a_maximum_is_an_error():
         kpp.MAP(num_restarts=1, max_steps=1).run(KEY, model, {"y": np.full(3, 40.0)}, progress=False)
 
 
+@pytest.mark.slow
 def test_a_flat_direction_is_named():
     def model(y=None):
         first = numpyro.sample("first", dist.ImproperUniform(dist.constraints.real, (), ()))
@@ -56,6 +59,7 @@ def test_a_flat_direction_is_named():
         kpp.Laplace(num_restarts=0).run(KEY, model, {"y": np.ones(3)}, progress=False)
 
 
+@pytest.mark.slow
 def test_a_bound_that_still_rises_is_told(caplog):
     def model(y=None):
         location = numpyro.sample("location", dist.Normal(0.0, 100.0))
@@ -88,6 +92,7 @@ def test_settings_out_of_range_are_refused(make, message):
         make()
 
 
+@pytest.mark.slow
 def test_chains_share_one_compilation():
     """The model is traced as often for three chains as for one."""
     calls = {1: 0, 3: 0}
@@ -123,6 +128,7 @@ def test_other_ways_of_running_chains_draw_the_same_distribution(settings):
     assert more.samples["location"].shape == (2, 10, 2)
 
 
+@pytest.mark.slow
 def test_no_place_to_start_is_an_error():
     def model(y=None):
         location = numpyro.sample("location", dist.Normal(0.0, 1.0))
@@ -132,6 +138,7 @@ def test_no_place_to_start_is_an_error():
         kpp.NUTS().run(KEY, model, {"y": np.ones(3)}, progress=False)
 
 
+@pytest.mark.slow
 def test_progress_is_shown_and_hidden(capsys):
     def model(y=None):
         numpyro.sample("y", dist.Normal(numpyro.sample("location", dist.Normal(0.0, 1.0)), 1.0), obs=y)

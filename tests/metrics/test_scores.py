@@ -36,6 +36,7 @@ def test_crps_from_draws_is_the_sum_over_pairs(tolerance):
     np.testing.assert_allclose(metrics.crps_from_draws(Y, draws), expected, **tolerance())
 
 
+@pytest.mark.slow
 def test_crps_from_draws_has_no_bias():
     # 4000 sets of 4 draws of N(0, 1) at y = 0.5; the scores deviate by less than 0.6; four standard errors.
     draws = RNG.normal(size=(4, 4000))

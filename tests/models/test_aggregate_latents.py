@@ -64,6 +64,7 @@ def density_of(model, data, sites):
     return log_density(model.numpyro_model, (), data, sites)[0]
 
 
+@pytest.mark.slow
 def test_drawn_aggregates_have_the_density_and_the_field_of_dense_conditioning(dense):
     model, data = prepared(dense, exposure=EXPOSURE, likelihood="poisson")
     white = np.array([0.3, -1.2, 0.7])
@@ -89,6 +90,7 @@ def inducing_values():
     return np.array([0.3, -1.2, 0.7, 0.1])
 
 
+@pytest.mark.slow
 def test_inducing_values_have_the_bound_and_the_field_of_dense_conditioning(dense, inducing_values):
     options = {"likelihood": "poisson", "inducing_points": dense.inducing}
     model, data = prepared(dense, exposure=EXPOSURE, **options)
@@ -115,6 +117,7 @@ def test_inducing_values_have_the_bound_and_the_field_of_dense_conditioning(dens
     np.testing.assert_allclose(field["latent_variance"], 1.5 - (gain**2).sum(1), **NUGGET)
 
 
+@pytest.mark.slow
 def test_nearly_gaussian_noise_gives_the_collapsed_posterior(dense):
     # The density of the latent values is then quadratic: a step of Newton finds its mode, the Hessian its spread.
     # Student's t at 1e8 degrees of freedom differs from the normal by about 1e-7, and so does what follows.

@@ -46,6 +46,7 @@ def evaluate(model, data, x):
     return found | model.log_likelihood({}, data) | {"field": model.predictive({}, data, x)}
 
 
+@pytest.mark.slow
 def test_mean_function_shifts_targets_and_field(bags):
     found = evaluate(*prepared(bags, LinearMean(WEIGHTS, BIAS)), X)
     at_points = np.asarray(bags.points) @ WEIGHTS + BIAS

@@ -33,6 +33,7 @@ def test_agrees_with_scikit_learn(classification_data):
     np.testing.assert_allclose(evidence, peer.log_marginal_likelihood_value_, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["logit", pytest.param("probit", marks=pytest.mark.slow)])
 def test_leave_one_out_is_close_to_refitting(link, classification_data):
     """The cavity keeps the curvature of the full data: an approximation, its error measured here."""
@@ -52,6 +53,7 @@ def test_leave_one_out_is_close_to_refitting(link, classification_data):
     np.testing.assert_allclose(found.sum(), expected.sum(), rtol=0.0024)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["logit", "probit"])
 def test_sampled_latents_predict_through_themselves(link, classification_data):
     model, data, _ = GPClassification(KERNEL, 0.2, link=link, latent="sample").prepare(*classification_data)

@@ -86,6 +86,7 @@ def test_bags_of_unequal_sizes_are_those_of_the_vectors(vectors, estimator, name
     np.testing.assert_allclose(values["latent_covariance"], vectors[f"out_{name}_cov_hr"], **VECTORS)
 
 
+@pytest.mark.slow
 def test_estimators_agree_for_bags_of_equal_sizes(vectors, tolerance):
     bags = Bags.create(vectors["in_bag_points"][:8], np.repeat(np.arange(4), 2), vectors["in_Yb"])
     first, second = (
@@ -166,6 +167,7 @@ def test_posterior_of_aggregates_is_the_dense_one(vectors, tolerance):
     np.testing.assert_allclose(predicted["latent_covariance"], expected, **tolerance())
 
 
+@pytest.mark.slow
 def test_pointwise_log_likelihood_is_that_of_refits_without_each_target(vectors, tolerance):
     bags, z, places = bags_of_sizes(vectors), vectors["in_z"], vectors["in_Yt"]
     model, data, _ = model_of(vectors).prepare(bags, z, covariates=places)
@@ -181,6 +183,7 @@ def test_pointwise_log_likelihood_is_that_of_refits_without_each_target(vectors,
     np.testing.assert_allclose(found, expected, **tolerance(factor=10))
 
 
+@pytest.mark.slow
 def test_replicates_are_drawn_from_the_posterior_predictive(vectors):
     model, data, _ = model_of(vectors).prepare(bags_of_sizes(vectors), vectors["in_z"], covariates=vectors["in_Yt"])
     draws = jax.jit(jax.vmap(lambda key: model.replicate(key, {}, data)["y"]))(

@@ -39,6 +39,7 @@ def fit(request, classification_data):
     return kpp.Fit(model, None, data, schema, LENGTHSCALE | draws, kpp.MAP(progress=False))
 
 
+@pytest.mark.slow
 def test_agrees_with_predict(fit):
     posterior = fit.function_posterior()
     predicted = fit.predict(X_TEST, covariance=True)
@@ -48,6 +49,7 @@ def test_agrees_with_predict(fit):
     np.testing.assert_allclose(posterior.variance(X_TEST), predicted["latent_variance"], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_at_the_mean_of_the_hyperparameters(fit):
     posterior = fit.function_posterior(at="mean")
     assert posterior.batch_shape == ()

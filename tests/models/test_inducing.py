@@ -84,6 +84,7 @@ class TestBounds:
         # The kernel matrix is inverted once and multiplied again: 1e-8 allows for its condition number.
         np.testing.assert_allclose(site.log_prob(vectors["in_z"]), vectors["out_evidence_hr"], rtol=1e-8)
 
+    @pytest.mark.slow
     def test_no_q_near_the_optimum_is_better(self, vectors, matrices):
         weights, gram, sections, bag_gram = matrices
         y, nu, noise = vectors["in_z"], np.full(5, 0.3), _noise(vectors, "_hr")
@@ -107,6 +108,7 @@ class TestBounds:
         evidence = gaussian_log_density(vectors["in_z"], weights.T @ bag_gram @ weights + _noise(vectors, ""))
         assert _collapsed(vectors, matrices, "").log_prob(vectors["in_z"]) < evidence
 
+    @pytest.mark.slow
     def test_collapsed_site_draws_from_its_normal_part(self):
         rng = np.random.default_rng(1)
         low_rank, noise = rng.normal(size=(2, 3)), np.diag([0.5, 1.0, 2.0])
@@ -212,6 +214,7 @@ class TestGram:
         unexplained = helped - np.asarray(basis.sections.T @ basis.sections)
         assert np.linalg.eigvalsh(unexplained).min() > -1e-9
 
+    @pytest.mark.slow
     def test_sampled_in_full_is_exact_with_inducing_points_too(self, bags, exact):
         settings = InducingSettings(bag_gram="sampled", gram_size=8)
         basis = Basis.build(KERNEL, jnp.asarray(POINTS[::2]), bags)
@@ -246,6 +249,7 @@ class TestGram:
         with pytest.raises(ValueError, match="`gram_size` must be the 10 frequencies"):
             _estimate(InducingSettings(bag_gram="fourier", gram_size=11), bags, kernel)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("bag_gram", ["sampled", pytest.param("fourier", marks=pytest.mark.slow)])
     def test_lengthscales_can_be_learned(self, bags, bag_gram, derivative):
         settings = InducingSettings(bag_gram=bag_gram, gram_size=3)
@@ -286,6 +290,7 @@ class TestPositivePart:
         found = positive_part(jnp.asarray(vectors * [2.0, 0.5, -0.5, -1.0] @ vectors.T))
         np.testing.assert_allclose(found, vectors[:, :2] * [2.0, 0.5] @ vectors[:, :2].T, atol=1e-14)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("values", [[2.0, 0.5, -0.5, -1.0], [1.0, 1.0, -1.0, -1.0], [2.0, 2.0, 2.0, 2.0]])
     def test_derivative_is_that_of_differences_for_equal_eigenvalues_too(self, values, derivative):
         rng = np.random.default_rng(0)

@@ -57,6 +57,7 @@ def test_regression_under_every_inference(name, regression_data):
     check(regression().fit(jax.random.key(0), *regression_data, inference=inference), shape, regression_data[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("latent", "name"),
     [
@@ -73,6 +74,7 @@ def test_classification_under_every_inference(latent, name, classification_data)
         assert fit.idata["posterior"]["latent_whitened"].dims == ("chain", "draw", "instance")
 
 
+@pytest.mark.slow
 def test_arviz_counts_the_rows(nuts_fit, regression_data):
     check(nuts_fit, (2, 60), regression_data[0])
     result = az.loo(nuts_fit.idata, pointwise=True)
@@ -80,6 +82,7 @@ def test_arviz_counts_the_rows(nuts_fit, regression_data):
     assert result.n_samples == 120
 
 
+@pytest.mark.slow
 def test_sites_and_axes_carry_names(nuts_fit):
     posterior = nuts_fit.idata["posterior"]
     assert set(posterior.data_vars) == {"kernel.lengthscale", "noise_variance", "mean"}
@@ -95,6 +98,7 @@ def test_predicting_reads_columns_by_name(nuts_fit, regression_data):
         nuts_fit.predict(frame.drop(columns="dose"))
 
 
+@pytest.mark.slow
 def test_the_posterior_mode_of_regression_is_that_of_numpyros_own_model(regression_data):
     """The site's log density and its gradient, against NumPyro's multivariate normal in the same model."""
     x, y = (jnp.asarray(array) for array in regression_data)
@@ -121,6 +125,7 @@ def test_the_posterior_mode_of_regression_is_that_of_numpyros_own_model(regressi
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8), ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [pytest.param(gp_regression, marks=slow), gp_classification])
 def test_plain_model_functions_run_under_numpyro(function, classification_data):
     """NumPyro takes a kernel with priors as an ordinary argument."""

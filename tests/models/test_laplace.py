@@ -70,6 +70,7 @@ def test_mode_and_evidence_are_those_of_an_optimiser(problem, link, variance):
     np.testing.assert_allclose(found.coefficients, found.derivatives.gradient, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", LINKS)
 def test_gradient_of_the_evidence_follows_the_mode(problem, link, derivative):
     x, y = problem
@@ -83,6 +84,7 @@ def test_gradient_of_the_evidence_follows_the_mode(problem, link, derivative):
     np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["logit", pytest.param("probit", marks=pytest.mark.slow)])
 def test_second_derivatives_of_the_evidence(problem, link, derivative):
     x, y = problem
@@ -99,6 +101,7 @@ def test_second_derivatives_of_the_evidence(problem, link, derivative):
     np.testing.assert_allclose(found, columns, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_derivative_of_the_mode(problem, derivative):
     x, y = problem
 
@@ -137,6 +140,7 @@ def test_newton_converges_from_flat_to_extreme_kernels(problem, link, scale):
     np.testing.assert_allclose(posterior.coefficients, posterior.derivatives.gradient, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_failure_is_an_error_outside_and_nan_inside_traced_code(problem):
     y = problem[1]
     bad = jnp.full((20, 20), jnp.nan)

@@ -34,6 +34,7 @@ def test_log_density_is_scipys(problem, n):
     np.testing.assert_allclose(gaussian_log_density(residual, matrix), expected, rtol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("derive", [jax.grad, jax.jacfwd, jax.hessian], ids=["reverse", "forward", "second"])
 def test_derivatives_are_those_of_the_factorisation(problem, derive):
     x, residual = problem
@@ -54,6 +55,7 @@ def test_gradient_with_respect_to_every_entry_is_symmetric(problem):
     np.testing.assert_array_equal(gradient, gradient.T)
 
 
+@pytest.mark.slow
 def test_jit_and_vmap_change_nothing(problem):
     x, residual = problem
     lengthscales = jnp.array([0.5, 0.7])
@@ -78,6 +80,7 @@ def test_failure_is_an_error_outside_and_nan_inside_traced_code(problem):
     assert np.isnan(jax.jit(gaussian_log_density)(residual, bad))
 
 
+@pytest.mark.slow
 def test_distribution_is_numpyros_multivariate_normal(problem):
     x, residual = problem
     matrix = covariance(x, 0.7)

@@ -50,6 +50,7 @@ def test_agrees_with_scikit_learn(case, regression_data, x_test):
     np.testing.assert_array_equal(found["noise_variance"], np.full(7, NOISE))
 
 
+@pytest.mark.slow
 def test_leave_one_out_is_refitting(fit, regression_data, rbf):
     x, y = regression_data
     kernel = CASES["rbf"][0]
@@ -67,6 +68,7 @@ def test_leave_one_out_is_refitting(fit, regression_data, rbf):
     np.testing.assert_allclose(found[0, 0], expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_prediction_is_named_and_equals_the_function(fit, x_test):
     predicted = fit.predict(x_test, covariance=True)
     assert predicted["mean"].dims == ("chain", "draw", "instance")
@@ -76,6 +78,7 @@ def test_prediction_is_named_and_equals_the_function(fit, x_test):
     np.testing.assert_allclose(diagonal, predicted["latent_variance"], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_predictive_draws_condition_on_the_targets(fit, regression_data):
     x, y = regression_data
     predicted = fit.predict(x)
@@ -89,6 +92,7 @@ def test_predictive_draws_condition_on_the_targets(fit, regression_data):
     assert np.corrcoef(fit.idata["posterior_predictive"]["y"].values.ravel(), y)[0, 1] > 0.9
 
 
+@pytest.mark.slow
 def test_draws_share_the_latent_function(fit, regression_data):
     """Rows 3 and 7 are one point: there draws differ by the noise only."""
     draws = fit.sample_predictive(jax.random.key(2), regression_data[0], 2000).values
@@ -97,6 +101,7 @@ def test_draws_share_the_latent_function(fit, regression_data):
     np.testing.assert_allclose(difference.var(), 2 * NOISE, rtol=5 * np.sqrt(2 / 2000))
 
 
+@pytest.mark.slow
 def test_constant_targets_and_no_noise_are_legal(regression_data):
     x = regression_data[0][8:14]
     model, data, _ = GPRegression(RBF(1.0), noise_variance=0.0).prepare(x, np.full(6, 2.0))

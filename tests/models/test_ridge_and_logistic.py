@@ -25,6 +25,7 @@ def logistic(classification_data):
     return KernelLogistic(RBF(1.2), REGULARIZATION).fit(jax.random.key(0), *classification_data)
 
 
+@pytest.mark.slow
 def test_ridge_is_scikit_learns(ridge, regression_data):
     x, y = regression_data
     peer = PeerRidge(alpha=20 * REGULARIZATION, kernel="rbf", gamma=0.5 / 1.2**2).fit(x, y)
@@ -34,6 +35,7 @@ def test_ridge_is_scikit_learns(ridge, regression_data):
     np.testing.assert_allclose(ridge.predict(x[:5])["mean"][0, 0], peer.predict(x[:5]), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_leave_one_out_residuals_of_ridge_are_those_of_refits(ridge, regression_data):
     x, y = regression_data
     # A refit to 19 rows keeps the total n * regularization = scikit-learn's alpha.
@@ -45,6 +47,7 @@ def test_leave_one_out_residuals_of_ridge_are_those_of_refits(ridge, regression_
     np.testing.assert_allclose(ridge.predict(x[:3])["noise_variance"], np.full((1, 1, 3), np.mean(np.square(expected))))
 
 
+@pytest.mark.slow
 def test_logistic_is_at_its_optimum(logistic, classification_data):
     """The gradient of the stated objective vanishes: n * regularization * alpha = y - sigma(f)."""
     _, y = classification_data
@@ -62,6 +65,7 @@ def test_linear_logistic_is_scikit_learns(classification_data):
     np.testing.assert_allclose(found, peer.predict_proba(x)[:, 1], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_leave_one_out_of_logistic_is_close_to_refits(logistic, classification_data):
     x, y = classification_data
     total = 20 * REGULARIZATION
@@ -100,6 +104,7 @@ def test_grid_choice_returns_the_best_and_the_curve(regression_data):
     np.testing.assert_array_equal(model.kernel.lengthscale, np.full(3, found.chosen["kernel.lengthscale"]))
 
 
+@pytest.mark.slow
 def test_grid_choice_keeps_feature_names_and_takes_arrays(classification_data):
     pandas = pytest.importorskip("pandas")
     x, y = classification_data

@@ -85,6 +85,7 @@ def small():
     return confounded(rng, 12), places, np.sin(places[:, 0]) + 0.1 * rng.normal(size=9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjustment", ADJUSTMENTS)
 def test_moments_are_those_of_sampled_outcomes_and_functions(small, adjustment):
     """40000 draws by scikit-learn against 4000 outcomes; five standard errors of the latter are allowed."""
@@ -97,6 +98,7 @@ def test_moments_are_those_of_sampled_outcomes_and_functions(small, adjustment):
         assert abs(float(found["latent_variance"][number]) / draws.var() - 1) < 5 * np.sqrt(2 / 4000) + 0.05
 
 
+@pytest.mark.slow
 def test_the_covariance_is_positive_semi_definite_with_the_variance_on_its_diagonal(small):
     points = np.linspace(-3.0, 3.0, 20)[:, None]
     plain, joint = (moments("frontdoor", *small, points, num_samples=50, covariance=c) for c in (False, True))
@@ -106,6 +108,7 @@ def test_the_covariance_is_positive_semi_definite_with_the_variance_on_its_diago
     assert np.linalg.eigvalsh(covariance).min() > -1e-10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("amplitude", [SCALE, None], ids=["given", "fitted"])
 def test_the_evidence_is_that_of_every_regression(small, amplitude):
     """Against SciPy; a fitted amplitude is the one of highest density, found on a grid."""

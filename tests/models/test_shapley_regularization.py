@@ -50,6 +50,7 @@ def test_sections_equal_the_reference(name: str):
     np.testing.assert_allclose(sections, VECTORS[f"out_zeta_{name}"], **REFERENCE)
 
 
+@pytest.mark.slow
 @games
 def test_restricted_coefficients_equal_the_reference(name: str):
     kernel = RestrictedShapleyRegularized(KERNEL, GAMES[name], X, FEATURE, PENALTY)
@@ -58,6 +59,7 @@ def test_restricted_coefficients_equal_the_reference(name: str):
     np.testing.assert_allclose(function.coefficients[0, 0], VECTORS[f"out_alpha_reg_{name}"], **REFERENCE)
 
 
+@pytest.mark.slow
 @games
 def test_full_solution_equals_the_reference(name: str):
     """The reference holds the values of the fit at X, and then its Shapley values there."""
@@ -78,6 +80,7 @@ def objective(function: RKHSFunction, gram_norm: float, game: object) -> float:
     return float(loss + LAMBDA_F * gram_norm + LAMBDA_S * np.mean(np.asarray(values) ** 2))
 
 
+@pytest.mark.slow
 def test_the_full_solution_has_the_lower_objective():
     """As in the paper's problem: loss + lambda_f |f|^2 + lambda_S mean phi^2, the two fits compared."""
     restricted = ridge(RestrictedShapleyRegularized(KERNEL, GAMES["int"], X, FEATURE, PENALTY)).function()
@@ -93,6 +96,7 @@ def test_the_full_solution_has_the_lower_objective():
     np.testing.assert_allclose(of_restricted, Y @ (Y - fitted), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_logistic_loss_agrees_with_a_generic_optimiser():
     labels = (Y > np.median(Y)).astype(float)
     signs, n = 2 * labels - 1, len(X)
@@ -111,6 +115,7 @@ def test_logistic_loss_agrees_with_a_generic_optimiser():
     np.testing.assert_allclose(fit.function()(X)[0, 0], gram @ found.x, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [ShapleyRegularized, RestrictedShapleyRegularized])
 def test_no_penalty_is_the_kernel_and_a_large_one_silences_the_feature(kind: type):
     free, silenced = (kind(KERNEL, GAMES["int"], X, FEATURE, penalty) for penalty in (0.0, 1e9))
@@ -127,6 +132,7 @@ def test_no_penalty_is_the_kernel_and_a_large_one_silences_the_feature(kind: typ
         np.testing.assert_allclose(silenced.gram(X), expected, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [ShapleyRegularized, RestrictedShapleyRegularized])
 def test_the_penalty_may_be_a_prior(kind: type):
     """The model's log density at a penalty is that of y under the dense covariance, plus the prior's."""

@@ -50,6 +50,7 @@ def at(model, data, x):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["exact", "shrinkage"])
 def test_posterior_of_unequal_bags_is_the_dense_one(vectors, bags, estimator):
     """Unequal bags, high-resolution noise and a mean that is not zero."""
@@ -91,6 +92,7 @@ def matrices(vectors):
     return vectors["in_z"], np.zeros(5), vectors["out_A"], k.gram(w), k(w, x), k.gram(x), noise
 
 
+@pytest.mark.slow
 def test_optimal_q_is_what_a_search_of_the_bound_finds(vectors):
     *problem, noise = matrices(vectors)
     lower = np.tril_indices(3)

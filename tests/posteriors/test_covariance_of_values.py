@@ -35,6 +35,7 @@ def over_draws(lengthscales):
     return each, kpp.GPPosterior(mean, stacked.root)
 
 
+@pytest.mark.slow
 def test_one_posterior():
     posterior = posterior_at(0.9)
     expected = dense(posterior.mean.kernel, A, B)
@@ -42,6 +43,7 @@ def test_one_posterior():
     np.testing.assert_allclose(posterior.variance(A), np.diag(dense(posterior.mean.kernel, A, A)), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_draws_are_taken_one_by_one():
     each, posterior = over_draws([0.7, 0.9, 1.3, 2.0])
     assert posterior.batch_shape == (2, 2)

@@ -110,6 +110,7 @@ def network():
     return eqx.nn.MLP(2, 1, 4, 1, key=jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_priors_are_given_to_a_network_by_path(network):
     priors = {"layers.0.weight": dist.Normal(0.0, 1.0), "layers.1.bias": dist.Normal(0.0, 2.0).expand([1])}
     sites = trace(lambda: sample("net", network, priors))
@@ -164,6 +165,7 @@ def test_two_leaves_of_one_name_are_refused():
         prior_sites("k", tree)
 
 
+@pytest.mark.slow
 def test_no_param_site_is_left(network):
     kinds = {site["type"] for site in trace(lambda: sample("net", network, {"layers.0.bias": dist.Normal()})).values()}
     assert kinds == {"sample"}

@@ -44,6 +44,7 @@ def test_enumeration_records_its_coalitions(function):
     np.testing.assert_allclose(float(explanation.base_values), jnp.sum(function.coefficients) + 0.2, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_posterior_is_explained_draw_by_draw(function):
     rng = np.random.default_rng(1)
     draws = kpp.RKHSFunction.over_draws(
@@ -56,6 +57,7 @@ def test_a_posterior_is_explained_draw_by_draw(function):
     np.testing.assert_allclose(explanation.values.sel(chain=1, draw=0), alone.values, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_games_without_an_exact_method_above_14_features_are_sampled_with_a_key():
     points = jax.random.normal(jax.random.key(0), (3, 20))
     function = kpp.RKHSFunction(Matern32(), points, jnp.ones(3))

@@ -33,6 +33,7 @@ def game(function):
     return Interventional(function.points[:5])
 
 
+@pytest.mark.slow
 def test_groups_are_the_features_of_the_explanation(function, game, x):
     table = pd.DataFrame(x, columns=["age", "bmi", "bp", "dose"])
     explainer = RKHSShap(game, groups={"body": ["bmi", "bp"]})
@@ -66,6 +67,7 @@ def test_one_hot_columns_are_one_category(function, x):
     assert np.isnan(mixed.data.sel(feature="region")).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", ["STII", pytest.param("SII", marks=pytest.mark.slow)])
 def test_interactions_are_added(draws, game, x, index):
     explanation = RKHSShap(game, interactions=index, groups={"a": [0, 3]}).explain(draws, x)
@@ -81,6 +83,7 @@ def test_interactions_are_added(draws, game, x, index):
 SAMPLED = [("least-squares", 12), pytest.param("permutation", 14, marks=pytest.mark.slow)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "budget"), SAMPLED)
 def test_sampled_values_add_up_and_know_their_errors(draws, function, x, method, budget):
     game = Observational(function.points, regularization=0.01)
@@ -96,6 +99,7 @@ def test_sampled_values_add_up_and_know_their_errors(draws, function, x, method,
     np.testing.assert_allclose(raw.values, explanation.values, **CLOSE)
 
 
+@pytest.mark.slow
 def test_blocks_change_nothing(function, game, x):
     rng = np.random.default_rng(2)
     shape = (1, 45)  # 15 blocks of 3 draws
@@ -149,6 +153,7 @@ def posterior(function):
     return kpp.GPPosterior(function, jnp.linalg.inv(jnp.linalg.cholesky(covariance)).T)
 
 
+@pytest.mark.slow
 def test_the_covariance_of_each_point(posterior, game, x):
     explanation = RKHSShap(game, covariance="point", instances_at_once=2).explain(posterior, x)
     expected = shapley_covariance(game, posterior, x)
@@ -191,6 +196,7 @@ def toy(draws, posterior, toy_fit):
     return toy_fit(draws, posteriors={"mean": posterior, "draws": kpp.GPPosterior(draws, root)}), posterior.mean.points
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["mean", pytest.param("draws", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["toy", pytest.param("fit", marks=pytest.mark.slow)])
 def test_draws_and_law_of_a_fit_make_the_total_covariance(request, tmp_path, x, kind, at):
@@ -220,6 +226,7 @@ PROBABILITY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", PROBABILITY)
 def test_probabilities_are_explained_draw_by_draw(draws, game, x, toy_fit, options):
     explainer = RKHSShap(game, scale="probability", interactions="SII", **options)

@@ -173,12 +173,14 @@ def single(tmp_path_factory, finished):
     return [run_study(config, folder / name, progress=False) for name in ("first", "second")]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers(single):
     first, second = (kpp.Explanation.load(folder / "explanation.nc") for folder in single)
     assert first.dataset.coords["instance"].values.tolist() == second.dataset.coords["instance"].values.tolist()
     np.testing.assert_array_equal(first.values, second.values)
 
 
+@pytest.mark.slow
 def test_a_single_best_value_is_reported_as_such(single):
     page = Page((single[0] / "report.html").read_text(encoding="utf-8"))
     words = " ".join(" ".join(page.text).split())

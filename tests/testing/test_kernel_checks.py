@@ -243,6 +243,7 @@ def test_every_check_has_a_planted_violation():
     assert set(PLANTED) == set(CHECKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("honest", [Plain, Factored])
 def test_honest_kernels_pass(honest):
     check_kernel(honest(), X)

@@ -7,9 +7,31 @@ import pytest
 from kpp import registry
 from kpp.testing import cases, parametrize_with_checks
 
+# What takes many seconds to compile is checked in the slow suite: models but for one, embeddings of all coalitions, and
+# kernels that solve a system for every value.
+SLOW = {
+    *(set(registry.models()) - {"GPRegression"}),
+    *(name for name in registry.value_functions() if name.startswith("observational")),
+    *("Nystrom", "RestrictedShapleyRegularized", "ShapleyRegularized"),
+}
 
-@parametrize_with_checks(registry.kernels())
+
+def quick(classes):
+    return {name: cls for name, cls in classes.items() if name not in SLOW}
+
+
+def slow(classes):
+    return {name: cls for name, cls in classes.items() if name in SLOW}
+
+
+@parametrize_with_checks(quick(registry.kernels()))
 def test_kernels(check):
+    check()
+
+
+@pytest.mark.slow
+@parametrize_with_checks(slow(registry.kernels()))
+def test_slow_kernels(check):
     check()
 
 
@@ -18,8 +40,14 @@ def test_embeddings(check):
     check()
 
 
-@parametrize_with_checks(registry.value_functions())
+@parametrize_with_checks(quick(registry.value_functions()))
 def test_value_functions(check):
+    check()
+
+
+@pytest.mark.slow
+@parametrize_with_checks(slow(registry.value_functions()))
+def test_slow_value_functions(check):
     check()
 
 
@@ -28,18 +56,14 @@ def test_explainers(check):
     check()
 
 
-# These share their conditioning with CMP, whose checks are always run, or among themselves.
-LONG = {"BaggGP", "CentroidGP", "VBagg", "IME", "IMP", "BayesIME", "BayesIMP", "SamplingEffect"}
-
-
-@parametrize_with_checks({name: cls for name, cls in registry.models().items() if name not in LONG})
+@parametrize_with_checks(quick(registry.models()))
 def test_models(check):
     check()
 
 
 @pytest.mark.slow
-@parametrize_with_checks({name: cls for name, cls in registry.models().items() if name in LONG})
-def test_long_models(check):
+@parametrize_with_checks(slow(registry.models()))
+def test_slow_models(check):
     check()
 
 
