@@ -3,7 +3,7 @@ r"""Effects of interventions from two data sets or more, with neither, one or bo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -21,7 +21,39 @@ from kpp_models.interventions import InterventionData
 __all__ = ["IME", "IMP", "BayesIME", "BayesIMP"]
 
 
-class IME(AbstractEffectModel):
+class AbstractInterventionalMean(AbstractEffectModel):
+    """The fields of the four models: they differ only in what they take as uncertain."""
+
+    links: tuple[CausalLink, ...] = eqx.field(converter=as_links)
+    noise_variance: Leaf = scalar_field("noise_variance")
+    amplitude: Leaf = scalar_field("amplitude", default=1.0)
+    mean: Leaf = scalar_field("mean", default=0.0)
+
+    def __check_init__(self) -> None:
+        """Refuse numbers out of range."""
+        refuse_below(self.noise_variance, "noise_variance", zero_allowed=False)
+        refuse_below(self.amplitude, "amplitude", zero_allowed=True)
+        if not self.links:
+            raise ValueError("`links` must hold at least one CausalLink, got none")
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInterventionalMean, InterventionData, Array]]:
+        """Yield models with data for the conformance suite."""
+        keys = jax.random.split(rng_key, 3)
+        z, noise = jax.random.normal(keys[0], (10, 1)), 0.1 * jax.random.normal(keys[1], (10, 3))
+        x = z + jax.random.normal(keys[2], (10, 1))
+        y = jnp.sin(x) - z + noise[:, :1]
+        t = y[:, 0] ** 2 + noise[:, 1]
+        prior = dist.LogNormal(0.0, 0.5)
+        backdoor = CausalLink(
+            RBF(prior.expand([1])), RBF(1.0), prior, adjustment="backdoor", adjusting_kernel=RBF(prior), width=3.0
+        )
+        yield cls((backdoor,), dist.HalfNormal(1.0)), InterventionData.create(x, y, z), t
+        frontdoor = CausalLink(RBF(1.0), None, 0.2, adjustment="frontdoor", adjusting_kernel=RBF(1.5), amplitude=prior)
+        yield cls((frontdoor,), prior, prior, dist.Normal(0.0, 1.0)), InterventionData.create(x, t[:, None], y), t
+
+
+class IME(AbstractInterventionalMean):
     r"""The interventional mean embedding: both data sets taken for granted.
 
     .. math:: E[T \mid do(X = x)] = m + \Phi(x)^\top (K_\Omega + \lambda I)^{-1} K_{Y \tilde Y}
@@ -47,22 +79,8 @@ class IME(AbstractEffectModel):
     bayesian_embedding: ClassVar[bool] = False
     uncertain_function: ClassVar[bool] = False
 
-    links: tuple[CausalLink, ...] = eqx.field(converter=as_links)
-    noise_variance: Leaf = scalar_field("noise_variance")
-    amplitude: Leaf = scalar_field("amplitude", default=1.0)
-    mean: Leaf = scalar_field("mean", default=0.0)
 
-    def __check_init__(self) -> None:
-        """Refuse numbers out of range."""
-        _check(self)
-
-    @classmethod
-    def examples(cls, rng_key: RngKey) -> Iterator[tuple[IME, InterventionData, Array]]:
-        """Yield models with data for the conformance suite."""
-        yield from _examples(cls, rng_key)
-
-
-class IMP(AbstractEffectModel):
+class IMP(AbstractInterventionalMean):
     r"""The interventional mean process: the function from outcome to target is uncertain, the embedding is not.
 
     .. math:: \mathrm{cov}(x, x') = E(x)\,[a K_{YY} - a^2 K_{Y \tilde Y} (a K_{\tilde Y \tilde Y} + \lambda_f I)^{-1}
@@ -87,22 +105,8 @@ class IMP(AbstractEffectModel):
     bayesian_embedding: ClassVar[bool] = False
     uncertain_function: ClassVar[bool] = True
 
-    links: tuple[CausalLink, ...] = eqx.field(converter=as_links)
-    noise_variance: Leaf = scalar_field("noise_variance")
-    amplitude: Leaf = scalar_field("amplitude", default=1.0)
-    mean: Leaf = scalar_field("mean", default=0.0)
 
-    def __check_init__(self) -> None:
-        """Refuse numbers out of range."""
-        _check(self)
-
-    @classmethod
-    def examples(cls, rng_key: RngKey) -> Iterator[tuple[IMP, InterventionData, Array]]:
-        """Yield models with data for the conformance suite."""
-        yield from _examples(cls, rng_key)
-
-
-class BayesIME(AbstractEffectModel):
+class BayesIME(AbstractInterventionalMean):
     r"""The Bayesian interventional mean embedding: the embedding is uncertain, the function is ridge regression's.
 
     .. math:: \mathrm{cov}(x, x') = s\,[B\, F(x, x') - C\, G(x, x')], \qquad
@@ -129,22 +133,8 @@ class BayesIME(AbstractEffectModel):
     bayesian_embedding: ClassVar[bool] = True
     uncertain_function: ClassVar[bool] = False
 
-    links: tuple[CausalLink, ...] = eqx.field(converter=as_links)
-    noise_variance: Leaf = scalar_field("noise_variance")
-    amplitude: Leaf = scalar_field("amplitude", default=1.0)
-    mean: Leaf = scalar_field("mean", default=0.0)
 
-    def __check_init__(self) -> None:
-        """Refuse numbers out of range."""
-        _check(self)
-
-    @classmethod
-    def examples(cls, rng_key: RngKey) -> Iterator[tuple[BayesIME, InterventionData, Array]]:
-        """Yield models with data for the conformance suite."""
-        yield from _examples(cls, rng_key)
-
-
-class BayesIMP(AbstractEffectModel):
+class BayesIMP(AbstractInterventionalMean):
     r"""The Bayesian interventional mean process: both the embedding and the function are uncertain.
 
     Both are Gaussian processes with the nuclear dominant kernel r, so that their draws have an inner product. Its mean
@@ -167,39 +157,3 @@ class BayesIMP(AbstractEffectModel):
 
     bayesian_embedding: ClassVar[bool] = True
     uncertain_function: ClassVar[bool] = True
-
-    links: tuple[CausalLink, ...] = eqx.field(converter=as_links)
-    noise_variance: Leaf = scalar_field("noise_variance")
-    amplitude: Leaf = scalar_field("amplitude", default=1.0)
-    mean: Leaf = scalar_field("mean", default=0.0)
-
-    def __check_init__(self) -> None:
-        """Refuse numbers out of range."""
-        _check(self)
-
-    @classmethod
-    def examples(cls, rng_key: RngKey) -> Iterator[tuple[BayesIMP, InterventionData, Array]]:
-        """Yield models with data for the conformance suite."""
-        yield from _examples(cls, rng_key)
-
-
-def _check(model: Any) -> None:
-    refuse_below(model.noise_variance, "noise_variance", zero_allowed=False)
-    refuse_below(model.amplitude, "amplitude", zero_allowed=True)
-    if not model.links:
-        raise ValueError("`links` must hold at least one CausalLink, got none")
-
-
-def _examples(cls: Any, rng_key: RngKey) -> Iterator[tuple[Any, InterventionData, Array]]:
-    keys = jax.random.split(rng_key, 3)
-    z, noise = jax.random.normal(keys[0], (10, 1)), 0.1 * jax.random.normal(keys[1], (10, 3))
-    x = z + jax.random.normal(keys[2], (10, 1))
-    y = jnp.sin(x) - z + noise[:, :1]
-    t = y[:, 0] ** 2 + noise[:, 1]
-    prior = dist.LogNormal(0.0, 0.5)
-    backdoor = CausalLink(
-        RBF(prior.expand([1])), RBF(1.0), prior, adjustment="backdoor", adjusting_kernel=RBF(prior), width=3.0
-    )
-    yield cls(backdoor, dist.HalfNormal(1.0)), InterventionData.create(x, y, z), t
-    frontdoor = CausalLink(RBF(1.0), None, 0.2, adjustment="frontdoor", adjusting_kernel=RBF(1.5), amplitude=prior)
-    yield cls(frontdoor, prior, prior, dist.Normal(0.0, 1.0)), InterventionData.create(x, t[:, None], y), t
