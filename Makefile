@@ -16,7 +16,7 @@ export PYTHON
 TEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 # Most of the default suite's time goes to compiling small programs. Slow tests and those of the wheel (.ci/run) compile
 # as users do.
-QUICK_COMPILER := --xla_backend_optimization_level=0
+QUICK_COMPILER := KPP_QUICK_COMPILER=1
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 16
@@ -37,7 +37,7 @@ demo: $(STAMP)  ## the main job on the diabetes data: fit, explain, report (a fe
 	@echo "Open $(DEMO)/report.html in a browser. Beside it: summary.csv, posterior.nc and explanation.nc (ArviZ reads both)."
 
 test: $(STAMP)  ## the test suite, without the tests marked slow
-	@XLA_FLAGS='$(QUICK_COMPILER)' $(TEST) --dist worksteal -m 'not slow'
+	@$(QUICK_COMPILER) $(TEST) --dist worksteal -m 'not slow'
 
 test-slow: $(STAMP)  ## the tests marked slow
 	@$(TEST) -m slow || [ $$? -eq 5 ]  # 5: there is none

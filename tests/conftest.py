@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 # Before JAX is imported, and in the environment so that the processes some tests start share them.
@@ -13,6 +14,11 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ["MPLBACKEND"] = "Agg"
+if os.environ.get("KPP_QUICK_COMPILER"):  # what compiles fastest, however slow the programs are
+    _flags = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
+    if version("jaxlib").startswith("0.10."):  # later ones know no such flag, and stop at it
+        _flags.append("--xla_cpu_use_fusion_emitters=false")
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_flags])
 
 import jax
 import numpy as np

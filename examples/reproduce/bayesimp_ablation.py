@@ -13,6 +13,10 @@ mean over nominal coverages .05, ..., .95 of the distance between nominal and tr
 standard error by the jackknife over data sets, once with all treatments in [-6, 6] alike, once weighted as x is
 distributed; and root mean squared errors. The published figures print no numbers to compare with; what their text
 claims is printed beside. IME has no uncertainty and is drawn only.
+
+The width of the nuclear dominant kernel's measure, which the paper does not print, is the default of `CausalLink`, 1.5
+root mean squares of the outcomes. It was chosen on data sets 100 to 109, with 1, 1.5, 2, 2.5 and 3 tried: the errors of
+BayesIMP were .136, .067, .056, .122 and .182 with all treatments alike, .051, .039, .145, .223 and .273 as x is.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def fit_effect(
     )
     options = {}
     if name == "sampling":
-        options = {"function_kernel": RBF(dist.LogNormal(-0.5, 1.0)), "num_samples": num_samples, "seed": seed}
+        options = {"function_kernel": RBF(dist.LogNormal(-0.5, 1.0)), "num_samples": num_samples}
     model = MODELS[name](link, dist.LogNormal(np.log(0.01), 2.0), dist.LogNormal(0.0, 2.0), **options)
     data = InterventionData.create(x, y, z)
     arguments = {"mediators": places, "num_prior_samples": 0}

@@ -174,22 +174,41 @@ def trace(numpyro_model: NumpyroModel, data: Data) -> dict[str, Any]:
     return handlers.trace(handlers.substitute(seeded, substitute_fn=init_to_feasible())).get_trace(**data)
 
 
-def called_with(numpyro_model: NumpyroModel, *, subsample: bool = False) -> Callable[[Data], Any]:
-    """Return the model as a function of one dict, so that its argument names cannot meet NumPyro's own.
+def as_arguments(tree: Any) -> Any:
+    """Return a pytree with arrays in place of its floats.
+
+    Compiled functions take arrays as arguments, while another float, of a prior say, would be another program.
+    """
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, tree)
+
+
+class CalledWith(eqx.Module):
+    """A model as a function of one dict, so that its argument names cannot meet NumPyro's own.
+
+    It is a pytree whose leaves are the model's arrays and numbers: handed to compiled functions, these are arguments of
+    them, and a program compiled for one model serves every other one of the same shapes.
 
     Args:
-        numpyro_model: The model function.
+        numpyro_model: The model function; the method of an Equinox module brings its arrays along.
         subsample: Whether plates draw subsamples where they say so, which only unbiased estimates of a bound can do
             with; otherwise they hold all their members.
-
-    Returns:
-        The function.
     """
 
-    def model(data: Data) -> Any:
-        return numpyro_model(**data) if subsample else whole_plates(numpyro_model)(**data)
+    numpyro_model: NumpyroModel = eqx.field(converter=as_arguments)
+    subsample: bool = eqx.field(static=True, default=False)
 
-    return model
+    def __call__(self, data: Data) -> Any:
+        """Run the model."""
+        return self.numpyro_model(**data) if self.subsample else whole_plates(self.numpyro_model)(**data)
+
+    def lift(self, data: Data) -> tuple[Callable[[Data], Any], Data]:
+        """Return the model as a function without arrays of its own, and its argument: its arrays beside the data."""
+        arrays, static = eqx.partition(self, eqx.is_array)
+
+        def lifted(shared: Data) -> Any:
+            return eqx.combine(shared["model"], static)(shared["data"])
+
+        return lifted, {"model": arrays, "data": data}
 
 
 def _describe(name: str, site: Mapping[str, Any]) -> Site:

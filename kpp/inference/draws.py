@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from tqdm.auto import tqdm
@@ -30,7 +31,7 @@ class DrawMap:
 
     Args:
         f: Takes one draw (site -> value), its number (an integer array) and the shared arguments; returns a pytree of
-            arrays. It is traced once a shape.
+            arrays. It is traced once for each shape of all arrays, and for other values of what is no array.
         batch_size: How many draws are worked on at once. One after the other by default: on a CPU that is as fast and
             needs the least memory.
     """
@@ -47,7 +48,7 @@ class DrawMap:
 
             return jax.lax.map(one, (draws, numbers), batch_size=batch_size)
 
-        self._run = jax.jit(run)
+        self._run = eqx.filter_jit(run)
 
     def __call__(
         self, draws: Mapping[str, jax.Array], numbers: jax.Array, shared: Any, *, label: str | None = None

@@ -16,7 +16,7 @@ import xarray as xr
 
 from kpp import _arviz
 from kpp.functions import RKHSFunction
-from kpp.inference.base import AbstractInference, Posterior, Site, inspect_sites
+from kpp.inference.base import AbstractInference, Posterior, Site, as_arguments, inspect_sites
 from kpp.inference.draws import DrawMap, flatten_draws, unflatten_draws
 from kpp.inference.groups import SAMPLE_DIMS, Naming, data_groups, posterior_groups, prior_groups
 from kpp.inference.laplace import Laplace
@@ -30,6 +30,9 @@ from kpp.typing import RngKey
 from kpp.validation import check_rng_key
 
 __all__ = ["Fit"]
+
+Sample = dict[str, jax.Array]
+OfOneDraw = Callable[[Sample, jax.Array, Any], Any]
 
 _INFERENCES = {cls.__name__: cls for cls in (MAP, NUTS, SVI, Laplace)}
 _PREDICTIVE_DIMS = {"latent_covariance": ("instance", "instance_other")}
@@ -57,7 +60,6 @@ class Fit:
     draws: dict[str, jax.Array]
     inference: AbstractInference
     state: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
-    _maps: dict[Any, DrawMap] = dataclasses.field(default_factory=dict, compare=False)
 
     @classmethod
     def run(
@@ -123,12 +125,8 @@ class Fit:
         Raises:
             ValueError: If `x` does not fit the training data: columns missing, unknown levels, wrong shape, NaN.
         """
-        model = self.model
-
-        def one(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> dict[str, jax.Array]:
-            return model.predictive(sample, shared[0], shared[1], covariance=covariance)
-
-        values = self._over_draws(("predict", covariance), one, (self.data, self._points(x)), "predict", batch_size)
+        shared = (self._arguments, self.data, self._points(x), covariance)
+        values = self._over_draws(_predict, shared, "predict", batch_size)
         dims = {name: (*SAMPLE_DIMS, *_PREDICTIVE_DIMS.get(name, ("instance",))) for name in values}
         return self._naming.dataset(unflatten_draws(values, self._shape), dims)
 
@@ -145,21 +143,17 @@ class Fit:
             The draws, with dims (sample, instance).
         """
         pick_key, draw_key = jax.random.split(check_rng_key(rng_key))
-        model, total = self.model, self.num_chains * self.num_draws
+        total = self.num_chains * self.num_draws
         if num_samples < 1:
             raise ValueError(f"`num_samples` must be at least 1, got {num_samples}")
         rounds = -(-num_samples // total)
         picked = jnp.concatenate([jax.random.permutation(key, total) for key in jax.random.split(pick_key, rounds)])
         picked = picked[:num_samples]
 
-        def one(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> jax.Array:
-            data, points, key = shared
-            return model.draw_predictive(jax.random.fold_in(key, number), sample, data, points)
-
-        run = self._maps.setdefault("sample_predictive", DrawMap(one))
         chosen = {name: value[picked] for name, value in flatten_draws(self.draws).items()}
         label = "predictive draws" if self.inference.progress else None
-        values = run(chosen, jnp.arange(num_samples), (self.data, self._points(x), draw_key), label=label)
+        shared = (self._arguments, self.data, self._points(x), draw_key)
+        values = _draw_map(_draw_predictive)(chosen, jnp.arange(num_samples), shared, label=label)
         coords = {"sample": np.arange(num_samples), "instance": np.arange(values.shape[1])}
         return xr.DataArray(np.asarray(values), coords=coords, dims=("sample", "instance"), name="y")
 
@@ -168,7 +162,7 @@ class Fit:
 
         It is unfolded (`RKHSFunction.unfold`), so that explainers can take its kernel apart.
         """
-        return self._function(lambda sample, data: self.model.function_draw(sample, data).unfold())
+        return self._function(lambda model, sample, data: model.function_draw(sample, data).unfold())
 
     def function_posterior(self, *, at: str = "draws") -> GPPosterior:
         """Return the Gaussian posterior of the function given the hyperparameters.
@@ -186,18 +180,13 @@ class Fit:
         """
         if at not in ("draws", "mean"):
             raise ValueError(f"`at` must be 'draws' or 'mean', got {at!r}")
-        model = self.model
         if at == "mean":
-            return model.posterior_draw(
-                {name: jnp.mean(value, (0, 1)) for name, value in self.draws.items()}, self.data
-            )
-
-        def root(sample: dict[str, jax.Array], number: jax.Array, data: Any) -> jax.Array:
-            return model.posterior_draw(sample, data).root
-
-        roots = self._over_draws("posterior roots", root, self.data, "posteriors of the function")
+            means = {name: jnp.mean(value, (0, 1)) for name, value in self.draws.items()}
+            return self.model.posterior_draw(means, self.data)
+        roots = self._over_draws(_root, (self._arguments, self.data), "posteriors of the function")
         # Not unfolded: the covariance is the kernel's own.
-        return GPPosterior(self._function(model.function_draw), unflatten_draws(roots, self._shape))
+        function = self._function(lambda model, sample, data: model.function_draw(sample, data))
+        return GPPosterior(function, unflatten_draws(roots, self._shape))
 
     def map_draws(self, f: Callable[..., Any], *arguments: Any, batch_size: int | None = None) -> Any:
         """Apply a function of one draw to all draws.
@@ -211,12 +200,15 @@ class Fit:
         Returns:
             What `f` returns, each array led by (chain, draw).
         """
-        model = self.model
 
         def one(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> Any:
-            return f(model, sample, shared[0], *shared[1])
+            model, data, further = shared
+            return f(model, sample, data, *further)
 
-        values = DrawMap(one, batch_size)(flatten_draws(self.draws), self._numbers, (self.data, arguments))
+        # A map of its own: a cache would keep whatever `f` holds.
+        values = DrawMap(one, batch_size)(
+            flatten_draws(self.draws), self._numbers, (self._arguments, self.data, arguments)
+        )
         return unflatten_draws(values, self._shape)
 
     def sample(self, rng_key: RngKey, num_samples: int) -> Fit:
@@ -262,7 +254,7 @@ class Fit:
         further = further._with_groups(keys[1], posterior, self._kept_groups())
         joined = {name: jnp.concatenate([value, posterior.samples[name]], axis=1) for name, value in self.draws.items()}
         idata = _join_draws(self.idata, further.idata, self._attrs)
-        return dataclasses.replace(further, draws=joined, idata=idata, _maps={})
+        return dataclasses.replace(further, draws=joined, idata=idata)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit into one netCDF file, which ArviZ can open too.
@@ -309,6 +301,11 @@ class Fit:
         return dict(self.idata.attrs)
 
     @functools.cached_property
+    def _arguments(self) -> Any:
+        """The model as an argument of compiled functions."""
+        return as_arguments(self.model)
+
+    @functools.cached_property
     def _sites(self) -> dict[str, Site]:
         return inspect_sites(self.model.numpyro_model, self.data)
 
@@ -324,44 +321,42 @@ class Fit:
             return jax.tree.map(jnp.asarray, x)
         return jnp.asarray(self.schema.read(x))
 
-    def _over_draws(
-        self, key: Any, f: Callable[..., Any], shared: Any, label: str, batch_size: int | None = None
-    ) -> Any:
-        """Map `f` over the draws of this fit, compiling it once for each `key` and shape."""
-        run = self._maps.setdefault((key, batch_size), DrawMap(f, batch_size))
+    def _over_draws(self, f: OfOneDraw, shared: Any, label: str, batch_size: int | None = None) -> Any:
+        """Map a function of this module over the draws of this fit."""
+        run = _draw_map(f, batch_size)
         return run(flatten_draws(self.draws), self._numbers, shared, label=label if self.inference.progress else None)
 
-    def _function(self, of_one_draw: Callable[[dict[str, jax.Array], Any], RKHSFunction]) -> RKHSFunction:
+    def _function(self, of_one_draw: Callable[[Any, dict[str, jax.Array], Any], RKHSFunction]) -> RKHSFunction:
         """Join the functions of all draws into one with ``batch_shape`` (chain, draw)."""
         static: list[Any] = []
 
-        def one(sample: dict[str, jax.Array], number: jax.Array, data: Any) -> Any:
-            function = of_one_draw(sample, data)
+        def one(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> Any:
+            function = of_one_draw(shared[0], sample, shared[1])
             arrays, rest = eqx.partition(function.kernel, eqx.is_array)
             static[:] = [rest]
             return arrays, function.coefficients, function.intercept
 
         # Not from the cache of maps: tracing is what finds the static part of the kernel.
-        mapped = DrawMap(one)(flatten_draws(self.draws), self._numbers, self.data)
+        mapped = DrawMap(one)(flatten_draws(self.draws), self._numbers, (self._arguments, self.data))
         arrays, coefficients, intercept = unflatten_draws(mapped, self._shape)
         kernel = eqx.combine(arrays, static[0])
         return RKHSFunction(kernel, self._shared_points(of_one_draw), coefficients, intercept, self._shape)
 
-    def _shared_points(self, of_one_draw: Callable[[dict[str, jax.Array], Any], RKHSFunction]) -> Any:
+    def _shared_points(self, of_one_draw: Callable[[Any, dict[str, jax.Array], Any], RKHSFunction]) -> Any:
         """Return the points of the function, once if they are the same for the first and the last draw."""
 
-        def points(sample: dict[str, jax.Array], number: jax.Array, data: Any) -> Any:
-            return of_one_draw(sample, data).points
+        def points(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> Any:
+            return of_one_draw(shared[0], sample, shared[1]).points
 
-        flat = flatten_draws(self.draws)
+        flat, shared = flatten_draws(self.draws), (self._arguments, self.data)
         ends = jnp.asarray([0, self._numbers.shape[0] - 1])
-        both = DrawMap(points)({name: value[ends] for name, value in flat.items()}, ends, self.data)
+        both = DrawMap(points)({name: value[ends] for name, value in flat.items()}, ends, shared)
         if all(bool(jnp.array_equal(leaf[0], leaf[1])) for leaf in jax.tree.leaves(both)):
             return jax.tree.map(lambda leaf: leaf[0], both)
-        return unflatten_draws(DrawMap(points)(flat, self._numbers, self.data), self._shape)
+        return unflatten_draws(DrawMap(points)(flat, self._numbers, shared), self._shape)
 
     def _replace_draws(self, samples: dict[str, jax.Array], state: dict[str, jax.Array]) -> Fit:
-        return dataclasses.replace(self, draws=samples, state=state, _maps={})
+        return dataclasses.replace(self, draws=samples, state=state)
 
     def _kept_groups(self) -> dict[str, xr.Dataset]:
         kept = ("observed_data", "constant_data", "prior", "prior_predictive")
@@ -385,18 +380,42 @@ class Fit:
 
     def _pointwise_groups(self, rng_key: RngKey, naming: Naming) -> dict[str, xr.Dataset]:
         """Return the groups log_likelihood and posterior_predictive, in one pass over the draws."""
-        model = self.model
-
-        def one(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> Any:
-            data, key = shared
-            replicates = model.replicate(jax.random.fold_in(key, number), sample, data)
-            return model.log_likelihood(sample, data), replicates
-
-        values = self._over_draws("pointwise", one, (self.data, rng_key), "log-likelihood and predictive draws")
+        shared = (self._arguments, self.data, rng_key)
+        values = self._over_draws(_pointwise, shared, "log-likelihood and predictive draws")
         pointwise, replicates = unflatten_draws(values, self._shape)
         names = {"log_likelihood": pointwise, "posterior_predictive": replicates}
         dims = (*SAMPLE_DIMS, "instance")
         return {group: naming.dataset(values, dict.fromkeys(values, dims)) for group, values in names.items() if values}
+
+
+# Functions of one draw. What they need of a fit is an argument, its model too, so that fits of equal shapes share the
+# compiled programs.
+
+
+@functools.cache
+def _draw_map(f: OfOneDraw, batch_size: int | None = None) -> DrawMap:
+    return DrawMap(f, batch_size)
+
+
+def _predict(sample: Sample, number: jax.Array, shared: Any) -> dict[str, jax.Array]:
+    model, data, points, covariance = shared
+    return model.predictive(sample, data, points, covariance=covariance)
+
+
+def _draw_predictive(sample: Sample, number: jax.Array, shared: Any) -> jax.Array:
+    model, data, points, key = shared
+    return model.draw_predictive(jax.random.fold_in(key, number), sample, data, points)
+
+
+def _root(sample: Sample, number: jax.Array, shared: Any) -> jax.Array:
+    model, data = shared
+    return model.posterior_draw(sample, data).root
+
+
+def _pointwise(sample: Sample, number: jax.Array, shared: Any) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+    model, data, key = shared
+    replicates = model.replicate(jax.random.fold_in(key, number), sample, data)
+    return model.log_likelihood(sample, data), replicates
 
 
 def _join_draws(first: Any, second: Any, attrs: dict[str, Any]) -> Any:

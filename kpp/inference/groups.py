@@ -7,12 +7,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 import numpyro.infer
 import xarray as xr
 
-from kpp.inference.base import Data, NumpyroModel, Posterior, Site, trace, whole_plates
+from kpp.inference.base import Data, NumpyroModel, Posterior, Site, as_arguments, trace, whole_plates
 
 __all__ = ["Naming", "data_groups", "posterior_groups", "prior_groups"]
 
@@ -84,12 +85,7 @@ def posterior_groups(posterior: Posterior, sites: Mapping[str, Site], naming: Na
 
 def data_groups(numpyro_model: NumpyroModel, data: Data, naming: Naming) -> dict[str, xr.Dataset]:
     """Return the groups observed_data (by observed site) and constant_data (by argument)."""
-
-    def observed_values(arguments: Data) -> dict[str, Any]:
-        found = trace(numpyro_model, arguments)
-        return {name: site["value"] for name, site in found.items() if site["type"] == "sample" and site["is_observed"]}
-
-    observed = jax.jit(observed_values)(data)
+    observed = _observed_values(as_arguments(numpyro_model), data)
     dims = {name: naming.of_site(Site(name, "observed", value.shape, ())) for name, value in observed.items()}
     found = {"observed_data": naming.dataset(observed, dims)}
     constant = {}
@@ -112,9 +108,8 @@ def prior_groups(
     num_samples: int,
 ) -> dict[str, xr.Dataset]:
     """Return the groups prior and prior_predictive, drawn by NumPyro without the observations."""
-    predictive = numpyro.infer.Predictive(whole_plates(numpyro_model), num_samples=num_samples)
     try:
-        draws = jax.jit(lambda key, inputs: predictive(key, **inputs))(rng_key, inputs_of(numpyro_model, data))
+        draws = _draw_prior(as_arguments(numpyro_model), rng_key, inputs_of(numpyro_model, data), num_samples)
     except NotImplementedError as error:
         _LOGGER.warning(
             "the model cannot be drawn from its prior (%s); the groups prior and prior_predictive are left out", error
@@ -127,6 +122,17 @@ def prior_groups(
         if values:
             found[group] = naming.dataset(values, dims)
     return found
+
+
+@eqx.filter_jit
+def _observed_values(numpyro_model: NumpyroModel, data: Data) -> dict[str, Any]:
+    found = trace(numpyro_model, data)
+    return {name: site["value"] for name, site in found.items() if site["type"] == "sample" and site["is_observed"]}
+
+
+@eqx.filter_jit
+def _draw_prior(numpyro_model: NumpyroModel, rng_key: jax.Array, inputs: Data, num_samples: int) -> dict[str, Any]:
+    return numpyro.infer.Predictive(whole_plates(numpyro_model), num_samples=num_samples)(rng_key, **inputs)
 
 
 def inputs_of(numpyro_model: NumpyroModel, data: Data) -> Data:

@@ -116,21 +116,11 @@ class Laplace(AbstractInference):
 
 def _polish(density: Density, mode: Optimum, data: Data) -> tuple[jax.Array, jax.Array]:
     """Improve the mode by Newton steps; return it with the lower Cholesky factor of the Hessian there."""
-
-    def gradient(vector: jax.Array) -> jax.Array:
-        return jax.grad(density.unconstrained)(vector, data)
-
-    def curvature(vector: jax.Array) -> tuple[jax.Array, jax.Array]:
-        # Column by column, so that memory stays that of one derivative.
-        columns = jax.lax.map(lambda direction: jax.jvp(gradient, (vector,), (direction,))[1], jnp.eye(vector.size))
-        return gradient(vector), 0.5 * (columns + columns.T)
-
-    evaluate = jax.jit(curvature)
     vector = jnp.asarray(mode.vector, density.start.dtype)
-    slope, hessian = evaluate(vector)
+    slope, hessian = _gradient_and_hessian(density, vector, data)
     for _ in range(_POLISH_STEPS):
         step = vector - jsl.solve(hessian, slope, assume_a="sym")
-        new_slope, new_hessian = evaluate(step)
+        new_slope, new_hessian = _gradient_and_hessian(density, step, data)
         if not bool(jnp.max(jnp.abs(new_slope)) < jnp.max(jnp.abs(slope))):
             break
         vector, slope, hessian = step, new_slope, new_hessian
@@ -138,6 +128,16 @@ def _polish(density: Density, mode: Optimum, data: Data) -> tuple[jax.Array, jax
     if not bool(jnp.isfinite(factor).all()):
         raise ConvergenceError(_explain_flat(density, np.asarray(hessian)))
     return vector, factor
+
+
+@eqx.filter_jit
+def _gradient_and_hessian(density: Density, vector: jax.Array, data: Data) -> tuple[jax.Array, jax.Array]:
+    def gradient(vector: jax.Array) -> jax.Array:
+        return jax.grad(density.unconstrained)(vector, data)
+
+    # Column by column, so that memory stays that of one derivative.
+    columns = jax.lax.map(lambda direction: jax.jvp(gradient, (vector,), (direction,))[1], jnp.eye(vector.size))
+    return gradient(vector), 0.5 * (columns + columns.T)
 
 
 def _draw(
@@ -148,18 +148,24 @@ def _draw(
     state: Mapping[str, jax.Array],
     attrs: dict[str, object],
 ) -> Posterior:
-    mode, factor = state[_MODE], state[_FACTOR]
+    keys = jax.random.split(rng_key, num_samples)
+    draws, log_density, log_q = _draw_all(density, keys, data, state[_MODE], state[_FACTOR])
+    samples = {name: value[None] for name, value in draws.items()}
+    return Posterior(samples, {"lp": log_density[None], "log_q": log_q[None]}, attrs, dict(state))
+
+
+@eqx.filter_jit
+def _draw_all(
+    density: Density, keys: jax.Array, data: Data, mode: jax.Array, factor: jax.Array
+) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
     normalizer = jnp.sum(jnp.log(jnp.diagonal(factor))) - 0.5 * mode.size * jnp.log(2.0 * jnp.pi)
 
-    def one(key: jax.Array, data: Data) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
+    def one(key: jax.Array) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
         noise = jax.random.normal(key, mode.shape, mode.dtype)
         vector = mode + jsl.solve_triangular(factor, noise, lower=True, trans="T")
         return density.sites(vector, data), -density.unconstrained(vector, data), normalizer - 0.5 * noise @ noise
 
-    keys = jax.random.split(rng_key, num_samples)
-    draws, log_density, log_q = jax.jit(lambda keys, data: jax.lax.map(lambda key: one(key, data), keys))(keys, data)
-    samples = {name: value[None] for name, value in draws.items()}
-    return Posterior(samples, {"lp": log_density[None], "log_q": log_q[None]}, attrs, dict(state))
+    return jax.lax.map(one, keys)
 
 
 def _explain_flat(density: Density, hessian: np.ndarray) -> str:

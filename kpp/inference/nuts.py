@@ -17,11 +17,11 @@ from tqdm.auto import tqdm
 
 from kpp.inference.base import (
     AbstractInference,
+    CalledWith,
     ConvergenceError,
     Data,
     NumpyroModel,
     Posterior,
-    called_with,
     inspect_sites,
     without_latents,
 )
@@ -99,7 +99,7 @@ class NUTS(AbstractInference):
         fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "NUTS")
         if fixed is not None:
             return fixed
-        model = called_with(numpyro_model)
+        model, data = CalledWith(numpyro_model).lift(data)
 
         def start(key: jax.Array, data: Data) -> HMCState:
             return self._kernel(model, init_strategy=_INITS[self.init]()).init(key, self.num_warmup, None, (data,), {})
@@ -137,7 +137,7 @@ class NUTS(AbstractInference):
         """
         if not state:
             raise TypeError("there are no chains to resume: the model has no latent sites")
-        model = called_with(numpyro_model)
+        model, data = CalledWith(numpyro_model).lift(data)
 
         def restart(key: jax.Array, chain: Mapping[str, jax.Array], data: Data) -> HMCState:
             position = {

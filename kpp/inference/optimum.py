@@ -6,16 +6,17 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.infer
 import scipy.optimize
 from jax.flatten_util import ravel_pytree
-from numpyro.infer.util import initialize_model, log_density
+from numpyro.infer.util import constrain_fn, initialize_model, log_density, potential_energy
 from tqdm.auto import tqdm
 
-from kpp.inference.base import ConvergenceError, Data, NumpyroModel, Site, called_with
+from kpp.inference.base import CalledWith, ConvergenceError, Data, NumpyroModel, Site
 
 __all__ = ["Density", "Optimum", "check_search", "find_mode"]
 
@@ -23,7 +24,7 @@ _LOGGER = logging.getLogger("kpp")
 _HUGE = 1e30  # what the line search sees where the density is zero or cannot be computed
 
 
-class Density:
+class Density(eqx.Module):
     r"""The joint density of a model's latent sites and data, as a function of one unconstrained vector.
 
     The vector u of length k holds all latent sites; NumPyro's bijection :math:`\theta(u)` maps each
@@ -36,9 +37,13 @@ class Density:
         sites: Its sites.
     """
 
+    _model: CalledWith
+    _start: dict[str, jax.Array]
+    _latents: tuple[str, ...] = eqx.field(static=True)
+
     def __init__(self, rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data, sites: dict[str, Site]) -> None:
-        self._model = called_with(numpyro_model)
-        self._latents = [name for name, site in sites.items() if site.kind == "latent"]
+        self._model = CalledWith(numpyro_model)
+        self._latents = tuple(name for name, site in sites.items() if site.kind == "latent")
         # NumPyro draws the 15 values whose median it takes with ranks that differ, which a strict setting would refuse.
         with jax.numpy_rank_promotion("allow"):
             info = initialize_model(
@@ -49,13 +54,16 @@ class Density:
                 model_args=(data,),
                 validate_grad=False,  # it would run the model's derivatives op by op; the search looks at them anyway
             )
-        self._potential, self._constrain = info.potential_fn, info.postprocess_fn
         self._start = dict(info.param_info.z)
-        self.start, self._unravel = ravel_pytree(self._start)
+
+    @property
+    def start(self) -> jax.Array:
+        """The prior medians, as u."""
+        return ravel_pytree(self._start)[0]
 
     def sites(self, vector: jax.Array, data: Data) -> dict[str, jax.Array]:
         """Return latent and deterministic sites at u."""
-        return self._constrain(data)(self._unravel(vector))
+        return constrain_fn(self._model, (data,), {}, self._unravel(vector), return_deterministic=True)
 
     def describe(self, index: int) -> str:
         """Return which site an entry of u belongs to."""
@@ -71,7 +79,10 @@ class Density:
 
     def unconstrained(self, vector: jax.Array, data: Data) -> jax.Array:
         r"""Return :math:`-\log p(y, \theta(u)) - \log|\partial\theta/\partial u|`, the density of u itself."""
-        return self._potential(data)(self._unravel(vector))
+        return potential_energy(self._model, (data,), {}, self._unravel(vector))
+
+    def _unravel(self, vector: jax.Array) -> dict[str, jax.Array]:
+        return ravel_pytree(self._start)[1](vector)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +130,8 @@ def find_mode(
     """Minimise a negative log-density by L-BFGS from several starts, and keep the lowest value that has converged.
 
     Args:
-        objective: The negative log-density of (u, data).
+        objective: The negative log-density of (u, data): a method of a `Density`, which is compiled once for all of
+            the same shapes.
         start: The first start, of shape (k,).
         data: Passed on to the objective.
         rng_key: A JAX random key, for the further starts: uniform between -2 and 2, as NumPyro starts chains.
@@ -135,11 +147,12 @@ def find_mode(
     Raises:
         ConvergenceError: If no start converged to a finite value.
     """
-    evaluate = jax.jit(jax.value_and_grad(objective))
     limit = max(tolerance, 1e-4) if start.dtype == jnp.float32 else tolerance
     ends, evaluations = [], 0
     for vector in tqdm(list(_starts(rng_key, start, num_restarts)), desc="optimisation", disable=not progress, delay=2):
-        end = _descend(lambda u: evaluate(jnp.asarray(u, start.dtype), data), vector, max_steps, limit)
+        end = _descend(
+            lambda u: _value_and_gradient(objective, jnp.asarray(u, start.dtype), data), vector, max_steps, limit
+        )
         ends.append(end)
         evaluations += end.num_evaluations
     converged = [end for end in ends if end.num_converged]
@@ -164,6 +177,13 @@ def check_search(num_restarts: int, max_steps: int, tolerance: float) -> None:
         raise ValueError(f"`max_steps` must be at least 1, got {max_steps}")
     if tolerance <= 0:
         raise ValueError(f"`tolerance` must be positive, got {tolerance}")
+
+
+@eqx.filter_jit
+def _value_and_gradient(
+    objective: Callable[[jax.Array, Data], jax.Array], vector: jax.Array, data: Data
+) -> tuple[jax.Array, jax.Array]:
+    return jax.value_and_grad(objective)(vector, data)
 
 
 def _starts(rng_key: jax.Array, first: jax.Array, num_restarts: int) -> Iterator[np.ndarray]:

@@ -16,11 +16,11 @@ from numpyro import handlers
 
 from kpp.inference.base import (
     AbstractInference,
+    CalledWith,
     ConvergenceError,
     Data,
     NumpyroModel,
     Posterior,
-    called_with,
     inspect_sites,
     without_latents,
 )
@@ -96,7 +96,7 @@ class SVI(AbstractInference):
         if fixed is not None:
             return fixed
         fit_key, draw_key = jax.random.split(rng_key)
-        model = called_with(numpyro_model, subsample=True)
+        model = CalledWith(numpyro_model, subsample=True)
         guide = _GUIDES[self.guide](model)
         optimizer = self.optimizer
         if isinstance(optimizer, str):
@@ -125,7 +125,7 @@ class SVI(AbstractInference):
         fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "SVI")
         if fixed is not None:
             return fixed
-        guide = _GUIDES[self.guide](called_with(numpyro_model, subsample=True))
+        guide = _GUIDES[self.guide](CalledWith(numpyro_model, subsample=True))
         with handlers.block(), handlers.seed(rng_seed=jax.random.key(0)):
             guide(data)  # a guide learns the sites of its model by running
         return Posterior(

@@ -43,7 +43,7 @@ class NuclearDominant(AbstractProductKernel):
         \exp\Bigl(-\frac{(y - y')^2}{2 \tau \ell^4} - \frac{y^2 + y'^2}{2 \tau \ell^2 \eta^2}\Bigr)
 
     It is not stationary: away from the origin, on the scale of :math:`\eta`, it falls to 0. Center the points, and take
-    a width of several of their standard deviations.
+    a width no smaller than their standard deviation; functions where there are no points count, too, up to it.
 
     Args:
         base: k, an RBF; its variance enters squared.

@@ -24,7 +24,7 @@ from kpp_models.interventions import InterventionData
 __all__ = ["CausalLink"]
 
 _ADJUSTMENTS = ("none", "backdoor", "frontdoor")
-_WIDTHS = 3.0  # the default width of the measure, in root mean squares of the outcome
+_WIDTHS = 1.5  # the default width of the measure, in root mean squares of the outcome
 
 
 def _as_width(value: Any) -> Leaf | None:
@@ -57,7 +57,7 @@ class CausalLink(eqx.Module):
         adjusting_noise_variance: :math:`\lambda_z`, of the regression of front-door mediators on treatments; None for
             the same as `noise_variance`. The evidence says nothing about it: a prior stays what it is.
         width: :math:`\eta`, of the measure of the nuclear dominant kernel r, in units of y: one number or one a
-            feature; None for three root mean squares of the outcomes.
+            feature; None for 1.5 root mean squares of the outcomes.
         amplitude: s, a number or a prior; it leaves means as they are and multiplies the variances that are due to this
             link. None for the value of highest evidence.
         landmarks: Points (H, dy) for the approximation of inner products by projection; None for exact ones.

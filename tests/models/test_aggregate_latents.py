@@ -12,7 +12,7 @@ from scipy import optimize, stats
 
 import kpp
 from kpp.bags import Bags
-from kpp.inference.base import Site, called_with, inspect_sites
+from kpp.inference.base import CalledWith, Site, inspect_sites
 from kpp.kernels import RBF
 from kpp_models import CMP, aggregate_posterior
 
@@ -148,7 +148,7 @@ def test_subsamples_are_for_stochastic_inference_only(dense):
     assert inspect_sites(model.numpyro_model, data)["y"] == Site("y", "observed", (3,), ("instance",))
     sizes = []
     for subsample in (False, True):
-        run = handlers.trace(handlers.seed(called_with(model.numpyro_model, subsample=subsample), 0))
+        run = handlers.trace(handlers.seed(CalledWith(model.numpyro_model, subsample=subsample), 0))
         jax.eval_shape(lambda data, run=run: sizes.append(run.get_trace(data)["y"]["value"].shape), data)
     assert sizes == [(3,), (2,)]
 
