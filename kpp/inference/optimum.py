@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,6 +23,7 @@ from kpp.inference.base import CalledWith, ConvergenceError, Data, NumpyroModel,
 __all__ = ["Density", "Optimum", "check_search", "find_mode"]
 
 _LOGGER = logging.getLogger("kpp")
+_KEPT = 128  # how many compiled objectives are kept
 _HUGE = 1e30  # what the line search sees where the density is zero or cannot be computed
 
 
@@ -147,12 +150,13 @@ def find_mode(
     Raises:
         ConvergenceError: If no start converged to a finite value.
     """
+    leaves, structure = jax.tree.flatten(objective)
+    arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
+    evaluate = _value_and_gradient(structure, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves))
     limit = max(tolerance, 1e-4) if start.dtype == jnp.float32 else tolerance
     ends, evaluations = [], 0
     for vector in tqdm(list(_starts(rng_key, start, num_restarts)), desc="optimisation", disable=not progress, delay=2):
-        end = _descend(
-            lambda u: _value_and_gradient(objective, jnp.asarray(u, start.dtype), data), vector, max_steps, limit
-        )
+        end = _descend(lambda u: evaluate(arrays, jnp.asarray(u, start.dtype), data), vector, max_steps, limit)
         ends.append(end)
         evaluations += end.num_evaluations
     converged = [end for end in ends if end.num_converged]
@@ -179,11 +183,19 @@ def check_search(num_restarts: int, max_steps: int, tolerance: float) -> None:
         raise ValueError(f"`tolerance` must be positive, got {tolerance}")
 
 
-@eqx.filter_jit
-def _value_and_gradient(
-    objective: Callable[[jax.Array, Data], jax.Array], vector: jax.Array, data: Data
-) -> tuple[jax.Array, jax.Array]:
-    return jax.value_and_grad(objective)(vector, data)
+@functools.lru_cache(maxsize=_KEPT)
+def _value_and_gradient(structure: Any, others: tuple[Any, ...]) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """Return the compiled function of an objective's arrays, u and the data; `others` are leaves that are no arrays.
+
+    `equinox.filter_jit` does the same, but takes apart the objective at each of many short calls.
+    """
+
+    @jax.jit
+    def evaluate(arrays: list[Any], vector: jax.Array, data: Data) -> tuple[jax.Array, jax.Array]:
+        leaves = [other if leaf is None else leaf for leaf, other in zip(arrays, others, strict=True)]
+        return jax.value_and_grad(jax.tree.unflatten(structure, leaves))(vector, data)
+
+    return evaluate
 
 
 def _starts(rng_key: jax.Array, first: jax.Array, num_restarts: int) -> Iterator[np.ndarray]:
