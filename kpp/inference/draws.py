@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from tqdm.auto import tqdm
 
-__all__ = ["DrawMap", "flatten_draws", "unflatten_draws"]
+__all__ = ["DrawMap", "draw_map", "flatten_draws", "unflatten_draws"]
 
 _CHUNKS = 20  # as often as that the progress bar moves
 
@@ -99,3 +100,9 @@ class DrawMap:
         self._f(draw, numbers[first], shared)
         values = {name: value.tolist() for name, value in draw.items()}
         raise FloatingPointError(f"{int(found.sum())} of {found.size} draws give NaN, the first at {values}")
+
+
+@functools.cache
+def draw_map(f: Callable[[dict[str, jax.Array], jax.Array, Any], Any], batch_size: int | None = None) -> DrawMap:
+    """Return the one map of a function of a module, whose compiled programs are kept."""
+    return DrawMap(f, batch_size)

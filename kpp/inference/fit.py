@@ -16,8 +16,9 @@ import xarray as xr
 
 from kpp import _arviz
 from kpp.functions import RKHSFunction
+from kpp.inference import one_draw
 from kpp.inference.base import AbstractInference, Posterior, Site, as_arguments, inspect_sites
-from kpp.inference.draws import DrawMap, flatten_draws, unflatten_draws
+from kpp.inference.draws import DrawMap, draw_map, flatten_draws, unflatten_draws
 from kpp.inference.groups import SAMPLE_DIMS, Naming, data_groups, posterior_groups, prior_groups
 from kpp.inference.laplace import Laplace
 from kpp.inference.maximum import MAP
@@ -30,9 +31,6 @@ from kpp.typing import RngKey
 from kpp.validation import check_rng_key
 
 __all__ = ["Fit"]
-
-Sample = dict[str, jax.Array]
-OfOneDraw = Callable[[Sample, jax.Array, Any], Any]
 
 _INFERENCES = {cls.__name__: cls for cls in (MAP, NUTS, SVI, Laplace)}
 _PREDICTIVE_DIMS = {"latent_covariance": ("instance", "instance_other")}
@@ -126,7 +124,7 @@ class Fit:
             ValueError: If `x` does not fit the training data: columns missing, unknown levels, wrong shape, NaN.
         """
         shared = (self._arguments, self.data, self._points(x), covariance)
-        values = self._over_draws(_predict, shared, "predict", batch_size)
+        values = self._over_draws(one_draw.predict, shared, "predict", batch_size)
         dims = {name: (*SAMPLE_DIMS, *_PREDICTIVE_DIMS.get(name, ("instance",))) for name in values}
         return self._naming.dataset(unflatten_draws(values, self._shape), dims)
 
@@ -153,7 +151,7 @@ class Fit:
         chosen = {name: value[picked] for name, value in flatten_draws(self.draws).items()}
         label = "predictive draws" if self.inference.progress else None
         shared = (self._arguments, self.data, self._points(x), draw_key)
-        values = _draw_map(_draw_predictive)(chosen, jnp.arange(num_samples), shared, label=label)
+        values = draw_map(one_draw.draw_predictive)(chosen, jnp.arange(num_samples), shared, label=label)
         coords = {"sample": np.arange(num_samples), "instance": np.arange(values.shape[1])}
         return xr.DataArray(np.asarray(values), coords=coords, dims=("sample", "instance"), name="y")
 
@@ -183,7 +181,7 @@ class Fit:
         if at == "mean":
             means = {name: jnp.mean(value, (0, 1)) for name, value in self.draws.items()}
             return self.model.posterior_draw(means, self.data)
-        roots = self._over_draws(_root, (self._arguments, self.data), "posteriors of the function")
+        roots = self._over_draws(one_draw.root, (self._arguments, self.data), "posteriors of the function")
         # Not unfolded: the covariance is the kernel's own.
         function = self._function(lambda model, sample, data: model.function_draw(sample, data))
         return GPPosterior(function, unflatten_draws(roots, self._shape))
@@ -321,9 +319,9 @@ class Fit:
             return jax.tree.map(jnp.asarray, x)
         return jnp.asarray(self.schema.read(x))
 
-    def _over_draws(self, f: OfOneDraw, shared: Any, label: str, batch_size: int | None = None) -> Any:
-        """Map a function of this module over the draws of this fit."""
-        run = _draw_map(f, batch_size)
+    def _over_draws(self, f: one_draw.OfOneDraw, shared: Any, label: str, batch_size: int | None = None) -> Any:
+        """Map a function of `one_draw` over the draws of this fit."""
+        run = draw_map(f, batch_size)
         return run(flatten_draws(self.draws), self._numbers, shared, label=label if self.inference.progress else None)
 
     def _function(self, of_one_draw: Callable[[Any, dict[str, jax.Array], Any], RKHSFunction]) -> RKHSFunction:
@@ -381,41 +379,11 @@ class Fit:
     def _pointwise_groups(self, rng_key: RngKey, naming: Naming) -> dict[str, xr.Dataset]:
         """Return the groups log_likelihood and posterior_predictive, in one pass over the draws."""
         shared = (self._arguments, self.data, rng_key)
-        values = self._over_draws(_pointwise, shared, "log-likelihood and predictive draws")
+        values = self._over_draws(one_draw.pointwise, shared, "log-likelihood and predictive draws")
         pointwise, replicates = unflatten_draws(values, self._shape)
         names = {"log_likelihood": pointwise, "posterior_predictive": replicates}
         dims = (*SAMPLE_DIMS, "instance")
         return {group: naming.dataset(values, dict.fromkeys(values, dims)) for group, values in names.items() if values}
-
-
-# Functions of one draw. What they need of a fit is an argument, its model too, so that fits of equal shapes share the
-# compiled programs.
-
-
-@functools.cache
-def _draw_map(f: OfOneDraw, batch_size: int | None = None) -> DrawMap:
-    return DrawMap(f, batch_size)
-
-
-def _predict(sample: Sample, number: jax.Array, shared: Any) -> dict[str, jax.Array]:
-    model, data, points, covariance = shared
-    return model.predictive(sample, data, points, covariance=covariance)
-
-
-def _draw_predictive(sample: Sample, number: jax.Array, shared: Any) -> jax.Array:
-    model, data, points, key = shared
-    return model.draw_predictive(jax.random.fold_in(key, number), sample, data, points)
-
-
-def _root(sample: Sample, number: jax.Array, shared: Any) -> jax.Array:
-    model, data = shared
-    return model.posterior_draw(sample, data).root
-
-
-def _pointwise(sample: Sample, number: jax.Array, shared: Any) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-    model, data, key = shared
-    replicates = model.replicate(jax.random.fold_in(key, number), sample, data)
-    return model.log_likelihood(sample, data), replicates
 
 
 def _join_draws(first: Any, second: Any, attrs: dict[str, Any]) -> Any:

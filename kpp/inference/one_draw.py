@@ -1,0 +1,42 @@
+"""What a fit computes for one draw of its posterior.
+
+The functions have nothing of their own: all they need of a fit, its model too, is an argument, so that fits of equal
+shapes share the compiled programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+__all__ = ["OfOneDraw", "draw_predictive", "pointwise", "predict", "root"]
+
+Sample = dict[str, jax.Array]
+OfOneDraw = Callable[[Sample, jax.Array, Any], Any]
+
+
+def predict(sample: Sample, number: jax.Array, shared: Any) -> dict[str, jax.Array]:
+    """Return the moments at points; shared are model, data, points and whether covariances are wanted."""
+    model, data, points, covariance = shared
+    return model.predictive(sample, data, points, covariance=covariance)
+
+
+def draw_predictive(sample: Sample, number: jax.Array, shared: Any) -> jax.Array:
+    """Draw observations at points; shared are model, data, points and a random key."""
+    model, data, points, key = shared
+    return model.draw_predictive(jax.random.fold_in(key, number), sample, data, points)
+
+
+def root(sample: Sample, number: jax.Array, shared: Any) -> jax.Array:
+    """Return the root of the posterior of the function; shared are model and data."""
+    model, data = shared
+    return model.posterior_draw(sample, data).root
+
+
+def pointwise(sample: Sample, number: jax.Array, shared: Any) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+    """Return pointwise log likelihoods and replicates by site; shared are model, data and a random key."""
+    model, data, key = shared
+    replicates = model.replicate(jax.random.fold_in(key, number), sample, data)
+    return model.log_likelihood(sample, data), replicates
