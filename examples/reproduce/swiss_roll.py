@@ -33,7 +33,8 @@ the bags. With both put right, Bagg-GP is as good as CMP where everything is mat
 published errors are those of Adam stopped after 100 to 400 steps, which ends at either mode of the bag lengthscale;
 "bar" below is what that training reached on this roll with both put right.
 
-Seconds are those of all modes that are sought, two with direct matching, and hold compilation, of which --cache saves most from the second roll on.
+Seconds are those of all modes that are sought, two with direct matching, and hold compilation, of which --cache saves
+most from the second roll on.
 """
 
 from __future__ import annotations
