@@ -14,8 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 export PYTHON
 # Two processes run the tests; threads of BLAS beside them would only wait for each other.
 TEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
-# Most of the default suite's time goes to compiling small programs. Slow tests and those of the wheel (.ci/run) compile
-# as users do.
+# Most of the tests' time goes to compiling small programs. Those of the wheel (.ci/run) compile as users do.
 QUICK_COMPILER := KPP_QUICK_COMPILER=1
 
 help:  ## this list
@@ -40,7 +39,7 @@ test: $(STAMP)  ## the test suite, without the tests marked slow
 	@$(QUICK_COMPILER) $(TEST) --dist worksteal -m 'not slow'
 
 test-slow: $(STAMP)  ## the tests marked slow
-	@$(TEST) -m slow || [ $$? -eq 5 ]  # 5: there is none
+	@$(QUICK_COMPILER) $(TEST) --dist worksteal -m slow || [ $$? -eq 5 ]  # 5: there is none
 
 lint: $(STAMP)  ## ruff: rules and format
 	@$(BIN)/ruff check .
