@@ -17,6 +17,7 @@ _KERNELS = (
     kernels.Polynomial,
     kernels.Product,
     kernels.ProductKernel,
+    kernels.Projected,
     kernels.RBF,
     kernels.RationalQuadratic,
     kernels.Scaled,

@@ -1,0 +1,263 @@
+r"""The kernel of functions whose conditional expectation is zero: what a collider in a causal graph implies.
+
+Where Y is independent of :math:`X_2` given :math:`X_3`, the regression of Y on all variables, less that on :math:`X_3`,
+has expectation zero given :math:`C = (X_2, X_3)`. The projection :math:`P f(x) = f(x) - E[f(X) \mid C = c]` makes any
+function so, and the projected functions of an RKHS have the kernel of this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.kernels.base import AbstractKernel
+from kpp.kernels.checks import check_matrices, example_points
+from kpp.kernels.composite import as_kernel
+from kpp.kernels.nonstationary import Constant
+from kpp.kernels.parameters import check_non_negative, parameter
+from kpp.kernels.stationary import RBF
+from kpp.typing import Leaf, RngKey
+
+__all__ = ["FORMS", "Projected", "Unprojected"]
+
+#: What the projection is applied to; see `Projected`.
+FORMS = ("product", "general")
+
+_BLOCK = 2048  # rows of the sample that are worked on at once where landmarks bound the memory
+
+
+class Unprojected(eqx.Module):
+    r"""Points at which a `Projected` kernel means the function f itself, not its projection.
+
+    .. math:: k_P(x, \mathrm{Unprojected}(x')) = \mathrm{cov}(P f(x), f(x')) = k(x, x') - w(c)^\top k(X_u, x')
+
+    So a Gaussian process that is seen without the projection, and asked for with it, is one with a `Projected` kernel
+    whose data are at unprojected points.
+
+    Args:
+        points: n points, an array (n, d).
+    """
+
+    points: Any
+
+
+def _as_landmarks(value: Leaf) -> Leaf:
+    return None if value is None else parameter("landmarks")(value)
+
+
+class Projected(AbstractKernel):
+    r"""The kernel of functions less their conditional expectation, which a sample estimates.
+
+    .. math::
+
+        k_P(x, x') = \langle k_x - \hat\mu_c,\; k_{x'} - \hat\mu_{c'} \rangle, \qquad
+        \hat\mu_c = \sum_j w_j(c)\, k_{x_{u,j}}, \qquad w(c) = (L_{uu} + n' \gamma I)^{-1} l(C_u, c)
+
+    That is ``form="general"``, where k is `kernel`, a function of all features:
+
+    .. math:: k_P(x, x') = k(x, x') - w(c)^\top k(X_u, x') - k(x, X_u) w(c') + w(c)^\top K_{uu} w(c')
+
+    With ``form="product"`` the kernel is :math:`k = (r + 1)\, l`, r being `kernel`, so that functions of the condition
+    alone are among those that can be taken off, and only r + 1 is averaged, which is another estimator:
+
+    .. math::
+
+        k_P(x, x') = l(c, c') \bigl[r_+(x, x') - w(c)^\top r_+(X_u, x') - r_+(x, X_u) w(c')
+        + w(c)^\top R_{+,uu} w(c')\bigr], \qquad r_+ = r + 1
+
+    All parts see all features; `on` lets each see its own, say ``Projected(RBF(8.0).on(children), RBF(2.0).on(spouses),
+    x, 0.01)``. Constraints one after another are nested kernels, ``form="general"`` outside; constraints that hold
+    jointly are one kernel whose `condition_kernel` is a sum.
+
+    Args:
+        kernel: r, or k for the general form; its parameters may be priors.
+        condition_kernel: l, the kernel of the condition C; its parameters may be priors.
+        points: :math:`X_u`, the n' points of the sample (n', d), with all features; rows without a label will do.
+        regularization: :math:`\gamma`, at least 0, or a prior; it is multiplied by n'.
+        landmarks: Z, points (q, d) with all features, whose conditions Nyström's method spans w by: time and memory
+            are then linear in n' but for :math:`K_{uu}`, which takes time :math:`n'^2` and no memory. None for none.
+        form: "product" or "general".
+
+    Raises:
+        ValueError: If the points are no matrix with at least one row, the regularization is negative, or the form is
+            another word.
+        TypeError: If a kernel is none.
+
+    References:
+        Bouabid, Fawkes and Sejdinovic, Returning the favour: when regression benefits from probabilistic causal
+        knowledge, 2023, proposition 4.3 and appendices D and E, with the sign of the last term mended.
+    """
+
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    condition_kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    points: Leaf = eqx.field(converter=parameter("points"))
+    regularization: Leaf = eqx.field(converter=parameter("regularization"))
+    landmarks: Leaf = eqx.field(converter=_as_landmarks, default=None)
+    form: str = eqx.field(static=True, default="product")
+
+    def __check_init__(self) -> None:
+        """Refuse points that are no matrix, a negative regularization and a form that is unknown or does not fit."""
+        if self.form not in FORMS:
+            raise ValueError(f"`form` must be one of {FORMS}, got {self.form!r}")
+        if self.form == "product" and isinstance(self.kernel, Projected):
+            raise ValueError("`form` must be 'general' where `kernel` is itself Projected, got 'product'")
+        for name in ("points", "landmarks"):
+            value = getattr(self, name)
+            if eqx.is_array(value) and (value.ndim < 2 or value.shape[-2] == 0):
+                raise ValueError(f"`{name}` must have shape (n, d) with at least one row, got shape {value.shape}")
+        check_non_negative(self.regularization, "regularization")
+
+    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+        """Evaluate the kernel at two points of shape (d,), each of which may be `Unprojected`."""
+        first, second = (jax.tree.map(lambda leaf: leaf[None], point) for point in (x1, x2))
+        return self(first, second)[0, 0]
+
+    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of points (n1, d) and (n2, d), each batch perhaps `Unprojected`."""
+        expectation = self._expectation()
+        return self._inner(expectation, self._elements(expectation, x1), self._elements(expectation, x2))
+
+    def gram(self, x: Any) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every pair of points of one batch (n, d), perhaps `Unprojected`."""
+        expectation = self._expectation()
+        elements = self._elements(expectation, x)
+        return self._inner(expectation, elements, elements)
+
+    def diagonal(self, x: Any) -> Float[Array, " n"]:
+        """Evaluate the kernel at each point with itself."""
+        expectation = self._expectation()
+        elements = self._elements(expectation, x)
+        values = expectation.kernel.diagonal(elements.seen)
+        if elements.coordinates is not None:
+            taken = 2 * expectation.sections(elements.seen) - expectation.spread(elements.coordinates)
+            values = values - jnp.sum(elements.coordinates * taken, axis=0)
+        return values * self.condition_kernel.diagonal(elements.points) if self.form == "product" else values
+
+    def conditional_expectation(self, condition: Any, values: Any) -> Float[Array, "p *outputs"]:
+        r"""Estimate :math:`E[h(X) \mid C = c]` as the kernel does, from the values of h at the points of the sample.
+
+        .. math:: \hat E[h \mid c] = \sum_j w_j(c)\, h(x_{u,j})
+
+        Args:
+            condition: p points (p, d) with all features; the condition kernel sees its own.
+            values: The values of h at `points`, (n',) or (n', outputs).
+
+        Returns:
+            The estimates, (p,) or (p, outputs).
+        """
+        expectation = self._expectation()
+        return expectation.coordinates(jnp.asarray(condition)).T @ expectation.reduce(jnp.asarray(values))
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield instances of both forms, one with landmarks, and points for them."""
+        first, second = jax.random.split(rng_key)
+        x, sample = example_points(first, 3), example_points(second, 3, 5)
+        response, condition = RBF(jnp.array([0.8, 1.5])).on((0, 2)), RBF(1.2).on((1,))
+        yield cls(response, condition, sample, 0.1), x
+        yield cls(response * condition, condition, sample, 0.1, form="general"), x
+        yield cls(response, condition, sample, 0.1, sample[:3] + 0.1), x
+
+    def _inner(self, expectation: _Expectation, first: _Elements, second: _Elements) -> Array:
+        matrix = expectation.inner(first, second)
+        return matrix * self.condition_kernel(first.points, second.points) if self.form == "product" else matrix
+
+    def _elements(self, expectation: _Expectation, x: Any) -> _Elements:
+        if isinstance(x, Unprojected):
+            check_matrices(self, x.points, self.points)
+            return _Elements(x.points, x if isinstance(self.kernel, Projected) else x.points, None)
+        check_matrices(self, x, self.points)
+        return _Elements(x, x, expectation.coordinates(x))
+
+    def _expectation(self) -> _Expectation:
+        averaged = self.kernel + Constant(1.0) if self.form == "product" else self.kernel
+        ridge = self.points.shape[0] * self.regularization
+        if self.landmarks is None:
+            matrix = linalg.add_diagonal(self.condition_kernel.gram(self.points), ridge)
+            factor = linalg.cholesky(matrix, what="the matrix of the condition kernel plus n * regularization * I")
+            return _Expectation(averaged, self.condition_kernel, self.points, None, factor, None)
+        whitener = linalg.cholesky(
+            self.condition_kernel.gram(self.landmarks), what="the kernel matrix of the landmarks"
+        )
+        features = linalg.solve_lower(whitener, self.condition_kernel(self.landmarks, self.points)).T
+        factor = linalg.cholesky(linalg.add_diagonal(features.T @ features, ridge), what="the matrix of the features")
+        return _Expectation(averaged, self.condition_kernel, self.points, features, factor, (self.landmarks, whitener))
+
+
+class _Elements(NamedTuple):
+    r"""Elements :math:`k_x - \sum_j w_j k_{x_{u,j}}` of the RKHS.
+
+    The points x, the same as the kernel is to see them (`Unprojected`, where it is itself projected), and w, or what
+    `reduce` leaves of it; None where nothing is taken off.
+    """
+
+    points: Array
+    seen: Any
+    coordinates: Array | None
+
+
+class _Expectation(NamedTuple):
+    r"""The estimated conditional mean embedding: :math:`w(c) = (L_{uu} + n'\gamma I)^{-1} l(C_u, c)`.
+
+    With landmarks :math:`w(c) = \Phi (\Phi^\top \Phi + n' \gamma I)^{-1} \phi(c)`. The coordinates are then what
+    :math:`\Phi` is multiplied by, and values at the sample are reduced to :math:`\Phi^\top` times them.
+    """
+
+    kernel: AbstractKernel
+    condition_kernel: AbstractKernel
+    points: Array
+    features: Array | None
+    factor: Array
+    landmarks: tuple[Array, Array] | None  # with the factor of their kernel matrix
+
+    def coordinates(self, x: Array) -> Float[Array, "q n"]:
+        if self.landmarks is None:
+            return linalg.cho_solve(self.factor, self.condition_kernel(self.points, x))
+        landmarks, whitener = self.landmarks
+        return linalg.cho_solve(self.factor, linalg.solve_lower(whitener, self.condition_kernel(landmarks, x)))
+
+    def reduce(self, values: Array) -> Float[Array, "q *outputs"]:
+        return values if self.features is None else self.features.T @ values
+
+    def sections(self, x: Any) -> Float[Array, "q n"]:
+        """Return the reduced sections of the kernel, `reduce(kernel(points, x))`, without the matrix."""
+        if self.features is None:
+            return self.kernel(self.points, x)
+        return _sum_over_blocks(
+            lambda points, features: features.T @ self.kernel(points, x), self.points, self.features
+        )
+
+    def spread(self, coordinates: Array) -> Float[Array, "q n"]:
+        """Return the sections' inner products with elements of the sample's span, `reduce(K_uu w)`."""
+        if self.features is None:
+            return self.kernel.combine_sections(self.points, self.points, coordinates)
+        gram = _sum_over_blocks(lambda points, features: self.sections(points) @ features, self.points, self.features)
+        return gram @ coordinates
+
+    def inner(self, first: _Elements, second: _Elements) -> Float[Array, "n1 n2"]:
+        matrix = self.kernel(first.seen, second.seen)
+        if second.coordinates is not None:
+            matrix = matrix - self.sections(first.seen).T @ second.coordinates
+        if first.coordinates is None:
+            return matrix
+        right = self.sections(second.seen)
+        if second.coordinates is not None:
+            right = right - self.spread(second.coordinates)
+        return matrix - first.coordinates.T @ right
+
+
+def _sum_over_blocks(term: Callable[[Array, Array], Array], points: Array, features: Array) -> Array:
+    """Sum a term over blocks of rows; the rows that fill up the last block have features 0, so they add nothing."""
+    if points.shape[0] <= _BLOCK:
+        return term(points, features)
+    missing = -points.shape[0] % _BLOCK
+    points, features = jnp.pad(points, ((0, missing), (0, 0)), mode="edge"), jnp.pad(features, ((0, missing), (0, 0)))
+    blocks = tuple(rows.reshape(-1, _BLOCK, rows.shape[1]) for rows in (points, features))
+    start = jnp.zeros_like(jax.eval_shape(term, *(rows[0] for rows in blocks)))
+    return jax.lax.scan(lambda total, block: (total + term(*block), None), start, blocks)[0]
