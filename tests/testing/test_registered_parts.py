@@ -12,7 +12,7 @@ from kpp.testing import cases, parametrize_with_checks
 SLOW = {
     *(set(registry.models()) - {"GPRegression"}),
     *(name for name in registry.value_functions() if name.startswith("observational")),
-    *("Nystrom", "RestrictedShapleyRegularized", "ShapleyRegularized"),
+    *("Nystrom", "Projected", "RestrictedShapleyRegularized", "ShapleyRegularized"),
 }
 
 
