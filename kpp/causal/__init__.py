@@ -9,6 +9,9 @@ from kpp.causal.adjustment import proper_backdoor_graph as proper_backdoor_graph
 from kpp.causal.causal_paths import causal_nodes as causal_nodes
 from kpp.causal.causal_paths import directed_path as directed_path
 from kpp.causal.causal_paths import forbidden_nodes as forbidden_nodes
+from kpp.causal.collider import ColliderPartition as ColliderPartition
+from kpp.causal.collider import Independence as Independence
+from kpp.causal.collider import collider_partition as collider_partition
 from kpp.causal.coverage import Adjustment as Adjustment
 from kpp.causal.coverage import find_adjustment as find_adjustment
 from kpp.causal.docalculus import RuleCheck as RuleCheck
@@ -16,6 +19,7 @@ from kpp.causal.docalculus import exchange_action as exchange_action
 from kpp.causal.docalculus import insert_action as insert_action
 from kpp.causal.docalculus import insert_observation as insert_observation
 from kpp.causal.errors import CausalError as CausalError
+from kpp.causal.errors import ColliderError as ColliderError
 from kpp.causal.errors import CycleError as CycleError
 from kpp.causal.errors import GraphSyntaxError as GraphSyntaxError
 from kpp.causal.errors import LatentNodeError as LatentNodeError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 
@@ -145,3 +145,23 @@ class NotCoveredError(CausalError):
     def __init__(self, message: str, estimand: str | None = None):
         self.estimand = estimand
         super().__init__(message)
+
+
+class ColliderError(CausalError):
+    """An outcome that depends on its spouses even given its parents, so that its boundary has no collider partition.
+
+    Args:
+        outcome: The outcome.
+        parents: Its parents.
+        paths: For each spouse to blame a path from the outcome to it that the parents leave open.
+        remaining: What holds of the other spouses, as a statement; None if all are to blame.
+    """
+
+    def __init__(self, outcome: str, parents: Collection[str], paths: Mapping[str, Any], remaining: Any):
+        self.outcome, self.spouses, self.paths, self.remaining = outcome, tuple(paths), dict(paths), remaining
+        shown = "; ".join(f"{spouse!r} by the path {path}" for spouse, path in paths.items())
+        left = f"What holds is {remaining}" if remaining is not None else "It holds of no other spouse"
+        super().__init__(
+            f"`outcome` {outcome!r} must be independent of its spouses given its parents {list(parents)}, but depends "
+            f"on {shown}. {left}; `collider_independences` lists all statements that can be used"
+        )

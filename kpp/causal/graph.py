@@ -9,7 +9,7 @@ from typing import Any
 
 import networkx as nx
 
-from kpp.causal import convert, separation
+from kpp.causal import collider, convert, separation
 from kpp.causal import text as text_format
 from kpp.causal.errors import CausalError, CycleError
 from kpp.causal.nodes import as_nodes as as_nodes
@@ -286,6 +286,10 @@ class CausalDAG:
         seeds = projection.children(node) | {node}
         districts = frozenset().union(*(part for part in projection.districts() if part & seeds))
         return (districts | projection.parents(districts)) - {node}
+
+    def collider_partition(self, outcome: str) -> collider.ColliderPartition:
+        """Return a node's children, spouses and parents: see `kpp.causal.collider_partition`."""
+        return collider.collider_partition(self, outcome)
 
     def d_separated(
         self, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()

@@ -1,0 +1,153 @@
+r"""What a causal graph says about a regression beyond which features matter: independences of the outcome among them.
+
+The features of a regression are the outcome's Markov boundary: its children $X_1$, its parents $X_3$, and the rest,
+$X_2$, its spouses, which are there because an arrowhead of theirs meets one of the outcome's: the children are
+colliders. Spouses say nothing about the outcome $Y$ until a child is seen, so that
+
+$$Y \perp X_2 \mid X_3, \qquad E[f(X) \mid X_2, X_3] = E[Y \mid X_3] \quad\text{for}\quad f(x) = E[Y \mid X = x].$$
+
+An ordinary regression does not know this; collider regression (Bouabid, Fawkes and Sejdinovic, 2023) makes use of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kpp.causal.errors import CausalError, ColliderError, LatentNodeError
+from kpp.causal.nodes import as_nodes
+from kpp.causal.separation import d_connecting_path
+
+if TYPE_CHECKING:
+    from kpp.causal.graph import CausalDAG
+
+#: The name of a variable, or the position of its column in an array.
+Name = str | int
+
+
+@dataclasses.dataclass(frozen=True)
+class Independence:
+    r"""A statement on an outcome: $Y \perp A \mid B$. It prints as `Y _||_ A1, A2 | B1, B2`.
+
+    For a regression $f(x) = E[Y \mid X = x]$ on features that hold A and B it says that $E[f(X) \mid A, B]$ is
+    $E[Y \mid B]$. That constrains f if A and B are not all of the features.
+
+    Args:
+        outcome: The variable Y.
+        of: The variables A that it is independent of; with none the statement says nothing.
+        given: The variables B that are conditioned on.
+
+    Raises:
+        CausalError: If a variable is named twice, or names come as one string.
+    """
+
+    outcome: Name
+    of: tuple[Name, ...]
+    given: tuple[Name, ...] = ()
+
+    def __post_init__(self) -> None:
+        _keep_distinct(self, ("of", "given"))
+
+    @property
+    def condition(self) -> tuple[Name, ...]:
+        """All variables on which a regression is averaged: `of`, then `given`."""
+        return self.of + self.given
+
+    def __str__(self) -> str:
+        left = f"{self.outcome} _||_ {_listed(self.of) or '()'}"
+        return f"{left} | {_listed(self.given)}" if self.given else left
+
+
+@dataclasses.dataclass(frozen=True)
+class ColliderPartition:
+    r"""The Markov boundary of an outcome in three parts, with $Y \perp X_2 \mid X_3$.
+
+    Args:
+        outcome: The variable Y.
+        children: Its children, $X_1$.
+        spouses: What of the boundary is neither child nor parent, $X_2$; with none there is no collider to make use of.
+        parents: Its parents, $X_3$.
+
+    Raises:
+        CausalError: If a variable is named twice, or names come as one string.
+    """
+
+    outcome: Name
+    children: tuple[Name, ...]
+    spouses: tuple[Name, ...]
+    parents: tuple[Name, ...] = ()
+
+    def __post_init__(self) -> None:
+        _keep_distinct(self, ("children", "spouses", "parents"))
+
+    @property
+    def features(self) -> tuple[Name, ...]:
+        """The boundary: children, then spouses, then parents."""
+        return self.children + self.spouses + self.parents
+
+    @property
+    def condition(self) -> tuple[Name, ...]:
+        """All variables on which a regression is averaged: spouses, then parents."""
+        return self.spouses + self.parents
+
+    @property
+    def independence(self) -> Independence:
+        """The statement: the outcome is independent of the spouses given the parents."""
+        return Independence(self.outcome, self.spouses, self.parents)
+
+
+def collider_partition(graph: CausalDAG, outcome: str) -> ColliderPartition:
+    r"""Return an outcome's children, spouses and parents, such that parents separate it from spouses.
+
+    $$Y \perp X_2 \mid X_3.$$
+
+    Latent nodes are marginalised first, so that a parent may be an indirect one.
+
+    Args:
+        graph: The graph.
+        outcome: An observed node.
+
+    Returns:
+        The partition of its Markov boundary, each part in the graph's order.
+
+    Raises:
+        ColliderError: If the parents leave a path to a spouse open, as they do if the spouse is an effect of the
+            outcome; the error shows the paths and what can be used in place of the partition.
+        UnknownNodeError: If the outcome is no node of the graph.
+        LatentNodeError: If it is latent.
+
+    References:
+        Bouabid, Fawkes and Sejdinovic (2023), "Returning the favour: when regression benefits from probabilistic
+        causal knowledge", section 5, figure 5; the caveat on edges from children to spouses is in section 8.
+    """
+    if as_nodes(graph, outcome, "outcome") & graph.latent:
+        raise LatentNodeError("outcome", [outcome])
+    projection = graph.project()
+    parents, children = projection.parents(outcome), projection.children(outcome)
+    spouses = graph.sort(projection.markov_boundary(outcome) - parents - children)
+    paths = {spouse: d_connecting_path(graph, outcome, spouse, parents) for spouse in spouses}
+    open_paths = {spouse: path for spouse, path in paths.items() if path is not None}
+    given = tuple(graph.sort(parents))
+    if open_paths:
+        remaining = Independence(outcome, tuple(spouse for spouse in spouses if spouse not in open_paths), given)
+        raise ColliderError(outcome, given, open_paths, remaining if remaining.of else None)
+    return ColliderPartition(outcome, tuple(graph.sort(children)), tuple(spouses), given)
+
+
+def _keep_distinct(statement: Independence | ColliderPartition, fields: Iterable[str]) -> None:
+    """Make the fields tuples, and refuse a variable that is named twice."""
+    known: dict[Name, str] = {statement.outcome: "outcome"}
+    for field in fields:
+        names = getattr(statement, field)
+        if isinstance(names, str):
+            raise CausalError(f"`{field}` must be a sequence of names, got the string {names!r}: write ({names!r},)")
+        object.__setattr__(statement, field, tuple(names))
+        for name in getattr(statement, field):
+            if name in known:
+                raise CausalError(f"`{field}` must name each variable once, got {name!r}, which is in `{known[name]}`")
+            known[name] = field
+
+
+def _listed(names: Iterable[Name]) -> str:
+    return ", ".join(map(str, names))
