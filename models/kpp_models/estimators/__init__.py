@@ -1,0 +1,8 @@
+"""Collider regression as scikit-learn estimators: any regressor or classifier, made to obey what a causal graph says.
+
+The package is imported by its own name, as importing `kpp_models` loads no scikit-learn.
+"""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,172 @@
+r"""What `collider=` says: independences of the target, as statements over the columns of the features.
+
+An independence :math:`Y \perp A \mid B` of a target and features says of the regression :math:`f(x) = E[Y \mid X = x]`
+that :math:`E[f(X) \mid A, B] = E[Y \mid B]`. All estimators read `collider=` here, and test on the data what it says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from kpp.causal import CausalDAG, ColliderPartition, Independence
+
+if TYPE_CHECKING:
+    from kpp.embeddings import MeanIndependenceTest
+
+__all__ = ["Statement", "check_statements", "read_statements"]
+
+LEVEL = 0.01
+MAX_TESTED_ROWS = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Statement:
+    """An independence of the target, with the columns it is about.
+
+    Args:
+        independence: The statement in the user's names.
+        of: The columns of A, those that the target is independent of.
+        given: The columns of B.
+    """
+
+    independence: Independence
+    of: tuple[int, ...]
+    given: tuple[int, ...]
+
+    @property
+    def condition(self) -> tuple[int, ...]:
+        """The columns on which a regression is averaged, C = (A, B)."""
+        return self.of + self.given
+
+    def __str__(self) -> str:
+        return str(self.independence)
+
+
+def read_statements(
+    collider: Any, outcome: str | None, num_features: int, feature_names: Sequence[str] | None = None
+) -> tuple[Statement, ...]:
+    """Read `collider=` into statements over columns.
+
+    Args:
+        collider: None; a `kpp.causal.CausalDAG`, which is asked for the collider partition of the outcome; a
+            `ColliderPartition`; an `Independence`; or a sequence of these last. Features are names of columns, or
+            positions from 0.
+        outcome: The node of the graph that is the target; needed with a graph, checked otherwise.
+        num_features: The number of columns, d.
+        feature_names: The names of the columns of a data frame; None for an array.
+
+    Returns:
+        The statements; none if there is no collider, or the outcome shares no child with another variable.
+
+    Raises:
+        TypeError: If `collider` is none of these.
+        ValueError: If a name or position is no column, a column is named twice, the target is among the columns, the
+            statements are not about the same outcome, or `outcome` is missing.
+        kpp.causal.ColliderError: If the graph has no collider partition of the outcome; the error shows why.
+    """
+    independences = [statement for statement in _independences(collider, outcome) if statement.of]
+    outcomes = {outcome} - {None} | {statement.outcome for statement in independences}
+    if len(outcomes) > 1:
+        raise ValueError(f"`collider` and `outcome` must be about one outcome, got {sorted(map(str, outcomes))}")
+    for name in outcomes & set(feature_names or ()):
+        raise ValueError(f"`X` must not hold the outcome, got it as the column {name!r}")
+    return tuple(_locate(statement, num_features, feature_names) for statement in independences)
+
+
+def check_statements(
+    statements: Sequence[Statement],
+    table: Float[np.ndarray, "n d"],
+    targets: Float[np.ndarray, "n q"],
+    random: np.random.RandomState,
+) -> tuple[MeanIndependenceTest, ...]:
+    """Test on labelled rows what the statements say, and warn of those that look false.
+
+    A statement looks false if q times the smallest of its q p-values is below 0.01. Of more than 1000 rows so many are
+    drawn, as the tests take time that grows with the cube of the rows.
+
+    Args:
+        statements: The statements.
+        table: The features of the rows, (n, d).
+        targets: The target, or functions of it such as the indicators of its classes, (n, q).
+        random: Where the permutations come from.
+
+    Returns:
+        The tests, q for each statement, in the order of the statements.
+    """
+    from kpp.embeddings import mean_independence_test
+
+    rows = np.arange(len(table))
+    if len(rows) > MAX_TESTED_ROWS:
+        rows = random.choice(len(rows), MAX_TESTED_ROWS, replace=False)
+    found: list[MeanIndependenceTest] = []
+    for statement in statements:
+        rng_key = jax.random.key(int(random.randint(2**31 - 1)))
+        of = table[np.ix_(rows, statement.of)]
+        given = table[np.ix_(rows, statement.given)] if statement.given else None
+        tests = [mean_independence_test(rng_key, target[rows], of, given) for target in targets.T]
+        p_value = min(1.0, len(tests) * min(float(test.p_value) for test in tests))
+        if p_value < LEVEL:
+            warnings.warn(
+                f"`collider` says {statement}, but the {len(rows)} labelled rows speak against it (p = {p_value:.2g}, "
+                "kpp.embeddings.mean_independence_test); if it is false, the projection takes away what is true",
+                UserWarning,
+                stacklevel=3,
+            )
+        found.extend(tests)
+    return tuple(found)
+
+
+def _independences(collider: Any, outcome: str | None) -> list[Independence]:
+    if collider is None:
+        return []
+    if isinstance(collider, CausalDAG):
+        if outcome is None:
+            raise ValueError("`outcome` must name the target's node of the graph in `collider`, got None")
+        return [collider.collider_partition(outcome).independence]
+    parts = [collider] if isinstance(collider, (Independence, ColliderPartition)) else collider
+    if isinstance(parts, str) or not isinstance(parts, Sequence):
+        raise TypeError(_wanted(collider))
+    for part in parts:
+        if not isinstance(part, (Independence, ColliderPartition)):
+            raise TypeError(_wanted(part))
+    return [part.independence if isinstance(part, ColliderPartition) else part for part in parts]
+
+
+def _wanted(value: Any) -> str:
+    return (
+        "`collider` must be None, a kpp.causal.CausalDAG, a ColliderPartition, an Independence or a sequence of these, "
+        f"got {type(value).__name__} {value!r}"
+    )
+
+
+def _locate(statement: Independence, num_features: int, feature_names: Sequence[str] | None) -> Statement:
+    of = tuple(_position(name, statement, num_features, feature_names) for name in statement.of)
+    given = tuple(_position(name, statement, num_features, feature_names) for name in statement.given)
+    if len({*of, *given}) < len(of) + len(given):
+        raise ValueError(f"`collider` must name each column once, got {statement} for the columns {of + given}")
+    return Statement(statement, of, given)
+
+
+def _position(name: Any, statement: Independence, num_features: int, feature_names: Sequence[str] | None) -> int:
+    if isinstance(name, str):
+        if feature_names is None:
+            raise ValueError(
+                f"`collider` names the column {name!r} ({statement}), but `X` is an array: give a data frame, or an "
+                "Independence with positions"
+            )
+        if name not in feature_names:
+            raise ValueError(f"`X` lacks the column {name!r} of {statement}; it has {list(feature_names)}")
+        return list(feature_names).index(name)
+    position = name if isinstance(name, (int, np.integer)) and not isinstance(name, bool) else -1
+    if not 0 <= position < num_features:
+        raise ValueError(
+            f"`collider` must hold names of columns or positions from 0 to {num_features - 1}, got {name!r} in {statement}"
+        )
+    return int(position)
