@@ -11,7 +11,9 @@ from kpp.causal.causal_paths import directed_path as directed_path
 from kpp.causal.causal_paths import forbidden_nodes as forbidden_nodes
 from kpp.causal.collider import ColliderPartition as ColliderPartition
 from kpp.causal.collider import Independence as Independence
+from kpp.causal.collider import collider_independences as collider_independences
 from kpp.causal.collider import collider_partition as collider_partition
+from kpp.causal.collider import strongest_independences as strongest_independences
 from kpp.causal.coverage import Adjustment as Adjustment
 from kpp.causal.coverage import find_adjustment as find_adjustment
 from kpp.causal.docalculus import RuleCheck as RuleCheck

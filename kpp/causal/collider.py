@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from kpp.causal.errors import CausalError, ColliderError, LatentNodeError
 from kpp.causal.nodes import as_nodes
-from kpp.causal.separation import d_connecting_path
+from kpp.causal.separating_sets import minimal_separators, some_separator
+from kpp.causal.separation import d_connecting_path, d_separated, reachable
 
 if TYPE_CHECKING:
     from kpp.causal.graph import CausalDAG
@@ -102,7 +103,9 @@ def collider_partition(graph: CausalDAG, outcome: str) -> ColliderPartition:
 
     $$Y \perp X_2 \mid X_3.$$
 
-    Latent nodes are marginalised first, so that a parent may be an indirect one.
+    Latent nodes are marginalised first, so that a parent may be an indirect one. The paper asks that no edge leads from
+    a child to a spouse. That is not enough: a spouse must not be an effect of the outcome at all, through nodes outside
+    the boundary included, and nothing hidden may bind it to the outcome.
 
     Args:
         graph: The graph.
@@ -112,27 +115,123 @@ def collider_partition(graph: CausalDAG, outcome: str) -> ColliderPartition:
         The partition of its Markov boundary, each part in the graph's order.
 
     Raises:
-        ColliderError: If the parents leave a path to a spouse open, as they do if the spouse is an effect of the
-            outcome; the error shows the paths and what can be used in place of the partition.
+        ColliderError: If the parents leave a path to a spouse open; the error shows the paths and what can be used
+            instead.
         UnknownNodeError: If the outcome is no node of the graph.
         LatentNodeError: If it is latent.
 
     References:
         Bouabid, Fawkes and Sejdinovic (2023), "Returning the favour: when regression benefits from probabilistic
-        causal knowledge", section 5, figure 5; the caveat on edges from children to spouses is in section 8.
+        causal knowledge", section 5, figure 5.
     """
+    projection, boundary = _boundary(graph, outcome)
+    parents, children = projection.parents(outcome), projection.children(outcome)
+    spouses = graph.sort(boundary - parents - children)
+    paths = {spouse: d_connecting_path(graph, outcome, spouse, parents) for spouse in spouses}
+    blamed = {spouse: path for spouse, path in paths.items() if path is not None}
+    given = tuple(graph.sort(parents))
+    if not blamed:
+        return ColliderPartition(outcome, tuple(graph.sort(children)), tuple(spouses), given)
+    others = Independence(outcome, tuple(spouse for spouse in spouses if spouse not in blamed), given)
+    usable = dict.fromkeys([others] * bool(others.of) + [*collider_independences(graph, outcome)])
+    raise ColliderError(outcome, given, blamed, tuple(usable))
+
+
+def collider_independences(graph: CausalDAG, outcome: str) -> tuple[Independence, ...]:
+    r"""Return the independences of an outcome within its Markov boundary, with as few conditions as there can be.
+
+    A statement $Y \perp A \mid B$ is returned for each B in the boundary that separates Y from some node of it while no
+    proper subset of B does; A is all of the boundary that B separates from Y. No statement follows from another one by
+    leaving out nodes of A or moving them to B. Having few conditions, these are the statements to test on data.
+
+    Args:
+        graph: The graph; one without a collider partition will do.
+        outcome: An observed node.
+
+    Returns:
+        The statements, those with fewer conditions first; none if the outcome is adjacent to its whole boundary.
+
+    Raises:
+        UnknownNodeError: If the outcome is no node of the graph.
+        LatentNodeError: If it is latent.
+    """
+    projection, boundary = _boundary(graph, outcome)
+    conditions = {
+        given
+        for node in boundary
+        for given in minimal_separators(projection, frozenset([outcome]), frozenset([node]), boundary - {node})
+    }
+    return _statements(
+        graph, outcome, {given: boundary - given - reachable(projection, outcome, given) for given in conditions}
+    )
+
+
+def strongest_independences(graph: CausalDAG, outcome: str) -> tuple[Independence, ...]:
+    r"""Return the independences of an outcome within its Markov boundary that constrain its regression the most.
+
+    The constraint $E[f(X) \mid A, B] = E[Y \mid B]$ implies those of all statements on fewer variables: average it over
+    the others. So a statement $Y \perp A \mid B$ is returned for each largest set $A \cup B$ that has one; B is the
+    Markov boundary of Y within the set. All other constraints follow, that of the collider partition as well. The
+    price is a conditional expectation given more variables.
+
+    Args:
+        graph: The graph; one without a collider partition will do.
+        outcome: An observed node.
+
+    Returns:
+        The statements, those with fewer conditions first; none if the outcome is adjacent to its whole boundary.
+
+    Raises:
+        UnknownNodeError: If the outcome is no node of the graph.
+        LatentNodeError: If it is latent.
+    """
+    projection, boundary = _boundary(graph, outcome)
+    found: list[frozenset[str]] = []
+    for node in projection.sort(boundary):
+        _add_largest(projection, outcome, node, frozenset([node]), boundary, found)
+    largest = [some for some in found if not any(some < other for other in found)]
+    free = [frozenset(n for n in some if d_separated(projection, outcome, n, some - {n})) for some in largest]
+    return _statements(graph, outcome, {some - of: of for some, of in zip(largest, free, strict=True)})
+
+
+def _boundary(graph: CausalDAG, outcome: str) -> tuple[CausalDAG, frozenset[str]]:
+    """Return the projection of a graph, and in it the Markov boundary of an outcome."""
     if as_nodes(graph, outcome, "outcome") & graph.latent:
         raise LatentNodeError("outcome", [outcome])
-    projection = graph.project()
-    parents, children = projection.parents(outcome), projection.children(outcome)
-    spouses = graph.sort(projection.markov_boundary(outcome) - parents - children)
-    paths = {spouse: d_connecting_path(graph, outcome, spouse, parents) for spouse in spouses}
-    open_paths = {spouse: path for spouse, path in paths.items() if path is not None}
-    given = tuple(graph.sort(parents))
-    if open_paths:
-        remaining = Independence(outcome, tuple(spouse for spouse in spouses if spouse not in open_paths), given)
-        raise ColliderError(outcome, given, open_paths, remaining if remaining.of else None)
-    return ColliderPartition(outcome, tuple(graph.sort(children)), tuple(spouses), given)
+    return graph.project(), graph.markov_boundary(outcome)
+
+
+def _add_largest(
+    graph: CausalDAG,
+    outcome: str,
+    node: str,
+    required: frozenset[str],
+    allowed: frozenset[str],
+    found: list[frozenset[str]],
+) -> None:
+    """Add to `found` the largest sets between two, both with the node, whose other nodes separate it from the outcome.
+
+    Sets inside one that was found are left out. What has a further node is looked at first, so nothing larger follows.
+    """
+    ends = frozenset([outcome]), frozenset([node])
+    if any(allowed <= other for other in found):
+        return
+    if some_separator(graph, *ends, required - {node}, allowed - {node}) is None:
+        return
+    if required == allowed:
+        found.append(required)
+        return
+    other = graph.sort(allowed - required)[0]
+    _add_largest(graph, outcome, node, required | {other}, allowed, found)
+    _add_largest(graph, outcome, node, required, allowed - {other}, found)
+
+
+def _statements(
+    graph: CausalDAG, outcome: str, found: dict[frozenset[str], frozenset[str]]
+) -> tuple[Independence, ...]:
+    """Return a statement for each set of conditions and what it separates, the shortest conditions first."""
+    in_order = sorted(found, key=lambda given: (len(given), sorted(map(graph.position.__getitem__, given))))
+    return tuple(Independence(outcome, tuple(graph.sort(found[given])), tuple(graph.sort(given))) for given in in_order)
 
 
 def _keep_distinct(statement: Independence | ColliderPartition, fields: Iterable[str]) -> None:

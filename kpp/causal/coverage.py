@@ -89,8 +89,7 @@ def _not_covered(
     reasons: Iterable[NoAdjustmentError],
 ) -> NotCoveredError:
     """Return the error for an effect without either kind of set, with its estimand in terms of what was measured."""
-    hidden = graph.latent | (graph.observed - measured)
-    narrowed = CausalDAG(graph.edges, nodes=graph.nodes, latent=hidden, bidirected=graph.bidirected)
+    narrowed = graph.hide(graph.observed - measured)
     try:
         estimand = str(identify(narrowed, outcomes, treatments))
     except NotIdentifiableError as error:

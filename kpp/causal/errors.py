@@ -154,14 +154,17 @@ class ColliderError(CausalError):
         outcome: The outcome.
         parents: Its parents.
         paths: For each spouse to blame a path from the outcome to it that the parents leave open.
-        remaining: What holds of the other spouses, as a statement; None if all are to blame.
+        independences: The statements on the outcome and its boundary that can be used instead.
     """
 
-    def __init__(self, outcome: str, parents: Collection[str], paths: Mapping[str, Any], remaining: Any):
-        self.outcome, self.spouses, self.paths, self.remaining = outcome, tuple(paths), dict(paths), remaining
-        shown = "; ".join(f"{spouse!r} by the path {path}" for spouse, path in paths.items())
-        left = f"What holds is {remaining}" if remaining is not None else "It holds of no other spouse"
+    def __init__(
+        self, outcome: str, parents: Collection[str], paths: Mapping[str, Any], independences: Collection[Any]
+    ):
+        self.outcome, self.paths, self.independences = outcome, dict(paths), tuple(independences)
+        kinds = {True: "an effect of it", False: "bound to it by something hidden"}
+        blamed = [f"{node!r} is {kinds[path.arrows[0] == '->']} ({path})" for node, path in paths.items()]
+        usable = "; ".join(map(str, independences)) or "nothing, its Markov boundary holds no independence of it"
         super().__init__(
-            f"`outcome` {outcome!r} must be independent of its spouses given its parents {list(parents)}, but depends "
-            f"on {shown}. {left}; `collider_independences` lists all statements that can be used"
+            f"`outcome` {outcome!r} has no collider partition: it must be independent of its spouses given its parents "
+            f"{list(parents)}, but {' and '.join(blamed)}. What can be used instead: {usable}"
         )

@@ -187,9 +187,29 @@ class CausalDAG:
         ends = (("->", self._effects), ("<-", self._causes), ("<->", self._spouses))
         return {node: [(arrow, other) for arrow, found in ends for other in found[node]] for node in self._graph}
 
-    def colliders(self) -> frozenset[str]:
-        """Return the nodes on which two arrowheads meet, a bidirected edge having one at each end."""
+    def colliders(self, node: str | None = None) -> frozenset[str]:
+        """Return the nodes on which two arrowheads meet, a bidirected edge having one at each end.
+
+        Args:
+            node: An observed node, to ask for its own colliders only: its children, in the projection, on which another
+                arrowhead meets.
+
+        Returns:
+            The colliders, latent ones included if no node is given.
+
+        Raises:
+            UnknownNodeError: If the name is no observed node of the graph.
+        """
+        if node is not None:
+            projection = self.project()
+            (node,) = as_nodes(projection, node, "node")
+            return projection.children(node) & projection.colliders()
         return frozenset(node for node in self._graph if self._graph.in_degree(node) + len(self._spouses[node]) > 1)
+
+    def hide(self, nodes: str | Collection[str]) -> CausalDAG:
+        """Return the graph in which some nodes are latent as well, those not measured for one."""
+        hidden = self._latent | as_nodes(self, nodes, "nodes")
+        return CausalDAG(self._graph, latent=hidden, bidirected=self._bidirected)
 
     def subgraph(self, nodes: str | Collection[str]) -> CausalDAG:
         """Return the graph of some nodes and the edges among them; the others are cut out, not marginalised."""
