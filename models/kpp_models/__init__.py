@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from kpp_models.classification import GPClassification as GPClassification
     from kpp_models.classification import gp_classification as gp_classification
     from kpp_models.cmp import CMP as CMP
+    from kpp_models.collider_regression import ColliderRegression as ColliderRegression
+    from kpp_models.collider_ridge import ColliderRidge as ColliderRidge
     from kpp_models.distributions import GaussianProcessMarginal as GaussianProcessMarginal
     from kpp_models.distributions import LaplaceBernoulliMarginal as LaplaceBernoulliMarginal
     from kpp_models.effect_model import AbstractEffectModel as AbstractEffectModel
@@ -57,6 +59,8 @@ _EXPORTS = {
     "contrast": "effect_queries",
     "CMP": "cmp",
     "CentroidGP": "centroids",
+    "ColliderRegression": "collider_regression",
+    "ColliderRidge": "collider_ridge",
     "GPClassification": "classification",
     "GPRegression": "regression",
     "GaussianProcessMarginal": "distributions",
@@ -92,6 +96,8 @@ def register_models() -> dict[str, type]:
     from kpp_models.centroids import CentroidGP
     from kpp_models.classification import GPClassification
     from kpp_models.cmp import CMP
+    from kpp_models.collider_regression import ColliderRegression
+    from kpp_models.collider_ridge import ColliderRidge
     from kpp_models.logistic import KernelLogistic
     from kpp_models.regression import GPRegression
     from kpp_models.ridge import KernelRidge
@@ -99,7 +105,8 @@ def register_models() -> dict[str, type]:
 
     aggregates = (CMP, BaggGP, CentroidGP, VBagg)
     effects = (IME, IMP, BayesIME, BayesIMP, SamplingEffect)
-    models = (*aggregates, *effects, GPClassification, GPRegression, KernelLogistic, KernelRidge)
+    colliders = (ColliderRegression, ColliderRidge)
+    models = (*aggregates, *effects, *colliders, GPClassification, GPRegression, KernelLogistic, KernelRidge)
     return {model.__name__: model for model in models}
 
 

@@ -72,9 +72,9 @@ class CausalLink(eqx.Module):
     noise_variance: Leaf = scalar_field("noise_variance")
     adjustment: str = eqx.field(static=True, default="none")
     adjusting_kernel: AbstractKernel | None = None
-    adjusting_noise_variance: Leaf | None = optional_scalar_field("adjusting_noise_variance")
+    adjusting_noise_variance: Leaf | None = optional_scalar_field("adjusting_noise_variance", default=None)
     width: Leaf | None = eqx.field(converter=_as_width, default=None)
-    amplitude: Leaf | None = optional_scalar_field("amplitude")
+    amplitude: Leaf | None = optional_scalar_field("amplitude", default=None)
     landmarks: Array | None = eqx.field(converter=_as_landmarks, default=None)
 
     def __check_init__(self) -> None:

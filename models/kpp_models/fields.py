@@ -38,9 +38,9 @@ def scalar_field(name: str, **options: Any) -> Any:
     return eqx.field(converter=functools.partial(_as_scalar, name=name), **options)
 
 
-def optional_scalar_field(name: str) -> Any:
-    """Return an Equinox field that holds one number, a prior for one, or None, which it is by default."""
-    return eqx.field(converter=lambda value: None if value is None else _as_scalar(value, name), default=None)
+def optional_scalar_field(name: str, **options: Any) -> Any:
+    """Return an Equinox field that holds one number, a prior for one, or None."""
+    return eqx.field(converter=lambda value: None if value is None else _as_scalar(value, name), **options)
 
 
 def _as_scalar(value: Leaf, name: str) -> Leaf:

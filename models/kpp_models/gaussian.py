@@ -7,7 +7,7 @@ draws.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -117,7 +117,7 @@ class LatentPredictive(NamedTuple):
 
 def latent_predictive(
     kernel: AbstractKernel,
-    x: Float[AnyArray, "n d"],
+    x: Any,
     x_test: Float[AnyArray, "p d"],
     mean: Float[AnyArray, ""],
     coefficients: Float[AnyArray, " n"],
@@ -131,7 +131,7 @@ def latent_predictive(
 
     Args:
         kernel: The kernel k.
-        x: The points conditioned on, of shape (n, d).
+        x: The points conditioned on, of shape (n, d), or a batch of whatever the kernel takes.
         x_test: The points asked for, of shape (p, d).
         mean: m, the prior mean, a scalar.
         coefficients: :math:`\alpha`, of shape (n,).

@@ -1,0 +1,83 @@
+r"""The kernel of a regression that is the sum of a baseline and of a deviation from it, two parts to be told apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.kernels import AbstractKernel, Unprojected
+
+__all__ = ["Decomposed", "Sections"]
+
+
+class Sections(eqx.Module):
+    r"""Points at which a `Decomposed` kernel means a combination of the two parts, :math:`a_i f_0(x_i) + b_i g(x_i)`.
+
+    Args:
+        points: n points (n, d), perhaps `Unprojected`.
+        weights: a and b, (n, 2).
+    """
+
+    points: Any
+    weights: Float[Array, "n 2"]
+
+
+class Decomposed(AbstractKernel):
+    r"""The kernel of :math:`f = f_0 + g` with independent parts.
+
+    .. math:: k(x, x') = k_0(x, x') + k_g(x, x')
+
+    At `Sections` it is the covariance with :math:`a f_0 + b g`, so that a function
+    :math:`\sum_i a_i k_0(\cdot, x_i) + \sum_i b_i k_g(\cdot, x_i)`, of which each part has coefficients of its own, is
+    spanned by sections of this kernel. The baseline takes no notice of points being `Unprojected`.
+
+    Args:
+        baseline: :math:`k_0`.
+        deviation: :math:`k_g`.
+    """
+
+    baseline: AbstractKernel
+    deviation: AbstractKernel
+
+    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+        """Evaluate the kernel at two points."""
+        first, second = (jax.tree.map(lambda leaf: leaf[None], point) for point in (x1, x2))
+        return self(first, second)[0, 0]
+
+    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of two batches of points."""
+        first, second = _as_sections(x1), _as_sections(x2)
+        baseline = self.baseline(_bare(first.points), _bare(second.points))
+        deviation = self.deviation(first.points, second.points)
+        return _scaled(baseline, first, second, 0) + _scaled(deviation, first, second, 1)
+
+    def gram(self, x: Any) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every pair of points of one batch."""
+        sections = _as_sections(x)
+        baseline, deviation = self.baseline.gram(_bare(sections.points)), self.deviation.gram(sections.points)
+        return _scaled(baseline, sections, sections, 0) + _scaled(deviation, sections, sections, 1)
+
+    def diagonal(self, x: Any) -> Float[Array, " n"]:
+        """Evaluate the kernel at each point with itself."""
+        sections = _as_sections(x)
+        parts = self.baseline.diagonal(_bare(sections.points)), self.deviation.diagonal(sections.points)
+        return jnp.sum(sections.weights**2 * jnp.stack(parts, axis=1), axis=1)
+
+
+def _as_sections(x: Any) -> Sections:
+    if isinstance(x, Sections):
+        return x
+    bare = _bare(x)
+    return Sections(x, jnp.ones((bare.shape[0], 2), dtype=bare.dtype))
+
+
+def _bare(x: Any) -> Array:
+    return x.points if isinstance(x, Unprojected) else x
+
+
+def _scaled(matrix: Array, first: Sections, second: Sections, part: int) -> Array:
+    return first.weights[:, part][:, None] * matrix * second.weights[:, part][None, :]

@@ -1,0 +1,260 @@
+r"""Kernel ridge regression that obeys what a collider implies: the closed-form fits in and onto the projected space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.functions import RKHSFunction
+from kpp.kernels import RBF, AbstractKernel
+from kpp.tables import Schema
+from kpp.typing import Leaf, RngKey
+from kpp_models.collider_kernel import Decomposed, Sections
+from kpp_models.collider_left_out import held_out_predictions
+from kpp_models.collider_parts import (
+    FORMS,
+    PROJECTIONS,
+    AbstractColliderModel,
+    example_rows,
+    feature_field,
+    word_field,
+)
+from kpp_models.distributions import GaussianProcessMarginal
+from kpp_models.fields import optional_scalar_field, refuse_below, refuse_priors_in, scalar_field
+from kpp_models.gaussian import normal_log_density
+from kpp_models.selection import Selection, select_from_grid
+
+__all__ = ["ColliderRidge"]
+
+
+class ColliderRidge(AbstractColliderModel):
+    r"""Kernel ridge regression under an independence :math:`Y \perp X_2 \mid X_3`, a fit without priors.
+
+    .. math:: \min_{h} \frac1n \sum_i (y_i - f_0(x_{3,i}) - h(x_i))^2 + \lambda \|h\|^2, \qquad
+        \hat f = f_0 + h \;(h \in H_P) \quad\text{or}\quad \hat f = f_0 + P h \;(h \in H)
+
+    `projection` says which: "space" fits in the space :math:`H_P` of the projected functions (:math:`H_P`-KRR),
+    "function" fits as if there were no collider and projects the fit (P-KRR), with
+    :math:`P h(x) = h(x) - \hat E[h(X) \mid C = c]` and the condition :math:`C = (X_2, X_3)`; see
+    `kpp.kernels.Projected`. The expectation is estimated from labelled and unlabelled rows. :math:`f_0` is the mean of
+    y, plus, where there are parents, the kernel ridge regression of what is left on them.
+
+    Without spouses there is nothing to project: this is `kpp_models.KernelRidge` with the mean of y for intercept, and
+    k, or r alone where there are no parents either. `fit` gives one chain of one draw, whatever the inference.
+    Leave-one-out residuals are those of refits of mean, baseline and h that keep the totals :math:`n\lambda` and the
+    rows of the expectations, whose labels play no part. `numpyro_model` is the Gaussian process whose posterior mean h
+    is, around :math:`f_0`; without targets it knows of :math:`f_0` the mean only.
+
+    Args:
+        kernel: r, a kernel of the children, for the product form, where :math:`k = (r + 1)\, l`; k itself, a kernel of
+            all columns of x, for the general one.
+        condition_kernel: l, a kernel of spouses and parents, in this order; None will do where there are none.
+        regularization: :math:`\lambda`, multiplied by the number of labelled rows; greater than 0.
+        condition_regularization: :math:`\gamma`, multiplied by the number of rows of the expectations; at least 0.
+        children: The columns of :math:`X_1`, all features but the condition, by position or by name.
+        spouses: The columns of :math:`X_2`, which Y is independent of given the parents.
+        parents: The columns of :math:`X_3`.
+        projection: "space" or "function".
+        form: "product" or "general"; they estimate the expectation differently.
+        baseline_kernel: The kernel of :math:`f_0`, of the parents; needed if there are parents and spouses.
+        baseline_regularization: The regularization of :math:`f_0`; needed with `baseline_kernel`.
+        center: Whether to take off the mean of y first; otherwise it counts as 0.
+        num_landmarks: Among the rows of the expectations, how many Nyström's method spans them by, chosen by herding;
+            None for all.
+
+    Raises:
+        ValueError: If a number is out of its range, a column is named twice, or a part that is needed is missing.
+        TypeError: If a leaf is a prior.
+
+    References:
+        Bouabid, Fawkes and Sejdinovic, Returning the favour: when regression benefits from probabilistic causal
+        knowledge, 2023, equations (16), (20) and (23), section 5 and appendix E, regularizations multiplied by n.
+    """
+
+    kernel: AbstractKernel
+    condition_kernel: AbstractKernel | None
+    regularization: Leaf = scalar_field("regularization")
+    condition_regularization: Leaf | None = optional_scalar_field("condition_regularization")
+    children: tuple[int | str, ...] = feature_field("children")
+    spouses: tuple[int | str, ...] = feature_field("spouses")
+    parents: tuple[int | str, ...] = feature_field("parents", default=())
+    projection: str = word_field("projection", PROJECTIONS)
+    form: str = word_field("form", FORMS)
+    baseline_kernel: AbstractKernel | None = None
+    baseline_regularization: Leaf | None = optional_scalar_field("baseline_regularization", default=None)
+    center: bool = eqx.field(static=True, default=True)
+    num_landmarks: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        """Refuse priors, numbers out of range, and parts that do not fit each other."""
+        refuse_priors_in(self, "kpp_models.ColliderRegression")
+        refuse_below(self.regularization, "regularization", zero_allowed=False)
+        self.check_parts()
+        if self.has_baseline:
+            self.need("baseline_regularization", "parents")
+            refuse_below(self.baseline_regularization, "baseline_regularization", zero_allowed=False)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[ColliderRidge, Array, Array]]:
+        """Yield models with points and targets for the conformance suite."""
+        x, y = example_rows(rng_key)
+        yield cls(RBF(1.5), RBF(1.2), 0.01, 0.01, children=(0,), spouses=(1, 2)), x, y
+        dag = {"children": (0,), "spouses": (1,), "parents": (2,)}
+        baseline = {"baseline_kernel": RBF(1.0), "baseline_regularization": 0.1}
+        yield cls(RBF(1.5), RBF(1.2), 0.01, 0.01, projection="function", **dag, **baseline), x, y
+
+    def select(
+        self, x: Any, y: Any, grid: Mapping[str, Any], *, unlabelled: Any = None, use_labelled: bool = True
+    ) -> Selection[ColliderRidge]:
+        """Choose hyperparameters from a grid by the mean squared leave-one-out error, in closed form.
+
+        `select_condition` chooses those of the conditional expectation, which need no labels.
+
+        Args:
+            x: The points: an array of shape (n, d) or a data frame.
+            y: The targets, of shape (n,).
+            grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try.
+            unlabelled: As in `prepare`.
+            use_labelled: As in `prepare`.
+
+        Returns:
+            The model with the best combination, the values chosen, and the error of every combination.
+
+        Raises:
+            ValueError: If the data or the grid are not what they should be.
+        """
+        model, data, _ = self.prepare(x, y, unlabelled=unlabelled, use_labelled=use_labelled)
+        found = select_from_grid(
+            model, grid, lambda entry: jnp.mean(entry.loo_residuals(data) ** 2), "loo_squared_error"
+        )
+        return found.with_names_of(self)
+
+    def prepare(
+        self, x: Any, y: Any, unlabelled: Any = None, *, use_labelled: bool = True
+    ) -> tuple[ColliderRidge, dict[str, Any], Schema]:
+        """Read the data; see `AbstractModel.prepare`.
+
+        Args:
+            x: The points: an array of shape (n, d) or a data frame.
+            y: The targets, of shape (n,).
+            unlabelled: Further points without targets, for the conditional expectation; None for none.
+            use_labelled: Whether the points with targets serve for it, too.
+
+        Returns:
+            The model with names of columns resolved, the data, and the schema of x.
+
+        Raises:
+            ValueError: If the data are not what they should be.
+        """
+        model, data, schema = self.read(x, y, unlabelled, use_labelled=use_labelled)
+        targets = data.pop("y")
+        intercept = jnp.mean(targets) if self.center else jnp.zeros((), targets.dtype)
+        return model, data | {"intercept": intercept, "y": targets}, schema
+
+    def numpyro_model(
+        self, x: Float[Array, "n d"], sample: Array, landmarks: Any, intercept: Array, y: Array | None = None
+    ) -> None:
+        """Be the Gaussian process whose posterior mean is h; it has no latent site.
+
+        Args:
+            x: The points, (n, d).
+            sample: The rows of the conditional expectations, (n', d).
+            landmarks: The landmarks among them, (q, d), or None.
+            intercept: The mean of the targets, or 0.
+            y: The targets, (n,), or None to draw them, around the intercept.
+        """
+        data = {"x": x, "sample": sample, "landmarks": landmarks, "intercept": intercept, "y": y}
+        mean = intercept if y is None else y - self._deviations(data)
+        gram = self.deviation_kernel(data).gram(self.seen(x))
+        numpyro.sample("y", GaussianProcessMarginal(mean, gram, x.shape[0] * self.regularization), obs=y)
+
+    def loo_residuals(self, data: Mapping[str, Any]) -> Float[Array, " n"]:
+        """Return what each target lacks from the fit to all the others, of shape (n,); see the class."""
+        cross, factor = self._system(data)
+        targets, baseline = self._held_out_targets(data)
+        return data["y"] - baseline - held_out_predictions(cross, factor, targets)
+
+    def log_likelihood(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> dict[str, Array]:
+        """Return the leave-one-out log likelihood of every target, with the mean squared residual for variance."""
+        residuals = self.loo_residuals(data)
+        variance = jnp.broadcast_to(jnp.mean(residuals**2), residuals.shape)
+        return {"y": normal_log_density(residuals, jnp.zeros_like(residuals), variance)}
+
+    def predictive(
+        self, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"], *, covariance: bool = False
+    ) -> dict[str, Array]:
+        """Return the fitted values and the mean squared leave-one-out error; see `AbstractModel.predictive`."""
+        mean = self.function_draw(sample, data)(x)
+        variance = jnp.mean(self.loo_residuals(data) ** 2)
+        return {"mean": mean, "noise_variance": jnp.broadcast_to(variance, mean.shape)}
+
+    def draw_predictive(
+        self, rng_key: RngKey, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"]
+    ) -> Float[Array, " p"]:
+        """Draw the fitted values plus normal noise of the leave-one-out variance."""
+        found = self.predictive(sample, data, x)
+        noise = jax.random.normal(rng_key, found["mean"].shape, dtype=found["mean"].dtype)
+        return found["mean"] + jnp.sqrt(found["noise_variance"]) * noise
+
+    def function_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> RKHSFunction:
+        r"""Return the fit, :math:`\alpha = (K + n \lambda I)^{-1} (y - f_0(X))`, with the mean of y for intercept.
+
+        With a baseline the two parts have coefficients of their own: the kernel is `Decomposed`, the points carry them
+        as `Sections`, and the coefficients of the function are 1.
+        """
+        _, factor = self._system(data)
+        kernel, seen = self.deviation_kernel(data), self.seen(data["x"])
+        coefficients = linalg.cho_solve(factor, self._deviations(data))
+        if not self.has_baseline:
+            return RKHSFunction(kernel, seen, coefficients, data["intercept"])
+        both = Sections(seen, jnp.stack([self._baseline_coefficients(data), coefficients], axis=1))
+        kernel = Decomposed(self.kernel_of_baseline(), kernel)
+        return RKHSFunction(kernel, both, jnp.ones_like(coefficients), data["intercept"])
+
+    def _system(self, data: Mapping[str, Any]) -> tuple[Array, Array]:
+        """Return the kernel between predictions and data, and the factor of the matrix of the fit."""
+        kernel, x = self.deviation_kernel(data), data["x"]
+        gram = kernel.gram(self.seen(x))
+        cross = gram if self.seen(x) is x else kernel(x, self.seen(x))
+        matrix = linalg.add_diagonal(gram, x.shape[0] * self.regularization)
+        return cross, linalg.cholesky(matrix, what="the matrix K + n * regularization * I")
+
+    def _deviations(self, data: Mapping[str, Any]) -> Float[Array, " n"]:
+        """Return what the baseline leaves of the targets."""
+        if not self.has_baseline:
+            return data["y"] - data["intercept"]
+        return self._baseline_ridge(data) * self._baseline_coefficients(data)
+
+    def _baseline_coefficients(self, data: Mapping[str, Any]) -> Float[Array, " n"]:
+        return linalg.cho_solve(self._baseline_factor(data), data["y"] - data["intercept"])
+
+    def _baseline_ridge(self, data: Mapping[str, Any]) -> Float[Array, ""]:
+        return data["x"].shape[0] * self.baseline_regularization
+
+    def _baseline_factor(self, data: Mapping[str, Any]) -> Float[Array, "n n"]:
+        matrix = linalg.add_diagonal(self.kernel_of_baseline().gram(data["x"]), self._baseline_ridge(data))
+        return linalg.cholesky(matrix, what="the matrix of the baseline plus n * baseline_regularization * I")
+
+    def _held_out_targets(self, data: Mapping[str, Any]) -> tuple[Float[Array, "n n"], Float[Array, " n"]]:
+        r"""Return, in column i, what mean and baseline without i leave of the targets, and what they say about i.
+
+        The coefficients of the baseline without i are
+        :math:`a^{(i)} = M_0 u^{(i)} - M_0 e_i (M_0 u^{(i)})_i / (M_0)_{ii}`, with :math:`u^{(i)} = y - m^{(i)}`, and
+        what it leaves of the others is :math:`n \lambda_0 a^{(i)}`.
+        """
+        y, n = data["y"], data["y"].shape[0]
+        means = (n * data["intercept"] - y) / max(n - 1, 1) if self.center else jnp.zeros_like(y)
+        centered = y[:, None] - means[None, :]
+        if not self.has_baseline:
+            return centered, means
+        inverse = linalg.cho_inverse(self._baseline_factor(data))
+        solved = inverse @ centered
+        left = jnp.diagonal(solved) / jnp.diagonal(inverse)  # what the baseline without i lacks of target i
+        return self._baseline_ridge(data) * (solved - inverse * left[None, :]), y - left
