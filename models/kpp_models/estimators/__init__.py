@@ -5,4 +5,4 @@ The package is imported by its own name, as importing `kpp_models` loads no scik
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from kpp_models.estimators.regressor import ProjectedRegressor as ProjectedRegressor

@@ -60,7 +60,7 @@ def read_statements(
             positions from 0.
         outcome: The node of the graph that is the target; needed with a graph, checked otherwise.
         num_features: The number of columns, d.
-        feature_names: The names of the columns of a data frame; None for an array.
+        feature_names: The names of the columns of a data frame, in order; None for an array.
 
     Returns:
         The statements; none if there is no collider, or the outcome shares no child with another variable.
@@ -75,9 +75,10 @@ def read_statements(
     outcomes = {outcome} - {None} | {statement.outcome for statement in independences}
     if len(outcomes) > 1:
         raise ValueError(f"`collider` and `outcome` must be about one outcome, got {sorted(map(str, outcomes))}")
-    for name in outcomes & set(feature_names or ()):
+    names = None if feature_names is None else list(feature_names)
+    for name in outcomes & set(names or ()):
         raise ValueError(f"`X` must not hold the outcome, got it as the column {name!r}")
-    return tuple(_locate(statement, num_features, feature_names) for statement in independences)
+    return tuple(_locate(statement, num_features, names) for statement in independences)
 
 
 def check_statements(
@@ -146,7 +147,7 @@ def _wanted(value: Any) -> str:
     )
 
 
-def _locate(statement: Independence, num_features: int, feature_names: Sequence[str] | None) -> Statement:
+def _locate(statement: Independence, num_features: int, feature_names: list[str] | None) -> Statement:
     of = tuple(_position(name, statement, num_features, feature_names) for name in statement.of)
     given = tuple(_position(name, statement, num_features, feature_names) for name in statement.given)
     if len({*of, *given}) < len(of) + len(given):
@@ -154,7 +155,7 @@ def _locate(statement: Independence, num_features: int, feature_names: Sequence[
     return Statement(statement, of, given)
 
 
-def _position(name: Any, statement: Independence, num_features: int, feature_names: Sequence[str] | None) -> int:
+def _position(name: Any, statement: Independence, num_features: int, feature_names: list[str] | None) -> int:
     if isinstance(name, str):
         if feature_names is None:
             raise ValueError(
@@ -162,11 +163,12 @@ def _position(name: Any, statement: Independence, num_features: int, feature_nam
                 "Independence with positions"
             )
         if name not in feature_names:
-            raise ValueError(f"`X` lacks the column {name!r} of {statement}; it has {list(feature_names)}")
-        return list(feature_names).index(name)
+            raise ValueError(f"`X` lacks the column {name!r} of {statement}; it has {feature_names}")
+        return feature_names.index(name)
     position = name if isinstance(name, (int, np.integer)) and not isinstance(name, bool) else -1
     if not 0 <= position < num_features:
         raise ValueError(
-            f"`collider` must hold names of columns or positions from 0 to {num_features - 1}, got {name!r} in {statement}"
+            f"`collider` must hold names of columns or positions from 0 to {num_features - 1}, got {name!r} in "
+            f"{statement}"
         )
     return int(position)

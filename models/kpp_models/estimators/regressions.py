@@ -1,0 +1,135 @@
+"""The regressions behind a projection: conditional expectations and baselines, by name or any of scikit-learn's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import LinearRegression, RidgeCV
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.utils import get_tags
+
+from kpp.kernels import median_heuristic
+
+__all__ = ["MedianNystroem", "additive_regression", "as_regression", "draw_seed", "fit_columns", "predict_columns"]
+
+NUM_LANDMARKS = 300
+
+
+class MedianNystroem(TransformerMixin, BaseEstimator):
+    r"""Features of an RBF kernel with the lengthscales of the median heuristic, on landmarks drawn from the rows.
+
+    .. math:: \phi(x)^\top \phi(x') \approx \exp\Bigl(-\sum_j \frac{(x_j - x_j')^2}{2 d\, \ell_j^2}\Bigr)
+
+    with :math:`\ell_j` the median distance in feature j (`kpp.kernels.median_heuristic`); exact on the landmarks.
+
+    Args:
+        num_landmarks: The number of features, q, if there are as many rows.
+        random_state: Which rows the landmarks are.
+    """
+
+    def __init__(self, num_landmarks: int = NUM_LANDMARKS, random_state: Any = None):
+        self.num_landmarks = num_landmarks
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> MedianNystroem:
+        """Find lengthscales and landmarks for rows of shape (n, d)."""
+        self.lengthscale_ = np.asarray(median_heuristic(X)) * np.sqrt(X.shape[1])
+        num_landmarks = min(self.num_landmarks, X.shape[0])
+        nystroem = Nystroem(gamma=0.5, n_components=num_landmarks, random_state=self.random_state)
+        self.nystroem_ = nystroem.fit(X / self.lengthscale_)
+        return self
+
+    def transform(self, X: Any) -> Float[np.ndarray, "n q"]:
+        """Return the features of rows, (n, q)."""
+        return self.nystroem_.transform(X / self.lengthscale_)
+
+
+def as_regression(choice: Any, argument: str, random: np.random.RandomState) -> BaseEstimator:
+    """Return the regression that a name stands for, or a copy of a regression, not yet fitted.
+
+    Args:
+        choice: "linear", least squares; "kernel-ridge", ridge regression on the features of `MedianNystroem` with the
+            penalty of the smallest leave-one-out error; "forest", a random forest of leaves of at least ten rows; or a
+            scikit-learn regressor.
+        argument: The argument that held it, for the message.
+        random: Where the seeds of landmarks and forests come from.
+
+    Returns:
+        The regression; repeated fits of it to the same rows agree.
+
+    Raises:
+        ValueError: If the name is unknown.
+        TypeError: If it is no name and has no `fit` and `predict`.
+    """
+    if not isinstance(choice, str):
+        if isinstance(choice, type) or not (hasattr(choice, "fit") and hasattr(choice, "predict")):
+            raise TypeError(f"`{argument}` must be a name or a scikit-learn regressor, got {choice!r}")
+        return clone(choice)
+    if choice == "linear":
+        return LinearRegression()
+    if choice == "kernel-ridge":
+        return make_pipeline(MedianNystroem(random_state=draw_seed(random)), RidgeCV(np.logspace(-4, 3, 15)))
+    if choice == "forest":
+        return RandomForestRegressor(min_samples_leaf=10, random_state=draw_seed(random))
+    raise ValueError(f"`{argument}` must be 'linear', 'kernel-ridge', 'forest' or a regressor, got {choice!r}")
+
+
+def draw_seed(random: np.random.RandomState) -> int:
+    """Draw a seed for what wants an integer."""
+    return int(random.randint(2**31 - 1))
+
+
+def additive_regression(regression: BaseEstimator, groups: Sequence[tuple[int, ...]]) -> Pipeline:
+    r"""Return one regression on several groups of columns whose function is a sum of functions of each.
+
+    .. math:: e(x) = \sum_s \beta_s^\top \phi(x_{C_s})
+
+    The features are what the steps of a pipeline before its last make of each group, and the last step is fitted once,
+    to all of them.
+
+    Args:
+        regression: A linear model, or a pipeline that ends in one.
+        groups: The columns :math:`C_s` of each group.
+
+    Returns:
+        The regression, not yet fitted.
+
+    Raises:
+        ValueError: If the last step is no linear model, as its function of all features would be no sum.
+    """
+    *steps, (_, last) = regression.steps if isinstance(regression, Pipeline) else [("", regression)]
+    if not type(last).__module__.startswith("sklearn.linear_model"):
+        raise ValueError(
+            "`several='jointly'` needs a sum of functions of each condition: `conditional` must be 'linear', "
+            f"'kernel-ridge', a linear model of scikit-learn or a pipeline that ends in one, got {regression!r}; or "
+            "take several='in-turn'"
+        )
+    features = [
+        (f"condition{s}", Pipeline(clone(steps, safe=False)) if steps else "passthrough", list(group))
+        for s, group in enumerate(groups)
+    ]
+    return Pipeline([("features", ColumnTransformer(features)), ("sum", clone(last))])
+
+
+def fit_columns(regression: BaseEstimator, x: np.ndarray, targets: Float[np.ndarray, "n q"]) -> BaseEstimator:
+    """Return a copy of a regression, fitted to q targets at once."""
+    regression = clone(regression)
+    if targets.shape[1] == 1:
+        return regression.fit(x, targets[:, 0])
+    if not get_tags(regression).target_tags.multi_output:
+        regression = MultiOutputRegressor(regression)
+    return regression.fit(x, targets)
+
+
+def predict_columns(regression: BaseEstimator, x: np.ndarray) -> Float[np.ndarray, "n q"]:
+    """Return the predictions of all targets, one column each."""
+    found = np.asarray(regression.predict(x), dtype=np.float64)
+    return found[:, None] if found.ndim == 1 else found
