@@ -12,12 +12,12 @@ An ordinary regression does not know this; collider regression (Bouabid, Fawkes 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kpp.causal.errors import CausalError, ColliderError, LatentNodeError
 from kpp.causal.nodes import as_nodes
-from kpp.causal.separating_sets import minimal_separators, some_separator
+from kpp.causal.separating_sets import minimal_separators
 from kpp.causal.separation import d_connecting_path, d_separated, reachable
 
 if TYPE_CHECKING:
@@ -186,9 +186,9 @@ def strongest_independences(graph: CausalDAG, outcome: str) -> tuple[Independenc
         LatentNodeError: If it is latent.
     """
     projection, boundary = _boundary(graph, outcome)
-    found: list[frozenset[str]] = []
-    for node in projection.sort(boundary):
-        _add_largest(projection, outcome, node, frozenset([node]), boundary, found)
+    found = {
+        given | {node} for node in boundary for given in _large_separators(projection, outcome, node, boundary - {node})
+    }
     largest = [some for some in found if not any(some < other for other in found)]
     free = [frozenset(n for n in some if d_separated(projection, outcome, n, some - {n})) for some in largest]
     return _statements(graph, outcome, {some - of: of for some, of in zip(largest, free, strict=True)})
@@ -201,29 +201,22 @@ def _boundary(graph: CausalDAG, outcome: str) -> tuple[CausalDAG, frozenset[str]
     return graph.project(), graph.markov_boundary(outcome)
 
 
-def _add_largest(
-    graph: CausalDAG,
-    outcome: str,
-    node: str,
-    required: frozenset[str],
-    allowed: frozenset[str],
-    found: list[frozenset[str]],
-) -> None:
-    """Add to `found` the largest sets between two, both with the node, whose other nodes separate it from the outcome.
+def _large_separators(graph: CausalDAG, outcome: str, node: str, within: frozenset[str]) -> Iterator[frozenset[str]]:
+    """Yield sets that separate a node from the outcome, all largest ones among them.
 
-    Sets inside one that was found are left out. What has a further node is looked at first, so nothing larger follows.
+    Where a path is open given a set, it is closed given a part of the set only if a collider on it has no descendant
+    there; each collider is tried. Without hidden variables such a path has only one: a child of outcome and node.
     """
-    ends = frozenset([outcome]), frozenset([node])
-    if any(allowed <= other for other in found):
-        return
-    if some_separator(graph, *ends, required - {node}, allowed - {node}) is None:
-        return
-    if required == allowed:
-        found.append(required)
-        return
-    other = graph.sort(allowed - required)[0]
-    _add_largest(graph, outcome, node, required | {other}, allowed, found)
-    _add_largest(graph, outcome, node, required, allowed - {other}, found)
+    waiting, seen = [within], {within}
+    while waiting:
+        given = waiting.pop()
+        path = d_connecting_path(graph, outcome, node, given)
+        if path is None:
+            yield given
+            continue
+        smaller = {given - graph.descendants(collider) for collider in path.colliders} - seen
+        seen |= smaller
+        waiting.extend(smaller)
 
 
 def _statements(

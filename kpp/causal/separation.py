@@ -38,6 +38,12 @@ class Path(tuple[str, ...]):
             raise ValueError(f"`arrows` must be one fewer than `nodes`, got {len(path.arrows)} for {len(path)}")
         return path
 
+    @property
+    def colliders(self) -> tuple[str, ...]:
+        """The inner nodes at which both arrows point."""
+        met = zip(self[1:], self.arrows, self.arrows[1:], strict=False)
+        return tuple(node for node, into, out in met if into != "<-" and out != "->")
+
     def __str__(self) -> str:
         return " ".join([self[0], *(f"{arrow} {node}" for arrow, node in zip(self.arrows, self[1:], strict=True))])
 

@@ -124,6 +124,7 @@ def test_a_refusal_shows_open_paths_and_what_holds(questions):
             for into, out, node in zip(path.arrows, path.arrows[1:], path[1:], strict=False):
                 is_collider = into != "<-" and out != "->"
                 assert bool(graph.descendants(node) & parents) if is_collider else node not in parents
+                assert (node in path.colliders) == is_collider
             effect = f"{spouse!r} is an effect of it" in str(error)
             assert effect == (path.arrows[0] == "->") and (not effect or spouse in graph.descendants(outcome))
             effects, bound = effects + effect, bound + (not effect)
