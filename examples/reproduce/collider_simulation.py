@@ -1,0 +1,319 @@
+"""Collider regression on simulated data: errors, oracle gap, ablations and the ridge of the conditional expectation.
+
+    python examples/reproduce/collider_simulation.py [--small] [--seeds N] [--ablation-seeds N]
+        [--ablations labelled,unlabelled,spouses,ridge] [--trees N] [--output FOLDER] [--cache FOLDER]
+
+(Bouabid, Fawkes and Sejdinovic, Returning the favour: when regression benefits from probabilistic causal knowledge,
+2023, section 6.1, figures 4 and 6, appendix F.2.) (X1, X2, Y) is Gaussian with Y independent of X2, then
+
+    X1 <- g1(X1) + N(0, .1^2),  g1(u) = u + .1 cos(2 pi u^2);    X2 <- g2(X2),  g2(u) = u + .1 sin(2 pi u^2).
+
+The covariance, `data/collider_sigma.csv`, was drawn once by the paper's algorithm 7 for three X1 and eight X2, of which
+the first three are used unless the dimension of X2 is varied. Everything is standardised by the moments of 100,000
+draws, so that the mean of Y is known to be 0 and no method estimates it. Labelled, unlabelled and test rows are
+independent, and all methods see the same.
+
+Methods: random forest (RF), the same less a linear regression of its predictions on X2 (P-RF), kernel ridge regression
+(KRR), the same projected (P-KRR), and kernel ridge regression in the space of projected functions (H_P-KRR). Unlabelled
+rows serve for the projections. RBF lengthscales are 8 on X1 and 2 on X2, the ridge is .001 n, that of the conditional
+mean embedding 1 in total; forests have 400 trees of depth 20 with two rows a leaf.
+
+The oracle gap of proposition 4.1, E[E[f(X) | X2]^2], is what the exact projection would take off the error of f. It is
+averaged over 400 points with 200 draws of X1 each, given the Gaussian vector that X2 is made of, which says a little
+more than X2 does as g2 is not one to one. The variance of the means of 200 draws is taken off.
+
+The ridge is chosen by the leave-one-out error of the conditional expectation of what KRR fitted, `expectation_loss`,
+for which rows need no labels, and compared with the fixed one that is best on average over the test rows of all seeds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import click
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from collider_methods import (
+    METHODS,
+    Function,
+    Sample,
+    Settings,
+    draw_boxes,
+    fit_all,
+    fitted,
+    print_scores,
+    print_wilcoxon,
+    save_figure,
+    standard_error,
+    unlabelled_of,
+)
+from tqdm import tqdm
+
+import kpp
+from kpp_models import ColliderRidge
+
+NUM_CHILDREN, NOISE = 3, 0.1
+SIGMA = np.loadtxt(Path(__file__).parent / "data" / "collider_sigma.csv", delimiter=",")
+FOREST = {"n_estimators": 400, "max_depth": 20, "min_samples_leaf": 2}
+RIDGES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+GAPS = ("gap-RF", "gap-KRR")
+PROJECTIONS = {"function": "P-KRR", "space": "H_P-KRR"}
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Case:
+    """How many rows with and without labels, and how many spouses."""
+
+    labelled: int = 50
+    unlabelled: int = 100
+    spouses: int = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How much is computed: test rows, values of each ablation, points and draws of the gap, ridges."""
+
+    num_test: int = 5000
+    labelled: tuple[int, ...] = (10, 20, 40, 60, 80, 100, 150, 200)
+    unlabelled: tuple[int, ...] = (0, 25, 50, 100, 200, 400, 600, 800, 1000)
+    spouses: tuple[int, ...] = tuple(range(1, 9))
+    gap: tuple[int, int] = (400, 200)
+    ridges: tuple[float, ...] = RIDGES
+
+    def cases(self, ablation: str) -> list[Case]:
+        return [dataclasses.replace(Case(), **{ablation: value}) for value in getattr(self, ablation)]
+
+
+SMALL = Plan(200, labelled=(20, 50), unlabelled=(0, 100), spouses=(1, 3), gap=(20, 10), ridges=(0.1, 1.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Process:
+    """The law of the data, with the moments by which features and target are standardised."""
+
+    mean: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def standardised(cls, num_draws: int = 100_000) -> Process:
+        """Measure the moments on draws of all columns."""
+        columns = transform(np.random.default_rng(0), gaussian(np.random.default_rng(1), num_draws))
+        return cls(columns.mean(0), columns.std(0))
+
+    def draw(self, rng: np.random.Generator, num_rows: int, num_spouses: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw features, children first, and targets."""
+        columns = (transform(rng, gaussian(rng, num_rows)) - self.mean) / self.scale
+        return columns[:, : NUM_CHILDREN + num_spouses], columns[:, -1]
+
+    def draw_given_latent(
+        self, rng: np.random.Generator, num_points: int, num_draws: int, num_spouses: int
+    ) -> np.ndarray:
+        """Draw Gaussian vectors behind X2, and children given each, (points, draws, d)."""
+        seen = slice(NUM_CHILDREN, NUM_CHILDREN + num_spouses)
+        latent = gaussian(rng, num_points)
+        weights = np.linalg.solve(SIGMA[seen, seen], SIGMA[seen, :NUM_CHILDREN])
+        covariance = SIGMA[:NUM_CHILDREN, :NUM_CHILDREN] - SIGMA[:NUM_CHILDREN, seen] @ weights
+        noise = rng.standard_normal((num_points, num_draws, NUM_CHILDREN)) @ np.linalg.cholesky(covariance).T
+        columns = np.repeat(latent[:, None], num_draws, axis=1)
+        columns[:, :, :NUM_CHILDREN] = (latent[:, seen] @ weights)[:, None] + noise
+        return ((transform(rng, columns) - self.mean) / self.scale)[:, :, : NUM_CHILDREN + num_spouses]
+
+
+def gaussian(rng: np.random.Generator, num_rows: int) -> np.ndarray:
+    """Draw the Gaussian vectors (X1, X2, Y)."""
+    return rng.standard_normal((num_rows, len(SIGMA))) @ np.linalg.cholesky(SIGMA).T
+
+
+def transform(rng: np.random.Generator, columns: np.ndarray) -> np.ndarray:
+    """Apply g1 and noise to X1, and g2 to X2."""
+    x1, x2, y = np.split(columns, [NUM_CHILDREN, len(SIGMA) - 1], axis=-1)
+    x1 = x1 + 0.1 * np.cos(2 * np.pi * x1**2) + NOISE * rng.standard_normal(x1.shape)
+    return np.concatenate([x1, x2 + 0.1 * np.sin(2 * np.pi * x2**2), y], axis=-1)
+
+
+class Seed:
+    """The data and forests of one seed: cases with the same labelled rows share a forest."""
+
+    def __init__(self, seed: int, process: Process, settings: Settings, plan: Plan):
+        self.seed, self.process, self.settings, self.plan = seed, process, settings, plan
+        self.forests: dict[tuple[int, int], Function] = {}
+
+    def rng(self, stream: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, stream])
+
+    def sample(self, case: Case) -> Sample:
+        x, y = self.process.draw(self.rng(0), case.labelled, case.spouses)
+        unlabelled, _ = self.process.draw(self.rng(1), case.unlabelled, case.spouses)
+        return Sample(x, y, unlabelled, NUM_CHILDREN)
+
+    def error(self, function: Function, num_spouses: int) -> float:
+        """Return the mean squared error on the test rows."""
+        x, y = self.process.draw(self.rng(2), self.plan.num_test, num_spouses)
+        return float(np.mean((function(x) - y) ** 2))
+
+    def fit(self, case: Case) -> dict[str, Function]:
+        sample, key = self.sample(case), (case.labelled, case.spouses)
+        if key not in self.forests:
+            self.forests[key] = self.settings.fit_forest(sample, self.seed)
+        return fit_all(self.settings, sample, self.forests[key])
+
+    def scores(self, case: Case, *, gaps: bool = False) -> dict[str, Any]:
+        """Return the errors of all methods, and the oracle gaps of the unprojected ones if asked for."""
+        functions = self.fit(case)
+        row = {name: self.error(function, case.spouses) for name, function in functions.items()}
+        if gaps:
+            points = self.process.draw_given_latent(self.rng(3), *self.plan.gap, case.spouses)
+            row |= {name: oracle_gap(functions[name.removeprefix("gap-")], points) for name in GAPS}
+        return {"seed": self.seed, **dataclasses.asdict(case), **row}
+
+    def ridge_scores(self) -> list[dict[str, Any]]:
+        """Return the errors with each ridge, and the cross-validated loss by which one is chosen."""
+        sample, case = self.sample(Case()), Case()
+        options = {"unlabelled": unlabelled_of(sample)}
+        rows = []
+        for ridge in self.plan.ridges:
+            models = {name: self.settings.collider_ridge(sample, name, ridge) for name in ("function", "space")}
+            loss = float(expectation_loss(*models["function"].prepare(sample.x, sample.y, **options)[:2]))
+            functions = {name: fitted(model, sample, **options) for name, model in models.items()}
+            row = {PROJECTIONS[name]: self.error(function, case.spouses) for name, function in functions.items()}
+            rows.append({"seed": self.seed, "ridge": ridge, "loss": loss, **row})
+        best = min(rows, key=lambda row: row["loss"])
+        return [row | {"chosen": row is best} for row in rows]
+
+
+@eqx.filter_jit
+def expectation_loss(model: ColliderRidge, data: Any) -> jax.Array:
+    r"""Return the mean squared leave-one-out error of the estimate of E[f(X) | C], f being the fit without projection.
+
+    .. math:: f(x_j) - \hat E^{(-j)}[f \mid c_j] = P f(x_j) / (1 - w_j(c_j)),
+
+    w_j(c_j) being the weight of row j in the estimate at its own condition. But for the noise about the conditional
+    expectation, which no ridge changes, this is the squared error that the estimate adds to that of the projection.
+    """
+    kernel, rows = model.deviation_kernel(data), data["sample"]
+    weights = jnp.diagonal(kernel.conditional_expectation(rows, jnp.eye(rows.shape[0])))
+    return jnp.mean((model.function_draw({}, data)(rows) / (1 - weights)) ** 2)
+
+
+def oracle_gap(function: Function, points: np.ndarray) -> float:
+    """Return the mean square of conditional means, from draws (points, draws, d), less what their error adds to it."""
+    values = function(points.reshape(-1, points.shape[-1])).reshape(points.shape[:2])
+    return float(np.mean(values.mean(1) ** 2 - values.var(1, ddof=1) / points.shape[1]))
+
+
+def print_gaps(frame: pd.DataFrame) -> None:
+    """Print what the exact projection would gain, and what the estimated ones did."""
+    click.echo("\nOracle gap (proposition 4.1): what the exact projection would take off the error")
+    click.echo(f"{'':>9}{'mean':>9}{'sd':>9}{'se':>9}   taken off by estimated projections")
+    for name, projections in (("RF", ("P-RF",)), ("KRR", ("P-KRR", "H_P-KRR"))):
+        gap = frame[f"gap-{name}"]
+        gains = ", ".join(f"{other} {(frame[name] - frame[other]).mean():.4f}" for other in projections)
+        row = f"{'gap-' + name:>9}{gap.mean():>9.4f}{gap.std(ddof=1):>9.4f}{standard_error(gap):>9.4f}"
+        click.echo(f"{row}   {gains}")
+
+
+def print_ablation(frame: pd.DataFrame, ablation: str, values: tuple[int, ...]) -> None:
+    """Print mean errors +- standard errors for each value."""
+    click.echo(f"\nTest MSE by {ablation}: mean +- standard error, {frame['seed'].nunique()} seeds")
+    click.echo(f"{ablation:>11}" + "".join(f"{name:>18}" for name in METHODS))
+    for value in values:
+        rows = frame.loc[frame[ablation] == value, list(METHODS)]
+        cells = zip(rows.mean(), standard_error(rows), strict=True)
+        click.echo(f"{value:>11}" + "".join(f"{mean:>9.4f} +- {error:.4f}" for mean, error in cells))
+
+
+def print_ridges(frame: pd.DataFrame, errors: pd.DataFrame) -> None:
+    """Print mean errors by ridge, and what the choice costs against the best fixed ridge."""
+    names = ["P-KRR", "H_P-KRR"]
+    means = frame.groupby("ridge")[names].mean()
+    click.echo(f"\nTest MSE by total ridge of the conditional mean embedding, {frame['seed'].nunique()} seeds")
+    click.echo(f"{'ridge':>9}" + "".join(f"{name:>9}" for name in names) + f"{'chosen in':>12}")
+    for ridge, row in means.iterrows():
+        share = frame.loc[frame["ridge"] == ridge, "chosen"].mean()
+        click.echo(f"{ridge:>9g}" + "".join(f"{value:>9.4f}" for value in row) + f"{share:>12.2f}")
+    chosen = frame.loc[frame["chosen"], names].mean()
+    for name in names:
+        ratio = chosen[name] / means[name].min()
+        words = f"{100 * (ratio - 1):.1f} % above the best fixed ridge, {means[name].idxmin():g}"
+        click.echo(f"{name}: {chosen[name]:.4f} with the chosen ridge, {words}; KRR has {errors['KRR'].mean():.4f}")
+
+
+def draw_figure(tables: dict[str, pd.DataFrame], plan: Plan, path: Path) -> None:
+    """Draw errors and gaps, each ablation and the effect of the ridge: means, with bands of one standard deviation."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(tables), figsize=(4 * len(tables), 3.4), layout="constrained", squeeze=False)
+    for axis, (name, frame) in zip(axes[0], tables.items(), strict=True):
+        if name == "errors":
+            draw_boxes(axis, frame[[*METHODS, *GAPS]], "test MSE, oracle gap")
+            continue
+        for method in METHODS:
+            if method in frame:
+                curve = frame.groupby(name)[method].agg(["mean", "std"])
+                axis.plot(curve.index, curve["mean"], marker=".", label=method)
+                axis.fill_between(
+                    curve.index, curve["mean"] - curve["std"], curve["mean"] + curve["std"], alpha=0.15, linewidth=0
+                )
+        axis.set(xlabel=name, ylabel="test MSE", xscale="log" if name == "ridge" else "linear")
+        axis.legend(frameon=False)
+    save_figure(figure, path)
+
+
+@click.command(help=__doc__.partition("\n")[0])
+@click.option("--small", is_flag=True, help="Few seeds, rows, trees and values, to see that it runs.")
+@click.option("--seeds", type=int, default=100, show_default=True, help="Data sets of the comparison.")
+@click.option("--ablation-seeds", type=int, default=40, show_default=True, help="Data sets of the ablations.")
+@click.option("--ablations", default="labelled,unlabelled,spouses,ridge", show_default=True, help='With commas, or "".')
+@click.option("--trees", type=int, default=FOREST["n_estimators"], show_default=True, help="Trees of a forest.")
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="A folder for the figure and tables.")
+@click.option("--cache", type=click.Path(file_okay=False), help="A folder that keeps compiled programs.")
+def main(seeds, ablation_seeds, ablations, trees, small, output, cache) -> None:
+    jax.config.update("jax_enable_x64", True)
+    if cache is not None:
+        kpp.enable_compile_cache(cache)
+    plan = SMALL if small else Plan()
+    if small:
+        seeds, ablation_seeds, trees = 3, 2, 10
+    settings = Settings((8.0, 2.0), 1.0, FOREST | {"n_estimators": trees})
+    process = Process.standardised()
+    wanted = ablations.split(",") if ablations else []
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in ("errors", *wanted)}
+    for number in tqdm(range(max(seeds, ablation_seeds if wanted else 0)), unit="seed"):
+        seed = Seed(number, process, settings, plan)
+        base = seed.scores(Case(), gaps=True)
+        if number < seeds:
+            found["errors"].append(base)
+        for ablation in wanted if number < ablation_seeds else ():
+            if ablation == "ridge":
+                found[ablation] += seed.ridge_scores()
+            else:
+                found[ablation] += [base if c == Case() else seed.scores(c) for c in plan.cases(ablation)]
+    tables = {name: pd.DataFrame(rows) for name, rows in found.items()}
+    report(tables, plan)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        for name, frame in tables.items():
+            frame.to_csv(output / f"{name}.csv", index=False)
+        draw_figure(tables, plan, output / "simulation.png")
+
+
+def report(tables: dict[str, pd.DataFrame], plan: Plan) -> None:
+    """Print everything that was computed."""
+    errors = tables["errors"]
+    print_scores(errors[list(METHODS)], "Test MSE")
+    print_gaps(errors)
+    print_wilcoxon(errors[list(METHODS)], "test MSE")
+    for name, frame in tables.items():
+        if name == "ridge":
+            print_ridges(frame, errors[errors["seed"].isin(frame["seed"])])
+        elif name != "errors":
+            print_ablation(frame, name, getattr(plan, name))
+
+
+if __name__ == "__main__":
+    main()
