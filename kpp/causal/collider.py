@@ -171,8 +171,8 @@ def strongest_independences(graph: CausalDAG, outcome: str) -> tuple[Independenc
 
     The constraint $E[f(X) \mid A, B] = E[Y \mid B]$ implies those of all statements on fewer variables: average it over
     the others. So a statement $Y \perp A \mid B$ is returned for each largest set $A \cup B$ that has one; B is the
-    Markov boundary of Y within the set. All other constraints follow, that of the collider partition as well. The
-    price is a conditional expectation given more variables.
+    Markov boundary of Y within the set. The constraints of all other independences in the boundary follow, that of the
+    collider partition as well. The price is a conditional expectation given more variables.
 
     Args:
         graph: The graph; one without a collider partition will do.
@@ -205,8 +205,10 @@ def _large_separators(graph: CausalDAG, outcome: str, node: str, within: frozens
     """Yield sets that separate a node from the outcome, all largest ones among them.
 
     Where a path is open given a set, it is closed given a part of the set only if a collider on it has no descendant
-    there; each collider is tried. Without hidden variables such a path has only one: a child of outcome and node.
+    there; each collider is tried. One above the outcome or the node is of no use: then the path goes on from it to
+    there. Without hidden variables there is but one to try, a child of both.
     """
+    ends = {outcome, node}
     waiting, seen = [within], {within}
     while waiting:
         given = waiting.pop()
@@ -214,7 +216,7 @@ def _large_separators(graph: CausalDAG, outcome: str, node: str, within: frozens
         if path is None:
             yield given
             continue
-        smaller = {given - graph.descendants(collider) for collider in path.colliders} - seen
+        smaller = {given - below for below in map(graph.descendants, path.colliders) if not below & ends} - seen
         seen |= smaller
         waiting.extend(smaller)
 

@@ -207,7 +207,7 @@ class CausalDAG:
         return frozenset(node for node in self._graph if self._graph.in_degree(node) + len(self._spouses[node]) > 1)
 
     def hide(self, nodes: str | Collection[str]) -> CausalDAG:
-        """Return the graph in which some nodes are latent as well, those not measured for one."""
+        """Return the graph with some more nodes latent, such as those that were not measured."""
         hidden = self._latent | as_nodes(self, nodes, "nodes")
         return CausalDAG(self._graph, latent=hidden, bidirected=self._bidirected)
 
