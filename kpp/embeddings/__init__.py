@@ -17,6 +17,9 @@ from kpp.embeddings.distributions import interventional_quantiles as interventio
 from kpp.embeddings.intervention import Intervention as Intervention
 from kpp.embeddings.interventional import InterventionalMeanEmbedding as InterventionalMeanEmbedding
 from kpp.embeddings.mean import MeanEmbedding as MeanEmbedding
+from kpp.embeddings.mean_independence import MeanIndependenceTest as MeanIndependenceTest
+from kpp.embeddings.mean_independence import independence_test as independence_test
+from kpp.embeddings.mean_independence import mean_independence_test as mean_independence_test
 from kpp.embeddings.quadrature import QuadraturePosterior as QuadraturePosterior
 from kpp.embeddings.quadrature import bayesian_quadrature as bayesian_quadrature
 from kpp.embeddings.regression import AbstractConditionalEmbedding as AbstractConditionalEmbedding
