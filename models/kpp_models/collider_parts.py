@@ -13,23 +13,21 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.causal import CausalDAG, collider_partition
-from kpp.embeddings import ConditionalMeanEmbedding
-from kpp.features import Nystrom
 from kpp.features import landmarks as choose_landmarks
 from kpp.inference import AbstractModel
 from kpp.kernels import AbstractKernel, Projected, Unprojected, resolve_features
 from kpp.tables import Schema, read_points
 from kpp.typing import Leaf
 from kpp.validation import as_targets, check_same_rows, warn_if_float32
+from kpp_models.collider_condition import ConditionRegression
 from kpp_models.fields import check_kernel_fits, refuse_below
-from kpp_models.selection import Selection, select_from_grid
 
 __all__ = ["FORMS", "PROJECTIONS", "AbstractColliderModel", "example_rows", "feature_field", "word_field"]
 
 Model = TypeVar("Model", bound="AbstractColliderModel")
 Data = Mapping[str, Any]
 
-PROJECTIONS = ("space", "function")
+PROJECTIONS = ("space", "function", "none")
 FORMS = ("product", "general")
 _MAX_HERDED = 5000  # rows that landmarks are chosen among
 
@@ -125,6 +123,11 @@ class AbstractColliderModel(AbstractModel):
         return self.spouses + self.parents
 
     @property
+    def projects(self) -> bool:
+        """Whether anything is projected."""
+        return bool(self.spouses) and self.projection != "none"
+
+    @property
     def has_baseline(self) -> bool:
         """Whether the model has a function of the parents alone, which projected functions are added to."""
         return bool(self.spouses and self.parents)
@@ -137,48 +140,16 @@ class AbstractColliderModel(AbstractModel):
                 "`children`, `spouses` and `parents` must name each column once, and `children` at least one; "
                 f"got {self.children}, {self.spouses} and {self.parents}"
             )
+        for part in ("spouses", "parents") if self.form == "product" else ("spouses",):
+            if getattr(self, part):
+                self.need("condition_kernel", part)
         if self.spouses:
-            self.need("condition_kernel", "spouses")
             self.need("condition_regularization", "spouses")
             refuse_below(self.condition_regularization, "condition_regularization", zero_allowed=True)
         if self.has_baseline:
             self.need("baseline_kernel", "parents")
         if self.num_landmarks is not None and self.num_landmarks < 1:
             raise ValueError(f"`num_landmarks` must be None or at least 1, got {self.num_landmarks}")
-
-    def select_condition(self: Model, x: Any, grid: Mapping[str, Any], *, unlabelled: Any = None) -> Selection[Model]:
-        r"""Choose how conditional expectations are estimated, by the leave-one-out loss of their embedding.
-
-        .. math:: \frac1{n'} \sum_j \bigl\|k(x_{u,j}, \cdot) - \hat\mu^{(-j)}_{c_j}\bigr\|^2
-
-        k is what the projection averages: the kernel, plus 1 for the product form. No label plays a part, and values of
-        the parameters of `kernel` itself cannot be compared by this loss.
-
-        Args:
-            x: The points, an array (n, d) or a data frame.
-            grid: For each path of a leaf (``"condition_regularization"``, ``"condition_kernel.lengthscale"``) the
-                values to try.
-            unlabelled: Further points, as in `prepare`.
-
-        Returns:
-            The model with the best combination, the values chosen, and the loss of every combination.
-
-        Raises:
-            ValueError: If a path is of another part of the model, there are no spouses, or the data are unfit.
-        """
-        others = [path for path in grid if not path.startswith("condition_")]
-        if others or not self.spouses:
-            raise ValueError(f"`grid` must name parts of the estimate of conditional expectations, got {others}")
-        rows, schema = read_points(x)
-        model = self._resolve(schema)
-        data = model.read_sample(jnp.asarray(rows), schema, unlabelled)
-        found = select_from_grid(
-            model,
-            grid,
-            lambda entry: jnp.mean(entry.condition_embedding(data).leave_one_out_losses()),
-            "condition_loss",
-        )
-        return found.with_names_of(self)
 
     def read(
         self: Model, x: Any, y: Any, unlabelled: Any, *, use_labelled: bool
@@ -204,11 +175,11 @@ class AbstractColliderModel(AbstractModel):
         return {"sample": sample, "landmarks": self._choose_landmarks(sample)}
 
     def deviation_kernel(self, data: Data) -> AbstractKernel:
-        """Return the kernel of g: `Projected`, or k itself without spouses; there are no priors left."""
-        if not self.spouses:
+        """Return the kernel of g: `Projected`, or k itself where nothing is projected; there are no priors left."""
+        if not self.projects:
             return self._plain_kernel()
         return Projected(
-            self._projected_kernel(),
+            self.averaged_kernel(),
             self._on_condition(),
             data["sample"],
             self.condition_regularization,
@@ -216,24 +187,22 @@ class AbstractColliderModel(AbstractModel):
             self.form,
         )
 
-    def condition_embedding(self, data: Data) -> ConditionalMeanEmbedding:
-        """Return the embedding of X given the condition, by which `deviation_kernel` averages."""
-        kernel = self._projected_kernel() + 1.0 if self.form == "product" else self._projected_kernel()
-        condition, sample = self._on_condition(), data["sample"]
-        if data["landmarks"] is not None:
-            condition = Nystrom(condition, data["landmarks"])
-        return ConditionalMeanEmbedding(kernel, condition, sample, sample, self.condition_regularization)
+    def condition_regression(self, data: Data) -> ConditionRegression:
+        """Return the regression on the condition that `deviation_kernel` averages by."""
+        condition = self._on_condition()
+        return ConditionRegression(condition, data["sample"], data["landmarks"], self.condition_regularization)
 
     def seen(self, x: Array) -> Array | Unprojected:
         """Return points as the data see g there: without the projection, where only its posterior is projected."""
-        return Unprojected(x) if self.spouses and self.projection == "function" else x
+        return Unprojected(x) if self.projects and self.projection == "function" else x
 
     def kernel_of_baseline(self) -> AbstractKernel:
         """Return the kernel of the baseline as one of all columns."""
         assert self.baseline_kernel is not None  # `check_parts`
         return self.baseline_kernel.on(self.parents)
 
-    def _projected_kernel(self) -> AbstractKernel:
+    def averaged_kernel(self) -> AbstractKernel:
+        """Return r, or k for the general form, as a kernel of all columns."""
         return self.kernel.on(self.children) if self.form == "product" else self.kernel
 
     def _on_condition(self) -> AbstractKernel:
@@ -241,11 +210,10 @@ class AbstractColliderModel(AbstractModel):
         return self.condition_kernel.on(self.condition)
 
     def _plain_kernel(self) -> AbstractKernel:
-        """Return k without a projection; the product form needs no condition kernel where there is no condition."""
-        kernel = self._projected_kernel()
-        if self.form == "general" or not self.parents:
+        """Return k without a projection, which in the product form is r where there is no condition."""
+        kernel = self.averaged_kernel()
+        if self.form == "general" or not self.condition:
             return kernel
-        self.need("condition_kernel", "parents")
         return (kernel + 1.0) * self._on_condition()
 
     def need(self, field: str, because: str) -> None:
@@ -270,7 +238,7 @@ class AbstractColliderModel(AbstractModel):
         return dataclasses.replace(self, **parts, **kernels)
 
     def _check_kernels(self, x: Float[Array, "n d"]) -> None:
-        check_kernel_fits(self._projected_kernel(), x)
+        check_kernel_fits(self.averaged_kernel(), x)
         if self.condition_kernel is not None and self.condition:
             check_kernel_fits(self._on_condition(), x, "condition_kernel")
         if self.has_baseline:

@@ -61,9 +61,9 @@ class ColliderRegression(AbstractColliderModel):
     is `kpp_models.GPRegression` with k, or r alone where there are no parents either.
 
     The evidence, and with it every inference, compares hyperparameters by how well they predict y; a
-    `condition_regularization` that is too large takes the constraint off. `select_condition` chooses what belongs to
-    the condition from the features alone. The pointwise log likelihood is leave-one-out, of what the model predicts:
-    :math:`\log N(y_i; E[f(x_i) \mid y_{-i}], \mathrm{var}(f(x_i) \mid y_{-i}) + \sigma^2)`.
+    `condition_regularization` that is too large takes the constraint off. `kpp_models.ColliderRidge.select_condition`
+    chooses it by how well expectations are estimated. The pointwise log likelihood is leave-one-out, of what the model
+    predicts: :math:`\log N(y_i; E[f(x_i) \mid y_{-i}], \mathrm{var}(f(x_i) \mid y_{-i}) + \sigma^2)`.
 
     Args:
         kernel: r, a kernel of the children, for the product form, where :math:`k = (r + 1)\, l`; k itself, a kernel of
@@ -75,7 +75,7 @@ class ColliderRegression(AbstractColliderModel):
         children: The columns of :math:`X_1`, all features but the condition, by position or by name.
         spouses: The columns of :math:`X_2`, which Y is independent of given the parents.
         parents: The columns of :math:`X_3`.
-        projection: "space" or "function".
+        projection: "space", "function" or "none", which imposes nothing.
         form: "product" or "general"; they estimate the expectation differently.
         baseline_kernel: :math:`k_0`, a kernel of the parents; needed if there are parents and spouses.
         mean: m, in units of y; a number or a prior.

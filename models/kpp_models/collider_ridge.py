@@ -2,6 +2,7 @@ r"""Kernel ridge regression that obeys what a collider implies: the closed-form 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -46,11 +47,13 @@ class ColliderRidge(AbstractColliderModel):
     `kpp.kernels.Projected`. The expectation is estimated from labelled and unlabelled rows. :math:`f_0` is the mean of
     y, plus, where there are parents, the kernel ridge regression of what is left on them.
 
-    Without spouses there is nothing to project: this is `kpp_models.KernelRidge` with the mean of y for intercept, and
-    k, or r alone where there are no parents either. `fit` gives one chain of one draw, whatever the inference.
-    Leave-one-out residuals are those of refits of mean, baseline and h that keep the totals :math:`n\lambda` and the
-    rows of the expectations, whose labels play no part. `numpyro_model` is the Gaussian process whose posterior mean h
-    is, around :math:`f_0`; without targets it knows of :math:`f_0` the mean only.
+    With "none" nothing is imposed, for comparison. Without spouses there is nothing to project either: this is
+    `kpp_models.KernelRidge` with the mean of y for intercept, and k, or r alone where there are no parents either.
+
+    `fit` gives one chain of one draw, whatever the inference. Leave-one-out residuals are those of refits
+    of mean, baseline and h that keep the totals :math:`n\lambda` and the rows of the expectations, whose labels play no
+    part. `numpyro_model` is the Gaussian process whose posterior mean h is, around :math:`f_0`; without targets it
+    knows of :math:`f_0` the mean only.
 
     Args:
         kernel: r, a kernel of the children, for the product form, where :math:`k = (r + 1)\, l`; k itself, a kernel of
@@ -61,7 +64,7 @@ class ColliderRidge(AbstractColliderModel):
         children: The columns of :math:`X_1`, all features but the condition, by position or by name.
         spouses: The columns of :math:`X_2`, which Y is independent of given the parents.
         parents: The columns of :math:`X_3`.
-        projection: "space" or "function".
+        projection: "space", "function" or "none".
         form: "product" or "general"; they estimate the expectation differently.
         baseline_kernel: The kernel of :math:`f_0`, of the parents; needed if there are parents and spouses.
         baseline_regularization: The regularization of :math:`f_0`; needed with `baseline_kernel`.
@@ -115,7 +118,7 @@ class ColliderRidge(AbstractColliderModel):
     ) -> Selection[ColliderRidge]:
         """Choose hyperparameters from a grid by the mean squared leave-one-out error, in closed form.
 
-        `select_condition` chooses those of the conditional expectation, which need no labels.
+        `select_condition` chooses the regularization of the conditional expectation.
 
         Args:
             x: The points: an array of shape (n, d) or a data frame.
@@ -133,6 +136,46 @@ class ColliderRidge(AbstractColliderModel):
         model, data, _ = self.prepare(x, y, unlabelled=unlabelled, use_labelled=use_labelled)
         found = select_from_grid(
             model, grid, lambda entry: jnp.mean(entry.loo_residuals(data) ** 2), "loo_squared_error"
+        )
+        return found.with_names_of(self)
+
+    def select_condition(
+        self, x: Any, y: Any, grid: Mapping[str, Any], *, unlabelled: Any = None, use_labelled: bool = True
+    ) -> Selection[ColliderRidge]:
+        r"""Choose the regularization of the conditional expectation by cross-validation over all rows.
+
+        .. math:: \frac1{n'} \sum_j \bigl(h(x_{u,j}) - \hat E^{(-j)}[h(X) \mid C = c_j]\bigr)^2
+
+        h is the fit without a projection (``projection="none"``) with the model's `regularization`. Up to a constant
+        the expectation of this loss is the squared error of what the projection takes off h, for which labels play
+        no part. The loss of the embedding of X in the norm of the RKHS, which weighs all functions alike, chooses
+        less well.
+
+        Args:
+            x: The points: an array of shape (n, d) or a data frame.
+            y: The targets, of shape (n,), which h is fitted to.
+            grid: The values of ``"condition_regularization"`` to try; for the general form there may be leaves of the
+                condition kernel, too (which is a part of h in the product form).
+            unlabelled: As in `prepare`.
+            use_labelled: As in `prepare`.
+
+        Returns:
+            The model with the best value, the values chosen, and the loss of every one.
+
+        Raises:
+            ValueError: If the grid names other leaves, there are no spouses, or the data are unfit.
+        """
+        allowed = "condition_regularization" if self.form == "product" else "condition_"
+        others = [path for path in grid if not path.startswith(allowed)]
+        if others or not self.spouses:
+            raise ValueError(
+                "`grid` must name 'condition_regularization', or with the form 'general' leaves of 'condition_kernel', "
+                f"of a model with spouses; got {list(grid)} and the spouses {self.spouses}"
+            )
+        model, data, _ = self.prepare(x, y, unlabelled=unlabelled, use_labelled=use_labelled)
+        coefficients = model._unprojected_coefficients(data)
+        found = select_from_grid(
+            model, grid, lambda entry: jnp.mean(entry._condition_errors(data, coefficients) ** 2), "condition_loss"
         )
         return found.with_names_of(self)
 
@@ -217,6 +260,17 @@ class ColliderRidge(AbstractColliderModel):
         both = Sections(seen, jnp.stack([self._baseline_coefficients(data), coefficients], axis=1))
         kernel = Decomposed(self.kernel_of_baseline(), kernel)
         return RKHSFunction(kernel, both, jnp.ones_like(coefficients), data["intercept"])
+
+    def _unprojected_coefficients(self, data: Mapping[str, Any]) -> Float[Array, " n"]:
+        _, factor = dataclasses.replace(self, projection="none")._system(data)
+        return linalg.cho_solve(factor, self._deviations(data))
+
+    def _condition_errors(self, data: Mapping[str, Any], coefficients: Float[Array, " n"]) -> Float[Array, " m"]:
+        """Return what the conditional expectation lacks of the function with these coefficients, row by row."""
+        regression, kernel = self.condition_regression(data), self.averaged_kernel()
+        if self.form == "product":
+            return regression.section_errors(kernel + 1.0, data["x"], coefficients)
+        return regression.value_errors(kernel.combine_sections(data["sample"], data["x"], coefficients))
 
     def _system(self, data: Mapping[str, Any]) -> tuple[Array, Array]:
         """Return the kernel between predictions and data, and the factor of the matrix of the fit."""
