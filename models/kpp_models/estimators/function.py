@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import check_random_state
 
 from kpp_models.estimators.conditions import Statement, check_statements, read_statements
@@ -69,7 +69,7 @@ class Plan:
         return cls(
             read_statements(estimator.collider, estimator.outcome, estimator.n_features_in_, names),
             as_regression(estimator.conditional, "conditional", random),
-            as_regression(estimator.baseline, "baseline", random),
+            as_regression(estimator.baseline, "baseline", random, of_classes=is_classifier(estimator)),
             estimator.several,
             estimator.tol,
             estimator.max_cycles,
@@ -80,15 +80,26 @@ class Plan:
         """Test the statements on labelled rows; see `check_statements`."""
         return check_statements(self.statements, rows.table, targets, self.random)
 
+    def evaluate(self, plain: Callable[[Rows], np.ndarray], *lots: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the features of one or more lots of rows, (n, d), and values of functions there, (n, q)."""
+        parts = [rows for rows in lots if len(rows)]
+        return np.concatenate([part.table for part in parts]), np.concatenate([plain(part) for part in parts])
+
     def project(
         self, plain: Callable[[Rows], np.ndarray], baselines: tuple[Baseline, ...], *lots: Rows
     ) -> ProjectedFunction:
         """Project functions by their values at one or more lots of rows."""
         if not self.statements:
             return ProjectedFunction(plain, (), None)
-        parts = [rows for rows in lots if len(rows)]
-        table = np.concatenate([part.table for part in parts])
-        values = np.concatenate([plain(part) for part in parts])
-        options = {"several": self.several, "tol": self.tol, "max_cycles": self.max_cycles}
-        projection = fit_projection(self.statements, table, values, baselines, self.conditional, **options)
+        table, values = self.evaluate(plain, *lots)
+        projection = fit_projection(
+            self.statements,
+            table,
+            values,
+            baselines,
+            self.conditional,
+            several=self.several,
+            tol=self.tol,
+            max_cycles=self.max_cycles,
+        )
         return ProjectedFunction(plain, baselines, projection)

@@ -11,16 +11,17 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.kernel_approximation import Nystroem
-from sklearn.linear_model import LinearRegression, RidgeCV
+from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeCV
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
 from kpp.kernels import median_heuristic
 
 __all__ = ["MedianNystroem", "additive_regression", "as_regression", "draw_seed", "fit_columns", "predict_columns"]
 
-NUM_LANDMARKS = 300
+NUM_LANDMARKS = 200
 
 
 class MedianNystroem(TransformerMixin, BaseEstimator):
@@ -52,7 +53,9 @@ class MedianNystroem(TransformerMixin, BaseEstimator):
         return self.nystroem_.transform(X / self.lengthscale_)
 
 
-def as_regression(choice: Any, argument: str, random: np.random.RandomState) -> BaseEstimator:
+def as_regression(
+    choice: Any, argument: str, random: np.random.RandomState, *, of_classes: bool = False
+) -> BaseEstimator:
     """Return the regression that a name stands for, or a copy of a regression, not yet fitted.
 
     Args:
@@ -61,6 +64,7 @@ def as_regression(choice: Any, argument: str, random: np.random.RandomState) -> 
             scikit-learn regressor.
         argument: The argument that held it, for the message.
         random: Where the seeds of landmarks and forests come from.
+        of_classes: Whether it may be "logistic", logistic regression on standardised columns, too.
 
     Returns:
         The regression; repeated fits of it to the same rows agree.
@@ -79,7 +83,10 @@ def as_regression(choice: Any, argument: str, random: np.random.RandomState) -> 
         return make_pipeline(MedianNystroem(random_state=draw_seed(random)), RidgeCV(np.logspace(-4, 3, 15)))
     if choice == "forest":
         return RandomForestRegressor(min_samples_leaf=10, random_state=draw_seed(random))
-    raise ValueError(f"`{argument}` must be 'linear', 'kernel-ridge', 'forest' or a regressor, got {choice!r}")
+    if choice == "logistic" and of_classes:
+        return make_pipeline(StandardScaler(), LogisticRegression())
+    names = [*(["logistic"] if of_classes else []), "linear", "kernel-ridge", "forest"]
+    raise ValueError(f"`{argument}` must be one of {names} or a scikit-learn regressor, got {choice!r}")
 
 
 def draw_seed(random: np.random.RandomState) -> int:

@@ -131,6 +131,11 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
             )
         return self
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = self.collider is not None  # where what it says is false
+        return tags
+
     def predict(self, X: Any) -> Float[np.ndarray, " n"]:
         """Return the projected predictions at rows (n, d), (n,)."""
         check_is_fitted(self)

@@ -12,6 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from kpp import Fit
 from kpp.tables import is_table
+from kpp_models.estimators.regressions import fit_columns
 
 __all__ = [
     "Rows",
@@ -67,7 +68,7 @@ def read_unlabelled(estimator: BaseEstimator, X_unlabelled: Any, labelled: Rows)
 
 
 def fit_predictor(estimator: Any, prefit: bool, rows: Rows, targets: np.ndarray) -> Any:
-    """Return the predictor: the estimator itself if it is fitted, else a copy of it, fitted to labelled rows.
+    """Return the predictor: the estimator itself if it is fitted, else a copy of it, fitted to targets (n,) or (n, q).
 
     Raises:
         TypeError: If it is not fitted, and is no scikit-learn estimator.
@@ -79,6 +80,8 @@ def fit_predictor(estimator: Any, prefit: bool, rows: Rows, targets: np.ndarray)
             "`estimator` must be a scikit-learn estimator, or with `prefit=True` anything that predicts, got "
             f"{estimator!r}"
         )
+    if targets.ndim == 2:
+        return fit_columns(estimator, rows.features, targets)
     return clone(estimator).fit(rows.features, targets)
 
 
