@@ -34,6 +34,8 @@ from kpp_models.selection import Selection, select_from_grid
 
 __all__ = ["ColliderRidge"]
 
+_RIDGES = {"regularization", "baseline_regularization"}
+
 
 class ColliderRidge(AbstractColliderModel):
     r"""Kernel ridge regression under an independence :math:`Y \perp X_2 \mid X_3`, a fit without priors.
@@ -134,9 +136,9 @@ class ColliderRidge(AbstractColliderModel):
             ValueError: If the data or the grid are not what they should be.
         """
         model, data, _ = self.prepare(x, y, unlabelled=unlabelled, use_labelled=use_labelled)
-        found = select_from_grid(
-            model, grid, lambda entry: jnp.mean(entry.loo_residuals(data) ** 2), "loo_squared_error"
-        )
+        # Regularizations leave the kernel matrices as they are, which take the most time of a large sample.
+        matrices = _matrices(model, data) if set(grid) <= _RIDGES else None
+        found = select_from_grid(model, grid, _loo_squared_error, "loo_squared_error", data, matrices)
         return found.with_names_of(self)
 
     def select_condition(
@@ -173,10 +175,8 @@ class ColliderRidge(AbstractColliderModel):
                 f"of a model with spouses; got {list(grid)} and the spouses {self.spouses}"
             )
         model, data, _ = self.prepare(x, y, unlabelled=unlabelled, use_labelled=use_labelled)
-        coefficients = model._unprojected_coefficients(data)
-        found = select_from_grid(
-            model, grid, lambda entry: jnp.mean(entry._condition_errors(data, coefficients) ** 2), "condition_loss"
-        )
+        coefficients = _unprojected_coefficients(model, data)
+        found = select_from_grid(model, grid, _condition_loss, "condition_loss", data, coefficients)
         return found.with_names_of(self)
 
     def prepare(
@@ -218,9 +218,18 @@ class ColliderRidge(AbstractColliderModel):
         gram = self.deviation_kernel(data).gram(self.seen(x))
         numpyro.sample("y", GaussianProcessMarginal(mean, gram, x.shape[0] * self.regularization), obs=y)
 
-    def loo_residuals(self, data: Mapping[str, Any]) -> Float[Array, " n"]:
-        """Return what each target lacks from the fit to all the others, of shape (n,); see the class."""
-        cross, factor = self._system(data)
+    def loo_residuals(self, data: Mapping[str, Any], matrices: tuple[Array, Array] | None = None) -> Float[Array, " n"]:
+        """Return what each target lacks from the fit to all the others; see the class.
+
+        Args:
+            data: The data.
+            matrices: What `matrices` returns, where it is known already.
+
+        Returns:
+            The residuals, (n,).
+        """
+        cross, gram = self.matrices(data) if matrices is None else matrices
+        factor = self._factor(gram)
         targets, baseline = self._held_out_targets(data)
         return data["y"] - baseline - held_out_predictions(cross, factor, targets)
 
@@ -247,38 +256,39 @@ class ColliderRidge(AbstractColliderModel):
         return found["mean"] + jnp.sqrt(found["noise_variance"]) * noise
 
     def function_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> RKHSFunction:
-        r"""Return the fit, :math:`\alpha = (K + n \lambda I)^{-1} (y - f_0(X))`, with the mean of y for intercept.
+        r"""Return the fit, with the mean of y for intercept.
 
         With a baseline the two parts have coefficients of their own: the kernel is `Decomposed`, the points carry them
         as `Sections`, and the coefficients of the function are 1.
         """
-        _, factor = self._system(data)
-        kernel, seen = self.deviation_kernel(data), self.seen(data["x"])
-        coefficients = linalg.cho_solve(factor, self._deviations(data))
+        kernel, seen, coefficients = self.deviation_kernel(data), self.seen(data["x"]), self.coefficients(data)
         if not self.has_baseline:
             return RKHSFunction(kernel, seen, coefficients, data["intercept"])
         both = Sections(seen, jnp.stack([self._baseline_coefficients(data), coefficients], axis=1))
         kernel = Decomposed(self.kernel_of_baseline(), kernel)
         return RKHSFunction(kernel, both, jnp.ones_like(coefficients), data["intercept"])
 
-    def _unprojected_coefficients(self, data: Mapping[str, Any]) -> Float[Array, " n"]:
-        _, factor = dataclasses.replace(self, projection="none")._system(data)
-        return linalg.cho_solve(factor, self._deviations(data))
+    def coefficients(self, data: Mapping[str, Any]) -> Float[Array, " n"]:
+        r"""Return those of h, :math:`\alpha = (K + n \lambda I)^{-1} (y - f_0(X))`."""
+        gram = self.deviation_kernel(data).gram(self.seen(data["x"]))
+        return linalg.cho_solve(self._factor(gram), self._deviations(data))
 
-    def _condition_errors(self, data: Mapping[str, Any], coefficients: Float[Array, " n"]) -> Float[Array, " m"]:
+    def condition_errors(self, data: Mapping[str, Any], coefficients: Float[Array, " n"]) -> Float[Array, " m"]:
         """Return what the conditional expectation lacks of the function with these coefficients, row by row."""
         regression, kernel = self.condition_regression(data), self.averaged_kernel()
         if self.form == "product":
             return regression.section_errors(kernel + 1.0, data["x"], coefficients)
         return regression.value_errors(kernel.combine_sections(data["sample"], data["x"], coefficients))
 
-    def _system(self, data: Mapping[str, Any]) -> tuple[Array, Array]:
-        """Return the kernel between predictions and data, and the factor of the matrix of the fit."""
+    def matrices(self, data: Mapping[str, Any]) -> tuple[Float[Array, "n n"], Float[Array, "n n"]]:
+        """Return the kernel matrix between predictions at the points and the fit to them, and that of the fit."""
         kernel, x = self.deviation_kernel(data), data["x"]
         gram = kernel.gram(self.seen(x))
-        cross = gram if self.seen(x) is x else kernel(x, self.seen(x))
-        matrix = linalg.add_diagonal(gram, x.shape[0] * self.regularization)
-        return cross, linalg.cholesky(matrix, what="the matrix K + n * regularization * I")
+        return (gram if self.seen(x) is x else kernel(x, self.seen(x))), gram
+
+    def _factor(self, gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
+        matrix = linalg.add_diagonal(gram, gram.shape[0] * self.regularization)
+        return linalg.cholesky(matrix, what="the matrix K + n * regularization * I")
 
     def _deviations(self, data: Mapping[str, Any]) -> Float[Array, " n"]:
         """Return what the baseline leaves of the targets."""
@@ -312,3 +322,22 @@ class ColliderRidge(AbstractColliderModel):
         solved = inverse @ centered
         left = jnp.diagonal(solved) / jnp.diagonal(inverse)  # what the baseline without i lacks of target i
         return self._baseline_ridge(data) * (solved - inverse * left[None, :]), y - left
+
+
+@eqx.filter_jit
+def _matrices(model: ColliderRidge, data: Mapping[str, Any]) -> tuple[Array, Array]:
+    return model.matrices(data)
+
+
+@eqx.filter_jit
+def _unprojected_coefficients(model: ColliderRidge, data: Mapping[str, Any]) -> Float[Array, " n"]:
+    """Return the coefficients of the fit without a projection."""
+    return dataclasses.replace(model, projection="none").coefficients(data)
+
+
+def _loo_squared_error(model: ColliderRidge, data: Mapping[str, Any], matrices: Any) -> Float[Array, ""]:
+    return jnp.mean(model.loo_residuals(data, matrices) ** 2)
+
+
+def _condition_loss(model: ColliderRidge, data: Mapping[str, Any], coefficients: Array) -> Float[Array, ""]:
+    return jnp.mean(model.condition_errors(data, coefficients) ** 2)

@@ -82,9 +82,7 @@ class KernelLogistic(AbstractModel):
             ValueError: If x, y or the grid are not what they should be.
         """
         model, data, _ = self.prepare(x, y)
-        found = select_from_grid(
-            model, grid, lambda entry: -jnp.mean(entry.loo_log_probabilities(**data)), "loo_log_loss"
-        )
+        found = select_from_grid(model, grid, _loo_log_loss, "loo_log_loss", data)
         return found.with_names_of(self)
 
     def loo_log_probabilities(self, x: Float[Array, "n d"], y: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -128,3 +126,7 @@ class KernelLogistic(AbstractModel):
 
     def _covariance(self, x: Array) -> Array:
         return self.kernel.gram(x) / (x.shape[0] * self.regularization)
+
+
+def _loo_log_loss(model: KernelLogistic, data: Mapping[str, Any]) -> Float[Array, ""]:
+    return -jnp.mean(model.loo_log_probabilities(**data))

@@ -81,9 +81,7 @@ class KernelRidge(AbstractModel):
             ValueError: If x, y or the grid are not what they should be.
         """
         model, data, _ = self.prepare(x, y)
-        found = select_from_grid(
-            model, grid, lambda entry: jnp.mean(entry.loo_residuals(**data) ** 2), "loo_squared_error"
-        )
+        found = select_from_grid(model, grid, _loo_squared_error, "loo_squared_error", data)
         return found.with_names_of(self)
 
     def loo_residuals(self, x: Float[Array, "n d"], y: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -128,3 +126,7 @@ class KernelRidge(AbstractModel):
 
     def _matrix(self, x: Array) -> Array:
         return linalg.add_diagonal(self.kernel.gram(x), x.shape[0] * self.regularization)
+
+
+def _loo_squared_error(model: KernelRidge, data: Mapping[str, Any]) -> Float[Array, ""]:
+    return jnp.mean(model.loo_residuals(**data) ** 2)

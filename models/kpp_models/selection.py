@@ -1,4 +1,4 @@
-"""Choosing hyperparameters of a model from a grid by a score of their own, computed for all entries in one program."""
+"""Choosing hyperparameters of a model from a grid by a score of their own, computed for all entries by one program."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
+from tqdm.auto import tqdm
 
 from kpp.priors import leaf_paths, substitute
 from kpp.validation import as_finite_array
@@ -31,8 +33,7 @@ class Selection(Generic[Model]):
         model: The model with the chosen values in place.
         chosen: The chosen value of every path of the grid.
         scores: The score of every entry, lower is better, with one named axis a path. The coordinates of an axis are
-        the
-            values tried, or their positions where each value is an array. An entry at which the matrix could not be
+            the values tried, or their positions where each value is an array. An entry at which the matrix could not be
             factorised has the score infinity.
     """
 
@@ -46,17 +47,18 @@ class Selection(Generic[Model]):
 
 
 def select_from_grid(
-    model: Model, grid: Mapping[str, Any], score: Callable[[Model], Array], name: str
+    model: Model, grid: Mapping[str, Any], score: Callable[..., Array], name: str, *arguments: Any
 ) -> Selection[Model]:
     """Try all combinations of values for some leaves of a model and keep the best.
 
     Args:
         model: A model of numbers only.
         grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try, of shape (g,)
-        or
-            (g, *shape of the leaf). Numbers are used for all entries of a leaf that is an array.
-        score: The score of a model, a scalar, lower is better; traceable by JAX.
-        name: What the score is, for the result.
+            or (g, *shape of the leaf). Numbers are used for all entries of a leaf that is an array.
+        score: The score of a model, and of `arguments`, a scalar, lower is better; traceable by JAX. It is a function
+            of a module, so that searches over equal shapes share the compiled program.
+        name: What the score is, for the result and the progress bar.
+        *arguments: Pytrees of arrays.
 
     Returns:
         The choice and all scores.
@@ -70,7 +72,8 @@ def select_from_grid(
     values = _read_grid(model, grid)
     positions = np.array(list(itertools.product(*(range(len(column)) for column in values.values()))))
     entries = {path: column[positions[:, axis]] for axis, (path, column) in enumerate(values.items())}
-    scores = np.array(jax.lax.map(lambda entry: score(_put(model, entry)), entries))
+    steps = tqdm(range(len(positions)), desc=name, delay=2)
+    scores = np.array([_score(score, model, {p: v[i] for p, v in entries.items()}, arguments) for i in steps])
     if np.isnan(scores).all():
         raise ValueError("`grid` has no entry at which the matrix can be factorised; try larger regularization")
     scores = np.where(np.isnan(scores), np.inf, scores)
@@ -82,6 +85,11 @@ def select_from_grid(
     }
     curve = xr.DataArray(scores.reshape(shape), dims=tuple(values), coords=coords, name=name)
     return Selection(_put(model, chosen), {path: np.asarray(value)[()] for path, value in chosen.items()}, curve)
+
+
+@eqx.filter_jit
+def _score(score: Callable[..., Array], model: Any, entry: Mapping[str, Array], arguments: tuple[Any, ...]) -> Array:
+    return score(_put(model, entry), *arguments)
 
 
 def _read_grid(model: Any, grid: Mapping[str, Any]) -> dict[str, Array]:
