@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -50,7 +50,7 @@ class Statement:
 
 
 def read_statements(
-    collider: Any, outcome: str | None, num_features: int, feature_names: Sequence[str] | None = None
+    collider: Any, outcome: str | None, num_features: int, feature_names: Iterable[str] | None = None
 ) -> tuple[Statement, ...]:
     """Read `collider=` into statements over columns.
 

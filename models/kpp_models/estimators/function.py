@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
 
 from kpp_models.estimators.conditions import Statement, check_statements, read_statements
@@ -54,8 +54,8 @@ class Plan:
     """
 
     statements: tuple[Statement, ...]
-    conditional: BaseEstimator
-    baseline: BaseEstimator
+    conditional: Any
+    baseline: Any
     several: str
     tol: float
     max_cycles: int

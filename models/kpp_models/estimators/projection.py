@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 
 from kpp_models.estimators.conditions import Statement
@@ -55,7 +55,7 @@ class Baseline:
 
 
 def fit_baselines(
-    statements: Sequence[Statement], table: Table, targets: Columns, regression: BaseEstimator, labels: Any = None
+    statements: Sequence[Statement], table: Table, targets: Columns, regression: Any, labels: Any = None
 ) -> tuple[Baseline, ...]:
     """Fit the baseline of each statement to labelled rows, once for statements that share what they are given.
 
@@ -76,7 +76,7 @@ def fit_baselines(
     return tuple(found[tuple(sorted(statement.given))] for statement in statements)
 
 
-def _fit_baseline(x: Table, targets: Columns, regression: BaseEstimator, labels: Any) -> Any:
+def _fit_baseline(x: Table, targets: Columns, regression: Any, labels: Any) -> Any:
     if x.shape[1] == 0:
         return targets.mean(axis=0)
     return clone(regression).fit(x, labels) if is_classifier(regression) else fit_columns(regression, x, targets)
@@ -104,7 +104,7 @@ def fit_projection(
     table: Table,
     values: Columns,
     baselines: Sequence[Baseline],
-    regression: BaseEstimator,
+    regression: Any,
     *,
     several: str = "in-turn",
     tol: float = 1e-4,
@@ -159,7 +159,7 @@ def _in_turn(
     table: Table,
     values: Columns,
     baselines: Sequence[Baseline],
-    regression: BaseEstimator,
+    regression: Any,
     tol: float,
     max_cycles: int,
 ) -> Projection:

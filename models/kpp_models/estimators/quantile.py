@@ -22,8 +22,8 @@ from kpp_models.estimators.rows import (
     Rows,
     check_predictions,
     fit_predictor,
-    read_labelled,
     read_rows,
+    read_targets,
     read_unlabelled,
 )
 
@@ -129,7 +129,7 @@ class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
         _check_levels(self.levels)
         if self.num_thresholds < 1:
             raise ValueError(f"`num_thresholds` must be at least 1, got {self.num_thresholds}")
-        rows, y = read_labelled(self, X, y, y_numeric=True)
+        rows, y = read_targets(self, X, y)
         further = read_unlabelled(self, X_unlabelled, rows)
         plan = Plan.read(self)
         self.statements_ = plan.statements

@@ -53,9 +53,7 @@ class MedianNystroem(TransformerMixin, BaseEstimator):
         return self.nystroem_.transform(X / self.lengthscale_)
 
 
-def as_regression(
-    choice: Any, argument: str, random: np.random.RandomState, *, of_classes: bool = False
-) -> BaseEstimator:
+def as_regression(choice: Any, argument: str, random: np.random.RandomState, *, of_classes: bool = False) -> Any:
     """Return the regression that a name stands for, or a copy of a regression, not yet fitted.
 
     Args:
@@ -94,7 +92,7 @@ def draw_seed(random: np.random.RandomState) -> int:
     return int(random.randint(2**31 - 1))
 
 
-def additive_regression(regression: BaseEstimator, groups: Sequence[tuple[int, ...]]) -> Pipeline:
+def additive_regression(regression: Any, groups: Sequence[tuple[int, ...]]) -> Pipeline:
     r"""Return one regression on several groups of columns whose function is a sum of functions of each.
 
     .. math:: e(x) = \sum_s \beta_s^\top \phi(x_{C_s})
@@ -126,7 +124,7 @@ def additive_regression(regression: BaseEstimator, groups: Sequence[tuple[int, .
     return Pipeline([("features", ColumnTransformer(features)), ("sum", clone(last))])
 
 
-def fit_columns(regression: BaseEstimator, x: np.ndarray, targets: Float[np.ndarray, "n q"]) -> BaseEstimator:
+def fit_columns(regression: Any, x: Any, targets: Float[np.ndarray, "n q"]) -> Any:
     """Return a copy of a regression, fitted to q targets at once."""
     regression = clone(regression)
     if targets.shape[1] == 1:
@@ -136,7 +134,7 @@ def fit_columns(regression: BaseEstimator, x: np.ndarray, targets: Float[np.ndar
     return regression.fit(x, targets)
 
 
-def predict_columns(regression: BaseEstimator, x: np.ndarray) -> Float[np.ndarray, "n q"]:
+def predict_columns(regression: Any, x: Any) -> Float[np.ndarray, "n q"]:
     """Return the predictions of all targets, one column each."""
     found = np.asarray(regression.predict(x), dtype=np.float64)
     return found[:, None] if found.ndim == 1 else found

@@ -16,7 +16,7 @@ from kpp_models.estimators.conditions import Statement
 from kpp_models.estimators.function import Plan, ProjectedFunction
 from kpp_models.estimators.gain import cross_fitted_gain
 from kpp_models.estimators.projection import Baseline, fit_baselines
-from kpp_models.estimators.rows import Rows, fit_predictor, predict_mean, read_labelled, read_rows, read_unlabelled
+from kpp_models.estimators.rows import Rows, fit_predictor, predict_mean, read_rows, read_targets, read_unlabelled
 
 __all__ = ["ProjectedRegressor"]
 
@@ -116,7 +116,7 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
             TypeError: If `estimator` or a regression is none.
             kpp.causal.ColliderError: If the graph has no collider partition of the outcome.
         """
-        rows, y = read_labelled(self, X, y, y_numeric=True)
+        rows, y = read_targets(self, X, y)
         further = read_unlabelled(self, X_unlabelled, rows)
         plan = Plan.read(self)
         self.statements_ = plan.statements

@@ -21,6 +21,7 @@ __all__ = [
     "predict_mean",
     "read_labelled",
     "read_rows",
+    "read_targets",
     "read_unlabelled",
 ]
 
@@ -54,6 +55,12 @@ def read_labelled(estimator: BaseEstimator, X: Any, y: Any, **checks: Any) -> tu
     """Read labelled rows, at least two, and make the estimator remember number and names of the columns."""
     table, labels = validate_data(estimator, X, y, dtype=np.float64, ensure_min_samples=2, **checks)
     return Rows(X if is_table(X) else table, table), labels
+
+
+def read_targets(estimator: BaseEstimator, X: Any, y: Any) -> tuple[Rows, Float[np.ndarray, " n"]]:
+    """Read rows whose labels are numbers."""
+    rows, targets = read_labelled(estimator, X, y, y_numeric=True)
+    return rows, targets.astype(np.float64)
 
 
 def read_rows(estimator: BaseEstimator, X: Any) -> Rows:
@@ -93,13 +100,14 @@ def predict_mean(predictor: Any, rows: Rows) -> Float[np.ndarray, " n"]:
         ValueError: If the predictions are not one finite number a row.
     """
     if isinstance(predictor, Fit):
-        found = np.asarray(predictor.predict(rows.features)["mean"].mean(("chain", "draw")))
+        found = predictor.predict(rows.features)["mean"].mean(("chain", "draw"))
     elif hasattr(predictor, "predict"):
-        found = np.asarray(predictor.predict(rows.features))
+        found = predictor.predict(rows.features)
     elif callable(predictor):
-        found = np.asarray(predictor(rows.features))
+        found = predictor(rows.features)
     else:
         raise TypeError(f"`estimator` must have `predict`, be a kpp.Fit or a callable, got {predictor!r}")
+    found = np.asarray(found, dtype=np.float64)
     check_predictions(found, (len(rows),))
     return found
 
