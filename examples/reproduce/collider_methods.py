@@ -18,7 +18,7 @@ from sklearn.ensemble import RandomForestRegressor
 
 from kpp.causal import Independence
 from kpp.kernels import RBF
-from kpp_models import ColliderRidge, KernelRidge
+from kpp_models import ColliderRidge
 from kpp_models.estimators import ProjectedRegressor
 
 METHODS = ("RF", "P-RF", "KRR", "P-KRR", "H_P-KRR")
@@ -29,7 +29,7 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """Labelled rows (n, d) with targets around a known mean of 0, unlabelled rows, and how many columns are children.
+    """Labelled rows (n, d) with targets that are centred already, unlabelled rows, and how many columns are children.
 
     The children of Y come first; the other columns are spouses.
     """
@@ -62,7 +62,7 @@ class Settings:
     forest: Mapping[str, int]
 
     def collider_ridge(self, sample: Sample, projection: str, ridge: float | None = None) -> ColliderRidge:
-        """Return P-KRR ("function") or H_P-KRR ("space") with the product kernel (r + 1) l."""
+        """Return KRR (projection "none"), P-KRR ("function") or H_P-KRR ("space") with the product kernel (r + 1) l."""
         children, spouses = (RBF(lengthscale) for lengthscale in self.lengthscales)
         total = self.ridge if ridge is None else ridge
         return ColliderRidge(
@@ -75,11 +75,6 @@ class Settings:
             projection=projection,
             center=False,
         )
-
-    def kernel_ridge(self, sample: Sample) -> KernelRidge:
-        """Return KRR with the same kernel (r + 1) l."""
-        children, spouses = (RBF(lengthscale) for lengthscale in self.lengthscales)
-        return KernelRidge((children.on(sample.children) + 1.0) * spouses.on(sample.spouses), REGULARIZATION)
 
     def fit_forest(self, sample: Sample, seed: int) -> Function:
         """Fit RF, and remember what it predicts: it is asked for the same rows with every projection."""
@@ -114,7 +109,7 @@ def unlabelled_of(sample: Sample) -> np.ndarray | None:
 def project_forest(forest: Function, sample: Sample) -> Function:
     """Return P-RF: the forest less a linear regression of its predictions at all rows on the spouses.
 
-    The mean of Y is known to be 0, which is what targets of 0 say: a forest that is fitted already needs no others.
+    Targets are centred, which those of 0 say as well: where the forest is fitted already, no more is made of them.
     """
     projected = ProjectedRegressor(
         forest,
@@ -133,9 +128,10 @@ def fit_all(settings: Settings, sample: Sample, forest: Function) -> dict[str, F
     return {
         "RF": forest,
         "P-RF": project_forest(forest, sample),
-        "KRR": fitted(settings.kernel_ridge(sample), sample),
-        "P-KRR": fitted(settings.collider_ridge(sample, "function"), sample, unlabelled=unlabelled),
-        "H_P-KRR": fitted(settings.collider_ridge(sample, "space"), sample, unlabelled=unlabelled),
+        **{
+            name: fitted(settings.collider_ridge(sample, projection), sample, unlabelled=unlabelled)
+            for name, projection in (("KRR", "none"), ("P-KRR", "function"), ("H_P-KRR", "space"))
+        },
     }
 
 

@@ -22,8 +22,8 @@ The oracle gap of proposition 4.1, E[E[f(X) | X2]^2], is what the exact projecti
 averaged over 400 points with 200 draws of X1 each, given the Gaussian vector that X2 is made of, which says a little
 more than X2 does as g2 is not one to one. The variance of the means of 200 draws is taken off.
 
-The ridge is chosen by the leave-one-out error of the conditional expectation of what KRR fitted, `expectation_loss`,
-for which rows need no labels, and compared with the fixed one that is best on average over the test rows of all seeds.
+`ColliderRidge.select_condition` chooses the ridge by the leave-one-out error of the conditional expectation of what KRR
+fitted, for which rows need no labels. It is compared with the fixed ridge whose mean error over all seeds is the least.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from collider_methods import (
@@ -55,14 +53,12 @@ from collider_methods import (
 from tqdm import tqdm
 
 import kpp
-from kpp_models import ColliderRidge
 
 NUM_CHILDREN, NOISE = 3, 0.1
 SIGMA = np.loadtxt(Path(__file__).parent / "data" / "collider_sigma.csv", delimiter=",")
 FOREST = {"n_estimators": 400, "max_depth": 20, "min_samples_leaf": 2}
 RIDGES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 GAPS = ("gap-RF", "gap-KRR")
-PROJECTIONS = {"function": "P-KRR", "space": "H_P-KRR"}
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -175,29 +171,18 @@ class Seed:
         """Return the errors with each ridge, and the cross-validated loss by which one is chosen."""
         sample, case = self.sample(Case()), Case()
         options = {"unlabelled": unlabelled_of(sample)}
+        ridges = np.asarray(self.plan.ridges)
+        grid = {"condition_regularization": ridges / len(sample.rows)}
+        chosen = self.settings.collider_ridge(sample, "none").select_condition(sample.x, sample.y, grid, **options)
+        losses = chosen.scores.to_numpy()
         rows = []
-        for ridge in self.plan.ridges:
-            models = {name: self.settings.collider_ridge(sample, name, ridge) for name in ("function", "space")}
-            loss = float(expectation_loss(*models["function"].prepare(sample.x, sample.y, **options)[:2]))
-            functions = {name: fitted(model, sample, **options) for name, model in models.items()}
-            row = {PROJECTIONS[name]: self.error(function, case.spouses) for name, function in functions.items()}
-            rows.append({"seed": self.seed, "ridge": ridge, "loss": loss, **row})
-        best = min(rows, key=lambda row: row["loss"])
-        return [row | {"chosen": row is best} for row in rows]
-
-
-@eqx.filter_jit
-def expectation_loss(model: ColliderRidge, data: Any) -> jax.Array:
-    r"""Return the mean squared leave-one-out error of the estimate of E[f(X) | C], f being the fit without projection.
-
-    .. math:: f(x_j) - \hat E^{(-j)}[f \mid c_j] = P f(x_j) / (1 - w_j(c_j)),
-
-    w_j(c_j) being the weight of row j in the estimate at its own condition. But for the noise about the conditional
-    expectation, which no ridge changes, this is the squared error that the estimate adds to that of the projection.
-    """
-    kernel, rows = model.deviation_kernel(data), data["sample"]
-    weights = jnp.diagonal(kernel.conditional_expectation(rows, jnp.eye(rows.shape[0])))
-    return jnp.mean((model.function_draw({}, data)(rows) / (1 - weights)) ** 2)
+        for ridge, loss in zip(ridges, losses, strict=True):
+            row = {"seed": self.seed, "ridge": ridge, "loss": loss, "chosen": loss == losses.min()}
+            for name, projection in (("P-KRR", "function"), ("H_P-KRR", "space")):
+                function = fitted(self.settings.collider_ridge(sample, projection, ridge), sample, **options)
+                row[name] = self.error(function, case.spouses)
+            rows.append(row)
+        return rows
 
 
 def oracle_gap(function: Function, points: np.ndarray) -> float:
