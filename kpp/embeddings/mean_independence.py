@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from kpp import linalg
 from kpp.kernels import RBF, AbstractKernel, check_positive, median_heuristic
 from kpp.tables import Schema, is_table
 from kpp.typing import RngKey
@@ -158,9 +159,8 @@ def independence_test(
         raise ValueError(f"`frame` must be a data frame with the variables as columns, got {type(frame).__name__}")
     if not independence.of:
         raise ValueError(f"`independence` must say what the outcome is independent of, got {independence}")
-    y = Schema((independence.outcome,)).read(frame, "frame")
-    x = Schema(independence.of).read(frame, "frame")
-    given = Schema(independence.given).read(frame, "frame") if independence.given else None
+    y, x = _columns(frame, (independence.outcome,)), _columns(frame, independence.of)
+    given = _columns(frame, independence.given) if independence.given else None
     return mean_independence_test(
         rng_key,
         y,
@@ -172,6 +172,10 @@ def independence_test(
         num_permutations=num_permutations,
         max_rows=max_rows,
     )
+
+
+def _columns(frame: Any, names: tuple[str | int, ...]) -> Float[np.ndarray, "n d"]:
+    return Schema(tuple(map(str, names))).read(frame, "frame")
 
 
 def _read(y: Any, x: Any, given: Any) -> tuple[Array, Array, Array | None]:
@@ -233,7 +237,9 @@ def _signed(
 ) -> Float[Array, " draws_and_1"]:
     """Return the statistic of the data, then those with random signs of the residuals."""
     outcomes, gram, given_gram = _centred(y), _centred(_centred(kernel.gram(x)).T), given_kernel.gram(z)
-    eigen = jnp.linalg.eigh(given_gram)  # serves both regressions and all values of the regularization
+    # Eigenvalues that rounding takes for 0 make LAPACK ten times slower; the least ridge is a thousand times this one.
+    lifted = linalg.add_diagonal(given_gram, 1e-10 * jnp.mean(jnp.diagonal(given_gram)))
+    eigen = jnp.linalg.eigh(lifted)  # serves both regressions and all values of the regularization
     vectors = eigen[1].T
     rotated, rotated_gram = vectors @ outcomes, vectors @ gram @ vectors.T
     of_y = _residual_maker(eigen, lambda half: jnp.sum((half @ rotated) ** 2, axis=1), regularization)
