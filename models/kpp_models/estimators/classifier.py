@@ -84,20 +84,21 @@ class ProjectedClassifier(ClassifierMixin, BaseEstimator):
         Knowledge, 2023, algorithms 1 and 4, here for indicators of classes.
     """
 
+    # Nothing is checked here: scikit-learn wants every argument kept as it came.
     def __init__(
         self,
         estimator: Any = None,
         *,
         collider: Any = None,
-        outcome: str | None = None,
-        scale: str = "probability",
+        outcome: Any = None,
+        scale: Any = "probability",
         conditional: Any = "linear",
         baseline: Any = "logistic",
-        prefit: bool = False,
-        several: str = "in-turn",
-        check: bool = True,
-        tol: float = 1e-4,
-        max_cycles: int = 100,
+        prefit: Any = False,
+        several: Any = "in-turn",
+        check: Any = True,
+        tol: Any = 1e-4,
+        max_cycles: Any = 100,
         random_state: Any = None,
     ):
         self.estimator = estimator

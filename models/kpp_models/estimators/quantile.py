@@ -78,21 +78,22 @@ class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
         for indicators.
     """
 
+    # Nothing is checked here: scikit-learn wants every argument kept as it came.
     def __init__(
         self,
         estimator: Any = None,
         *,
         levels: Any = 0.5,
-        num_thresholds: int = 100,
+        num_thresholds: Any = 100,
         collider: Any = None,
-        outcome: str | None = None,
+        outcome: Any = None,
         conditional: Any = "linear",
         baseline: Any = "linear",
-        prefit: bool = False,
-        several: str = "in-turn",
-        check: bool = True,
-        tol: float = 1e-4,
-        max_cycles: int = 100,
+        prefit: Any = False,
+        several: Any = "in-turn",
+        check: Any = True,
+        tol: Any = 1e-4,
+        max_cycles: Any = 100,
         random_state: Any = None,
     ):
         self.estimator = estimator

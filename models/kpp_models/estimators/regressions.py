@@ -36,7 +36,7 @@ class MedianNystroem(TransformerMixin, BaseEstimator):
         random_state: Which rows the landmarks are.
     """
 
-    def __init__(self, num_landmarks: int = NUM_LANDMARKS, random_state: Any = None):
+    def __init__(self, num_landmarks: Any = NUM_LANDMARKS, random_state: Any = None):
         self.num_landmarks = num_landmarks
         self.random_state = random_state
 

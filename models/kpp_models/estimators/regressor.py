@@ -71,20 +71,21 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
         Knowledge, 2023, algorithms 1 and 4, Propositions 4.1 and 5.1.
     """
 
+    # Nothing is checked here: scikit-learn wants every argument kept as it came.
     def __init__(
         self,
         estimator: Any = None,
         *,
         collider: Any = None,
-        outcome: str | None = None,
+        outcome: Any = None,
         conditional: Any = "linear",
         baseline: Any = "linear",
-        prefit: bool = False,
-        several: str = "in-turn",
-        check: bool = True,
-        gain_folds: int | None = 5,
-        tol: float = 1e-4,
-        max_cycles: int = 100,
+        prefit: Any = False,
+        several: Any = "in-turn",
+        check: Any = True,
+        gain_folds: Any = 5,
+        tol: Any = 1e-4,
+        max_cycles: Any = 100,
         random_state: Any = None,
     ):
         self.estimator = estimator
