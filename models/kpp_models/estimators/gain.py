@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from kpp.metrics import ProjectionGain
 from kpp_models.estimators.function import ProjectedFunction
 from kpp_models.estimators.rows import Rows
 
-__all__ = ["CrossFittedGain", "cross_fitted_gain"]
+__all__ = ["cross_fitted_gain"]
 
-
-_QUANTILE = 1.959964  # of the normal distribution at 0.975
-
-
-class CrossFittedGain(NamedTuple):
-    """A gain, as `cross_fitted_gain` estimates it.
-
-    Args:
-        gain: The estimate, in squared units of the target.
-        standard_error: Its standard error.
-        interval: Its normal interval of level 0.95.
-    """
-
-    gain: float
-    standard_error: float
-    interval: tuple[float, float]
+_QUANTILE = 1.959964  # of the normal distribution at 0.975, for intervals of level 0.95
 
 
 def cross_fitted_gain(
@@ -38,7 +23,7 @@ def cross_fitted_gain(
     further: Rows,
     num_folds: int,
     random: np.random.RandomState,
-) -> CrossFittedGain:
+) -> ProjectionGain:
     r"""Estimate by how much taking e from a regression h lowers its mean squared error.
 
     .. math::
@@ -57,7 +42,8 @@ def cross_fitted_gain(
         random: Where the folds come from.
 
     Returns:
-        The gain, positive if the projection helps, with its standard error over rows and an interval.
+        The gain, positive if the projection helps, with its standard error over rows and an interval. One estimate of
+        e tells nothing of a larger one, so that `largest_gain` is the same; see `kpp.metrics.projection_gain`.
 
     Raises:
         ValueError: If there are fewer than two folds.
@@ -83,13 +69,13 @@ def cross_fitted_gain(
             excess, taken, _ = _at(function, further.take(further_fold))
             of_all[1][further_fold] = 2 * excess * taken - taken**2
     total = len(rows) + len(further)
-    gain = np.concatenate(of_all).mean() - of_labelled.mean()
+    gain = float(np.concatenate(of_all).mean() - of_labelled.mean())
     influence = of_all[0] / total - of_labelled / len(rows)
     variance = len(rows) * influence.var(ddof=1)
     if len(further) > 1:
         variance += len(further) * of_all[1].var(ddof=1) / total**2
     error = float(np.sqrt(variance))
-    return CrossFittedGain(float(gain), error, (float(gain) - _QUANTILE * error, float(gain) + _QUANTILE * error))
+    return ProjectionGain(gain, error, (gain - _QUANTILE * error, gain + _QUANTILE * error), gain)
 
 
 def _at(function: ProjectedFunction, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
