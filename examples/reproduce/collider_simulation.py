@@ -19,8 +19,9 @@ rows serve for the projections. RBF lengthscales are 8 on X1 and 2 on X2, the ri
 mean embedding 1 in total; forests have 400 trees of depth 20 with two rows a leaf.
 
 The oracle gap of proposition 4.1, E[E[f(X) | X2]^2], is what the exact projection would take off the error of f. It is
-averaged over 400 points with 200 draws of X1 each, given the Gaussian vector that X2 is made of, which says a little
-more than X2 does as g2 is not one to one. The variance of the means of 200 draws is taken off.
+averaged over 400 points with 200 draws of X1 each, and the variance of the means of 200 draws is taken off. What is
+given is the Gaussian vector that X2 is made of, which says more than X2 does, as g2 is not one to one; with X2 itself
+the gap of KRR was the same, 12 seeds having a mean difference of .0000 +- .0004.
 
 `ColliderRidge.select_condition` chooses the ridge by the leave-one-out error of the conditional expectation of what KRR
 fitted, for which rows need no labels. It is compared with the fixed ridge whose mean error over all seeds is the least.
@@ -58,6 +59,7 @@ NUM_CHILDREN, NOISE = 3, 0.1
 SIGMA = np.loadtxt(Path(__file__).parent / "data" / "collider_sigma.csv", delimiter=",")
 FOREST = {"n_estimators": 400, "max_depth": 20, "min_samples_leaf": 2}
 RIDGES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+ABLATIONS = ("labelled", "unlabelled", "spouses", "ridge")
 GAPS = ("gap-RF", "gap-KRR")
 
 
@@ -253,7 +255,7 @@ def draw_figure(tables: dict[str, pd.DataFrame], plan: Plan, path: Path) -> None
 @click.option("--small", is_flag=True, help="Few seeds, rows, trees and values, to see that it runs.")
 @click.option("--seeds", type=int, default=100, show_default=True, help="Data sets of the comparison.")
 @click.option("--ablation-seeds", type=int, default=40, show_default=True, help="Data sets of the ablations.")
-@click.option("--ablations", default="labelled,unlabelled,spouses,ridge", show_default=True, help='With commas, or "".')
+@click.option("--ablations", default=",".join(ABLATIONS), show_default=True, help='With commas, or "".')
 @click.option("--trees", type=int, default=FOREST["n_estimators"], show_default=True, help="Trees of a forest.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="A folder for the figure and tables.")
 @click.option("--cache", type=click.Path(file_okay=False), help="A folder that keeps compiled programs.")
@@ -267,6 +269,8 @@ def main(seeds, ablation_seeds, ablations, trees, small, output, cache) -> None:
     settings = Settings((8.0, 2.0), 1.0, FOREST | {"n_estimators": trees})
     process = Process.standardised()
     wanted = ablations.split(",") if ablations else []
+    if unknown := set(wanted) - set(ABLATIONS):
+        raise click.BadParameter(f"`--ablations` must be among {ABLATIONS}, got {sorted(unknown)}")
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in ("errors", *wanted)}
     for number in tqdm(range(max(seeds, ablation_seeds if wanted else 0)), unit="seed"):
         seed = Seed(number, process, settings, plan)
