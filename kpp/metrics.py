@@ -1,4 +1,4 @@
-r"""Scores of predictions that scikit-learn lacks: lower is better in all but coverage and structural similarity.
+r"""Scores of predictions that scikit-learn lacks: lower is better in all but coverage, gain and structural similarity.
 
 Pointwise scores come one an observation, so that models can be compared pair by pair; their mean is the score of the
 model. Root mean squared error, R², Brier score, log loss and pinball loss are in `sklearn.metrics`.
@@ -7,7 +7,8 @@ model. Root mean squared error, R², Brier score, log loss and pinball loss are 
 from __future__ import annotations
 
 import math
-from typing import Any
+from statistics import NormalDist
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import jax.scipy.stats as jss
@@ -17,12 +18,14 @@ from jaxtyping import Array, Float
 from kpp.validation import as_finite_array, as_targets, is_concrete
 
 __all__ = [
+    "ProjectionGain",
     "crps_from_draws",
     "expected_calibration_error",
     "gaussian_crps",
     "gaussian_log_score",
     "interval_coverage",
     "interval_score",
+    "projection_gain",
     "structural_similarity",
 ]
 
@@ -188,6 +191,77 @@ def expected_calibration_error(labels: Any, probabilities: Any, *, num_bins: int
     bins = jnp.minimum((probabilities * num_bins).astype(int), num_bins - 1)
     gaps = jnp.zeros(num_bins, dtype=probabilities.dtype).at[bins].add(labels - probabilities)
     return jnp.sum(jnp.abs(gaps)) / labels.shape[0]
+
+
+class ProjectionGain(NamedTuple):
+    """The outcome of `projection_gain`, in squared units of the outcome.
+
+    Attributes:
+        gain: By how much the projection lowers the mean squared error; negative where it raises it.
+        standard_error: That of the gain, for this predictor and these expectations.
+        interval: Where the gain lies with the given probability, normal about the estimate.
+        largest_gain: The gain if the conditional expectation were known.
+    """
+
+    gain: float
+    standard_error: float
+    interval: tuple[float, float]
+    largest_gain: float
+
+
+def projection_gain(values: Any, expectations: Any, baseline: Any = 0.0, *, level: float = 0.95) -> ProjectionGain:
+    r"""Estimate by how much projecting a predictor lowers its mean squared error, without labels.
+
+    .. math::
+
+        \Delta = E[(Y - h)^2] - E[(Y - h + \tilde e)^2] = E[2 (h - f_0)\, \tilde e - \tilde e^2], \qquad
+        \tilde e = e(C) - f_0
+
+    for a predictor h of Y, an estimate e(c) of :math:`E[h \mid C = c]`, and :math:`f_0 = E[Y \mid C]`, which a
+    collider makes known: the mean of Y, or its regression on its parents. The second equality is that of
+    :math:`E[Y \tilde e] = E[f_0 \tilde e]`. The mean over rows is unbiased if neither h nor e has seen them.
+
+    The exact expectation would gain :math:`\|E[h \mid C] - f_0\|^2 = \Delta + E[(e - E[h \mid C])^2]`. `largest_gain`
+    is the gain, plus what can be told of the last term: with m estimates, each from rows of its own, the variance of
+    their mean, :math:`E[s^2(C)] / m` with their sample variance :math:`s^2(c)`; with one estimate nothing. It is too
+    low by the squared bias of the estimates, and of one estimate by its variance, too.
+
+    Args:
+        values: h at n rows that it was not fitted to, (n,), n > 1.
+        expectations: e at these rows, (n,), fitted to others, or (n, m) for m estimates fitted to disjoint sets of
+            rows, whose mean is what the projection takes away.
+        baseline: :math:`f_0` at these rows, (n,), or one number; 0 for an outcome that is centred. The gain counts
+            it as true.
+        level: The probability of the interval.
+
+    Returns:
+        The gain, its standard error and interval, and the largest gain.
+
+    Raises:
+        ValueError: If the shapes do not fit, there is one row only, or `level` is not between 0 and 1.
+
+    References:
+        Bouabid, Fawkes and Sejdinovic, Returning the favour: when regression benefits from probabilistic causal
+        knowledge, 2023, propositions 4.1 and 5.1, for exact expectations.
+    """
+    values = as_targets(values, name="values")
+    h, f0 = np.asarray(values), np.asarray(_like(values, baseline, "baseline", "values"))
+    estimates = np.asarray(as_finite_array(expectations, "expectations"))
+    n = len(h)
+    if estimates.shape[:1] != h.shape or estimates.ndim > 2 or 0 in estimates.shape:
+        raise ValueError(f"`expectations` must have shape ({n},) or ({n}, m), got {estimates.shape}")
+    if n < 2:
+        raise ValueError(f"`values` must hold at least two rows, got {n}")
+    if not 0 < level < 1:
+        raise ValueError(f"`level` must be between 0 and 1, got {level}")
+    estimates = estimates.reshape(n, -1)
+    shift = estimates.mean(axis=1) - f0
+    terms = 2 * (h - f0) * shift - shift**2
+    gain, error = float(terms.mean()), float(terms.std(ddof=1)) / math.sqrt(n)
+    half = NormalDist().inv_cdf((1 + level) / 2) * error
+    m = estimates.shape[1]
+    spread = float(estimates.var(axis=1, ddof=1).mean()) / m if m > 1 else 0.0
+    return ProjectionGain(gain, error, (gain - half, gain + half), gain + spread)
 
 
 def structural_similarity(x: Any, y: Any, *, data_range: float) -> float:
