@@ -10,11 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro import distributions as dist
+from numpyro.infer.util import log_density
+from scipy.stats import multivariate_normal
 
 import kpp
 from kpp.causal import CausalDAG, ColliderError
-from kpp.kernels import RBF
-from kpp_models import ColliderRegression, ColliderRidge, GPRegression, KernelRidge
+from kpp.kernels import RBF, Projected
+from kpp_models import ColliderRegression, ColliderRidge, GPClassification, GPRegression, KernelRidge
 
 VECTORS = dict(np.load(Path(__file__).parents[1] / "data" / "collider.npz"))
 X, SAMPLE, QUERY = (np.hstack([VECTORS[f"in_X{part}{s}"] for part in (1, 2, 3)]) for s in ("", "u", "q"))
@@ -148,22 +150,22 @@ def gaussian_process(projection, form="product", parents=(3,)) -> ColliderRegres
         pytest.param("space", "general", (), marks=slow),
     ],
 )
-def test_posterior_is_that_of_a_joint_gaussian_vector(projection, form, parents):
+def test_posterior_and_evidence_are_those_of_a_joint_gaussian_vector(projection, form, parents):
     model, data, _ = gaussian_process(projection, form, parents).prepare(X, Y, SAMPLE)
     query = np.concatenate([QUERY, X[:1]])
 
     @jax.jit
     def predict(model, data, query):
         found = model.predictive({}, data, query, covariance=True)
-        return found, model.log_likelihood({}, data)["y"]
+        return found, model.log_likelihood({}, data)["y"], log_density(model.numpyro_model, (), data, {})[0]
 
-    found, pointwise = predict(model, data, jnp.asarray(query))
+    found, pointwise, evidence = predict(model, data, jnp.asarray(query))
     peer = Peer(model.condition, form, np.concatenate([X, SAMPLE]))
     mean, covariance = posterior(model, peer, query)
     assert found["mean"] == pytest.approx(mean, abs=1e-10)  # condition numbers below 1e3
     assert found["latent_covariance"] == pytest.approx(covariance, abs=1e-10)
     assert found["latent_variance"] == pytest.approx(np.diagonal(covariance), abs=1e-10)
-    # The first row left out, by conditioning on the others: a noise so large that its target says nothing.
+    # The first row left out, by conditioning on the others.
     in_space = projection == "space"
     prior = peer.covariance(X, X, in_space, in_space)
     cross = peer.covariance(X[:1], X, True, in_space)
@@ -172,6 +174,7 @@ def test_posterior_is_that_of_a_joint_gaussian_vector(projection, form, parents)
         prior, cross, own = (
             m + rbf(a[:, 3:], b[:, 3:], L3) for m, a, b in ((prior, X, X), (cross, X[:1], X), (own, X[:1], X[:1]))
         )
+    assert evidence == pytest.approx(multivariate_normal(np.full(8, 0.3), prior + 0.2 * np.eye(8)).logpdf(Y), abs=1e-9)
     rest = slice(1, None)
     gain = np.linalg.solve(prior[rest, rest] + 0.2 * np.eye(7), cross[0, rest])
     expected = dist.Normal(0.3 + gain @ (Y[rest] - 0.3), np.sqrt(own[0, 0] - gain @ cross[0, rest] + 0.2)).log_prob(
@@ -302,6 +305,69 @@ def test_grid_choice_takes_the_smallest_leave_one_out_error():
     )
     with pytest.raises(ValueError, match="`grid` must name 'condition_regularization'"):
         model.select_condition(X, Y, {"condition_kernel.lengthscale": [1.0]})
+
+
+def two_conditions():
+    """All of a finite population with two conditions that depend on each other, three values each."""
+    first, second = np.meshgrid([-1.0, 0.5, 2.0], [-1.5, 0.0, 1.0], indexing="ij")
+    counts = np.array([[3, 1, 1], [1, 2, 1], [1, 1, 2]]).ravel()
+    conditions = np.repeat(np.column_stack([first.ravel(), second.ravel()]), counts, axis=0)
+    return np.column_stack([np.linspace(-2.0, 2.0, len(conditions)) ** 3 / 4, conditions])
+
+
+def averages(x, column, values):
+    return np.array([values[x[:, column] == value].mean(axis=0) for value in np.unique(x[:, column])])
+
+
+@slow
+def test_several_constraints_hold_jointly_or_the_last_of_them_in_turn():
+    """Averages of the kernel's sections, so those of every function: regressions, posterior means, their draws."""
+    x = two_conditions()
+    base, one, two = (RBF(1.3).on((0,)) + 1.0) * RBF(1.1).on((1, 2)), RBF(0.8).on((1,)), RBF(0.7).on((2,))
+    corner = x[:, 2] == -1.5
+    # Landmarks that span all functions of one condition, or all sums of functions of each.
+    ends = [np.stack([x[x[:, column] == value][0] for value in np.unique(x[:, column])]) for column in (1, 2)]
+    sums = np.concatenate([np.unique(x[corner], axis=0)[[0, 3, 4]], ends[1][1:]])
+    jointly = Projected(base, one + two, x, 0.0, sums, "general")
+    first = Projected(base, one, x, 0.0, ends[0], "general")
+    in_turn = Projected(first, two, x, 0.0, ends[1], "general")
+    found = [np.asarray(jax.jit(lambda kernel: kernel.gram(x))(kernel)) for kernel in (jointly, in_turn)]
+    assert np.abs(averages(x, 1, found[0])).max() < 1e-10
+    assert np.abs(averages(x, 2, found[0])).max() < 1e-10
+    assert np.abs(averages(x, 2, found[1])).max() < 1e-10
+    assert 1e-4 < np.abs(averages(x, 1, found[1])).max()  # the second projection does undo some of the first
+
+
+@slow
+def test_classifier_with_a_projected_kernel_obeys_the_constraint_on_the_latent_scale():
+    x, _ = population()
+    landmarks = np.array([[0.0, value] for value in (-1.0, 0.5, 2.0)])
+    kernel = Projected(RBF(1.3).on((0,)), RBF(0.6).on((1,)), x, 0.0, landmarks)
+    model, data, _ = GPClassification(kernel, mean=0.4).prepare(x, np.sin(3 * x[:, 0]) > 0)
+    found = jax.jit(lambda model, data: model.predictive({}, data, data["x"])["mean"])(model, data)
+    assert averages(x, 1, np.asarray(found)) == pytest.approx([0.4] * 3, abs=1e-10)
+    assert np.ptp(found) > 0.1
+
+
+@slow
+@pytest.mark.parametrize("projection", ["space", "function"])
+def test_hyperparameters_are_drawn_and_the_fit_is_kept(projection, tmp_path):
+    prior = dist.LogNormal(0.0, 0.5)
+    fields = SIMPLE | {"parents": (3,), "baseline_kernel": RBF(prior), "projection": projection, "mean": 0.1}
+    fields.pop("center")
+    model = ColliderRegression(RBF(prior, prior), RBF(prior.expand([3])), prior, GAMMA, **fields)
+    inference = kpp.NUTS(num_warmup=30, num_samples=20, num_chains=1, progress=False)
+    fit = model.fit(jax.random.key(0), X, Y, unlabelled=SAMPLE, inference=inference)
+    assert set(fit.draws) == {
+        *("kernel.lengthscale", "kernel.variance", "condition_kernel.lengthscale", "baseline_kernel.lengthscale"),
+        "noise_variance",
+    }
+    assert fit.idata["log_likelihood"]["y"].shape == (1, 20, 8)
+    predicted = fit.predict(QUERY)["mean"]
+    assert float(predicted.std("draw").min()) > 0
+    fit.save(tmp_path / "fit.nc")
+    np.testing.assert_allclose(kpp.Fit.load(tmp_path / "fit.nc").predict(QUERY)["mean"], predicted, rtol=1e-9)
+    np.testing.assert_allclose(fit.function()(jnp.asarray(QUERY)), predicted, rtol=1e-8)
 
 
 GRAPH = CausalDAG([("Y", "a"), ("b", "a"), ("c", "a"), ("p", "Y")])
