@@ -22,7 +22,9 @@ from kpp_models.estimators.rows import read_labelled, read_rows, read_unlabelled
 
 __all__ = ["ProjectedKernelRidge"]
 
-GRID = np.logspace(-7, 0, 15)
+GRID = np.logspace(-6, 0, 9)
+FACTORS = (0.5, 1.0, 2.0, 4.0)  # of the lengthscales
+MAX_SCALED_ROWS = 1000  # by which these are compared
 MAX_EXACT_ROWS = 3000  # with more, landmarks stand for them
 NUM_LANDMARKS = 500
 PREDICTED_AT_ONCE = 5000
@@ -32,10 +34,10 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
     r"""Kernel ridge regression in the space of functions that obey independences of the target.
 
     Where Y is independent of A given B, the regression :math:`f(x) = E[Y \mid X = x]` has
-    :math:`E[f(X) \mid A, B] = E[Y \mid B]`. The fit is a `kpp_models.ColliderRidge` with Gaussian kernels; what is not
-    given is chosen: lengthscales by the median distance of the rows times the root of the number of features, the
-    regularization by leave-one-out error, that of the conditional expectation by its cross-validated error over
-    labelled and unlabelled rows. Without a collider it is an ordinary kernel ridge regression, around the mean of Y.
+    :math:`E[f(X) \mid A, B] = E[Y \mid B]`. The fit is a `kpp_models.ColliderRidge` with Gaussian kernels. What is not
+    given is chosen: lengthscales and the regularization by leave-one-out error, the regularization of the conditional
+    expectation by its cross-validated error over labelled and unlabelled rows. Without a collider it is an ordinary
+    kernel ridge regression, around the mean of Y.
 
     Args:
         collider: Where the independences come from: a `kpp.causal.CausalDAG` with `outcome`; a
@@ -45,7 +47,9 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         projection: "space" fits in the space of projected functions, "function" projects the ordinary fit.
         form: "product" or "general", which estimate the expectation differently, see `kpp.kernels.Projected`; for
             several statements it must be "general".
-        lengthscale: The lengthscale of all features, or one for each column, in units of X; None to choose.
+        lengthscale: The lengthscale of all features, or one for each column, in units of X; None for the best of some
+            multiples of each column's `kpp.kernels.median_heuristic`, times the root of the number of columns that a
+            kernel sees.
         regularization: That of the fit, multiplied by the number of labelled rows; None to choose.
         condition_regularization: That of the conditional expectation, multiplied by the number of its rows; None to
             choose.
@@ -71,14 +75,14 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         self,
         collider: Any = None,
         *,
-        outcome: str | None = None,
-        projection: str = "space",
-        form: str = "product",
+        outcome: Any = None,
+        projection: Any = "space",
+        form: Any = "product",
         lengthscale: Any = None,
-        regularization: float | None = None,
-        condition_regularization: float | None = None,
-        num_landmarks: int | str | None = "auto",
-        check: bool = True,
+        regularization: Any = None,
+        condition_regularization: Any = None,
+        num_landmarks: Any = "auto",
+        check: Any = True,
         random_state: Any = None,
     ):
         self.collider = collider
@@ -116,8 +120,8 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
             check_statements(self.statements_, rows.table, y[:, None], random) if self.check else ()
         )
         unlabelled = further if len(further) else None
-        model = self._build(rows.table, y, further)
-        self.model_ = self._choose(model, rows.table, y, unlabelled)
+        scale = self._choose_scale(rows.table, y, further)
+        self.model_ = self._choose(self._build(scale, rows.table, y, len(further)), rows.table, y, unlabelled)
         prepared, data, _ = self.model_.prepare(rows.table, y, unlabelled)
         self.function_ = _fit(prepared, data)
         if not np.isfinite(self.function_.coefficients).all():
@@ -131,10 +135,22 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         parts = [table[start : start + PREDICTED_AT_ONCE] for start in range(0, len(table), PREDICTED_AT_ONCE)]
         return np.concatenate([np.asarray(_predict(self.function_, jnp.asarray(part))) for part in parts])
 
-    def _build(self, table: np.ndarray, y: np.ndarray, further: np.ndarray) -> ColliderRidge:
+    def _choose_scale(self, table: np.ndarray, y: np.ndarray, further: np.ndarray) -> _Lengthscales:
+        """Return lengthscales as they are given, or those with the least leave-one-out error without a projection."""
+        if self.lengthscale is not None:
+            return _Lengthscales.given(self.lengthscale, table.shape[1])
+        medians = np.asarray(median_heuristic(np.concatenate([table, further])))
+        few = slice(None, None, -(-len(table) // MAX_SCALED_ROWS))
+        grid = {"regularization": GRID if self.regularization is None else [self.regularization]}
+        errors = []
+        for factor in FACTORS:
+            model = self._build(_Lengthscales(factor * medians, by_root=True), table[few], y[few], 0)
+            model = dataclasses.replace(model, projection="none", num_landmarks=None)
+            errors.append(float(model.select(table[few], y[few], grid).scores.min()))
+        return _Lengthscales(FACTORS[int(np.argmin(errors))] * medians, by_root=True)
+
+    def _build(self, scale: _Lengthscales, table: np.ndarray, y: np.ndarray, num_further: int) -> ColliderRidge:
         """Return the model, with regularizations that are not given at some value."""
-        every = np.concatenate([table, further])
-        scale = _Lengthscales(self.lengthscale, every)
         columns = tuple(range(table.shape[1]))
         fields = {"projection": self.projection, "form": self.form}
         regularization = 1.0 if self.regularization is None else self.regularization
@@ -155,7 +171,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         if parents:
             fields |= _baseline(scale.kernel(parents), table[:, parents], y)
         gamma = 1.0 if self.condition_regularization is None else self.condition_regularization
-        count = self._count_landmarks(len(every))
+        count = self._count_landmarks(len(table) + num_further)
         parts = (children, spouses, parents)
         condition_kernel = _additive(self.statements_, condition, scale)
         return ColliderRidge(kernel, condition_kernel, regularization, gamma, *parts, num_landmarks=count, **fields)
@@ -183,21 +199,31 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         return self.num_landmarks
 
 
+@dataclasses.dataclass(frozen=True)
 class _Lengthscales:
-    """Lengthscales for groups of columns: those given, or median distances times the root of the group's size."""
+    """Lengthscales for groups of columns.
 
-    def __init__(self, given: Any, table: np.ndarray) -> None:
-        self._chosen = given is None
-        values = np.asarray(median_heuristic(table) if given is None else given, dtype=np.float64)
-        if values.shape not in ((), table.shape[1:]):
+    Args:
+        values: One for each column.
+        by_root: Whether they are to be multiplied by the root of the number of columns in a group.
+    """
+
+    values: np.ndarray
+    by_root: bool
+
+    @classmethod
+    def given(cls, lengthscale: Any, num_columns: int) -> _Lengthscales:
+        """Return lengthscales as the user gives them."""
+        values = np.asarray(lengthscale, dtype=np.float64)
+        if values.shape not in ((), (num_columns,)):
             raise ValueError(
-                f"`lengthscale` must be a number or one for each of {table.shape[1]} columns, got shape {values.shape}"
+                f"`lengthscale` must be a number or one for each of {num_columns} columns, got shape {values.shape}"
             )
-        self._values = np.broadcast_to(values, table.shape[1:])
+        return cls(np.broadcast_to(values, num_columns), by_root=False)
 
     def kernel(self, columns: Sequence[int]) -> RBF:
         """Return the kernel of some columns, which it sees alone."""
-        return RBF(self._values[list(columns)] * (len(columns) ** 0.5 if self._chosen else 1.0))
+        return RBF(self.values[list(columns)] * (len(columns) ** 0.5 if self.by_root else 1.0))
 
 
 def _condition(statements: Sequence[Statement], form: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
