@@ -274,7 +274,7 @@ def main(seeds, ablation_seeds, ablations, trees, small, output, cache) -> None:
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in ("errors", *wanted)}
     for number in tqdm(range(max(seeds, ablation_seeds if wanted else 0)), unit="seed"):
         seed = Seed(number, process, settings, plan)
-        base = seed.scores(Case(), gaps=True)
+        base = seed.scores(Case(), gaps=number < seeds)
         if number < seeds:
             found["errors"].append(base)
         for ablation in wanted if number < ablation_seeds else ():
