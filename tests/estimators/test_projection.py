@@ -169,7 +169,7 @@ def test_kernel_ridge_and_forests_find_a_curve():
 
 
 def test_several_conditions_by_one_additive_regression_of_kernels():
-    rows, y = draw(6, 120)
+    rows, y = draw(6, 60)
     statements = (Independence("y", (1,)), Independence("y", (2,)))
 
     def plain(x):
