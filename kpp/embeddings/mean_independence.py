@@ -119,7 +119,9 @@ def mean_independence_test(
         statistics = _permuted(key, kernel, y, x, num_permutations)
     else:
         warn_if_float32("mean_independence_test")
-        check_positive(1.0 if regularization is None else regularization, "regularization")
+        if regularization is not None:
+            regularization = as_finite_array(regularization, "regularization")
+            check_positive(regularization, "regularization")
         given_kernel = _default_kernel(z) if given_kernel is None else given_kernel
         statistics = _signed(key, kernel, given_kernel, y, x, z, regularization, num_permutations)
     return _outcome(np.asarray(statistics), x.shape[0])
@@ -192,7 +194,8 @@ def _read(y: Any, x: Any, given: Any) -> tuple[Array, Array, Array | None]:
 
 
 def _is_constant(values: Array) -> bool:
-    return bool(jnp.all(values == values[:1]))
+    known = np.asarray(values)
+    return bool((known == known[:1]).all())
 
 
 def _default_kernel(x: Array) -> RBF:
@@ -232,7 +235,7 @@ def _signed(
     y: Array,
     x: Array,
     z: Array,
-    regularization: Array | float | None,
+    regularization: Array | None,
     num_draws: int,
 ) -> Float[Array, " draws_and_1"]:
     """Return the statistic of the data, then those with random signs of the residuals."""
@@ -262,7 +265,7 @@ def _ratio(total: Float[Array, " s"], spread: Float[Array, "*s"]) -> Float[Array
 
 
 def _residual_maker(
-    eigen: tuple[Array, Array], squared_residuals: Callable[[Array], Array], regularization: Array | float | None
+    eigen: tuple[Array, Array], squared_residuals: Callable[[Array], Array], regularization: Array | None
 ) -> Float[Array, "n n"]:
     r"""Return :math:`A = I - L (L + n \lambda I)^{-1}`, for the best :math:`\lambda` on a grid if none is given.
 
@@ -271,7 +274,7 @@ def _residual_maker(
     """
     values, vectors = jnp.maximum(eigen[0], 0.0), eigen[1]
 
-    def half(value: Array | float) -> Array:
+    def half(value: Array) -> Array:
         ridge = values.shape[0] * value
         return vectors * (ridge / (values + ridge))[None]
 
