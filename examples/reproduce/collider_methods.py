@@ -96,13 +96,14 @@ def evaluate(model: Any, data: Any, x: Any) -> jax.Array:
     return model.function_draw({}, data)(x)
 
 
-def fitted(model: Any, sample: Sample, **options: Any) -> Function:
+def fitted(model: ColliderRidge, sample: Sample) -> Function:
     """Return the fit of a ridge regression as a function of rows."""
-    model, data, _ = model.prepare(sample.x, sample.y, **options)
+    model, data, _ = model.prepare(sample.x, sample.y, unlabelled=unlabelled_of(sample))
     return lambda x: np.asarray(evaluate(model, data, x))
 
 
 def unlabelled_of(sample: Sample) -> np.ndarray | None:
+    """Return the rows without labels, None where there are none."""
     return sample.unlabelled if len(sample.unlabelled) else None
 
 
@@ -124,12 +125,11 @@ def project_forest(forest: Function, sample: Sample) -> Function:
 
 def fit_all(settings: Settings, sample: Sample, forest: Function) -> dict[str, Function]:
     """Return the predictions of all methods, as functions of rows; the forest is fitted already."""
-    unlabelled = unlabelled_of(sample)
     return {
         "RF": forest,
         "P-RF": project_forest(forest, sample),
         **{
-            name: fitted(settings.collider_ridge(sample, projection), sample, unlabelled=unlabelled)
+            name: fitted(settings.collider_ridge(sample, projection), sample)
             for name, projection in (("KRR", "none"), ("P-KRR", "function"), ("H_P-KRR", "space"))
         },
     }

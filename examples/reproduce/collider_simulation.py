@@ -172,16 +172,17 @@ class Seed:
     def ridge_scores(self) -> list[dict[str, Any]]:
         """Return the errors with each ridge, and the cross-validated loss by which one is chosen."""
         sample, case = self.sample(Case()), Case()
-        options = {"unlabelled": unlabelled_of(sample)}
         ridges = np.asarray(self.plan.ridges)
         grid = {"condition_regularization": ridges / len(sample.rows)}
-        chosen = self.settings.collider_ridge(sample, "none").select_condition(sample.x, sample.y, grid, **options)
-        losses = chosen.scores.to_numpy()
+        found = self.settings.collider_ridge(sample, "none").select_condition(
+            sample.x, sample.y, grid, unlabelled=unlabelled_of(sample)
+        )
+        losses = found.scores.to_numpy()
         rows = []
         for ridge, loss in zip(ridges, losses, strict=True):
             row = {"seed": self.seed, "ridge": ridge, "loss": loss, "chosen": loss == losses.min()}
             for name, projection in (("P-KRR", "function"), ("H_P-KRR", "space")):
-                function = fitted(self.settings.collider_ridge(sample, projection, ridge), sample, **options)
+                function = fitted(self.settings.collider_ridge(sample, projection, ridge), sample)
                 row[name] = self.error(function, case.spouses)
             rows.append(row)
         return rows
