@@ -29,7 +29,7 @@ class ProjectedFunction:
         projection: What is taken away; None if there is no statement.
     """
 
-    plain: Callable[[Rows], np.ndarray]
+    plain: Any
     baselines: tuple[Baseline, ...]
     projection: Projection | None
 

@@ -80,5 +80,6 @@ def cross_fitted_gain(
 
 def _at(function: ProjectedFunction, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return h - f_0, e and f_0 at rows."""
+    assert function.projection is not None  # for the type checker: there are statements
     start = function.baselines[0](rows.table)[:, 0]
     return function.plain(rows)[:, 0] - start, function.projection(rows.table)[:, 0], start

@@ -96,7 +96,7 @@ class Projection:
 
     def __call__(self, table: Table) -> Columns:
         """Return what is taken away at rows, (n, q)."""
-        return sum(predict_columns(regression, table[:, columns]) for columns, regression in self.terms)
+        return np.sum([predict_columns(regression, table[:, columns]) for columns, regression in self.terms], axis=0)
 
 
 def fit_projection(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.utils.validation import check_is_fitted
 
-from kpp_models.estimators.conditions import Statement
 from kpp_models.estimators.function import Plan, ProjectedFunction
 from kpp_models.estimators.gain import cross_fitted_gain
 from kpp_models.estimators.projection import Baseline, fit_baselines
@@ -30,9 +28,9 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
     .. math:: h(x) - E[h(X) - f_0(B) \mid A = a, B = b].
 
     The conditional expectation is a regression on (A, B) of values of h, so that rows without labels serve for it. In
-    the collider partition of a causal graph, A are the spouses and B the parents of Y. If B is not empty and the
-    estimator is not `prefit`, it is fitted to :math:`Y - f_0(B)` and h is :math:`f_0` plus this fit. Without a collider
-    all is as if the estimator were used by itself.
+    the collider partition of a causal graph, A are the spouses and B the parents of Y. If B is not empty, and the same
+    in all statements, and the estimator is not `prefit`, it is fitted to :math:`Y - f_0(B)` and h is :math:`f_0` plus
+    this fit. Without a collider all is as if the estimator were used by itself.
 
     Args:
         estimator: The regressor; a random forest by default. With `prefit` it is used as it is: a fitted scikit-learn
@@ -48,7 +46,8 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
         several: How several statements are imposed: "in-turn", one after the other until nothing changes, or
             "jointly", by one additive regression on all conditions, for which `conditional` must be linear in features
             and all statements be given the same B.
-        check: Whether to test on the labelled rows what the statements say, and to warn of those that look false.
+        check: Whether to test on the labelled rows, at the level 0.01, what the statements say of the target's mean, and
+            to warn of those that look false.
         gain_folds: The number of folds by which `gain_` is estimated, each of which takes another fit of the estimator;
             None leaves it out.
         tol: "in-turn" stops once a cycle changes the function by less, in units of its standard deviation.
@@ -145,7 +144,8 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
     def _fit_function(self, plan: Plan, rows: Rows, y: np.ndarray, further: Rows) -> ProjectedFunction:
         estimator = RandomForestRegressor(random_state=self.random_state) if self.estimator is None else self.estimator
         baselines = fit_baselines(plan.statements, rows.table, y[:, None], plan.baseline)
-        start = baselines[0] if not self.prefit and _share_baseline(plan.statements) and baselines[0].given else None
+        shared = not self.prefit and len({baseline.given for baseline in baselines}) == 1
+        start = baselines[0] if shared and baselines[0].given else None
         targets = y if start is None else y - start(rows.table)[:, 0]
         plain = PlainRegression(fit_predictor(estimator, self.prefit, rows, targets), start)
         return plan.project(plain, baselines, rows, further)
@@ -167,7 +167,3 @@ class PlainRegression:
         """Return the predictions at rows, as a column."""
         found = predict_mean(self.predictor, rows)[:, None]
         return found if self.start is None else found + self.start(rows.table)
-
-
-def _share_baseline(statements: Sequence[Statement]) -> bool:
-    return len({frozenset(statement.given) for statement in statements}) == 1

@@ -100,14 +100,14 @@ def predict_mean(predictor: Any, rows: Rows) -> Float[np.ndarray, " n"]:
         ValueError: If the predictions are not one finite number a row.
     """
     if isinstance(predictor, Fit):
-        found = predictor.predict(rows.features)["mean"].mean(("chain", "draw"))
+        values: Any = predictor.predict(rows.features)["mean"].mean(("chain", "draw"))
     elif hasattr(predictor, "predict"):
-        found = predictor.predict(rows.features)
+        values = predictor.predict(rows.features)
     elif callable(predictor):
-        found = predictor(rows.features)
+        values = predictor(rows.features)
     else:
         raise TypeError(f"`estimator` must have `predict`, be a kpp.Fit or a callable, got {predictor!r}")
-    found = np.asarray(found, dtype=np.float64)
+    found = np.asarray(values, dtype=np.float64)
     check_predictions(found, (len(rows),))
     return found
 
