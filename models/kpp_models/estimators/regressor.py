@@ -46,8 +46,8 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
         several: How several statements are imposed: "in-turn", one after the other until nothing changes, or
             "jointly", by one additive regression on all conditions, for which `conditional` must be linear in features
             and all statements be given the same B.
-        check: Whether to test on the labelled rows, at the level 0.01, what the statements say of the target's mean, and
-            to warn of those that look false.
+        check: Whether to test on the labelled rows, at the level 0.01, what the statements say of the mean of Y, and to
+            warn of those that look false.
         gain_folds: The number of folds by which `gain_` is estimated, each of which takes another fit of the estimator;
             None leaves it out.
         tol: "in-turn" stops once a cycle changes the function by less, in units of its standard deviation.
