@@ -8,6 +8,7 @@ from kpp import embeddings, features, games, kernels
 _KERNELS = (
     kernels.Categorical,
     kernels.Constant,
+    kernels.GeneralizedPreferential,
     kernels.Linear,
     kernels.Matern12,
     kernels.Matern32,
@@ -15,6 +16,7 @@ _KERNELS = (
     kernels.NuclearDominant,
     kernels.Periodic,
     kernels.Polynomial,
+    kernels.Preferential,
     kernels.Product,
     kernels.ProductKernel,
     kernels.Projected,

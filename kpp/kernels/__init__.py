@@ -18,6 +18,8 @@ from kpp.kernels.nuclear_dominant import NuclearDominant as NuclearDominant
 from kpp.kernels.parameters import check_non_negative as check_non_negative
 from kpp.kernels.parameters import check_positive as check_positive
 from kpp.kernels.parameters import parameter as parameter
+from kpp.kernels.preference import GeneralizedPreferential as GeneralizedPreferential
+from kpp.kernels.preference import Preferential as Preferential
 from kpp.kernels.projected import Projected as Projected
 from kpp.kernels.projected import Unprojected as Unprojected
 from kpp.kernels.selection import Selected as Selected

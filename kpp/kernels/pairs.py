@@ -1,0 +1,86 @@
+r"""Pairs of items as points: their shape, their orientation, and kernels on them.
+
+A pair is one point, an array (2, d), and a batch of pairs an array (m, 2, d); items of another shape come in pytrees
+whose arrays lead with (m, 2). A function of pairs is skew-symmetric if :math:`g(b, a) = -g(a, b)`. To be so to the last
+bit, whatever the compiler does to the order of operations, it is computed for one orientation of each pair, the one
+whose first item comes first in lexicographic order, and gets the sign of the orientation that came in.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+__all__ = ["Oriented", "orient", "stack_items"]
+
+
+class Oriented(NamedTuple):
+    """Pairs, each with its items in lexicographic order.
+
+    Attributes:
+        pairs: The pairs, arrays that lead with (m, 2).
+        signs: 1 where a pair is as it came in, -1 where its items were exchanged, (m,).
+        trivial: Where the two items are the same, (m,).
+    """
+
+    pairs: Any
+    signs: Float[Array, " m"]
+    trivial: Bool[Array, " m"]
+
+    def skew(self, values: Float[Array, "m *rest"]) -> Float[Array, "m *rest"]:
+        """Give values at the oriented pairs the signs of the pairs that came in.
+
+        Rounding errors at pairs of an item with itself, whose values are 0, are taken off; derivatives there are kept.
+
+        Args:
+            values: The values, one row a pair.
+
+        Returns:
+            The values of a function that is skew-symmetric to the last bit.
+        """
+        column = (-1, *(1,) * (values.ndim - 1))
+        rounding = jnp.where(self.trivial.reshape(column), values, jnp.zeros_like(values))
+        return self.signs.reshape(column).astype(values.dtype) * (values - jax.lax.stop_gradient(rounding))
+
+
+def orient(pairs: Any, owner: Any, name: str) -> Oriented:
+    """Put the items of each pair into lexicographic order.
+
+    Args:
+        pairs: m pairs, an array (m, 2, d) or a pytree of arrays that lead with (m, 2).
+        owner: The kernel that is given the pairs, for the message.
+        name: The name of the argument, for the message.
+
+    Returns:
+        The oriented pairs.
+
+    Raises:
+        ValueError: If the shape is another.
+    """
+    pairs = jnp.asarray(pairs) if isinstance(pairs, list) else jax.tree.map(jnp.asarray, pairs)
+    leaves = jax.tree.leaves(pairs)
+    if any(leaf.ndim < 2 + isinstance(pairs, jax.Array) or leaf.shape[1] != 2 for leaf in leaves):
+        shapes = ", ".join(str(leaf.shape) for leaf in leaves)
+        raise ValueError(
+            f"`{name}` must hold pairs of items for {type(owner).__name__}: an array of shape (m, 2, d), or arrays that "
+            f"lead with (m, 2), got {shapes}; `jnp.stack([first, second], axis=1)` makes pairs of two arrays (m, d)"
+        )
+    numbers = jnp.concatenate([leaf.reshape(*leaf.shape[:2], -1).astype(jnp.result_type(float)) for leaf in leaves], 2)
+    first, second = jax.lax.stop_gradient((numbers[:, 0], numbers[:, 1]))
+    differs = first != second
+    at = jnp.argmax(differs, axis=1)[:, None]
+    exchanged = (jnp.take_along_axis(first, at, 1) > jnp.take_along_axis(second, at, 1))[:, 0]
+
+    def exchange(leaf: Array) -> Array:
+        return jnp.where(exchanged.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf[:, ::-1], leaf)
+
+    signs = jnp.where(exchanged, -1.0, 1.0)
+    return Oriented(jax.tree.map(exchange, pairs), signs, ~differs.any(axis=1))
+
+
+def stack_items(pairs: Any) -> Any:
+    """Return the 2m items of m pairs as one batch: the first of every pair, then the second of every pair."""
+    return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1).reshape(-1, *leaf.shape[2:]), pairs)
