@@ -34,7 +34,7 @@ class ConditionRegression(NamedTuple):
     condition_kernel: AbstractKernel
     sample: Float[Array, "n d"]
     landmarks: Any
-    regularization: Array
+    regularization: Any
 
     def value_errors(self, values: Float[Array, " n"]) -> Float[Array, " n"]:
         """Return what the regression on all other rows lacks of the value at each row."""

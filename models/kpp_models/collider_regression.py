@@ -55,9 +55,10 @@ class ColliderRegression(AbstractColliderModel):
 
     `projection` says which. With "space" the prior is projected: g has the kernel :math:`k_P` of projected functions
     (`kpp.kernels.Projected`). With "function" g has the kernel k, and every draw of the posterior is projected,
-    :math:`f = m + f_0 + P g` with :math:`P g(x) = g(x) - \hat E[g(X) \mid C = c]` and the condition
-    :math:`C = (X_2, X_3)`: the data inform g, whose conditional expectation is then taken off. The functions are
-    integrated out, so that inference sees the hyperparameters only. Without spouses there is nothing to project: this
+    :math:`f = m + P g` with :math:`P g(x) = g(x) - \hat E[g(X) \mid C = c]` and the condition
+    :math:`C = (X_2, X_3)`: the data inform g, whose conditional expectation is then taken off. That is for colliders
+    without parents, as :math:`f_0` is not told from the rest of g otherwise. The functions are integrated out, so that
+    inference sees the hyperparameters only. Without spouses there is nothing to project: this
     is `kpp_models.GPRegression` with k, or r alone where there are no parents either.
 
     The evidence, and with it every inference, compares hyperparameters by how well they predict y; a
@@ -75,7 +76,7 @@ class ColliderRegression(AbstractColliderModel):
         children: The columns of :math:`X_1`, all features but the condition, by position or by name.
         spouses: The columns of :math:`X_2`, which Y is independent of given the parents.
         parents: The columns of :math:`X_3`.
-        projection: "space", "function" or "none", which imposes nothing.
+        projection: "space", "function" (without parents) or "none", which imposes nothing.
         form: "product" or "general"; they estimate the expectation differently.
         baseline_kernel: :math:`k_0`, a kernel of the parents; needed if there are parents and spouses.
         mean: m, in units of y; a number or a prior.
@@ -107,6 +108,12 @@ class ColliderRegression(AbstractColliderModel):
         """Refuse numbers out of range, and parts that do not fit each other."""
         refuse_below(self.noise_variance, "noise_variance", zero_allowed=True)
         self.check_parts()
+        if self.has_baseline and self.projection == "function":
+            raise ValueError(
+                "`projection` must be 'space' with spouses and parents, got 'function': without the constraint the "
+                "data cannot tell f_0 from what g has of the parents, which the projection would take off; "
+                "kpp_models.ColliderRidge estimates f_0 first"
+            )
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[ColliderRegression, Array, Array]]:
@@ -114,8 +121,9 @@ class ColliderRegression(AbstractColliderModel):
         x, y = example_rows(rng_key)
         prior = dist.LogNormal(0.0, 0.5)
         yield cls(RBF(prior), RBF(1.2), prior, 0.01, children=(0,), spouses=(1, 2)), x, y
-        dag = {"children": (0,), "spouses": (1,), "parents": (2,), "baseline_kernel": RBF(1.0, prior)}
-        yield cls(RBF(1.5), RBF(prior), prior, 0.01, projection="function", mean=dist.Normal(0.0, 1.0), **dag), x, y
+        parts: dict[str, Any] = {"children": (0,), "spouses": (1,), "parents": (2,), "baseline_kernel": RBF(1.0, prior)}
+        yield cls(RBF(1.5), RBF(prior), prior, 0.01, mean=dist.Normal(0.0, 1.0), **parts), x, y
+        yield cls(RBF(1.5), RBF(prior), prior, 0.01, children=(0,), spouses=(1, 2), projection="function"), x, y
 
     def prepare(
         self, x: Any, y: Any, unlabelled: Any = None, *, use_labelled: bool = True
@@ -200,6 +208,7 @@ class ColliderRegression(AbstractColliderModel):
         return GPPosterior(self.function_draw(sample, data), root)
 
     def _kernel(self, data: Mapping[str, Any]) -> AbstractKernel:
+        """Return the kernel of f - m; there are no priors left."""
         deviation = self.deviation_kernel(data)
         return Decomposed(self.kernel_of_baseline(), deviation) if self.has_baseline else deviation
 

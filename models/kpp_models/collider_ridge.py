@@ -111,9 +111,8 @@ class ColliderRidge(AbstractColliderModel):
         """Yield models with points and targets for the conformance suite."""
         x, y = example_rows(rng_key)
         yield cls(RBF(1.5), RBF(1.2), 0.01, 0.01, children=(0,), spouses=(1, 2)), x, y
-        dag = {"children": (0,), "spouses": (1,), "parents": (2,)}
-        baseline = {"baseline_kernel": RBF(1.0), "baseline_regularization": 0.1}
-        yield cls(RBF(1.5), RBF(1.2), 0.01, 0.01, projection="function", **dag, **baseline), x, y
+        parts: dict[str, Any] = {"children": (0,), "spouses": (1,), "parents": (2,), "projection": "function"}
+        yield cls(RBF(1.5), RBF(1.2), 0.01, 0.01, **parts, baseline_kernel=RBF(1.0), baseline_regularization=0.1), x, y
 
     def select(
         self, x: Any, y: Any, grid: Mapping[str, Any], *, unlabelled: Any = None, use_labelled: bool = True

@@ -144,8 +144,8 @@ def gaussian_process(projection, form="product", parents=(3,)) -> ColliderRegres
 @pytest.mark.parametrize(
     ("projection", "form", "parents"),
     [
-        ("function", "product", (3,)),
-        pytest.param("space", "product", (3,), marks=slow),
+        ("space", "product", (3,)),
+        pytest.param("function", "product", (), marks=slow),
         pytest.param("function", "general", (), marks=slow),
         pytest.param("space", "general", (), marks=slow),
     ],
@@ -185,12 +185,12 @@ def test_posterior_and_evidence_are_those_of_a_joint_gaussian_vector(projection,
 
 @slow
 def test_draws_of_new_targets_have_the_posterior_s_moments():
-    model, data, _ = gaussian_process("function").prepare(X, Y, SAMPLE)
+    model, data, _ = gaussian_process("function", parents=()).prepare(X, Y, SAMPLE)
     keys = jax.random.split(jax.random.key(3), 20_000)
     query = jnp.asarray(QUERY)
     draw = jax.jit(lambda model, data, keys: jax.lax.map(lambda k: model.draw_predictive(k, {}, data, query), keys))
     draws = np.asarray(draw(model, data, keys))
-    mean, covariance = posterior(model, Peer((1, 2, 3), "product", np.concatenate([X, SAMPLE])), QUERY)
+    mean, covariance = posterior(model, Peer((1, 2), "product", np.concatenate([X, SAMPLE])), QUERY)
     covariance = covariance + 0.2 * np.eye(len(QUERY))
     variances = np.diagonal(covariance)
     # Four standard errors of the means; those of the covariances are at most sqrt(2 / draws) of the variances.
@@ -350,10 +350,9 @@ def test_classifier_with_a_projected_kernel_obeys_the_constraint_on_the_latent_s
 
 
 @slow
-@pytest.mark.parametrize("projection", ["space", "function"])
-def test_hyperparameters_are_drawn_and_the_fit_is_kept(projection, tmp_path):
+def test_hyperparameters_are_drawn_and_the_fit_is_kept(tmp_path):
     prior = dist.LogNormal(0.0, 0.5)
-    fields = SIMPLE | {"parents": (3,), "baseline_kernel": RBF(prior), "projection": projection, "mean": 0.1}
+    fields = SIMPLE | {"parents": (3,), "baseline_kernel": RBF(prior), "mean": 0.1}
     fields.pop("center")
     model = ColliderRegression(RBF(prior, prior), RBF(prior.expand([3])), prior, GAMMA, **fields)
     inference = kpp.NUTS(num_warmup=30, num_samples=20, num_chains=1, progress=False)
@@ -423,6 +422,11 @@ def test_parts_that_do_not_fit_are_refused(changes, message):
     fields = {"kernel": RBF(LR), "condition_kernel": RBF(LL), "regularization": 0.1, "condition_regularization": 0.1}
     with pytest.raises(ValueError, match=message):
         ColliderRidge(**(fields | {"children": (0,), "spouses": (1, 2)} | changes))
+
+
+def test_a_posterior_with_a_baseline_is_not_projected():
+    with pytest.raises(ValueError, match="`projection` must be 'space' with spouses and parents, got 'function'"):
+        gaussian_process("function")
 
 
 def test_rows_that_do_not_fit_are_refused():

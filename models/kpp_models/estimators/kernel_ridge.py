@@ -155,8 +155,8 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         fields = {"projection": self.projection, "form": self.form}
         regularization = 1.0 if self.regularization is None else self.regularization
         if not self.statements_:
-            kernel, fields["form"] = scale.kernel(columns), "product"
-            return ColliderRidge(kernel, None, regularization, None, columns, (), **fields)
+            fields["form"] = "product"
+            return ColliderRidge(scale.kernel(columns), None, regularization, None, columns, (), **fields)
         spouses, parents = _condition(self.statements_, self.form)
         condition = spouses + parents
         children = tuple(column for column in columns if column not in condition)
@@ -165,7 +165,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
                 f"`collider` must leave a feature that the target is not said to be independent of, got "
                 f"{', '.join(map(str, self.statements_))} for n_features = {table.shape[1]}"
             )
-        kernel = scale.kernel(children)
+        kernel: AbstractKernel = scale.kernel(children)
         if self.form == "general":
             kernel = (kernel.on(children) + 1.0) * scale.kernel(condition).on(condition)
         if parents:
