@@ -68,6 +68,7 @@ _SUBMODULES = frozenset(
         "optimization",
         "plots",
         "posteriors",
+        "preferences",
         "priors",
         "registry",
         "report",

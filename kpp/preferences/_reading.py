@@ -1,0 +1,190 @@
+"""How matches are read: columns of tables, labels, counts, and the one order that rows are kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kpp.tables import is_table
+from kpp.validation import as_targets, check_same_rows
+
+__all__: list[str] = []
+
+_SHOWN = 5  # examples in a message
+
+
+def item_numbers(numbers: Any, name: str, num_rows: int | None = None) -> np.ndarray:
+    """Return item numbers, one a match."""
+    array = np.asarray(numbers)
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
+        raise ValueError(
+            f"`{name}` must hold one item number a match, integers of shape (N,), got shape {array.shape} and dtype "
+            f"{array.dtype}"
+        )
+    if num_rows is not None:
+        check_same_rows(num_rows, len(array), "first", name)
+    return array.astype(np.int64)
+
+
+def outcomes(y: Any, tie: float | None) -> np.ndarray:
+    """Return labels as 1 (won), 0 (lost) and .5 (tie)."""
+    if tie == 1:
+        raise ValueError("`tie` must differ from 1, the label of a win, got 1")
+    labels = np.asarray(as_targets(y), dtype=float)
+    tied = np.zeros(labels.shape, bool) if tie is None else labels == tie
+    found = np.unique(labels[~tied])
+    if not any(np.isin(found, known).all() for known in ([0.0, 1.0], [-1.0, 1.0])):
+        raise ValueError(
+            f"`y` must hold the labels 1 and 0, or 1 and -1, got the values {found[:_SHOWN].tolist()}; say what a tie "
+            "is labelled with, such as `tie=0.5` beside 0 and 1 or `tie=0` beside -1 and 1"
+        )
+    return np.where(tied, 0.5, np.maximum(labels, 0.0))
+
+
+def counts(wins: Any, losses: Any, ties: Any, num_rows: int) -> np.ndarray:
+    """Return numbers of wins, losses and ties as the columns of one array."""
+    parts = {"wins": wins, "losses": losses, "ties": np.zeros(num_rows) if ties is None else ties}
+    columns = []
+    for name, part in parts.items():
+        column = np.asarray(as_targets(part, name=name), dtype=float)
+        check_same_rows(num_rows, len(column), "first", name)
+        wrong = np.flatnonzero((column < 0) | (column != np.round(column)))
+        if wrong.size:
+            raise ValueError(f"`{name}` must count matches, got {column[wrong[0]]:g} in row {wrong[0]}")
+        columns.append(column)
+    table = np.stack(columns, axis=1)
+    empty = np.flatnonzero(table.sum(axis=1) == 0)
+    if empty.size:
+        raise ValueError(f"`wins`, `losses` and `ties` must count a match in each row, got none in row {empty[0]}")
+    return table
+
+
+def refuse_impossible(numbers: np.ndarray, num_items: int) -> None:
+    """Refuse items that do not exist, and those matched with themselves."""
+    for column, name in zip(numbers.T, ("first", "second"), strict=True):
+        wrong = np.flatnonzero((column < 0) | (column >= num_items))
+        if wrong.size:
+            raise ValueError(
+                f"`{name}` must hold numbers from 0 to {num_items - 1}, rows of `items`, got {column[wrong[0]]} in row "
+                f"{wrong[0]}"
+            )
+    selves = np.flatnonzero(numbers[:, 0] == numbers[:, 1])
+    if selves.size:
+        raise ValueError(
+            f"`first` and `second` must be different items, got {selves.size} matches of an item with itself, first "
+            f"in row {selves[0]}"
+        )
+
+
+def consolidate(
+    numbers: np.ndarray, counts: np.ndarray, contexts: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Write each pair with the lower number first, add up the rows of one pair and context, and sort the rows."""
+    swapped = numbers[:, 0] > numbers[:, 1]
+    pairs = np.sort(numbers, axis=1)
+    counts = np.where(swapped[:, None], counts[:, [1, 0, 2]], counts)
+    keys = pairs
+    if contexts is not None:
+        contexts = contexts + 0.0  # no -0., which would be told from 0.
+        code = np.unique(contexts, axis=0, return_inverse=True)[1].ravel()
+        keys = np.column_stack([pairs, code])
+    _, kept, row = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    totals = np.stack([np.bincount(row.ravel(), column, minlength=len(kept)) for column in counts.T], axis=1)
+    return pairs[kept], totals, None if contexts is None else contexts[kept]
+
+
+def item_table(items: Any, item: str, features: Sequence[str] | None) -> tuple[Any, list[Any]]:
+    """Return the features of the items, and the items' names."""
+    if not is_table(items):
+        if features is not None:
+            raise ValueError("`features` names columns of a data frame of items, but `items` is an array")
+        return items, list(range(len(items)))
+    names = labels(items, item, "items").tolist()
+    twice = sorted({str(name) for name, number in _tally(names).items() if number > 1})
+    if twice:
+        raise ValueError(f"`items` must name each item once in column {item!r}, got {twice[:_SHOWN]} more often")
+    chosen = [column for column in items.columns if column != item] if features is None else list(features)
+    table = columns(items, chosen, "items")
+    if table is None:
+        raise ValueError(f"`items` must have columns that describe the items beside {item!r}, got none")
+    return table, names
+
+
+def look_up(table: Any, column: str, names: list[Any], name: str) -> np.ndarray:
+    """Return the item numbers of the names in a column."""
+    position = {label: number for number, label in enumerate(names)}
+    found = labels(table, column, name).tolist()
+    unknown = sorted({str(label) for label in found if label not in position})
+    if unknown:
+        raise ValueError(
+            f"`{name}` names {len(unknown)} items in column {column!r} that `items` has not: {unknown[:_SHOWN]}"
+        )
+    return np.array([position[label] for label in found], dtype=np.int64)
+
+
+def labels(table: Any, column: str, name: str) -> np.ndarray:
+    """Return a column of labels, none missing."""
+    selected = columns(table, [column], name)
+    values = np.asarray(selected[column])
+    missing = [row for row, value in enumerate(values.tolist()) if value is None or value != value]
+    if missing:
+        raise ValueError(f"`{name}` lacks {len(missing)} values in column {column!r}, the first in row {missing[0]}")
+    return values
+
+
+def flags(table: Any, column: str, name: str) -> np.ndarray:
+    """Return a column of ones and zeros."""
+    values = labels(table, column, name)
+    found = set(values.tolist())
+    if not found <= {0, 1}:
+        shown = sorted(map(str, found))[:_SHOWN]
+        raise ValueError(f"`{name}` must hold 1 and 0 in column {column!r}, got {shown}")
+    return values.astype(float)
+
+
+def columns(table: Any, chosen: Sequence[str], name: str) -> Any:
+    """Return some columns of a data frame, None for none."""
+    if isinstance(chosen, str):
+        raise ValueError(f"columns of `{name}` must be a list of names, got the text {chosen!r}; write [{chosen!r}]")
+    if not is_table(table):
+        raise ValueError(f"`{name}` must be a data frame, got {type(table).__name__}")
+    missing = [column for column in chosen if column not in set(table.columns)]
+    if missing:
+        raise ValueError(f"`{name}` lacks the columns {missing}; it has {[str(column) for column in table.columns]}")
+    return table[list(chosen)] if chosen else None
+
+
+def comparisons(session: np.ndarray, item: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what was clicked, what was merely viewed, and a row of the session, for each comparison of a session."""
+    codes = np.unique(session, return_inverse=True)[1].ravel()
+    order = np.argsort(codes, kind="stable")
+    found = []
+    for rows in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        clicked = np.unique(item[rows][chosen[rows]])
+        viewed = np.setdiff1d(item[rows], clicked)
+        found += [(first, second, rows[0]) for first in clicked for second in viewed]
+    if not found:
+        raise ValueError("`views` must have a session in which some items were clicked and others not, got none")
+    first, second, row = np.array(found, dtype=np.int64).T
+    return first, second, row
+
+
+def refuse_changing(contexts: Any, session: np.ndarray) -> None:
+    """Refuse contexts that are not the same throughout a session."""
+    for column in contexts.columns:
+        seen: dict[Any, Any] = {}
+        for label, value in zip(session.tolist(), np.asarray(contexts[column]).tolist(), strict=True):
+            if seen.setdefault(label, value) != value:
+                raise ValueError(
+                    f"`views` must describe each session by one context, got {seen[label]!r} and {value!r} in column "
+                    f"{column!r} of session {label!r}"
+                )
+
+
+def _tally(values: list[Any]) -> dict[Any, int]:
+    counts: dict[Any, int] = {}
+    for value in values:
+        counts[value] = counts.get(value, 0) + 1
+    return counts

@@ -1,0 +1,343 @@
+r"""Matches: which of two items was preferred, how often, and what is known of the items.
+
+A match compares two items, and its outcome is seen from one side: that :math:`x` beat :math:`x'` and that :math:`x'`
+lost to :math:`x` are one fact. `Matches` keeps each fact once. Every pair is written with the lower item number first,
+matches of the same pair (in the same context) are counted in one row, and rows are sorted, so that neither the side a
+match was told from nor the order of the matches changes a single bit of what is computed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from kpp.preferences import _reading
+from kpp.spec import data_class
+from kpp.tables import Schema, read_points
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key, check_same_rows, is_concrete
+
+__all__ = ["Matches"]
+
+Levels = tuple[tuple[str, tuple[Any, ...]], ...]
+
+
+@data_class
+class Matches(eqx.Module):
+    """Matches between pairs of items, counted; built by `Matches.create` and the other constructors.
+
+    Args:
+        items: The n items, (n, d). Items without a match are allowed.
+        pairs: The item numbers of each of m different pairs, (m, 2), the lower first.
+        wins: How often the first item of each pair won, (m,).
+        losses: How often it lost, (m,).
+        ties: How often neither did, (m,).
+        contexts: What each row of matches was decided under (a judge, a surface), (m, c), or None. A pair has one row
+            for each different context.
+        item_names: What the items are called, n names.
+        feature_names: The names of the columns of `items`.
+        levels: The columns of `items` that were text, with their levels in the order of their codes.
+        context_names: The names of the columns of `contexts`.
+        context_levels: The columns of `contexts` that were text, with their levels.
+    """
+
+    items: Float[Array, "n d"]
+    pairs: Int[Array, "m 2"]
+    wins: Float[Array, " m"]
+    losses: Float[Array, " m"]
+    ties: Float[Array, " m"]
+    contexts: Float[Array, "m c"] | None = None
+    item_names: tuple[str, ...] = eqx.field(static=True, default=())
+    feature_names: tuple[str, ...] = eqx.field(static=True, default=())
+    levels: Levels = eqx.field(static=True, default=())
+    context_names: tuple[str, ...] = eqx.field(static=True, default=())
+    context_levels: Levels = eqx.field(static=True, default=())
+
+    def __check_init__(self) -> None:
+        """Refuse pairs that are not in the one order that matches are kept in."""
+        if is_concrete(self.pairs):
+            low, high = np.asarray(self.pairs).T
+            if not ((low >= 0) & (low < high) & (high < self.num_items)).all():
+                raise ValueError(
+                    f"`pairs` must hold two different numbers of the {self.num_items} items, the lower first, got "
+                    f"numbers from {min(low.min(), high.min())} to {max(low.max(), high.max())}; `Matches.create` "
+                    "takes matches in any form"
+                )
+
+    @classmethod
+    def create(
+        cls, items: Any, first: Any, second: Any, y: Any = None, contexts: Any = None, *, tie: float | None = None
+    ) -> Matches:
+        """Count matches given by item numbers and labels.
+
+        Args:
+            items: n items, an array (n, d) or a data frame.
+            first: The number of the first item of each of N matches, (N,), from 0 to n - 1.
+            second: The number of the second item, (N,).
+            y: The outcome of each match, (N,): 1 where the first item won and 0 (or throughout -1) where it lost. By
+                default the first always won.
+            contexts: What each match was decided under, an array (N, c) or a data frame; None for no contexts.
+            tie: The label of a tie, such as .5 beside 0 and 1, or 0 beside -1 and 1. By default no match is a tie.
+
+        Returns:
+            The matches.
+
+        Raises:
+            ValueError: If an item is matched with itself or does not exist, a label is unknown, values are missing, or
+                rows do not match.
+        """
+        first = _reading.item_numbers(first, "first")
+        outcomes = np.ones(len(first)) if y is None else _reading.outcomes(y, tie)
+        check_same_rows(len(first), len(outcomes), "first", "y")
+        wins, losses, ties = (outcomes == value for value in (1.0, 0.0, 0.5))
+        return cls.from_counts(items, first, second, wins, losses, ties, contexts)
+
+    @classmethod
+    def from_counts(
+        cls, items: Any, first: Any, second: Any, wins: Any, losses: Any, ties: Any = None, contexts: Any = None
+    ) -> Matches:
+        """Take matches that are counted already.
+
+        Args:
+            items: n items, an array (n, d) or a data frame.
+            first: The number of the first item of each of N pairs, (N,). Pairs may occur repeatedly.
+            second: The number of the second item, (N,).
+            wins: How often the first item won, (N,).
+            losses: How often it lost, (N,).
+            ties: How often neither did, (N,); never by default.
+            contexts: An array (N, c) or a data frame, or None.
+
+        Returns:
+            The matches.
+
+        Raises:
+            ValueError: As for `create`, and if counts are negative or fractions, or a row counts no match.
+        """
+        points, schema = read_points(items, "items")
+        numbers = np.stack(
+            [_reading.item_numbers(first, "first"), _reading.item_numbers(second, "second", len(first))], axis=1
+        )
+        counts = _reading.counts(wins, losses, ties, len(numbers))
+        table, context_schema = (None, Schema(())) if contexts is None else read_points(contexts, "contexts")
+        if table is not None:
+            check_same_rows(len(numbers), len(table), "first", "contexts")
+        _reading.refuse_impossible(numbers, len(points))
+        pairs, counts, table = _reading.consolidate(numbers, counts, table)
+        return cls(
+            jnp.asarray(points, float),
+            jnp.asarray(pairs),
+            *(jnp.asarray(column, float) for column in counts.T),
+            None if table is None else jnp.asarray(table, float),
+            tuple(str(number) for number in range(len(points))),
+            schema.feature_names,
+            tuple(schema.levels.items()),
+            context_schema.feature_names,
+            tuple(context_schema.levels.items()),
+        )
+
+    @classmethod
+    def from_tables(
+        cls,
+        items: Any,
+        matches: Any,
+        *,
+        winner: str = "winner",
+        loser: str = "loser",
+        item: str = "ID",
+        features: Sequence[str] | None = None,
+        contexts: Sequence[str] = (),
+        tie: str | None = None,
+    ) -> Matches:
+        """Read a table of items and a table of matches.
+
+        Args:
+            items: A data frame with one row an item, or an array (n, d), whose items are called by their numbers.
+            matches: A data frame with one row a match.
+            winner: The column of `matches` that names the winner.
+            loser: The column of `matches` that names the loser.
+            item: The column of `items` that names the item.
+            features: The columns of `items` that describe it; by default all others.
+            contexts: The columns of `matches` that it was decided under.
+            tie: The column of `matches` that says, by 1 or 0, that it was a tie; then it does not matter which item is
+                called the winner. By default no match is.
+
+        Returns:
+            The matches, with the names of items, features and contexts.
+
+        Raises:
+            ValueError: If a column is missing, a name is unknown or stands for two items, and as for `create`.
+        """
+        table, names = _reading.item_table(items, item, features)
+        first, second = (_reading.look_up(matches, column, names, "matches") for column in (winner, loser))
+        tied = np.zeros(len(first)) if tie is None else _reading.flags(matches, tie, "matches")
+        context_table = _reading.columns(matches, contexts, "matches")
+        found = cls.create(table, first, second, 1.0 - tied / 2, context_table, tie=0.5)
+        return dataclasses.replace(found, item_names=tuple(map(str, names)))
+
+    @classmethod
+    def from_sessions(
+        cls,
+        items: Any,
+        views: Any,
+        *,
+        session: str = "session",
+        item: str = "ID",
+        clicked: str = "clicked",
+        features: Sequence[str] | None = None,
+        contexts: Sequence[str] = (),
+    ) -> Matches:
+        """Turn what was viewed and clicked in sessions into matches: a clicked item beats each one merely viewed.
+
+        Args:
+            items: A data frame with one row an item, or an array (n, d), whose items are called by their numbers.
+            views: A data frame with one row for each item shown in each session. Sessions in which all items or none
+                were clicked compare nothing.
+            session: The column of `views` that names the session.
+            item: The column of `items` and of `views` that names the item. An item shown repeatedly in a session was
+                clicked if it once was, and counts once.
+            clicked: The column of `views` that says, by 1 or 0, whether the item was clicked.
+            features: The columns of `items` that describe it; by default all others.
+            contexts: The columns of `views` that describe the session, the same throughout it.
+
+        Returns:
+            The matches, with the names of items, features and contexts.
+
+        Raises:
+            ValueError: If no session compares anything, a context changes in a session, and as for `from_tables`.
+        """
+        table, names = _reading.item_table(items, item, features)
+        shown = _reading.look_up(views, item, names, "views")
+        label = _reading.labels(views, session, "views")
+        chosen = _reading.flags(views, clicked, "views") == 1.0
+        first, second, row = _reading.comparisons(label, shown, chosen)
+        context_table = _reading.columns(views, contexts, "views")
+        if context_table is not None:
+            _reading.refuse_changing(context_table, label)
+            context_table = context_table.iloc[row]
+        found = cls.create(table, first, second, contexts=context_table)
+        return dataclasses.replace(found, item_names=tuple(map(str, names)))
+
+    @property
+    def num_items(self) -> int:
+        """The number of items, n."""
+        return self.items.shape[0]
+
+    @property
+    def num_pairs(self) -> int:
+        """The number of rows, m: different pairs, or pairs in different contexts."""
+        return self.pairs.shape[0]
+
+    @property
+    def num_matches(self) -> int:
+        """The number of matches, N, those of one pair counted each. Not traceable by JAX."""
+        return int(np.sum(self.counts))
+
+    @property
+    def counts(self) -> Float[Array, " m"]:
+        """The number of matches of each row, (m,)."""
+        return self.wins + self.losses + self.ties
+
+    @property
+    def points(self) -> Float[Array, "m 2 d"]:
+        """The items of each pair, (m, 2, d), as kernels on pairs take them."""
+        return self.items[self.pairs]
+
+    @property
+    def inputs(self) -> Any:
+        """What a kernel takes: `points`, or ``(points, contexts)`` where there are contexts."""
+        return self.points if self.contexts is None else (self.points, self.contexts)
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of `items`."""
+        return Schema(self.feature_names, dict(self.levels))
+
+    @property
+    def context_schema(self) -> Schema:
+        """The columns of `contexts`."""
+        return Schema(self.context_names, dict(self.context_levels))
+
+    def single_matches(self) -> tuple[Int[np.ndarray, " N"], Float[np.ndarray, " N"]]:
+        """Tell the matches one by one, as classifiers and their scores need them. Not traceable by JAX.
+
+        Returns:
+            The row of each match, (N,), and its outcome for the first item of the pair, (N,): 1, 0 or, for a tie, .5.
+        """
+        counts = np.stack([self.wins, self.losses, self.ties], axis=1).astype(int)
+        rows = np.repeat(np.arange(self.num_pairs), counts.sum(axis=1))
+        return rows, np.repeat(np.tile([1.0, 0.0, 0.5], self.num_pairs), counts.ravel())
+
+    def split(
+        self, rng_key: RngKey, fraction: float, *, by: Literal["match", "pair"] = "match"
+    ) -> tuple[Matches, Matches]:
+        """Split the matches at random, to fit to one part and judge on the other. Not traceable by JAX.
+
+        No match is in both parts, from whichever side it was told.
+
+        Args:
+            rng_key: A JAX random key.
+            fraction: The share of the first part, between 0 and 1.
+            by: "match" deals out single matches, so that two items may meet in both parts; "pair" keeps all matches of
+                a pair together, so that only unseen pairs are judged.
+
+        Returns:
+            Both parts; either knows all items.
+
+        Raises:
+            ValueError: If `by` is unknown, or a part would be empty.
+        """
+        if by not in ("match", "pair"):
+            raise ValueError(f"`by` must be 'match' or 'pair', got {by!r}")
+        rows, y = self.single_matches()
+        unit = np.arange(len(rows))
+        if by == "pair":
+            unit = np.unique(np.asarray(self.pairs)[rows], axis=0, return_inverse=True)[1].ravel()
+        total = int(unit.max()) + 1
+        size = round(fraction * total) if 0 < fraction < 1 else 0
+        if not 0 < size < total:
+            raise ValueError(f"`fraction` must leave something in both parts of {total}, got {fraction}")
+        shuffled = np.asarray(jax.random.permutation(check_rng_key(rng_key), total))
+        chosen = np.isin(unit, shuffled[:size])
+        return self._part(rows[chosen], y[chosen]), self._part(rows[~chosen], y[~chosen])
+
+    def adjacency(self) -> Float[np.ndarray, "n n"]:
+        """Return how often each item beat each other, a tie counting half for both, over all contexts.
+
+        Returns:
+            The matrix A, (n, n): the item of the row beat the item of the column A_ij times. Not traceable by JAX.
+        """
+        matrix = np.zeros((self.num_items, self.num_items))
+        low, high = np.asarray(self.pairs).T
+        wins, losses, ties = (np.asarray(part) for part in (self.wins, self.losses, self.ties))
+        np.add.at(matrix, (low, high), wins + ties / 2)
+        np.add.at(matrix, (high, low), losses + ties / 2)
+        return matrix
+
+    def dominance(self) -> Float[np.ndarray, "n n"]:
+        """Return the matrix of who beat whom more often than the reverse, ones and zeros, (n, n)."""
+        adjacency = self.adjacency()
+        return (adjacency > adjacency.T).astype(float)
+
+    def comparison_matrix(self) -> Float[np.ndarray, "n n"]:
+        r"""Return the mean outcome of each pair, :math:`(w_{ij} - w_{ji}) / (w_{ij} + w_{ji})`, 0 where none was seen.
+
+        Returns:
+            The skew-symmetric matrix, (n, n), entries from -1 to 1, a tie counting half for both.
+        """
+        adjacency = self.adjacency()
+        return (adjacency - adjacency.T) / np.maximum(adjacency + adjacency.T, 1.0)
+
+    def _part(self, rows: Int[np.ndarray, " k"], y: Float[np.ndarray, " k"]) -> Matches:
+        """Keep some single matches."""
+        counts = [np.bincount(rows[y == value], minlength=self.num_pairs) for value in (1.0, 0.0, 0.5)]
+        kept = np.flatnonzero(np.sum(counts, axis=0))
+        wins, losses, ties = (jnp.asarray(part[kept], self.wins.dtype) for part in counts)
+        contexts = None if self.contexts is None else self.contexts[kept]
+        return dataclasses.replace(self, pairs=self.pairs[kept], wins=wins, losses=losses, ties=ties, contexts=contexts)
