@@ -6,14 +6,17 @@ import kpp
 from kpp import embeddings, features, games, kernels
 
 _KERNELS = (
+    kernels.BagMean,
     kernels.Categorical,
     kernels.Constant,
+    kernels.Contextual,
     kernels.GeneralizedPreferential,
     kernels.Linear,
     kernels.Matern12,
     kernels.Matern32,
     kernels.Matern52,
     kernels.NuclearDominant,
+    kernels.PairProduct,
     kernels.Periodic,
     kernels.Polynomial,
     kernels.Preferential,
@@ -24,8 +27,11 @@ _KERNELS = (
     kernels.RationalQuadratic,
     kernels.Scaled,
     kernels.Selected,
+    kernels.SkewSymmetrized,
     kernels.Sum,
+    features.GeneralizedPreferentialFeatures,
     features.Nystrom,
+    features.PreferentialFeatures,
     features.RandomFourier,
 )
 

@@ -8,3 +8,5 @@ from kpp.features.landmarks import Landmarks as Landmarks
 from kpp.features.landmarks import landmarks as landmarks
 from kpp.features.landmarks import mean_discrepancy as mean_discrepancy
 from kpp.features.nystrom import Nystrom as Nystrom
+from kpp.features.preference import GeneralizedPreferentialFeatures as GeneralizedPreferentialFeatures
+from kpp.features.preference import PreferentialFeatures as PreferentialFeatures

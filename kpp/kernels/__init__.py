@@ -1,5 +1,7 @@
 """Kernels: how they are written, combined, and restricted to some of their features."""
 
+from kpp.kernels.bag_mean import BagMean as BagMean
+from kpp.kernels.bag_mean import pad_bags as pad_bags
 from kpp.kernels.base import AbstractKernel as AbstractKernel
 from kpp.kernels.base import AbstractProductKernel as AbstractProductKernel
 from kpp.kernels.categorical import Categorical as Categorical
@@ -7,6 +9,8 @@ from kpp.kernels.composite import Product as Product
 from kpp.kernels.composite import ProductKernel as ProductKernel
 from kpp.kernels.composite import Scaled as Scaled
 from kpp.kernels.composite import Sum as Sum
+from kpp.kernels.contextual import Contextual as Contextual
+from kpp.kernels.contextual import Kronecker as Kronecker
 from kpp.kernels.deep import ApplyFn as ApplyFn
 from kpp.kernels.deep import DeepKernel as DeepKernel
 from kpp.kernels.deep import network_priors as network_priors
@@ -24,6 +28,8 @@ from kpp.kernels.projected import Projected as Projected
 from kpp.kernels.projected import Unprojected as Unprojected
 from kpp.kernels.selection import Selected as Selected
 from kpp.kernels.selection import resolve_features as resolve_features
+from kpp.kernels.skew import PairProduct as PairProduct
+from kpp.kernels.skew import SkewSymmetrized as SkewSymmetrized
 from kpp.kernels.stationary import RBF as RBF
 from kpp.kernels.stationary import Matern12 as Matern12
 from kpp.kernels.stationary import Matern32 as Matern32

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-__all__ = ["Oriented", "orient", "stack_items"]
+__all__ = ["Oriented", "check_pairs", "orient", "stack_items"]
 
 
 class Oriented(NamedTuple):
@@ -61,13 +61,8 @@ def orient(pairs: Any, owner: Any, name: str) -> Oriented:
         ValueError: If the shape is another.
     """
     pairs = jnp.asarray(pairs) if isinstance(pairs, list) else jax.tree.map(jnp.asarray, pairs)
+    check_pairs(pairs, owner, name)
     leaves = jax.tree.leaves(pairs)
-    if any(leaf.ndim < 2 + isinstance(pairs, jax.Array) or leaf.shape[1] != 2 for leaf in leaves):
-        shapes = ", ".join(str(leaf.shape) for leaf in leaves)
-        raise ValueError(
-            f"`{name}` must hold pairs of items for {type(owner).__name__}: an array of shape (m, 2, d), or arrays that "
-            f"lead with (m, 2), got {shapes}; `jnp.stack([first, second], axis=1)` makes pairs of two arrays (m, d)"
-        )
     numbers = jnp.concatenate([leaf.reshape(*leaf.shape[:2], -1).astype(jnp.result_type(float)) for leaf in leaves], 2)
     first, second = jax.lax.stop_gradient((numbers[:, 0], numbers[:, 1]))
     differs = first != second
@@ -79,6 +74,18 @@ def orient(pairs: Any, owner: Any, name: str) -> Oriented:
 
     signs = jnp.where(exchanged, -1.0, 1.0)
     return Oriented(jax.tree.map(exchange, pairs), signs, ~differs.any(axis=1))
+
+
+def check_pairs(pairs: Any, owner: Any, name: str) -> None:
+    """Refuse, with a `ValueError`, what is no batch of pairs; the arguments are those of `orient`."""
+    leaves = jax.tree.leaves(pairs)
+    if any(leaf.ndim < 2 + isinstance(pairs, jax.Array) or leaf.shape[1] != 2 for leaf in leaves):
+        shapes = ", ".join(str(leaf.shape) for leaf in leaves)
+        raise ValueError(
+            f"`{name}` must hold pairs of items for {type(owner).__name__}: an array of shape (m, 2, d), or arrays "
+            f"that lead with (m, 2), got {shapes}; `jnp.stack([first, second], axis=1)` makes pairs of two arrays "
+            "(m, d), and `pair[None]` is one pair"
+        )
 
 
 def stack_items(pairs: Any) -> Any:

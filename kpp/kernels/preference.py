@@ -1,7 +1,8 @@
 r"""Kernels on pairs of items, for functions that say which of two is preferred, :math:`g(a, b) = -g(b, a)`.
 
-`Preferential` has a utility behind it, :math:`g(a, b) = f(a) - f(b)`, so that items can be ranked. `GeneralizedPreferential`
-has none: it takes any skew-symmetric function, cycles included. With the base kernel k + c it contains both,
+`Preferential` has a utility behind it, :math:`g(a, b) = f(a) - f(b)`, so that items can be ranked.
+`GeneralizedPreferential` has none: it takes any skew-symmetric function, cycles included. With the base kernel k + c it
+contains both,
 
 .. math:: (k + c)(k + c) - (k + c)(k + c) = \text{GeneralizedPreferential}(k) + c\, \text{Preferential}(k)
 """
@@ -156,8 +157,9 @@ class GeneralizedPreferential(AbstractPreferenceKernel):
 
         .. math::
 
-            k(\cdot, x) = \sum_j B_j(x)\, k'(\cdot, z_j) \;\Rightarrow\; g = \sum_{j < l} M_{jl}\, k'_E(\cdot, (z_j, z_l)),
-            \qquad M = \sum_i \alpha_i \bigl(B(c_i) B(d_i)^\top - B(d_i) B(c_i)^\top\bigr)
+            k(\cdot, x) = \sum_j B_j(x)\, k'(\cdot, z_j) \;\Rightarrow\;
+            g = \sum_{j < l} M_{jl}\, k'_E(\cdot, (z_j, z_l)), \qquad
+            M = \sum_i \alpha_i \bigl(B(c_i) B(d_i)^\top - B(d_i) B(c_i)^\top\bigr)
         """
         items = stack_items(points)
         single = jnp.ones(1, dtype=coefficients.dtype)

@@ -1,0 +1,121 @@
+r"""Explicit features of the kernels that compare items, for many matches.
+
+The kernel of an item is one of finite rank, :math:`k(x, x') = \phi(x)^\top \phi(x')`, by random Fourier features or by
+Nyström's method; the kernels on pairs then have the features of this module, and a linear model on them is a
+preference function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp.features.base import AbstractFeatureKernel
+from kpp.features.fourier import RandomFourier
+from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential
+from kpp.kernels.pairs import orient, stack_items
+from kpp.kernels.preference import example_pairs
+from kpp.typing import RngKey
+
+__all__ = ["GeneralizedPreferentialFeatures", "PreferentialFeatures"]
+
+
+def _as_feature_kernel(kernel: Any) -> AbstractFeatureKernel:
+    if not isinstance(kernel, AbstractFeatureKernel):
+        raise TypeError(
+            f"`kernel` must be a kernel with features, such as RandomFourier or Nystrom, got {type(kernel).__name__}"
+        )
+    return kernel
+
+
+class PreferentialFeatures(AbstractFeatureKernel):
+    r"""The preferential kernel of a kernel with features.
+
+    .. math:: \psi(a, b) = \phi(a) - \phi(b)
+
+    These r features have the inner product of the 2r features :math:`(\psi, -\psi) / \sqrt2`. A linear model on them is
+    a difference of utilities, :math:`w^\top \psi(a, b) = w^\top \phi(a) - w^\top \phi(b)`.
+
+    Args:
+        kernel: The kernel of one item, with r features :math:`\phi`; its parameters may be priors.
+    """
+
+    kernel: AbstractFeatureKernel = eqx.field(converter=_as_feature_kernel)
+
+    def feature_map(self, x: Any) -> Float[Array, "n q"]:
+        """Return the features of m pairs, (m, r), skew-symmetric to the last bit."""
+        oriented = orient(x, self, "x")
+        first, second = jnp.split(self.kernel.feature_map(stack_items(oriented.pairs)), 2)
+        return oriented.skew(first - second)
+
+    def unfold(self, points: Any, coefficients: Any) -> tuple[AbstractKernel, Any, Any]:
+        """Write a function with the preferential kernel of the kernel of an item."""
+        return Preferential(self.kernel), points, coefficients
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield an instance and pairs for it."""
+        yield cls(_example_kernel(rng_key)), example_pairs(rng_key, 2)
+
+
+class GeneralizedPreferentialFeatures(AbstractFeatureKernel):
+    r"""The generalised preferential kernel of a kernel with features.
+
+    .. math:: \psi_{jl}(a, b) = \phi_j(a) \phi_l(b) - \phi_l(a) \phi_j(b), \qquad j < l
+
+    These r (r - 1) / 2 features are those of the skew-symmetric matrix
+    :math:`(\phi(a) \phi(b)^\top - \phi(b) \phi(a)^\top) / \sqrt2` that are independent of each other, so scaled that
+    the inner product is the same.
+
+    Args:
+        kernel: The kernel of one item, with r features :math:`\phi`; its parameters may be priors.
+    """
+
+    kernel: AbstractFeatureKernel = eqx.field(converter=_as_feature_kernel)
+
+    def feature_map(self, x: Any) -> Float[Array, "n q"]:
+        """Return the features of m pairs, (m, r (r - 1) / 2), skew-symmetric to the last bit."""
+        oriented = orient(x, self, "x")
+        first, second = jnp.split(self.kernel.feature_map(stack_items(oriented.pairs)), 2)
+        j, m = np.triu_indices(first.shape[1], 1)
+        return oriented.skew(first[:, j] * second[:, m] - first[:, m] * second[:, j])
+
+    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every two of m1 and m2 pairs, by the r features of the items."""
+        return GeneralizedPreferential(self.kernel)(x1, x2)
+
+    def gram(self, x: Any) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every two of m pairs, by the r features of the items."""
+        return GeneralizedPreferential(self.kernel).gram(x)
+
+    def diagonal(self, x: Any) -> Float[Array, " n"]:
+        """Evaluate the kernel at each pair with itself, by the r features of the items."""
+        return GeneralizedPreferential(self.kernel).diagonal(x)
+
+    def combine_sections(self, x: Any, points: Any, coefficients: Any) -> Float[Array, "n *outputs"]:
+        r"""Evaluate a function spanned by sections as :math:`\phi(a)^\top M \phi(b)`, M being skew, (r, r)."""
+        oriented = orient(x, self, "x")
+        (a, b), (c, d) = (
+            jnp.split(self.kernel.feature_map(stack_items(pairs)), 2) for pairs in (oriented.pairs, points)
+        )
+        half = jnp.einsum("ij,i...,il->jl...", c, coefficients, d)
+        table = half - jnp.swapaxes(half, 0, 1)
+        return oriented.skew(jnp.einsum("ij,jl...,il->i...", a, table, b))
+
+    def unfold(self, points: Any, coefficients: Any) -> tuple[AbstractKernel, Any, Any]:
+        """Write a function with the generalised preferential kernel, unfolded itself where the kernel of an item is."""
+        return GeneralizedPreferential(self.kernel).unfold(points, coefficients)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield an instance and pairs for it."""
+        yield cls(_example_kernel(rng_key)), example_pairs(rng_key, 2)
+
+
+def _example_kernel(rng_key: RngKey) -> AbstractFeatureKernel:
+    return RandomFourier.approximate(rng_key, RBF(jnp.array([0.7, 1.5]), 1.3), 3, 2)

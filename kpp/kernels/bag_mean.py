@@ -1,0 +1,122 @@
+r"""Items that are distributions, each known by a bag of points: the inner product of their mean embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from kpp.kernels.base import AbstractKernel
+from kpp.kernels.checks import example_points
+from kpp.kernels.composite import as_kernel
+from kpp.kernels.stationary import RBF
+from kpp.typing import RngKey
+from kpp.validation import is_concrete
+
+__all__ = ["BagMean", "pad_bags"]
+
+_ENTRIES = 2**24  # kernel values that are held at once
+
+
+class BagMean(AbstractKernel):
+    r"""The mean of a kernel over the points of two bags.
+
+    .. math:: k_B(A, C) = \frac{1}{|A| |C|} \sum_{a \in A} \sum_{c \in C} k(a, c) = \langle \hat\mu_A, \hat\mu_C \rangle
+
+    Bags come as a tuple ``(points (n, L, d), lengths (n,))``, L being the length of the longest; `pad_bags` makes one.
+    What is beyond a bag's length is not looked at. Pairs of bags, for the kernels that compare, are ``(points
+    (m, 2, L, d), lengths (m, 2))``.
+
+    Args:
+        kernel: k, the kernel of one point; its parameters may be priors.
+
+    References:
+        Muandet, Fukumizu, Dinuzzo and Scholkopf, Learning from distributions via support measure machines, 2012,
+        equation (3).
+    """
+
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+
+    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+        """Evaluate the kernel at two bags, tuples of points (L, d) and a length."""
+        first, second = (jax.tree.map(lambda leaf: leaf[None], bag) for bag in (x1, x2))
+        return self(first, second)[0, 0]
+
+    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every two of n1 and n2 bags, tuples of points (n, L, d) and lengths (n,)."""
+        (points, weights), (others, other_weights) = self._read(x1, "x1"), self._read(x2, "x2")
+        flat = others.reshape(-1, others.shape[2])
+
+        def row(bag: tuple[Array, Array]) -> Array:
+            means = bag[1] @ self.kernel(bag[0], flat)
+            return jnp.sum(means.reshape(other_weights.shape) * other_weights, axis=1)
+
+        return _map(row, (points, weights), points.shape[1] * flat.shape[0])
+
+    def diagonal(self, x: Any) -> Float[Array, " n"]:
+        """Evaluate the kernel at each bag with itself."""
+        points, weights = self._read(x, "x")
+        return _map(lambda bag: bag[1] @ self.kernel.gram(bag[0]) @ bag[1], (points, weights), points.shape[1] ** 2)
+
+    def _read(self, bags: Any, name: str) -> tuple[Float[Array, "n L d"], Float[Array, "n L"]]:
+        """Return the points, the first of a bag in the place of what is beyond its length, and their weights."""
+        points, lengths = _check_bags(bags, name)
+        inside = jnp.arange(points.shape[1])[None, :] < lengths[:, None]
+        weights = inside.astype(points.dtype) / lengths[:, None].astype(points.dtype)
+        return jnp.where(inside[:, :, None], points, points[:, :1]), weights
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield an instance, and bags of one to three points for it."""
+        points = example_points(rng_key, 2, 18).reshape(6, 3, 2)
+        yield cls(RBF(0.8, 1.3)), (points, jnp.array([1, 2, 3, 3, 2, 1]))
+
+
+def pad_bags(bags: Sequence[Any]) -> tuple[Float[Array, "n L d"], Int[Array, " n"]]:
+    """Put bags of different lengths into one array.
+
+    Args:
+        bags: n bags, arrays of shape (length, d) with at least one point each.
+
+    Returns:
+        The points (n, L, d), zeros beyond the length of a bag, and the lengths (n,).
+
+    Raises:
+        ValueError: If a bag is empty or no matrix, or the numbers of features differ.
+    """
+    arrays = [np.asarray(bag, dtype=float) for bag in bags]
+    if not arrays or any(bag.ndim != 2 or bag.shape[0] == 0 or bag.shape[1] != arrays[0].shape[-1] for bag in arrays):
+        raise ValueError(
+            "`bags` must hold arrays of shape (length, d) with at least one point each and the same d, got shapes "
+            f"{[bag.shape for bag in arrays]}"
+        )
+    lengths = np.array([len(bag) for bag in arrays])
+    points = np.zeros((len(arrays), lengths.max(), arrays[0].shape[1]))
+    for row, bag in zip(points, arrays, strict=True):
+        row[: len(bag)] = bag
+    return jnp.asarray(points), jnp.asarray(lengths)
+
+
+def _map(function: Any, bags: Any, entries_each: int) -> Array:
+    """Map a function over bags, as many at once as memory allows, forming its values again for derivatives."""
+    return jax.lax.map(jax.checkpoint(function), bags, batch_size=max(1, _ENTRIES // entries_each))
+
+
+def _check_bags(bags: Any, name: str) -> tuple[Array, Array]:
+    shapes = [leaf.shape for leaf in jax.tree.leaves(bags)]
+    if not isinstance(bags, tuple) or [len(shape) for shape in shapes] != [3, 1] or shapes[0][:1] != shapes[1]:
+        raise ValueError(
+            f"`{name}` must be bags for BagMean, the tuple (points (n, L, d), lengths (n,)), got arrays of shapes "
+            f"{shapes}; `pad_bags` makes one of arrays (length, d)"
+        )
+    points, lengths = bags
+    if is_concrete(lengths) and not bool(np.all((np.asarray(lengths) >= 1) & (np.asarray(lengths) <= shapes[0][1]))):
+        raise ValueError(
+            f"`{name}` must hold lengths from 1 to {shapes[0][1]}, got from {np.min(lengths)} to {np.max(lengths)}"
+        )
+    return points, lengths
