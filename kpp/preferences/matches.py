@@ -130,16 +130,19 @@ class Matches(eqx.Module):
             check_same_rows(len(numbers), len(table), "first", "contexts")
         _reading.refuse_impossible(numbers, len(points))
         pairs, counts, table = _reading.consolidate(numbers, counts, table)
+        wins, losses, ties = (jnp.asarray(column, float) for column in counts.T)
         return cls(
-            jnp.asarray(points, float),
-            jnp.asarray(pairs),
-            *(jnp.asarray(column, float) for column in counts.T),
-            None if table is None else jnp.asarray(table, float),
-            tuple(str(number) for number in range(len(points))),
-            schema.feature_names,
-            tuple(schema.levels.items()),
-            context_schema.feature_names,
-            tuple(context_schema.levels.items()),
+            items=jnp.asarray(points, float),
+            pairs=jnp.asarray(pairs),
+            wins=wins,
+            losses=losses,
+            ties=ties,
+            contexts=None if table is None else jnp.asarray(table, float),
+            item_names=tuple(str(number) for number in range(len(points))),
+            feature_names=schema.feature_names,
+            levels=tuple(schema.levels.items()),
+            context_names=context_schema.feature_names,
+            context_levels=tuple(context_schema.levels.items()),
         )
 
     @classmethod
