@@ -79,7 +79,8 @@ def mean_independence_test(
 
     Args:
         rng_key: A JAX random key for the permutations or signs, and the rows.
-        y: Y, (n,), n > 2, or (n, q) in one unit, say an indicator for each of q classes.
+        y: Y, (n,), n > 2, or (n, q) in one unit, say an indicator for each of q classes; :math:`e_i e_j` is then the
+            dot product of two rows.
         x: X, (n, d).
         given: Z, (n, d'), or None.
         kernel: k; by default an RBF with the lengthscales of `median_heuristic` times the root of d.
@@ -94,7 +95,8 @@ def mean_independence_test(
         The statistic and its p-value. It is 0, the p-value 1, if Y or X is constant.
 
     Raises:
-        ValueError: If shapes do not fit, there are too few rows, or a number is out of its range.
+        ValueError: If shapes do not fit, there are too few rows, a number is out of its range, or products
+            overflow.
 
     References:
         Zhang, Peters, Janzing and Schölkopf, Kernel-based conditional independence test and application in causal
@@ -204,6 +206,8 @@ def _default_kernel(x: Array) -> RBF:
 
 def _outcome(statistics: np.ndarray, num_rows: int) -> MeanIndependenceTest:
     """Compare the first statistic with the others."""
+    if not np.isfinite(statistics).all():
+        raise ValueError("`y` and the kernels of the rows must be finite, their products, too; the statistic is not")
     statistic, resampled = statistics[0], statistics[1:]
     rounding = 1e3 * np.finfo(statistics.dtype).eps * max(abs(statistics))  # equal ones must count as such
     p_value = (1 + np.sum(resampled >= statistic - rounding)) / (1 + len(resampled))

@@ -231,6 +231,7 @@ MISTAKES = [
     ({"given": Z[:5]}, "`y` and `given` must have the same number of rows, got 8 and 5"),
     ({"given": Z, "regularization": 0.0}, "`regularization` must be positive, got 0"),
     ({"num_permutations": 0}, "`num_permutations` must be at least 1, got 0"),
+    ({"y": 1e200 * Y} | OPTIONS, "`y` and the kernels of the rows must be finite, their products, too"),
     ({"max_rows": 2}, "`max_rows` must be at least 3, got 2"),
 ]
 
