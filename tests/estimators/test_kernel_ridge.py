@@ -44,6 +44,7 @@ def test_without_a_collider_it_is_ordinary():
     assert found == pytest.approx(y.mean() + peer.predict(x[:5]), abs=1e-10)
 
 
+@pytest.mark.slow
 def test_is_the_model_with_the_parts_of_the_statement():
     (x, y), (further, _) = draw(0, 20), draw(1, 9)
     estimator = ProjectedKernelRidge(ColliderPartition("y", (1,), (0, 2)), **FIXED).fit(x, y, further)
