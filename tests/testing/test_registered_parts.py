@@ -7,12 +7,14 @@ import pytest
 from kpp import registry
 from kpp.testing import cases, parametrize_with_checks
 
-# What takes many seconds to compile is checked in the slow suite: models but for one, embeddings of all coalitions, and
-# kernels that solve a system for every value.
+# What takes many seconds to compile is checked in the slow suite: models but for one, embeddings of all coalitions,
+# kernels that solve a system for every value, and those that compare two items or bags.
 SLOW = {
     *(set(registry.models()) - {"GPRegression"}),
     *(name for name in registry.value_functions() if name.startswith("observational")),
     *("Nystrom", "Projected", "RestrictedShapleyRegularized", "ShapleyRegularized"),
+    *("BagMean", "Contextual", "GeneralizedPreferential", "GeneralizedPreferentialFeatures"),
+    *("PairProduct", "Preferential", "PreferentialFeatures", "SkewSymmetrized"),
 }
 
 
