@@ -20,7 +20,7 @@ from kpp.kernels.composite import as_kernel
 from kpp.kernels.parameters import check_positive
 from kpp.kernels.preference import GeneralizedPreferential, example_pairs
 from kpp.kernels.stationary import RBF
-from kpp.typing import RngKey
+from kpp.typing import AnyArray, RngKey
 
 __all__ = ["Contextual", "Kronecker"]
 
@@ -36,7 +36,7 @@ class Kronecker(NamedTuple):
     first: Float[Array, "m m1"]
     second: Float[Array, "c c1"]
 
-    def multiply(self, values: Float[Array, " m1c1"]) -> Float[Array, " mc"]:
+    def multiply(self, values: Float[AnyArray, " m1c1"]) -> Float[Array, " mc"]:
         r"""Return :math:`(A \otimes B) v` without the product of the matrices, as iterative solvers need it.
 
         Args:
@@ -45,10 +45,10 @@ class Kronecker(NamedTuple):
         Returns:
             The product, (m c,), in m c' (m' + c) multiplications.
         """
-        table = values.reshape(self.first.shape[1], self.second.shape[1])
+        table = jnp.asarray(values).reshape(self.first.shape[1], self.second.shape[1])
         return (self.first @ table @ self.second.T).reshape(-1)
 
-    def solve(self, values: Float[Array, " mc"], ridge: Any) -> Float[Array, " mc"]:
+    def solve(self, values: Float[AnyArray, " mc"], ridge: Any) -> Float[Array, " mc"]:
         r"""Return :math:`(A \otimes B + \lambda I)^{-1} v` for two Gram matrices, by an eigendecomposition of each.
 
         Args:
