@@ -1,0 +1,130 @@
+r"""Functions of pairs as tables over items: what makes many matches between fewer items cheap.
+
+A function spanned by m pairs of n items is, for `kpp.kernels.GeneralizedPreferential`,
+
+.. math:: g(x, x') = \sum_i \alpha_i\, k_E\bigl((x, x'), (x_{a_i}, x_{b_i})\bigr) = k(x, X)\, A\, k(X, x'), \qquad
+    A = \sum_i \alpha_i \bigl(e_{a_i} e_{b_i}^\top - e_{b_i} e_{a_i}^\top\bigr)
+
+with a sparse skew-symmetric table A, (n, n), and for `kpp.kernels.Preferential` a difference of utilities,
+:math:`u(x) = k(x, X)\, A 1`. Nothing of shape (m, m) is needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from kpp.features import GeneralizedPreferentialFeatures, PreferentialFeatures
+from kpp.kernels import AbstractKernel, GeneralizedPreferential, Preferential, Scaled, Sum
+
+__all__ = ["PreferenceTerm", "distinct_items", "multiply_skew", "preference_terms", "row_sums", "skew_table"]
+
+
+class PreferenceTerm(NamedTuple):
+    """One term of a kernel on pairs.
+
+    Attributes:
+        scale: The number that it is multiplied by.
+        kernel: The kernel of one item.
+        has_utility: Whether it is the preferential kernel, that of differences in utility; otherwise the generalised.
+    """
+
+    scale: Any
+    kernel: AbstractKernel
+    has_utility: bool
+
+
+def preference_terms(kernel: AbstractKernel) -> tuple[PreferenceTerm, ...]:
+    """Write a kernel on pairs as a sum of multiples of preferential and generalised preferential kernels.
+
+    Args:
+        kernel: `Preferential`, `GeneralizedPreferential`, the features of either, or sums and multiples of these.
+
+    Returns:
+        The terms.
+
+    Raises:
+        TypeError: If the kernel is another.
+    """
+    if isinstance(kernel, Sum):
+        return tuple(term for part in kernel.kernels for term in preference_terms(part))
+    if isinstance(kernel, Scaled):
+        return tuple(term._replace(scale=kernel.variance * term.scale) for term in preference_terms(kernel.kernel))
+    if isinstance(kernel, (Preferential, PreferentialFeatures)):
+        return (PreferenceTerm(1.0, kernel.kernel, True),)
+    if isinstance(kernel, (GeneralizedPreferential, GeneralizedPreferentialFeatures)):
+        return (PreferenceTerm(1.0, kernel.kernel, False),)
+    raise TypeError(
+        "`kernel` must be Preferential or GeneralizedPreferential, or a sum of multiples of these, to be written with "
+        f"matrices of items, got {type(kernel).__name__}"
+    )
+
+
+def distinct_items(points: Any) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, "m 2"]]:
+    """Find the items that pairs consist of. Not traceable by JAX.
+
+    Args:
+        points: m pairs, (m, 2, d).
+
+    Returns:
+        The n different items in lexicographic order, (n, d), and their numbers in each pair, (m, 2).
+
+    Raises:
+        ValueError: If the shape is another.
+    """
+    array = np.asarray(points)
+    if array.ndim != 3 or array.shape[1] != 2:
+        raise ValueError(f"`points` must hold pairs of items, an array (m, 2, d), got shape {array.shape}")
+    items, numbers = np.unique(array.reshape(-1, array.shape[2]), axis=0, return_inverse=True)
+    return items, numbers.reshape(-1, 2)
+
+
+def skew_table(pairs: Int[Array, "m 2"], coefficients: Float[Array, " m"], num_items: int) -> Float[Array, "n n"]:
+    r"""Return the table :math:`A = \sum_i \alpha_i (e_{a_i} e_{b_i}^\top - e_{b_i} e_{a_i}^\top)`.
+
+    Args:
+        pairs: The item numbers (a, b) of each pair, (m, 2).
+        coefficients: :math:`\alpha`, (m,).
+        num_items: n.
+
+    Returns:
+        The table, (n, n), skew-symmetric to the last bit.
+    """
+    half = jnp.zeros((num_items, num_items), coefficients.dtype).at[pairs[:, 0], pairs[:, 1]].add(coefficients)
+    return half - half.T
+
+
+def row_sums(pairs: Int[Array, "m 2"], coefficients: Float[Array, " m"], num_items: int) -> Float[Array, " n"]:
+    """Return the row sums of the table A without it, (n,); the arguments are those of `skew_table`."""
+    sums = jnp.zeros(num_items, coefficients.dtype)
+    return sums.at[pairs[:, 0]].add(coefficients).at[pairs[:, 1]].add(-coefficients)
+
+
+def multiply_skew(
+    pairs: Int[Array, "m 2"], coefficients: Float[Array, " m"], values: Float[Array, "n q"]
+) -> Float[Array, "n q"]:
+    r"""Return :math:`A V` for the table A of `skew_table`.
+
+    The table is made only where it is the smaller: :math:`n^2` entries, against m rows of V.
+
+    Args:
+        pairs: The item numbers of each pair, (m, 2).
+        coefficients: :math:`\alpha`, (m,).
+        values: V, (n, q).
+
+    Returns:
+        The product, (n, q).
+    """
+    if is_dense(pairs, values):
+        return skew_table(pairs, coefficients, values.shape[0]) @ values
+    first, second = pairs[:, 0], pairs[:, 1]
+    product = jnp.zeros_like(values).at[first].add(coefficients[:, None] * values[second])
+    return product.at[second].add(-coefficients[:, None] * values[first])
+
+
+def is_dense(pairs: Int[Array, "m 2"], values: Float[Array, "n q"]) -> bool:
+    """Tell whether a table over all n items has fewer entries than rows of V for all m pairs."""
+    return values.shape[0] ** 2 <= pairs.shape[0] * values.shape[1]
