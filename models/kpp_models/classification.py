@@ -28,6 +28,7 @@ from kpp_models.fields import example_points, read_data, scalar_field
 from kpp_models.gaussian import LatentPredictive, draw_gaussian, latent_predictive, prior_factor
 from kpp_models.laplace import laplace_loo_log_density, laplace_posterior
 from kpp_models.links import LINKS, expected_log_probability, log_likelihood, probability
+from kpp_models.pointwise import BernoulliLikelihood
 
 __all__ = ["GPClassification", "gp_classification"]
 
@@ -132,7 +133,7 @@ class GPClassification(AbstractModel):
         kernel, mean = self._at(sample)
         covariance = kernel.gram(data["x"])
         if self.latent == "laplace":
-            return {"y": laplace_loo_log_density(self.link, covariance, mean, data["y"])}
+            return {"y": laplace_loo_log_density(self._likelihood(data), covariance, mean)}
         f = mean + prior_factor(covariance) @ sample[WHITENED]
         return {"y": log_likelihood(self.link, data["y"], f)}
 
@@ -178,6 +179,9 @@ class GPClassification(AbstractModel):
         """Name the axis of the whitened latent values, which belong to the rows."""
         return {WHITENED: ("instance",)} if self.latent == "sample" else {}
 
+    def _likelihood(self, data: Mapping[str, Any]) -> BernoulliLikelihood:
+        return BernoulliLikelihood(data["y"], self.link)
+
     def _at(self, sample: Mapping[str, Array]) -> tuple[AbstractKernel, Array]:
         mean = substitute("mean", self.mean, sample)
         return substitute("kernel", self.kernel, sample), jnp.asarray(mean)
@@ -194,7 +198,7 @@ class GPClassification(AbstractModel):
         kernel, mean = self._at(sample)
         covariance = kernel.gram(data["x"])
         if self.latent == "laplace":
-            posterior = laplace_posterior(self.link, covariance, mean, data["y"])
+            posterior = laplace_posterior(self._likelihood(data), covariance, mean)
             return posterior.coefficients, posterior.whiten
         factor = prior_factor(covariance)
         coefficients = linalg.cho_solve(factor, factor @ sample[WHITENED])

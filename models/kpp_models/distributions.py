@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import jax
@@ -15,8 +16,9 @@ from kpp.typing import AnyArray
 from kpp_models.gaussian import gaussian_log_density, prior_factor
 from kpp_models.laplace import laplace_log_evidence
 from kpp_models.links import LINKS, probability
+from kpp_models.pointwise import AbstractPointwiseLikelihood, BernoulliLikelihood
 
-__all__ = ["GaussianProcessMarginal", "LaplaceBernoulliMarginal"]
+__all__ = ["AbstractLaplaceMarginal", "GaussianProcessMarginal", "LaplaceBernoulliMarginal"]
 
 
 class GaussianProcessMarginal(dist.Distribution):
@@ -78,12 +80,70 @@ class GaussianProcessMarginal(dist.Distribution):
         return jnp.diagonal(self.covariance_matrix)
 
 
-class LaplaceBernoulliMarginal(dist.Distribution):
+class AbstractLaplaceMarginal(dist.Distribution):
+    r"""Observations of a latent Gaussian process, the latent values integrated out by Laplace's approximation.
+
+    .. math:: y_i \sim p(y_i \mid f_i), \qquad f \sim N(m 1, K)
+
+    `log_prob` is the approximate log evidence and differentiable in every order; `sample` is exact. Subclasses say what
+    the likelihood is.
+
+    Args:
+        mean: m, a scalar.
+        covariance_matrix: K, of shape (n, n); it may be singular.
+        event_shape: The shape of all observations, which leads with n.
+        validate_args: As for every NumPyro distribution.
+
+    References:
+        Rasmussen and Williams (2006), equation 3.32.
+    """
+
+    arg_constraints = {
+        "loc": constraints.real,
+        "covariance_matrix": constraints.independent(constraints.real, 2),
+    }
+
+    def __init__(
+        self,
+        mean: Any,
+        covariance_matrix: Float[AnyArray, "n n"],
+        event_shape: tuple[int, ...],
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.covariance_matrix = jnp.asarray(covariance_matrix)
+        self.loc = jnp.asarray(mean, dtype=self.covariance_matrix.dtype)
+        super().__init__((), event_shape, validate_args=validate_args)
+
+    @abc.abstractmethod
+    def likelihood(self, y: Array) -> AbstractPointwiseLikelihood:
+        """Return the likelihood of one data set."""
+
+    @abc.abstractmethod
+    def draw(self, key: Array, f: Float[Array, "*sample n"]) -> Array:
+        """Draw observations given latent values, of shape (*sample, *event_shape)."""
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draw sets of observations, of shape (*sample_shape, *event_shape)."""
+        first, second = jax.random.split(key)
+        factor = prior_factor(self.covariance_matrix)
+        white = jax.random.normal(first, (*sample_shape, factor.shape[0]), dtype=factor.dtype)
+        return self.draw(second, self.loc + white @ factor.T)
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+        """Return the approximate log evidence of sets of observations, of shape (*sample_shape, *event_shape)."""
+        value = jnp.asarray(value, dtype=self.covariance_matrix.dtype)
+
+        def evidence(y: Array) -> Array:
+            return laplace_log_evidence(self.likelihood(y), self.covariance_matrix, self.loc)
+
+        return _over_leading(evidence, value, len(self.event_shape))
+
+
+class LaplaceBernoulliMarginal(AbstractLaplaceMarginal):
     r"""Labels of a latent Gaussian process, the latent values integrated out by Laplace's approximation.
 
     .. math:: y_i \sim \mathrm{Bernoulli}(\sigma(f_i)), \qquad f \sim N(m 1, K)
-
-    `log_prob` is the approximate log evidence and differentiable in every order; `sample` is exact.
 
     Args:
         mean: m, a scalar.
@@ -95,10 +155,6 @@ class LaplaceBernoulliMarginal(dist.Distribution):
         Rasmussen and Williams (2006), equation 3.32.
     """
 
-    arg_constraints = {
-        "loc": constraints.real,
-        "covariance_matrix": constraints.independent(constraints.real, 2),
-    }
     support = constraints.independent(constraints.boolean, 1)
     pytree_aux_fields = ("link",)
 
@@ -112,27 +168,20 @@ class LaplaceBernoulliMarginal(dist.Distribution):
     ) -> None:
         if link not in LINKS:
             raise ValueError(f"`link` must be one of {LINKS}, got {link!r}")
-        self.covariance_matrix = jnp.asarray(covariance_matrix)
-        self.loc = jnp.asarray(mean, dtype=self.covariance_matrix.dtype)
         self.link = link
-        super().__init__((), self.covariance_matrix.shape[:1], validate_args=validate_args)
+        super().__init__(mean, covariance_matrix, jnp.shape(covariance_matrix)[:1], validate_args=validate_args)
 
-    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draw vectors of labels, of shape (*sample_shape, n)."""
-        first, second = jax.random.split(key)
-        factor = prior_factor(self.covariance_matrix)
-        white = jax.random.normal(first, (*sample_shape, *self.event_shape), dtype=factor.dtype)
-        chance = probability(self.link, self.loc + white @ factor.T)
-        return jax.random.bernoulli(second, chance).astype(factor.dtype)
+    def likelihood(self, y: Array) -> BernoulliLikelihood:
+        """Return the likelihood of n labels in {0, 1}."""
+        return BernoulliLikelihood(y, self.link)
 
-    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
-        """Return the approximate log evidence of vectors of labels in {0, 1}, of shape (*sample_shape, n)."""
-        value = jnp.asarray(value, dtype=self.covariance_matrix.dtype)
-        return _over_leading(lambda y: laplace_log_evidence(self.link, self.covariance_matrix, self.loc, y), value)
+    def draw(self, key: Array, f: Float[Array, "*sample n"]) -> Array:
+        """Draw labels."""
+        return jax.random.bernoulli(key, probability(self.link, f)).astype(f.dtype)
 
 
-def _over_leading(log_density: Any, value: Array) -> Array:
-    """Apply a function of a vector over all leading axes of an array."""
-    for _ in range(value.ndim - 1):
+def _over_leading(log_density: Any, value: Array, event_ndim: int = 1) -> Array:
+    """Apply a function of an event over all leading axes of an array."""
+    for _ in range(value.ndim - event_ndim):
         log_density = jax.vmap(log_density)
     return log_density(value)

@@ -1,14 +1,13 @@
-r"""Laplace's approximation for a Gaussian process with Bernoulli observations: mode, evidence, leave-one-out.
+r"""Laplace's approximation for a Gaussian process with any log-concave likelihood: mode, evidence, leave-one-out.
 
-The latent values f have prior N(m 1, K); the approximation is the Gaussian at the posterior mode with the curvature
-there. Throughout, :math:`W = -\nabla\nabla \log p(y \mid f)` (diagonal), :math:`B = I + W^{1/2} K W^{1/2} = L L^\top`
-and :math:`R = W^{1/2} B^{-1} W^{1/2} = (K + W^{-1})^{-1}`. B is never worse conditioned than the data demand, so K may
-be singular.
+The latent values f have prior N(m 1, K), and every observation depends on one of them. The approximation is the
+Gaussian at the posterior mode with the curvature there. Throughout, :math:`W = -\nabla\nabla \log p(y \mid f)`
+(diagonal), :math:`B = I + W^{1/2} K W^{1/2} = L L^\top` and :math:`R = W^{1/2} B^{-1} W^{1/2} = (K + W^{-1})^{-1}`. B
+is never worse conditioned than the data demand, so K may be singular.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -18,7 +17,8 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.typing import AnyArray
 from kpp.validation import is_concrete
-from kpp_models.links import Derivatives, Link, derivatives, expected_log_probability, log_likelihood
+from kpp_models.links import Derivatives
+from kpp_models.pointwise import AbstractPointwiseLikelihood
 
 __all__ = [
     "LaplacePosterior",
@@ -47,15 +47,14 @@ class LaplacePosterior(NamedTuple):
 
 
 def laplace_posterior(
-    link: Link, covariance: Float[AnyArray, "n n"], mean: Float[AnyArray, ""], y: Float[AnyArray, " n"]
+    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: Float[AnyArray, ""]
 ) -> LaplacePosterior:
     """Return the Gaussian approximation of p(f | y).
 
     Args:
-        link: "logit" or "probit".
+        likelihood: p(y | f), which holds the n observations.
         covariance: K, of shape (n, n).
         mean: m, a scalar.
-        y: Labels in {0, 1}, of shape (n,).
 
     Returns:
         The approximation.
@@ -63,24 +62,24 @@ def laplace_posterior(
     Raises:
         ValueError: If everything is concrete and Newton's method does not converge.
     """
-    covariance, mean, y = jnp.asarray(covariance), jnp.asarray(mean), jnp.asarray(y)
-    return _at(link, covariance, mean, y, posterior_mode(link, covariance, mean, y))
+    covariance, mean = jnp.asarray(covariance), jnp.asarray(mean)
+    return _at(likelihood, covariance, mean, posterior_mode(likelihood, covariance, mean))
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+@jax.custom_jvp
 def posterior_mode(
-    link: Link, covariance: Float[AnyArray, "n n"], mean: Float[AnyArray, ""], y: Float[AnyArray, " n"]
+    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: Float[AnyArray, ""]
 ) -> Float[Array, " n"]:
     r"""Find the mode of p(f | y) by Newton's method; differentiable through the implicit function theorem.
 
     The mode is :math:`\hat f = m + K a` with :math:`a = \nabla \log p(y \mid \hat f)`, and
-    :math:`da = -R (dK\, a + dm)`. Steps are halved while they lower the (concave) objective.
+    :math:`da = dg - R (K\, dg + dK\, a + dm)`, where dg is what parameters of the likelihood do to its gradient. Steps
+    are halved while they lower the (concave) objective.
 
     Args:
-        link: "logit" or "probit".
+        likelihood: p(y | f), which holds the n observations.
         covariance: K, of shape (n, n).
         mean: m, a scalar.
-        y: Labels in {0, 1}, of shape (n,); constants, as far as derivatives go.
 
     Returns:
         a, of shape (n,); NaN in traced code where the iteration does not converge.
@@ -91,7 +90,7 @@ def posterior_mode(
     References:
         Rasmussen and Williams (2006), algorithm 3.1.
     """
-    covariance, mean, y = jnp.asarray(covariance), jnp.asarray(mean), jnp.asarray(y)
+    covariance, mean = jnp.asarray(covariance), jnp.asarray(mean)
     tolerance = jnp.sqrt(jnp.finfo(covariance.dtype).eps)
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
@@ -100,10 +99,10 @@ def posterior_mode(
 
     def step(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         coefficients, _, iteration = state
-        updated, change = _newton_step(link, covariance, mean, y, coefficients)
+        updated, change = _newton_step(likelihood, covariance, mean, coefficients)
         return updated, change, iteration + 1
 
-    start = (jnp.zeros_like(y), jnp.asarray(jnp.inf, covariance.dtype), jnp.asarray(0))
+    start = (jnp.zeros_like(covariance[0]), jnp.asarray(jnp.inf, covariance.dtype), jnp.asarray(0))
     coefficients, change, _ = jax.lax.while_loop(unfinished, step, start)
     coefficients = jnp.where(change <= tolerance, coefficients, jnp.nan)
     if is_concrete(coefficients) and not bool(jnp.all(jnp.isfinite(coefficients))):
@@ -115,34 +114,37 @@ def posterior_mode(
 
 
 @posterior_mode.defjvp
-def _posterior_mode_jvp(link: Link, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    covariance, mean, y = primals
-    d_covariance, d_mean, _ = tangents
-    coefficients = posterior_mode(link, covariance, mean, y)
-    posterior = _at(link, covariance, mean, y, coefficients)
+def _posterior_mode_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    likelihood, covariance, mean = primals
+    d_likelihood, d_covariance, d_mean = tangents
+    coefficients = posterior_mode(likelihood, covariance, mean)
+    posterior = _at(likelihood, covariance, mean, coefficients)
+    _, d_gradient = jax.jvp(lambda law: law.derivatives(posterior.mode).gradient, (likelihood,), (d_likelihood,))
     root = jnp.sqrt(posterior.derivatives.curvature)
-    push = d_covariance @ coefficients + d_mean
-    return coefficients, -root * linalg.cho_solve(posterior.factor, root * push)
+    push = covariance @ d_gradient + d_covariance @ coefficients + d_mean
+    return coefficients, d_gradient - root * linalg.cho_solve(posterior.factor, root * push)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+@jax.custom_jvp
 def laplace_log_evidence(
-    link: Link, covariance: Float[AnyArray, "n n"], mean: Float[AnyArray, ""], y: Float[AnyArray, " n"]
+    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: Float[AnyArray, ""]
 ) -> Float[Array, ""]:
-    r"""Return Laplace's approximation of the log marginal likelihood, differentiable in K and m.
+    r"""Return Laplace's approximation of the log marginal likelihood, differentiable in everything.
 
     .. math:: \log q(y) = \log p(y \mid \hat f) - \tfrac12 a^\top (\hat f - m) - \sum_i \log L_{ii}
 
     The derivative includes the movement of the mode: with :math:`s = \tfrac12 \mathrm{diag}(\Sigma) \nabla^3 \log p(y
     \mid \hat f)`, :math:`\Sigma = K - K R K` and :math:`u = (I - R K) s`,
 
-    .. math:: d \log q = \langle \tfrac12 (a a^\top - R) + u a^\top,\ dK \rangle + (a + u)^\top 1\, dm.
+    .. math:: d \log q = \langle \tfrac12 (a a^\top - R) + u a^\top,\ dK \rangle + (a + u)^\top 1\, dm
+        + 1^\top d\ell + (K u)^\top dg - \tfrac12 \mathrm{diag}(\Sigma)^\top dW,
+
+    the last three for parameters of the likelihood: what they do to its value, gradient and curvature at the mode.
 
     Args:
-        link: "logit" or "probit".
+        likelihood: p(y | f), which holds the n observations.
         covariance: K, of shape (n, n).
         mean: m, a scalar.
-        y: Labels in {0, 1}, of shape (n,); constants, as far as derivatives go.
 
     Returns:
         The log evidence, a scalar.
@@ -150,15 +152,15 @@ def laplace_log_evidence(
     References:
         Rasmussen and Williams (2006), equation 3.32 and algorithm 5.1.
     """
-    covariance, mean, y = jnp.asarray(covariance), jnp.asarray(mean), jnp.asarray(y)
-    return _evidence(link, laplace_posterior(link, covariance, mean, y), mean, y)
+    covariance, mean = jnp.asarray(covariance), jnp.asarray(mean)
+    return _evidence(likelihood, laplace_posterior(likelihood, covariance, mean), mean)
 
 
 @laplace_log_evidence.defjvp
-def _laplace_log_evidence_jvp(link: Link, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    covariance, mean, y = primals
-    d_covariance, d_mean, _ = tangents
-    posterior = laplace_posterior(link, covariance, mean, y)
+def _laplace_log_evidence_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    likelihood, covariance, mean = primals
+    d_likelihood, d_covariance, d_mean = tangents
+    posterior = laplace_posterior(likelihood, covariance, mean)
     a = posterior.coefficients
     root = jnp.sqrt(posterior.derivatives.curvature)
     precision = root[:, None] * linalg.cho_inverse(posterior.factor) * root[None, :]
@@ -168,7 +170,14 @@ def _laplace_log_evidence_jvp(link: Link, primals: tuple, tangents: tuple) -> tu
     moved = jnp.outer(shift, a)
     gradient = 0.5 * (jnp.outer(a, a) - precision + moved + moved.T)
     tangent = jnp.sum(gradient * d_covariance) + jnp.sum(a + shift) * d_mean
-    return _evidence(link, posterior, mean, y), tangent
+
+    def at_the_mode(law: AbstractPointwiseLikelihood) -> tuple[Array, Array, Array]:
+        found = law.derivatives(posterior.mode)
+        return law.log_density(posterior.mode), found.gradient, found.curvature
+
+    _, (d_density, d_gradient, d_curvature) = jax.jvp(at_the_mode, (likelihood,), (d_likelihood,))
+    own = d_density + (covariance @ shift) * d_gradient - 0.5 * variance * d_curvature
+    return _evidence(likelihood, posterior, mean), tangent + jnp.sum(own)
 
 
 def leave_one_out_latent(
@@ -201,16 +210,18 @@ def leave_one_out_latent(
 
 
 def laplace_loo_log_density(
-    link: Link, covariance: Float[AnyArray, "n n"], mean: Float[AnyArray, ""], y: Float[AnyArray, " n"]
+    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: Float[AnyArray, ""]
 ) -> Float[Array, " n"]:
     r"""Return :math:`\log p(y_i \mid y_{-i})` for every i, the latent value integrated over its Laplace cavity."""
-    posterior = laplace_posterior(link, covariance, mean, y)
-    return expected_log_probability(link, y, *leave_one_out_latent(covariance, posterior))
+    posterior = laplace_posterior(likelihood, covariance, mean)
+    return likelihood.marginal_log_density(*leave_one_out_latent(covariance, posterior))
 
 
-def _at(link: Link, covariance: Array, mean: Array, y: Array, coefficients: Array) -> LaplacePosterior:
+def _at(
+    likelihood: AbstractPointwiseLikelihood, covariance: Array, mean: Array, coefficients: Array
+) -> LaplacePosterior:
     mode = covariance @ coefficients + mean
-    found = derivatives(link, y, mode)
+    found = likelihood.derivatives(mode)
     return LaplacePosterior(coefficients, mode, found, _factor(covariance, found.curvature))
 
 
@@ -220,9 +231,11 @@ def _factor(covariance: Array, curvature: Array) -> Array:
     return linalg.cholesky(matrix, what="the matrix I + W^(1/2) K W^(1/2) of Laplace's approximation")
 
 
-def _newton_step(link: Link, covariance: Array, mean: Array, y: Array, a: Array) -> tuple[Array, Array]:
+def _newton_step(
+    likelihood: AbstractPointwiseLikelihood, covariance: Array, mean: Array, a: Array
+) -> tuple[Array, Array]:
     """Return the next coefficients and how far the full step would move the latent values, relative to their size."""
-    posterior = _at(link, covariance, mean, y, a)
+    posterior = _at(likelihood, covariance, mean, a)
     gradient, curvature, _ = posterior.derivatives
     root = jnp.sqrt(curvature)
     b = curvature * (posterior.mode - mean) + gradient
@@ -231,7 +244,7 @@ def _newton_step(link: Link, covariance: Array, mean: Array, y: Array, a: Array)
 
     def objective(size: Array) -> Array:
         latent = posterior.mode + size * move
-        return jnp.sum(log_likelihood(link, y, latent)) - 0.5 * jnp.dot(a + size * direction, latent - mean)
+        return jnp.sum(likelihood.log_density(latent)) - 0.5 * jnp.dot(a + size * direction, latent - mean)
 
     sizes = jnp.asarray(0.5, a.dtype) ** jnp.arange(_HALVINGS, dtype=a.dtype)
     values = jax.vmap(objective)(sizes)
@@ -241,7 +254,7 @@ def _newton_step(link: Link, covariance: Array, mean: Array, y: Array, a: Array)
     return a + size * direction, jnp.max(jnp.abs(move)) / (1.0 + jnp.max(jnp.abs(posterior.mode)))
 
 
-def _evidence(link: Link, posterior: LaplacePosterior, mean: Array, y: Array) -> Array:
+def _evidence(likelihood: AbstractPointwiseLikelihood, posterior: LaplacePosterior, mean: Array) -> Array:
     quadratic = jnp.dot(posterior.coefficients, posterior.mode - mean)
-    fit = jnp.sum(log_likelihood(link, y, posterior.mode))
+    fit = jnp.sum(likelihood.log_density(posterior.mode))
     return fit - 0.5 * quadratic - linalg.half_log_determinant(posterior.factor)

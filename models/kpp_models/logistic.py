@@ -19,6 +19,7 @@ from kpp_models.classification import gp_classification
 from kpp_models.fields import example_points, read_data, refuse_below, refuse_priors_in, scalar_field
 from kpp_models.laplace import laplace_posterior, leave_one_out_latent, posterior_mode
 from kpp_models.links import log_likelihood
+from kpp_models.pointwise import BernoulliLikelihood
 from kpp_models.selection import Selection, select_from_grid
 
 __all__ = ["KernelLogistic"]
@@ -88,7 +89,7 @@ class KernelLogistic(AbstractModel):
     def loo_log_probabilities(self, x: Float[Array, "n d"], y: Float[Array, " n"]) -> Float[Array, " n"]:
         r"""Return the log probability of each label by (approximately) the fit to all the others, of shape (n,)."""
         covariance = self._covariance(x)
-        posterior = laplace_posterior("logit", covariance, jnp.zeros((), y.dtype), y)
+        posterior = laplace_posterior(BernoulliLikelihood(y), covariance, jnp.zeros((), y.dtype))
         mean, _ = leave_one_out_latent(covariance, posterior)
         return log_likelihood("logit", y, mean)
 
@@ -121,7 +122,7 @@ class KernelLogistic(AbstractModel):
     def function_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> RKHSFunction:
         """Return the fitted log-odds, a function of the RKHS."""
         x, y = data["x"], data["y"]
-        coefficients = posterior_mode("logit", self._covariance(x), jnp.zeros((), y.dtype), y)
+        coefficients = posterior_mode(BernoulliLikelihood(y), self._covariance(x), jnp.zeros((), y.dtype))
         return RKHSFunction(self.kernel, x, coefficients / (x.shape[0] * self.regularization))
 
     def _covariance(self, x: Array) -> Array:

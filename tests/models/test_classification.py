@@ -11,6 +11,7 @@ import kpp
 from kpp.kernels import RBF
 from kpp_models import GPClassification
 from kpp_models.laplace import laplace_log_evidence
+from kpp_models.pointwise import BernoulliLikelihood
 
 KERNEL = RBF(0.9, 2.0)
 X_TEST = np.random.default_rng(4).normal(size=(6, 2))
@@ -28,7 +29,7 @@ def test_agrees_with_scikit_learn(classification_data):
     found = jax.jit(lambda data, x: model.predictive({}, data, x))(data, jnp.asarray(X_TEST))
     # scikit-learn approximates the logistic function by five error functions; it names 2e-4 itself.
     np.testing.assert_allclose(found["probability"], peer.predict_proba(X_TEST)[:, 1], atol=2e-4)
-    evidence = laplace_log_evidence("logit", KERNEL.gram(data["x"]), jnp.zeros(()), data["y"])
+    evidence = laplace_log_evidence(BernoulliLikelihood(data["y"]), KERNEL.gram(data["x"]), jnp.zeros(()))
     # It stops Newton's method at 1e-10 of the objective, an error of the mode of some 1e-5 that enters the evidence.
     np.testing.assert_allclose(evidence, peer.log_marginal_likelihood_value_, rtol=1e-5)
 
