@@ -123,7 +123,7 @@ class Fit:
         Raises:
             ValueError: If `x` does not fit the training data: columns missing, unknown levels, wrong shape, NaN.
         """
-        shared = (self._arguments, self.data, self._points(x), covariance)
+        shared = (self._arguments, self.data, self.model.read_points(x, self.schema), covariance)
         values = self._over_draws(one_draw.predict, shared, "predict", batch_size)
         dims = {name: (*SAMPLE_DIMS, *_PREDICTIVE_DIMS.get(name, ("instance",))) for name in values}
         return self._naming.dataset(unflatten_draws(values, self._shape), dims)
@@ -150,7 +150,7 @@ class Fit:
 
         chosen = {name: value[picked] for name, value in flatten_draws(self.draws).items()}
         label = "predictive draws" if self.inference.progress else None
-        shared = (self._arguments, self.data, self._points(x), draw_key)
+        shared = (self._arguments, self.data, self.model.read_points(x, self.schema), draw_key)
         values = draw_map(one_draw.draw_predictive)(chosen, jnp.arange(num_samples), shared, label=label)
         coords = {"sample": np.arange(num_samples), "instance": np.arange(values.shape[1])}
         return xr.DataArray(np.asarray(values), coords=coords, dims=("sample", "instance"), name="y")
@@ -314,11 +314,6 @@ class Fit:
         num_rows = observed[0].shape[0] if observed and observed[0].shape else 0
         return Naming(names, num_rows, self.model.site_dims(self.data))
 
-    def _points(self, x: Any) -> Any:
-        if self.schema is None:
-            return jax.tree.map(jnp.asarray, x)
-        return jnp.asarray(self.schema.read(x))
-
     def _over_draws(self, f: one_draw.OfOneDraw, shared: Any, label: str, batch_size: int | None = None) -> Any:
         """Map a function of `one_draw` over the draws of this fit."""
         run = draw_map(f, batch_size)
@@ -381,9 +376,14 @@ class Fit:
         shared = (self._arguments, self.data, rng_key)
         values = self._over_draws(one_draw.pointwise, shared, "log-likelihood and predictive draws")
         pointwise, replicates = unflatten_draws(values, self._shape)
-        names = {"log_likelihood": pointwise, "posterior_predictive": replicates}
-        dims = (*SAMPLE_DIMS, "instance")
-        return {group: naming.dataset(values, dict.fromkeys(values, dims)) for group, values in names.items() if values}
+        found = {}
+        if pointwise:
+            found["log_likelihood"] = naming.dataset(pointwise, dict.fromkeys(pointwise, (*SAMPLE_DIMS, "instance")))
+        if replicates:
+            sites = {name: Site(name, "observed", value.shape[2:], ()) for name, value in replicates.items()}
+            dims = {name: (*SAMPLE_DIMS, *naming.of_site(site)) for name, site in sites.items()}
+            found["posterior_predictive"] = naming.dataset(replicates, dims)
+        return found
 
 
 def _join_draws(first: Any, second: Any, attrs: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from kpp.functions import RKHSFunction
 from kpp.inference.base import AbstractInference
@@ -62,6 +63,22 @@ class AbstractModel(eqx.Module):
         Raises:
             ValueError: If the data are unfit, naming the argument, what came and what is needed.
         """
+
+    def read_points(self, x: Any, schema: Schema | None) -> Any:
+        """Read points to predict at, as `Fit.predict` and `Fit.sample_predictive` are given them.
+
+        Args:
+            x: The points.
+            schema: What `prepare` has returned.
+
+        Returns:
+            What `predictive` takes. By default the points are a table with the columns of the schema, or, without one,
+            any pytree of arrays.
+
+        Raises:
+            ValueError: If the points do not fit the training data.
+        """
+        return jax.tree.map(jnp.asarray, x) if schema is None else jnp.asarray(schema.read(x))
 
     @abc.abstractmethod
     def log_likelihood(self, sample: Sample, data: Data) -> dict[str, jax.Array]:

@@ -210,7 +210,7 @@ def refuses_bad_input(model: Any, x: Any, y: Any) -> None:
         (
             "a column too many to predict at",
             "x",
-            lambda: _fit(model, x, y).predict(np.pad(_points(x), ((0, 0), (0, 1)))),
+            lambda: _fit(model, x, y).predict(_with_another_column(_points(x))),
         ),
     ]
     if not hasattr(x, "points"):
@@ -272,6 +272,10 @@ def _fit(model: Any, x: Any, y: Any) -> Any:
 def _points(x: Any) -> np.ndarray:
     """Return the points of what a model is fitted to: a table, or an object that holds them, such as bags."""
     return np.asarray(getattr(x, "points", x), dtype=float)
+
+
+def _with_another_column(points: np.ndarray) -> np.ndarray:
+    return np.concatenate([points, points[..., :1]], axis=-1)
 
 
 def _try_fit(model: Any, x: Any, y: Any) -> Any:
