@@ -51,6 +51,10 @@ def _as_landmarks(value: Leaf) -> Leaf:
     return None if value is None else parameter("landmarks")(value)
 
 
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
 class Projected(AbstractKernel):
     r"""The kernel of functions less their conditional expectation, which a sample estimates.
 
@@ -83,6 +87,8 @@ class Projected(AbstractKernel):
         landmarks: Z, points (q, d) with all features, whose conditions Nyström's method spans w by: time and memory
             are then linear in n' but for :math:`K_{uu}`, which takes time :math:`n'^2` and no memory. None for none.
         form: "product" or "general".
+        moments: :math:`\Phi^\top K_{uu} \Phi`, (q, q), where it is known already, :math:`\Phi` being the features that
+            the landmarks span; `precompute` fills it in.
 
     Raises:
         ValueError: If the points are no matrix with at least one row, the regularization is negative, or the form is
@@ -100,6 +106,7 @@ class Projected(AbstractKernel):
     regularization: Leaf = eqx.field(converter=parameter("regularization"))
     landmarks: Leaf = eqx.field(converter=_as_landmarks, default=None)
     form: str = eqx.field(static=True, default="product")
+    moments: Array | None = None
 
     def __check_init__(self) -> None:
         """Refuse points that are no matrix, a negative regularization and a form that is unknown or does not fit."""
@@ -138,6 +145,15 @@ class Projected(AbstractKernel):
             taken = 2 * expectation.sections(elements.seen) - expectation.spread(elements.coordinates)
             values = values - jnp.sum(elements.coordinates * taken, axis=0)
         return values * self.condition_kernel.diagonal(elements.points) if self.form == "product" else values
+
+    def precompute(self) -> Projected:
+        """Return the same kernel with what takes time :math:`n'^2` at every evaluation with landmarks computed once.
+
+        It holds for the parameters that the kernel has now. Without landmarks nothing is computed beforehand.
+        """
+        if self.landmarks is None:
+            return self
+        return eqx.tree_at(lambda kernel: kernel.moments, self, self._expectation().moments(), is_leaf=_is_none)
 
     def conditional_expectation(self, condition: Any, values: Any) -> Float[Array, "p *outputs"]:
         r"""Estimate :math:`E[h(X) \mid C = c]` as the kernel does, from the values of h at the points of the sample.
@@ -180,13 +196,14 @@ class Projected(AbstractKernel):
         if self.landmarks is None:
             matrix = linalg.add_diagonal(self.condition_kernel.gram(self.points), ridge)
             factor = linalg.cholesky(matrix, what="the matrix of the condition kernel plus n * regularization * I")
-            return _Expectation(averaged, self.condition_kernel, self.points, None, factor, None)
+            return _Expectation(averaged, self.condition_kernel, self.points, None, factor, None, None)
         whitener = linalg.cholesky(
             self.condition_kernel.gram(self.landmarks), what="the kernel matrix of the landmarks"
         )
         features = linalg.solve_lower(whitener, self.condition_kernel(self.landmarks, self.points)).T
         factor = linalg.cholesky(linalg.add_diagonal(features.T @ features, ridge), what="the matrix of the features")
-        return _Expectation(averaged, self.condition_kernel, self.points, features, factor, (self.landmarks, whitener))
+        landmarks = self.landmarks, whitener
+        return _Expectation(averaged, self.condition_kernel, self.points, features, factor, landmarks, self.moments)
 
 
 class _Elements(NamedTuple):
@@ -214,6 +231,7 @@ class _Expectation(NamedTuple):
     features: Array | None
     factor: Array
     landmarks: tuple[Array, Array] | None  # with the factor of their kernel matrix
+    known_moments: Array | None
 
     def coordinates(self, x: Array) -> Float[Array, "q n"]:
         if self.landmarks is None:
@@ -236,8 +254,13 @@ class _Expectation(NamedTuple):
         """Return the sections' inner products with elements of the sample's span, `reduce(K_uu w)`."""
         if self.features is None:
             return self.kernel.combine_sections(self.points, self.points, coordinates)
-        gram = _sum_over_blocks(lambda points, features: self.sections(points) @ features, self.points, self.features)
-        return gram @ coordinates
+        return self.moments() @ coordinates
+
+    def moments(self) -> Float[Array, "q q"]:
+        """Return the inner products of the features' averages, `reduce(reduce(K_uu).T)`."""
+        if self.known_moments is not None:
+            return self.known_moments
+        return _sum_over_blocks(lambda points, features: self.sections(points) @ features, self.points, self.features)
 
     def inner(self, first: _Elements, second: _Elements) -> Float[Array, "n1 n2"]:
         matrix = self.kernel(first.seen, second.seen)

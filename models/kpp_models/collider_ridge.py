@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.functions import RKHSFunction
-from kpp.kernels import RBF, AbstractKernel
+from kpp.kernels import RBF, AbstractKernel, Projected
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp_models.collider_kernel import Decomposed, Sections
@@ -260,17 +260,19 @@ class ColliderRidge(AbstractColliderModel):
         With a baseline the two parts have coefficients of their own: the kernel is `Decomposed`, the points carry them
         as `Sections`, and the coefficients of the function are 1.
         """
-        kernel, seen, coefficients = self.deviation_kernel(data), self.seen(data["x"]), self.coefficients(data)
+        kernel, seen = self.deviation_kernel(data), self.seen(data["x"])
+        if isinstance(kernel, Projected):
+            kernel = kernel.precompute()
+        coefficients = self.coefficients(data, kernel)
         if not self.has_baseline:
             return RKHSFunction(kernel, seen, coefficients, data["intercept"])
         both = Sections(seen, jnp.stack([self._baseline_coefficients(data), coefficients], axis=1))
         kernel = Decomposed(self.kernel_of_baseline(), kernel)
         return RKHSFunction(kernel, both, jnp.ones_like(coefficients), data["intercept"])
 
-    def coefficients(self, data: Mapping[str, Any]) -> Float[Array, " n"]:
-        r"""Return those of h, :math:`\alpha = (K + n \lambda I)^{-1} (y - f_0(X))`."""
-        gram = self.deviation_kernel(data).gram(self.seen(data["x"]))
-        return linalg.cho_solve(self._factor(gram), self._deviations(data))
+    def coefficients(self, data: Mapping[str, Any], kernel: AbstractKernel) -> Float[Array, " n"]:
+        r"""Return those of h, :math:`\alpha = (K + n \lambda I)^{-1} (y - f_0(X))`, with the kernel of g."""
+        return linalg.cho_solve(self._factor(kernel.gram(self.seen(data["x"]))), self._deviations(data))
 
     def condition_errors(self, data: Mapping[str, Any], coefficients: Float[Array, " n"]) -> Float[Array, " m"]:
         """Return what the conditional expectation lacks of the function with these coefficients, row by row."""
@@ -331,7 +333,8 @@ def _matrices(model: ColliderRidge, data: Mapping[str, Any]) -> tuple[Array, Arr
 @eqx.filter_jit
 def _unprojected_coefficients(model: ColliderRidge, data: Mapping[str, Any]) -> Float[Array, " n"]:
     """Return the coefficients of the fit without a projection."""
-    return dataclasses.replace(model, projection="none").coefficients(data)
+    plain = dataclasses.replace(model, projection="none")
+    return plain.coefficients(data, plain.deviation_kernel(data))
 
 
 def _loo_squared_error(model: ColliderRidge, data: Mapping[str, Any], matrices: Any) -> Float[Array, ""]:

@@ -101,7 +101,7 @@ def test_exact_expectations_of_a_finite_population(form):
 
 
 @pytest.mark.parametrize("form", KERNELS)
-def test_landmarks_at_all_points_and_blocks_change_nothing(form, monkeypatch):
+def test_landmarks_at_all_points_blocks_and_precomputed_moments_change_nothing(form, monkeypatch):
     exact = KERNELS[form]
     spanned = eqx.tree_at(lambda k: k.landmarks, exact, jnp.asarray(SAMPLE), is_leaf=lambda leaf: leaf is None)
     expected, diagonal = map(np.asarray, gram(exact, X))
@@ -110,6 +110,7 @@ def test_landmarks_at_all_points_and_blocks_change_nothing(form, monkeypatch):
     monkeypatch.setattr(projected, "_BLOCK", 4)  # 11 rows: two whole blocks and a part
     assert spanned(X, X) == pytest.approx(expected, abs=1e-10)
     assert spanned.diagonal(X) == pytest.approx(diagonal, abs=1e-10)
+    assert spanned.precompute().gram(X) == pytest.approx(expected, abs=1e-10)
 
 
 @pytest.mark.parametrize(
