@@ -36,6 +36,12 @@ if TYPE_CHECKING:
     from kpp_models.means import LinearMean as LinearMean
     from kpp_models.mediation import mediate as mediate
     from kpp_models.operator_uncertainty import operator_amplitude as operator_amplitude
+    from kpp_models.preference_gp import GPGP as GPGP
+    from kpp_models.preference_gp import PGP as PGP
+    from kpp_models.preference_gp import PreferenceGP as PreferenceGP
+    from kpp_models.preference_queries import duel as duel
+    from kpp_models.preference_queries import preference_matrix as preference_matrix
+    from kpp_models.preference_queries import sample_preferences as sample_preferences
     from kpp_models.regression import GPRegression as GPRegression
     from kpp_models.regression import gp_regression as gp_regression
     from kpp_models.ridge import KernelRidge as KernelRidge
@@ -62,21 +68,27 @@ _EXPORTS = {
     "ColliderRegression": "collider_regression",
     "ColliderRidge": "collider_ridge",
     "GPClassification": "classification",
+    "GPGP": "preference_gp",
     "GPRegression": "regression",
     "GaussianProcessMarginal": "distributions",
     "KernelLogistic": "logistic",
     "KernelRidge": "ridge",
     "LaplaceBernoulliMarginal": "distributions",
     "LinearMean": "means",
+    "PGP": "preference_gp",
+    "PreferenceGP": "preference_gp",
     "RestrictedShapleyRegularized": "shapley_regularization",
     "SamplingEffect": "sampling_effect",
     "Selection": "selection",
     "ShapleyRegularized": "shapley_regularization",
     "VBagg": "bagg_gp",
+    "duel": "preference_queries",
     "gp_classification": "classification",
     "gp_regression": "regression",
     "mediate": "mediation",
     "operator_amplitude": "operator_uncertainty",
+    "preference_matrix": "preference_queries",
+    "sample_preferences": "preference_queries",
 }
 
 
@@ -99,6 +111,7 @@ def register_models() -> dict[str, type]:
     from kpp_models.collider_regression import ColliderRegression
     from kpp_models.collider_ridge import ColliderRidge
     from kpp_models.logistic import KernelLogistic
+    from kpp_models.preference_gp import GPGP, PGP, PreferenceGP
     from kpp_models.regression import GPRegression
     from kpp_models.ridge import KernelRidge
     from kpp_models.sampling_effect import SamplingEffect
@@ -106,8 +119,10 @@ def register_models() -> dict[str, type]:
     aggregates = (CMP, BaggGP, CentroidGP, VBagg)
     effects = (IME, IMP, BayesIME, BayesIMP, SamplingEffect)
     colliders = (ColliderRegression, ColliderRidge)
-    models = (*aggregates, *effects, *colliders, GPClassification, GPRegression, KernelLogistic, KernelRidge)
-    return {model.__name__: model for model in models}
+    preferences = (GPGP, PGP, PreferenceGP)
+    tables = (GPClassification, GPRegression, KernelLogistic, KernelRidge)
+    models = (*aggregates, *effects, *colliders, *preferences, *tables)
+    return {model.__name__: model for model in models} | {"preference-gp": PreferenceGP}
 
 
 def __getattr__(name: str) -> Any:

@@ -117,27 +117,29 @@ def read_data(model: Model, x: Any, y: Any, as_targets: Callable[..., Array]) ->
     return model, {"x": points, "y": targets}, schema
 
 
-def check_kernel_fits(kernel: AbstractKernel, x: Float[Array, "n d"], name: str = "kernel", points: str = "x") -> None:
+def check_kernel_fits(kernel: AbstractKernel, x: Any, name: str = "kernel", points: str = "x") -> None:
     """Refuse a kernel that cannot be evaluated on the points, such as one with d lengthscales on other than d columns.
 
     Args:
         kernel: The kernel, perhaps with priors.
-        x: The points.
+        x: The points, (n, d), or whatever the kernel takes.
         name: The name of the kernel's argument, for the message.
         points: The name of the points' argument.
 
     Raises:
         ValueError: With what the kernel said.
     """
+    dtype = jax.tree.leaves(x)[0].dtype
 
-    def evaluate(x: Array) -> Array:
-        ones = {site: jnp.ones(prior.shape(), x.dtype) for site, prior in prior_sites("kernel", kernel).items()}
+    def evaluate(x: Any) -> Array:
+        ones = {site: jnp.ones(prior.shape(), dtype) for site, prior in prior_sites("kernel", kernel).items()}
         return substitute("kernel", kernel, ones).gram(x)
 
     try:
         jax.eval_shape(evaluate, x)
     except (TypeError, ValueError, IndexError) as error:
-        raise ValueError(f"`{name}` cannot be evaluated on `{points}` of shape {x.shape}: {error}") from error
+        shapes = " and ".join(str(leaf.shape) for leaf in jax.tree.leaves(x))
+        raise ValueError(f"`{name}` cannot be evaluated on `{points}` of shape {shapes}: {error}") from error
 
 
 def example_points(rng_key: Array) -> tuple[Float[Array, "12 2"], Float[Array, " 12"]]:

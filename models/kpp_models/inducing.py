@@ -30,6 +30,7 @@ __all__ = [
     "CollapsedBound",
     "InducingSettings",
     "elbo",
+    "k_means_centres",
     "optimal_q",
     "place_inducing",
     "trace_deficit",
@@ -86,7 +87,7 @@ def place_inducing(settings: InducingSettings, bags: Bags) -> Leaf:
             raise ValueError(f"`inducing_points` must have shape (w, {num_features}), got a prior of shape {shape}")
         return settings.points
     if settings.points is None:
-        chosen = jnp.asarray(_k_means(np.asarray(bags.points), _check_num(settings.num), settings.seed))
+        chosen = jnp.asarray(k_means_centres(np.asarray(bags.points), _check_num(settings.num), settings.seed))
     else:
         chosen = as_points(settings.points, "inducing_points", num_features=num_features)
     points = chosen.astype(bags.points.dtype)
@@ -249,7 +250,20 @@ def _prior_about(points: Float[Array, "w d"], bags: Bags) -> dist.Distribution:
     return dist.Normal(points, jnp.broadcast_to(0.5 * jnp.asarray(_scale(np.asarray(bags.points))), points.shape))
 
 
-def _k_means(points: np.ndarray, num: int, seed: int) -> np.ndarray:
+def k_means_centres(points: Float[np.ndarray, "n d"], num: int, seed: int) -> Float[np.ndarray, "w d"]:
+    """Return centres of points by k-means, in units of each feature's standard deviation.
+
+    Args:
+        points: The points, (n, d); of more than 20,000 so many drawn at random.
+        num: w, how many centres.
+        seed: Of k-means and of the draw.
+
+    Returns:
+        The centres, (w, d); the points themselves where only w are different.
+
+    Raises:
+        ValueError: If fewer than w are different.
+    """
     from sklearn.cluster import KMeans
 
     rng = np.random.default_rng(seed)
