@@ -122,7 +122,8 @@ def register_models() -> dict[str, type]:
     preferences = (GPGP, PGP, PreferenceGP)
     tables = (GPClassification, GPRegression, KernelLogistic, KernelRidge)
     models = (*aggregates, *effects, *colliders, *preferences, *tables)
-    return {model.__name__: model for model in models} | {"preference-gp": PreferenceGP}
+    named: dict[str, type] = {model.__name__: model for model in models}
+    return named | {"preference-gp": PreferenceGP}
 
 
 def __getattr__(name: str) -> Any:

@@ -275,6 +275,7 @@ def _log_gap(width: Array) -> Array:
 
 def _tie_derivatives(link: str, f: AnyArray, width: Array) -> Derivatives:
     """Return the derivatives of the log probability of a tie."""
+    f = jnp.asarray(f)
     above, below = f + width, f - width
     if link == "logit":
         parts = (derivatives(link, jnp.ones_like(f), above), derivatives(link, jnp.zeros_like(f), below))
