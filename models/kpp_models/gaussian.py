@@ -118,7 +118,7 @@ class LatentPredictive(NamedTuple):
 def latent_predictive(
     kernel: AbstractKernel,
     x: Any,
-    x_test: Float[AnyArray, "p d"],
+    x_test: Any,
     mean: Float[AnyArray, ""],
     coefficients: Float[AnyArray, " n"],
     whiten: Callable[[Array], Array],
@@ -132,7 +132,7 @@ def latent_predictive(
     Args:
         kernel: The kernel k.
         x: The points conditioned on, of shape (n, d), or a batch of whatever the kernel takes.
-        x_test: The points asked for, of shape (p, d).
+        x_test: The points asked for, of shape (p, d), or a batch of whatever the kernel takes.
         mean: m, the prior mean, a scalar.
         coefficients: :math:`\alpha`, of shape (n,).
         whiten: The linear map M, from (n, p) to (n, p). For a regression it is :math:`L^{-1}`.
