@@ -15,7 +15,7 @@ import pytest
 
 import kpp
 
-PACKAGES = ("kpp", "kpp_models", "kpp_rkhs_shap")
+PACKAGES = ("kpp", "kpp_models", "kpp_pref_shap", "kpp_rkhs_shap")
 HEAVY = ("arviz", "shap", "sklearn", "matplotlib", "networkx", "xarray", "optax", "pandas")
 
 
@@ -40,7 +40,7 @@ def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_every_module_and_nothing_else(built: Path, root: Path):
     with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
         shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    folders = [root / "kpp", root / "models" / "kpp_models", root / "plugins" / "kpp_rkhs_shap"]
+    folders = [root / "kpp", root / "models" / "kpp_models", *(root / "plugins").glob("kpp_*")]
     on_disk = {
         str(path.relative_to(folder.parent))
         for folder in folders
@@ -56,7 +56,13 @@ def test_the_wheel_registers_the_plugins_and_the_command(built: Path):
         (path,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
         entry_points = wheel.read(path).decode()
         licensed = [name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]
-    for line in ("kpp = kpp.cli:main", "core = kpp.builtin", "models = kpp_models", "rkhs_shap = kpp_rkhs_shap"):
+    for line in (
+        "kpp = kpp.cli:main",
+        "core = kpp.builtin",
+        "models = kpp_models",
+        "pref_shap = kpp_pref_shap",
+        "rkhs_shap = kpp_rkhs_shap",
+    ):
         assert line in entry_points
     assert licensed
 

@@ -1,5 +1,6 @@
 """Explanations: what every explainer returns, and what an explainer is."""
 
+from kpp.explanations.blocks import in_blocks as in_blocks
 from kpp.explanations.comparison import compare as compare
 from kpp.explanations.explainer import AbstractExplainer as AbstractExplainer
 from kpp.explanations.explainer import Requirement as Requirement
@@ -11,3 +12,5 @@ from kpp.explanations.predictors import fitted_schema as fitted_schema
 from kpp.explanations.predictors import is_fit as is_fit
 from kpp.explanations.predictors import resolve as resolve
 from kpp.explanations.predictors import schema_of as schema_of
+from kpp.explanations.record import describe_estimate as describe_estimate
+from kpp.explanations.record import describe_value_function as describe_value_function

@@ -53,9 +53,24 @@ class AbstractValueFunction(eqx.Module):
             function: The function that is explained.
 
         Returns:
-            The base value: a scalar, led by draws, with the outputs last; with an axis of points before the outputs
-            where it depends on them.
+            The base value: a scalar, led by draws, with the outputs last.
+
+        Raises:
+            TypeError: If it differs between points; then `base_at` knows it.
         """
+
+    def base_at(self, function: Any, x: Any) -> Float[Array, "..."]:
+        """Return the value of the empty coalition at points, which is `base` unless it differs between points.
+
+        Args:
+            function: The function that is explained.
+            x: The points, p of them.
+
+        Returns:
+            The base value: a scalar, led by draws, with the outputs last; with an axis of points (p,) before the
+            outputs where it differs between them.
+        """
+        return self.base(function)
 
 
 class AbstractProductValueFunction(AbstractValueFunction):

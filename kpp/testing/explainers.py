@@ -34,7 +34,7 @@ def declares_what_it_needs(explainer: Any, predictor: Any, x: Any) -> None:
 
 
 def returns_an_explanation(explainer: Any, predictor: Any, x: Any) -> None:
-    """Explain returns an Explanation of every instance and every feature or group, with draws where there are some."""
+    """Explain returns an Explanation of every instance and feature or group, of pairs the difference, and of draws."""
     explanation = _explain(explainer, predictor, x)
     assert isinstance(explanation, Explanation), f"`explain` returns {type(explanation).__name__}"
     function, points, schema = resolve(predictor, x, explainer.requires)
@@ -46,8 +46,10 @@ def returns_an_explanation(explainer: Any, predictor: Any, x: Any) -> None:
         draws = tuple(sizes.get(dim) for dim in _SAMPLE_DIMS)
         assert draws == function.batch_shape, f"the values have (chain, draw) {draws}, not {function.batch_shape}"
     data, groups = explanation.data, explanation.attrs.get("groups", {})
+    if explainer.requires == "pairs":
+        points = points[:, 0] - points[:, 1]
     if not groups:
-        np.testing.assert_allclose(data.values, points.reshape(data.shape), err_msg="data")
+        np.testing.assert_allclose(data.values, points, err_msg="data")
         return
     for name in (name for name in explanation.feature_names if name not in groups):
         np.testing.assert_allclose(data.sel(feature=name), points[:, schema.index(name)], err_msg=f"data of {name}")

@@ -44,7 +44,7 @@ def empty_coalition_is_the_base(value_function: Any, function: Any, x: Any) -> N
     """The value of the empty coalition is the base that the value function states, for every point."""
     coalitions = np.zeros((1, _num_features(x)), dtype=bool)
     values = _row(value_function(function, x, coalitions), function, 0)
-    base = np.asarray(value_function.base(function))
+    base = np.asarray(value_function.base_at(function, x))
     batch = len(function.batch_shape)
     if base.ndim == values.ndim - 1:
         base = np.expand_dims(base, batch)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from threadpoolctl import threadpool_limits
 
 from kpp import AbstractExplainer, Explanation, GPPosterior, RKHSFunction
-from kpp.explanations import group_points, resolve
+from kpp.explanations import describe_estimate, describe_value_function, group_points, in_blocks, resolve
 from kpp.games import (
     AbstractImputation,
     AbstractProductValueFunction,
@@ -27,10 +27,8 @@ from kpp.games import (
 )
 from kpp.kernels import RBF
 from kpp.typing import RngKey
-from kpp_rkhs_shap.blocks import in_blocks
 from kpp_rkhs_shap.law import covariance_of_values, posterior_of
 from kpp_rkhs_shap.probability import ProbabilityOfDraws
-from kpp_rkhs_shap.record import describe_estimate, describe_value_function
 
 __all__ = ["RKHSShap"]
 

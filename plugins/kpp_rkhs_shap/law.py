@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import GPPosterior
+from kpp.explanations import in_blocks
 from kpp.games import Players, shapley_covariance
-from kpp_rkhs_shap.blocks import in_blocks
 
 __all__ = ["covariance_of_values", "posterior_of"]
 

@@ -12,6 +12,7 @@ from kpp.testing import cases, parametrize_with_checks
 SLOW = {
     *(set(registry.models()) - {"GPRegression"}),
     *(name for name in registry.value_functions() if name.startswith("observational")),
+    *("preferential-items", "preferential-context", "pref-shap"),
     *("Nystrom", "Projected", "RestrictedShapleyRegularized", "ShapleyRegularized"),
     *("BagMean", "Contextual", "GeneralizedPreferential", "GeneralizedPreferentialFeatures"),
     *("PairProduct", "Preferential", "PreferentialFeatures", "SkewSymmetrized"),
@@ -53,8 +54,14 @@ def test_slow_value_functions(check):
     check()
 
 
-@parametrize_with_checks(registry.explainers())
+@parametrize_with_checks(quick(registry.explainers()))
 def test_explainers(check):
+    check()
+
+
+@pytest.mark.slow
+@parametrize_with_checks(slow(registry.explainers()))
+def test_slow_explainers(check):
     check()
 
 

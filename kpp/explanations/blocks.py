@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from tqdm import tqdm
 
-from kpp import RKHSFunction
+from kpp.functions import RKHSFunction
 
 __all__ = ["in_blocks"]
 

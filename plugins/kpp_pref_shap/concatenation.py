@@ -1,0 +1,151 @@
+r"""Preference functions as functions of plain points: of both items side by side, or of one item, its utility.
+
+With its items side by side, :math:`z = (x, x')`, a preference function with a kernel of product kernels is one of the
+RKHS of a product kernel, too,
+
+.. math:: g = \sum_j \alpha_j \bigl[\kappa((a_j, b_j), \cdot) - \kappa((b_j, a_j), \cdot)\bigr]
+
+with :math:`\kappa(z, z') = k(x, y)\, k(x', y')`, or :math:`k(x, y) + k(x', y')` where there is a utility. So whatever
+explains a function of points explains it: with a player for each feature of each item, the naive way; or, with features
+j and d + j as one player, exactly as Pref-SHAP does, in polynomial time for interventional values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp import RKHSFunction
+from kpp.games import Interventional, Players
+from kpp.games.batching import sum_arrays
+from kpp.games.products import has_product_terms
+from kpp.games.quadrature import quadrature_shapley
+from kpp.kernels import AbstractKernel, Preferential
+from kpp_pref_shap.comparisons import Comparison, check_preference, comparisons, split_points
+from kpp_pref_shap.item_game import PreferentialItems
+
+__all__ = ["as_concatenated", "as_utility", "can_use_quadrature", "items_by_quadrature"]
+
+
+def as_concatenated(function: RKHSFunction) -> RKHSFunction:
+    """Return a preference function as one of points (p, 2 d), both items side by side, or (p, 2 d + c) with contexts.
+
+    Args:
+        function: A function of pairs, or of pairs in contexts, perhaps with draws.
+
+    Returns:
+        The same function. Explained by "rkhs-shap" it gives two values for each feature, the naive way that ignores
+        that both items have the same features.
+
+    Raises:
+        TypeError: If its kernel is not one of comparisons.
+    """
+    function = check_preference(function)
+    pairs, contexts = split_points(function.points)
+    num_features = pairs.shape[-1]
+    kernels = []
+    for term in comparisons(function.kernel):
+        kernel = _kernel_side_by_side(term, num_features)
+        if term.context_kernel is not None:
+            kernel = kernel * term.context_kernel.on(range(2 * num_features, 2 * num_features + contexts.shape[-1]))
+        for factor in term.scales:
+            kernel = kernel * factor
+        kernels.append(kernel)
+    total = kernels[0]
+    for kernel in kernels[1:]:
+        total = total + kernel
+    return RKHSFunction(
+        total,
+        _both_orders(pairs, contexts),
+        _with_both_signs(function.coefficients),
+        function.intercept,
+        function.batch_shape,
+    )
+
+
+def as_utility(function: RKHSFunction) -> RKHSFunction:
+    """Return the utility behind a function of pairs with the kernel `Preferential`, to explain it by "rkhs-shap".
+
+    Args:
+        function: The function g, perhaps with draws.
+
+    Returns:
+        The function f of single items (p, d) with g(x, x') = f(x) - f(x').
+
+    Raises:
+        TypeError: If the kernel is another: then no utility needs to be behind it.
+    """
+    if not isinstance(function, RKHSFunction) or not isinstance(function.kernel, Preferential):
+        kind = function.kernel if isinstance(function, RKHSFunction) else function
+        raise TypeError(f"`function` must have the kernel Preferential to have a utility, got {type(kind).__name__}")
+    points = jnp.concatenate([function.points[..., 0, :], function.points[..., 1, :]], axis=-2)
+    coefficients = _with_both_signs(function.coefficients)
+    return RKHSFunction(function.kernel.kernel, points, coefficients, batch_shape=function.batch_shape)
+
+
+def can_use_quadrature(game: Any, function: RKHSFunction) -> bool:
+    """Tell whether a game is one that `items_by_quadrature` solves."""
+    if not isinstance(game, PreferentialItems) or game.conditional != "interventional":
+        return False
+    return all(has_product_terms(term.kernel) for term in comparisons(function.kernel))
+
+
+def items_by_quadrature(
+    game: PreferentialItems,
+    function: RKHSFunction,
+    pairs: Float[Array, "p 2 d"],
+    contexts: Float[Array, "k c"] | None,
+    players: Players,
+) -> Float[Array, "*draws p g"]:
+    """Compute exact Shapley values of an interventional game in time polynomial in the number of features.
+
+    The references are all pairs of the background, so time grows with their number squared, and with the matches.
+
+    Args:
+        game: The game; its opponents and contexts are those of the arguments.
+        function: The function, whose kernels of items are sums of product kernels.
+        pairs: The duels, (p, 2, d).
+        contexts: Contexts that the function is averaged over; None without any.
+        players: The players, of both items side by side.
+
+    Returns:
+        The Shapley values, (p, g), led by draws.
+    """
+    num_features = pairs.shape[2]
+    first, second = np.indices((len(game.background),) * 2).reshape(2, -1)
+    background = jnp.concatenate([jnp.asarray(game.background)[first], jnp.asarray(game.background)[second]], axis=1)
+    x = pairs.reshape(-1, 2 * num_features)
+
+    def of_draw(draw: RKHSFunction) -> Array:
+        matches, own_contexts = split_points(draw.points)
+        points = _both_orders(matches, None)
+
+        def of_term(term: Comparison) -> Array:
+            weights = term.scale(draw.coefficients)
+            if term.context_kernel is not None:
+                weights = weights * jnp.mean(term.context_kernel(own_contexts, contexts), axis=1)
+            part = RKHSFunction(_kernel_side_by_side(term, num_features), points, _with_both_signs(weights))
+            return quadrature_shapley(Interventional(background), part, x, players=players)
+
+        return sum_arrays(of_term(term) for term in comparisons(draw.kernel))
+
+    return function.map_draws(of_draw)
+
+
+def _kernel_side_by_side(term: Comparison, num_features: int) -> AbstractKernel:
+    left, right = (term.kernel.on(range(start, start + num_features)) for start in (0, num_features))
+    return left * right if term.is_general else left + right
+
+
+def _both_orders(pairs: Array, contexts: Array | None) -> Float[Array, "*draws m2 columns"]:
+    """Return the items of each pair side by side, in either order, followed by the context."""
+    sides = [pairs, pairs[..., ::-1, :]]
+    rows = jnp.concatenate([side.reshape(*side.shape[:-2], -1) for side in sides], axis=-2)
+    return rows if contexts is None else jnp.concatenate([rows, jnp.concatenate([contexts] * 2, axis=-2)], axis=-1)
+
+
+def _with_both_signs(coefficients: Float[Array, "*draws m"]) -> Float[Array, "*draws m2"]:
+    return jnp.concatenate([coefficients, -coefficients], axis=-1)

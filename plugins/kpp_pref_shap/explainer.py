@@ -1,0 +1,227 @@
+"""The explainer "pref-shap"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp import AbstractExplainer, Explanation, RKHSFunction
+from kpp.explanations import describe_estimate, describe_value_function, group_points, in_blocks
+from kpp.games import Players, ShapleyEstimate, as_players, estimate_shapley, num_nodes
+from kpp.kernels import RBF, GeneralizedPreferential, Preferential
+from kpp.typing import RngKey
+from kpp_pref_shap.concatenation import as_concatenated, can_use_quadrature, items_by_quadrature
+from kpp_pref_shap.context_game import PreferentialContext
+from kpp_pref_shap.item_game import PreferentialItems
+from kpp_pref_shap.side_by_side import SideBySide
+from kpp_pref_shap.tasks import Task, read_task
+
+__all__ = ["PrefShap"]
+
+# Instances at once, the entries of a table of values, and players whose coalitions are enumerated by default.
+_INSTANCES, _MAX_ENTRIES, _MAX_PLAYERS = 4096, 2**26, 14
+
+
+def _as_pairs(groups: Any) -> tuple[tuple[str, tuple[Any, ...]], ...] | None:
+    """Return groups as pairs of a name and members, which can be compared and written into a spec."""
+    if groups is None:
+        return None
+    pairs = groups.items() if isinstance(groups, dict) else groups
+    listed = ((name, [members] if isinstance(members, (str, int)) else members) for name, members in pairs)
+    return tuple((str(name), tuple(members)) for name, members in listed)
+
+
+class PrefShap(AbstractExplainer):
+    r"""Shapley values of a preference between two items.
+
+    .. math:: g(x, x') = \sum_j \phi_j(x, x'), \qquad \phi_j(x', x) = -\phi_j(x, x')
+
+    A feature that both items have is one player, known or not of both, so that an explanation changes its sign where
+    the items are exchanged. What is explained is up to the value function:
+
+    * `PreferentialItems`: which features of the items decided a duel, `x` being pairs (p, 2, d), or a tuple of pairs
+      and contexts (p, c); with its `opponents`, which features of an item, (p, d), decide its matches with them all.
+    * `PreferentialContext`: which features of the context decided a duel; with its `matches`, which features of a
+      context, (p, c), decide those matches on average.
+
+    `x` may also be `kpp.preferences.Matches`, explained with the winner first. The data shown with the values are
+    differences, first item minus second one (or minus the mean opponent), which colour the plots; contexts are shown as
+    they are.
+
+    Values are exact up to 14 players, whose coalitions are enumerated, and for interventional values of items whatever
+    their number, by quadrature, where the kernel of items is a sum of product kernels; otherwise they are sampled, with
+    standard errors. The draws of a posterior are explained one by one.
+
+    Args:
+        value_function: The game, `PreferentialItems` or `PreferentialContext`.
+        method: "enumeration", "quadrature", "least-squares", "permutation", or "auto" as above.
+        num_coalitions: How many coalitions the sampling methods may value.
+        groups: Features that play as one: a mapping from the name of a player to names or positions of features.
+        instances_at_once: How many instances are worked on at once; by default what fits into memory.
+        progress: Whether to show progress bars.
+
+    References:
+        Chau, Towards trustworthy machine learning with kernels, 2023, chapter 7, table 7.1; Hu, Chau, Ferrando Huertas
+        and Sejdinovic, Explaining preferences with Shapley values, 2022.
+    """
+
+    value_function: PreferentialItems | PreferentialContext
+    method: str = eqx.field(static=True, default="auto")
+    num_coalitions: int | None = eqx.field(static=True, default=None)
+    groups: Any = eqx.field(static=True, default=None, converter=_as_pairs)
+    instances_at_once: int | None = eqx.field(static=True, default=None)
+    progress: bool = eqx.field(static=True, default=True)
+
+    requires: ClassVar = "pairs"
+    additive: ClassVar = True
+
+    def __check_init__(self) -> None:
+        """Refuse another kind of value function."""
+        if not isinstance(self.value_function, PreferentialItems | PreferentialContext):
+            raise TypeError(
+                "`value_function` must be PreferentialItems or PreferentialContext, got "
+                f"{type(self.value_function).__name__}"
+            )
+        if self.instances_at_once is not None and self.instances_at_once < 1:
+            raise ValueError(f"`instances_at_once` must be at least 1, got {self.instances_at_once}")
+
+    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
+        """Explain the preferences at p duels, items or contexts.
+
+        Args:
+            predictor: A `kpp.Fit` of a preference model, or a `kpp.RKHSFunction` on pairs, with draws (chain, draw) or
+                without.
+            x: What to explain, of the shape that the value function asks for, or `kpp.preferences.Matches`.
+            rng_key: A JAX random key; needed only where coalitions are sampled.
+
+        Returns:
+            The explanation.
+
+        Raises:
+            TypeError: If the predictor is no such function, or something must be sampled without a key.
+            ValueError: If `x`, or an option, is not as said.
+        """
+        task = read_task(self.value_function, predictor, x)
+        groups = None if self.groups is None else dict(self.groups)
+        players = as_players(groups, task.schema.num_features, task.schema.feature_names)
+        shown = group_points(task.data, players, task.schema)
+        arrays, estimate = self._values(task, players, rng_key)
+        return Explanation.create(
+            **arrays,
+            data=shown.data,
+            schema=shown.schema,
+            instance_names=task.instance_names,
+            groups=shown.groups,
+            draws=bool(task.function.batch_shape),
+            attrs={
+                "explainer": "pref-shap",
+                **describe_value_function(self.value_function),
+                "explains": task.explains,
+                **describe_estimate(estimate, rng_key),
+            },
+        )
+
+    def _values(self, task: Task, players: Players, rng_key: Any) -> tuple[dict[str, Any], ShapleyEstimate]:
+        """Return values, errors, base values and predictions, and how they were found."""
+        game, method = self.value_function, self._method(task.function, players)
+
+        def solve(function: RKHSFunction, rows: Array) -> Any:
+            packed = SideBySide(game, function)
+            inputs = packed.unpack(rows)
+            known = packed.predictions(inputs), self._own_bases(function, inputs)
+            if method == "quadrature":
+                values = self._by_quadrature(function, *packed.split(rows), packed.players(players))
+                return ShapleyEstimate(values, None, method, True, None, num_nodes(players.num_players)), *known
+            estimate = estimate_shapley(
+                packed,
+                as_concatenated(function),
+                rows,
+                method=method,
+                num_coalitions=self.num_coalitions,
+                groups=packed.players(players),
+                rng_key=rng_key,
+            )
+            return estimate, *known
+
+        size = self.instances_at_once or self._instances_at_once(task.function, players)
+        estimate, predictions, base = in_blocks(
+            solve, task.function, task.rows, instances_at_once=size, label="explain", progress=self.progress
+        )
+        arrays = {
+            "values": estimate.values,
+            "standard_errors": estimate.standard_errors,
+            "base_values": game.base(task.function) if base is None else base,
+            "predictions": predictions,
+        }
+        return arrays, estimate
+
+    def _own_bases(self, function: RKHSFunction, x: Any) -> Float[Array, "*draws p"] | None:
+        """Return the base values of instances, or None where all have the same."""
+        game = self.value_function
+        own = isinstance(game, PreferentialContext) and game.matches is None
+        return game.base_at(function, x) if own else None
+
+    def _method(self, function: RKHSFunction, players: Players) -> str:
+        """Choose quadrature where it is asked for, or the only exact method."""
+        possible = can_use_quadrature(self.value_function, function)
+        if self.method == "quadrature" and not possible:
+            raise TypeError(
+                "`method` 'quadrature' needs PreferentialItems with `conditional` 'interventional', and kernels of "
+                "items that are sums of product kernels"
+            )
+        return (
+            "quadrature" if possible and self.method == "auto" and players.num_players > _MAX_PLAYERS else self.method
+        )
+
+    def _by_quadrature(
+        self, function: RKHSFunction, pairs: Float[Array, "p 2 d"], contexts: Array | None, players: Players
+    ) -> Float[Array, "*draws p g"]:
+        """Solve a game of items by quadrature, one context and one opponent after another."""
+        game = self.value_function
+        assert isinstance(game, PreferentialItems), "`can_use_quadrature` has seen to it"
+        if game.opponents is not None:
+            duels = [pairs.at[:, 1].set(opponent) for opponent in jnp.asarray(game.opponents)]
+            parts = [self._by_context(game, function, duel, contexts, players) for duel in duels]
+            return jnp.mean(jnp.stack(parts), axis=0)
+        return self._by_context(game, function, pairs, contexts, players)
+
+    def _by_context(
+        self,
+        game: PreferentialItems,
+        function: RKHSFunction,
+        pairs: Float[Array, "p 2 d"],
+        contexts: Array | None,
+        players: Players,
+    ) -> Float[Array, "*draws p g"]:
+        if contexts is None:
+            known = None if game.contexts is None else jnp.asarray(game.contexts)
+            return items_by_quadrature(game, function, pairs, known, players)
+        parts = [
+            items_by_quadrature(game, function, pair[None], context[None], players)
+            for pair, context in zip(pairs, contexts, strict=True)
+        ]
+        return jnp.concatenate(parts, axis=-2)
+
+    def _instances_at_once(self, function: RKHSFunction, players: Players) -> int:
+        draws = int(np.prod(function.batch_shape))
+        return max(1, min(_INSTANCES, _MAX_ENTRIES // (draws * 2 ** min(players.num_players, _MAX_PLAYERS))))
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
+        """Yield explainers with a function and duels: both conditionals, draws, groups, the methods."""
+        pairs, x = jax.random.normal(rng_key, (5, 2, 3)), jax.random.normal(rng_key, (2, 2, 3)) - 0.5
+        coefficients, kernel = jnp.cos(jnp.arange(10.0)), RBF(lengthscale=jnp.array([0.8, 1.0, 1.5]))
+        general = GeneralizedPreferential(kernel + 0.7)
+        function = RKHSFunction(general, pairs, coefficients[:5])
+        draws = RKHSFunction.over_draws(general, pairs, coefficients.reshape(1, 2, 5), batch_shape=(1, 2))
+        yield cls(PreferentialItems(pairs[:3, 0], 0.01)), draws, x
+        game = PreferentialItems(pairs[:3, 0], conditional="interventional")
+        utility = RKHSFunction(general + 0.5 * Preferential(kernel), pairs, coefficients[:5])
+        yield cls(game, method="quadrature", groups={"both": [0, 2]}), utility, x
+        yield cls(game, method="least-squares", num_coalitions=10), function, x

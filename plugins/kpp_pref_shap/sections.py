@@ -1,0 +1,112 @@
+r"""Sections of a kernel of which only some features are known: the others are averaged over references.
+
+.. math:: G_S(x) = k_S(Z, x_S) \odot k_{S^c}(Z, X_{S^c})\, w_S(x)
+
+for a product kernel k, the points Z of the function, references X, and their weights: those of a conditional mean
+embedding, :math:`w_S(x) = (K_{X_S X_S} + n \lambda I)^{-1} k(X_S, x_S)`, or 1/n each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kpp import RKHSFunction
+from kpp.games import Observational
+from kpp.games.batching import sum_arrays
+from kpp.games.conditioning import restricted_matrices
+from kpp.games.products import has_product_terms
+from kpp.kernels import AbstractKernel
+
+__all__ = ["CONDITIONALS", "absent_weights", "check_conditional", "restricted_sections"]
+
+CONDITIONALS = ("observational", "interventional")
+
+Mask = Bool[Array, " d"]
+#: A function of a coalition to the weights of the references, (n, q), or (n, 1) if they are those of all rows.
+Weights = Callable[[Mask], Float[Array, "n q"]]
+
+
+def check_conditional(value: str) -> None:
+    """Refuse what is no way to fill absent features in."""
+    if value not in CONDITIONALS:
+        raise ValueError(f"`conditional` must be one of {', '.join(CONDITIONALS)}, got {value!r}")
+
+
+def absent_weights(
+    observational: Observational, conditional: str, kernel: AbstractKernel, rows: Float[Array, "q d"]
+) -> Weights:
+    """Return the weights of the references, given the present features of some rows.
+
+    Args:
+        observational: The references, and how to condition on them.
+        conditional: "observational", or "interventional" for equal weights.
+        kernel: The kernel of the function, whose product term conditions by default.
+        rows: The rows, (q, d).
+
+    Returns:
+        A function of a coalition to the weights.
+    """
+    if conditional == "observational":
+        like = RKHSFunction(kernel, rows[:1], jnp.zeros(1, rows.dtype))
+        return observational.weights_of(observational.kernel_for(like), rows)
+    num_references = observational.background.shape[0]
+    return lambda mask: jnp.full((num_references, 1), 1 / num_references, rows.dtype)
+
+
+def restricted_sections(
+    observational: Observational,
+    conditional: str,
+    kernel: AbstractKernel,
+    points: Float[Array, "m d"],
+    rows: Float[Array, "q d"],
+) -> Callable[[Mask, Float[Array, "n w"]], Float[Array, "m q"]]:
+    """Return the sections at some rows as a function of a coalition and the weights of the references.
+
+    A kernel that is no sum of product kernels is evaluated at references whose present features are those of a row; or,
+    where the weights condition on them, at the references as they are, which then stand for the row in all features.
+
+    Args:
+        observational: The references, and how to condition on them.
+        conditional: "observational" or "interventional".
+        kernel: The kernel.
+        points: The points Z, (m, d).
+        rows: The rows, (q, d).
+
+    Returns:
+        A function of a mask (d,) and weights (n, q) or (n, 1) to the sections (m, q).
+    """
+    references = jnp.asarray(observational.background)
+    if has_product_terms(kernel):
+        parts = [_product_sections(term, points, rows, references) for term in kernel.product_terms()]
+        return lambda mask, weights: sum_arrays(part(mask, weights) for part in parts)
+    whole = kernel(points, rows)
+    if conditional == "observational":
+        known = kernel(points, references)
+        exact = observational.has_exact_ends
+
+        def embedded(mask: Mask, weights: Array) -> Array:
+            return jnp.where(exact & jnp.all(mask), whole, jnp.matmul(known, weights, precision="highest"))
+
+        return embedded
+
+    def imputed(mask: Mask, weights: Array) -> Array:
+        def add(total: Array, pair: Any) -> tuple[Array, None]:
+            return total + pair[1] * kernel(points, jnp.where(mask[None], rows, pair[0][None])), None
+
+        return jax.lax.scan(add, jnp.zeros_like(whole), (references, weights))[0]
+
+    return imputed
+
+
+def _product_sections(term: Any, points: Array, rows: Array, references: Array) -> Callable[[Mask, Array], Array]:
+    present, absent = restricted_matrices(term, points, rows), restricted_matrices(term, points, references)
+
+    def sections(mask: Mask, weights: Array) -> Array:
+        return term.scale * present(mask) * jnp.matmul(absent(~mask), weights, precision="highest")
+
+    return sections
