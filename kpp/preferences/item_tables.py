@@ -20,7 +20,15 @@ from jaxtyping import Array, Float, Int
 from kpp.features import GeneralizedPreferentialFeatures, PreferentialFeatures
 from kpp.kernels import AbstractKernel, GeneralizedPreferential, Preferential, Scaled, Sum
 
-__all__ = ["PreferenceTerm", "distinct_items", "multiply_skew", "preference_terms", "row_sums", "skew_table"]
+__all__ = [
+    "PreferenceTerm",
+    "distinct_items",
+    "entries_at_pairs",
+    "multiply_skew",
+    "preference_terms",
+    "row_sums",
+    "skew_table",
+]
 
 
 class PreferenceTerm(NamedTuple):
@@ -118,13 +126,32 @@ def multiply_skew(
     Returns:
         The product, (n, q).
     """
-    if is_dense(pairs, values):
+    if _is_dense(pairs, values):
         return skew_table(pairs, coefficients, values.shape[0]) @ values
     first, second = pairs[:, 0], pairs[:, 1]
     product = jnp.zeros_like(values).at[first].add(coefficients[:, None] * values[second])
     return product.at[second].add(-coefficients[:, None] * values[first])
 
 
-def is_dense(pairs: Int[Array, "m 2"], values: Float[Array, "n q"]) -> bool:
+def entries_at_pairs(
+    left: Float[Array, "n q"], right: Float[Array, "n q"], pairs: Int[Array, "m 2"]
+) -> Float[Array, " m"]:
+    r"""Return the entries of :math:`L R^\top` at pairs, making all of it only where that takes less memory.
+
+    Args:
+        left: L, (n, q).
+        right: R, (n, q).
+        pairs: The row and the column of each entry, (m, 2).
+
+    Returns:
+        The entries, (m,).
+    """
+    first, second = pairs[:, 0], pairs[:, 1]
+    if _is_dense(pairs, left):
+        return (left @ right.T)[first, second]
+    return jnp.sum(left[first] * right[second], axis=1)
+
+
+def _is_dense(pairs: Int[Array, "m 2"], values: Float[Array, "n q"]) -> bool:
     """Tell whether a table over all n items has fewer entries than rows of V for all m pairs."""
     return values.shape[0] ** 2 <= pairs.shape[0] * values.shape[1]

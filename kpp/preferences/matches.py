@@ -310,6 +310,20 @@ class Matches(eqx.Module):
         chosen = np.isin(unit, shuffled[:size])
         return self._part(rows[chosen], y[chosen]), self._part(rows[~chosen], y[~chosen])
 
+    def take(self, rows: Sequence[int] | Int[Any, " k"]) -> Matches:
+        """Return some of the rows of matches.
+
+        Args:
+            rows: Their numbers, each at most once.
+
+        Returns:
+            The matches, in the order in which rows are always kept; they know all items.
+        """
+        chosen = np.unique(np.asarray(rows))
+        pairs, wins, losses, ties = (part[chosen] for part in (self.pairs, self.wins, self.losses, self.ties))
+        contexts = None if self.contexts is None else self.contexts[chosen]
+        return dataclasses.replace(self, pairs=pairs, wins=wins, losses=losses, ties=ties, contexts=contexts)
+
     def adjacency(self) -> Float[np.ndarray, "n n"]:
         """Return how often each item beat each other, a tie counting half for both, over all contexts.
 
@@ -339,8 +353,9 @@ class Matches(eqx.Module):
 
     def _part(self, rows: Int[np.ndarray, " k"], y: Float[np.ndarray, " k"]) -> Matches:
         """Keep some single matches."""
-        counts = [np.bincount(rows[y == value], minlength=self.num_pairs) for value in (1.0, 0.0, 0.5)]
-        kept = np.flatnonzero(np.sum(counts, axis=0))
-        wins, losses, ties = (jnp.asarray(part[kept], self.wins.dtype) for part in counts)
-        contexts = None if self.contexts is None else self.contexts[kept]
-        return dataclasses.replace(self, pairs=self.pairs[kept], wins=wins, losses=losses, ties=ties, contexts=contexts)
+        wins, losses, ties = (
+            jnp.asarray(np.bincount(rows[y == value], minlength=self.num_pairs), self.wins.dtype)
+            for value in (1.0, 0.0, 0.5)
+        )
+        counted = dataclasses.replace(self, wins=wins, losses=losses, ties=ties)
+        return counted.take(np.unique(rows))

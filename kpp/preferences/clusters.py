@@ -1,0 +1,266 @@
+r"""Clusters of comparable items: groups within which items can be ranked, while between groups they cannot be compared.
+
+If items fall into L such clusters, and :math:`f_l` is the utility of cluster l (zero outside it) and :math:`1_l` its
+indicator, the matrix of preferences is
+
+.. math:: G = \sum_{l=1}^L (f_l 1_l^\top - 1_l f_l^\top).
+
+It has rank 2L, its singular values come in equal pairs, and its singular vectors of one cluster are zero on all others.
+So the rows of the 2L leading singular vectors lie in a plane of their own for each cluster, where k-means finds them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from kpp.preferences import _matrices, _refinement
+from kpp.preferences.matches import Matches
+from kpp.typing import RngKey
+from kpp.validation import as_targets, check_rng_key, check_same_rows
+
+__all__ = [
+    "ClusterChoice",
+    "choose_num_clusters",
+    "clustering_accuracy",
+    "comparable_clusters",
+    "partial_ranking_clusters",
+    "svd_clusters",
+]
+
+_STARTS = 20  # of k-means, of which the best counts
+
+
+def comparable_clusters(
+    rng_key: RngKey, preference_matrix: Any, num_clusters: int, *, refine: bool = False
+) -> Int[np.ndarray, " n"]:
+    r"""Find clusters of comparable items by k-means of the 2L leading singular vectors of a preference matrix.
+
+    The singular vectors are defined up to a rotation of each pair, which leaves the distances of their rows as they
+    are. k-means does not know that a cluster is a line in a plane of its own, and for three clusters and more may fail
+    without any noise. With `refine` its clusters are starting points: single items are moved as long as rankings within
+    clusters then explain more of :math:`\|\hat G\|^2`. That finds them where most pairs are known, and can mislead
+    where few are.
+
+    Args:
+        rng_key: A JAX random key.
+        preference_matrix: :math:`\hat G`, (n, n), skew-symmetric: a fitted preference function at all pairs of items.
+        num_clusters: L, at most n / 2.
+        refine: Whether to refine the clusters that k-means finds, from several starts.
+
+    Returns:
+        The cluster of each item, (n,), numbered from 0 in the order in which clusters first occur.
+
+    Raises:
+        ValueError: If the matrix is not skew-symmetric, or has no preferences, or L does not fit.
+
+    References:
+        Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, AISTATS 2022, section
+        3.2.
+    """
+    matrix = _matrices.skew(preference_matrix, "preference_matrix")
+    _check_num_clusters(num_clusters, len(matrix))
+    rows, seed = _leading_vectors(matrix, num_clusters), _seed(rng_key)
+    if not refine:
+        return _in_order(_k_means(rows, num_clusters, seed, starts=_STARTS))
+    return _in_order(_refined(matrix, rows, num_clusters, seed))
+
+
+def svd_clusters(
+    rng_key: RngKey, matches: Matches, num_clusters: int, *, refine: bool = False
+) -> Int[np.ndarray, " n"]:
+    """Find clusters of comparable items in the mean outcomes of the matches themselves, without a model (SVD-CLUS).
+
+    Args:
+        rng_key: A JAX random key.
+        matches: The matches; items without any, whose rows are zero, are put together somewhere.
+        num_clusters: L, at most n / 2.
+        refine: As for `comparable_clusters`.
+
+    Returns:
+        The cluster of each item, (n,).
+
+    Raises:
+        ValueError: As for `comparable_clusters`.
+    """
+    return comparable_clusters(rng_key, matches.comparison_matrix(), num_clusters, refine=refine)
+
+
+def partial_ranking_clusters(
+    rng_key: RngKey,
+    matches: Matches,
+    probabilities: Any,
+    num_clusters: int,
+    *,
+    margin: float = 0.1,
+    refine: bool = False,
+) -> Int[np.ndarray, " n"]:
+    r"""Find clusters as `svd_clusters` does, from those matches that a model is sure of (PR-CLUS).
+
+    A row of matches is left out where its predicted probability is less than a margin from one half. A partial ranking
+    abstains there; whether two items cannot be compared or are merely of equal strength it does not ask.
+
+    Args:
+        rng_key: A JAX random key.
+        matches: The matches.
+        probabilities: For each row of matches the predicted probability that its first item wins, (m,), by a model
+            that ranks items.
+        num_clusters: L, at most n / 2.
+        margin: :math:`\delta`; rows with :math:`|p - 1/2| < \delta` are left out.
+        refine: As for `comparable_clusters`.
+
+    Returns:
+        The cluster of each item, (n,).
+
+    Raises:
+        ValueError: If no match is left, a probability is not between 0 and 1, and as for `comparable_clusters`.
+
+    References:
+        Cheng, Hüllermeier, Waegeman and Welker, Label ranking with partial abstention based on thresholded
+        probabilistic models, NeurIPS 2012, section 3.
+    """
+    predicted = np.asarray(as_targets(probabilities, name="probabilities"))
+    check_same_rows(matches.num_pairs, len(predicted), "matches", "probabilities")
+    if (predicted < 0).any() or (predicted > 1).any():
+        raise ValueError(
+            f"`probabilities` must be between 0 and 1, got values from {predicted.min():g} to {predicted.max():g}"
+        )
+    if not 0 <= margin <= 0.5:
+        raise ValueError(f"`margin` must be between 0 and .5, got {margin}")
+    sure = np.flatnonzero(np.abs(predicted - 0.5) >= margin)
+    if not sure.size:
+        raise ValueError(f"`margin` must leave some matches, got {margin} where no probability is as far from .5")
+    return svd_clusters(rng_key, matches.take(sure), num_clusters, refine=refine)
+
+
+class ClusterChoice(NamedTuple):
+    """The outcome of `choose_num_clusters`.
+
+    Attributes:
+        num_clusters: The number of clusters of the highest score.
+        scores: The score of each number that was tried.
+    """
+
+    num_clusters: int
+    scores: dict[int, float]
+
+
+def choose_num_clusters(
+    rng_key: RngKey,
+    preference_matrix: Any,
+    *,
+    max_num_clusters: int = 6,
+    criterion: Literal["explained", "gap"] = "explained",
+) -> ClusterChoice:
+    r"""Choose the number L of clusters of comparable items.
+
+    * "explained": the share of :math:`\|\hat G\|^2` that preferences of the form above account for, given the refined
+      clusters of `comparable_clusters`. With too few clusters comparisons between clusters spoil the utilities, with
+      too many comparable items are told apart, so that the share is highest in between. A single ranking of all items
+      is one cluster.
+    * "gap": the fall :math:`\log(\sigma_L / \sigma_{L+1})` from one pair of equal singular values to the next. It
+      needs no clustering, and is for matrices with little noise: smooth functions fitted by a kernel have singular
+      values that fall forever.
+
+    Args:
+        rng_key: A JAX random key.
+        preference_matrix: :math:`\hat G`, (n, n), skew-symmetric.
+        max_num_clusters: The largest number to be tried; never more than n / 2, less one for "gap".
+        criterion: What is highest at the number chosen.
+
+    Returns:
+        The number, and the scores of all.
+
+    Raises:
+        ValueError: If the matrix is not skew-symmetric or has no preferences, no number can be tried, or the criterion
+            is unknown.
+    """
+    matrix = _matrices.skew(preference_matrix, "preference_matrix")
+    if criterion not in ("explained", "gap"):
+        raise ValueError(f"`criterion` must be 'explained' or 'gap', got {criterion!r}")
+    highest = min(max_num_clusters, len(matrix) // 2 - (criterion == "gap"))
+    if highest < 1:
+        raise ValueError(
+            f"`max_num_clusters` must allow a cluster or more of {len(matrix)} items by {criterion!r}, got "
+            f"{max_num_clusters}"
+        )
+    numbers = range(1, highest + 1)
+    if criterion == "gap":
+        scores = dict(zip(numbers, _falls(matrix), strict=False))
+    else:
+        found = {number: comparable_clusters(rng_key, matrix, number, refine=True) for number in numbers}
+        scores = {number: _refinement.explained(matrix, labels) for number, labels in found.items()}
+    return ClusterChoice(max(scores, key=lambda number: scores[number]), scores)
+
+
+def clustering_accuracy(labels: Any, truth: Any) -> float:
+    """Return the share of items in the right cluster, under the matching of clusters that makes it largest.
+
+    Args:
+        labels: The cluster found for each item, (n,), any labels.
+        truth: Its true cluster, (n,). There may be more or fewer clusters.
+
+    Returns:
+        The share, from 0 to 1; by chance alone it is 1 / L and more.
+
+    Raises:
+        ValueError: If the shapes differ or are not (n,).
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    found, wanted = (np.asarray(part) for part in (labels, truth))
+    if found.ndim != 1 or found.shape != wanted.shape or not found.size:
+        raise ValueError(
+            f"`labels` and `truth` must hold one label an item, (n,), got shapes {found.shape} and {wanted.shape}"
+        )
+    rows, columns = (np.unique(part, return_inverse=True)[1] for part in (found, wanted))
+    together = np.zeros((rows.max() + 1, columns.max() + 1))
+    np.add.at(together, (rows, columns), 1.0)
+    return float(together[linear_sum_assignment(together, maximize=True)].sum() / found.size)
+
+
+def _check_num_clusters(num_clusters: int, num_items: int) -> None:
+    if not 1 <= num_clusters <= num_items // 2:
+        raise ValueError(
+            f"`num_clusters` must be from 1 to {num_items // 2}, half of the {num_items} items, got {num_clusters}"
+        )
+
+
+def _leading_vectors(matrix: np.ndarray, num_clusters: int) -> Float[np.ndarray, "n twice_L"]:
+    return np.linalg.svd(matrix)[0][:, : 2 * num_clusters]
+
+
+def _seed(rng_key: RngKey) -> int:
+    return int(jax.random.randint(check_rng_key(rng_key), (), 0, 2**31 - _STARTS))
+
+
+def _k_means(rows: np.ndarray, num_clusters: int, seed: int, *, starts: int) -> Int[np.ndarray, " n"]:
+    from sklearn.cluster import KMeans
+
+    return KMeans(num_clusters, n_init=starts, random_state=seed).fit_predict(rows)
+
+
+def _refined(matrix: np.ndarray, rows: np.ndarray, num_clusters: int, seed: int) -> Int[np.ndarray, " n"]:
+    """Refine the outcome of each start of k-means, and return the clusters that explain most."""
+    starts = (_k_means(rows, num_clusters, seed + start, starts=1) for start in range(_STARTS))
+    return max(
+        (_refinement.refine(matrix, labels) for labels in starts),
+        key=lambda found: _refinement.explained(matrix, found),
+    )
+
+
+def _in_order(labels: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """Number clusters in the order in which they first occur."""
+    _, first, code = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[code]
+
+
+def _falls(matrix: np.ndarray) -> Float[np.ndarray, " pairs"]:
+    """Return the fall of the logarithm from each pair of singular values to the next."""
+    values = np.linalg.svd(matrix, compute_uv=False)
+    floor = len(matrix) * np.finfo(float).eps * values[0]  # below it values are rounding errors
+    pairs = np.maximum(values, floor)[: 2 * (len(matrix) // 2)].reshape(-1, 2).mean(axis=1)
+    return -np.diff(np.log(pairs))

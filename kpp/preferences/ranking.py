@@ -1,0 +1,109 @@
+"""A ranking of items, made only when asked for, and with its uncertainty."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from kpp.preferences import _matrices
+
+__all__ = ["Ranking", "rank_items"]
+
+
+class Ranking(NamedTuple):
+    """The outcome of `rank_items`; ranks go from 1, the most preferred, to n.
+
+    Attributes:
+        expected_rank: The posterior mean of each item's rank, (n,).
+        lower: The lower end of an interval of each rank, (n,).
+        upper: Its upper end, (n,).
+        probabilities: The probability of each rank, (n, n): row i is of item i, column r of rank r + 1.
+        order: The items from the lowest to the highest expected rank, (n,).
+        agreement: Of all pairs, the share that a draw prefers as it ranks them, less the share preferred the other way
+            round, averaged over draws: 1 for preferences that are a ranking, 0 for rock, paper and scissors.
+    """
+
+    expected_rank: Float[np.ndarray, " n"]
+    lower: Int[np.ndarray, " n"]
+    upper: Int[np.ndarray, " n"]
+    probabilities: Float[np.ndarray, "n n"]
+    order: Int[np.ndarray, " n"]
+    agreement: float
+
+
+def rank_items(preferences: Any, *, score: Literal["mean", "wins"] = "mean", probability: float = 0.9) -> Ranking:
+    r"""Rank items by each draw of their preferences.
+
+    An item's score is its mean preference over the others,
+
+    .. math:: f_i = \frac{1}{n} \sum_j g(i, j),
+
+    which among all utilities is nearest to g, :math:`\sum_{ij} (g(i, j) - f_i + f_j)^2` being smallest, or the number
+    of items that it is preferred to. Preferences that go in circles can be ranked by neither; `Ranking.agreement` says
+    how much a ranking leaves out.
+
+    Args:
+        preferences: Draws of a preference function at all pairs of items, (*draws, n, n), or of probabilities that the
+            item of the row is preferred; at least two draws.
+        score: "mean", or "wins" (Copeland's), which does not see how strong a preference is.
+        probability: That of the intervals; each tail has at most half of the rest.
+
+    Returns:
+        The ranking. Items of equal score in a draw have each of the ranks that they share with equal probability.
+
+    Raises:
+        ValueError: If there are fewer than two draws, matrices are not square or hold NaN, or an option is unknown.
+
+    References:
+        Jiang, Lim, Yao and Ye, Statistical ranking and combinatorial Hodge theory, Mathematical Programming, 2011.
+    """
+    matrix = _matrices.square(preferences, "preferences", draws=True)
+    draws = matrix.reshape(-1, *matrix.shape[-2:])
+    if len(draws) < 2:
+        raise ValueError(
+            f"`preferences` must hold two draws or more, (*draws, n, n), got shape {matrix.shape}: one ranking alone "
+            "has no uncertainty"
+        )
+    if score not in ("mean", "wins"):
+        raise ValueError(f"`score` must be 'mean' or 'wins', got {score!r}")
+    if not 0 < probability < 1:
+        raise ValueError(f"`probability` must be between 0 and 1, got {probability}")
+    num_items = matrix.shape[-1]
+    probabilities, agreement = np.zeros((num_items, num_items)), 0.0
+    for draw in draws:
+        difference = draw - draw.T
+        scores = _scores(difference if score == "mean" else np.sign(difference))
+        probabilities += _rank_shares(scores) / len(draws)
+        agreement += np.sum(np.sign(difference) * np.sign(scores[:, None] - scores[None, :])) / len(draws)
+    expected = probabilities @ np.arange(1.0, num_items + 1.0)
+    lower, upper = _interval(probabilities, (1.0 - probability) / 2.0)
+    order = np.argsort(expected, kind="stable")
+    return Ranking(expected, lower, upper, probabilities, order, agreement / (num_items * (num_items - 1)))
+
+
+def _scores(difference: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " n"]:
+    """Return row sums, in units of the largest entry and without the last digits: those of a circle are equal."""
+    size = np.abs(difference).max()
+    return np.round(np.sum(difference, axis=1) / (size if size > 0 else 1.0), 11)
+
+
+def _rank_shares(scores: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
+    """Return the share of each rank (column) that each item (row) has, those of equal scores sharing theirs."""
+    above = np.sum(scores[:, None] < scores[None, :], axis=1)
+    equal = np.sum(scores[:, None] == scores[None, :], axis=1)
+    rank = np.arange(len(scores))[None, :]
+    return ((rank >= above[:, None]) & (rank < (above + equal)[:, None])) / equal[:, None]
+
+
+def _interval(
+    probabilities: Float[np.ndarray, "n n"], tail: float
+) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+    """Return the shortest ranges of ranks that leave no more than `tail` on either side."""
+    slack = 1e-12  # sums of shares round
+    below = np.cumsum(probabilities, axis=1)
+    above = np.cumsum(probabilities[:, ::-1], axis=1)
+    lower = 1 + np.sum(below <= tail + slack, axis=1)
+    upper = probabilities.shape[1] - np.sum(above <= tail + slack, axis=1)
+    return lower, upper
