@@ -36,8 +36,7 @@ class BagMean(AbstractKernel):
         kernel: k, the kernel of one point; its parameters may be priors.
 
     References:
-        Muandet, Fukumizu, Dinuzzo and Scholkopf, Learning from distributions via support measure machines, 2012,
-        equation (3).
+        Muandet, Fukumizu, Dinuzzo and Scholkopf, Learning from distributions via support measure machines, 2012.
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)

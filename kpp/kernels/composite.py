@@ -41,10 +41,10 @@ def _as_kernels(kernels: Any) -> tuple[AbstractKernel, ...]:
     return kernels
 
 
-def as_kernel(kernel: Any) -> AbstractKernel:
-    """Convert a field `kernel`: refuse what is none."""
+def as_kernel(kernel: Any, name: str = "kernel") -> AbstractKernel:
+    """Convert a field that holds a kernel, called `kernel` unless `name` says otherwise: refuse what is none."""
     if not isinstance(kernel, AbstractKernel):
-        raise TypeError(f"`kernel` must be a kernel, got {type(kernel).__name__}")
+        raise TypeError(f"`{name}` must be a kernel, got {type(kernel).__name__}")
     return kernel
 
 

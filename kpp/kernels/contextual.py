@@ -84,7 +84,7 @@ class Contextual(AbstractKernel):
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
-    context_kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    context_kernel: AbstractKernel = eqx.field(converter=lambda kernel: as_kernel(kernel, "context_kernel"))
 
     def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
         """Evaluate the kernel at two contextual pairs, tuples of arrays (2, d) and (c,)."""

@@ -64,7 +64,8 @@ def orient(pairs: Any, owner: Any, name: str) -> Oriented:
     check_pairs(pairs, owner, name)
     leaves = jax.tree.leaves(pairs)
     numbers = jnp.concatenate([leaf.reshape(*leaf.shape[:2], -1).astype(jnp.result_type(float)) for leaf in leaves], 2)
-    first, second = jax.lax.stop_gradient((numbers[:, 0], numbers[:, 1]))
+    ordered = jax.lax.stop_gradient(jnp.where(jnp.isnan(numbers), jnp.inf, numbers))  # NaN may stand beyond a bag's end
+    first, second = ordered[:, 0], ordered[:, 1]
     differs = first != second
     at = jnp.argmax(differs, axis=1)[:, None]
     exchanged = (jnp.take_along_axis(first, at, 1) > jnp.take_along_axis(second, at, 1))[:, 0]

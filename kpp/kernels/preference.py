@@ -94,7 +94,7 @@ class Preferential(AbstractPreferenceKernel):
 
     References:
         Houlsby, Huszar, Ghahramani and Hernandez-Lobato, Collaborative Gaussian processes for preference learning,
-        2012, section 2.
+        2012, where it is called the preference kernel.
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
@@ -144,7 +144,7 @@ class GeneralizedPreferential(AbstractPreferenceKernel):
         kernel: k, the kernel of one item, whose parameters may be priors; k + c adds c times `Preferential(k)`.
 
     References:
-        Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, 2022, equation (5).
+        Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, 2022.
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)

@@ -30,9 +30,9 @@ class PairProduct(AbstractKernel):
         second: :math:`k_2`, the kernel of the second item; None for the first once more, with the same parameters.
     """
 
-    first: AbstractKernel = eqx.field(converter=as_kernel)
+    first: AbstractKernel = eqx.field(converter=lambda kernel: as_kernel(kernel, "first"))
     second: AbstractKernel | None = eqx.field(
-        converter=lambda kernel: None if kernel is None else as_kernel(kernel), default=None
+        converter=lambda kernel: None if kernel is None else as_kernel(kernel, "second"), default=None
     )
 
     def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
@@ -86,7 +86,7 @@ class SkewSymmetrized(AbstractPreferenceKernel):
 
     References:
         Pahikkala, Waegeman, Tsivtsivadze, Salakoski and De Baets, Learning intransitive reciprocal relations with
-        kernel methods, 2010, section 3.
+        kernel methods, 2010.
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)

@@ -218,6 +218,18 @@ def test_means_over_bags(monkeypatch):
     assert diagonal == pytest.approx(np.diagonal(found), abs=1e-14)
 
 
+def test_pairs_of_bags_keep_the_symmetry():
+    """Also where the order of two bags is decided beyond the end of one."""
+    points = np.full((1, 2, 4, 3), np.nan)
+    points[0, :, 0] = P[0, 0]
+    points[0, 0, 1:3] = P[1]
+    others, lengths = Q[:4].reshape(1, 2, 4, 3), np.array([[3, 1]])
+    kernel = GeneralizedPreferential(BagMean(BASE))
+    value = matrix(kernel, (points, lengths), (others, lengths))
+    assert (matrix(kernel, (exchange(points), exchange(lengths)), (others, lengths)) == -value).all()
+    assert np.isfinite(value).all() and value != 0
+
+
 def test_utility_of_a_function():
     kernel, base = KERNELS["preferential"], RBF(1.2, 1.7)
     found, items, weights = kernel.utility(jnp.asarray(Q), jnp.asarray(COEFFICIENTS))
@@ -284,9 +296,16 @@ def test_wrong_shapes_are_refused(call, message):
 
 
 def test_what_is_no_kernel_is_refused():
-    for cls in (Preferential, GeneralizedPreferential, SkewSymmetrized, PairProduct, BagMean):
+    for cls in (Preferential, GeneralizedPreferential, SkewSymmetrized, BagMean):
         with pytest.raises(TypeError, match="`kernel` must be a kernel, got int"):
             cls(3)
+    for call, name in (
+        (lambda: PairProduct(3), "first"),
+        (lambda: PairProduct(BASE, 3), "second"),
+        (lambda: Contextual(KERNELS["generalized"], 3), "context_kernel"),
+    ):
+        with pytest.raises(TypeError, match=f"`{name}` must be a kernel, got int"):
+            call()
     with pytest.raises(TypeError, match="with features, such as RandomFourier or Nystrom, got RBF"):
         GeneralizedPreferentialFeatures(BASE)
 
