@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from kpp_models.preference_queries import duel as duel
     from kpp_models.preference_queries import preference_matrix as preference_matrix
     from kpp_models.preference_queries import sample_preferences as sample_preferences
+    from kpp_models.preference_logistic import PreferenceLogistic as PreferenceLogistic
+    from kpp_models.preference_ridge import PreferenceRidge as PreferenceRidge
     from kpp_models.regression import GPRegression as GPRegression
     from kpp_models.regression import gp_regression as gp_regression
     from kpp_models.ridge import KernelRidge as KernelRidge
@@ -77,6 +79,8 @@ _EXPORTS = {
     "LinearMean": "means",
     "PGP": "preference_gp",
     "PreferenceGP": "preference_gp",
+    "PreferenceLogistic": "preference_logistic",
+    "PreferenceRidge": "preference_ridge",
     "RestrictedShapleyRegularized": "shapley_regularization",
     "SamplingEffect": "sampling_effect",
     "Selection": "selection",

@@ -1,0 +1,86 @@
+"""Matches as rows for scikit-learn: the features of both items side by side, or their numbers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from kpp.preferences import Matches
+
+__all__ = ["MatchRows", "match_rows", "orient_rows", "read_labels", "refuse_odd", "swap_rows"]
+
+
+class MatchRows(NamedTuple):
+    """Matches as rows, each outcome of a pair once, with the number of matches for its weight.
+
+    Attributes:
+        features: The features of the first item, then those of the second, (N, 2 d).
+        numbers: The numbers of the two items, (N, 2).
+        y: 1 where the first item won, 0 where it lost, (N,).
+        sample_weight: How often, a tie counting half for both outcomes, (N,).
+    """
+
+    features: Float[np.ndarray, "N d2"]
+    numbers: Int[np.ndarray, "N 2"]
+    y: Int[np.ndarray, " N"]
+    sample_weight: Float[np.ndarray, " N"]
+
+
+def match_rows(matches: Matches) -> MatchRows:
+    """Write matches as rows that scikit-learn's classifiers take.
+
+    Args:
+        matches: The matches; contexts are left out.
+
+    Returns:
+        The rows.
+    """
+    wins, losses, ties = (np.asarray(part) for part in (matches.wins, matches.losses, matches.ties))
+    pairs = np.asarray(matches.pairs)
+    weight = np.concatenate([wins + ties / 2, losses + ties / 2])
+    y = np.repeat([1, 0], len(pairs))
+    numbers = np.concatenate([pairs, pairs])
+    seen = weight > 0
+    features = np.asarray(matches.items)[numbers[seen]].reshape(int(seen.sum()), -1)
+    return MatchRows(features, numbers[seen], y[seen], weight[seen])
+
+
+def refuse_odd(X: np.ndarray) -> None:
+    """Refuse rows that do not hold two items of as many columns each."""
+    if X.shape[1] % 2:
+        raise ValueError(
+            f"`X` must hold the features of both items side by side, an even number of columns, got shape {X.shape}"
+        )
+
+
+def swap_rows(X: np.ndarray) -> np.ndarray:
+    """Return rows with their items exchanged."""
+    first, second = np.split(X, 2, axis=1)
+    return np.concatenate([second, first], axis=1)
+
+
+def orient_rows(X: np.ndarray) -> tuple[np.ndarray, Float[np.ndarray, " N"]]:
+    """Put the items of each row into lexicographic order.
+
+    Args:
+        X: The rows, (N, 2 d).
+
+    Returns:
+        The rows and the sign of each: 1 as it came, -1 where items were exchanged, 0 for an item with itself.
+    """
+    first, second = np.split(X, 2, axis=1)
+    differs: Bool[np.ndarray, "N d"] = first != second
+    at = np.argmax(differs, axis=1)[:, None]
+    exchanged = np.take_along_axis(first > second, at, axis=1)[:, 0]
+    signs = np.where(exchanged, -1.0, 1.0) * differs.any(axis=1)
+    return np.where(exchanged[:, None], swap_rows(X), X), signs
+
+
+def read_labels(y: Any) -> tuple[np.ndarray, Bool[np.ndarray, " N"]]:
+    """Return the two classes, sorted, and where the label is the second one, that the first item won."""
+    classes, code = np.unique(y, return_inverse=True)
+    if len(classes) != 2:
+        raise ValueError(f"`y` must hold two classes, the lower for a first item that lost, got {classes[:5]}")
+    return classes, code.ravel() == 1

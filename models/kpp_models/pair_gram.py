@@ -1,0 +1,120 @@
+r"""The Gram matrix of a preference kernel at many pairs of fewer items, as an operator, and a matrix near it.
+
+With factors of the matrices of the items, :math:`K = F F^\top`, F of shape (n, q), and the table A of
+`kpp.preferences.skew_table`, the product of the Gram matrix of m pairs with a vector :math:`\alpha` is
+
+.. math:: (K_E \alpha)_i = \bigl(F (F^\top A F) F^\top\bigr)_{a_i b_i}
+
+for the generalised preferential kernel, and :math:`(K A 1)_{a_i} - (K A 1)_{b_i}` for the preferential one: memory is
+that of m and :math:`n^2` numbers, or m q with a kernel of finite rank.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from kpp.features import AbstractFeatureKernel
+from kpp.kernels import AbstractKernel
+from kpp.preferences import entries_at_pairs, multiply_skew, preference_terms, row_sums
+
+__all__ = ["PairGram"]
+
+
+class PairGram(eqx.Module):
+    r"""The Gram matrix of a preference kernel at m pairs of n items, as an operator.
+
+    Args:
+        pairs: The item numbers of each pair, (m, 2).
+        general: A factor F, (n, q), for each generalised preferential kernel, of orthogonal columns.
+        utility: One factor (n, q) for all preferential kernels, or None.
+    """
+
+    pairs: Int[Array, "m 2"]
+    general: tuple[Float[Array, "n q"], ...]
+    utility: Float[Array, "n q"] | None
+
+    @classmethod
+    def of(cls, kernel: AbstractKernel, items: Float[Array, "n d"], pairs: Int[Array, "m 2"]) -> PairGram:
+        r"""Factorise the matrices of the items. Not traceable by JAX.
+
+        Args:
+            kernel: A kernel on pairs; see `kpp.preferences.preference_terms`. With a kernel of finite rank inside, such
+                as `kpp.features.Nystrom`, no matrix (n, n) is made.
+            items: The n items, (n, d).
+            pairs: The item numbers of each of m pairs, (m, 2).
+
+        Returns:
+            The operator.
+
+        Raises:
+            TypeError: If the kernel is no sum of preferential kernels.
+        """
+        general, utilities = [], []
+        for term in preference_terms(kernel):
+            factor = _factor(term.kernel, items)
+            if term.has_utility:
+                utilities.append(factor * jnp.sqrt(term.scale))
+            else:
+                general.append(
+                    factor * jnp.sqrt(jnp.sqrt(term.scale))
+                )  # the kernel is of second degree in that of items
+        return cls(pairs, tuple(general), jnp.concatenate(utilities, axis=1) if utilities else None)
+
+    def multiply(self, vector: Float[Array, " m"]) -> Float[Array, " m"]:
+        """Return the product of the Gram matrix and a vector, (m,)."""
+        total = jnp.zeros_like(vector)
+        for factor in self.general:
+            table = factor.T @ multiply_skew(self.pairs, vector, factor)
+            total += entries_at_pairs(factor @ table, factor, self.pairs)
+        if self.utility is not None:
+            sums = row_sums(self.pairs, vector, self.utility.shape[0])
+            utility = self.utility @ (self.utility.T @ sums)
+            total += utility[self.pairs[:, 0]] - utility[self.pairs[:, 1]]
+        return total
+
+    def leading_features(self, count: int) -> Float[Array, "m r"]:
+        r"""Return features :math:`\Psi` such that :math:`\Psi \Psi^\top` is near the Gram matrix. Not traceable by JAX.
+
+        Of the generalised preferential kernel they are
+        :math:`\psi_{jl}(a, b) = F_{aj} F_{bl} - F_{bj} F_{al}` for the pairs of columns of largest
+        :math:`|F_j|^2 |F_l|^2`, the eigenvalues of the kernel among all pairs of items. What is left out is positive
+        semi-definite, with eigenvalues below the largest product left out.
+
+        Args:
+            count: How many features of each term; fewer if there are no more.
+
+        Returns:
+            The features, (m, r).
+        """
+        pairs = np.asarray(self.pairs)
+        features = [_wedges(np.asarray(factor), pairs, count) for factor in self.general]
+        if self.utility is not None:
+            utility = np.asarray(self.utility)
+            leading = utility[:, np.argsort(-np.sum(utility**2, axis=0))[:count]]
+            features.append(leading[pairs[:, 0]] - leading[pairs[:, 1]])
+        return jnp.asarray(np.concatenate(features, axis=1))
+
+
+def _factor(kernel: AbstractKernel, items: Float[Array, "n d"]) -> Float[Array, "n q"]:
+    r"""Return F with :math:`K = F F^\top` and orthogonal columns, largest first, without those of rounding errors."""
+    if isinstance(kernel, AbstractFeatureKernel):
+        left, singular, _ = np.linalg.svd(np.asarray(kernel.feature_map(items)), full_matrices=False)
+        values = singular**2
+    else:
+        values, left = np.linalg.eigh(np.asarray(kernel.gram(items)))
+        values, left = values[::-1], left[:, ::-1]
+    kept = values > len(items) * np.finfo(values.dtype).eps * values[0]
+    return jnp.asarray(left[:, kept] * np.sqrt(values[kept]))
+
+
+def _wedges(factor: Float[np.ndarray, "n q"], pairs: Int[np.ndarray, "m 2"], count: int) -> Float[np.ndarray, "m r"]:
+    sizes = np.sum(factor**2, axis=0)
+    j, k = np.triu_indices(len(sizes), 1)
+    leading = np.argsort(-sizes[j] * sizes[k], kind="stable")[:count]
+    j, k = j[leading], k[leading]
+    factor = factor[:, : k.max(initial=0) + 1]  # columns are sorted
+    first, second = factor[pairs[:, 0]], factor[pairs[:, 1]]
+    return first[:, j] * second[:, k] - first[:, k] * second[:, j]
