@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from kpp_models.preference_gp import GPGP as GPGP
     from kpp_models.preference_gp import PGP as PGP
     from kpp_models.preference_gp import PreferenceGP as PreferenceGP
+    from kpp_models.preference_logistic import PreferenceLogistic as PreferenceLogistic
     from kpp_models.preference_queries import duel as duel
     from kpp_models.preference_queries import preference_matrix as preference_matrix
     from kpp_models.preference_queries import sample_preferences as sample_preferences
-    from kpp_models.preference_logistic import PreferenceLogistic as PreferenceLogistic
     from kpp_models.preference_ridge import PreferenceRidge as PreferenceRidge
     from kpp_models.regression import GPRegression as GPRegression
     from kpp_models.regression import gp_regression as gp_regression
