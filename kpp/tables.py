@@ -17,7 +17,7 @@ import numpy as np
 
 from kpp.validation import as_points
 
-__all__ = ["Schema", "is_table", "read_points"]
+__all__ = ["Schema", "is_table", "read_points", "refuse_missing"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Schema:
         missing = [column for column in self.feature_names if column not in set(x.columns)]
         if missing:
             raise ValueError(f"`{name}` lacks the columns {missing}; it has {[str(c) for c in x.columns]}")
-        _refuse_missing(x, self.feature_names, name)
+        refuse_missing(x, self.feature_names, name)
         columns = [self._read_column(x[column], column, name) for column in self.feature_names]
         return np.asarray(as_points(np.stack(columns, axis=1), name))
 
@@ -166,10 +166,28 @@ def read_points(
         raise ValueError(f"`{name}` must have text as column names, got {not_text[:5]}")
     for feature in categorical:
         _position(feature, names)
-    _refuse_missing(x, names, name)
+    refuse_missing(x, names, name)
     levels = {column: _levels(x[column]) for column in names if column in categorical or not _is_number(x[column])}
     schema = Schema(names, levels)
     return schema.read(x, name), schema
+
+
+def refuse_missing(x: Any, columns: Sequence[str], name: str) -> None:
+    """Refuse missing values in columns of a data frame.
+
+    Args:
+        x: The data frame.
+        columns: The columns.
+        name: The argument's name for the message.
+
+    Raises:
+        ValueError: If values are missing, with counts by column.
+    """
+    counts = {column: int(np.sum(_missing(np.asarray(x[column])))) for column in columns}
+    counts = {column: count for column, count in counts.items() if count}
+    if counts:
+        listed = ", ".join(f"{column!r}: {count}" for column, count in counts.items())
+        raise ValueError(f"`{name}` has missing values ({listed}); drop those rows or fill them in first")
 
 
 def unknown_feature(feature: str, known: Sequence[str]) -> str:
@@ -194,14 +212,6 @@ def _names_for(num_features: int, feature_names: Sequence[str] | None, name: str
             f"`feature_names` must have one name for each of the {num_features} columns of `{name}`, got {len(names)}"
         )
     return names
-
-
-def _refuse_missing(x: Any, columns: Sequence[str], name: str) -> None:
-    counts = {column: int(np.sum(_missing(np.asarray(x[column])))) for column in columns}
-    counts = {column: count for column, count in counts.items() if count}
-    if counts:
-        listed = ", ".join(f"{column!r}: {count}" for column, count in counts.items())
-        raise ValueError(f"`{name}` has missing values ({listed}); drop those rows or fill them in first")
 
 
 def _missing(values: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kpp.tables import is_table
+from kpp.tables import is_table, refuse_missing
 from kpp.validation import as_targets, check_same_rows
 
 __all__: list[str] = []
@@ -127,11 +127,8 @@ def look_up(table: Any, column: str, names: list[Any], name: str) -> np.ndarray:
 def labels(table: Any, column: str, name: str) -> np.ndarray:
     """Return a column of labels, none missing."""
     selected = columns(table, [column], name)
-    values = np.asarray(selected[column])
-    missing = [row for row, value in enumerate(values.tolist()) if value is None or value != value]
-    if missing:
-        raise ValueError(f"`{name}` lacks {len(missing)} values in column {column!r}, the first in row {missing[0]}")
-    return values
+    refuse_missing(selected, [column], name)
+    return np.asarray(selected[column])
 
 
 def flags(table: Any, column: str, name: str) -> np.ndarray:
@@ -171,16 +168,16 @@ def comparisons(session: np.ndarray, item: np.ndarray, chosen: np.ndarray) -> tu
     return first, second, row
 
 
-def refuse_changing(contexts: Any, session: np.ndarray) -> None:
+def refuse_changing(contexts: np.ndarray, names: Sequence[str], session: np.ndarray) -> None:
     """Refuse contexts that are not the same throughout a session."""
-    for column in contexts.columns:
-        seen: dict[Any, Any] = {}
-        for label, value in zip(session.tolist(), np.asarray(contexts[column]).tolist(), strict=True):
-            if seen.setdefault(label, value) != value:
-                raise ValueError(
-                    f"`views` must describe each session by one context, got {seen[label]!r} and {value!r} in column "
-                    f"{column!r} of session {label!r}"
-                )
+    _, first, code = np.unique(session, return_index=True, return_inverse=True)
+    changed = np.argwhere(contexts != contexts[first[code.ravel()]])
+    if len(changed):
+        row, column = changed[0]
+        raise ValueError(
+            f"`views` must describe each session by one context, got another in column {names[column]!r} of session "
+            f"{session[row]!r}, row {row}"
+        )
 
 
 def _tally(values: list[Any]) -> dict[Any, int]:

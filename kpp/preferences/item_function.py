@@ -118,7 +118,7 @@ def _sections(function: ItemFunction, term: PreferenceTerm, x: Float[Array, "p d
     return kernel.feature_map(x) if isinstance(kernel, AbstractFeatureKernel) else kernel(x, function.items)
 
 
-def _weights(function: ItemFunction, term: PreferenceTerm) -> Float[Array, "q *q"]:
+def _weights(function: ItemFunction, term: PreferenceTerm) -> Float[Array, "q *rest"]:
     """Return what `_sections` are multiplied by: the row sums of A, (q,), or A itself, (q, q), in those features."""
     pairs, coefficients, n = function.pairs, function.coefficients, function.items.shape[0]
     if not isinstance(term.kernel, AbstractFeatureKernel):

@@ -221,11 +221,16 @@ class Matches(eqx.Module):
         chosen = _reading.flags(views, clicked, "views") == 1.0
         first, second, row = _reading.comparisons(label, shown, chosen)
         context_table = _reading.columns(views, contexts, "views")
-        if context_table is not None:
-            _reading.refuse_changing(context_table, label)
-            context_table = context_table.iloc[row]
-        found = cls.create(table, first, second, contexts=context_table)
-        return dataclasses.replace(found, item_names=tuple(map(str, names)))
+        if context_table is None:
+            return dataclasses.replace(cls.create(table, first, second), item_names=tuple(map(str, names)))
+        context, schema = read_points(context_table, "views")
+        _reading.refuse_changing(context, schema.feature_names, label)
+        return dataclasses.replace(
+            cls.create(table, first, second, contexts=context[row]),
+            item_names=tuple(map(str, names)),
+            context_names=schema.feature_names,
+            context_levels=tuple(schema.levels.items()),
+        )
 
     @property
     def num_items(self) -> int:
