@@ -60,7 +60,7 @@ def duel(fit: Fit, first: Any, second: Any, *, contexts: Any = None, level: floa
     def of_one_draw(model: Any, sample: Any, data: Any, pairs: Any, white: Array) -> dict[str, Array]:
         found = model.predictive(sample, data, pairs)
         deviation = jnp.sqrt(found["latent_variance"])
-        scores = model.score(sample, found["mean"] + white[:, None] * deviation)
+        scores = model.score(sample, found["mean"][None] + white[:, None] * deviation[None])
         sure = jnp.sign(found["mean"])
         share = jnp.where(deviation > 0, 2.0 * ndtr(found["mean"] / jnp.maximum(deviation, 1e-300)) - 1.0, sure)
         return {"mean": found["mean"], "probability": found["probability"], "scores": scores, "share": share}
