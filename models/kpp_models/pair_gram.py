@@ -98,13 +98,24 @@ class PairGram(eqx.Module):
         return jnp.asarray(np.concatenate(features, axis=1))
 
 
+@eqx.filter_jit
+def _gram(kernel: AbstractKernel, items: Float[Array, "n d"]) -> Float[Array, "n n"]:
+    return kernel.gram(items)
+
+
+@eqx.filter_jit
+def _feature_map(kernel: AbstractFeatureKernel, items: Float[Array, "n d"]) -> Float[Array, "n q"]:
+    return kernel.feature_map(items)
+
+
 def _factor(kernel: AbstractKernel, items: Float[Array, "n d"]) -> Float[Array, "n q"]:
     r"""Return F with :math:`K = F F^\top` and orthogonal columns, largest first, without those of rounding errors."""
     if isinstance(kernel, AbstractFeatureKernel):
-        left, singular, _ = np.linalg.svd(np.asarray(kernel.feature_map(items)), full_matrices=False)
+        features = np.asarray(_feature_map(kernel, items))
+        left, singular, _ = np.linalg.svd(features, full_matrices=False)
         values = singular**2
     else:
-        values, left = np.linalg.eigh(np.asarray(kernel.gram(items)))
+        values, left = np.linalg.eigh(np.asarray(_gram(kernel, items)))
         values, left = values[::-1], left[:, ::-1]
     kept = values > len(items) * np.finfo(values.dtype).eps * values[0]
     return jnp.asarray(left[:, kept] * np.sqrt(values[kept]))

@@ -111,7 +111,12 @@ class PairSolver(eqx.Module):
             kpp.inference.ConvergenceError: If it is not found within `max_steps`.
         """
         value, steps, residual = _solve(
-            self.gram, self.features, root / jnp.sqrt(self.ridge), right, self.tolerance, self.max_steps
+            self.gram,
+            self.features,
+            root / jnp.sqrt(self.ridge),
+            right,
+            jnp.asarray(self.tolerance, right.dtype),
+            jnp.asarray(self.max_steps),
         )
         accepted = 10 * self.tolerance
         if not residual <= accepted:  # NaN is not
@@ -123,7 +128,7 @@ class PairSolver(eqx.Module):
         return value
 
 
-# Without the kernel, so that its parameters, and other kernels of as many terms, are no other program.
+# The kernel is no argument and the numbers are arrays, so that all fits of equal shapes share the programs.
 @eqx.filter_jit
 def _multiply(gram: PairGram, vector: Float[Array, " m"]) -> Float[Array, " m"]:
     return gram.multiply(vector)
@@ -135,8 +140,8 @@ def _solve(
     features: Float[Array, "m r"],
     root: Float[Array, " m"],
     right: Float[Array, " m"],
-    tolerance: float,
-    max_steps: int,
+    tolerance: Float[Array, ""],
+    max_steps: Int[Array, ""],
 ) -> tuple[Float[Array, " m"], Int[Array, ""], Float[Array, ""]]:
     """Solve, and return the number of steps and the largest entry of the residual for a right-hand side of size 1."""
     features = root[:, None] * features

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from kpp.inference import ConvergenceError
 from kpp.kernels import AbstractKernel
-from kpp.preferences import ItemFunction, Matches
+from kpp.preferences import ItemFunction, Matches, preference_terms
 from kpp.typing import Leaf
 from kpp_models.fields import refuse_below, refuse_priors_in, scalar_field
 from kpp_models.pair_solver import PairSolver, count_field
@@ -54,9 +54,10 @@ class PreferenceLogistic(eqx.Module):
     max_steps: int = count_field("max_steps", default=1000)
 
     def __check_init__(self) -> None:
-        """Refuse priors and a regularization that is not positive."""
+        """Refuse priors, a regularization that is not positive, and other kernels."""
         refuse_priors_in(self, "kpp_models.PreferenceGP")
         refuse_below(self.regularization, "regularization", zero_allowed=False)
+        preference_terms(self.kernel)
 
     def fit(self, matches: Matches) -> ItemFunction:
         """Fit to matches.
