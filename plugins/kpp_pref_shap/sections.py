@@ -96,7 +96,7 @@ def restricted_sections(
 
     def imputed(mask: Mask, weights: Array) -> Array:
         def add(total: Array, pair: Any) -> tuple[Array, None]:
-            return total + pair[1] * kernel(points, jnp.where(mask[None], rows, pair[0][None])), None
+            return total + pair[1][None] * kernel(points, jnp.where(mask[None], rows, pair[0][None])), None
 
         return jax.lax.scan(add, jnp.zeros_like(whole), (references, weights))[0]
 

@@ -1,0 +1,175 @@
+"""Games against their definitions, written out as sums over pairs of references, and against each other's methods."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import kpp
+from kpp.games import all_coalitions, shapley_values_from_table
+from kpp.kernels import RBF, Contextual, GeneralizedPreferential, Matern32, Preferential
+from kpp_pref_shap import PreferentialContext, PreferentialItems, PrefShap, as_concatenated, as_utility, skew_forms
+
+EXACT = {"rtol": 1e-9, "atol": 1e-11}  # sums of some hundred terms of order 1, in another order
+COALITIONS = all_coalitions(3)
+
+
+@pytest.fixture(scope="module")
+def mixed(problem, matches):
+    """A sum of both kinds of preferences, with a constant in the kernel of an item, scaled."""
+    kernel = RBF(problem["in_ls"], 1.3)
+    return kpp.RKHSFunction(
+        0.7 * GeneralizedPreferential(kernel + 0.4) + Preferential(kernel), matches, problem["in_alpha"], 0.2
+    )
+
+
+@pytest.mark.parametrize("conditional", ["observational", "interventional"])
+def test_values_are_weighted_sums_over_pairs_of_references(problem, mixed, duel, by_definition, conditional):
+    regularization = {"observational": 0.05, "interventional": None}[conditional]
+    game = PreferentialItems(problem["in_X"], 0.05, conditional)
+    expected = by_definition(mixed - mixed.intercept, duel[0], problem["in_X"], problem["in_ls"], regularization)
+    np.testing.assert_allclose(game(mixed, duel, COALITIONS)[:, 0] - 0.2, expected, **EXACT)
+    np.testing.assert_allclose(game.base(mixed), 0.2)
+
+
+@pytest.mark.slow
+def test_kernels_that_are_no_products(problem, matches, duel, by_definition):
+    function = kpp.RKHSFunction(GeneralizedPreferential(Matern32(1.2)), matches, problem["in_alpha"])
+    game = PreferentialItems(problem["in_X"], conditional="interventional")
+    expected = by_definition(function, duel[0], problem["in_X"], problem["in_ls"])
+    np.testing.assert_allclose(game(function, duel, COALITIONS)[:, 0], expected, **EXACT)
+    observational = PreferentialItems(problem["in_X"], 0.05, kernel=RBF(problem["in_ls"]))
+    ends = observational(function, duel, COALITIONS[[0, -1]])[:, 0]
+    np.testing.assert_allclose(ends, [0.0, function(duel)[0]], **EXACT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", ["_MAX_TABLE", "_MAX_CHUNK"])
+def test_a_table_of_items_and_a_sum_over_matches_agree(problem, mixed, duel, monkeypatch, limit):
+    game = PreferentialItems(problem["in_X"], 0.05)
+    expected = game(mixed, duel, COALITIONS)
+    monkeypatch.setattr(skew_forms, "_MAX_TABLE", 0)
+    monkeypatch.setattr(skew_forms, limit, 5)
+    jax.clear_caches()
+    np.testing.assert_allclose(game(mixed, duel, COALITIONS), expected, **EXACT)
+
+
+@pytest.mark.slow
+def test_conjugate_gradients_solve_the_same_systems(problem, mixed, duel):
+    game = PreferentialItems(problem["in_X"], 0.05)
+    iterative = dataclasses.replace(game, solver="cg", batch_size=2)
+    # The residual is 1e-10 of the right-hand side, and the condition number below 1e2.
+    np.testing.assert_allclose(iterative(mixed, duel, COALITIONS), game(mixed, duel, COALITIONS), rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.slow
+def test_quadrature_is_enumeration(problem, mixed, duel):
+    game = PreferentialItems(problem["in_X"], conditional="interventional")
+    first, second = (
+        PrefShap(game, method=method, groups={"pair": ["x0", 2]}).explain(mixed, duel)
+        for method in ("quadrature", "enumeration")
+    )
+    np.testing.assert_allclose(first.values, second.values, **EXACT)
+    assert first.attrs["groups"] == {"pair": ["x0", "x2"]}
+    assert first.attrs["nodes"] == 1 and second.attrs["coalitions"] == 4
+    with pytest.raises(TypeError, match="'quadrature' needs PreferentialItems with `conditional` 'interventional'"):
+        PrefShap(PreferentialItems(problem["in_X"]), method="quadrature").explain(mixed, duel)
+
+
+@pytest.mark.slow
+def test_many_features_take_the_quadrature():
+    rng = np.random.default_rng(0)
+    items = rng.normal(size=(4, 16))
+    function = kpp.RKHSFunction(GeneralizedPreferential(RBF(4.0)), items[[[0, 1], [2, 3]]], [1.0, -0.5])
+    game = PreferentialItems(items[:3], conditional="interventional")
+    explanation = PrefShap(game).explain(function, items[[[0, 2]]] + 0.1)
+    assert explanation.attrs["method"] == "quadrature"
+    np.testing.assert_allclose(explanation.predictions, function(items[[[0, 2]]] + 0.1), rtol=1e-10)
+    assert float(explanation.additivity_error().max()) < 1e-12
+
+
+@pytest.mark.slow
+def test_a_utility_is_explained_as_by_rkhs_shap(problem, matches, duel):
+    function = kpp.RKHSFunction(Preferential(RBF(problem["in_ls"])), matches, problem["in_alpha"])
+    utility = as_utility(function)
+    np.testing.assert_allclose(utility(duel[0, :1]) - utility(duel[0, 1:]), function(duel), **EXACT)
+    game = PreferentialItems(problem["in_X"], conditional="interventional")
+    values = kpp.explain(utility, duel[0], value_function="interventional", background=problem["in_X"]).values
+    expected = values[0].values - values[1].values
+    np.testing.assert_allclose(PrefShap(game).explain(function, duel).values[0], expected, **EXACT)
+    with pytest.raises(TypeError, match="must have the kernel Preferential"):
+        as_utility(kpp.RKHSFunction(GeneralizedPreferential(RBF()), matches, problem["in_alpha"]))
+
+
+@pytest.mark.slow
+def test_items_side_by_side_are_the_same_function(problem, mixed, contextual, duel):
+    rows = duel.reshape(1, -1)
+    np.testing.assert_allclose(as_concatenated(mixed)(rows), mixed(duel), **EXACT)
+    context = problem["in_u"][None]
+    expected = contextual((duel, context))
+    np.testing.assert_allclose(as_concatenated(contextual)(np.concatenate([rows, context], axis=1)), expected, **EXACT)
+    background = np.concatenate([problem["in_X"], problem["in_X"][::-1]], axis=1)
+    naive = kpp.explain(as_concatenated(mixed), rows, value_function="interventional", background=background)
+    assert naive.values.shape == (1, 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("conditional", ["observational", "interventional"])
+def test_contexts_by_the_definition(problem, contextual, duel, by_definition, conditional):
+    game = PreferentialContext(problem["in_U"], 0.07, conditional)
+    regularization = {"observational": 0.07, "interventional": None}[conditional]
+    context = np.stack([problem["in_u"]] * 2)
+
+    def preference(contexts):  # the oracle averages over pairs of references; the second of each plays no part
+        own = contexts[:, 0]
+        return contextual((np.repeat(duel, len(own), axis=0), own))
+
+    expected = by_definition(preference, context, problem["in_U"], problem["in_lsu"], regularization)
+    if regularization is not None:  # nor do its weights
+        ones = by_definition(lambda z: np.ones(len(z)), context, problem["in_U"], problem["in_lsu"], regularization)
+        expected = expected / np.sqrt(ones)
+    x = (duel, problem["in_u"][None])
+    np.testing.assert_allclose(game(contextual, x, all_coalitions(2))[:, 0], expected, **EXACT)
+    np.testing.assert_allclose(game.base_at(contextual, x), expected[:1], **EXACT)
+    with pytest.raises(TypeError, match="base_at"):
+        game.base(contextual)
+
+
+@pytest.mark.slow
+def test_averages_are_means_of_games(problem, contextual, function, matches, duel):
+    """Opponents, contexts averaged over, and matches averaged over give the means of the values one by one."""
+    game, contexts = PreferentialItems(problem["in_X"], 0.05), problem["in_U"]
+    against = dataclasses.replace(game, opponents=problem["in_XR"])(function, duel[:, 0], COALITIONS)
+    each = np.stack([np.stack([duel[0, 0], other]) for other in problem["in_XR"]])
+    np.testing.assert_allclose(against[:, 0], game(function, each, COALITIONS).mean(axis=1), **EXACT)
+    duels = np.repeat(duel, len(contexts), axis=0)
+    averaged = dataclasses.replace(game, contexts=contexts)(contextual, duel, COALITIONS)
+    np.testing.assert_allclose(averaged[:, 0], game(contextual, (duels, contexts), COALITIONS).mean(axis=1), **EXACT)
+    context = PreferentialContext(contexts, 0.07)
+    mean = dataclasses.replace(context, matches=matches)(contextual, problem["in_u"][None], all_coalitions(2))
+    rows = (matches, np.repeat(problem["in_u"][None], len(matches), axis=0))
+    expected = context(contextual, rows, all_coalitions(2)).mean(axis=1)
+    np.testing.assert_allclose(mean[:, 0], expected, **EXACT)
+
+
+@pytest.mark.slow
+def test_utilities_in_contexts(problem, matches, duel):
+    """Each duel in a context of its own, with a utility in the kernel: the sums over matches and over contexts."""
+    kernel = Contextual(Preferential(RBF(1.1)) + GeneralizedPreferential(RBF(0.8)), RBF(problem["in_lsu"]))
+    function = kpp.RKHSFunction(kernel, (matches, problem["in_U"]), problem["in_alpha"])
+    x = (np.repeat(duel, 3, axis=0), problem["in_U"][:3] + 0.2)
+    full = np.ones((1, 3), dtype=bool)
+    np.testing.assert_allclose(PreferentialItems(problem["in_X"])(function, x, full)[0], function(x), **EXACT)
+    np.testing.assert_allclose(PreferentialContext(problem["in_U"])(function, x, full[:, :2])[0], function(x), **EXACT)
+    averaged = PreferentialContext(problem["in_U"], matches=matches)(function, x[1], full[:, :2])[0]
+    expected = [function((matches, np.repeat(u[None], len(matches), axis=0))).mean() for u in x[1]]
+    np.testing.assert_allclose(averaged, expected, **EXACT)
+
+
+def test_shapley_values_of_the_table_are_those_of_the_explainer(problem, function, duel):
+    game = PreferentialItems(problem["in_X"], problem["in_lam"])
+    expected = shapley_values_from_table(game(function, duel, COALITIONS))[:, 0]
+    np.testing.assert_allclose(PrefShap(game).explain(function, duel).values[0], expected, **EXACT)
