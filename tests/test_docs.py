@@ -24,6 +24,7 @@ LONG = {  # a fit or an explanation in every block; left to the slow suite
     "docs/inference.md",
     "docs/interventional_embeddings.md",
     "docs/models.md",
+    "docs/preferences.md",
     "docs/pref_shap.md",
     "docs/rkhs_shap.md",
     "docs/studies.md",
