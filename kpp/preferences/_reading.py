@@ -28,7 +28,7 @@ def item_numbers(numbers: Any, name: str, num_rows: int | None = None) -> np.nda
     return array.astype(np.int64)
 
 
-def outcomes(y: Any, tie: float | None) -> np.ndarray:
+def outcomes(y: Any, tie: float | int | None) -> np.ndarray:
     """Return labels as 1 (won), 0 (lost) and .5 (tie)."""
     if tie == 1:
         raise ValueError("`tie` must differ from 1, the label of a win, got 1")

@@ -11,7 +11,7 @@ So the rows of the 2L leading singular vectors lie in a plane of their own for e
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -153,7 +153,7 @@ def choose_num_clusters(
     preference_matrix: Any,
     *,
     max_num_clusters: int = 6,
-    criterion: Literal["explained", "gap"] = "explained",
+    criterion: str = "explained",
 ) -> ClusterChoice:
     r"""Choose the number L of clusters of comparable items.
 
@@ -244,12 +244,11 @@ def _k_means(rows: np.ndarray, num_clusters: int, seed: int, *, starts: int) -> 
 
 
 def _refined(matrix: np.ndarray, rows: np.ndarray, num_clusters: int, seed: int) -> Int[np.ndarray, " n"]:
-    """Refine the outcome of each start of k-means, and return the clusters that explain most."""
-    starts = (_k_means(rows, num_clusters, seed + start, starts=1) for start in range(_STARTS))
-    return max(
-        (_refinement.refine(matrix, labels) for labels in starts),
-        key=lambda found: _refinement.explained(matrix, found),
-    )
+    """Refine what each start of k-means finds, once where several find the same, and return what explains most."""
+    found = (_in_order(_k_means(rows, num_clusters, seed + start, starts=1)) for start in range(_STARTS))
+    different = {labels.tobytes(): labels for labels in found}
+    refined = [_refinement.refine(matrix, labels) for labels in different.values()]
+    return max(refined, key=lambda labels: _refinement.explained(matrix, labels))
 
 
 def _in_order(labels: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -73,7 +73,7 @@ class Matches(eqx.Module):
 
     @classmethod
     def create(
-        cls, items: Any, first: Any, second: Any, y: Any = None, contexts: Any = None, *, tie: float | None = None
+        cls, items: Any, first: Any, second: Any, y: Any = None, contexts: Any = None, *, tie: float | int | None = None
     ) -> Matches:
         """Count matches given by item numbers and labels.
 
@@ -282,9 +282,7 @@ class Matches(eqx.Module):
         rows = np.repeat(np.arange(self.num_pairs), counts.sum(axis=1))
         return rows, np.repeat(np.tile([1.0, 0.0, 0.5], self.num_pairs), counts.ravel())
 
-    def split(
-        self, rng_key: RngKey, fraction: float, *, by: Literal["match", "pair"] = "match"
-    ) -> tuple[Matches, Matches]:
+    def split(self, rng_key: RngKey, fraction: float, *, by: str = "match") -> tuple[Matches, Matches]:
         """Split the matches at random, to fit to one part and judge on the other. Not traceable by JAX.
 
         No match is in both parts, from whichever side it was told.
@@ -325,8 +323,10 @@ class Matches(eqx.Module):
             The matches, in the order in which rows are always kept; they know all items.
         """
         chosen = np.unique(np.asarray(rows))
-        pairs, wins, losses, ties = (part[chosen] for part in (self.pairs, self.wins, self.losses, self.ties))
-        contexts = None if self.contexts is None else self.contexts[chosen]
+        pairs, wins, losses, ties = (
+            jnp.asarray(np.asarray(part)[chosen]) for part in (self.pairs, self.wins, self.losses, self.ties)
+        )
+        contexts = None if self.contexts is None else jnp.asarray(np.asarray(self.contexts)[chosen])
         return dataclasses.replace(self, pairs=pairs, wins=wins, losses=losses, ties=ties, contexts=contexts)
 
     def adjacency(self) -> Float[np.ndarray, "n n"]:

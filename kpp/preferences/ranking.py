@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -33,7 +33,7 @@ class Ranking(NamedTuple):
     agreement: float
 
 
-def rank_items(preferences: Any, *, score: Literal["mean", "wins"] = "mean", probability: float = 0.9) -> Ranking:
+def rank_items(preferences: Any, *, score: str = "mean", probability: float = 0.9) -> Ranking:
     r"""Rank items by each draw of their preferences.
 
     An item's score is its mean preference over the others,
