@@ -28,12 +28,12 @@ import numpy as np
 import pandas as pd
 from numpyro import distributions as dist
 from preference_methods import on_all_pairs, print_scores, print_tests, scores
-from sklearn.linear_model import LogisticRegression
 
 import kpp
 from kpp.kernels import RBF
 from kpp.preferences import Matches, count_cycles, mean_clustering_coefficient, spectral_rankability
 from kpp_models import GPGP, PGP, duel
+from kpp_models.estimators import BradleyTerry, PairwiseLogisticRegression, match_rows
 
 PUBLISHED = (
     "published (chameleons, accuracy): GPGP .78 +- .06, PGP .51 +- .09, PAIRGP .72 +- .08, PAIRLOGREG .71 +- .08"
@@ -74,24 +74,14 @@ def read(items: Path | None, matches: Path | None) -> Matches:
     return Matches.from_tables(table, played[["winner", "loser"]])
 
 
-def logistic(
-    features: Any, train: tuple[np.ndarray, np.ndarray], rows: np.ndarray, regularization: float
-) -> np.ndarray:
-    """Fit logistic regression to features of pairs, from both sides, without intercept, and predict."""
-    at, y = train
-    fitted = LogisticRegression(C=regularization, fit_intercept=False)
-    fitted.fit(np.concatenate([features[at], -features[at]]), np.concatenate([y, 1 - y]))
-    return fitted.predict_proba(features[rows])[:, 1]
-
-
-def baselines(matches: Matches, train: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the probabilities of Bradley-Terry with a strength an item, and of logistic regression on differences."""
-    first, second = np.asarray(matches.pairs).T
-    strengths = np.eye(matches.num_items)[first] - np.eye(matches.num_items)[second]
-    points = np.asarray(matches.points)
+def baselines(train: Matches, matches: Matches) -> dict[str, np.ndarray]:
+    """Return probabilities at pairs by Bradley-Terry with a strength an item, and by logistic regression."""
+    known, pairs = match_rows(train), np.asarray(matches.pairs)
+    strengths = BradleyTerry(num_items=matches.num_items).fit(known.numbers, known.y, known.sample_weight)
+    linear = PairwiseLogisticRegression().fit(known.features, known.y, known.sample_weight)
     return {
-        "Bradley-Terry": logistic(strengths, train, rows, 1.0),
-        "pairwise logistic": logistic(points[:, 0] - points[:, 1], train, rows, 1.0),
+        "Bradley-Terry": strengths.predict_proba(pairs)[:, 1],
+        "pairwise logistic": linear.predict_proba(np.asarray(matches.points).reshape(len(pairs), -1))[:, 1],
     }
 
 
@@ -99,12 +89,11 @@ def run(matches: Matches, seed: int, wanted: dict[str, Any]) -> list[dict[str, A
     """Split, fit everything and score it on the matches left out."""
     train, test = (on_all_pairs(part, matches) for part in matches.split(jax.random.key(seed), 0.7))
     rows, y = test.single_matches()
-    at = train.single_matches()
     found = {}
     for name, model in wanted.items():
         fit = model.fit(jax.random.key(seed), train, inference=kpp.MAP(progress=False), num_prior_samples=0)
-        found[name] = fit.predict(matches)["probability"].values.squeeze()[rows]
-    found |= baselines(matches, at, rows)
+        found[name] = fit.predict(matches)["probability"].values.squeeze()
+    found = {name: p[rows] for name, p in (found | baselines(train, matches)).items()}
     return [{"run": seed, "method": name, **scores(p, y), "probabilities": p, "y": y} for name, p in found.items()]
 
 
