@@ -30,20 +30,21 @@ class Oriented(NamedTuple):
     signs: Float[Array, " m"]
     trivial: Bool[Array, " m"]
 
-    def skew(self, values: Float[Array, "m *rest"]) -> Float[Array, "m *rest"]:
+    def skew(self, values: Float[Array, "..."], axis: int = 0) -> Float[Array, "..."]:
         """Give values at the oriented pairs the signs of the pairs that came in.
 
         Rounding errors at pairs of an item with itself, whose values are 0, are taken off; derivatives there are kept.
 
         Args:
-            values: The values, one row a pair.
+            values: The values, one for each pair along the axis.
+            axis: The axis of the pairs.
 
         Returns:
             The values of a function that is skew-symmetric to the last bit.
         """
-        column = (-1, *(1,) * (values.ndim - 1))
-        rounding = jnp.where(self.trivial.reshape(column), values, jnp.zeros_like(values))
-        return self.signs.reshape(column).astype(values.dtype) * (values - jax.lax.stop_gradient(rounding))
+        shape = [-1 if i == axis else 1 for i in range(values.ndim)]
+        rounding = jnp.where(self.trivial.reshape(shape), values, jnp.zeros_like(values))
+        return self.signs.reshape(shape).astype(values.dtype) * (values - jax.lax.stop_gradient(rounding))
 
 
 def orient(pairs: Any, owner: Any, name: str) -> Oriented:

@@ -78,7 +78,7 @@ class AbstractPreferenceKernel(AbstractKernel):
 
     def _skew(self, matrix: Array, first: Oriented, second: Oriented) -> Float[Array, "n1 n2"]:
         (aa, ab), (ba, bb) = (jnp.split(half, 2, axis=1) for half in jnp.split(matrix, 2))
-        return second.skew(first.skew(self._combine(aa, bb, ab, ba)).T).T
+        return second.skew(first.skew(self._combine(aa, bb, ab, ba)), axis=1)
 
 
 class Preferential(AbstractPreferenceKernel):
