@@ -19,6 +19,8 @@ from kpp.kernels.nonstationary import Constant as Constant
 from kpp.kernels.nonstationary import Linear as Linear
 from kpp.kernels.nonstationary import Polynomial as Polynomial
 from kpp.kernels.nuclear_dominant import NuclearDominant as NuclearDominant
+from kpp.kernels.pairs import Oriented as Oriented
+from kpp.kernels.pairs import orient as orient
 from kpp.kernels.parameters import check_non_negative as check_non_negative
 from kpp.kernels.parameters import check_positive as check_positive
 from kpp.kernels.parameters import parameter as parameter
