@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _STARTS = 20  # of k-means, of which the best counts
+_REFINED_STARTS = 10
 
 
 def comparable_clusters(
@@ -234,7 +235,7 @@ def _leading_vectors(matrix: np.ndarray, num_clusters: int) -> Float[np.ndarray,
 
 
 def _seed(rng_key: RngKey) -> int:
-    return int(jax.random.randint(check_rng_key(rng_key), (), 0, 2**31 - _STARTS))
+    return int(jax.random.randint(check_rng_key(rng_key), (), 0, 2**31 - _REFINED_STARTS))
 
 
 def _k_means(rows: np.ndarray, num_clusters: int, seed: int, *, starts: int) -> Int[np.ndarray, " n"]:
@@ -245,7 +246,7 @@ def _k_means(rows: np.ndarray, num_clusters: int, seed: int, *, starts: int) -> 
 
 def _refined(matrix: np.ndarray, rows: np.ndarray, num_clusters: int, seed: int) -> Int[np.ndarray, " n"]:
     """Refine what each start of k-means finds, once where several find the same, and return what explains most."""
-    found = (_in_order(_k_means(rows, num_clusters, seed + start, starts=1)) for start in range(_STARTS))
+    found = (_in_order(_k_means(rows, num_clusters, seed + start, starts=1)) for start in range(_REFINED_STARTS))
     different = {labels.tobytes(): labels for labels in found}
     refined = [_refinement.refine(matrix, labels) for labels in different.values()]
     return max(refined, key=lambda labels: _refinement.explained(matrix, labels))
