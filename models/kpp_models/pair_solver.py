@@ -48,7 +48,8 @@ class PairSolver(eqx.Module):
         gram: :math:`K_E`.
         features: :math:`\Psi`, (m, r).
         ridge: :math:`\rho`.
-        tolerance: The largest entry of the residual and of the last change, for a right-hand side of largest entry 1.
+        tolerance: The largest entry of the residual and of the last change, for a right-hand side of largest entry 1;
+            in float32 it is at least 1e-5.
         max_steps: The largest number of steps of conjugate gradients a system.
     """
 
@@ -110,19 +111,19 @@ class PairSolver(eqx.Module):
         Raises:
             kpp.inference.ConvergenceError: If it is not found within `max_steps`.
         """
+        tolerance = max(self.tolerance, 100 * float(jnp.finfo(right.dtype).eps))
         value, steps, residual = _solve(
             self.gram,
             self.features,
             root / jnp.sqrt(self.ridge),
             right,
-            jnp.asarray(self.tolerance, right.dtype),
+            jnp.asarray(tolerance, right.dtype),
             jnp.asarray(self.max_steps),
         )
-        accepted = 10 * self.tolerance
-        if not residual <= accepted:  # NaN is not
+        if not residual <= 10 * tolerance:  # NaN is not
             raise ConvergenceError(
                 f"conjugate gradients on {right.shape[0]} pairs ended after {int(steps)} steps with a relative "
-                f"residual of {float(residual):.1e}, which must be below {accepted:g}: raise `max_steps`, "
+                f"residual of {float(residual):.1e}, which must be below {10 * tolerance:g}: raise `max_steps`, "
                 f"`preconditioner_rank` (it gave {self.features.shape[1]} features) or `regularization`"
             )
         return value

@@ -19,7 +19,9 @@ __all__ = ["PreferenceLogistic"]
 _MAX_NEWTON = 50
 _HALVINGS = 12  # of a step
 _TOLERANCE = 1e-8  # of the last change of the log-odds
-_SOLVED = 1e-4  # the part of a step that conjugate gradients may miss, so that an error shrinks by it from step to step
+# Residual of conjugate gradients: the right-hand side exceeds the step that it belongs to by up to the largest
+# eigenvalue of the system, 1e4 say, and a step must be known to a part of itself.
+_SOLVED = 1e-8
 
 
 class PreferenceLogistic(eqx.Module):
@@ -76,13 +78,13 @@ class PreferenceLogistic(eqx.Module):
         solver = PairSolver.of(self, matches, tolerance=_SOLVED)
         counts, wins = matches.counts, matches.wins + matches.ties / 2
         coefficients = latent = jnp.zeros_like(counts)
-        change = jnp.inf
+        tolerance = max(_TOLERANCE, 100 * float(jnp.finfo(latent.dtype).eps))
         for _ in range(_MAX_NEWTON):
             direction = _direction(solver, counts, wins, coefficients, latent)
             move = solver.multiply(direction)
             size, change = _step_size(counts, wins, coefficients, latent, direction, move)
             coefficients, latent = coefficients + size * direction, latent + size * move
-            if change <= _TOLERANCE:
+            if change <= tolerance:
                 return solver.function(coefficients / solver.ridge)
         raise ConvergenceError(
             f"Newton's method has not converged in {_MAX_NEWTON} steps; the last would change the log-odds by up to "
@@ -108,7 +110,7 @@ def _direction(
 def _step_size(
     counts: Array, wins: Array, coefficients: Array, latent: Array, direction: Array, move: Array
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return the first of 1, 1/2, 1/4, ... that raises the concave objective most, and the largest full move."""
+    """Return how far to go, 1 unless that lowers the concave objective, and the largest move of a full step."""
 
     def objective(size: Array) -> Array:
         f = latent + size * move

@@ -62,7 +62,7 @@ def test_logistic_is_the_dense_fit_to_single_matches(compare):
         alpha -= np.linalg.solve(jacobian, total * alpha - Y + chance)
     assert np.abs(total * alpha - Y + expit(gram @ alpha)).max() < 1e-13
     found = PreferenceLogistic(BOTH, 0.003, preconditioner_rank=3).fit(MATCHES)
-    # Steps end below 1e-8, and each leaves 1e-4 of what was missing.
+    # The last step was below 1e-8, and Newton's method squares what is missing.
     np.testing.assert_allclose(preferences_at_new(found), compare(NEW, POINTS) @ alpha, rtol=1e-8, atol=1e-8)
 
 
