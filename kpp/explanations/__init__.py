@@ -6,6 +6,7 @@ from kpp.explanations.explainer import AbstractExplainer as AbstractExplainer
 from kpp.explanations.explainer import Requirement as Requirement
 from kpp.explanations.explanation import Explanation as Explanation
 from kpp.explanations.groups import GroupedPoints as GroupedPoints
+from kpp.explanations.groups import freeze_groups as freeze_groups
 from kpp.explanations.groups import group_points as group_points
 from kpp.explanations.predictors import Resolved as Resolved
 from kpp.explanations.predictors import fitted_schema as fitted_schema

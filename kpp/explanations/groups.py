@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,23 @@ from kpp.games import Players
 from kpp.tables import Schema
 from kpp.typing import AnyArray
 
-__all__ = ["GroupedPoints", "group_points"]
+__all__ = ["GroupedPoints", "freeze_groups", "group_points"]
+
+
+def freeze_groups(groups: Any) -> tuple[tuple[str, tuple[Any, ...]], ...] | None:
+    """Return groups as pairs of a name and members, which an explainer can keep as a static field.
+
+    Args:
+        groups: A mapping from the name of a player to names or positions of features, such pairs already, or None.
+
+    Returns:
+        The pairs, which can be compared and written into a spec; None for none.
+    """
+    if groups is None:
+        return None
+    pairs = groups.items() if isinstance(groups, Mapping) else groups
+    listed = ((name, [members] if isinstance(members, (str, int)) else members) for name, members in pairs)
+    return tuple((str(name), tuple(members)) for name, members in listed)
 
 
 class GroupedPoints(NamedTuple):

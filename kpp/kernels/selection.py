@@ -68,7 +68,7 @@ class Selected(AbstractComposite):
         """Evaluate the kernel at every pair of n points (n, d)."""
         return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
 
-    def combine_sections(self, x: Array, points: Array, coefficients: Array) -> Float[Array, "n *outputs"]:
+    def combine_sections(self, x: Any, points: Any, coefficients: Any) -> Float[Array, "n *outputs"]:
         """Evaluate a function spanned by sections, on the features of the kernel."""
         x, points = jnp.asarray(x), jnp.asarray(points)
         index = _positions(self.features, check_matrices(self, x, points))

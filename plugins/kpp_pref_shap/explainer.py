@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
-from kpp.explanations import describe_estimate, describe_value_function, group_points, in_blocks
+from kpp.explanations import describe_estimate, describe_value_function, freeze_groups, group_points, in_blocks
 from kpp.games import Players, ShapleyEstimate, as_players, estimate_shapley, num_nodes
 from kpp.kernels import RBF, GeneralizedPreferential, Preferential
 from kpp.typing import RngKey
@@ -26,15 +26,6 @@ __all__ = ["PrefShap"]
 
 # Instances at once, the entries of a table of values, and players whose coalitions are enumerated by default.
 _INSTANCES, _MAX_ENTRIES, _MAX_PLAYERS = 4096, 2**26, 14
-
-
-def _as_pairs(groups: Any) -> tuple[tuple[str, tuple[Any, ...]], ...] | None:
-    """Return groups as pairs of a name and members, which can be compared and written into a spec."""
-    if groups is None:
-        return None
-    pairs = groups.items() if isinstance(groups, dict) else groups
-    listed = ((name, [members] if isinstance(members, (str, int)) else members) for name, members in pairs)
-    return tuple((str(name), tuple(members)) for name, members in listed)
 
 
 class PrefShap(AbstractExplainer):
@@ -74,7 +65,7 @@ class PrefShap(AbstractExplainer):
     value_function: PreferentialItems | PreferentialContext
     method: str = eqx.field(static=True, default="auto")
     num_coalitions: int | None = eqx.field(static=True, default=None)
-    groups: Any = eqx.field(static=True, default=None, converter=_as_pairs)
+    groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
     instances_at_once: int | None = eqx.field(static=True, default=None)
     progress: bool = eqx.field(static=True, default=True)
 
@@ -186,7 +177,9 @@ class PrefShap(AbstractExplainer):
         game = self.value_function
         assert isinstance(game, PreferentialItems), "`can_use_quadrature` has seen to it"
         if game.opponents is not None:
-            duels = [pairs.at[:, 1].set(opponent) for opponent in jnp.asarray(game.opponents)]
+            items = pairs[:, 0]
+            sides = [jnp.broadcast_to(opponent, items.shape) for opponent in jnp.asarray(game.opponents)]
+            duels = [jnp.stack([items, side], axis=1) for side in sides]
             parts = [self._by_context(game, function, duel, contexts, players) for duel in duels]
             return jnp.mean(jnp.stack(parts), axis=0)
         return self._by_context(game, function, pairs, contexts, players)

@@ -225,6 +225,8 @@ def _values(
 
         num_references, num_rows = game.background.shape[0], duels.rows.shape[0]
         entries = (known.items.shape[0] + num_references) * (num_rows + num_references)
+        if duels.contexts is not None and duels.contexts.shape[0] > 1:  # then matches are added up one by one
+            entries += draw.num_points * duels.left.shape[0]
         size = game.batch_size or coalitions_at_once(entries, coalitions.shape[0])
         return duels.skew(jax.lax.map(of_coalition, coalitions, batch_size=size)) + draw.intercept
 

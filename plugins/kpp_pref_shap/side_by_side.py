@@ -60,8 +60,10 @@ class SideBySide(AbstractValueFunction):
         return items if contexts is None else (items, contexts)
 
     def predictions(self, x: Any) -> Float[Array, "*draws p"]:
-        """Return what is explained at points of the game: the exact value of all features, which needs no weights."""
-        exact = dataclasses.replace(self.game, conditional="interventional", end_points="exact")
+        """Return what is explained at points of the game: the exact value of all features, whatever the references."""
+        name = "background" if self._about_items else "contexts"
+        any_reference = {name: getattr(self.game, name)[:1]}
+        exact = dataclasses.replace(self.game, conditional="interventional", end_points="exact", **any_reference)
         num_players = self._num_features if self._about_items else self._num_columns - 2 * self._num_features
         return exact(self.function, x, np.ones((1, num_players), dtype=bool))[..., 0, :]
 

@@ -115,7 +115,7 @@ class SkewForm(NamedTuple):
             first, second, weights, group = chunk
             values = weights.reshape(len(first), -1) * (left[first] * right[second] - left[second] * right[first])
             if num_groups == 1:
-                return total + values.sum(axis=0), None
+                return total + values.sum(axis=0, keepdims=True), None
             return total.at[group].add(values), None
 
         start = jnp.zeros((num_groups, left.shape[1]), left.dtype)

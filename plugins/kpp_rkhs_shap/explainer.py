@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -13,7 +13,14 @@ from jaxtyping import Array, Float
 from threadpoolctl import threadpool_limits
 
 from kpp import AbstractExplainer, Explanation, GPPosterior, RKHSFunction
-from kpp.explanations import describe_estimate, describe_value_function, group_points, in_blocks, resolve
+from kpp.explanations import (
+    describe_estimate,
+    describe_value_function,
+    freeze_groups,
+    group_points,
+    in_blocks,
+    resolve,
+)
 from kpp.games import (
     AbstractImputation,
     AbstractProductValueFunction,
@@ -41,15 +48,6 @@ _CHOICES = {
     "covariance_at": ("mean", "draws"),
     "scale": ("latent", "probability"),
 }
-
-
-def _as_pairs(groups: Any) -> tuple[tuple[str, tuple[Any, ...]], ...] | None:
-    """Return groups as pairs of a name and members, which can be compared and written into a spec."""
-    if groups is None:
-        return None
-    pairs = groups.items() if isinstance(groups, Mapping) else groups
-    listed = ((name, [members] if isinstance(members, (str, int)) else members) for name, members in pairs)
-    return tuple((str(name), tuple(members)) for name, members in listed)
 
 
 class RKHSShap(AbstractExplainer):
@@ -87,7 +85,7 @@ class RKHSShap(AbstractExplainer):
     value_function: AbstractValueFunction
     method: str = eqx.field(static=True, default="auto")
     num_coalitions: int | None = eqx.field(static=True, default=None)
-    groups: Any = eqx.field(static=True, default=None, converter=_as_pairs)
+    groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
     interactions: str | None = eqx.field(static=True, default=None)
     covariance: str | None = eqx.field(static=True, default=None)
     covariance_at: str = eqx.field(static=True, default="mean")
