@@ -51,7 +51,8 @@ def read_pairs(x: Any, schema: Schema | None, name: str = "x") -> Any:
 
     Args:
         x: Pairs, (p, 2, d), perhaps in a tuple with contexts, (p, c); or `kpp.preferences.Matches`, whose pairs are
-            taken, in their order, each with the item of the lower number first.
+            taken, in their order, each with the item of the lower number first. Contexts that were text must have the
+            codes of those fitted to.
         schema: The columns of the items, or None.
         name: The argument's name for messages.
 
@@ -62,6 +63,11 @@ def read_pairs(x: Any, schema: Schema | None, name: str = "x") -> Any:
         ValueError: If the shape is another, or values are not finite.
     """
     if isinstance(x, Matches):
+        if schema is not None and x.schema != schema:
+            raise ValueError(
+                f"`{name}` must hold items with the features {list(schema.feature_names)}, coded as in the matches "
+                f"fitted to, got {list(x.feature_names)}; `Schema.read` reads other items alike"
+            )
         return x.inputs
     pairs, contexts = x if isinstance(x, tuple) and len(x) == 2 else (x, None)
     found = as_finite_array(pairs, name)

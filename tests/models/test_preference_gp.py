@@ -15,6 +15,7 @@ import kpp
 from kpp import registry
 from kpp.kernels import RBF, Contextual, GeneralizedPreferential
 from kpp.preferences import Matches
+from kpp.tables import Schema
 from kpp_models import GPGP, PGP, PreferenceGP, duel, preference_matrix, sample_preferences
 from kpp_models.laplace import laplace_log_evidence, laplace_posterior
 from kpp_models.preference_likelihoods import LIKELIHOODS, OutcomeLikelihood, Outcomes
@@ -403,6 +404,14 @@ def test_bad_data_are_refused(played):
         (lambda: model.prepare(items[numbers]), "`y` must give the outcomes"),
         (lambda: model.prepare(items[numbers][:, :1], y), r"`x` must hold pairs of items, .* got shape \(12, 1, 2\)"),
         (lambda: model.prepare(items[numbers], y[1:]), "`x` and `y` must have the same number of rows, got 12 and 11"),
+        (
+            lambda: model.read_points(matches_of(played), Schema(("size", "age"))),
+            r"`x` must hold items with the features \['size', 'age'\], .* got \['x0', 'x1'\]",
+        ),
+        (
+            lambda: model.read_points(items[numbers], Schema(("size",))),
+            r"`x` must have items with 1 features, got shape \(12, 2, 2\)",
+        ),
         (lambda: GPGP(RBF(np.ones(3))).prepare(items[numbers], y), "`kernel` cannot be evaluated on `x`"),
         (
             lambda: dataclasses.replace(MODELS["inducing"], num_inducing=40).prepare(matches_of(played)),
