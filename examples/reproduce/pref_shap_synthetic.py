@@ -61,12 +61,17 @@ def cluster_game(rng: np.random.Generator, num_items: int, num_matches: int) -> 
     return Matches.create(items, first, second, y)
 
 
+def draw_preferences(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
+    """Draw g at all pairs of items, L E L' with L L' their Gram matrix and E a skew matrix of normal variables."""
+    root = np.linalg.cholesky(np.exp(-cdist(x, x, "sqeuclidean") / 2) + 1e-10 * np.eye(len(x)))
+    normal = rng.normal(size=(len(x), len(x)))
+    return root @ ((normal - normal.T) / np.sqrt(2)) @ root.T
+
+
 def ten_game(rng: np.random.Generator, num_items: int, num_matches: int) -> Matches:
-    """Simulate matches by g = L E L', with L L' the Gram matrix of the items and E a skew matrix of normals."""
+    """Simulate matches by a draw of the general process."""
     x = rng.normal(size=(num_items, 10)) * np.where(np.arange(10) < 2, 1.0, 0.15)
-    root = np.linalg.cholesky(np.exp(-cdist(x, x, "sqeuclidean") / 2) + 1e-10 * np.eye(num_items))
-    normal = rng.normal(size=(num_items, num_items))
-    g = root @ ((normal - normal.T) / np.sqrt(2)) @ root.T
+    g = draw_preferences(rng, x)
     first = rng.integers(num_items, size=num_matches)
     second = (first + rng.integers(1, num_items, size=num_matches)) % num_items
     items = pd.DataFrame(x, columns=[f"x{j + 1}" for j in range(10)])

@@ -40,18 +40,22 @@ PUBLISHED = (
 )
 REFERENCE = "GPGP, k + c"
 LEVELS = (0.5, 0.9)
+INFERENCE = kpp.MAP(num_restarts=1, progress=False)
 
 
 def models(num_features: int) -> dict[str, Any]:
-    """Return the Gaussian processes, with priors: medians of 1 and of the square root of the number of features."""
-    variance = dist.LogNormal(0.0, 1.0)
-    lengthscale = dist.LogNormal(0.5 * np.log(num_features), 1.0)
+    """Return the Gaussian processes, with priors that are flat for variances up to 10.
+
+    The last adds to the utility a strength of each item that its features do not explain.
+    """
+    variance, lengthscale = dist.HalfNormal(10.0), dist.LogNormal(0.5 * np.log(num_features), 1.0)
     rbf = variance * RBF(lengthscale)
     return {
-        REFERENCE: GPGP(rbf + dist.LogNormal(0.0, 1.0)),
+        REFERENCE: GPGP(rbf + dist.HalfNormal(10.0)),
         "GPGP, ARD": GPGP(variance * RBF(lengthscale.expand([num_features]).to_event(1))),
         "GPGP, RBF": GPGP(rbf),
         "PGP, RBF": PGP(rbf),
+        "PGP, RBF + strength": PGP(rbf + dist.HalfNormal(10.0) * RBF(1e-3)),
     }
 
 
@@ -91,7 +95,7 @@ def run(matches: Matches, seed: int, wanted: dict[str, Any]) -> list[dict[str, A
     rows, y = test.single_matches()
     found = {}
     for name, model in wanted.items():
-        fit = model.fit(jax.random.key(seed), train, inference=kpp.MAP(progress=False), num_prior_samples=0)
+        fit = model.fit(jax.random.key(seed), train, inference=INFERENCE, num_prior_samples=0)
         found[name] = fit.predict(matches)["probability"].values.squeeze()
     found = {name: p[rows] for name, p in (found | baselines(train, matches)).items()}
     return [{"run": seed, "method": name, **scores(p, y), "probabilities": p, "y": y} for name, p in found.items()]
@@ -125,8 +129,8 @@ def coverage(matches: Matches, model: Any, num_runs: int) -> dict[float, float]:
 
     The pairs, the numbers of matches and the split are those of the data; tested are the pairs left out.
     """
-    fit = model.fit(jax.random.key(0), matches, inference=kpp.MAP(progress=False), num_prior_samples=0)
-    gram = np.asarray(fit.function().kernel.gram(matches.points))
+    fit = model.fit(jax.random.key(0), matches, inference=INFERENCE, num_prior_samples=0)
+    gram = np.asarray(fit.function().map_draws(lambda g: g.kernel.gram(matches.points)))[0, 0]
     root = np.linalg.cholesky(gram + 1e-8 * np.mean(np.diag(gram)) * np.eye(len(gram)))
     held: dict[float, list[bool]] = {level: [] for level in LEVELS}
     for seed in range(num_runs):
@@ -136,7 +140,7 @@ def coverage(matches: Matches, model: Any, num_runs: int) -> dict[float, float]:
         trials = np.where(observed, np.asarray(matches.counts), 0).astype(int)
         wins = rng.binomial(trials, probability).astype(float)
         drawn = dataclasses.replace(matches, wins=jnp.asarray(wins), losses=jnp.asarray(trials - wins))
-        again = model.fit(jax.random.key(seed), drawn, inference=kpp.MAP(progress=False), num_prior_samples=0)
+        again = model.fit(jax.random.key(seed), drawn, inference=INFERENCE, num_prior_samples=0)
         for level in LEVELS:
             found = duel(again, matches.points[:, 0], matches.points[:, 1], level=level)
             inside = (found["lower"].values <= probability) & (probability <= found["upper"].values)
