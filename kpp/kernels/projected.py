@@ -260,6 +260,7 @@ class _Expectation(NamedTuple):
         """Return the inner products of the features' averages, `reduce(reduce(K_uu).T)`."""
         if self.known_moments is not None:
             return self.known_moments
+        assert self.features is not None  # only landmarks have moments
         return _sum_over_blocks(lambda points, features: self.sections(points) @ features, self.points, self.features)
 
     def inner(self, first: _Elements, second: _Elements) -> Float[Array, "n1 n2"]:
