@@ -40,22 +40,19 @@ PUBLISHED = (
 )
 REFERENCE = "GPGP, k + c"
 LEVELS = (0.5, 0.9)
-INFERENCE = kpp.MAP(num_restarts=1, progress=False)
+INFERENCE = kpp.MAP(progress=False)
 
 
 def models(num_features: int) -> dict[str, Any]:
-    """Return the Gaussian processes, with priors that are flat for variances up to 10.
-
-    The last adds to the utility a strength of each item that its features do not explain.
-    """
-    variance, lengthscale = dist.HalfNormal(10.0), dist.LogNormal(0.5 * np.log(num_features), 1.0)
+    """Return the Gaussian processes, with priors: medians of 1 and of the square root of the number of features."""
+    variance = dist.LogNormal(0.0, 1.0)
+    lengthscale = dist.LogNormal(0.5 * np.log(num_features), 1.0)
     rbf = variance * RBF(lengthscale)
     return {
-        REFERENCE: GPGP(rbf + dist.HalfNormal(10.0)),
+        REFERENCE: GPGP(rbf + dist.LogNormal(0.0, 1.0)),
         "GPGP, ARD": GPGP(variance * RBF(lengthscale.expand([num_features]).to_event(1))),
         "GPGP, RBF": GPGP(rbf),
         "PGP, RBF": PGP(rbf),
-        "PGP, RBF + strength": PGP(rbf + dist.HalfNormal(10.0) * RBF(1e-3)),
     }
 
 
