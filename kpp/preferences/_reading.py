@@ -15,13 +15,12 @@ __all__: list[str] = []
 _SHOWN = 5  # examples in a message
 
 
-def item_numbers(numbers: Any, name: str, num_rows: int | None = None) -> np.ndarray:
-    """Return item numbers, one a match."""
-    array = np.asarray(numbers)
+def numbers_of(values: Any, name: str, num_rows: int | None = None) -> np.ndarray:
+    """Return numbers of items or rows."""
+    array = np.asarray(values)
     if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
         raise ValueError(
-            f"`{name}` must hold one item number a match, integers of shape (N,), got shape {array.shape} and dtype "
-            f"{array.dtype}"
+            f"`{name}` must hold numbers of rows, integers (N,), got shape {array.shape} and dtype {array.dtype}"
         )
     if num_rows is not None:
         check_same_rows(num_rows, len(array), "first", name)

@@ -190,7 +190,7 @@ def choose_num_clusters(
         )
     numbers = range(1, highest + 1)
     if criterion == "gap":
-        scores = dict(zip(numbers, _falls(matrix), strict=False))
+        scores = dict(zip(numbers, _falls(matrix).tolist(), strict=False))
     else:
         found = {number: comparable_clusters(rng_key, matrix, number, refine=True) for number in numbers}
         scores = {number: _refinement.explained(matrix, labels) for number, labels in found.items()}

@@ -78,7 +78,7 @@ class Matches(eqx.Module):
         """Count matches given by item numbers and labels.
 
         Args:
-            items: n items, an array (n, d) or a data frame.
+            items: n items, an array (n, d) or a data frame, all of whose columns describe them.
             first: The number of the first item of each of N matches, (N,), from 0 to n - 1.
             second: The number of the second item, (N,).
             y: The outcome of each match, (N,): 1 where the first item won and 0 (or throughout -1) where it lost. By
@@ -93,7 +93,7 @@ class Matches(eqx.Module):
             ValueError: If an item is matched with itself or does not exist, a label is unknown, values are missing, or
                 rows do not match.
         """
-        first = _reading.item_numbers(first, "first")
+        first = _reading.numbers_of(first, "first")
         outcomes = np.ones(len(first)) if y is None else _reading.outcomes(y, tie)
         check_same_rows(len(first), len(outcomes), "first", "y")
         wins, losses, ties = (outcomes == value for value in (1.0, 0.0, 0.5))
@@ -106,7 +106,7 @@ class Matches(eqx.Module):
         """Take matches that are counted already.
 
         Args:
-            items: n items, an array (n, d) or a data frame.
+            items: n items, an array (n, d) or a data frame, all of whose columns describe them.
             first: The number of the first item of each of N pairs, (N,). Pairs may occur repeatedly.
             second: The number of the second item, (N,).
             wins: How often the first item won, (N,).
@@ -122,7 +122,7 @@ class Matches(eqx.Module):
         """
         points, schema = read_points(items, "items")
         numbers = np.stack(
-            [_reading.item_numbers(first, "first"), _reading.item_numbers(second, "second", len(first))], axis=1
+            [_reading.numbers_of(first, "first"), _reading.numbers_of(second, "second", len(first))], axis=1
         )
         counts = _reading.counts(wins, losses, ties, len(numbers))
         table, context_schema = (None, Schema(())) if contexts is None else read_points(contexts, "contexts")
@@ -317,12 +317,17 @@ class Matches(eqx.Module):
         """Return some of the rows of matches.
 
         Args:
-            rows: Their numbers, each at most once.
+            rows: Their numbers, each at most once, in any order.
 
         Returns:
             The matches, in the order in which rows are always kept; they know all items.
+
+        Raises:
+            ValueError: If a row does not exist or is named twice, or there are none.
         """
-        chosen = np.unique(np.asarray(rows))
+        chosen = np.sort(_reading.numbers_of(rows, "rows"))
+        if (chosen < 0).any() or (chosen >= self.num_pairs).any() or (np.diff(chosen) == 0).any():
+            raise ValueError(f"`rows` must be different numbers from 0 to {self.num_pairs - 1}, got {chosen[:5]}")
         pairs, wins, losses, ties = (
             jnp.asarray(np.asarray(part)[chosen]) for part in (self.pairs, self.wins, self.losses, self.ties)
         )

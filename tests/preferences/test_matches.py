@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import jax
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 
 from kpp.preferences import Matches
+from kpp.spec import from_spec, to_spec
 from kpp.tables import read_points
 
 ITEMS = pd.DataFrame({"ID": ["ant", "bee", "cat"], "size": [1.0, 2.0, 30.0], "colour": ["red", "black", "red"]})
@@ -151,6 +153,23 @@ def test_both_parts_of_a_split_are_all_matches(duels, by):
         assert len(set(map(tuple, pairs[0].tolist()))) == round(0.7 * different) and not shared
 
 
+def test_some_rows_are_taken_in_their_order(duels):
+    matches = Matches.create(duels.items, duels.first, duels.second, duels.y, duels.contexts, tie=0.5)
+    some = matches.take([7, 2, 4])
+    np.testing.assert_array_equal(some.pairs, np.asarray(matches.pairs)[[2, 4, 7]])
+    np.testing.assert_array_equal(some.contexts, np.asarray(matches.contexts)[[2, 4, 7]])
+    assert some.wins.tolist() == [float(matches.wins[row]) for row in (2, 4, 7)]
+    assert some.num_items == 6
+    assert same(matches.take(range(matches.num_pairs)), matches)
+
+
+@pytest.mark.slow  # loads whatever is registered
+def test_a_file_holds_matches():
+    table = pd.DataFrame({"winner": ["cat", "ant"], "loser": ["ant", "bee"], "judge": ["x", "y"]})
+    matches = Matches.from_tables(ITEMS, table, contexts=["judge"])
+    assert same(from_spec(json.loads(json.dumps(to_spec(matches))), "data"), matches)
+
+
 def test_splits_follow_the_key(duels):
     matches = Matches.create(duels.items, duels.first, duels.second, duels.y, tie=0.5)
     one, again, other = (matches.split(jax.random.key(key), 0.7)[0] for key in (0, 0, 1))
@@ -222,8 +241,8 @@ X = np.zeros((3, 2))
         (lambda: Matches.create(X, [0, 1], [0, 2]), "`first` and `second` must be different items, got 1 matches"),
         (lambda: Matches.create(X, [0, 1], [1, 3]), "`second` must hold numbers from 0 to 2.*got 3 in row 1"),
         (lambda: Matches.create(X, [-1], [1]), "`first` must hold numbers from 0 to 2.*got -1 in row 0"),
-        (lambda: Matches.create(X, [0.0], [1]), "`first` must hold one item number a match.*float64"),
-        (lambda: Matches.create(X, [], []), "`first` must hold one item number a match.*shape \\(0,\\)"),
+        (lambda: Matches.create(X, [0.0], [1]), "`first` must hold numbers of rows.*float64"),
+        (lambda: Matches.create(X, [], []), "`first` must hold numbers of rows.*shape \\(0,\\)"),
         (lambda: Matches.create(X, [0, 1], [1]), "`first` and `second` must have the same number of rows, got 2 and 1"),
         (lambda: Matches.create(X, [0, 1], [1, 2], [1]), "`first` and `y` must have the same number of rows"),
         (lambda: Matches.create(X, [0], [1], contexts=[[1.0], [2.0]]), "`first` and `contexts` must have the same"),
@@ -261,6 +280,9 @@ X = np.zeros((3, 2))
         (lambda: Matches.from_sessions(X, VIEWS, contexts=["device"]), "one context, got another in column 'device'"),
         (lambda: Matches.from_sessions(X, VIEWS, clicked="ID"), "`views` must hold 1 and 0 in column 'ID'"),
         (lambda: Matches.create(X, [0], [1]).split(jax.random.key(0), 0.5), "must leave something in both parts of 1"),
+        (lambda: Matches.create(X, [0], [1]).take([0, 0]), "`rows` must be different numbers from 0 to 0"),
+        (lambda: Matches.create(X, [0], [1]).take([1]), "`rows` must be different numbers from 0 to 0"),
+        (lambda: Matches.create(X, [0], [1]).take([True]), "`rows` must hold numbers of rows.*bool"),
         (lambda: Matches.create(X, [0, 1], [1, 2]).split(jax.random.key(0), 1.0), "`fraction` must leave something"),
         (lambda: Matches.create(X, [0, 1], [1, 2]).split(jax.random.key(0), 0.5, by="x"), "`by` must be 'match' or"),
         (
