@@ -26,6 +26,7 @@ def mixed(problem, matches):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conditional", ["observational", "interventional"])
 def test_values_are_weighted_sums_over_pairs_of_references(problem, mixed, duel, by_definition, conditional):
     regularization = {"observational": 0.05, "interventional": None}[conditional]
@@ -169,6 +170,7 @@ def test_utilities_in_contexts(problem, matches, duel):
     np.testing.assert_allclose(averaged, expected, **EXACT)
 
 
+@pytest.mark.slow
 def test_shapley_values_of_the_table_are_those_of_the_explainer(problem, function, duel):
     game = PreferentialItems(problem["in_X"], problem["in_lam"])
     expected = shapley_values_from_table(game(function, duel, COALITIONS))[:, 0]

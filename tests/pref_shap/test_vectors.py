@@ -14,17 +14,19 @@ ITEMS = {
     "obs_raw": {"end_points": "raw"},
     "int": {"conditional": "interventional"},
 }
+EXPLAINED = ["obs", *(pytest.param(name, marks=pytest.mark.slow) for name in ("obs_raw", "int"))]  # each is compiled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ITEMS)
-def test_items(problem, function, duel, name):
+def test_values_of_items(problem, function, duel, name):
     game = PreferentialItems(problem["in_X"], problem["in_lam"], **ITEMS[name])
     values = game(function, duel, all_coalitions(3))[:, 0]
     np.testing.assert_allclose(values, problem[f"out_v_{name}"], **TOLERANCE)
     assert values[0] == 0.0
 
 
-@pytest.mark.parametrize("name", ITEMS)
+@pytest.mark.parametrize("name", EXPLAINED)
 def test_explanations_of_items(problem, function, duel, name):
     game = PreferentialItems(problem["in_X"], problem["in_lam"], **ITEMS[name])
     explanation = PrefShap(game).explain(function, duel)
@@ -35,6 +37,7 @@ def test_explanations_of_items(problem, function, duel, name):
         assert float(explanation.additivity_error().max()) < 1e-12
 
 
+@pytest.mark.slow
 def test_context(problem, contextual, duel):
     game = PreferentialContext(problem["in_U"], problem["in_lam_ctx"], end_points="raw")
     x = (duel, problem["in_u"][None])
