@@ -43,7 +43,7 @@ class PreferenceLogistic(eqx.Module):
         max_steps: The largest number of steps of conjugate gradients for a step of Newton's method.
 
     Raises:
-        ValueError: If `regularization` is not one finite number greater than 0.
+        ValueError: If `regularization` is not one finite number greater than 0, or a whole number is below 1.
         TypeError: If a leaf is a prior, or the kernel no sum of preferential kernels.
 
     References:
