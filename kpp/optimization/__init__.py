@@ -2,6 +2,10 @@
 
 from kpp.optimization.acquisition import expected_improvement as expected_improvement
 from kpp.optimization.belief import Belief as Belief
+from kpp.optimization.duels import DuelSearch as DuelSearch
+from kpp.optimization.duels import expected_best_utility as expected_best_utility
+from kpp.optimization.duels import search_by_duels as search_by_duels
+from kpp.optimization.duels import thompson_duel as thompson_duel
 from kpp.optimization.priors import AbstractObjectivePrior as AbstractObjectivePrior
 from kpp.optimization.priors import FitPrior as FitPrior
 from kpp.optimization.priors import FunctionPrior as FunctionPrior

@@ -1,0 +1,198 @@
+r"""The search for the best of some candidates by duels: which two to compare next, and what their winner says.
+
+Nobody needs to give a candidate a number; it is enough that of two the better one can be told. After each duel the
+preferences g between all candidates are believed anew, by any model of preferences.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from kpp.preferences import Matches
+from kpp.tables import read_points
+from kpp.typing import RngKey
+from kpp.validation import as_finite_array, check_rng_key
+
+__all__ = ["DuelSearch", "expected_best_utility", "search_by_duels", "thompson_duel"]
+
+Believe = Callable[[RngKey, Matches], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class DuelSearch:
+    """What a search by duels has done.
+
+    Attributes:
+        duels: One row a duel: ``duel`` (from 1), the candidates ``first`` and ``second`` (their rows), ``won`` (1 if
+            the first did), and ``incumbent``, the candidate believed best afterwards.
+        candidates: The candidates, (p, d).
+        matches: The outcomes, counted, with a row for every pair of candidates, also for those that never met.
+        scores: The mean preference of each candidate over all, as believed afterwards, (p,).
+    """
+
+    duels: pd.DataFrame
+    candidates: Float[np.ndarray, "p d"]
+    matches: Matches
+    scores: Float[np.ndarray, " p"]
+
+    @property
+    def best(self) -> Float[np.ndarray, " d"]:
+        """The candidate believed best."""
+        return self.candidates[int(np.argmax(self.scores))]
+
+
+def search_by_duels(
+    rng_key: RngKey,
+    duel: Callable[[Float[np.ndarray, " d"], Float[np.ndarray, " d"]], Any],
+    candidates: Any,
+    believe: Believe,
+    *,
+    acquisition: str = "thompson",
+    num_duels: int = 20,
+    num_initial: int = 3,
+) -> DuelSearch:
+    r"""Search for the best of finitely many candidates by comparing two at a time.
+
+    A candidate's utility is its mean preference over all candidates, :math:`f_i = \frac1p \sum_j g(i, j)`: up to a
+    constant that of a model with a utility, and what all do on average where preferences go in circles. Draws of g give
+    draws of f, and these the next duel, by `thompson_duel`, by `expected_best_utility`, or by chance.
+
+    Args:
+        rng_key: A JAX random key.
+        duel: From two points (d,) to whether the first wins: 1 or 0, perhaps at random.
+        candidates: The points to choose from, an array (p, d) or a data frame.
+        believe: From a random key and the matches so far to draws of g at all pairs of candidates, (s, p, p), such as
+            ``lambda key, matches: sample_preferences(PGP(kernel).fit(key, matches), key, matches, 100)`` with names of
+            kpp_models. The matches have a row for every pair, so that all have one shape and nothing is compiled again.
+        acquisition: "thompson", "expected-best" or "random".
+        num_duels: How many duels are fought, initial ones included.
+        num_initial: How many of them are drawn by chance at first, at least 1.
+
+    Returns:
+        The search.
+
+    Raises:
+        ValueError: If an option is out of range, `duel` gives other than 0 or 1, or `believe` no finite draws.
+    """
+    points, _ = read_points(candidates, "candidates")
+    choose = _ACQUISITIONS.get(acquisition)
+    if choose is None:
+        raise ValueError(f"`acquisition` must be 'thompson', 'expected-best' or 'random', got {acquisition!r}")
+    if len(points) < 2 or not 1 <= num_initial <= num_duels:
+        raise ValueError(
+            "`candidates` must be at least 2, `num_duels` at least 1, and `num_initial` between 1 and it, got "
+            f"{len(points)}, {num_duels} and {num_initial}"
+        )
+    matches, utilities = _no_matches(points), np.zeros((1, len(points)))
+    rows = []
+    for number, key in enumerate(jax.random.split(check_rng_key(rng_key), num_duels), start=1):
+        choose_key, believe_key = jax.random.split(key)
+        first, second = (_random_duel if number <= num_initial else choose)(choose_key, utilities)
+        won = _outcome(duel(points[first], points[second]))
+        matches = _count(matches, first, second, won)
+        utilities = _utilities(believe(believe_key, matches), len(points))
+        incumbent = int(np.argmax(utilities.mean(axis=0)))
+        rows.append({"duel": number, "first": first, "second": second, "won": won, "incumbent": incumbent})
+    return DuelSearch(pd.DataFrame(rows), points, matches, utilities.mean(axis=0))
+
+
+def thompson_duel(rng_key: RngKey, utilities: Any) -> tuple[int, int]:
+    r"""Return the best candidates of two draws of the utilities.
+
+    .. math:: i = \arg\max f^{(s)}, \qquad j = \arg\max_{j \ne i} f^{(s')}
+
+    with two draws s and s' at random: candidates meet as often as either may be the best.
+
+    Args:
+        rng_key: A JAX random key.
+        utilities: Draws of f, (s, p).
+
+    Returns:
+        The two candidates.
+
+    References:
+        González, Dai, Damianou and Lawrence, Preferential Bayesian optimization, 2017; Sui, Zhuang, Burdick and Yue,
+        Multi-dueling bandits with dependent arms, 2017, algorithm 1.
+    """
+    draws = np.asarray(as_finite_array(utilities, "utilities"))
+    one, other = np.asarray(jax.random.randint(check_rng_key(rng_key), (2,), 0, len(draws)))
+    first = int(np.argmax(draws[one]))
+    rest = np.where(np.arange(draws.shape[1]) == first, -np.inf, draws[other])
+    return first, int(np.argmax(rest))
+
+
+def expected_best_utility(rng_key: RngKey, utilities: Any) -> tuple[int, int]:
+    r"""Return the duel whose better candidate is expected to have the largest utility (EUBO).
+
+    .. math:: \arg\max_{i < j}\; E \max(f_i, f_j)
+
+    Args:
+        rng_key: A JAX random key; it breaks ties.
+        utilities: Draws of f, (s, p).
+
+    Returns:
+        The two candidates.
+
+    References:
+        Astudillo, Lin, Bakshy and Frazier, qEUBO: a decision-theoretic acquisition function for preferential Bayesian
+        optimization, 2023, equation 2 for q = 2.
+    """
+    draws = np.asarray(as_finite_array(utilities, "utilities"))
+    count = draws.shape[1]
+    expected = np.array([np.maximum(draws[:, [i]], draws).mean(axis=0) for i in range(count)])
+    expected[np.tril_indices(count)] = -np.inf
+    highest = np.argwhere(expected == expected.max())
+    first, second = highest[int(jax.random.randint(check_rng_key(rng_key), (), 0, len(highest)))]
+    return int(first), int(second)
+
+
+def _random_duel(rng_key: RngKey, utilities: Float[np.ndarray, "s p"]) -> tuple[int, int]:
+    """Return two different candidates by chance."""
+    first, second = np.asarray(jax.random.choice(rng_key, utilities.shape[1], (2,), replace=False))
+    return int(first), int(second)
+
+
+_ACQUISITIONS = {"thompson": thompson_duel, "expected-best": expected_best_utility, "random": _random_duel}
+
+
+def _no_matches(points: Float[np.ndarray, "p d"]) -> Matches:
+    """Return a row without matches for every pair of candidates."""
+    pairs = jnp.stack(jnp.triu_indices(len(points), 1), axis=1)
+    none = jnp.zeros(len(pairs), jnp.result_type(float))
+    names = tuple(str(number) for number in range(len(points)))
+    features = tuple(f"x{j}" for j in range(points.shape[1]))
+    return Matches(jnp.asarray(points, float), pairs, none, none, none, item_names=names, feature_names=features)
+
+
+def _count(matches: Matches, first: int, second: int, won: int) -> Matches:
+    """Return matches with one more."""
+    low, high = sorted((first, second))
+    row = int(np.flatnonzero((np.asarray(matches.pairs) == [low, high]).all(axis=1))[0])
+    name = "wins" if won == (first < second) else "losses"
+    return dataclasses.replace(matches, **{name: getattr(matches, name).at[row].add(1.0)})
+
+
+def _outcome(value: Any) -> int:
+    """Return 1 or 0, or refuse what `duel` gave."""
+    number = float(np.asarray(value, dtype=float).reshape(()))
+    if number not in (0.0, 1.0):
+        raise ValueError(f"`duel` must give 1 where the first point wins and 0 where it loses, got {value}")
+    return int(number)
+
+
+def _utilities(preferences: Any, num_candidates: int) -> Float[np.ndarray, "s p"]:
+    """Return draws of utilities from draws of g."""
+    draws = np.asarray(as_finite_array(preferences, "the draws of `believe`"))
+    if draws.ndim != 3 or draws.shape[1:] != (num_candidates, num_candidates):
+        raise ValueError(
+            f"`believe` must give draws of shape (s, {num_candidates}, {num_candidates}), got shape {draws.shape}"
+        )
+    return draws.mean(axis=2)
