@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -140,7 +141,7 @@ def test_pair_gp_has_the_mode_of_gpgp(simulation):
     from kpp_models import GPGP, GPClassification
 
     rng = np.random.default_rng(0)
-    pairs, y, asked = rng.normal(size=(12, 2, 2)), rng.integers(2, size=12), rng.normal(size=(5, 2, 2))
+    pairs, y, asked = rng.normal(size=(12, 2, 2)), rng.integers(2, size=12), jnp.asarray(rng.normal(size=(5, 2, 2)))
     general = GPGP(RBF(1.3, variance=2.0)).prepare(
         Matches.create(pairs.reshape(24, 2), np.arange(0, 24, 2), np.arange(1, 24, 2), y)
     )
