@@ -22,7 +22,7 @@ from kpp.validation import as_points, check_same_rows, warn_if_float32
 from kpp_pref_shap.comparisons import Comparison, check_preference, comparisons, split_points
 from kpp_pref_shap.item_game import as_pairs, check_finite, coalitions_at_once
 from kpp_pref_shap.match_table import MatchTable
-from kpp_pref_shap.sections import absent_weights, check_conditional, restricted_sections
+from kpp_pref_shap.sections import absent_weights, check_conditional, game_of_references, restricted_sections
 from kpp_pref_shap.skew_forms import SkewForm, number_rows
 
 __all__ = ["PreferentialContext"]
@@ -104,14 +104,7 @@ class PreferentialContext(AbstractValueFunction):
 
     def observational(self) -> Observational:
         """Return the game of a context alone, which has the references and knows how to condition on them."""
-        return Observational(
-            self.contexts,
-            self.regularization,
-            self.kernel,
-            end_points=self.end_points,
-            solver=self.solver,
-            max_steps=self.max_steps,
-        )
+        return game_of_references(self, self.contexts)
 
     def _read(self, function: RKHSFunction, x: Any) -> _Settings:
         (pairs, contexts), num_features = split_points(function.points), self.contexts.shape[1]

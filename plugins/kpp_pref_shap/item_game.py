@@ -21,7 +21,7 @@ from kpp.typing import AnyArray, Leaf, RngKey
 from kpp.validation import as_finite_array, as_points, check_same_rows, is_concrete, warn_if_float32
 from kpp_pref_shap.comparisons import Comparison, check_preference, comparisons, split_points
 from kpp_pref_shap.match_table import MatchTable
-from kpp_pref_shap.sections import absent_weights, check_conditional, restricted_sections
+from kpp_pref_shap.sections import absent_weights, check_conditional, game_of_references, restricted_sections
 from kpp_pref_shap.skew_forms import SkewForm, number_rows
 
 __all__ = ["PreferentialItems", "as_pairs", "check_finite", "coalitions_at_once", "optional_points"]
@@ -123,14 +123,7 @@ class PreferentialItems(AbstractValueFunction):
 
     def observational(self) -> Observational:
         """Return the game of a single item, which has the references and knows how to condition on them."""
-        return Observational(
-            self.background,
-            self.regularization,
-            self.kernel,
-            end_points=self.end_points,
-            solver=self.solver,
-            max_steps=self.max_steps,
-        )
+        return game_of_references(self, self.background)
 
     def _read(self, function: RKHSFunction, x: Any) -> _Duels:
         num_features = self.background.shape[1]

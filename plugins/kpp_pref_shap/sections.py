@@ -21,8 +21,9 @@ from kpp.games.batching import sum_arrays
 from kpp.games.conditioning import restricted_matrices
 from kpp.games.products import has_product_terms
 from kpp.kernels import AbstractKernel
+from kpp.typing import AnyArray
 
-__all__ = ["CONDITIONALS", "absent_weights", "check_conditional", "restricted_sections"]
+__all__ = ["CONDITIONALS", "absent_weights", "check_conditional", "game_of_references", "restricted_sections"]
 
 CONDITIONALS = ("observational", "interventional")
 
@@ -35,6 +36,18 @@ def check_conditional(value: str) -> None:
     """Refuse what is no way to fill absent features in."""
     if value not in CONDITIONALS:
         raise ValueError(f"`conditional` must be one of {', '.join(CONDITIONALS)}, got {value!r}")
+
+
+def game_of_references(game: Any, references: Float[AnyArray, "n d"]) -> Observational:
+    """Return the observational game of single rows with the options of a game of pairs or contexts."""
+    return Observational(
+        references,
+        game.regularization,
+        game.kernel,
+        end_points=game.end_points,
+        solver=game.solver,
+        max_steps=game.max_steps,
+    )
 
 
 def absent_weights(
