@@ -15,7 +15,7 @@ import pytest
 
 import kpp
 
-PACKAGES = ("kpp", "kpp_models", "kpp_pref_shap", "kpp_rkhs_shap")
+PACKAGES = ("kpp", "kpp_models", "kpp_gpec", "kpp_pref_shap", "kpp_rkhs_shap", "kpp_surrogates")
 HEAVY = ("arviz", "shap", "sklearn", "matplotlib", "networkx", "xarray", "optax", "pandas")
 
 
@@ -59,9 +59,11 @@ def test_the_wheel_registers_the_plugins_and_the_command(built: Path):
     for line in (
         "kpp = kpp.cli:main",
         "core = kpp.builtin",
+        "gpec = kpp_gpec",
         "models = kpp_models",
         "pref_shap = kpp_pref_shap",
         "rkhs_shap = kpp_rkhs_shap",
+        "surrogates = kpp_surrogates",
     ):
         assert line in entry_points
     assert licensed

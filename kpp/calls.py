@@ -1,0 +1,61 @@
+"""Calls of plain functions of points, in chunks of few sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from kpp.typing import AnyArray
+
+__all__ = ["call_in_chunks"]
+
+_CHUNK = 4096
+
+
+def call_in_chunks(
+    function: Callable[[Any], Any], rows: Float[AnyArray, "n d"], size: int = _CHUNK
+) -> tuple[np.ndarray, int]:
+    """Call a function of points on rows, `size` at a time.
+
+    The last chunk is filled up to a power of two with copies of its last row. So memory is bounded, and a function that
+    JAX compiles is compiled for a handful of shapes, however many rows come.
+
+    Args:
+        function: From points (k, d) to predictions (k,) or (k, outputs), perhaps led by (chain, draw).
+        rows: The points, (n, d), at least one.
+        size: The most rows of a call.
+
+    Returns:
+        The predictions, (n,), led by (chain, draw) if so, with the outputs last, and the axis of the rows.
+
+    Raises:
+        ValueError: If the function does not return one prediction a row, or one is not finite.
+    """
+    rows = np.asarray(rows)
+    parts, axis = [], 0
+    for start in range(0, len(rows), size):
+        chunk = rows[start : start + size]
+        filled = min(size, 1 << (len(chunk) - 1).bit_length())
+        given = np.concatenate([chunk, np.repeat(chunk[-1:], filled - len(chunk), axis=0)])
+        predictions = np.asarray(function(given))
+        axis = _row_axis(predictions, filled)
+        parts.append(np.take(predictions, np.arange(len(chunk)), axis=axis))
+    values = np.concatenate(parts, axis=axis)
+    bad = 0 if values.dtype.kind not in "fc" else int((~np.isfinite(values)).sum())
+    if bad:
+        raise ValueError(f"`function` must return finite numbers, got {bad} NaN or infinite ones for {len(rows)} points")
+    return values, axis
+
+
+def _row_axis(predictions: np.ndarray, num_rows: int) -> int:
+    """Return the axis of the rows: the first, or the one behind (chain, draw)."""
+    axis = 0 if predictions.ndim <= 2 else 2
+    if predictions.ndim not in range(1, 5) or predictions.shape[axis] != num_rows:
+        raise ValueError(
+            "`function` must return one prediction a point, shape (n,) or (n, outputs), got shape "
+            f"{predictions.shape} for {num_rows} points"
+        )
+    return axis

@@ -1,0 +1,29 @@
+"""Model-agnostic explainers with an uncertainty of their own: KernelSHAP, Shapley sampling, LIME, their Bayesian kin, CXPlain.
+
+Classes are loaded on first use (PEP 562), so that finding this plugin costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import kpp
+
+_EXPORTS: dict[str, str] = {}
+
+
+@kpp.hookimpl
+def register_explainers() -> dict[str, type]:
+    """Offer the explainers of this package."""
+    return {}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_EXPORTS})
