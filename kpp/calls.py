@@ -46,7 +46,7 @@ def call_in_chunks(
     values = np.concatenate(parts, axis=axis)
     bad = 0 if values.dtype.kind not in "fc" else int((~np.isfinite(values)).sum())
     if bad:
-        raise ValueError(f"`function` must return finite numbers, got {bad} NaN or infinite ones for {len(rows)} points")
+        raise ValueError(f"`function` must return finite numbers, got {bad} that are not, for {len(rows)} points")
     return values, axis
 
 

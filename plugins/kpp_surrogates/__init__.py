@@ -1,4 +1,4 @@
-"""Model-agnostic explainers with an uncertainty of their own: KernelSHAP, Shapley sampling, LIME, their Bayesian kin, CXPlain.
+"""Model-agnostic explainers with an uncertainty of their own: KernelSHAP, Shapley sampling, LIME, CXPlain and others.
 
 Classes are loaded on first use (PEP 562), so that finding this plugin costs nothing.
 """
