@@ -65,6 +65,7 @@ _SUBMODULES = frozenset(
         "kernels",
         "linalg",
         "metrics",
+        "networks",
         "optimization",
         "plots",
         "posteriors",

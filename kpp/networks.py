@@ -1,0 +1,270 @@
+r"""Small neural networks and the loop that trains them, for models to explain and for explainers that are networks.
+
+A network is a pytree of arrays that is called with one point, such as `MLP` or any module of Equinox; a loss is a
+function of a network and some rows of the data. Training is compiled once for a network, a loss and shapes of data, and
+several networks are trained side by side at hardly more than the price of one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float
+from tqdm.auto import tqdm
+
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key
+
+__all__ = ["MLP", "Trained", "train", "train_ensemble"]
+
+# As often the bar moves, at most; and the seconds after which it appears.
+_STEPS, _PATIENCE = 20, 2.0
+
+
+class MLP(eqx.Module):
+    r"""A fully connected network of one point.
+
+    .. math:: h_l = a(W_l h_{l-1} + b_l), \qquad a(t) = \log(1 + e^{\beta t}) / \beta, \qquad f(x) = W_L h_{L-1} + b_L
+
+    Args:
+        rng_key: A JAX random key for the first weights, uniform between :math:`\pm 1 / \sqrt{\text{inputs}}`.
+        sizes: The widths of all layers, from the features d to the outputs q.
+        beta: :math:`\beta`, how sharply the Softplus bends at 0; None for its limit, the ReLU.
+
+    Raises:
+        ValueError: If there are fewer than two sizes, one is not positive, or `beta` is not.
+    """
+
+    layers: tuple[eqx.nn.Linear, ...]
+    beta: float | None = eqx.field(static=True)
+
+    def __init__(self, rng_key: RngKey, sizes: Sequence[int], *, beta: float | None = None) -> None:
+        sizes = tuple(int(size) for size in sizes)
+        if len(sizes) < 2 or min(sizes) < 1:
+            raise ValueError(f"`sizes` must be at least two positive widths, got {sizes}")
+        if beta is not None and not 0 < beta < math.inf:
+            raise ValueError(f"`beta` must be positive and finite, or None for the ReLU, got {beta}")
+        keys = jax.random.split(check_rng_key(rng_key), len(sizes) - 1)
+        pairs = zip(sizes[:-1], sizes[1:], keys, strict=True)
+        self.layers = tuple(eqx.nn.Linear(inputs, outputs, key=key) for inputs, outputs, key in pairs)
+        self.beta = None if beta is None else float(beta)
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " q"]:
+        """Return the outputs at one point."""
+        for layer in self.layers[:-1]:
+            x = self._activate(layer(x))
+        return self.layers[-1](x)
+
+    def _activate(self, t: Array) -> Array:
+        return jax.nn.relu(t) if self.beta is None else jax.nn.softplus(self.beta * t) / self.beta
+
+
+class Trained(NamedTuple):
+    """What training returns.
+
+    Attributes:
+        network: The network as it is after the last epoch; an ensemble's arrays lead with its m members.
+        losses: The mean loss of each epoch without the penalty, (num_epochs,), of an ensemble (m, num_epochs).
+    """
+
+    network: Any
+    losses: Float[np.ndarray, "*m num_epochs"]
+
+
+def train(
+    rng_key: RngKey,
+    network: Any,
+    loss: Callable[..., Any],
+    data: Any,
+    *,
+    num_epochs: int = 100,
+    batch_size: int = 64,
+    learning_rate: float = 1e-3,
+    l2: float = 0.0,
+    progress: bool = True,
+    label: str = "train",
+) -> Trained:
+    r"""Train a network by Adam on minibatches.
+
+    .. math:: \min_w \; \frac{1}{n} \sum_{i=1}^n \ell(w; z_i) + \frac{l_2}{2} \sum_l \lVert W_l \rVert^2
+
+    The penalty is on weights (arrays of two or more dimensions) and not on biases. The learning rate falls to 0 along
+    half a cosine. Each epoch shuffles the rows and takes them in batches of equal size, the last filled up with rows
+    that the epoch has seen before.
+
+    Args:
+        rng_key: A JAX random key, for the order of the rows.
+        network: The network to begin with; its floating-point arrays are trained.
+        loss: From the network and a batch, a pytree like `data`, to the mean loss of the batch's rows. Functions are
+            told apart by identity, so define it once: a new lambda is compiled anew.
+        data: A pytree of arrays that lead with the n rows.
+        num_epochs: How often each row is seen.
+        batch_size: The most rows in one step.
+        learning_rate: The first step size of Adam.
+        l2: :math:`l_2`, the penalty on weights, also called weight decay.
+        progress: Whether to show a bar, after two seconds.
+        label: What the bar says.
+
+    Returns:
+        The trained network and its losses.
+
+    Raises:
+        ValueError: If an option is out of range, rows do not agree, or the loss is not finite at the end.
+    """
+    batched = jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, network)
+    trained = train_ensemble(
+        rng_key,
+        batched,
+        loss,
+        data,
+        num_epochs=num_epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        l2=l2,
+        progress=progress,
+        label=label,
+    )
+    single = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, trained.network)
+    return Trained(single, trained.losses[0])
+
+
+def train_ensemble(
+    rng_key: RngKey,
+    networks: Any,
+    loss: Callable[..., Any],
+    data: Any,
+    *,
+    rows: Any = None,
+    num_epochs: int = 100,
+    batch_size: int = 64,
+    learning_rate: float = 1e-3,
+    l2: float = 0.0,
+    progress: bool = True,
+    label: str = "train",
+) -> Trained:
+    """Train several networks side by side, each as `train` does, on all rows or its own.
+
+    Args:
+        rng_key: A JAX random key.
+        networks: A network whose arrays lead with its m members, such as ``eqx.filter_vmap(build)(keys)`` makes.
+        loss: As for `train`, of a single network.
+        data: A pytree of arrays that lead with the n rows.
+        rows: Which rows each member learns from, positions of shape (m, k): a bootstrap sample, say. None for all.
+        num_epochs: How often each member sees its rows.
+        batch_size: The most rows in one step.
+        learning_rate: The first step size of Adam.
+        l2: The penalty on weights.
+        progress: Whether to show a bar, after two seconds.
+        label: What the bar says.
+
+    Returns:
+        The trained networks, their arrays leading with m, and losses (m, num_epochs).
+
+    Raises:
+        ValueError: If an option is out of range, rows do not agree, or a loss is not finite at the end.
+    """
+    _check_options(num_epochs, batch_size, learning_rate, l2)
+    data = jax.tree.map(jnp.asarray, data)
+    arrays, rest = eqx.partition(networks, eqx.is_inexact_array)
+    members = _leading(jax.tree.leaves(arrays), "networks")
+    rows = _rows(rows, members, _leading(jax.tree.leaves(data), "data"))
+    steps = math.ceil(rows.shape[1] / batch_size)
+    keys = jax.random.split(check_rng_key(rng_key), members)
+    state = (arrays, jax.vmap(optax.scale_by_adam().init)(arrays), jnp.zeros((members, num_epochs)))
+    rates = jnp.asarray([learning_rate, l2])
+    chunk = math.ceil(num_epochs / _STEPS)
+    with tqdm(total=num_epochs, desc=label, unit="epoch", delay=_PATIENCE, disable=not progress) as bar:
+        for first in range(0, num_epochs, chunk):
+            stop = min(first + chunk, num_epochs)
+            state = _run_epochs(state, rest, loss, data, rows, keys, rates, jnp.asarray([first, stop]), steps)
+            jax.block_until_ready(state)
+            bar.update(stop - first)
+    losses = np.asarray(state[2])
+    if not np.isfinite(losses).all():
+        raise ValueError(f"the loss must stay finite; `learning_rate` {learning_rate} may be too large for it")
+    return Trained(eqx.combine(state[0], rest), losses)
+
+
+def _check_options(num_epochs: int, batch_size: int, learning_rate: float, l2: float) -> None:
+    for name, value in (("num_epochs", num_epochs), ("batch_size", batch_size)):
+        if value < 1:
+            raise ValueError(f"`{name}` must be at least 1, got {value}")
+    if not 0 < learning_rate < math.inf:
+        raise ValueError(f"`learning_rate` must be positive and finite, got {learning_rate}")
+    if not 0 <= l2 < math.inf:
+        raise ValueError(f"`l2` must not be negative, and finite, got {l2}")
+
+
+def _leading(leaves: list[Any], name: str) -> int:
+    """Return the length of the leading axis that all arrays share."""
+    sizes = {np.shape(leaf)[:1] for leaf in leaves}
+    if len(sizes) != 1 or not next(iter(sizes)) or 0 in next(iter(sizes)):
+        raise ValueError(f"`{name}` must be arrays with one length of the leading axis, got {sorted(sizes)}")
+    return int(next(iter(sizes))[0])
+
+
+def _rows(rows: Any, members: int, n: int) -> Array:
+    """Return the rows of each member, (m, k)."""
+    if rows is None:
+        return jnp.broadcast_to(jnp.arange(n), (members, n))
+    rows = np.asarray(rows)
+    if rows.ndim != 2 or rows.shape[0] != members or rows.size == 0 or rows.dtype.kind not in "iu":
+        raise ValueError(f"`rows` must be positions of shape ({members}, k), got {rows.dtype} of shape {rows.shape}")
+    if rows.min() < 0 or rows.max() >= n:
+        raise ValueError(f"`rows` must be from 0 to {n - 1}, got {rows.min()} to {rows.max()}")
+    return jnp.asarray(rows)
+
+
+@eqx.filter_jit
+def _run_epochs(
+    state: Any, rest: Any, loss: Any, data: Any, rows: Array, keys: Array, rates: Array, epochs: Array, steps: int
+) -> Any:
+    """Take every member through some epochs, from the first of two numbers to before the second."""
+    total = state[2].shape[1] * steps
+
+    def member(state: Any, rest: Any, rows: Array, key: Array) -> Any:
+        def epoch(number: Any, state: Any) -> Any:
+            arrays, moments, losses = state
+            batches = _batches(jax.random.fold_in(key, number), rows, steps)
+            step = _make_step(rest, loss, data, rates, total)
+            counts = number * steps + jnp.arange(steps)
+            (arrays, moments), values = jax.lax.scan(step, (arrays, moments), (counts, batches))
+            return arrays, moments, losses.at[number].set(values.mean())
+
+        return jax.lax.fori_loop(epochs[0], epochs[1], epoch, state)
+
+    return eqx.filter_vmap(member)(state, rest, rows, keys)
+
+
+def _batches(key: Any, rows: Array, steps: int) -> Array:
+    """Shuffle the rows and deal them out in equal batches, (steps, b), the last filled up from the front."""
+    shuffled = jax.random.permutation(key, rows)
+    missing = -rows.shape[0] % steps
+    return jnp.concatenate([shuffled, shuffled[:missing]]).reshape(steps, -1)
+
+
+def _make_step(rest: Any, loss: Any, data: Any, rates: Array, total: int) -> Callable[..., Any]:
+    """Return one step of Adam, for `jax.lax.scan` over its count and its batch of rows."""
+
+    def objective(arrays: Any, batch: Any) -> Any:
+        value = loss(eqx.combine(arrays, rest), batch)
+        weights = [leaf for leaf in jax.tree.leaves(arrays) if leaf.ndim >= 2]
+        return value + 0.5 * rates[1] * sum(jnp.sum(weight**2) for weight in weights), value
+
+    def step(carry: Any, inputs: Any) -> Any:
+        (arrays, moments), (count, index) = carry, inputs
+        batch = jax.tree.map(lambda leaf: leaf[index], data)
+        gradient, value = jax.grad(objective, has_aux=True)(arrays, batch)
+        direction, moments = optax.scale_by_adam().update(gradient, moments)
+        rate = 0.5 * rates[0] * (1 + jnp.cos(jnp.pi * count / total))
+        moved = jax.tree.map(lambda leaf, d: (leaf - rate * d).astype(leaf.dtype), arrays, direction)
+        return (moved, moments), value
+
+    return step
