@@ -27,6 +27,7 @@ def build_dataset(
     variance: Any,
     interactions: Any,
     standard_errors: Any,
+    variance_parts: Mapping[str, Any] | None,
     attrs: Mapping[str, Any],
 ) -> xr.Dataset:
     """Return the dataset behind an Explanation; the arguments are those of `Explanation.create`."""
@@ -46,10 +47,16 @@ def build_dataset(
             variables[name] = _not_negative(value, name, dims, sizes)
     if covariance is not None:
         variables["covariance"] = _covariance(covariance, sample, output, sizes)
+    if variance_parts is not None:
+        variables["variance_parts"] = _variance_parts(variance_parts, dims, sizes)
+        if covariance is None and variance is None:
+            variables["variance"] = (dims, variables["variance_parts"][1].sum(axis=-1))
     if interactions is not None:
         pairs = (*sample, "instance", "feature", "feature_other", *output)
         variables["interactions"] = _shaped(interactions, "interactions", pairs, sizes)
     coords = _coords(sizes, feature_names, output_names, instance_names)
+    if variance_parts is not None:
+        coords["part"] = [str(name) for name in variance_parts]
     for name in ("feature", "instance"):
         if any(f"{name}_other" in variable[0] for variable in variables.values()):
             coords[f"{name}_other"] = list(coords[name])
@@ -118,6 +125,15 @@ def _not_negative(
     if array.min() < 0:
         raise ValueError(f"`{name}` must not be negative, got {array.min():g}")
     return dims, array
+
+
+def _variance_parts(
+    parts: Mapping[str, Any], dims: tuple[str, ...], sizes: Mapping[str, int]
+) -> tuple[tuple[str, ...], np.ndarray]:
+    if not isinstance(parts, Mapping) or not parts:
+        raise ValueError(f"`variance_parts` must be a mapping from at least one name to an array, got {parts!r}")
+    arrays = [_not_negative(part, f"variance_parts[{name!r}]", dims, sizes)[1] for name, part in parts.items()]
+    return (*dims, "part"), np.stack(arrays, axis=-1)
 
 
 def _covariance(

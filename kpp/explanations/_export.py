@@ -59,6 +59,9 @@ def to_dataframe(dataset: xr.Dataset, schema: Schema, probability: float, kind: 
         columns["std"] = standard_deviation(dataset)
         columns["lower"] = bounds.sel(bound="lower", drop=True)
         columns["upper"] = bounds.sel(bound="upper", drop=True)
+    if "variance_parts" in dataset:
+        parts = dataset["variance_parts"].mean(sample) ** 0.5
+        columns |= {f"std_{part}": parts.sel(part=part, drop=True) for part in parts.coords["part"].values}
     if "standard_errors" in dataset:
         columns["standard_error"] = dataset["standard_errors"].mean(sample)
     coords = {dim: values.coords[dim] for dim in dims}
@@ -88,7 +91,8 @@ def describe(dataset: xr.Dataset) -> str:
         if name in dataset.attrs
     }
     how = ", ".join(f"{name}={value!r}" for name, value in made.items())
-    held = [name for name in ("covariance", "variance", "interactions", "standard_errors") if name in dataset]
+    optional = ("covariance", "variance", "variance_parts", "interactions", "standard_errors")
+    held = [name for name in optional if name in dataset]
     names = [str(name) for name in dataset.coords["feature"].values]
     shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     return f"Explanation({', '.join([shape, *held])})\n  features: {shown}" + (f"\n  {how}" if how else "")

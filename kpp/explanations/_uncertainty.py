@@ -18,6 +18,8 @@ from kpp.validation import check_rng_key
 _HALVINGS = 60
 # Stands for a standard deviation of zero where one is divided by.
 _NO_SPREAD = 1e-200
+# So many units of rounding, relative to the largest variance, may parts of a variance miss it by.
+_PARTS_UNITS = 1e4
 
 
 def variance(dataset: xr.Dataset) -> xr.DataArray | None:
@@ -28,6 +30,18 @@ def variance(dataset: xr.Dataset) -> xr.DataArray | None:
         return None
     diagonal = _diagonal(own_instances(dataset["covariance"]), "feature")
     return diagonal.transpose(*dataset["values"].dims).clip(min=0.0).rename("variance")
+
+
+def check_parts(dataset: xr.Dataset) -> None:
+    """Refuse parts of a variance that do not add up to it."""
+    if "variance_parts" not in dataset:
+        return
+    whole, total = variance(dataset), dataset["variance_parts"].sum("part")
+    assert whole is not None  # the sum of the parts, where nothing else was given
+    unit = max(np.finfo(array.dtype).eps for array in (whole, total))
+    gap, largest = float(abs(total - whole).max()), float(max(total.max(), whole.max()))
+    if gap > _PARTS_UNITS * unit * largest:
+        raise ValueError(f"`variance_parts` must add up to the variance, got sums that miss it by up to {gap:.3g}")
 
 
 def own_instances(covariance: xr.DataArray) -> xr.DataArray:

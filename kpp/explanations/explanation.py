@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from kpp.explanations import _export, _probabilities, _storage, _uncertainty
+from kpp.explanations import _export, _probabilities, _selection, _storage, _uncertainty
 from kpp.explanations._build import SAMPLE_DIMS, build_dataset
 from kpp.explanations._plotting import ExplanationPlots
 from kpp.plots.intervals import IntervalKind
@@ -42,8 +42,8 @@ class Explanation:
             ``data`` (instance, feature), categorical features as codes, NaN for a feature that stands for several
             columns; optionally ``variance`` (as ``values``) or ``covariance`` ([chain, draw,] instance,
             [instance_other,] feature, feature_other[, output]) of a Gaussian law, ``interactions`` ([chain, draw,]
-            instance, feature, feature_other[, output]) and ``standard_errors`` (as ``values``). Its attributes can be
-            written as JSON.
+            instance, feature, feature_other[, output]), ``standard_errors`` (as ``values``) and ``variance_parts``
+            (as ``values``, with ``part`` last). Its attributes can be written as JSON.
     """
 
     def __init__(self, dataset: xr.Dataset) -> None:
@@ -66,6 +66,7 @@ class Explanation:
         variance: Any = None,
         interactions: Any = None,
         standard_errors: Any = None,
+        variance_parts: Mapping[str, Any] | None = None,
         groups: Mapping[str, Sequence[str]] | None = None,
         attrs: Mapping[str, Any] | None = None,
     ) -> Explanation:
@@ -88,6 +89,8 @@ class Explanation:
             interactions: How pairs of features contribute together, (p, d, d[, outputs]); led by (chain, draw) if
                 `draws`. Which index it is belongs into `attrs`.
             standard_errors: Of `values` and of its shape, where an explainer has estimated them.
+            variance_parts: What the variances come from, by name: arrays of the shape of `values` that add up to the
+                variance, or to the diagonal of the covariance. Where neither is given their sum is the variance.
             groups: The columns of each feature that stands for several.
             attrs: What to record: explainer, value function, exact or estimated, coalitions or nodes used, size of the
                 background, seed. Values must be JSON values. Versions are added.
@@ -96,7 +99,8 @@ class Explanation:
             The explanation.
 
         Raises:
-            ValueError: If shapes do not fit, numbers are not finite, or both `covariance` and `variance` are given.
+            ValueError: If shapes do not fit, numbers are not finite, both `covariance` and `variance` are given, or
+                `variance_parts` do not add up.
         """
         if covariance is not None and variance is not None:
             raise ValueError("give `covariance` or `variance`, not both; the diagonal of a covariance is the variance")
@@ -122,8 +126,10 @@ class Explanation:
             variance=variance,
             interactions=interactions,
             standard_errors=standard_errors,
+            variance_parts=variance_parts,
             attrs={**recorded, **(attrs or {})},
         )
+        _uncertainty.check_parts(dataset)
         return cls(dataset)
 
     @property
@@ -155,6 +161,11 @@ class Explanation:
     def variance(self) -> xr.DataArray | None:
         """The variances of the Gaussian law, of the shape of `values`, if there is one."""
         return _uncertainty.variance(self.dataset)
+
+    @property
+    def variance_parts(self) -> xr.DataArray | None:
+        """What the variances come from: of the shape of `values`, with the parts along ``part``, last; if known."""
+        return self.dataset.get("variance_parts")
 
     @property
     def interactions(self) -> xr.DataArray | None:
@@ -317,15 +328,7 @@ class Explanation:
         Raises:
             ValueError: For other dimensions; without all its features an explanation would not add up.
         """
-        allowed = [dim for dim in (*SAMPLE_DIMS, "instance", "output") if dim in self.values.dims]
-        unknown = sorted(set(indexers) - set(allowed))
-        if unknown:
-            raise ValueError(f"`isel` selects along {allowed}, got {unknown}")
-        kept = {dim: _keep_dim(index) if dim != "output" else index for dim, index in indexers.items()}
-        if "instance" in kept and "instance_other" in self.dataset.dims:
-            kept["instance_other"] = kept["instance"]
-        selected = self.dataset.isel(kept)
-        return Explanation(selected if "output" in selected.dims else selected.drop_vars("output", errors="ignore"))
+        return Explanation(_selection.select(self.dataset, indexers))
 
     def __getitem__(self, index: Any) -> Explanation:
         """Select instances by position; an integer gives an explanation of one instance."""
@@ -348,7 +351,7 @@ class Explanation:
         """Return an ArviZ object: ``InferenceData`` with ArviZ 0.x, ``DataTree`` with 1.x.
 
         Group ``posterior`` holds ``values``, ``base_values``, ``predictions`` and ``interactions``, with chain = draw =
-        1 where there are no draws; ``constant_data`` ``data``, the variance or covariance, and standard errors.
+        1 where there are no draws; ``constant_data`` ``data``, variance and its parts or covariance, standard errors.
         """
         return _export.to_arviz(self.dataset)
 
@@ -373,7 +376,7 @@ class Explanation:
         Returns:
             Columns ``instance``, ``feature``[, ``output``], ``data`` (levels decoded; NaN for a feature that stands for
             several columns), ``value`` (the mean), where the explanation is uncertain ``std``, ``lower`` and ``upper``,
-            and where it is estimated ``standard_error``.
+            where the parts of the variance are known ``std_<part>``, and where it is estimated ``standard_error``.
         """
         return _export.to_dataframe(self.dataset, self.schema, probability, kind)
 
@@ -394,7 +397,3 @@ class Explanation:
     def __repr__(self) -> str:
         """Summarise in a few lines."""
         return _export.describe(self.dataset)
-
-
-def _keep_dim(index: Any) -> Any:
-    return [int(index)] if isinstance(index, (int, np.integer)) else index
