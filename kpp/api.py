@@ -9,7 +9,14 @@ import numpy as np
 
 from kpp import registry
 from kpp.conversion import as_rkhs_function
-from kpp.explanations import AbstractExplainer, Explanation, fitted_schema, schema_of
+from kpp.explanations import (
+    AbstractExplainer,
+    EstimatorFunction,
+    Explanation,
+    fitted_schema,
+    is_estimator,
+    schema_of,
+)
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction
 from kpp.tables import Schema, is_table
@@ -32,14 +39,15 @@ def explain(
 
     Args:
         predictor: A `kpp.Fit` (its draws make the explanation a posterior), a `kpp.RKHSFunction`, a fitted scikit-learn
-            estimator (see `kpp.as_rkhs_function`), or a function from points (p, d) to predictions.
+            estimator, or a function from points (p, d) to predictions. Of an estimator explainers take what they need:
+            its RKHS function (see `kpp.as_rkhs_function`), or the probabilities of a classifier, else the predictions.
         x: The points to explain, (p, d), or a data frame.
         explainer: The registered name of an explainer, or one ready-made.
         value_function: The registered name of a value function, or one ready-made; for explainers that value
             coalitions.
         rng_key: A JAX random key, for explainers that sample.
         **options: Fields of the explainer and of the value function; an option that both have goes to the explainer.
-            ``background``, reference points (m, d), may be a data frame.
+            ``background``, reference points (m, d), may be a data frame; it then tells the levels of columns of text.
 
     Returns:
         The explanation.
@@ -50,6 +58,7 @@ def explain(
     """
     if rng_key is not None:
         check_rng_key(rng_key)
+    predictor = _read_estimator(predictor, explainer, options.get("background"))
     schema = _schema(predictor, x)
     if "background" in options:
         options["background"] = _read_background(options["background"], schema)
@@ -64,9 +73,7 @@ def _build(explainer: Any, value_function: Any, options: dict[str, Any]) -> Abst
         if given:
             raise TypeError(f"`explainer` is ready-made, so its options {given} belong to its constructor")
         return explainer
-    if not isinstance(explainer, str):
-        raise TypeError(f"`explainer` must be a registered name or an explainer, got {explainer!r}")
-    cls = registry.get("explainers", explainer)
+    cls = _class_of(explainer)
     fields = _fields(cls)
     own = {name: value for name, value in options.items() if name in fields}
     rest = {name: value for name, value in options.items() if name not in fields}
@@ -78,6 +85,15 @@ def _build(explainer: Any, value_function: Any, options: dict[str, Any]) -> Abst
         built = _build_value_function(value_function, rest, explainer, fields)
         own |= {} if built is None else {"value_function": built}
     return _construct(cls, own, f"explainer {explainer!r}")
+
+
+def _class_of(explainer: Any) -> Any:
+    """Return the class of an explainer, or the one that a name is registered for."""
+    if isinstance(explainer, AbstractExplainer):
+        return type(explainer)
+    if not isinstance(explainer, str):
+        raise TypeError(f"`explainer` must be a registered name or an explainer, got {explainer!r}")
+    return registry.get("explainers", explainer)
 
 
 def _build_value_function(
@@ -145,18 +161,21 @@ def _read_background(background: Any, schema: Schema | None) -> np.ndarray:
     return np.asarray(as_points(background, "background"))
 
 
-def _is_estimator(predictor: Any) -> bool:
-    return hasattr(predictor, "get_params") and hasattr(predictor, "predict")
+def _read_estimator(predictor: Any, explainer: Any, background: Any) -> Any:
+    """Return an estimator as a function that reads tables as the background's, if that is what the explainer needs."""
+    if _class_of(explainer).requires != "callable" or not is_estimator(predictor):
+        return predictor
+    return EstimatorFunction.create(predictor, background if is_table(background) else None)
 
 
 def _convert(predictor: Any, explainer: AbstractExplainer) -> Any:
     """Turn a scikit-learn estimator into what the explainer requires; leave everything else to the explainer."""
-    if not _is_estimator(predictor) or isinstance(predictor, RKHSFunction):
+    if not is_estimator(predictor) or isinstance(predictor, RKHSFunction):
         return predictor
     if explainer.requires == "rkhs_function":
         return as_rkhs_function(predictor)
-    wanted = {"callable": "predict", "probabilities": "predict_proba"}.get(explainer.requires)
-    return getattr(predictor, wanted) if wanted and hasattr(predictor, wanted) else predictor
+    probabilities = explainer.requires == "probabilities" and hasattr(predictor, "predict_proba")
+    return predictor.predict_proba if probabilities else predictor
 
 
 def _label(x: Any, predictor: Any) -> Any:

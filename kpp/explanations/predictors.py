@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kpp.explanations.estimators import EstimatorFunction, is_estimator
 from kpp.explanations.explainer import Requirement
 from kpp.functions import RKHSFunction
 from kpp.tables import Schema, is_table, read_points
@@ -19,7 +20,8 @@ __all__ = ["Resolved", "fitted_schema", "is_fit", "resolve", "schema_of"]
 _NEEDS = {
     "rkhs_function": "an RKHS function: a kpp.Fit, a kpp.RKHSFunction, or a fitted scikit-learn kernel method",
     "probabilities": "probabilities: a kpp.Fit of a classifier, or a function from points (p, d) to probabilities",
-    "callable": "a function from points (p, d) to predictions (p,), or a kpp.Fit or kpp.RKHSFunction",
+    "callable": "a function from points (p, d) to predictions (p,), a kpp.Fit or kpp.RKHSFunction, or a fitted "
+    "estimator of scikit-learn or XGBoost",
     "pairs": "an RKHS function on pairs of points: a kpp.Fit of a preference model, or a kpp.RKHSFunction",
 }
 
@@ -40,7 +42,8 @@ class Resolved(NamedTuple):
 
     Attributes:
         function: An `RKHSFunction`, perhaps with draws, or a plain function, by what the explainer requires. An
-            `RKHSFunction` to take apart is unfolded.
+            `RKHSFunction` to take apart is unfolded; an estimator is an `EstimatorFunction`, the probabilities of a
+            classifier and else the predictions, whose `output_names` are the classes.
         x: The points as a float array, (p, d), or (p, 2, d) for pairs.
         schema: The names of the features and the levels of categorical ones; `Explanation.create` takes it.
     """
@@ -54,9 +57,10 @@ def resolve(predictor: Any, x: Any, requires: Requirement) -> Resolved:
     """Read a predictor and the points to explain.
 
     Args:
-        predictor: A `kpp.Fit`, a `kpp.RKHSFunction` or a function.
-        x: The points, (p, d), or a data frame. The schema of a fit reads it; without one a data
-            frame names the features.
+        predictor: A `kpp.Fit`, a `kpp.RKHSFunction` or a function; where the explainer needs a "callable" a fitted
+            estimator, too.
+        x: The points, (p, d), or a data frame. The schema of a fit reads it, or that of an estimator fitted on a data
+            frame; without one a data frame names the features.
         requires: What the explainer needs, its class attribute ``requires``.
 
     Returns:
@@ -68,6 +72,8 @@ def resolve(predictor: Any, x: Any, requires: Requirement) -> Resolved:
     """
     if requires not in _NEEDS:
         raise ValueError(f"`requires` must be one of {sorted(_NEEDS)}, got {requires!r}")
+    if requires == "callable" and is_estimator(predictor):
+        predictor = EstimatorFunction.create(predictor)
     function = _function(predictor, requires)
     schema = fitted_schema(predictor)
     if requires == "pairs":
@@ -84,8 +90,8 @@ def is_fit(predictor: Any) -> bool:
 
 
 def fitted_schema(predictor: Any) -> Schema | None:
-    """Return the schema of a fit; None without a fit, or for one of points that are no table."""
-    return predictor.schema if is_fit(predictor) else None
+    """Return the schema of a fit or of an `EstimatorFunction`; None without one, or where points are no table."""
+    return predictor.schema if is_fit(predictor) or isinstance(predictor, EstimatorFunction) else None
 
 
 def schema_of(x: Any, name: str = "x") -> Schema:
@@ -98,7 +104,7 @@ def schema_of(x: Any, name: str = "x") -> Schema:
     if schema.levels:
         raise ValueError(
             f"`{name}` holds text in {sorted(schema.levels)}, and this predictor does not know its codes; "
-            "give numbers, or a kpp.Fit made from a data frame"
+            "give numbers, a kpp.Fit made from a data frame, or an estimator with a data frame as background"
         )
     return schema
 
@@ -150,7 +156,7 @@ def _check_features(function: Any, x: jax.Array) -> None:
 def _describe(predictor: Any) -> str:
     kind = type(predictor)
     hint = ""
-    if hasattr(predictor, "fit") and hasattr(predictor, "predict"):
+    if is_estimator(predictor):
         hint = "; convert a fitted scikit-learn estimator with kpp.as_rkhs_function, or hand over its `predict`"
     elif callable(predictor):
         hint = ", a function of unknown form"

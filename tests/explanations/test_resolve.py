@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
+
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from sklearn.svm import SVR
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.svm import SVC, SVR
 
-from kpp.explanations import resolve
+from kpp.explanations import EstimatorFunction, output_names, resolve
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF
 from kpp.tables import Schema
@@ -74,6 +80,49 @@ def test_a_function_of_unknown_form_is_handed_on():
         assert resolve(plain, CODED, requires).function is plain
 
 
+LABELS = np.array(["no", "yes", "no", "maybe", "yes", "no"])
+
+
+def test_an_estimator_gives_probabilities_of_its_classes_or_predictions():
+    classifier = LogisticRegression().fit(SUPPORT, LABELS)
+    function, x, schema = resolve(classifier, CODED, "callable")
+    np.testing.assert_array_equal(function(x), classifier.predict_proba(CODED))
+    assert output_names(function) == ("maybe", "no", "yes")
+    assert schema.feature_names == ("x0", "x1", "x2")
+    regression = LinearRegression().fit(SUPPORT, SUPPORT[:, 0])
+    function = resolve(regression, CODED, "callable").function
+    np.testing.assert_array_equal(function(CODED), regression.predict(CODED))
+    assert output_names(function) is None
+    labels = resolve(SVC().fit(SUPPORT, LABELS), SUPPORT, "callable").function
+    assert output_names(labels) is None
+    np.testing.assert_array_equal(labels(SUPPORT), SVC().fit(SUPPORT, LABELS).predict(SUPPORT))
+    assert output_names(plain) is None
+
+
+def test_an_estimator_fitted_on_a_data_frame_reads_and_gets_its_columns():
+    frame = pd.DataFrame(SUPPORT, columns=["a", "b", "c"])
+    regression = LinearRegression().fit(frame, frame["a"])
+    function, x, schema = resolve(regression, frame[["c", "b", "a"]], "callable")
+    assert schema.feature_names == ("a", "b", "c")
+    np.testing.assert_array_equal(x, SUPPORT)
+    with warnings.catch_warnings(action="error"):  # of lost names
+        np.testing.assert_allclose(function(x), SUPPORT[:, 0], atol=1e-12)
+
+
+def test_an_estimator_of_a_table_with_text_reads_levels_from_the_table():
+    frame = pd.DataFrame({"age": np.arange(6.0), "sex": ["f", "m", "m", "f", "m", "f"]})
+    for kind in ("str", "category"):
+        table = frame.astype({"sex": kind})
+        encoder = make_column_transformer((OneHotEncoder(), ["sex"]), remainder="passthrough")
+        model = make_pipeline(encoder, LinearRegression()).fit(table, table["age"] + 2 * (table["sex"] == "m"))
+        function, x, schema = resolve(EstimatorFunction.create(model, table), table[:3], "callable")
+        assert schema.levels == {"sex": ("f", "m")}
+        np.testing.assert_array_equal(x, [[0, 0], [1, 1], [2, 1]])
+        np.testing.assert_allclose(function(x), [0, 3, 4], atol=1e-12)
+    with pytest.raises(ValueError, match=r"`background` lacks the columns \['sex'\]"):
+        EstimatorFunction.create(model, frame[["age"]])
+
+
 def test_pairs_of_points_keep_their_axis():
     pairs = np.stack([CODED, CODED + 1.0], axis=1)
     function, x, schema = resolve(FUNCTION, pairs, "pairs")
@@ -89,7 +138,8 @@ MISMATCHES = [
     (plain, "pairs", "needs an RKHS function on pairs"),
     (FUNCTION, "probabilities", "needs probabilities: .*; `predictor` is a kpp.functions.RKHSFunction"),
     (SVR(), "rkhs_function", "kpp.as_rkhs_function"),
-    (SVR(), "callable", "hand over its `predict`"),
+    (SVR(), "callable", "`predictor` sklearn.svm._classes.SVR is not fitted yet; call its `fit` first"),
+    (SVR(), "probabilities", "hand over its `predict`"),
     (SUPPORT, "rkhs_function", "the first argument is the predictor"),
     ("svr", "callable", "`predictor` is a builtins.str"),
     (None, "rkhs_function", "`predictor` is a builtins.NoneType"),

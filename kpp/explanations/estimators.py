@@ -1,0 +1,115 @@
+"""Fitted estimators of scikit-learn and XGBoost as functions of points, with the columns that they were fitted on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jaxtyping import Shaped
+
+from kpp.tables import Schema, read_points
+
+__all__ = ["EstimatorFunction", "is_estimator", "output_names"]
+
+
+def is_estimator(predictor: Any) -> bool:
+    """Tell whether a predictor has the interface of a scikit-learn estimator, fitted or not."""
+    return hasattr(predictor, "get_params") and hasattr(predictor, "predict") and not isinstance(predictor, type)
+
+
+@dataclasses.dataclass(frozen=True)
+class EstimatorFunction:
+    """A fitted estimator as a function of points: the probabilities of a classifier, else its predictions.
+
+    An estimator that was fitted on a data frame gets data frames again, with text in place of codes.
+
+    Args:
+        estimator: A fitted estimator of scikit-learn or XGBoost, or whatever has their methods.
+        schema: The columns it was fitted on and the levels of those that hold categories; None if it knows no names.
+        dtypes: The types of the columns that hold categories, as pairs of a column and a type.
+    """
+
+    estimator: Any
+    schema: Schema | None = None
+    dtypes: tuple[tuple[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what is not fitted."""
+        if not _is_fitted(self.estimator):
+            kind = type(self.estimator)
+            raise TypeError(
+                f"`predictor` {kind.__module__}.{kind.__qualname__} is not fitted yet; call its `fit` first"
+            )
+
+    @classmethod
+    def create(cls, estimator: Any, table: Any = None) -> EstimatorFunction:
+        """Learn the columns of an estimator.
+
+        Args:
+            estimator: The fitted estimator.
+            table: A data frame with the columns that it was fitted on, whose levels become codes; needed only where
+                columns hold text or categories.
+
+        Returns:
+            The function. Its `schema` reads tables.
+
+        Raises:
+            TypeError: If the estimator is not fitted.
+            ValueError: If the table lacks a column, or values are missing.
+        """
+        names = getattr(estimator, "feature_names_in_", None)
+        if table is None:
+            return cls(estimator, None if names is None else Schema(tuple(str(name) for name in names)))
+        if names is not None:
+            missing = [str(name) for name in names if name not in set(table.columns)]
+            if missing:
+                raise ValueError(f"`background` lacks the columns {missing}; it has {[str(c) for c in table.columns]}")
+            table = table[list(names)]
+        schema = read_points(table, "background")[1]
+        return cls(estimator, schema, tuple((name, table[name].dtype) for name in schema.levels))
+
+    @property
+    def output_names(self) -> tuple[str, ...] | None:
+        """The classes of a classifier with probabilities, else None."""
+        if self._method == "predict":
+            return None
+        classes = getattr(self.estimator, "classes_", None)
+        return None if classes is None or isinstance(classes, list) else tuple(str(label) for label in classes)
+
+    @property
+    def _method(self) -> str:
+        from sklearn.base import is_classifier
+
+        classifies = is_classifier(self.estimator) and hasattr(self.estimator, "predict_proba")
+        return "predict_proba" if classifies else "predict"
+
+    def __call__(self, x: Any) -> Shaped[np.ndarray, "n *outputs"]:
+        """Return the predictions at points (n, d)."""
+        return np.asarray(getattr(self.estimator, self._method)(self._rows(np.asarray(x))))
+
+    def _rows(self, x: np.ndarray) -> Any:
+        """Return points as the estimator was fitted on them."""
+        if self.schema is None or not (self.schema.levels or hasattr(self.estimator, "feature_names_in_")):
+            return x
+        import pandas as pd
+
+        return pd.DataFrame(self.schema.decode(x)).astype(dict(self.dtypes))
+
+
+def output_names(function: Any) -> tuple[str, ...] | None:
+    """Return what the outputs of a resolved function are called: the classes of an estimator, else None."""
+    return getattr(function, "output_names", None)
+
+
+def _is_fitted(estimator: Any) -> bool:
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return False
+    except TypeError:  # no estimator by inheritance, which may have no `fit` to be called first
+        return True
+    return True
