@@ -6,11 +6,44 @@ Classes are loaded on first use (PEP 562), so that finding this plugin costs not
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import kpp
 
-_EXPORTS: dict[str, str] = {}
+if TYPE_CHECKING:
+    from kpp_gpec.bisection import bisect as bisect
+    from kpp_gpec.bisection_sampler import BisectionSampler as BisectionSampler
+    from kpp_gpec.boundary import AbstractBoundarySampler as AbstractBoundarySampler
+    from kpp_gpec.boundary import BoundarySample as BoundarySample
+    from kpp_gpec.geodesics import Geodesics as Geodesics
+    from kpp_gpec.geodesics import geodesic_distances as geodesic_distances
+    from kpp_gpec.gradient import GradientSampler as GradientSampler
+    from kpp_gpec.kernel import WeightedExponentialGeodesic as WeightedExponentialGeodesic
+    from kpp_gpec.margins import class_margin as class_margin
+    from kpp_gpec.margins import level_margin as level_margin
+    from kpp_gpec.margins import steep_margin as steep_margin
+
+_EXPORTS = {
+    "AbstractBoundarySampler": "boundary",
+    "BisectionSampler": "bisection_sampler",
+    "BoundarySample": "boundary",
+    "Geodesics": "geodesics",
+    "GradientSampler": "gradient",
+    "WeightedExponentialGeodesic": "kernel",
+    "bisect": "bisection",
+    "class_margin": "margins",
+    "geodesic_distances": "geodesics",
+    "level_margin": "margins",
+    "steep_margin": "margins",
+}
+
+
+@kpp.hookimpl
+def register_kernels() -> dict[str, type]:
+    """Offer the kernel of this package."""
+    from kpp_gpec.kernel import WeightedExponentialGeodesic
+
+    return {"WeightedExponentialGeodesic": WeightedExponentialGeodesic}
 
 
 @kpp.hookimpl

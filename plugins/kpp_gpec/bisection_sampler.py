@@ -1,0 +1,119 @@
+"""The boundary sampler for any model, by bisection."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+from scipy.spatial import cKDTree
+
+from kpp.spec import data_class
+from kpp_gpec.bisection import halve
+from kpp_gpec.boundary import AbstractBoundarySampler, check_sampler
+from kpp_gpec.brackets import Brackets, CountedMargin
+from kpp_gpec.walk import walk
+
+__all__ = ["BisectionSampler"]
+
+Seeds = Literal["training", "walk", "both"]
+
+# A walk alone begins from this many pairs of rows. So many rows of a side are looked through for neighbors, and so many
+# mixed ones are tried where all rows are on one side.
+_WALK_PAIRS, _MAX_ROWS = 64, 10_000
+
+
+@data_class
+class BisectionSampler(AbstractBoundarySampler):
+    r"""Samples a boundary of any model by halving segments between opposite sides.
+
+    All segments are halved together, one call of the model a round, until each is no longer than `width`:
+    :math:`\log_2(\ell / w)` rounds for the length :math:`\ell`, about 23 by default. That is so for forests too, whose
+    output has steps.
+
+    Segments come from pairs of training rows, half of them a row and its nearest neighbor on the other side, half drawn
+    at random, so that parts of the boundary far from all rows are met as well; and from a random walk along the
+    boundary (see `kpp_gpec.walk.walk`), which stays within the range of the rows. Where all rows are on one side, rows
+    mixed feature by feature are tried too.
+
+    Args:
+        max_points: The most points to return.
+        width: The length of the final segments, in standard deviations of the features.
+        seeds: "training" for pairs of rows, "walk" for a walk from a few pairs, or "both".
+        num_pairs: How many pairs of rows, and as many proposals of the walk; twice `max_points` by default.
+        step: The longest step of the walk, in standard deviations.
+        num_rounds: The rounds of the walk, among which its proposals are divided.
+        tolerance: The distance in standard units up to which two points count as one.
+
+    References:
+        Hill et al. (2023), section 4.2 and appendix D.1, where pairs are bisected to a tolerance on the probability.
+    """
+
+    max_points: int = eqx.field(static=True, default=1000)
+    width: float = eqx.field(static=True, default=1e-6)
+    seeds: Seeds = eqx.field(static=True, default="both")
+    num_pairs: int | None = eqx.field(static=True, default=None)
+    step: float = eqx.field(static=True, default=1.0)
+    num_rounds: int = eqx.field(static=True, default=4)
+    tolerance: float = eqx.field(static=True, default=1e-4)
+
+    def __check_init__(self) -> None:
+        check_sampler(self)
+        if self.seeds not in get_args(Seeds):
+            raise ValueError(f"`seeds` must be one of {', '.join(get_args(Seeds))}, got {self.seeds!r}")
+        if self.num_pairs is not None and self.num_pairs < 1:
+            raise ValueError(f"`num_pairs` must be at least 1, or None, got {self.num_pairs}")
+        if not self.step > 0.0:
+            raise ValueError(f"`step` must be positive, got {self.step}")
+        if self.num_rounds < 1:
+            raise ValueError(f"`num_rounds` must be at least 1, got {self.num_rounds}")
+
+    def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
+        """Find segments that the boundary crosses, see `AbstractBoundarySampler.search`."""
+        budget = self.num_pairs or 2 * self.max_points
+        inside, outside = two_sides(rng, margin, z)
+        if not (len(inside) and len(outside)):
+            return Brackets(z[:0], z[:0], 0)
+        num_pairs = budget if self.seeds != "walk" else min(budget, _WALK_PAIRS)
+        brackets = pair_up(rng, inside, outside, num_pairs)
+        if self.seeds != "training":
+            box = z.min(axis=0), z.max(axis=0)
+            steps = {"step": self.step, "num_rounds": self.num_rounds, "num_proposals": budget}
+            brackets = walk(rng, margin, brackets, box, **steps)
+        return halve(margin, brackets, self.width)
+
+
+def two_sides(
+    rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]
+) -> tuple[Float[np.ndarray, "a d"], Float[np.ndarray, "b d"]]:
+    """Divide rows by their side; where there is one side only, add rows mixed feature by feature."""
+    is_inside = margin.is_inside(z)
+    if is_inside.all() or not is_inside.any():
+        mixed = np.take_along_axis(z, rng.integers(len(z), size=(_MAX_ROWS, z.shape[1])), axis=0)
+        z = np.concatenate([z, mixed])
+        is_inside = np.concatenate([is_inside, margin.is_inside(mixed)])
+    return z[is_inside], z[~is_inside]
+
+
+def pair_up(
+    rng: np.random.Generator, inside: Float[np.ndarray, "a d"], outside: Float[np.ndarray, "b d"], num_pairs: int
+) -> Brackets:
+    """Pair rows of the two sides: half of them with their nearest on the other side, the rest at random."""
+    inside, outside = _some(rng, inside, _MAX_ROWS), _some(rng, outside, _MAX_ROWS)
+    starts = _some(rng, np.arange(len(inside) + len(outside)), -(-num_pairs // 2))
+    from_inside, from_outside = starts[starts < len(inside)], starts[starts >= len(inside)] - len(inside)
+    num_random = num_pairs - len(starts)
+    first = [from_inside, _nearest(outside[from_outside], inside), rng.integers(len(inside), size=num_random)]
+    second = [_nearest(inside[from_inside], outside), from_outside, rng.integers(len(outside), size=num_random)]
+    return Brackets(inside[np.concatenate(first)], outside[np.concatenate(second)], num_pairs)
+
+
+def _some(rng: np.random.Generator, values: np.ndarray, count: int) -> np.ndarray:
+    """Return at most `count` of the values, drawn without replacement."""
+    return values if len(values) <= count else values[rng.choice(len(values), count, replace=False)]
+
+
+def _nearest(points: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the position of the nearest of the others to each point."""
+    return cKDTree(others).query(points)[1].astype(int) if len(points) else np.zeros(0, int)

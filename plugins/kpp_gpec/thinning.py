@@ -1,0 +1,46 @@
+"""A few of many points, evenly spread."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int
+
+__all__ = ["spread"]
+
+
+def spread(points: Float[np.ndarray, "n d"], max_points: int, tolerance: float = 0.0) -> Int[np.ndarray, " k"]:
+    r"""Choose points one by one, each as far from those chosen as can be.
+
+    .. math:: i_{k+1} = \arg\max_i \min_{l \leq k} \|x_i - x_{i_l}\|
+
+    Where points are dense few are chosen and where they are sparse many, so that every point has a chosen one within a
+    radius at most twice that of the best choice of as many points. The first one is the nearest to the mean. It stops
+    where all points are within the tolerance of a chosen one, which takes out duplicates.
+
+    Args:
+        points: The points, (n, d).
+        max_points: The most to choose.
+        tolerance: The distance up to which two points count as one.
+
+    Returns:
+        The positions of the points chosen, in the order of the points, (k,).
+
+    References:
+        Gonzalez (1985), "Clustering to minimize the maximum intercluster distance", Theoretical Computer Science 38.
+    """
+    if not len(points):
+        return np.zeros(0, int)
+    columns = np.ascontiguousarray(points.T)
+    chosen = [int(np.argmin(_squared_distances(columns, columns.mean(axis=1))))]
+    nearest = _squared_distances(columns, columns[:, chosen[0]])
+    while len(chosen) < max_points:
+        farthest = int(np.argmax(nearest))
+        if nearest[farthest] <= tolerance**2:
+            break
+        chosen.append(farthest)
+        np.minimum(nearest, _squared_distances(columns, columns[:, farthest]), out=nearest)
+    return np.sort(chosen)
+
+
+def _squared_distances(columns: Float[np.ndarray, "d n"], point: Float[np.ndarray, " d"]) -> Float[np.ndarray, " n"]:
+    return np.square(columns - point[:, None]).sum(axis=0)
