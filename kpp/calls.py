@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from kpp.typing import AnyArray
 
-__all__ = ["call_in_chunks"]
+__all__ = ["call_in_chunks", "row_axis"]
 
 _CHUNK = 4096
 
@@ -32,7 +32,7 @@ def call_in_chunks(
         The predictions, (n,), led by (chain, draw) if so, with the outputs last, and the axis of the rows.
 
     Raises:
-        ValueError: If the function does not return one prediction a row, or one is not finite.
+        ValueError: If the function does not return one prediction a row, or one is no number or not finite.
     """
     rows = np.asarray(rows)
     parts, axis = [], 0
@@ -41,17 +41,25 @@ def call_in_chunks(
         filled = min(size, 1 << (len(chunk) - 1).bit_length())
         given = np.concatenate([chunk, np.repeat(chunk[-1:], filled - len(chunk), axis=0)])
         predictions = np.asarray(function(given))
-        axis = _row_axis(predictions, filled)
+        axis = row_axis(predictions, filled)
         parts.append(np.take(predictions, np.arange(len(chunk)), axis=axis))
     values = np.concatenate(parts, axis=axis)
-    bad = 0 if values.dtype.kind not in "fc" else int((~np.isfinite(values)).sum())
+    if values.dtype.kind not in "fiub":
+        raise ValueError(
+            f"`function` must return real numbers, got dtype {values.dtype}; explain probabilities of labels"
+        )
+    bad = int((~np.isfinite(values)).sum())
     if bad:
         raise ValueError(f"`function` must return finite numbers, got {bad} that are not, for {len(rows)} points")
     return values, axis
 
 
-def _row_axis(predictions: np.ndarray, num_rows: int) -> int:
-    """Return the axis of the rows: the first, or the one behind (chain, draw)."""
+def row_axis(predictions: AnyArray, num_rows: int) -> int:
+    """Return the axis of the rows of predictions: the first, or the one behind (chain, draw).
+
+    Raises:
+        ValueError: If it has another length, or there are other axes than these and one of outputs.
+    """
     axis = 0 if predictions.ndim <= 2 else 2
     if predictions.ndim not in range(1, 5) or predictions.shape[axis] != num_rows:
         raise ValueError(

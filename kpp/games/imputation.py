@@ -16,9 +16,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from kpp.calls import call_in_chunks, row_axis
 from kpp.functions import RKHSFunction
 from kpp.games.abstract import AbstractValueFunction
 from kpp.games.batching import map_rows
@@ -107,30 +107,25 @@ def mean_prediction(function: Callable[[Any], Any], rows: Float[Array, "m d"]) -
 
 
 def predict_groups(function: Callable[[Any], Any], rows: Float[Array, "k m d"]) -> tuple[Array, int]:
-    """Predict k groups of m rows.
+    """Predict k groups of m rows; a plain function is called in chunks of few sizes.
 
     Returns:
         The predictions, (k, m), led by draws, with the outputs last, and the axis of the groups.
 
     Raises:
-        ValueError: If the function does not return one prediction a row.
+        ValueError: If the function does not return one finite prediction a row.
     """
     groups, size, num_features = rows.shape
-    flat: Any = rows.reshape(-1, num_features)
-    if is_concrete(flat) and not isinstance(function, RKHSFunction):
-        flat = np.asarray(flat)
-    predictions = jnp.asarray(function(flat))
+    flat = rows.reshape(-1, num_features)
     if isinstance(function, RKHSFunction):
-        axis = len(function.batch_shape)
+        predictions, axis = function(flat), len(function.batch_shape)
+    elif is_concrete(flat):
+        predictions, axis = call_in_chunks(function, flat)
     else:
-        axis = next((i for i, length in enumerate(predictions.shape) if length == groups * size), -1)
-    if axis < 0:
-        raise ValueError(
-            "`function` must return one prediction a point, shape (n,) or (n, outputs), got shape "
-            f"{predictions.shape} for {groups * size} points"
-        )
+        predictions = jnp.asarray(function(flat))
+        axis = row_axis(predictions, groups * size)
     shape = predictions.shape
-    return predictions.reshape(*shape[:axis], groups, size, *shape[axis + 1 :]), axis
+    return jnp.asarray(predictions).reshape(*shape[:axis], groups, size, *shape[axis + 1 :]), axis
 
 
 @eqx.filter_jit
