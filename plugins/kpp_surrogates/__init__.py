@@ -6,17 +6,26 @@ Classes are loaded on first use (PEP 562), so that finding this plugin costs not
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import kpp
 
-_EXPORTS: dict[str, str] = {}
+if TYPE_CHECKING:
+    from kpp_surrogates.cxplain import CXPlain as CXPlain
+    from kpp_surrogates.cxplain import FittedCXPlain as FittedCXPlain
+
+_EXPORTS = {
+    "CXPlain": "cxplain",
+    "FittedCXPlain": "cxplain",
+}
 
 
 @kpp.hookimpl
 def register_explainers() -> dict[str, type]:
     """Offer the explainers of this package."""
-    return {}
+    from kpp_surrogates.cxplain import CXPlain
+
+    return {"cxplain": CXPlain}
 
 
 def __getattr__(name: str) -> Any:

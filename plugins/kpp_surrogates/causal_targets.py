@@ -1,0 +1,143 @@
+"""What CXPlain learns to predict: how much worse a model gets when a feature is taken from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from kpp.calls import call_in_chunks
+from kpp.games import Players
+
+__all__ = ["as_truth", "increases_of_loss", "mean_predictions", "normalized", "replacements"]
+
+LOSSES = ("squared", "log")
+REPLACEMENTS = ("zero", "mean")
+
+# Probabilities are kept this far from 0 and 1, so that the log loss is finite.
+_SMALLEST = 1e-7
+
+
+def increases_of_loss(
+    function: Callable[[Any], Any],
+    x: Float[np.ndarray, "n d"],
+    truth: Float[np.ndarray, "n k"],
+    *,
+    loss: str,
+    fill: Float[np.ndarray, " d"],
+    players: Players,
+) -> Float[np.ndarray, "n g"]:
+    r"""Return by how much the loss of each prediction rises without each feature.
+
+    .. math:: \Delta_{ij} = \max\{0,\; \ell(y_i, f(x_i \text{ with } x_{ij} := z_j)) - \ell(y_i, f(x_i))\}
+
+    Args:
+        function: From points (n, d) to predictions (n,) or (n, k), perhaps led by (chain, draw).
+        x: The points, (n, d).
+        truth: y, what the predictions should be, (n, k).
+        loss: "squared", the sum over outputs of squares, or "log", minus the log-probability of the truth.
+        fill: z, the value of each feature that stands for its absence, (d,).
+        players: The features, or groups of them, to take away one after the other.
+
+    Returns:
+        The increases, (n, g), not negative.
+
+    Raises:
+        ValueError: If the loss is "log" and a prediction or a truth is no probability.
+
+    References:
+        Schwab and Karlen, CXPlain: Causal explanations for model interpretation under uncertainty, 2019, eqs. (1), (2).
+    """
+    measure = _squared if loss == "squared" else _log
+    complete = measure(truth, _columns(mean_predictions(function, x)))
+    increases = np.empty((len(x), players.num_players))
+    for player, features in enumerate(players.groups):
+        masked = x.copy()
+        masked[:, list(features)] = fill[list(features)]
+        increases[:, player] = measure(truth, _columns(mean_predictions(function, masked))) - complete
+    return np.maximum(increases, 0.0)
+
+
+def normalized(increases: Float[np.ndarray, "n g"]) -> Float[np.ndarray, "n g"]:
+    """Return rows that sum to 1; one where no feature makes a difference is uniform."""
+    sums = increases.sum(axis=1, keepdims=True)
+    return np.where(sums > 0, increases / np.where(sums > 0, sums, 1.0), 1 / increases.shape[1])
+
+
+def mean_predictions(function: Callable[[Any], Any], x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n *outputs"]:
+    """Return the predictions of a function, averaged over its draws if it has some."""
+    values, axis = call_in_chunks(function, x)
+    return np.asarray(values, dtype=float).mean(axis=tuple(range(axis)))
+
+
+def replacements(kind: str, x: Float[np.ndarray, "n d"], categorical: set[int]) -> Float[np.ndarray, " d"]:
+    """Return what stands for the absence of each feature, (d,): 0, or the mean and of categories the most frequent."""
+    if kind == "zero":
+        return np.zeros(x.shape[1])
+    fill = x.mean(axis=0)
+    for j in categorical:
+        codes, counts = np.unique(x[:, j], return_counts=True)
+        fill[j] = codes[np.argmax(counts)]
+    return fill
+
+
+def as_truth(y: Any, predictions: Float[np.ndarray, "n *outputs"], names: Any) -> Float[np.ndarray, "n k"]:
+    """Return the targets of the loss, (n, k).
+
+    Args:
+        y: For one output a number a row, (n,); for k outputs a label a row, (n,), or a number a row and output, (n, k).
+            None for the predictions themselves.
+        predictions: The predictions, (n,) or (n, k).
+        names: What the k outputs are called, which labels then are; None for labels 0 to k - 1.
+
+    Returns:
+        The targets; labels as rows of zeros with a single 1.
+
+    Raises:
+        ValueError: If the shape does not fit, a label is unknown or a number is not finite.
+    """
+    shown = _columns(predictions)
+    if y is None:
+        return shown
+    labels = np.asarray(y)
+    if labels.shape == (len(shown),) and shown.shape[1] > 1:
+        return _one_hot(labels, names or tuple(str(k) for k in range(shown.shape[1])))
+    if labels.shape not in (predictions.shape, shown.shape):
+        raise ValueError(f"`y` must have shape {predictions.shape} or one label a row, got shape {labels.shape}")
+    if labels.dtype.kind not in "biuf" or not np.isfinite(labels.astype(float)).all():
+        raise ValueError(f"`y` must hold finite numbers for predictions of shape {predictions.shape}")
+    return labels.astype(float).reshape(shown.shape)
+
+
+def _one_hot(labels: np.ndarray, names: tuple[str, ...]) -> Float[np.ndarray, "n k"]:
+    if labels.dtype.kind == "f" and (labels == labels.astype(int)).all():
+        labels = labels.astype(int)
+    text = labels.astype(str)
+    unknown = sorted(set(text.tolist()) - set(names))
+    if unknown:
+        raise ValueError(f"`y` has the unknown labels {unknown}; the outputs are {list(names)}")
+    return (text[:, None] == np.array(names)[None]).astype(float)
+
+
+def _columns(predictions: np.ndarray) -> np.ndarray:
+    return predictions.reshape(len(predictions), -1)
+
+
+def _squared(truth: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    return np.square(truth - predictions).sum(axis=1)
+
+
+def _log(truth: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    for name, values in (("y", truth), ("function", predictions)):
+        if values.min() < -_SMALLEST or values.max() > 1 + _SMALLEST:
+            raise ValueError(
+                f"`loss` 'log' needs probabilities, but `{name}` gives {values.min():g} to {values.max():g}; "
+                "take `loss` 'squared'"
+            )
+    likely = np.log(np.clip(predictions, _SMALLEST, 1 - _SMALLEST))
+    if truth.shape[1] > 1:
+        return -(truth * likely).sum(axis=1)
+    unlikely = np.log(np.clip(1 - predictions, _SMALLEST, 1 - _SMALLEST))
+    return -(truth * likely + (1 - truth) * unlikely)[:, 0]

@@ -1,0 +1,322 @@
+"""The explainer "cxplain"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp import AbstractExplainer, Explanation
+from kpp.explanations import EstimatorFunction, freeze_groups, group_points, is_estimator, output_names, resolve
+from kpp.games import Players, as_players
+from kpp.networks import MLP, train_ensemble
+from kpp.tables import Schema, is_table
+from kpp.typing import AnyArray, RngKey
+from kpp.validation import as_points, check_rng_key, check_same_rows
+from kpp_surrogates.causal_targets import (
+    LOSSES,
+    REPLACEMENTS,
+    as_truth,
+    increases_of_loss,
+    mean_predictions,
+    normalized,
+    replacements,
+)
+
+__all__ = ["CXPlain", "FittedCXPlain"]
+
+# The width of a normal law's central 95 % interval, in standard deviations.
+_WIDTH, _PROBABILITY = 3.92, 0.95
+
+
+def _as_background(value: Any) -> Any:
+    return value if is_table(value) else as_points(value, "background")
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return (value,) if isinstance(value, (int, str)) else tuple(value)
+
+
+class CXPlain(AbstractExplainer):
+    r"""A network that predicts which features a model cannot do without, and how sure that is.
+
+    At background points each feature is taken from the model and the increase of its loss recorded; increases, as
+    shares of their sum, are what the network learns. With softmax outputs :math:`\hat a`, its own loss is
+
+    .. math::
+
+        -\sum_i \sum_j \omega_{ij} \log \hat a_j(x_i), \qquad
+        \omega_{ij} = \frac{\max(0, \Delta_{ij})}{\sum_k \max(0, \Delta_{ik})}
+
+    Several networks learn from bootstrap samples of the background. The values are their medians, and the variance is
+    :math:`(w / 3.92)^2`, w being the width of their central 95 % interval. Importances have no sign and do not add up
+    to the prediction. A model with several outputs has one loss, so its outputs share them; of a posterior with draws
+    the mean prediction is explained.
+
+    Args:
+        background: Points that the networks learn from, (m, d), or a data frame.
+        y: The truth at the background: a number a row, or a label a row where the model has several outputs. None
+            takes the model's own predictions for the truth. The values then say what changes the predictions; with
+            labels, what makes them good.
+        loss: "squared", or "log" for probabilities, minus the log-probability of the truth (the cross-entropy).
+        replacement: What takes the place of a feature: "zero", or "mean" for its mean, of categories the most frequent.
+        groups: Features that are taken away together, a mapping from a name to names or positions of features.
+        categorical: Names or positions of features that hold codes of categories; the network sees them one-hot. The
+            levels that a fit or an estimator knows need no mention.
+        num_bootstraps: How many networks, at least 2.
+        hidden: The widths of their hidden layers.
+        num_epochs: How often they see their samples.
+        batch_size: The most points in one step.
+        learning_rate: The first step size of Adam.
+        progress: Whether to show a bar.
+
+    References:
+        Schwab and Karlen, CXPlain: Causal explanations for model interpretation under uncertainty, 2019.
+    """
+
+    background: Any = eqx.field(converter=_as_background)
+    y: Any = None
+    loss: str = eqx.field(static=True, default="squared")
+    replacement: str = eqx.field(static=True, default="zero")
+    groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
+    categorical: Any = eqx.field(static=True, default=(), converter=_as_tuple)
+    num_bootstraps: int = eqx.field(static=True, default=10)
+    hidden: tuple[int, ...] = eqx.field(static=True, default=(24, 24), converter=_as_tuple)
+    num_epochs: int = eqx.field(static=True, default=200)
+    batch_size: int = eqx.field(static=True, default=64)
+    learning_rate: float = eqx.field(static=True, default=0.005)
+    progress: bool = eqx.field(static=True, default=True)
+
+    requires: ClassVar = "callable"
+    additive: ClassVar = False
+
+    def __check_init__(self) -> None:
+        """Refuse options that are none of the choices."""
+        for name, choices in (("loss", LOSSES), ("replacement", REPLACEMENTS)):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"`{name}` must be one of {choices}, got {getattr(self, name)!r}")
+        if self.num_bootstraps < 2:
+            raise ValueError(f"`num_bootstraps` must be at least 2, or nothing varies, got {self.num_bootstraps}")
+        if self.y is not None:
+            check_same_rows(len(self.background), len(self.y), "background", "y")
+
+    def fit(self, predictor: Any, *, rng_key: RngKey) -> FittedCXPlain:
+        """Learn how to explain a model.
+
+        Args:
+            predictor: A function from points (p, d) to predictions, a fitted estimator, or a `kpp.Fit`.
+            rng_key: A JAX random key.
+
+        Returns:
+            The networks, which explain any points at once.
+
+        Raises:
+            TypeError: If the predictor is no function.
+            ValueError: If the predictions and `y` do not fit the loss, or a feature is unknown.
+        """
+        function, _, schema = resolve(self._readable(predictor), self.background, self.requires)
+        return self._learn(function, schema, rng_key)
+
+    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
+        """Fit to the background, and explain p points.
+
+        Args:
+            predictor: As for `fit`.
+            x: The points to explain, (p, d), or a data frame.
+            rng_key: A JAX random key, needed.
+
+        Returns:
+            The explanation: values that sum to about 1 at each point, and their variance.
+
+        Raises:
+            TypeError: If the predictor is no function, or there is no key.
+            ValueError: If `x`, the background or `y` is not as said.
+        """
+        function, points, schema = resolve(self._readable(predictor), x, self.requires)
+        return self._learn(function, schema, rng_key).explain(points)
+
+    def _readable(self, predictor: Any) -> Any:
+        """Return an estimator as a function that reads text as the background has it, and anything else as it is."""
+        if not is_estimator(predictor):
+            return predictor
+        return EstimatorFunction.create(predictor, self.background if is_table(self.background) else None)
+
+    def _learn(self, function: Any, schema: Schema, rng_key: Any) -> FittedCXPlain:
+        """Train the networks on the background, columns named by a schema."""
+        key, order = jax.random.split(check_rng_key(rng_key))
+        background = schema.read(self.background, "background")
+        players = as_players(
+            None if self.groups is None else dict(self.groups), background.shape[1], schema.feature_names
+        )
+        inputs = _Inputs.create(background, _categorical(self.categorical, schema))
+        increases = increases_of_loss(
+            function,
+            background,
+            as_truth(self.y, mean_predictions(function, background), output_names(function)),
+            loss=self.loss,
+            fill=replacements(self.replacement, background, set(inputs.levels)),
+            players=players,
+        )
+        rows, networks = self._members(key, len(background), inputs.width, players.num_players)
+        data = (jnp.asarray(inputs(background)), jnp.asarray(normalized(increases)))
+        trained = train_ensemble(
+            order,
+            networks,
+            _cross_entropy,
+            data,
+            rows=rows,
+            num_epochs=self.num_epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            progress=self.progress,
+            label="cxplain",
+        )
+        return FittedCXPlain(trained.network, function, inputs, players, schema, background, self._record(rng_key))
+
+    def _members(self, rng_key: Any, n: int, inputs: int, outputs: int) -> tuple[Array, Any]:
+        """Return the bootstrap rows and the first weights of every network."""
+        sample, start = jax.random.split(rng_key)
+        rows = jax.random.randint(sample, (self.num_bootstraps, n), 0, n)
+        sizes = (inputs, *self.hidden, outputs)
+        return rows, eqx.filter_vmap(lambda key: MLP(key, sizes))(jax.random.split(start, self.num_bootstraps))
+
+    def _record(self, rng_key: Any) -> dict[str, Any]:
+        """Return what explanations say of how they were made."""
+        data = jax.random.key_data(rng_key) if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) else rng_key
+        return {
+            "explainer": "cxplain",
+            "loss": self.loss,
+            "replacement": self.replacement,
+            "truth": "predictions" if self.y is None else "labels",
+            "bootstraps": self.num_bootstraps,
+            "background_size": len(self.background),
+            "rng_key": np.asarray(data).tolist(),
+        }
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
+        """Yield explainers with a function and points: one output, and probabilities with groups and labels."""
+        background, x = jax.random.normal(rng_key, (24, 3)), jax.random.normal(rng_key, (2, 3)) + 0.3
+        labels = np.arange(24) % 2
+        yield cls(background, num_bootstraps=3, hidden=(4,), num_epochs=3), _example_mean, x
+        options: dict[str, Any] = {"loss": "log", "replacement": "mean", "groups": {"pair": [0, 2]}}
+        yield cls(background, labels, num_bootstraps=3, hidden=(4,), num_epochs=3, **options), _example_classes, x
+
+
+class FittedCXPlain(eqx.Module):
+    """The networks of `CXPlain`, trained for one model. It is made by `CXPlain.fit`.
+
+    Args:
+        networks: The networks, their arrays leading with the bootstrap samples.
+        function: The model.
+        inputs: How points become inputs of the networks.
+        players: The features or groups of them.
+        schema: The names of the features.
+        background: The points that the networks have learnt from, (m, d).
+        record: How all this was made.
+    """
+
+    networks: Any
+    function: Any
+    inputs: _Inputs
+    players: Players = eqx.field(static=True)
+    schema: Schema = eqx.field(static=True)
+    background: Float[AnyArray, "m d"]
+    record: dict[str, Any] = eqx.field(static=True)
+
+    def importances(self, x: Any) -> Float[np.ndarray, "s p g"]:
+        """Return the importances by each of the s networks at p points; they sum to 1 over the g features."""
+        points = self.schema.read(x)
+        return np.asarray(_importances(self.networks, jnp.asarray(self.inputs(points))))
+
+    def explain(self, x: Any) -> Explanation:
+        """Explain the predictions at p points, (p, d) or a data frame.
+
+        Returns:
+            The explanation: medians of the networks, and the variance by their 95 % interval.
+        """
+        points = self.schema.read(x)
+        members = self.importances(points)
+        tail = (1 - _PROBABILITY) / 2
+        lower, values, upper = np.quantile(members, [tail, 0.5, 1 - tail], axis=0)
+        predictions = mean_predictions(self.function, points)
+        shown = group_points(points, self.players, self.schema, [self.background])
+        return Explanation.create(
+            _for_each_output(values, predictions),
+            0.0,
+            predictions,
+            shown.data,
+            schema=shown.schema,
+            output_names=output_names(self.function) if predictions.ndim == 2 else None,
+            variance=_for_each_output(((upper - lower) / _WIDTH) ** 2, predictions),
+            groups=shown.groups,
+            attrs=self.record,
+        )
+
+
+class _Inputs(eqx.Module):
+    """Points as inputs of a network: numbers in standard units, categories one-hot."""
+
+    location: Float[np.ndarray, " d"]
+    scale: Float[np.ndarray, " d"]
+    levels: dict[int, tuple[float, ...]] = eqx.field(static=True)
+
+    @classmethod
+    def create(cls, x: Float[np.ndarray, "n d"], categorical: set[int]) -> _Inputs:
+        """Learn units and levels."""
+        scale = x.std(axis=0)
+        levels = {j: tuple(np.unique(x[:, j]).tolist()) for j in sorted(categorical)}
+        return cls(x.mean(axis=0), np.where(scale > 1e-12 * (1 + np.abs(x).max(axis=0)), scale, 1.0), levels)
+
+    @property
+    def width(self) -> int:
+        """How many inputs there are."""
+        return len(self.location) + sum(len(levels) - 1 for levels in self.levels.values())
+
+    def __call__(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n q"]:
+        """Return the inputs at points."""
+        standard = (x - self.location) / self.scale
+        columns = [
+            x[:, [j]] == np.array(self.levels[j])[None] if j in self.levels else standard[:, [j]]
+            for j in range(x.shape[1])
+        ]
+        return np.concatenate(columns, axis=1).astype(float)
+
+
+def _categorical(features: tuple[Any, ...], schema: Schema) -> set[int]:
+    """Return the positions of the features that hold codes."""
+    mentioned = {schema.index(feature) if isinstance(feature, str) else feature for feature in features}
+    beyond = sorted(j for j in mentioned if not 0 <= j < schema.num_features)
+    if beyond:
+        raise ValueError(f"`categorical` must hold positions from 0 to {schema.num_features - 1}, got {beyond}")
+    return mentioned | {schema.index(name) for name in schema.levels}
+
+
+def _cross_entropy(network: Any, batch: Any) -> Array:
+    inputs, targets = batch
+    return -jnp.mean(jnp.sum(targets * jax.nn.log_softmax(jax.vmap(network)(inputs)), axis=1))
+
+
+@eqx.filter_jit
+def _importances(networks: Any, inputs: Array) -> Array:
+    return eqx.filter_vmap(lambda network, x: jax.nn.softmax(jax.vmap(network)(x)), in_axes=(eqx.if_array(0), None))(
+        networks, inputs
+    )
+
+
+def _for_each_output(values: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    return values if predictions.ndim == 1 else np.repeat(values[..., None], predictions.shape[1], axis=-1)
+
+
+def _example_mean(x: Any) -> Any:
+    return jnp.tanh(x[:, 0]) + 0.5 * x[:, 1] * x[:, 2]
+
+
+def _example_classes(x: Any) -> Any:
+    probability = jax.nn.sigmoid(2 * jnp.asarray(x)[:, 0])
+    return jnp.stack([1 - probability, probability], axis=1)
