@@ -9,11 +9,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from kpp_gpec import WeightedExponentialGeodesic
 
 import kpp
 from kpp.kernels import RBF
 from kpp.testing import parametrize_with_checks
+from kpp_gpec import WeightedExponentialGeodesic
 
 # Compiled once for all boundaries of one shape.
 GRAM = eqx.filter_jit(lambda kernel, x: kernel.gram(x))
