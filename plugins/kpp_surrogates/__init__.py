@@ -11,21 +11,41 @@ from typing import TYPE_CHECKING, Any
 import kpp
 
 if TYPE_CHECKING:
+    from kpp_surrogates.bayes_shap import BayesSHAP as BayesSHAP
     from kpp_surrogates.cxplain import CXPlain as CXPlain
     from kpp_surrogates.cxplain import FittedCXPlain as FittedCXPlain
+    from kpp_surrogates.lime import LIME as LIME
+    from kpp_surrogates.lime import BayesLIME as BayesLIME
+    from kpp_surrogates.shapley import KernelSHAP as KernelSHAP
+    from kpp_surrogates.shapley import ShapleySampling as ShapleySampling
 
 _EXPORTS = {
     "CXPlain": "cxplain",
     "FittedCXPlain": "cxplain",
+    "BayesLIME": "lime",
+    "BayesSHAP": "bayes_shap",
+    "KernelSHAP": "shapley",
+    "LIME": "lime",
+    "ShapleySampling": "shapley",
 }
 
 
 @kpp.hookimpl
 def register_explainers() -> dict[str, type]:
     """Offer the explainers of this package."""
+    from kpp_surrogates.bayes_shap import BayesSHAP
     from kpp_surrogates.cxplain import CXPlain
+    from kpp_surrogates.lime import LIME, BayesLIME
+    from kpp_surrogates.shapley import KernelSHAP, ShapleySampling
 
-    return {"cxplain": CXPlain}
+    return {
+        "bayes-lime": BayesLIME,
+        "bayes-shap": BayesSHAP,
+        "cxplain": CXPlain,
+        "kernel-shap": KernelSHAP,
+        "lime": LIME,
+        "shapley-sampling": ShapleySampling,
+    }
 
 
 def __getattr__(name: str) -> Any:

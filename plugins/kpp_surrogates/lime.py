@@ -1,0 +1,220 @@
+"""The explainers "lime" and "bayes-lime": a weighted linear model of the predictions around each point."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+
+from kpp import AbstractExplainer, Explanation
+from kpp.explanations import freeze_groups
+from kpp.typing import AnyArray, RngKey
+from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
+from kpp_surrogates.fitting import LinearModels, fit_in_blocks
+from kpp_surrogates.perturbation import Neighborhood, kinds_of_players
+from kpp_surrogates.tasks import (
+    Task,
+    as_background,
+    check_choice,
+    check_count,
+    freeze_features,
+    record_key,
+    required_key,
+)
+from kpp_surrogates.weighted_regression import bayesian_regression, ridge_regression
+
+__all__ = ["LIME", "BayesLIME"]
+
+# The kernel's width for one feature; it grows with the root of their number.
+_WIDTH = 0.75
+
+
+class LIME(AbstractExplainer):
+    r"""The coefficients of a ridge regression of predictions on perturbed features, weighted by proximity.
+
+    .. math:: \min_{b, \beta} \sum_i \pi_i \bigl(f(x_i') - b - z_i^\top \beta\bigr)^2 + \lambda \|\beta\|^2,
+        \qquad \pi_i = \exp(-\|z_i - z_0\|^2 / w^2)^{1/2}
+
+    over neighbors :math:`x_i'` of the point, itself being the first. A number is drawn from a Gaussian of the
+    background's moments, and z holds it standardized by these, so that its contribution is the slope of the prediction
+    in standard deviations of the background. A category, in text or one-hot columns, is drawn by its frequency in the
+    background, and a group of other columns is kept or replaced by those of a background point; there z is 1 where they
+    are as in the point, else 0.
+
+    The base value is the intercept b. The contributions do not add up to the prediction.
+
+    Args:
+        background: The background points, (m, d).
+        num_perturbations: How many neighbors each point has.
+        kernel_width: w, by default 0.75 times the root of the number of features or groups.
+        penalty: :math:`\lambda`; not multiplied by the number of neighbors.
+        around: Whether numbers are drawn around the mean of the "background" or around the "instance".
+        categorical: Columns of numbers that hold categories, by name or position; those of text are known.
+        groups: Features that are perturbed as one: a mapping from a name to names or positions of features.
+        progress: Whether to show a progress bar.
+
+    References:
+        Ribeiro, Singh and Guestrin, "Why should I trust you?": explaining the predictions of any classifier, 2016.
+    """
+
+    background: Float[AnyArray, "m d"] = eqx.field(converter=as_background)
+    num_perturbations: int = eqx.field(static=True, default=5000)
+    kernel_width: float | None = eqx.field(static=True, default=None)
+    penalty: float = eqx.field(static=True, default=1.0)
+    around: str = eqx.field(static=True, default="background")
+    categorical: Any = eqx.field(static=True, default=(), converter=freeze_features)
+    groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
+    progress: bool = eqx.field(static=True, default=True)
+
+    requires: ClassVar = "callable"
+    additive: ClassVar = False
+
+    def __check_init__(self) -> None:
+        """Refuse options out of range."""
+        _check_options(self)
+        if not self.penalty > 0:
+            raise ValueError(f"`penalty` must be positive, got {self.penalty!r}")
+
+    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
+        """Explain the predictions at p points.
+
+        Args:
+            predictor: A function, an estimator of scikit-learn or XGBoost, a `kpp.Fit` or a `kpp.RKHSFunction`.
+            x: The points to explain, (p, d), or a data frame.
+            rng_key: A JAX random key.
+
+        Returns:
+            The explanation.
+
+        Raises:
+            TypeError: If the predictor is none of these, or there is no key.
+            ValueError: If `x`, or an option, is not as said.
+        """
+        return _explain(self, "lime", functools.partial(_fit_ridge, penalty=self.penalty), predictor, x, rng_key)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
+        """Yield explainers with a function and points: outputs and categories, groups, draws."""
+        background, x = points(rng_key)
+        yield cls(background, num_perturbations=40, categorical=[4]), two_outputs, x
+        yield cls(background, num_perturbations=40, groups={"pair": [0, 2]}, around="instance"), product, x
+        yield cls(background, num_perturbations=40, penalty=0.1), function_with_draws(background), x
+
+
+class BayesLIME(AbstractExplainer):
+    r"""The posterior of a Bayesian linear regression of predictions on perturbed features, weighted by proximity.
+
+    The neighbors and their weights :math:`\pi` are those of `LIME`. With rows :math:`X = [1, Z]` and
+    :math:`\Pi = \operatorname{diag} \pi`, coefficient j has a Student law,
+
+    .. math:: V = (X^\top \Pi X + I)^{-1}, \quad \hat\beta = V X^\top \Pi y, \quad
+        s^2 = \frac{r^\top \Pi r + \hat\beta^\top \hat\beta}{N}, \quad \beta_j \sim t_N(\hat\beta_j, s^2 V_{jj}),
+
+    r being the residuals. Its mean is the contribution and its variance that of the explanation. The targets y are the
+    predictions minus their mean over the background, so that a constant added to the function changes nothing; the base
+    value is the intercept with that mean added again.
+
+    Args:
+        background: The background points, (m, d).
+        num_perturbations: How many neighbors each point has, N.
+        kernel_width: w, by default 0.75 times the root of the number of features or groups.
+        around: Whether numbers are drawn around the mean of the "background" or around the "instance".
+        categorical: Columns of numbers that hold categories, by name or position; those of text are known.
+        groups: Features that are perturbed as one: a mapping from a name to names or positions of features.
+        progress: Whether to show a progress bar.
+
+    References:
+        Slack, Hilgard, Singh and Lakkaraju, Reliable post hoc explanations: modeling uncertainty in explainability,
+        2021.
+    """
+
+    background: Float[AnyArray, "m d"] = eqx.field(converter=as_background)
+    num_perturbations: int = eqx.field(static=True, default=200)
+    kernel_width: float | None = eqx.field(static=True, default=None)
+    around: str = eqx.field(static=True, default="background")
+    categorical: Any = eqx.field(static=True, default=(), converter=freeze_features)
+    groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
+    progress: bool = eqx.field(static=True, default=True)
+
+    requires: ClassVar = "callable"
+    additive: ClassVar = False
+
+    def __check_init__(self) -> None:
+        """Refuse options out of range."""
+        _check_options(self)
+
+    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
+        """Explain the predictions at p points.
+
+        Args:
+            predictor: A function, an estimator of scikit-learn or XGBoost, a `kpp.Fit` or a `kpp.RKHSFunction`.
+            x: The points to explain, (p, d), or a data frame.
+            rng_key: A JAX random key.
+
+        Returns:
+            The explanation, with the variance of each contribution.
+
+        Raises:
+            TypeError: If the predictor is none of these, or there is no key.
+            ValueError: If `x`, or an option, is not as said.
+        """
+        return _explain(self, "bayes-lime", _fit_posterior, predictor, x, rng_key)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
+        """Yield explainers with a function and points: outputs and categories, groups, draws."""
+        background, x = points(rng_key)
+        yield cls(background, num_perturbations=40, categorical=[4]), two_outputs, x
+        yield cls(background, num_perturbations=40, groups={"pair": [0, 2]}, around="instance"), product, x
+        yield cls(background, num_perturbations=40), function_with_draws(background), x
+
+
+def _check_options(explainer: LIME | BayesLIME) -> None:
+    check_count("num_perturbations", explainer.num_perturbations, 3)
+    check_choice("around", explainer.around, ("background", "instance"))
+    if explainer.kernel_width is not None and not explainer.kernel_width > 0:
+        raise ValueError(f"`kernel_width` must be positive or None, got {explainer.kernel_width!r}")
+
+
+def _explain(explainer: LIME | BayesLIME, name: str, regress: Any, predictor: Any, x: Any, rng_key: Any) -> Explanation:
+    """Explain by linear models around points, given the regression."""
+    rng_key = required_key(rng_key, name)
+    task = Task.read(predictor, x, explainer.background, explainer.groups)
+    kinds = kinds_of_players(task.players, task.shown, task.schema, explainer.categorical)
+    neighborhood = Neighborhood(rng_key, task.background, task.players, kinds, explainer.around)
+    width = explainer.kernel_width or _WIDTH * task.players.num_players**0.5
+    models = fit_in_blocks(
+        task,
+        neighborhood.sample,
+        functools.partial(regress, width=width, base=task.base()),
+        explainer.num_perturbations,
+        label=f"explain by {name}",
+        progress=explainer.progress,
+    )
+    record = {
+        "explainer": name,
+        "perturbations": explainer.num_perturbations,
+        "kernel_width": width,
+        "around": explainer.around,
+        "rng_key": record_key(rng_key),
+    }
+    return task.explanation(record, **models.as_arrays(task))
+
+
+def _proximity(features: Float[np.ndarray, "p n g"], width: float) -> Float[np.ndarray, "p n"]:
+    """Return the weights of neighbors by their distance from the first one, the point itself."""
+    squares = np.sum((features - features[:, :1]) ** 2, axis=2)
+    return np.exp(-squares / width**2) ** 0.5
+
+
+def _fit_ridge(features: Any, targets: Any, *, width: float, base: Any, penalty: float) -> LinearModels:
+    return LinearModels(*ridge_regression(features, _proximity(features, width), targets, penalty), None)
+
+
+def _fit_posterior(features: Any, targets: Any, *, width: float, base: Any) -> LinearModels:
+    posterior = bayesian_regression(features, _proximity(features, width), targets - base)
+    return LinearModels(posterior.mean[:, 0] + base[None], posterior.mean[:, 1:], posterior.variance[:, 1:])

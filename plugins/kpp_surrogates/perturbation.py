@@ -1,0 +1,209 @@
+r"""Perturbed rows around the points that are explained, and what tells the perturbed features from the others.
+
+Two kinds of perturbation are here. *Neighbors* vary each feature as it varies in the background: numbers by a Gaussian
+of the background's moments, categories by their frequency, and any other group of features by the values of a whole
+row of the background or not at all. *Coalitions* keep some features of a point and replace all others by those of one
+row of the background.
+
+Every quantity is drawn by a generator of its own and point by point, so that points may come in blocks of any size.
+
+References:
+    Ribeiro, Singh and Guestrin, "Why should I trust you?": explaining the predictions of any classifier, 2016;
+    Lundberg and Lee, A unified approach to interpreting model predictions, 2017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from kpp.explanations import GroupedPoints
+from kpp.games import Players
+from kpp.tables import Schema
+from kpp.typing import RngKey
+
+__all__ = ["Coalitions", "Neighborhood", "Perturbations", "kinds_of_players"]
+
+Kind = Literal["number", "category", "block"]
+
+# The share of perturbations in which a group of features keeps its values.
+_KEPT = 0.5
+
+
+class Perturbations(NamedTuple):
+    """Perturbed rows and how a linear model sees them.
+
+    Attributes:
+        rows: The rows, (p, n, d).
+        features: One number a player, (p, n, g).
+    """
+
+    rows: Float[np.ndarray, "p n d"]
+    features: Float[np.ndarray, "p n g"]
+
+
+def kinds_of_players(
+    players: Players, shown: GroupedPoints, schema: Schema, categorical: Sequence[int | str]
+) -> tuple[Kind, ...]:
+    """Tell how each player is perturbed.
+
+    Args:
+        players: The players.
+        shown: The points as an explanation shows them, which knows levels and one-hot columns.
+        schema: The columns.
+        categorical: Further features that hold categories, by name or position.
+
+    Returns:
+        For each player "category" for columns of categories and one-hot ones, "number" for any other single column,
+        and "block" for any other group.
+
+    Raises:
+        ValueError: If a feature is unknown.
+    """
+    named = {feature for feature in categorical if isinstance(feature, str)}
+    chosen = {schema.index(name) for name in (*named, *schema.levels)} | (set(categorical) - named)
+    beyond = sorted(position for position in chosen if position not in range(players.num_features))
+    if beyond:
+        raise ValueError(f"`categorical` must hold names or positions below {players.num_features}, got {beyond}")
+
+    def kind(name: str, members: tuple[int, ...]) -> Kind:
+        if name in shown.schema.levels or chosen.issuperset(members):
+            return "category"
+        return "number" if len(members) == 1 else "block"
+
+    return tuple(kind(name, members) for name, members in zip(players.names, players.groups, strict=True))
+
+
+class Neighborhood:
+    r"""Random neighbors of points; the first one of each point is the point itself.
+
+    What a linear model sees is :math:`(x_j - m_j) / s_j` of a number, by mean and standard deviation of the background,
+    and of anything else whether it is as in the point, 1 or 0. A number without variance in the background stays as it
+    is there.
+
+    Args:
+        rng_key: A JAX random key.
+        background: The background, (m, d).
+        players: The players.
+        kinds: How each is perturbed.
+        around: Where the Gaussians have their mean: at that of the "background", or at the "instance".
+    """
+
+    def __init__(
+        self,
+        rng_key: RngKey,
+        background: Float[np.ndarray, "m d"],
+        players: Players,
+        kinds: Sequence[Kind],
+        around: str,
+    ) -> None:
+        self.background, self.players, self.kinds, self.around = background, players, kinds, around
+        self._normals, self._choices, self._masks = _generators(rng_key, 3)
+        self._means, self._spreads = background.mean(axis=0), _spreads(background)
+
+    def sample(self, x: Float[np.ndarray, "p d"], size: int) -> Perturbations:
+        """Return neighbors of points.
+
+        Args:
+            x: The points, (p, d).
+            size: How many neighbors each point has, n, itself among them.
+
+        Returns:
+            The neighbors and their features.
+        """
+        rows = np.repeat(x[:, None], size, axis=1)
+        features = np.ones((*rows.shape[:2], self.players.num_players), dtype=x.dtype)
+        self._perturb_numbers(rows, features)
+        self._perturb_categories(rows, features)
+        self._perturb_blocks(rows, features)
+        return Perturbations(rows, features)
+
+    def _of_kind(self, kind: Kind) -> list[int]:
+        return [player for player, found in enumerate(self.kinds) if found == kind]
+
+    def _perturb_numbers(self, rows: np.ndarray, features: np.ndarray) -> None:
+        numbers = self._of_kind("number")
+        columns = [self.players.groups[player][0] for player in numbers]
+        means, spreads = self._means[columns], self._spreads[columns]
+        centers = rows[:, :1, columns] if self.around == "instance" else means
+        noise = self._normals.standard_normal((*rows.shape[:2], len(columns)))
+        rows[:, 1:, columns] = (centers + spreads * noise)[:, 1:]
+        features[:, :, numbers] = (rows[:, :, columns] - means) / np.where(spreads > 0, spreads, 1.0)
+
+    def _perturb_categories(self, rows: np.ndarray, features: np.ndarray) -> None:
+        categories = self._of_kind("category")
+        donors = self._choices.integers(len(self.background), size=(*rows.shape[:2], len(categories)))
+        for position, player in enumerate(categories):
+            columns = list(self.players.groups[player])
+            rows[:, 1:, columns] = self.background[donors[:, 1:, position, None], columns]
+            features[:, :, player] = (rows[:, :, columns] == rows[:, :1, columns]).all(axis=2)
+
+    def _perturb_blocks(self, rows: np.ndarray, features: np.ndarray) -> None:
+        blocks = self._of_kind("block")
+        quantiles = self._masks.random((*rows.shape[:2], len(blocks), 2))
+        kept, donors = quantiles[..., 0] < _KEPT, (quantiles[..., 1] * len(self.background)).astype(int)
+        kept[:, 0] = True
+        for position, player in enumerate(blocks):
+            columns = list(self.players.groups[player])
+            replaced = self.background[donors[:, :, position, None], columns]
+            rows[:, :, columns] = np.where(kept[:, :, position, None], rows[:, :, columns], replaced)
+            features[:, :, player] = kept[:, :, position]
+
+
+class Coalitions:
+    """Random coalitions of players, the features of all others taken from one random row of the background.
+
+    Args:
+        rng_key: A JAX random key.
+        background: The background, (m, d).
+        players: The players, g of them.
+        law: "shapley" draws coalitions by the Shapley kernel: sizes s from 1 to g - 1 in proportion to 1 / (s (g - s)),
+            all of one size alike; "uniform" draws all alike, the empty and the full one among them.
+    """
+
+    def __init__(self, rng_key: RngKey, background: Float[np.ndarray, "m d"], players: Players, law: str) -> None:
+        self.background, self.players, self.law = background, players, law
+        self._sizes, self._orders, self._choices = _generators(rng_key, 3)
+
+    def sample(self, x: Float[np.ndarray, "p d"], size: int) -> Perturbations:
+        """Return coalitions of points.
+
+        Args:
+            x: The points, (p, d).
+            size: How many coalitions each point has, n.
+
+        Returns:
+            The rows, and who is present in them.
+        """
+        present = self._draw(len(x) * size)
+        donors = self.background[self._choices.integers(len(self.background), size=len(present))]
+        kept = self.players.expand(present)
+        rows = np.where(kept, np.repeat(x, size, axis=0), donors)
+        shape = (len(x), size)
+        return Perturbations(rows.reshape(*shape, -1), present.reshape(*shape, -1).astype(x.dtype))
+
+    def _draw(self, count: int) -> Bool[np.ndarray, "n g"]:
+        num_players = self.players.num_players
+        quantiles = self._orders.random((count, num_players))
+        if self.law == "uniform" or num_players == 1:  # a single player has no proper coalitions
+            return quantiles < 0.5
+        sizes = np.arange(1, num_players)
+        masses = np.cumsum(1.0 / (sizes * (num_players - sizes)))
+        drawn = sizes[np.searchsorted(masses[:-1] / masses[-1], self._sizes.random(count), side="right")]
+        return np.argsort(np.argsort(quantiles, axis=1), axis=1) < drawn[:, None]
+
+
+def _spreads(background: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " d"]:
+    """Return standard deviations, exactly 0 for columns that hold one value."""
+    return np.where((background == background[:1]).all(axis=0), 0.0, background.std(axis=0))
+
+
+def _generators(rng_key: RngKey, count: int) -> list[np.random.Generator]:
+    """Return NumPy's generators, seeded by a JAX key: the rows go to functions that JAX does not see."""
+    seed = np.asarray(jax.random.bits(rng_key, (4,), dtype=jnp.uint32))
+    return np.random.default_rng(seed).spawn(count)

@@ -1,0 +1,172 @@
+"""The explainers "kernel-shap" and "shapley-sampling": Shapley values of any function, with standard errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+
+from kpp import AbstractExplainer, Explanation, RKHSFunction
+from kpp.explanations import describe_estimate, describe_value_function, freeze_groups, in_blocks
+from kpp.games import Interventional, ShapleyEstimate, estimate_shapley
+from kpp.typing import AnyArray, RngKey
+from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
+from kpp_surrogates.tasks import Task, as_background, check_choice, even_blocks
+
+__all__ = ["KernelSHAP", "ShapleySampling"]
+
+# Instances at once, and entries of a table of the values of coalitions.
+_INSTANCES, _MAX_ENTRIES, _COALITIONS = 1024, 2**25, 2048
+
+
+class KernelSHAP(AbstractExplainer):
+    r"""Shapley values by a least squares fit to the values of sampled coalitions, exact where that is affordable.
+
+    .. math:: \min_\phi \sum_k \Bigl(v(S_k) - v(\emptyset) - \sum_{j \in S_k} \phi_j\Bigr)^2
+        \quad\text{subject to}\quad \sum_j \phi_j = f(x) - v(\emptyset)
+
+    over coalitions that are drawn by the Shapley kernel, each with its complement; being drawn by the kernel they are
+    not weighted by it. A coalition is worth the mean prediction over the background in place of the absent features.
+
+    Args:
+        background: The background points, (m, d), whose mean prediction is the base value.
+        method: "auto" takes the quadrature for an RKHS function with a product kernel, and for any other function a
+            least squares fit, which is exact if the budget covers all coalitions; "quadrature", "enumeration" or
+            "least-squares" insist on one.
+        num_coalitions: How many different coalitions may be valued, the empty and the full one among them; by default
+            2048 and two for each player, which covers all of up to 11 players.
+        groups: Features that play as one: a mapping from the name of a player to names or positions of features.
+        progress: Whether to show a progress bar.
+
+    References:
+        Lundberg and Lee, A unified approach to interpreting model predictions, 2017; Covert and Lee, Improving
+        KernelSHAP: practical Shapley value estimation using linear regression, 2021.
+    """
+
+    background: Float[AnyArray, "m d"] = eqx.field(converter=as_background)
+    method: str = eqx.field(static=True, default="auto")
+    num_coalitions: int | None = eqx.field(static=True, default=None)
+    groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
+    progress: bool = eqx.field(static=True, default=True)
+
+    requires: ClassVar = "callable"
+    additive: ClassVar = True
+
+    def __check_init__(self) -> None:
+        """Refuse an unknown method."""
+        check_choice("method", self.method, ("auto", "quadrature", "enumeration", "least-squares"))
+
+    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
+        """Explain the predictions at p points.
+
+        Args:
+            predictor: A function, an estimator of scikit-learn or XGBoost, a `kpp.Fit` or a `kpp.RKHSFunction`.
+            x: The points to explain, (p, d), or a data frame.
+            rng_key: A JAX random key; needed only where coalitions are sampled.
+
+        Returns:
+            The explanation, with standard errors where coalitions were sampled.
+
+        Raises:
+            TypeError: If the predictor is none of these, or something must be sampled without a key.
+            ValueError: If `x`, or an option, is not as said.
+        """
+        task = Task.read(predictor, x, self.background, self.groups)
+        in_rkhs = isinstance(task.function, RKHSFunction)
+        method = "least-squares" if self.method == "auto" and not in_rkhs else self.method
+        return _explain(task, "kernel-shap", method, self.num_coalitions, rng_key, self.progress)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
+        """Yield explainers with a function and points: exact and sampled, outputs, groups, draws."""
+        background, x = points(rng_key)
+        yield cls(background), two_outputs, x
+        yield cls(background, num_coalitions=12), product, x
+        yield cls(background, groups={"pair": [0, 2]}, method="enumeration"), product, x
+        yield cls(background), function_with_draws(background), x
+
+
+class ShapleySampling(AbstractExplainer):
+    r"""Shapley values as mean gains over sampled orders in which the features become known.
+
+    .. math:: \hat\phi_j = \frac1K \sum_{k=1}^K \bigl(v(S_{kj} \cup j) - v(S_{kj})\bigr)
+
+    where :math:`S_{kj}` are the features before j in order k. Each order comes with its reverse. The values of one
+    order add up to the prediction, so any number of them does.
+
+    Args:
+        background: The background points, (m, d), whose mean prediction is the base value.
+        num_coalitions: How many different coalitions may be valued, the empty and the full one among them; by default
+            2048 and two for each player. A budget that covers all coalitions gives the exact values.
+        groups: Features that play as one: a mapping from the name of a player to names or positions of features.
+        progress: Whether to show a progress bar.
+
+    References:
+        Castro, Gomez and Tejada, Polynomial calculation of the Shapley value based on sampling, 2009; Strumbelj and
+        Kononenko, Explaining prediction models and individual predictions with feature contributions, 2014.
+    """
+
+    background: Float[AnyArray, "m d"] = eqx.field(converter=as_background)
+    num_coalitions: int | None = eqx.field(static=True, default=None)
+    groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
+    progress: bool = eqx.field(static=True, default=True)
+
+    requires: ClassVar = "callable"
+    additive: ClassVar = True
+
+    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
+        """Explain the predictions at p points.
+
+        Args:
+            predictor: A function, an estimator of scikit-learn or XGBoost, a `kpp.Fit` or a `kpp.RKHSFunction`.
+            x: The points to explain, (p, d), or a data frame.
+            rng_key: A JAX random key; needed where the budget does not cover all coalitions.
+
+        Returns:
+            The explanation, with standard errors where orders were sampled.
+
+        Raises:
+            TypeError: If the predictor is none of these, or something must be sampled without a key.
+            ValueError: If `x`, or an option, is not as said.
+        """
+        task = Task.read(predictor, x, self.background, self.groups)
+        return _explain(task, "shapley-sampling", "permutation", self.num_coalitions, rng_key, self.progress)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
+        """Yield explainers with a function and points: sampled and exact, outputs, groups."""
+        background, x = points(rng_key)
+        yield cls(background, num_coalitions=18), two_outputs, x
+        yield cls(background, groups={"pair": [0, 2]}), product, x
+
+
+def _explain(
+    task: Task, name: str, method: str, num_coalitions: int | None, rng_key: Any, progress: bool
+) -> Explanation:
+    """Explain a task by an estimator of Shapley values."""
+    game, found = Interventional(task.background), []
+
+    def solve(part: Any, rows: Any) -> tuple[Any, Any]:
+        options: dict[str, Any] = {"num_coalitions": num_coalitions, "rng_key": rng_key}
+        estimate = estimate_shapley(game, part, rows, method=method, groups=task.players, **options)
+        found.append(estimate)
+        return estimate.values, estimate.standard_errors
+
+    size = _instances_at_once(task, num_coalitions)
+    label = f"explain by {name}"
+    values, errors = in_blocks(solve, task.function, task.x, instances_at_once=size, label=label, progress=progress)
+    estimate: ShapleyEstimate = found[0]
+    record = {"explainer": name, **describe_value_function(game), **describe_estimate(estimate, rng_key)}
+    base = np.asarray(game.base(task.function))
+    return task.explanation(record, values=values, standard_errors=errors, base_values=base)
+
+
+def _instances_at_once(task: Task, num_coalitions: int | None) -> int:
+    """Return how many instances a block has; all of a plain function with draws, whose axes lead the instances."""
+    if task.row_axis > 0 and not isinstance(task.function, RKHSFunction):
+        return len(task.x)
+    entries = task.num_targets * (num_coalitions or _COALITIONS)
+    return even_blocks(len(task.x), min(_INSTANCES, _MAX_ENTRIES // entries))

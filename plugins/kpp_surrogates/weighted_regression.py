@@ -1,0 +1,135 @@
+r"""Weighted linear regressions of many points at once: Bayesian ones with their posterior, and ridge regressions.
+
+The Bayesian one is conjugate. With rows :math:`X = [1, Z]`, weights :math:`\Pi` and an improper prior of the noise,
+
+.. math::
+
+    y \mid \beta, \sigma^2 \sim N(X \beta, \sigma^2 \Pi^{-1}), \qquad \beta \mid \sigma^2 \sim N(0, \sigma^2 I),
+    \qquad p(\sigma^2) \propto 1 / \sigma^2,
+
+the posterior of :math:`\sigma^2` is a scaled inverse chi-squared law with N degrees of freedom, and each coefficient
+has a Student law with as many.
+
+References:
+    Slack, Hilgard, Singh and Lakkaraju, Reliable post hoc explanations: modeling uncertainty in explainability, 2021,
+    eqs. (4) to (7).
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.linalg import add_diagonal, cho_solve, cholesky, solve_lower
+from kpp.typing import AnyArray
+
+__all__ = ["RegressionPosterior", "bayesian_regression", "ridge_regression"]
+
+
+class RegressionPosterior(eqx.Module):
+    r"""The posterior of weighted regressions.
+
+    Args:
+        mean: The means, (p, 1 + g, r): those of the intercept, and of the coefficients.
+        factors: :math:`\operatorname{diag} V`, (p, 1 + g).
+        scale: :math:`s^2`, (p, r).
+        degrees: The degrees of freedom, N.
+    """
+
+    mean: Float[Array, "p q r"]
+    factors: Float[Array, "p q"]
+    scale: Float[Array, "p r"]
+    degrees: int = eqx.field(static=True)
+
+    @property
+    def squared_scales(self) -> Float[Array, "p q r"]:
+        """The squared scales of the Student laws, :math:`s^2 V_{jj}`."""
+        return self.factors[:, :, None] * self.scale[:, None]
+
+    @property
+    def variance(self) -> Float[Array, "p q r"]:
+        r"""The variances of the Student laws, :math:`s^2 V_{jj}\, N / (N - 2)`."""
+        return self.squared_scales * (self.degrees / (self.degrees - 2))
+
+
+def bayesian_regression(
+    features: Float[AnyArray, "p n g"], weights: Float[AnyArray, "p n"], targets: Float[AnyArray, "p n r"]
+) -> RegressionPosterior:
+    r"""Regress the targets of each point on its features, with the prior of the module.
+
+    .. math::
+
+        V = (X^\top \Pi X + I)^{-1}, \quad \hat\beta = V X^\top \Pi y, \quad
+        s^2 = \frac{(y - X \hat\beta)^\top \Pi (y - X \hat\beta) + \hat\beta^\top \hat\beta}{N}, \quad
+        \beta_j \sim t_N(\hat\beta_j, s^2 V_{jj})
+
+    Args:
+        features: Z, of each point, (p, n, g), with n = N of at least 3.
+        weights: The diagonal of :math:`\Pi`, (p, n).
+        targets: y, (p, n, r).
+
+    Returns:
+        The posterior.
+    """
+    features = jnp.asarray(features)
+    mean, factors, scale = _bayesian(features, jnp.asarray(weights), jnp.asarray(targets))
+    return RegressionPosterior(mean, factors, scale, features.shape[1])
+
+
+@jax.jit
+@jax.vmap
+def _bayesian(
+    features: Float[Array, "n g"], weights: Float[Array, " n"], targets: Float[Array, "n r"]
+) -> tuple[Float[Array, "q r"], Float[Array, " q"], Float[Array, " r"]]:
+    design = jnp.concatenate([jnp.ones_like(features[:, :1]), features], axis=1)
+    weighted = design * weights[:, None]
+    factor = cholesky(add_diagonal(_dot(weighted.T, design), 1.0), what="the matrix of a weighted regression")
+    mean = cho_solve(factor, _dot(weighted.T, targets))
+    residuals = targets - _dot(design, mean)
+    squares = jnp.sum(weights[:, None] * residuals**2, axis=0) + jnp.sum(mean**2, axis=0)
+    inverse = solve_lower(factor, jnp.eye(design.shape[1], dtype=design.dtype))
+    return mean, jnp.sum(inverse**2, axis=0), squares / design.shape[0]
+
+
+def ridge_regression(
+    features: Float[AnyArray, "p n g"],
+    weights: Float[AnyArray, "p n"],
+    targets: Float[AnyArray, "p n r"],
+    penalty: float,
+) -> tuple[Float[Array, "p r"], Float[Array, "p g r"]]:
+    r"""Regress the targets of each point on its features, with a penalty on the coefficients alone.
+
+    .. math:: \min_{b, \beta} \sum_i w_i (y_i - b - z_i^\top \beta)^2 + \lambda \|\beta\|^2
+
+    Args:
+        features: The rows z, of each point, (p, n, g).
+        weights: w, (p, n), not all 0.
+        targets: y, (p, n, r).
+        penalty: :math:`\lambda`, positive.
+
+    Returns:
+        The intercepts, (p, r), and the coefficients, (p, g, r).
+    """
+    return _ridge(jnp.asarray(features), jnp.asarray(weights), jnp.asarray(targets), jnp.asarray(penalty))
+
+
+@jax.jit
+def _ridge(
+    features: Float[Array, "p n g"], weights: Float[Array, "p n"], targets: Float[Array, "p n r"], penalty: Array
+) -> tuple[Float[Array, "p r"], Float[Array, "p g r"]]:
+    def solve(z: Array, w: Array, y: Array) -> tuple[Array, Array]:
+        shares = w / jnp.sum(w)
+        center, level = _dot(shares[None], z)[0], _dot(shares[None], y)[0]
+        z, y = z - center[None], y - level[None]
+        weighted = z * w[:, None]
+        matrix = add_diagonal(_dot(weighted.T, z), penalty)
+        beta = cho_solve(cholesky(matrix, what="the matrix of a ridge regression"), _dot(weighted.T, y))
+        return level - _dot(center[None], beta)[0], beta
+
+    return jax.vmap(solve)(features, weights, targets)
+
+
+def _dot(a: Array, b: Array) -> Array:
+    return jnp.matmul(a, b, precision="highest")
