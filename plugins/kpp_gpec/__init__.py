@@ -22,13 +22,21 @@ if TYPE_CHECKING:
     from kpp_gpec.margins import class_margin as class_margin
     from kpp_gpec.margins import level_margin as level_margin
     from kpp_gpec.margins import steep_margin as steep_margin
+    from kpp_gpec.neural import FittedMLPClassifier as FittedMLPClassifier
+    from kpp_gpec.neural import MLPClassifier as MLPClassifier
+    from kpp_gpec.pgd import PGDSampler as PGDSampler
+    from kpp_gpec.process import ExplanationProcess as ExplanationProcess
 
 _EXPORTS = {
     "AbstractBoundarySampler": "boundary",
     "BisectionSampler": "bisection_sampler",
     "BoundarySample": "boundary",
+    "FittedMLPClassifier": "neural",
+    "ExplanationProcess": "process",
     "Geodesics": "geodesics",
     "GradientSampler": "gradient",
+    "MLPClassifier": "neural",
+    "PGDSampler": "pgd",
     "WeightedExponentialGeodesic": "kernel",
     "bisect": "bisection",
     "class_margin": "margins",
