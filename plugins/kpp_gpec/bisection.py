@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from kpp.typing import AnyArray
 from kpp_gpec.brackets import Brackets, CountedMargin
@@ -16,8 +15,8 @@ __all__ = ["bisect", "halve"]
 
 def bisect(
     margin: Callable[[Any], Any] | CountedMargin,
-    inside: Float[AnyArray, "k d"],
-    outside: Float[AnyArray, "k d"],
+    inside: AnyArray,
+    outside: AnyArray,
     width: float = 1e-6,
 ) -> Brackets:
     """Halve segments between points on opposite sides of a boundary until they are short.

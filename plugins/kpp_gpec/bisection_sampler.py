@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float
-from scipy.spatial import cKDTree
 
 from kpp.spec import data_class
 from kpp_gpec.bisection import halve
 from kpp_gpec.boundary import AbstractBoundarySampler, check_sampler
 from kpp_gpec.brackets import Brackets, CountedMargin
+from kpp_gpec.pairs import pair_up, two_sides
 from kpp_gpec.walk import walk
 
 __all__ = ["BisectionSampler"]
 
-Seeds = Literal["training", "walk", "both"]
+_SEEDS = ("training", "walk", "both")
 
-# A walk alone begins from this many pairs of rows. So many rows of a side are looked through for neighbors, and so many
-# mixed ones are tried where all rows are on one side.
-_WALK_PAIRS, _MAX_ROWS = 64, 10_000
+# A walk alone begins from this many pairs of rows.
+_WALK_PAIRS = 64
 
 
 @data_class
@@ -52,7 +49,7 @@ class BisectionSampler(AbstractBoundarySampler):
 
     max_points: int = eqx.field(static=True, default=1000)
     width: float = eqx.field(static=True, default=1e-6)
-    seeds: Seeds = eqx.field(static=True, default="both")
+    seeds: str = eqx.field(static=True, default="both")
     num_pairs: int | None = eqx.field(static=True, default=None)
     step: float = eqx.field(static=True, default=1.0)
     num_rounds: int = eqx.field(static=True, default=4)
@@ -60,8 +57,8 @@ class BisectionSampler(AbstractBoundarySampler):
 
     def __check_init__(self) -> None:
         check_sampler(self)
-        if self.seeds not in get_args(Seeds):
-            raise ValueError(f"`seeds` must be one of {', '.join(get_args(Seeds))}, got {self.seeds!r}")
+        if self.seeds not in _SEEDS:
+            raise ValueError(f"`seeds` must be one of {', '.join(_SEEDS)}, got {self.seeds!r}")
         if self.num_pairs is not None and self.num_pairs < 1:
             raise ValueError(f"`num_pairs` must be at least 1, or None, got {self.num_pairs}")
         if not self.step > 0.0:
@@ -82,38 +79,3 @@ class BisectionSampler(AbstractBoundarySampler):
             steps = {"step": self.step, "num_rounds": self.num_rounds, "num_proposals": budget}
             brackets = walk(rng, margin, brackets, box, **steps)
         return halve(margin, brackets, self.width)
-
-
-def two_sides(
-    rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]
-) -> tuple[Float[np.ndarray, "a d"], Float[np.ndarray, "b d"]]:
-    """Divide rows by their side; where there is one side only, add rows mixed feature by feature."""
-    is_inside = margin.is_inside(z)
-    if is_inside.all() or not is_inside.any():
-        mixed = np.take_along_axis(z, rng.integers(len(z), size=(_MAX_ROWS, z.shape[1])), axis=0)
-        z = np.concatenate([z, mixed])
-        is_inside = np.concatenate([is_inside, margin.is_inside(mixed)])
-    return z[is_inside], z[~is_inside]
-
-
-def pair_up(
-    rng: np.random.Generator, inside: Float[np.ndarray, "a d"], outside: Float[np.ndarray, "b d"], num_pairs: int
-) -> Brackets:
-    """Pair rows of the two sides: half of them with their nearest on the other side, the rest at random."""
-    inside, outside = _some(rng, inside, _MAX_ROWS), _some(rng, outside, _MAX_ROWS)
-    starts = _some(rng, np.arange(len(inside) + len(outside)), -(-num_pairs // 2))
-    from_inside, from_outside = starts[starts < len(inside)], starts[starts >= len(inside)] - len(inside)
-    num_random = num_pairs - len(starts)
-    first = [from_inside, _nearest(outside[from_outside], inside), rng.integers(len(inside), size=num_random)]
-    second = [_nearest(inside[from_inside], outside), from_outside, rng.integers(len(outside), size=num_random)]
-    return Brackets(inside[np.concatenate(first)], outside[np.concatenate(second)], num_pairs)
-
-
-def _some(rng: np.random.Generator, values: np.ndarray, count: int) -> np.ndarray:
-    """Return at most `count` of the values, drawn without replacement."""
-    return values if len(values) <= count else values[rng.choice(len(values), count, replace=False)]
-
-
-def _nearest(points: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the position of the nearest of the others to each point."""
-    return cKDTree(others).query(points)[1].astype(int) if len(points) else np.zeros(0, int)

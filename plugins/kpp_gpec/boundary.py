@@ -108,7 +108,7 @@ class AbstractBoundarySampler(eqx.Module):
             ValueError: If `x` is no table of finite numbers, or `margin` does not return one finite number a point.
         """
         points = np.asarray(as_points(x), dtype=float)
-        location, scale = points.mean(axis=0), standard_deviations(points)
+        location, scale = points.mean(axis=0)[None], standard_deviations(points)[None]
         counted = CountedMargin(lambda z: margin(z * scale + location))
         brackets = self.search(_generator(rng_key), counted, (points - location) / scale)
         kept = spread(brackets.midpoints, self.max_points, self.tolerance)

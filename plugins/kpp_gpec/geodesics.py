@@ -34,7 +34,7 @@ class Geodesics(eqx.Module):
     num_neighbors: int = eqx.field(static=True)
 
 
-def geodesic_distances(points: Float[AnyArray, "J d"], num_neighbors: int = 10) -> Geodesics:
+def geodesic_distances(points: AnyArray, num_neighbors: int = 10) -> Geodesics:
     r"""Return the distances between points along the surface that they lie on, as Isomap finds them.
 
     .. math:: D_{ij} = \min_{i = i_0, \ldots, i_m = j} \sum_l \|x_{i_l} - x_{i_{l+1}}\|

@@ -9,13 +9,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from kpp.calls import call_in_chunks
 from kpp.spec import data_class
 from kpp_gpec.bisection import halve
 from kpp_gpec.boundary import AbstractBoundarySampler, check_sampler
 from kpp_gpec.brackets import Brackets, CountedMargin
+from kpp_gpec.pairs import nearest
 
 __all__ = ["GradientSampler"]
 
@@ -33,9 +34,10 @@ class GradientSampler(AbstractBoundarySampler):
     A step goes to where the margin would be zero if it were linear, and is cut to the length `step`, which is halved
     each time that the margin changes its sign, so that the steps also end where it is far from linear. The starts are
     rows, and points between two rows where these are too few, so that the sample lies where the data are; what leaves
-    the range of the rows is dropped. Then the last point is bracketed along the gradient: the shortest segment with
-    ends on opposite sides is taken, and halved if it is longer than `width`. So a point is returned only if the margin
-    changes its sign there, whatever the steps did.
+    the range of the rows does not count. Then the last point is bracketed along the gradient: the shortest segment with
+    ends on opposite sides is taken, and halved if it is longer than `width`. A start whose steps led to no crossing, as
+    where the gradient is zero, is paired with the nearest start on the other side, and bisected. So a point is returned
+    only if the margin changes its sign there, whatever the steps did.
 
     Args:
         max_points: The most points to return.
@@ -66,9 +68,10 @@ class GradientSampler(AbstractBoundarySampler):
         """Find segments that the boundary crosses, see `AbstractBoundarySampler.search`."""
         starts = _starts(rng, z, self.num_starts or 2 * self.max_points)
         ends, normals = self._descend(margin, starts, z.max(axis=0) > z.min(axis=0))
-        within = ((ends >= z.min(axis=0)) & (ends <= z.max(axis=0))).all(axis=1)
-        inside, outside = _bracket(margin, ends[within], normals[within], self.width)
-        return halve(margin, Brackets(inside, outside, len(starts)), self.width)
+        within = np.flatnonzero(((ends >= z.min(axis=0)) & (ends <= z.max(axis=0))).all(axis=1))
+        brackets, crossed = _bracket(margin, ends[within], normals[within], self.width)
+        lost = np.delete(starts, within[crossed], axis=0)
+        return halve(margin, Brackets.joined(brackets, _pair_lost(margin, lost, starts)), self.width)
 
     def _descend(
         self, margin: CountedMargin, starts: Float[np.ndarray, "k d"], is_free: Bool[np.ndarray, " d"]
@@ -101,7 +104,7 @@ def _newton(
 ) -> Float[Array, " e"]:
     """Return the last point from a start, followed by the unit vector along the gradient there."""
 
-    def move(_: int, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def move(_: Any, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         point, limit, last = state
         value, direction, slope = _tangent(function, point, is_free)
         limit = jnp.where(value * last < 0.0, 0.5 * limit, limit)
@@ -136,8 +139,8 @@ def _starts(rng: np.random.Generator, z: Float[np.ndarray, "n d"], count: int) -
 
 def _bracket(
     margin: CountedMargin, points: Float[np.ndarray, "k d"], normals: Float[np.ndarray, "k d"], width: float
-) -> tuple[Float[np.ndarray, "b d"], Float[np.ndarray, "b d"]]:
-    """Return, for the points that have one, the ends of the shortest segment along the normal that is crossed."""
+) -> tuple[Brackets, Int[np.ndarray, " b"]]:
+    """Return the shortest segments along the normals that are crossed, and the positions of the points with one."""
     radii = 0.5 * width * _GROWTH[: 1 + int((0.5 * width * _GROWTH < _REACH).sum())]
     shifts = radii[:, None, None] * normals
     ends = np.stack([points + shifts, points - shifts])
@@ -147,4 +150,19 @@ def _bracket(
     shortest = opposite.argmax(axis=0)[crossed]
     first, second = ends[:, shortest, crossed]
     in_first = is_inside[0, shortest, crossed][:, None]
-    return np.where(in_first, first, second), np.where(in_first, second, first)
+    brackets = Brackets(np.where(in_first, first, second), np.where(in_first, second, first), len(crossed))
+    return brackets, crossed
+
+
+def _pair_lost(margin: CountedMargin, lost: Float[np.ndarray, "k d"], starts: Float[np.ndarray, "m d"]) -> Brackets:
+    """Pair the starts whose steps led nowhere with the nearest start on the other side, if there is any."""
+    if not len(lost):
+        return Brackets(lost, lost, 0)
+    is_inside = margin.is_inside(starts)
+    inside, outside = starts[is_inside], starts[~is_inside]
+    if not (len(inside) and len(outside)):
+        return Brackets(lost[:0], lost[:0], len(lost))
+    in_lost = margin.is_inside(lost)
+    first = np.concatenate([lost[in_lost], inside[nearest(lost[~in_lost], inside)]])
+    second = np.concatenate([outside[nearest(lost[in_lost], outside)], lost[~in_lost]])
+    return Brackets(first, second, len(lost))

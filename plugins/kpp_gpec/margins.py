@@ -24,7 +24,7 @@ __all__ = ["class_margin", "level_margin", "steep_margin"]
 _Function = Callable[[Any], Any]
 
 
-def class_margin(function: _Function, index: int = 1) -> _Function:
+def class_margin(function: _Function, index: int | str = 1) -> _Function:
     r"""Return the margin of one class against the rest.
 
     .. math:: m_k(x) = p_k(x) - \max_{j \neq k} p_j(x)
@@ -122,11 +122,10 @@ def _norms_by_jax(function: _Function, scale: np.ndarray, index: int) -> _Functi
     def value(point: Any) -> Any:
         return _output(_as_array(function(point[None])), index)[0]
 
-    @jax.jit
-    def norms(x: Any) -> Any:
-        return jnp.linalg.norm(scale * jax.vmap(jax.grad(value))(jnp.asarray(x, jnp.result_type(float))), axis=1)
+    def norm(point: Any) -> Any:
+        return jnp.linalg.norm(scale * jax.grad(value)(point))
 
-    return norms
+    return jax.jit(lambda x: jax.vmap(norm)(jnp.asarray(x, jnp.result_type(float))))
 
 
 def _norms_by_steps(function: _Function, scale: np.ndarray, index: int, step: float) -> _Function:
@@ -155,24 +154,24 @@ def _library(values: Any) -> Any:
     return jnp if isinstance(values, jax.Array) else np
 
 
-def _output(values: Any, index: int) -> Any:
+def _output(values: Any, index: Any) -> Any:
     if values.ndim == 1:
         return values
     _check_index(index, values.shape[1])
     return values[:, index]
 
 
-def _against_half(values: Any, index: int) -> Any:
+def _against_half(values: Any, index: Any) -> Any:
     _check_index(index, 2)
     return values - 0.5 if index == 1 else 0.5 - values
 
 
-def _against_the_rest(values: Any, index: int) -> Any:
+def _against_the_rest(values: Any, index: Any) -> Any:
     _check_index(index, values.shape[1])
     others = np.arange(values.shape[1]) != index
     return values[:, index] - values[:, others].max(axis=1)
 
 
-def _check_index(index: int, count: int) -> None:
-    if not 0 <= index < count:
-        raise ValueError(f"`index` must be one of the {count} outputs or classes, from 0 to {count - 1}, got {index}")
+def _check_index(index: Any, count: int) -> None:
+    if index not in range(count):
+        raise ValueError(f"`index` must be one of the {count} outputs or classes, from 0 to {count - 1}, got {index!r}")

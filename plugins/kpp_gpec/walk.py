@@ -7,11 +7,13 @@ from jaxtyping import Float
 
 from kpp_gpec.bisection import halve
 from kpp_gpec.brackets import Brackets, CountedMargin
+from kpp_gpec.thinning import spread
 
 __all__ = ["walk"]
 
-# The length that segments are brought to, in standard units, before the next round starts from their middles.
-_COARSE = 0.02
+# The length that segments are brought to, in standard units, before the next round starts from their middles, and from
+# how many of them.
+_COARSE, _MAX_STARTS = 0.02, 500
 
 
 def walk(
@@ -31,7 +33,8 @@ def walk(
     .. math:: q_\pm = p + s\,(u \pm v)
 
     are tried. If they are on opposite sides, the boundary crosses the segment between them, which is bisected, and its
-    middle is a new point to start from in the next round. On a flat boundary half of the proposals are accepted in any
+    middle is a new point. Each round starts from points spread evenly over all that were found, so that it goes on from
+    the ends of what is known. On a flat boundary half of the proposals are accepted in any
     dimension, those with :math:`|n^\top u| < |n^\top v|`, n being its normal. Like the boundary attack it needs no more
     than the side of a point.
 
@@ -53,8 +56,9 @@ def walk(
     """
     low, high = box
     found = halve(margin, brackets, _COARSE)
-    for count in np.diff(np.linspace(0, num_proposals, num_rounds + 1).astype(int)):
-        starts = found.midpoints[rng.integers(len(found.inside), size=count)]
+    for count in np.diff(np.linspace(0, num_proposals, num_rounds + 1).astype(int)).tolist():
+        known = found.midpoints
+        starts = known[np.resize(spread(known, min(count, _MAX_STARTS)), count)]
         lengths = step * rng.uniform(size=(count, 1))
         along, across = (lengths * _unit_vectors(rng, starts.shape) for _ in range(2))
         first, second = (np.clip(starts + along + side * across, low, high) for side in (1.0, -1.0))
