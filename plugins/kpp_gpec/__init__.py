@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kpp_gpec.geodesics import Geodesics as Geodesics
     from kpp_gpec.geodesics import geodesic_distances as geodesic_distances
     from kpp_gpec.gradient import GradientSampler as GradientSampler
+    from kpp_gpec.images import interval_bounds as interval_bounds
+    from kpp_gpec.images import plot_interval_bounds as plot_interval_bounds
     from kpp_gpec.kernel import WeightedExponentialGeodesic as WeightedExponentialGeodesic
     from kpp_gpec.margins import class_margin as class_margin
     from kpp_gpec.margins import level_margin as level_margin
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from kpp_gpec.neural import MLPClassifier as MLPClassifier
     from kpp_gpec.pgd import PGDSampler as PGDSampler
     from kpp_gpec.process import ExplanationProcess as ExplanationProcess
+    from kpp_gpec.superpixels import grid_superpixels as grid_superpixels
+    from kpp_gpec.superpixels import label_groups as label_groups
+    from kpp_gpec.superpixels import slic_superpixels as slic_superpixels
 
 _EXPORTS = {
     "AbstractBoundarySampler": "boundary",
@@ -41,7 +46,12 @@ _EXPORTS = {
     "bisect": "bisection",
     "class_margin": "margins",
     "geodesic_distances": "geodesics",
+    "grid_superpixels": "superpixels",
+    "interval_bounds": "images",
+    "label_groups": "superpixels",
     "level_margin": "margins",
+    "plot_interval_bounds": "images",
+    "slic_superpixels": "superpixels",
     "steep_margin": "margins",
 }
 

@@ -127,7 +127,7 @@ class FittedMLPClassifier(eqx.Module):
         return float(np.mean(self.predict(x) == np.asarray(y)))
 
     def _points(self, x: Any) -> Array:
-        return as_points(x, num_features=self.network.layers[0].in_features)
+        return as_points(x, num_features=self.network.layers[0].weight.shape[1])
 
 
 @eqx.filter_jit

@@ -1,0 +1,151 @@
+"""Superpixels: groups of pixels that explainers take as one feature each.
+
+Images are rows of pixels, (n, h w c), in the order of ``image.reshape(-1)``: row by row, with the channels of a pixel
+side by side. A superpixel holds all channels of its pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import ndimage
+
+from kpp.validation import as_points
+
+__all__ = ["grid_superpixels", "label_groups", "slic_superpixels"]
+
+_Shape = Sequence[int]
+
+
+def grid_superpixels(shape: _Shape, patch: int | tuple[int, int]) -> dict[str, list[int]]:
+    """Divide images by a regular grid.
+
+    Args:
+        shape: The images' height, width and, if there are several, channels.
+        patch: The height and width of a patch, or its side; the last patches are smaller where it does not fit.
+
+    Returns:
+        The groups, a mapping from "patch i,j" to positions of features, which explainers take as `groups`.
+
+    Raises:
+        ValueError: If `shape` is no shape of an image, or `patch` not between 1 and its sides.
+    """
+    height, width, _ = image_shape(shape)
+    tall, wide = (patch, patch) if isinstance(patch, int) else patch
+    if not (1 <= tall <= height and 1 <= wide <= width):
+        raise ValueError(f"`patch` must be between 1 and the sides {(height, width)} of the images, got {patch}")
+    rows, columns = np.arange(height) // tall, np.arange(width) // wide
+    across = columns[-1] + 1
+    groups = label_groups(rows[:, None] * across + columns[None], shape)
+    return {f"patch {k // across},{k % across}": members for k, members in enumerate(groups.values())}
+
+
+def slic_superpixels(
+    images: Any, shape: _Shape, num_superpixels: int, *, compactness: float = 0.1
+) -> dict[str, list[int]]:
+    r"""Divide images into connected pieces of similar pixels, by k-means on intensity and position.
+
+    .. math:: D(a, b)^2 = \|v_a - v_b\|^2 + m^2 \, \frac{\|p_a - p_b\|^2}{s^2}, \qquad s = \sqrt{h w / k},
+
+    v being the values of a pixel and p its position. The centers begin on a grid of steps about s. Afterwards pieces
+    that are not connected to the largest one of their cluster go to the neighbor that they share most of their rim
+    with, so that fewer superpixels than asked for may be left, and none is in two parts.
+
+    Args:
+        images: One image (h w c,), or several (n, h w c), whose mean is divided; values of order 1.
+        shape: Their height, width and, if there are several, channels.
+        num_superpixels: k, at most the number of pixels.
+        compactness: m, in the unit of the values: the difference in value that weighs as much as a step of length s.
+
+    Returns:
+        The groups, a mapping from "superpixel i" to positions of features, which explainers take as `groups`.
+
+    Raises:
+        ValueError: If shapes do not fit, or an option is out of range.
+
+    References:
+        Achanta et al., "SLIC superpixels compared to state-of-the-art superpixel methods", 2012, eq. (3).
+    """
+    height, width, channels = image_shape(shape)
+    points = as_points(np.atleast_2d(np.asarray(images)), "images", num_features=height * width * channels)
+    image = np.asarray(points).mean(axis=0).reshape(height, width, channels)
+    if not 1 <= num_superpixels <= height * width:
+        raise ValueError(f"`num_superpixels` must be from 1 to {height * width}, got {num_superpixels}")
+    if not 0 < compactness < math.inf:
+        raise ValueError(f"`compactness` must be positive and finite, got {compactness}")
+    labels = _cluster(image, num_superpixels, compactness)
+    return {f"superpixel {k}": members for k, members in enumerate(label_groups(_connect(labels), shape).values())}
+
+
+def label_groups(labels: Int[np.ndarray, "h w"], shape: _Shape) -> dict[str, list[int]]:
+    """Return the groups of features that a map of labels says.
+
+    Args:
+        labels: A number a pixel; pixels with the same number are one group.
+        shape: The images' height, width and, if there are several, channels.
+
+    Returns:
+        A mapping from each number, in increasing order, to positions of features.
+
+    Raises:
+        ValueError: If `labels` has another height or width than `shape`.
+    """
+    height, width, channels = image_shape(shape)
+    if np.shape(labels) != (height, width):
+        raise ValueError(f"`labels` must have shape {(height, width)}, got {np.shape(labels)}")
+    features = np.repeat(np.asarray(labels).ravel(), channels)
+    return {str(label): np.flatnonzero(features == label).tolist() for label in np.unique(features)}
+
+
+def image_shape(shape: _Shape) -> tuple[int, int, int]:
+    """Return height, width and channels.
+
+    Raises:
+        ValueError: If `shape` is no (h, w) or (h, w, c) of positive numbers.
+    """
+    sizes = tuple(int(size) for size in shape)
+    if len(sizes) not in (2, 3) or min(sizes) < 1:
+        raise ValueError(f"`shape` must be (height, width) or (height, width, channels), got {shape}")
+    return sizes[0], sizes[1], sizes[2] if len(sizes) == 3 else 1
+
+
+def _cluster(image: Float[np.ndarray, "h w c"], count: int, compactness: float) -> Int[np.ndarray, "h w"]:
+    """Return the cluster of each pixel."""
+    from sklearn.cluster import KMeans
+
+    height, width, _ = image.shape
+    positions = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), axis=-1)
+    scale = compactness / math.sqrt(height * width / count)
+    pixels = np.concatenate([image, positions * scale], axis=-1).reshape(height * width, -1)
+    starts = _grid(height, width, count)
+    values = image[tuple(np.floor(starts + 0.5).astype(int).T)]
+    # With its first centers given, k-means is not random.
+    means = KMeans(count, init=np.concatenate([values, starts * scale], axis=-1), n_init=1)
+    return means.fit_predict(pixels).reshape(height, width)
+
+
+def _grid(height: int, width: int, count: int) -> Float[np.ndarray, "k 2"]:
+    """Return the middles of `count` rectangles of about equal sides that divide an image, in pixels."""
+    num_rows = min(height, count, max(1, round(math.sqrt(count * height / width)), -(-count // width)))
+    sizes = np.diff(np.linspace(0, count, num_rows + 1).round().astype(int))
+    rows = (np.repeat(np.arange(num_rows), sizes) + 0.5) * height / num_rows - 0.5
+    columns = np.concatenate([(np.arange(size) + 0.5) * width / size - 0.5 for size in sizes])
+    return np.stack([rows, columns], axis=1)
+
+
+def _connect(labels: Int[np.ndarray, "h w"]) -> Int[np.ndarray, "h w"]:
+    """Give pieces that are not part of the largest one of their cluster to a neighbor."""
+    kept = np.full(labels.shape, -1)
+    for label in np.unique(labels):
+        pieces, _ = ndimage.label(labels == label)
+        sizes = np.bincount(pieces.ravel())[1:]
+        kept[pieces == 1 + sizes.argmax()] = label
+    pieces, count = ndimage.label(kept < 0)
+    for piece in range(1, count + 1):
+        inner = pieces == piece
+        kept[inner] = np.bincount(kept[ndimage.binary_dilation(inner) & ~inner]).argmax()
+    return kept
