@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import AbstractExplainer, Explanation
-from kpp.explanations import EstimatorFunction, freeze_groups, group_points, is_estimator, output_names, resolve
+from kpp.explanations import freeze_groups, group_points, output_names, resolve
 from kpp.games import Players, as_players
 from kpp.networks import MLP, train_ensemble
-from kpp.tables import Schema, is_table
+from kpp.tables import Schema
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import as_points, check_rng_key, check_same_rows
+from kpp.validation import check_same_rows
 from kpp_surrogates.causal_targets import (
     LOSSES,
     REPLACEMENTS,
@@ -27,19 +27,19 @@ from kpp_surrogates.causal_targets import (
     normalized,
     replacements,
 )
+from kpp_surrogates.tasks import (
+    as_background,
+    check_choice,
+    check_count,
+    freeze_features,
+    record_key,
+    required_key,
+)
 
 __all__ = ["CXPlain", "FittedCXPlain"]
 
 # The width of a normal law's central 95 % interval, in standard deviations.
 _WIDTH, _PROBABILITY = 3.92, 0.95
-
-
-def _as_background(value: Any) -> Any:
-    return value if is_table(value) else as_points(value, "background")
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return (value,) if isinstance(value, (int, str)) else tuple(value)
 
 
 class CXPlain(AbstractExplainer):
@@ -59,7 +59,7 @@ class CXPlain(AbstractExplainer):
     the mean prediction is explained.
 
     Args:
-        background: Points that the networks learn from, (m, d), or a data frame.
+        background: Points that the networks learn from, (m, d).
         y: The truth at the background: a number a row, or a label a row where the model has several outputs. None
             takes the model's own predictions for the truth. The values then say what changes the predictions; with
             labels, what makes them good.
@@ -79,14 +79,14 @@ class CXPlain(AbstractExplainer):
         Schwab and Karlen, CXPlain: Causal explanations for model interpretation under uncertainty, 2019.
     """
 
-    background: Any = eqx.field(converter=_as_background)
+    background: Float[AnyArray, "m d"] = eqx.field(converter=as_background)
     y: Any = None
     loss: str = eqx.field(static=True, default="squared")
     replacement: str = eqx.field(static=True, default="zero")
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
-    categorical: Any = eqx.field(static=True, default=(), converter=_as_tuple)
+    categorical: Any = eqx.field(static=True, default=(), converter=freeze_features)
     num_bootstraps: int = eqx.field(static=True, default=10)
-    hidden: tuple[int, ...] = eqx.field(static=True, default=(24, 24), converter=_as_tuple)
+    hidden: tuple[int, ...] = eqx.field(static=True, default=(24, 24), converter=tuple)
     num_epochs: int = eqx.field(static=True, default=200)
     batch_size: int = eqx.field(static=True, default=64)
     learning_rate: float = eqx.field(static=True, default=0.005)
@@ -96,12 +96,10 @@ class CXPlain(AbstractExplainer):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Refuse options that are none of the choices."""
-        for name, choices in (("loss", LOSSES), ("replacement", REPLACEMENTS)):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"`{name}` must be one of {choices}, got {getattr(self, name)!r}")
-        if self.num_bootstraps < 2:
-            raise ValueError(f"`num_bootstraps` must be at least 2, or nothing varies, got {self.num_bootstraps}")
+        """Refuse options out of range."""
+        check_choice("loss", self.loss, LOSSES)
+        check_choice("replacement", self.replacement, REPLACEMENTS)
+        check_count("num_bootstraps", self.num_bootstraps, 2)  # or nothing varies
         if self.y is not None:
             check_same_rows(len(self.background), len(self.y), "background", "y")
 
@@ -119,7 +117,7 @@ class CXPlain(AbstractExplainer):
             TypeError: If the predictor is no function.
             ValueError: If the predictions and `y` do not fit the loss, or a feature is unknown.
         """
-        function, _, schema = resolve(self._readable(predictor), self.background, self.requires)
+        function, _, schema = resolve(predictor, self.background, self.requires)
         return self._learn(function, schema, rng_key)
 
     def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
@@ -137,18 +135,12 @@ class CXPlain(AbstractExplainer):
             TypeError: If the predictor is no function, or there is no key.
             ValueError: If `x`, the background or `y` is not as said.
         """
-        function, points, schema = resolve(self._readable(predictor), x, self.requires)
+        function, points, schema = resolve(predictor, x, self.requires)
         return self._learn(function, schema, rng_key).explain(points)
-
-    def _readable(self, predictor: Any) -> Any:
-        """Return an estimator as a function that reads text as the background has it, and anything else as it is."""
-        if not is_estimator(predictor):
-            return predictor
-        return EstimatorFunction.create(predictor, self.background if is_table(self.background) else None)
 
     def _learn(self, function: Any, schema: Schema, rng_key: Any) -> FittedCXPlain:
         """Train the networks on the background, columns named by a schema."""
-        key, order = jax.random.split(check_rng_key(rng_key))
+        key, order = jax.random.split(required_key(rng_key, "cxplain"))
         background = schema.read(self.background, "background")
         players = as_players(
             None if self.groups is None else dict(self.groups), background.shape[1], schema.feature_names
@@ -187,7 +179,6 @@ class CXPlain(AbstractExplainer):
 
     def _record(self, rng_key: Any) -> dict[str, Any]:
         """Return what explanations say of how they were made."""
-        data = jax.random.key_data(rng_key) if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) else rng_key
         return {
             "explainer": "cxplain",
             "loss": self.loss,
@@ -195,7 +186,7 @@ class CXPlain(AbstractExplainer):
             "truth": "predictions" if self.y is None else "labels",
             "bootstraps": self.num_bootstraps,
             "background_size": len(self.background),
-            "rng_key": np.asarray(data).tolist(),
+            "rng_key": record_key(rng_key),
         }
 
     @classmethod

@@ -170,16 +170,13 @@ def test_estimators_with_text_and_categories_are_explained():
     coding = ColumnTransformer([("color", OneHotEncoder(), ["color"])], remainder="passthrough")
     model = make_pipeline(coding, LogisticRegression(C=100.0)).fit(table, y)
     options = {"loss": "log", "num_bootstraps": 3, "num_epochs": 60, "learning_rate": 0.02, "progress": False}
-    explainer = CXPlain(table, y, replacement="mean", **options)
-    explanation = explainer.explain(model, table[:20], rng_key=KEY)
+    options |= {"background": table, "y": y, "replacement": "mean"}
+    explanation = kpp.explain(model, table[:20], explainer="cxplain", rng_key=KEY, **options)
     assert explanation.output_names == ("bad", "good")
     assert explanation.feature_names == ("color", "size")
     np.testing.assert_array_equal(explanation.values[..., 0], explanation.values[..., 1])
     red = (table["color"] == "red")[:20].to_numpy()
     assert explanation.values.sel(feature="color", output="bad")[red].min() > 0.9
-    options |= {"background": table, "y": y, "replacement": "mean"}
-    by_name = kpp.explain(model, table[:20], explainer="cxplain", rng_key=KEY, **options)
-    np.testing.assert_array_equal(by_name.values, explanation.values)
 
 
 def test_a_posterior_is_explained_by_its_mean(background):
@@ -198,7 +195,7 @@ def test_a_posterior_is_explained_by_its_mean(background):
     [
         ({"loss": "hinge"}, "`loss` must be one of"),
         ({"replacement": "noise"}, "`replacement` must be one of"),
-        ({"num_bootstraps": 1}, "`num_bootstraps` must be at least 2"),
+        ({"num_bootstraps": 1}, "`num_bootstraps` must be an integer of at least 2"),
         ({"y": np.zeros(3)}, "`background` and `y` must have the same number of rows"),
         ({"loss": "log"}, "`loss` 'log' needs probabilities, but `y` gives"),
         ({"y": np.full(NUM_POINTS, np.nan)}, "`y` must hold finite numbers"),
@@ -220,5 +217,5 @@ def test_unknown_labels_are_refused(background):
 
 
 def test_a_key_is_needed(background):
-    with pytest.raises(TypeError, match="`rng_key` must be a single JAX random key"):
+    with pytest.raises(TypeError, match="`rng_key` must be given"):
         CXPlain(background).explain(switch, background)
