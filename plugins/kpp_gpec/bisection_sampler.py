@@ -76,6 +76,7 @@ class BisectionSampler(AbstractBoundarySampler):
         brackets = pair_up(rng, inside, outside, num_pairs)
         if self.seeds != "training":
             box = z.min(axis=0), z.max(axis=0)
-            steps = {"step": self.step, "num_rounds": self.num_rounds, "num_proposals": budget}
-            brackets = walk(rng, margin, brackets, box, **steps)
+            brackets = walk(
+                rng, margin, brackets, box, step=self.step, num_rounds=self.num_rounds, num_proposals=budget
+            )
         return halve(margin, brackets, self.width)
