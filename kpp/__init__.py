@@ -2,7 +2,8 @@
 
 The names below are loaded on first use (PEP 562), so that `import kpp` costs little more than importing JAX; the
 subpackages (`kpp.kernels`, `kpp.games`, ...) are reached as attributes in the same way. Importing kpp changes no global
-JAX setting: turn on float64 yourself with `jax.config.update("jax_enable_x64", True)`.
+JAX setting: turn on float64 yourself with `jax.config.update("jax_enable_x64", True)`. With JAX before 0.11.2 it gives
+XLA a larger thread pool, without which some programs would never end (`kpp.threads`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 from typing import TYPE_CHECKING, Any
+
+from kpp.threads import enlarge_thread_pool
 
 if TYPE_CHECKING:  # what type checkers and editors see; a test compares it with `_EXPORTS`
     from kpp.api import explain as explain
@@ -54,6 +57,7 @@ _SUBMODULES = frozenset(
     {
         "bags",
         "calibration",
+        "calls",
         "causal",
         "embeddings",
         "explanations",
@@ -77,10 +81,13 @@ _SUBMODULES = frozenset(
         "study",
         "tables",
         "testing",
+        "threads",
         "typing",
         "validation",
     }
 )
+
+enlarge_thread_pool()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,72 @@
+"""Batched solves that run at once must not wait for each other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import jaxlib
+import pytest
+
+from kpp import threads
+
+# Each solve takes a thread of XLA's pool and waits there for others of the same pool.
+SOLVES = """
+import kpp, jax, jax.numpy as jnp, numpy as np
+from kpp.linalg import cholesky, solve_lower
+
+@jax.jit
+def add_up(matrices, sides):
+    factors = jax.vmap(cholesky)(matrices)
+
+    def step(total, _):
+        parts = [jax.vmap(solve_lower)(factors, side + total).sum() for side in sides]
+        return total + 1e-9 * sum(parts), None
+
+    return jax.lax.scan(step, 0.0, None, length=50)[0]
+
+rng = np.random.default_rng(0)
+matrices = rng.normal(size=(8, 100, 100)).astype(np.float32)
+matrices = matrices @ matrices.transpose(0, 2, 1) + 100 * np.eye(100, dtype=np.float32)
+sides = list(rng.normal(size=(4, 8, 100, 100)).astype(np.float32))
+for _ in range(5):
+    add_up(matrices, sides).block_until_ready()
+print("done")
+"""
+
+
+def run(code: str, **environment: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if name != "NPROC"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        capture_output=True,
+        text=True,
+        env={**kept, **environment},
+        timeout=200,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_concurrent_batched_solves_come_to_an_end():
+    assert run(SOLVES) == "done"  # without more threads they hang on a machine with two cores and JAX 0.10
+
+
+@pytest.mark.parametrize(
+    ("version", "given", "expected"),
+    [("0.10.2", None, True), ("0.11.1", None, True), ("0.11.2", None, False), ("0.12.0.1", None, False)]
+    + [("0.10.2", "3", "3")],
+)
+def test_only_where_needed_and_not_against_the_user(monkeypatch, version, given, expected):
+    monkeypatch.setattr(jaxlib, "__version__", version)
+    monkeypatch.delenv("NPROC", raising=False)
+    if given is not None:
+        monkeypatch.setenv("NPROC", given)
+    threads.enlarge_thread_pool()
+    found = os.environ.pop("NPROC", None)
+    if isinstance(expected, str):
+        assert found == expected
+    else:
+        assert (found is not None and int(found) >= 64) is expected
