@@ -19,6 +19,7 @@ from kpp_surrogates.perturbation import Neighborhood, kinds_of_players
 from kpp_surrogates.tasks import (
     Task,
     as_background,
+    as_optional_float,
     check_choice,
     check_count,
     freeze_features,
@@ -63,8 +64,8 @@ class LIME(AbstractExplainer):
 
     background: Float[AnyArray, "m d"] = eqx.field(converter=as_background)
     num_perturbations: int = eqx.field(static=True, default=5000)
-    kernel_width: float | None = eqx.field(static=True, default=None)
-    penalty: float = eqx.field(static=True, default=1.0)
+    kernel_width: float | None = eqx.field(static=True, default=None, converter=as_optional_float)
+    penalty: float = eqx.field(static=True, default=1.0, converter=float)
     around: str = eqx.field(static=True, default="background")
     categorical: Any = eqx.field(static=True, default=(), converter=freeze_features)
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
@@ -134,7 +135,7 @@ class BayesLIME(AbstractExplainer):
 
     background: Float[AnyArray, "m d"] = eqx.field(converter=as_background)
     num_perturbations: int = eqx.field(static=True, default=200)
-    kernel_width: float | None = eqx.field(static=True, default=None)
+    kernel_width: float | None = eqx.field(static=True, default=None, converter=as_optional_float)
     around: str = eqx.field(static=True, default="background")
     categorical: Any = eqx.field(static=True, default=(), converter=freeze_features)
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)

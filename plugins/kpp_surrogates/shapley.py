@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -157,7 +158,8 @@ def _explain(
 
     size = _instances_at_once(task, num_coalitions)
     label = f"explain by {name}"
-    values, errors = in_blocks(solve, task.function, task.x, instances_at_once=size, label=label, progress=progress)
+    x = jnp.asarray(task.x)
+    values, errors = in_blocks(solve, task.function, x, instances_at_once=size, label=label, progress=progress)
     estimate: ShapleyEstimate = found[0]
     record = {"explainer": name, **describe_value_function(game), **describe_estimate(estimate, rng_key)}
     base = np.asarray(game.base(task.function))

@@ -21,6 +21,7 @@ from kpp.validation import as_points, check_rng_key
 __all__ = [
     "Task",
     "as_background",
+    "as_optional_float",
     "check_choice",
     "check_count",
     "even_blocks",
@@ -91,8 +92,8 @@ class Task:
         """Return the mean predictions over the background."""
         return self.predict(self.background).mean(axis=0)
 
-    def unfold(self, values: Float[np.ndarray, "p *g r"]) -> Float[np.ndarray, "..."]:
-        """Return results that lead with points and end with the targets as draws lead them and outputs end them."""
+    def unfold(self, values: Float[np.ndarray, "*rest r"]) -> Float[np.ndarray, "..."]:
+        """Return results whose last axis are the targets with draws first and outputs last."""
         draws, outputs = self.predictions.shape[: self.row_axis], self.predictions.shape[self.row_axis + 1 :]
         values = np.moveaxis(values, -1, 0)
         values = values.reshape((*draws, *outputs, *values.shape[1:]))
@@ -115,6 +116,11 @@ class Task:
 def as_background(value: Any) -> Float[np.ndarray, "m d"]:
     """Convert the field `background` of an explainer."""
     return np.asarray(as_points(value, "background"))
+
+
+def as_optional_float(value: Any) -> float | None:
+    """Convert a number, and leave None."""
+    return None if value is None else float(value)
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:

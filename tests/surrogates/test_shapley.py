@@ -1,0 +1,125 @@
+"""KernelSHAP and ShapleySampling: the definition where it can be enumerated, standard errors where it is sampled."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from kpp.functions import RKHSFunction
+from kpp.kernels import RBF
+from kpp_surrogates import KernelSHAP, ShapleySampling
+
+RNG = np.random.default_rng(0)
+BACKGROUND, X = RNG.normal(size=(4, 12)), RNG.normal(size=(3, 12))
+KEY = jax.random.key(0)
+SAMPLED = [
+    KernelSHAP(BACKGROUND, num_coalitions=300, progress=False),
+    ShapleySampling(BACKGROUND, num_coalitions=300, progress=False),
+]
+
+
+def function(x):
+    x = np.asarray(x)
+    return np.stack([np.sum(x[:, :-2] * x[:, 1:-1] * x[:, 2:], axis=1), np.abs(x.sum(axis=1))], axis=1)
+
+
+def definition(f, background, x, groups):
+    """Average gains over all coalitions, one point and player at a time."""
+
+    def worth(point, coalition):
+        rows = background.copy()
+        columns = [j for player in coalition for j in groups[player]]
+        rows[:, columns] = point[columns]
+        return f(rows).mean(axis=0)
+
+    values = []
+    for point, player in itertools.product(x, range(len(groups))):
+        others = [k for k in range(len(groups)) if k != player]
+        total = 0.0
+        for size in range(len(groups)):
+            for chosen in itertools.combinations(others, size):
+                gain = worth(point, (*chosen, player)) - worth(point, chosen)
+                total = total + gain / (len(groups) * math.comb(len(groups) - 1, size))
+        values.append(total)
+    return np.array(values).reshape(len(x), len(groups), -1)
+
+
+GROUPS = {"rest": list(range(5, 12)), "pair": [0, 3]}
+MEMBERS = [[0, 3], [1], [2], [4], list(range(5, 12))]
+
+
+@pytest.mark.parametrize(
+    "explainer",
+    [
+        KernelSHAP(BACKGROUND, groups=GROUPS, progress=False),
+        KernelSHAP(BACKGROUND, groups=GROUPS, method="enumeration", progress=False),
+        ShapleySampling(BACKGROUND, groups=GROUPS, progress=False),
+    ],
+    ids=["least squares", "enumeration", "permutation"],
+)
+def test_a_budget_for_all_coalitions_gives_the_values_of_the_definition(explainer, tolerance):
+    explanation = explainer.explain(function, X)  # nothing is sampled, so no key is needed
+    assert explanation.feature_names == ("pair", "x1", "x2", "x4", "rest")
+    assert explanation.attrs["exact"] and explanation.standard_errors is None
+    np.testing.assert_allclose(explanation.values, definition(function, BACKGROUND, X, MEMBERS), **tolerance())
+    np.testing.assert_allclose(explanation.base_values, function(BACKGROUND).mean(axis=0), **tolerance())
+
+
+@pytest.fixture(scope="module")
+def truth():
+    return KernelSHAP(BACKGROUND, method="enumeration", progress=False).explain(function, X)
+
+
+@pytest.mark.parametrize("explainer", SAMPLED, ids=["kernel-shap", "shapley-sampling"])
+def test_sampled_values_add_up_and_miss_by_what_their_errors_say(explainer, truth):
+    explanation = explainer.explain(function, X, rng_key=KEY)
+    assert float(explanation.additivity_error().max()) < 1e-10
+    assert explanation.attrs["coalitions"] <= 300 and not explanation.attrs["exact"]
+    errors = explanation.standard_errors
+    scores = (explanation.values - truth.values) / errors
+    # 72 scores, dependent within a point: their mean square is 1, give or take a half.
+    assert 0.5 < float((scores**2).mean()) < 2.0 and float(abs(scores).max()) < 4.5
+
+
+def test_the_function_is_called_in_few_sizes():
+    sizes = set()
+
+    def recorded(x):
+        sizes.add(len(x))
+        return function(x)
+
+    SAMPLED[0].explain(recorded, X, rng_key=KEY)
+    assert all(size & (size - 1) == 0 for size in sizes) and len(sizes) <= 4
+
+
+def test_points_in_blocks_share_their_coalitions(monkeypatch, tolerance):
+    whole = SAMPLED[0].explain(function, X, rng_key=KEY)
+    monkeypatch.setattr("kpp_surrogates.shapley._INSTANCES", 2)
+    np.testing.assert_allclose(SAMPLED[0].explain(function, X, rng_key=KEY).values, whole.values, **tolerance())
+
+
+def test_a_product_kernel_of_many_features_is_exact_by_quadrature(tolerance):
+    points = RNG.normal(size=(5, 24))
+    ridge = RKHSFunction(RBF(lengthscale=3.0), points, np.ones(5))
+    explanation = KernelSHAP(points, progress=False).explain(ridge, points[:2] + 0.1)
+    assert explanation.attrs["method"] == "quadrature"
+    assert float(explanation.additivity_error().max()) < 1e-10
+
+
+def test_draws_of_a_plain_function_lead():
+    draws = lambda x: np.stack([function(x)[:, 0], 2 * function(x)[:, 0]])[None]  # noqa: E731
+    explanation = SAMPLED[0].explain(draws, X, rng_key=KEY)
+    assert explanation.values.dims == ("chain", "draw", "instance", "feature")
+    np.testing.assert_allclose(explanation.values[0, 1], 2 * explanation.values[0, 0], rtol=1e-9)
+
+
+def test_missing_keys_and_wrong_methods_are_refused():
+    for explainer in SAMPLED:
+        with pytest.raises(TypeError, match="`rng_key` must be given to sample coalitions of 12 players"):
+            explainer.explain(function, X)
+    with pytest.raises(ValueError, match="`method` must be one of .*, got 'permutation'"):
+        KernelSHAP(BACKGROUND, method="permutation")
