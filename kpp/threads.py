@@ -16,12 +16,12 @@ import jaxlib
 
 __all__ = ["enlarge_thread_pool"]
 
-_SIZE = 64
+_SIZE = 32
 _MENDED = (0, 11, 2)
 
 
 def enlarge_thread_pool() -> None:
-    """Let XLA's thread pool on the CPU have 64 threads, where the deadlock exists and NPROC says nothing else."""
+    """Let XLA's thread pool on the CPU have 32 threads, where the deadlock exists and NPROC says nothing else."""
     version = tuple(int(part) for part in re.findall(r"\d+", jaxlib.__version__)[:3])
     if version < _MENDED:
         os.environ.setdefault("NPROC", str(max(_SIZE, os.cpu_count() or 1)))

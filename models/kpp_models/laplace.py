@@ -43,7 +43,7 @@ class LaplacePosterior(NamedTuple):
 
     def whiten(self, cross: Float[AnyArray, "n p"]) -> Float[Array, "n p"]:
         r"""Return :math:`V = L^{-1} W^{1/2} K_{n*}`; :math:`V^\top V` is what the data take off the variance."""
-        return linalg.solve_lower(self.factor, jnp.sqrt(self.derivatives.curvature)[:, None] * cross)
+        return linalg.solve_lower(self.factor, _root(self.derivatives.curvature)[:, None] * cross)
 
 
 def laplace_posterior(
@@ -120,7 +120,7 @@ def _posterior_mode_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     coefficients = posterior_mode(likelihood, covariance, mean)
     posterior = _at(likelihood, covariance, mean, coefficients)
     _, d_gradient = jax.jvp(lambda law: law.derivatives(posterior.mode).gradient, (likelihood,), (d_likelihood,))
-    root = jnp.sqrt(posterior.derivatives.curvature)
+    root = _root(posterior.derivatives.curvature)
     push = covariance @ d_gradient + d_covariance @ coefficients + d_mean
     return coefficients, d_gradient - root * linalg.cho_solve(posterior.factor, root * push)
 
@@ -162,7 +162,7 @@ def _laplace_log_evidence_jvp(primals: tuple, tangents: tuple) -> tuple[Array, A
     d_likelihood, d_covariance, d_mean = tangents
     posterior = laplace_posterior(likelihood, covariance, mean)
     a = posterior.coefficients
-    root = jnp.sqrt(posterior.derivatives.curvature)
+    root = _root(posterior.derivatives.curvature)
     precision = root[:, None] * linalg.cho_inverse(posterior.factor) * root[None, :]
     variance = jnp.diagonal(covariance) - jnp.sum(covariance * (precision @ covariance), axis=0)
     slope = 0.5 * variance * posterior.derivatives.third
@@ -225,8 +225,14 @@ def _at(
     return LaplacePosterior(coefficients, mode, found, _factor(covariance, found.curvature))
 
 
+def _root(curvature: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Return the square roots, with derivative 0 at 0: an observation without curvature says nothing."""
+    says = curvature > 0
+    return jnp.where(says, jnp.sqrt(jnp.where(says, curvature, 1.0)), 0.0)
+
+
 def _factor(covariance: Array, curvature: Array) -> Array:
-    root = jnp.sqrt(curvature)
+    root = _root(curvature)
     matrix = linalg.add_diagonal(root[:, None] * covariance * root[None, :], 1.0)
     return linalg.cholesky(matrix, what="the matrix I + W^(1/2) K W^(1/2) of Laplace's approximation")
 
@@ -237,7 +243,7 @@ def _newton_step(
     """Return the next coefficients and how far the full step would move the latent values, relative to their size."""
     posterior = _at(likelihood, covariance, mean, a)
     gradient, curvature, _ = posterior.derivatives
-    root = jnp.sqrt(curvature)
+    root = _root(curvature)
     b = curvature * (posterior.mode - mean) + gradient
     direction = b - root * linalg.cho_solve(posterior.factor, root * (covariance @ b)) - a
     move = covariance @ direction

@@ -69,4 +69,4 @@ def test_only_where_needed_and_not_against_the_user(monkeypatch, version, given,
     if isinstance(expected, str):
         assert found == expected
     else:
-        assert (found is not None and int(found) >= 64) is expected
+        assert (found is not None and int(found) >= 32) is expected
