@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from kpp_gpec.bisection_sampler import BisectionSampler as BisectionSampler
     from kpp_gpec.boundary import AbstractBoundarySampler as AbstractBoundarySampler
     from kpp_gpec.boundary import BoundarySample as BoundarySample
+    from kpp_gpec.fitted import FittedGPEC as FittedGPEC
     from kpp_gpec.geodesics import Geodesics as Geodesics
     from kpp_gpec.geodesics import geodesic_distances as geodesic_distances
+    from kpp_gpec.gpec import GPEC as GPEC
     from kpp_gpec.gradient import GradientSampler as GradientSampler
     from kpp_gpec.images import interval_bounds as interval_bounds
     from kpp_gpec.images import plot_interval_bounds as plot_interval_bounds
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from kpp_gpec.margins import class_margin as class_margin
     from kpp_gpec.margins import level_margin as level_margin
     from kpp_gpec.margins import steep_margin as steep_margin
+    from kpp_gpec.naive import NaiveGP as NaiveGP
     from kpp_gpec.neural import FittedMLPClassifier as FittedMLPClassifier
     from kpp_gpec.neural import MLPClassifier as MLPClassifier
     from kpp_gpec.pgd import PGDSampler as PGDSampler
@@ -38,10 +41,13 @@ _EXPORTS = {
     "BoundarySample": "boundary",
     "FittedMLPClassifier": "neural",
     "ExplanationProcess": "process",
+    "FittedGPEC": "fitted",
+    "GPEC": "gpec",
     "Geodesics": "geodesics",
     "GradientSampler": "gradient",
     "MLPClassifier": "neural",
     "PGDSampler": "pgd",
+    "NaiveGP": "naive",
     "WeightedExponentialGeodesic": "kernel",
     "bisect": "bisection",
     "class_margin": "margins",
@@ -67,7 +73,10 @@ def register_kernels() -> dict[str, type]:
 @kpp.hookimpl
 def register_explainers() -> dict[str, type]:
     """Offer the explainers of this package."""
-    return {}
+    from kpp_gpec.gpec import GPEC
+    from kpp_gpec.naive import NaiveGP
+
+    return {"gpec": GPEC, "naive-gp": NaiveGP}
 
 
 def __getattr__(name: str) -> Any:

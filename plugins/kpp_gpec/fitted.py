@@ -1,0 +1,304 @@
+"""A fitted GPEC: what explanations are, and how far they can be trusted, at any point."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+
+from kpp.calls import call_in_chunks
+from kpp.explanations import Explanation, group_points, resolve
+from kpp.games import as_players
+from kpp.tables import Schema
+from kpp.validation import check_same_rows
+from kpp_gpec.boundary import BoundarySample
+from kpp_gpec.kernel import WeightedExponentialGeodesic
+from kpp_gpec.observations import Observations, observe
+from kpp_gpec.process import ExplanationProcess, Law
+from kpp_gpec.selection import Selected, combine_kernels
+
+__all__ = ["FittedGPEC", "FittedOutput"]
+
+
+class FittedOutput(eqx.Module):
+    """The process of one output of the model, and the boundary that it knows.
+
+    Args:
+        process: The processes of all features.
+        selected: Their hyperparameters.
+        geodesic: The WEG kernel with its root, or None where there is no boundary.
+        boundary: The boundary sample in the features' own units, or None where none was looked for.
+        num_components: How many parts the graph of the boundary sample has.
+    """
+
+    process: ExplanationProcess
+    selected: Selected
+    geodesic: WeightedExponentialGeodesic | None
+    boundary: BoundarySample | None
+    num_components: int = eqx.field(static=True, default=0)
+
+    def with_hyperparameters(self, **changes: Any) -> FittedOutput:
+        """Return the same output with some of the fields of `selected` replaced, and the processes conditioned anew."""
+        selected = self.selected._replace(**changes)
+        geodesic = self.geodesic
+        if geodesic is not None and {"decay", "concentration"} & set(changes):
+            geodesic = build_geodesic(geodesic, selected)
+        kernel = combine_kernels(geodesic, selected.lengthscale)
+        old = self.process
+        process = ExplanationProcess.condition(kernel, old.points, old.values, old.noise, selected.variance)
+        return FittedOutput(process, selected, geodesic, self.boundary, self.num_components)
+
+
+def build_geodesic(boundary: WeightedExponentialGeodesic, selected: Selected) -> WeightedExponentialGeodesic:
+    """Return a WEG kernel with other parameters, its root computed."""
+    parameters = selected.decay, selected.concentration, boundary.normalized
+    return WeightedExponentialGeodesic(
+        boundary.points, boundary.distances, *parameters, members=boundary.members
+    ).precompute()
+
+
+class FittedGPEC(eqx.Module):
+    """Processes of the explanations of a model, one for each output; what `GPEC.fit` returns.
+
+    Args:
+        name: "gpec" or "naive-gp".
+        x: The points whose explanations are known, (N, d).
+        location: What is subtracted from points, (d,).
+        scale: What they are then divided by, (d,).
+        outputs: The fitted outputs.
+        base_values: What contributions are counted from, one an output.
+        schema: The columns of points.
+        feature_names: The features of the explanations: the columns, or groups of them.
+        groups: The columns of each feature that stands for several.
+        output_names: The names of the outputs, None where the model has one only.
+        output_positions: Which outputs of the model these are.
+        record: What the explanations' attributes say of how they were made.
+        predictor: The model, where it is at hand; files do not hold it.
+    """
+
+    name: str = eqx.field(static=True)
+    x: Float[np.ndarray, "N d"]
+    location: Float[np.ndarray, " d"]
+    scale: Float[np.ndarray, " d"]
+    outputs: tuple[FittedOutput, ...]
+    base_values: Float[np.ndarray, " O"]
+    schema: Schema = eqx.field(static=True)
+    feature_names: tuple[str, ...] = eqx.field(static=True)
+    groups: Mapping[str, Sequence[str]] = eqx.field(static=True)
+    output_names: tuple[str, ...] | None = eqx.field(static=True)
+    output_positions: tuple[int, ...] = eqx.field(static=True)
+    record: Mapping[str, Any] = eqx.field(static=True)
+    predictor: Any = None
+
+    @property
+    def boundary(self) -> BoundarySample | None:
+        """The boundary sample of the only output, in the features' own units.
+
+        Raises:
+            ValueError: If there are several outputs; each of `outputs` has its own.
+        """
+        if len(self.outputs) > 1:
+            raise ValueError(f"there are {len(self.outputs)} outputs, each with a boundary: ask `outputs[i].boundary`")
+        return self.outputs[0].boundary
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """The hyperparameters and how they were found, as JSON values; by output where there are several."""
+        described = [_describe(output.selected) for output in self.outputs]
+        return described[0] if self.output_names is None else dict(zip(self.output_names, described, strict=True))
+
+    def law(self, x: Any) -> Law:
+        """Predict the explanations of points without the model.
+
+        Args:
+            x: p points, (p, d), or a data frame.
+
+        Returns:
+            Means and variances, (p, D, outputs).
+        """
+        points = self._standardized(self.schema.read(x))
+        laws = [output.process.predict(points) for output in self.outputs]
+        return Law(*(np.stack(arrays, axis=-1) for arrays in zip(*laws, strict=True)))
+
+    def explain(self, x: Any) -> Explanation:
+        r"""Predict the explanations of points, with the variance that is left.
+
+        It has two parts. "boundary" is what would be left if all explanations were known without error: it grows where
+        the decision boundary is complex or no explained point is near. "approximation" is what the error of the
+        explainer adds, :math:`V(U) - V(0)`.
+
+        Args:
+            x: p points, (p, d), or a data frame with the columns of the first.
+
+        Returns:
+            The explanation. Its predictions are the model's, or where that is not at hand (after `load`) base value
+            plus contributions, as its attribute ``predictions`` says.
+
+        Raises:
+            ValueError: If `x` is not as said.
+        """
+        points = self.schema.read(x)
+        law = self.law(points)
+        parts = self._parts(law, 0.0)
+        predictions, source = self._predictions(points), "predictor"
+        if predictions is None:
+            predictions, source = self.base_values + law.mean.sum(axis=1), "base value plus contributions"
+        return self._explanation(points, law.mean, self.base_values, predictions, parts, {"predictions": source})
+
+    def assess(self, explanation: Explanation, x: Any = None) -> Explanation:
+        """Say how far explanations made by the explainer itself can be trusted.
+
+        Args:
+            explanation: Explanations of p points, with these features and outputs. Their own variance, if they have
+                one, is added to the part "approximation".
+            x: The points, (p, d); where left out, the data that the explanation holds.
+
+        Returns:
+            The same values, base values and predictions, with the variance of `explain`.
+
+        Raises:
+            ValueError: If features or outputs are others, or points are missing or of another number.
+        """
+        points, seen = self._read(explanation, x)
+        mean = explanation.mean()
+        base = mean.base_values.values if "output" in mean.values.dims else mean.base_values.values[..., None]
+        predictions = mean.predictions.values.reshape(len(points), -1)
+        parts = self._parts(self.law(points), seen.noise)
+        record = {"predictions": "explanation", "values": "explanation"}
+        return self._explanation(points, seen.values, base, predictions, parts, record)
+
+    def add(self, explanation: Explanation, x: Any = None) -> FittedGPEC:
+        """Condition the processes on further explanations; hyperparameters and boundaries stay.
+
+        Args:
+            explanation: Explanations of further points, with these features and outputs.
+            x: The points; where left out, the data that the explanation holds.
+
+        Returns:
+            The processes of all explanations.
+
+        Raises:
+            ValueError: As `assess`.
+        """
+        points, seen = self._read(explanation, x)
+        z = self._standardized(points)
+        outputs = []
+        for number, output in enumerate(self.outputs):
+            old = output.process
+            rows = ((old.points, z), (old.values, seen.values[..., number]), (old.noise, seen.noise[..., number]))
+            data = (np.concatenate(arrays) for arrays in rows)
+            process = ExplanationProcess.condition(old.kernel, *data, old.variance)
+            outputs.append(dataclasses.replace(output, process=process))
+        return dataclasses.replace(self, x=np.concatenate([self.x, points]), outputs=tuple(outputs))
+
+    def with_hyperparameters(self, **changes: Any) -> FittedGPEC:
+        """Return the same explanations and boundaries with other hyperparameters, in every output.
+
+        Args:
+            **changes: Any of `decay`, `concentration`, `lengthscale` (None for no RBF factor) and `variance`.
+
+        Returns:
+            The processes, conditioned anew.
+
+        Raises:
+            TypeError: If another name is given.
+        """
+        unknown = sorted(set(changes) - {"decay", "concentration", "lengthscale", "variance"})
+        if unknown:
+            raise TypeError(f"unknown hyperparameters {unknown}")
+        if "variance" in changes:
+            changes["variance"] = np.broadcast_to(np.asarray(changes["variance"], float), (len(self.feature_names),))
+        report = {"method": "given", "objective": None, "at_bounds": ()}
+        outputs = tuple(output.with_hyperparameters(**changes, **report) for output in self.outputs)
+        return dataclasses.replace(self, outputs=outputs)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything but the model to one netCDF file, replacing an existing file once the new one is whole."""
+        from kpp_gpec.storage import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], predictor: Any = None) -> FittedGPEC:
+        """Read what `save` wrote.
+
+        Args:
+            path: The file.
+            predictor: The model, for the predictions of explanations.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If the file holds something else.
+        """
+        from kpp_gpec.storage import load
+
+        return load(path, predictor)
+
+    def _standardized(self, x: np.ndarray) -> np.ndarray:
+        return (np.asarray(x) - self.location) / self.scale
+
+    def _read(self, explanation: Explanation, x: Any) -> tuple[np.ndarray, Observations]:
+        """Return the points and values of further explanations."""
+        if explanation.feature_names != self.feature_names:
+            wanted, found = list(self.feature_names), list(explanation.feature_names)
+            raise ValueError(f"`explanation` must have the features {wanted}, got {found}")
+        seen = observe([explanation], "explainer", self.record.get("min_noise_variance", 0.0))
+        if seen.values.shape[2] != len(self.outputs):
+            raise ValueError(
+                f"`explanation` must have {len(self.outputs)} outputs, got {seen.values.shape[2]}; choose with `isel`"
+            )
+        if x is None and self.groups:
+            raise ValueError("`x` must be given where features stand for several columns, got None")
+        points = self.schema.read(explanation.data.values if x is None else x)
+        check_same_rows(len(points), len(seen.values), "x", "explanation")
+        return points, seen
+
+    def _parts(self, law: Law, own: Any) -> dict[str, np.ndarray]:
+        """Return the parts of the variance; without a boundary the first comes from the distance to other points."""
+        name = "distance" if self.name == "naive-gp" else "boundary"
+        return {name: law.noiseless_variance, "approximation": law.variance - law.noiseless_variance + own}
+
+    def _predictions(self, points: np.ndarray) -> np.ndarray | None:
+        """Return the model's predictions, (p, outputs), averaged over draws; None without the model."""
+        if self.predictor is None:
+            return None
+        function, rows, _ = resolve(self.predictor, points, "callable")
+        values, axis = call_in_chunks(function, np.asarray(rows))
+        values = values.mean(axis=(0, 1)) if axis == 2 else values
+        return values.reshape(len(points), -1)[:, list(self.output_positions)]
+
+    def _explanation(
+        self,
+        points: np.ndarray,
+        values: np.ndarray,
+        base: np.ndarray,
+        predictions: np.ndarray,
+        parts: Mapping[str, np.ndarray],
+        record: Mapping[str, Any],
+    ) -> Explanation:
+        """Build an explanation from arrays whose last axis is that of the outputs."""
+        players = as_players(dict(self.groups) or None, points.shape[1], self.schema.feature_names)
+        shown = group_points(points, players, self.schema, [self.x])
+        last = slice(None) if self.output_names is not None else 0
+        return Explanation.create(
+            values[..., last],
+            base[..., last],
+            predictions[..., last],
+            shown.data,
+            schema=shown.schema,
+            groups=shown.groups,
+            output_names=self.output_names,
+            variance_parts={name: part[..., last] for name, part in parts.items()},
+            attrs={**self.record, "hyperparameters": self.hyperparameters, **record},
+        )
+
+
+def _describe(selected: Selected) -> dict[str, Any]:
+    """Return hyperparameters as JSON values."""
+    plain = {name: np.asarray(value).tolist() for name, value in selected._asdict().items() if value is not None}
+    return {**dict.fromkeys(selected._fields), **plain}

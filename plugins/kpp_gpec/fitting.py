@@ -1,0 +1,258 @@
+"""What GPEC and its comparator share when they are fitted: reading the model, explaining the background, scaling."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+import kpp
+from kpp import registry
+from kpp.calls import call_in_chunks
+from kpp.explanations import (
+    AbstractExplainer,
+    EstimatorFunction,
+    Explanation,
+    fitted_schema,
+    is_estimator,
+    resolve,
+)
+from kpp.tables import Schema, is_table
+from kpp.typing import RngKey
+from kpp.validation import as_points, check_same_rows
+from kpp_gpec.fitted import FittedGPEC, FittedOutput
+from kpp_gpec.margins import standard_deviations
+from kpp_gpec.observations import Observations, observe, repeat_keys
+
+__all__ = ["Prepared", "as_background", "check_explainer", "finish", "freeze_options", "prepare", "readable"]
+
+
+class Prepared(NamedTuple):
+    """A model and what is known of its explanations.
+
+    Attributes:
+        predictor: The model, as it was given or as a function that reads text.
+        function: From points (n, d) to predictions (n,) or (n, outputs), averaged over draws.
+        num_outputs: How many outputs the model has, 0 where its predictions have no axis for them.
+        schema: The columns of points.
+        x: The background, (N, d).
+        location: Its means, or zeros, (d,).
+        scale: Its standard deviations, or ones, (d,).
+        explanation: An explanation of the background, for its names and records.
+        seen: The explanations and their noise, of the chosen outputs.
+        base_values: One an output that was chosen.
+        positions: Which outputs these are.
+        output_names: Their names, None where there is one only.
+    """
+
+    predictor: Any
+    function: Callable[[Any], Any]
+    num_outputs: int
+    schema: Schema
+    x: Float[np.ndarray, "N d"]
+    location: Float[np.ndarray, " d"]
+    scale: Float[np.ndarray, " d"]
+    explanation: Explanation
+    seen: Observations
+    base_values: Float[np.ndarray, " O"]
+    positions: tuple[int, ...]
+    output_names: tuple[str, ...] | None
+
+    @property
+    def z(self) -> Float[np.ndarray, "N d"]:
+        """The background in standard units."""
+        return (self.x - self.location) / self.scale
+
+
+def as_background(value: Any) -> Any:
+    """Convert the field `background`: points, or a data frame that is read once the predictor's columns are known."""
+    return value if is_table(value) else as_points(value, "background")
+
+
+def check_explainer(explainer: Any, options: Any) -> None:
+    """Refuse what is neither a name nor an explainer, and options of one that is ready-made.
+
+    Raises:
+        TypeError: If that is so.
+    """
+    if isinstance(explainer, str):
+        return
+    if not isinstance(explainer, AbstractExplainer):
+        raise TypeError(f"`explainer` must be a registered name or an explainer, got {explainer!r}")
+    if options:
+        raise TypeError(f"`explainer` is ready-made, so `explainer_options` {dict(options)} belong to its constructor")
+
+
+def freeze_options(options: Any) -> tuple[tuple[str, Any], ...]:
+    """Return options as pairs, which a static field can hold; None gives none."""
+    pairs = () if options is None else options.items() if hasattr(options, "items") else options
+    return tuple((str(name), tuple(value) if isinstance(value, list) else value) for name, value in pairs)
+
+
+def readable(predictor: Any, background: Any) -> Any:
+    """Return an estimator as a function that reads text as the background has it, and anything else as it is."""
+    if not is_estimator(predictor):
+        return predictor
+    return EstimatorFunction.create(predictor, background if is_table(background) else None)
+
+
+def prepare(
+    gpec: Any, predictor: Any, explanation: Explanation | None, rng_key: RngKey | None, schema: Schema | None = None
+) -> Prepared:
+    """Explain the background, unless it is explained already, and gather all that the processes need.
+
+    Args:
+        gpec: The explainer, with the fields that `GPEC` and `NaiveGP` share.
+        predictor: The model.
+        explanation: The explanation of the background, or None to make it.
+        rng_key: A key for explainers that sample.
+        schema: The columns of points, where other points have named them.
+
+    Returns:
+        What there is.
+    """
+    function_of = readable(predictor, gpec.background)
+    resolved = resolve(function_of, gpec.background, "callable")
+    schema = schema or resolved.schema
+    x = np.asarray(resolved.x)
+    function, num_outputs = _averaged(resolved.function, x)
+    explanations = _explanations(gpec, predictor, function_of, x, schema, explanation, rng_key)
+    position = _position(explanations[0], gpec.output)
+    chosen = explanations if position is None else [one.isel(output=position) for one in explanations]
+    return Prepared(
+        predictor=function_of,
+        function=function,
+        num_outputs=num_outputs,
+        schema=schema,
+        x=x,
+        location=x.mean(axis=0) if gpec.standardize else np.zeros(x.shape[1]),
+        scale=standard_deviations(x) if gpec.standardize else np.ones(x.shape[1]),
+        explanation=chosen[0],
+        seen=observe(chosen, gpec.noise, gpec.min_noise_variance),
+        base_values=_bases(chosen),
+        positions=_positions(explanations[0], position, num_outputs),
+        output_names=chosen[0].output_names,
+    )
+
+
+def finish(gpec: Any, name: str, prepared: Prepared, outputs: Sequence[FittedOutput]) -> FittedGPEC:
+    """Put fitted outputs together with what points and explanations are called.
+
+    Args:
+        gpec: The explainer.
+        name: Its registered name.
+        prepared: What was known before.
+        outputs: One for each output that was chosen.
+
+    Returns:
+        What `fit` returns.
+    """
+    made = prepared.explanation.attrs
+    described = [_describe_boundary(output) for output in outputs]
+    record = {
+        "explainer": name,
+        "explained_by": made.get("explainer", "unknown"),
+        "noise": prepared.seen.source,
+        "min_noise_variance": float(gpec.min_noise_variance),
+        "num_explained": len(prepared.x),
+        "boundary": described[0] if prepared.output_names is None else described,
+    }
+    return FittedGPEC(
+        name=name,
+        x=prepared.x,
+        location=prepared.location,
+        scale=prepared.scale,
+        outputs=tuple(outputs),
+        base_values=prepared.base_values,
+        schema=prepared.schema,
+        feature_names=prepared.explanation.feature_names,
+        groups=made.get("groups", {}),
+        output_names=prepared.output_names,
+        output_positions=prepared.positions,
+        record=record,
+        predictor=prepared.predictor,
+    )
+
+
+def _explanations(
+    gpec: Any, predictor: Any, function: Any, x: np.ndarray, schema: Schema, given: Explanation | None, rng_key: Any
+) -> list[Explanation]:
+    """Return the explanation of the background that was given, or make it, repeatedly if so asked."""
+    if given is None:
+        keys = repeat_keys(gpec.noise, gpec.num_repeats, rng_key)
+        return [_explain(gpec, predictor, function, x, schema, key) for key in keys]
+    if gpec.noise == "repeats":
+        raise ValueError("`noise` 'repeats' explains anew, so no `explanation` can be given")
+    check_same_rows(len(x), len(given), "background", "explanation")
+    return [given]
+
+
+def _averaged(function: Any, x: np.ndarray) -> tuple[Callable[[Any], Any], int]:
+    """Return a function without draws, and the number of its outputs, 0 without an axis for them."""
+    values, axis = call_in_chunks(function, x)
+    outputs = values.shape[axis + 1] if values.ndim == axis + 2 else 0
+    if axis == 0:
+        return function, outputs
+    return (lambda rows: jnp.mean(jnp.asarray(function(rows)), axis=(0, 1))), outputs
+
+
+def _explain(gpec: Any, predictor: Any, function: Any, x: np.ndarray, schema: Schema, rng_key: Any) -> Explanation:
+    """Explain the background with the explainer, columns named by a schema."""
+    explainer = gpec.explainer
+    cls = registry.get("explainers", explainer) if isinstance(explainer, str) else type(explainer)
+    options = dict(gpec.explainer_options)
+    if isinstance(explainer, str):
+        fields = {field.name for field in dataclasses.fields(cls)}
+        if "value_function" in fields:
+            options.setdefault("value_function", "interventional")
+        if fields & {"background", "value_function"}:
+            options.setdefault("background", x)
+    used = function if cls.requires == "callable" else predictor
+    rows = x if fitted_schema(used) is not None else pd.DataFrame(x, columns=list(schema.feature_names))
+    return kpp.explain(used, rows, explainer=explainer, rng_key=rng_key, **options)
+
+
+def _position(explanation: Explanation, output: Any) -> int | None:
+    """Return the position of one output, given that or its name; None for all of them."""
+    if output is None:
+        return None
+    names = explanation.output_names
+    if names is None:
+        raise ValueError(f"`output` {output!r} is asked for, but the explanation has one output only")
+    position = names.index(output) if output in names else output
+    if not isinstance(position, (int, np.integer)) or not 0 <= position < len(names):
+        raise ValueError(f"`output` must be a position or one of {list(names)}, got {output!r}")
+    return int(position)
+
+
+def _positions(explanation: Explanation, position: int | None, num_outputs: int) -> tuple[int, ...]:
+    """Return which outputs of the model are explained."""
+    count = 1 if explanation.output_names is None else len(explanation.output_names)
+    if count != max(num_outputs, 1):
+        raise ValueError(f"the model has {max(num_outputs, 1)} outputs, but its explanation {count}")
+    return tuple(range(count)) if position is None else (position,)
+
+
+def _bases(chosen: Sequence[Explanation]) -> np.ndarray:
+    """Return what contributions are counted from, (outputs,), averaged over repeats, draws and instances."""
+    means = [one.base_values.mean([dim for dim in one.base_values.dims if dim != "output"]).values for one in chosen]
+    return np.atleast_1d(np.mean(means, axis=0))
+
+
+def _describe_boundary(output: FittedOutput) -> dict[str, Any]:
+    """Return what an explanation says of a boundary."""
+    sample = output.boundary
+    if sample is None:
+        return {"num_points": 0, "status": "none was looked for", "kernel": "RBF"}
+    weg, rbf = output.geodesic is not None, output.selected.lengthscale is not None
+    return {
+        "num_points": sample.num_points,
+        "num_components": output.num_components,
+        "status": sample.status,
+        "kernel": " * ".join(name for name, used in (("WEG", weg), ("RBF", rbf)) if used),
+    }

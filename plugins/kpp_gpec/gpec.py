@@ -1,0 +1,265 @@
+"""The explainer "gpec"."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from kpp.calls import call_in_chunks
+from kpp.explanations import AbstractExplainer, Explanation, resolve
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key
+from kpp_gpec.bisection_sampler import BisectionSampler
+from kpp_gpec.boundary import AbstractBoundarySampler, BoundarySample
+from kpp_gpec.fitted import FittedGPEC, FittedOutput, build_geodesic
+from kpp_gpec.fitting import Prepared, as_background, check_explainer, finish, freeze_options, prepare, readable
+from kpp_gpec.geodesics import geodesic_distances
+from kpp_gpec.kernel import WeightedExponentialGeodesic
+from kpp_gpec.margins import class_margin, level_margin, steep_margin
+from kpp_gpec.observations import check_noise
+from kpp_gpec.process import ExplanationProcess
+from kpp_gpec.selection import METHODS, combine_kernels, select
+
+__all__ = ["GPEC", "MARGINS"]
+
+#: What the boundary of a model is.
+MARGINS = ("class", "level", "steep")
+
+# The half-width of the differences that show where a function is steep, in standard deviations.
+_STEP = 0.05
+
+
+class GPEC(AbstractExplainer):
+    r"""Explanations with an uncertainty that knows the decision boundary: a Gaussian process of any explainer.
+
+    Explanations of a background are noisy observations of a Gaussian process whose kernel compares points by the
+    decision boundary beside them (`WeightedExponentialGeodesic`), times an RBF kernel of the inputs, without which the
+    variance far from every boundary would not come back to that of the prior:
+
+    .. math::
+
+        E_{nd} = f_d(x_n) + \varepsilon_{nd}, \qquad
+        f_d \sim \mathrm{GP}(0, s_d^2\, k^*_{\mathrm{WEG}}\, k_{\mathrm{RBF}}), \qquad
+        \varepsilon_{nd} \sim N(0, U_{nd})
+
+    Inputs are standardized by the background's means and standard deviations. Of several outputs each has its own
+    boundary, that of one class against the rest, and its own process. Hyperparameters that are None are chosen.
+
+    Args:
+        explainer: The explainer whose explanations are judged: ready-made, or its registered name.
+        background: Points that are explained to begin with, and from where the boundary is looked for, (N, d), or a
+            data frame. An explainer given by name gets them as its own background, too.
+        explainer_options: The options of an explainer given by name: numbers, text and tuples of them.
+        output: Which output to explain, by position or name; None for all.
+        margin: What the boundary is: "class", where the predicted class changes, a single output being a probability;
+            "level", where the output is `level`; "steep", around the regions where its gradient is largest.
+        level: The level, by default the median of the output over the background; for "steep" the share of the
+            background that is not steep, by default 0.9.
+        boundary: The sampler of the boundary; `BisectionSampler()` by default.
+        decay: :math:`\lambda`, how fast the similarity falls along the boundary, or None.
+        concentration: :math:`\rho`, how much near samples of the boundary outweigh far ones, or None.
+        lengthscale: That of the RBF factor, a number or one a feature, in standard units, or None.
+        variance: The prior variance of each feature's contributions, a number or (D,), or None.
+        selection: How hyperparameters are chosen: "evidence" or "cross-validation" (leaving one out).
+        rbf: Whether there is the RBF factor.
+        normalized: Whether the WEG kernel is normalized.
+        standardize: Whether inputs are standardized.
+        noise: Where the noise comes from: "explainer" for its own variance, else its squared standard errors, else 0;
+            "repeats" for the variance between `num_repeats` explanations with different keys; or a variance.
+        num_repeats: How many explanations for "repeats".
+        min_noise_variance: The noise's variance is no smaller than this.
+        num_neighbors: Of the graph for geodesic distances.
+        max_landmarks: At most so many boundary samples keep distances of their own; see
+            `WeightedExponentialGeodesic.thin`.
+
+    References:
+        Hill, Masoomi, Torop, Ghimire and Dy, Boundary-aware uncertainty for feature attribution explainers, 2024.
+    """
+
+    explainer: Any
+    background: Any = eqx.field(converter=as_background)
+    explainer_options: Any = eqx.field(static=True, default=None, converter=freeze_options)
+    output: int | str | None = eqx.field(static=True, default=None)
+    margin: str = eqx.field(static=True, default="class")
+    level: float | None = eqx.field(static=True, default=None)
+    boundary: Any = eqx.field(default_factory=BisectionSampler)
+    decay: float | None = eqx.field(static=True, default=None)
+    concentration: float | None = eqx.field(static=True, default=None)
+    lengthscale: Any = None
+    variance: Any = None
+    selection: str = eqx.field(static=True, default="evidence")
+    rbf: bool = eqx.field(static=True, default=True)
+    normalized: bool = eqx.field(static=True, default=True)
+    standardize: bool = eqx.field(static=True, default=True)
+    noise: Any = eqx.field(static=True, default="explainer")
+    num_repeats: int = eqx.field(static=True, default=5)
+    min_noise_variance: float = eqx.field(static=True, default=0.0)
+    num_neighbors: int = eqx.field(static=True, default=10)
+    max_landmarks: int = eqx.field(static=True, default=1000)
+
+    requires: ClassVar = "callable"
+    additive: ClassVar = False
+
+    def __check_init__(self) -> None:
+        """Refuse options that are none of the choices, or out of range."""
+        check_explainer(self.explainer, self.explainer_options)
+        check_noise(self.noise, self.num_repeats, self.min_noise_variance)
+        for name, choices in (("margin", MARGINS), ("selection", METHODS)):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"`{name}` must be one of {choices}, got {getattr(self, name)!r}")
+        if not isinstance(self.boundary, AbstractBoundarySampler):
+            raise TypeError(f"`boundary` must be a sampler of boundaries, got {self.boundary!r}")
+        for name in ("decay", "concentration"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < np.inf:
+                raise ValueError(f"`{name}` must be a finite number that is at least 0, or None, got {value}")
+        for name in ("num_neighbors", "max_landmarks"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}")
+
+    @classmethod
+    def published(cls, explainer: Any, background: Any, **options: Any) -> GPEC:
+        r"""Return GPEC with the settings of the paper's experiments.
+
+        The kernel is the normalized WEG kernel alone on inputs as they are, :math:`\lambda = 1`, :math:`\rho = 0.1`,
+        prior variance 1, and the noise is at least 1e-4. The paper's uncertainty is the width of an interval of four
+        standard deviations, ``4 * explanation.variance**0.5``.
+
+        Args:
+            explainer: As for the class.
+            background: As for the class.
+            **options: Further options, which may replace these.
+        """
+        settings: dict[str, Any] = {"decay": 1.0, "concentration": 0.1, "variance": 1.0, "rbf": False}
+        settings |= {"standardize": False, "min_noise_variance": 1e-4}
+        return cls(explainer, background, **{**settings, **options})
+
+    def fit(
+        self,
+        predictor: Any,
+        *,
+        explanation: Explanation | None = None,
+        boundary: BoundarySample | Sequence[BoundarySample] | None = None,
+        rng_key: RngKey | None = None,
+    ) -> FittedGPEC:
+        """Explain the background, sample the boundary and fit the processes.
+
+        Args:
+            predictor: A `kpp.Fit`, a `kpp.RKHSFunction`, a fitted estimator, or a function from points to predictions.
+            explanation: An explanation of the background, made before; with it the explainer is not called.
+            boundary: A boundary sample, made before; a sequence with one for each output if there are several.
+            rng_key: A JAX random key, for the sampler and the explainer.
+
+        Returns:
+            The fitted processes.
+
+        Raises:
+            TypeError: If the predictor is not what the explainer needs, or something is to be sampled without a key.
+            ValueError: If arguments do not fit each other.
+        """
+        return self._fit(predictor, None, explanation, boundary, rng_key)
+
+    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
+        """Fit to the background, and predict the explanations of p points with their uncertainty.
+
+        Args:
+            predictor: As for `fit`.
+            x: The points to explain, (p, d), or a data frame.
+            rng_key: A JAX random key.
+
+        Returns:
+            The explanation; see `FittedGPEC.explain`.
+
+        Raises:
+            TypeError: As `fit`.
+            ValueError: As `fit`, or if `x` is not as said.
+        """
+        resolved = resolve(readable(predictor, self.background), x, self.requires)
+        return self._fit(predictor, resolved.schema, None, None, rng_key).explain(np.asarray(resolved.x))
+
+    def _fit(self, predictor: Any, schema: Any, explanation: Any, boundary: Any, rng_key: Any) -> FittedGPEC:
+        keys = [None] * 3 if rng_key is None else list(jax.random.split(check_rng_key(rng_key), 3))
+        prepared = prepare(self, predictor, explanation, keys[0], schema)
+        samples = self._samples(prepared, boundary, keys[1])
+        rng = np.random.default_rng(0 if keys[2] is None else np.asarray(jax.random.bits(keys[2], (4,))))
+        outputs, known = [], {}
+        for number, sample in enumerate(samples):
+            if id(sample) not in known:
+                known[id(sample)] = self._geodesic(prepared, sample)
+            outputs.append(self._fit_output(prepared, number, sample, *known[id(sample)], rng))
+        return finish(self, "gpec", prepared, outputs)
+
+    def _samples(self, prepared: Prepared, given: Any, rng_key: Any) -> list[BoundarySample]:
+        """Return the boundary sample of each output; two classes have one boundary."""
+        count = len(prepared.positions)
+        if given is not None:
+            samples = [given] if isinstance(given, BoundarySample) else list(given)
+            if len(samples) != count:
+                raise ValueError(f"`boundary` must hold one sample an output, {count}, got {len(samples)}")
+            return samples
+        key = check_rng_key(rng_key)
+        if self.margin == "class" and prepared.num_outputs == 2:
+            return [self.boundary.sample(key, class_margin(prepared.function, 1), prepared.x)] * count
+        keys = jax.random.split(key, count)
+        margins = (self._margin(prepared, position) for position in prepared.positions)
+        return [self.boundary.sample(one, margin, prepared.x) for one, margin in zip(keys, margins, strict=True)]
+
+    def _margin(self, prepared: Prepared, position: int) -> Callable[[Any], Any]:
+        function, several = prepared.function, prepared.num_outputs > 1
+        if self.margin == "class":
+            return class_margin(function, position if several else 1)
+        if self.margin == "steep":
+            quantile = 0.9 if self.level is None else self.level
+            return steep_margin(function, prepared.x, quantile=quantile, step=_STEP, index=position)
+        level = self.level
+        if level is None:
+            level = float(np.median(call_in_chunks(function, prepared.x)[0].reshape(len(prepared.x), -1)[:, position]))
+        return level_margin(function, level, position)
+
+    def _geodesic(self, prepared: Prepared, sample: BoundarySample) -> tuple[WeightedExponentialGeodesic | None, int]:
+        """Return the WEG kernel of a boundary sample with parameters yet to be chosen, and its number of components."""
+        if not sample.found:
+            warnings.warn(
+                f"{sample.status}; the uncertainty knows no boundary, and the kernel is the RBF factor alone",
+                UserWarning,
+                stacklevel=2,
+            )
+            return None, 0
+        points = (np.asarray(sample.points) - prepared.location) / prepared.scale
+        geodesics = geodesic_distances(points, self.num_neighbors)
+        kernel = WeightedExponentialGeodesic(points, geodesics.distances, 1.0, 1.0, self.normalized)
+        return kernel.thin(self.max_landmarks), geodesics.num_components
+
+    def _fit_output(
+        self,
+        prepared: Prepared,
+        number: int,
+        sample: BoundarySample,
+        boundary: WeightedExponentialGeodesic | None,
+        num_components: int,
+        rng: np.random.Generator,
+    ) -> FittedOutput:
+        values, noise = (array[..., number] for array in prepared.seen[:2])
+        given = {name: getattr(self, name) for name in ("decay", "concentration", "lengthscale", "variance")}
+        rbf = self.rbf or boundary is None
+        selected = select(boundary, prepared.z, values, noise, given, method=self.selection, rbf=rbf, rng=rng)
+        geodesic = None if boundary is None else build_geodesic(boundary, selected)
+        kernel = combine_kernels(geodesic, selected.lengthscale)
+        process = ExplanationProcess.condition(kernel, prepared.z, values, noise, selected.variance)
+        return FittedOutput(process, selected, geodesic, sample, num_components)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
+        """Yield explainers with a model and points: a class boundary, the median level, and another with noise."""
+        from kpp_gpec.naive import example
+
+        explainer, function, background, x = example(rng_key)
+        sampler = BisectionSampler(max_points=12)
+        chosen: dict[str, Any] = {"decay": 1.0, "concentration": 1.0, "lengthscale": 1.0, "variance": 1.0}
+        yield cls(explainer, background, margin="level", boundary=sampler, **chosen), function, x
+        yield cls(explainer, background, margin="level", level=0.1, boundary=sampler, noise=0.01, **chosen), function, x

@@ -1,0 +1,122 @@
+"""Explanations as a process sees them: arrays of values with the variance of their noise, however they came about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from kpp.explanations import Explanation
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key
+
+__all__ = ["NOISES", "Observations", "check_noise", "observe", "repeat_keys"]
+
+#: Where the variance of the noise can come from; or it is a number.
+NOISES = ("explainer", "repeats")
+
+_SAMPLE_DIMS = ("chain", "draw")
+
+
+class Observations(NamedTuple):
+    """Explanations with noise.
+
+    Attributes:
+        values: The contributions, (N, D, outputs).
+        noise: The variances of their errors, (N, D, outputs).
+        source: Where the variances come from, in words.
+    """
+
+    values: Float[np.ndarray, "N D O"]
+    noise: Float[np.ndarray, "N D O"]
+    source: str
+
+
+def check_noise(noise: Any, num_repeats: int, least: float) -> None:
+    """Refuse settings of the noise that make no sense.
+
+    Raises:
+        ValueError: If `noise` is neither a word of `NOISES` nor a number that is at least 0, repeats are fewer than 2,
+            or `least` is negative.
+    """
+    if isinstance(noise, str) and noise not in NOISES:
+        raise ValueError(f"`noise` must be a number or one of {NOISES}, got {noise!r}")
+    if not isinstance(noise, str) and not 0 <= noise < np.inf:
+        raise ValueError(f"`noise` must be a finite number that is at least 0, got {noise}")
+    if noise == "repeats" and num_repeats < 2:
+        raise ValueError(f"`num_repeats` must be at least 2 where `noise` is 'repeats', got {num_repeats}")
+    if not 0 <= least < np.inf:
+        raise ValueError(f"`min_noise_variance` must be a finite number that is at least 0, got {least}")
+
+
+def repeat_keys(noise: Any, num_repeats: int, rng_key: RngKey | None) -> list[Any]:
+    """Return the keys to explain with: as many as there are to be repeats, or one.
+
+    Raises:
+        TypeError: If explanations are to be repeated without a key.
+    """
+    if noise != "repeats":
+        return [rng_key]
+    return list(jax.random.split(check_rng_key(rng_key), num_repeats))
+
+
+def observe(explanations: Sequence[Explanation], noise: Any, least: float = 0.0) -> Observations:
+    r"""Read values and noise off explanations of the same points.
+
+    Draws of a posterior are averaged, and by the law of total variance their variance is part of the noise:
+
+    .. math:: U = \mathrm{Var}_s\, \mathrm E[\phi \mid s] + \mathrm E_s\, \mathrm{Var}[\phi \mid s]
+
+    Args:
+        explanations: One explanation, or repeated ones, whose mean is taken and the variance of that mean estimated.
+        noise: "explainer" for the explainer's variance, else its squared standard errors, else 0; "repeats" for the
+            variance between `explanations`; or a variance.
+        least: The variances are no smaller than this.
+
+    Returns:
+        The observations.
+    """
+    if noise == "repeats":
+        repeats = np.stack([_mean(explanation) for explanation in explanations])
+        values, variance = repeats.mean(axis=0), repeats.var(axis=0, ddof=1) / len(repeats)
+        source = f"{len(repeats)} repeats"
+    else:
+        values = _mean(explanations[0])
+        variance, source = _own_variance(explanations[0])
+        if not isinstance(noise, str):
+            variance, source = np.full(values.shape, float(noise)), f"given as {float(noise):g}"
+    return Observations(values, np.maximum(variance, least), source)
+
+
+def _own_variance(explanation: Explanation) -> tuple[np.ndarray, str]:
+    """Return the variance that an explanation itself holds, and what it is called."""
+    words, variance = [], np.zeros(_mean(explanation).shape)
+    if explanation.has_draws:
+        words.append("draws")
+        variance = variance + _arranged(explanation.values.var(_SAMPLE_DIMS))
+    for name, within in (("variance", explanation.variance), ("standard errors", _squared_errors(explanation))):
+        if within is not None:
+            words.append(name)
+            return variance + _average(within), " and ".join(words)
+    return variance, " and ".join(words) or "none"
+
+
+def _squared_errors(explanation: Explanation) -> Any:
+    return None if explanation.standard_errors is None else explanation.standard_errors**2
+
+
+def _mean(explanation: Explanation) -> np.ndarray:
+    return _average(explanation.values)
+
+
+def _average(array: Any) -> np.ndarray:
+    """Return the mean over draws, if there are any, as (N, D, outputs)."""
+    return _arranged(array.mean([dim for dim in _SAMPLE_DIMS if dim in array.dims]))
+
+
+def _arranged(array: Any) -> np.ndarray:
+    values = array.transpose("instance", "feature", ...).values.astype(float)
+    return values if values.ndim == 3 else values[:, :, None]

@@ -1,0 +1,154 @@
+"""A fitted GPEC as one netCDF file: the arrays of each output in a group of its own, the rest as JSON. No pickle.
+
+Factors are not stored: they are computed again from the explanations and the kernel, which gives the same numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5netcdf
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from kpp.tables import Schema
+from kpp_gpec.boundary import BoundarySample
+from kpp_gpec.fitted import FittedGPEC, FittedOutput, build_geodesic
+from kpp_gpec.kernel import WeightedExponentialGeodesic
+from kpp_gpec.process import ExplanationProcess
+from kpp_gpec.selection import Selected, combine_kernels
+
+__all__ = ["load", "save"]
+
+_MARK, _FORMAT = "kpp_gpec", 1
+_COUNTS = ("num_pairs", "num_converged", "num_calls", "num_evaluations", "status")
+
+
+def save(fitted: FittedGPEC, path: str | os.PathLike[str]) -> None:
+    """Write a fitted GPEC beside `path` and move it there once it is whole."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"`path` {str(target)!r} lies in a folder that does not exist")
+    shared = {"x": fitted.x, "location": fitted.location, "scale": fitted.scale, "base_values": fitted.base_values}
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        _dataset(shared, {_MARK: json.dumps(_describe(fitted))}).to_netcdf(part, engine="h5netcdf")
+        for number, output in enumerate(fitted.outputs):
+            _dataset(_arrays(output)).to_netcdf(part, mode="a", group=f"output_{number}", engine="h5netcdf")
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str], predictor: Any = None) -> FittedGPEC:
+    """Read what `save` has written; see `FittedGPEC.load`."""
+    target = Path(path)
+    if not target.is_file():
+        raise FileNotFoundError(f"`path` {str(target)!r} is not a file")
+    described = _read_description(target)
+    shared = _read_arrays(target, None)
+    z = (shared["x"] - shared["location"]) / shared["scale"]
+    outputs = [
+        _rebuild(_read_arrays(target, f"output_{number}"), output, z)
+        for number, output in enumerate(described["outputs"])
+    ]
+    names = described["output_names"]
+    return FittedGPEC(
+        name=described["name"],
+        **shared,
+        outputs=tuple(outputs),
+        schema=Schema.from_json(described["schema"]),
+        feature_names=tuple(described["feature_names"]),
+        groups=described["groups"],
+        output_names=None if names is None else tuple(names),
+        output_positions=tuple(described["output_positions"]),
+        record=described["record"],
+        predictor=predictor,
+    )
+
+
+def _describe(fitted: FittedGPEC) -> dict[str, Any]:
+    """Return all that is no array as JSON values."""
+    names = ("name", "feature_names", "groups", "output_names", "output_positions", "record")
+    return {
+        "format": _FORMAT,
+        **{name: getattr(fitted, name) for name in names},
+        "schema": fitted.schema.to_json(),
+        "outputs": [_describe_output(output) for output in fitted.outputs],
+    }
+
+
+def _describe_output(output: FittedOutput) -> dict[str, Any]:
+    selected = {name: value for name, value in output.selected._asdict().items() if name != "variance"}
+    lengthscale = selected["lengthscale"]
+    selected["lengthscale"] = None if lengthscale is None else np.asarray(lengthscale).tolist()
+    sample = output.boundary
+    return {
+        "selected": selected,
+        "num_components": output.num_components,
+        "normalized": None if output.geodesic is None else output.geodesic.normalized,
+        "boundary": None if sample is None else {name: getattr(sample, name) for name in _COUNTS},
+    }
+
+
+def _arrays(output: FittedOutput) -> dict[str, Any]:
+    process, geodesic, sample = output.process, output.geodesic, output.boundary
+    arrays = {"values": process.values, "noise": process.noise, "variance": process.variance}
+    if geodesic is not None:
+        arrays |= {"samples": geodesic.points, "distances": geodesic.distances}
+        if geodesic.members is not None:
+            arrays["members"] = geodesic.members
+    if sample is not None:
+        arrays |= {"boundary_points": sample.points, "boundary_widths": sample.widths}
+    return arrays
+
+
+def _dataset(arrays: Mapping[str, Any], attrs: Mapping[str, Any] | None = None) -> xr.Dataset:
+    """Return arrays as a dataset whose axes have names that nobody needs."""
+    values = {name: np.asarray(array) for name, array in arrays.items()}
+    variables = {name: ([f"{name}_{axis}" for axis in range(value.ndim)], value) for name, value in values.items()}
+    return xr.Dataset(variables, attrs=dict(attrs or {}))
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    try:
+        with h5netcdf.File(path, "r") as file:
+            attrs = dict(file.attrs)
+    except OSError as error:
+        raise ValueError(f"`path` {str(path)!r} is not a netCDF file that h5netcdf can read ({error})") from error
+    if _MARK not in attrs:
+        raise ValueError(f"`path` {str(path)!r} holds no fitted GPEC, which has the attribute {_MARK!r}")
+    described = json.loads(attrs[_MARK])
+    if described["format"] > _FORMAT:
+        raise ValueError(f"`path` {str(path)!r} has format {described['format']}; this version reads up to {_FORMAT}")
+    return described
+
+
+def _read_arrays(path: Path, group: str | None) -> dict[str, np.ndarray]:
+    dataset = xr.load_dataset(path, group=group, engine="h5netcdf")
+    return {str(name): value.to_numpy() for name, value in dataset.data_vars.items()}
+
+
+def _rebuild(arrays: dict[str, np.ndarray], described: dict[str, Any], z: np.ndarray) -> FittedOutput:
+    """Return an output as it was when it was saved, its processes conditioned again."""
+    selected = Selected(variance=arrays["variance"], **described["selected"])
+    selected = selected._replace(at_bounds=tuple(selected.at_bounds))
+    geodesic = None
+    if "samples" in arrays:
+        fields = arrays["samples"], arrays["distances"], selected.decay, selected.concentration
+        members = arrays.get("members")
+        geodesic = build_geodesic(
+            WeightedExponentialGeodesic(*fields, described["normalized"], members=members), selected
+        )
+    sample = None
+    if described["boundary"] is not None:
+        found = (jnp.asarray(arrays[name]) for name in ("boundary_points", "boundary_widths"))
+        sample = BoundarySample(*found, **described["boundary"])
+    kernel = combine_kernels(geodesic, selected.lengthscale)
+    process = ExplanationProcess.condition(kernel, z, arrays["values"], arrays["noise"], selected.variance)
+    return FittedOutput(process, selected, geodesic, sample, described["num_components"])
