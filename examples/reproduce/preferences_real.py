@@ -131,8 +131,8 @@ def print_reliability(table: pd.DataFrame, method: str) -> None:
             )
 
 
-def coverage(matches: Matches, model: Any, num_runs: int) -> dict[float, float]:
-    """Return how often intervals of P(a beats b) hold it, where preferences are drawn from the fitted prior.
+def coverage(matches: Matches, model: Any, num_runs: int, inference: Any) -> dict[float, float]:
+    """Return how often intervals of P(a beats b) hold it, where preferences are drawn from the prior at its mode.
 
     The pairs, the numbers of matches and the split are those of the data; tested are the pairs left out.
     """
@@ -147,12 +147,22 @@ def coverage(matches: Matches, model: Any, num_runs: int) -> dict[float, float]:
         trials = np.where(observed, np.asarray(matches.counts), 0).astype(int)
         wins = rng.binomial(trials, probability).astype(float)
         drawn = dataclasses.replace(matches, wins=jnp.asarray(wins), losses=jnp.asarray(trials - wins))
-        again = model.fit(jax.random.key(seed), drawn, inference=INFERENCE, num_prior_samples=0)
+        again = model.fit(jax.random.key(seed), drawn, inference=inference, num_prior_samples=0)
         for level in LEVELS:
             found = duel(again, matches.points[:, 0], matches.points[:, 1], level=level)
             inside = (found["lower"].values <= probability) & (probability <= found["upper"].values)
             held[level] += inside[~observed].tolist()
     return {level: float(np.mean(values)) for level, values in held.items()}
+
+
+def print_coverage(matches: Matches, wanted: dict[str, Any], num_runs: int) -> None:
+    """Print it for a general model and a utility, with hyperparameters at their mode and with draws of them."""
+    click.echo("\nSimulated again from a fitted model: how often intervals of P(a beats b) hold it, pairs never seen")
+    for name in ("GPGP, RBF", "PGP, RBF"):
+        for inference in (INFERENCE, kpp.Laplace(num_samples=200, progress=False)):
+            found = coverage(matches, wanted[name], num_runs, inference)
+            held = ", ".join(f"{level:.0%} intervals in {share:.1%}" for level, share in found.items())
+            click.echo(f"{name}, {type(inference).__name__}: {held}")
 
 
 @click.command(help=__doc__)
@@ -180,9 +190,7 @@ def main(items: Path | None, matches: Path | None, splits: int, small: bool, out
     for name in wanted:
         print_reliability(table, name)
     if not small:
-        found = coverage(data, wanted["GPGP, RBF"], splits)
-        held = ", ".join(f"{level:.0%} intervals hold it in {share:.1%}" for level, share in found.items())
-        click.echo(f"\nSimulated again from the fitted GPGP, P(a beats b) of pairs never seen: {held}")
+        print_coverage(data, wanted, splits)
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         table.drop(columns=["probabilities", "y"]).to_csv(output / "preferences_real.csv", index=False)

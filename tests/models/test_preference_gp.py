@@ -483,3 +483,23 @@ def test_minibatches_of_many_matches():
     rows, won = test.single_matches()
     chance = fit.predict(test)["probability"].values.mean((0, 1))
     assert np.mean((chance[rows] > 0.5) == won) > 0.95
+
+
+@pytest.mark.slow
+def test_a_pair_without_matches_leaves_all_derivatives_of_the_evidence_as_they_are():
+    items = jnp.asarray(np.random.default_rng(5).normal(size=(7, 2, 2)))
+    counts = jnp.array([[2.0, 0, 1], [0, 0, 3], [0, 0, 0], [1, 0, 1], [0, 0, 0], [4, 0, 0], [0, 0, 1]])
+    kept = np.asarray(counts.sum(axis=1) > 0)
+
+    @partial(jax.jit, static_argnums=1)
+    def derivatives(parameters, everything):
+        def evidence(parameters):
+            rows = slice(None) if everything else kept
+            gram = GeneralizedPreferential(RBF(parameters[0], parameters[1])).gram(items[rows])
+            return laplace_log_evidence(OutcomeLikelihood(counts[rows], Outcomes("logit", 0.0)), gram, jnp.zeros(()))
+
+        return evidence(parameters), jax.grad(evidence)(parameters), jax.hessian(evidence)(parameters)
+
+    at = jnp.array([0.9, 4.0])
+    for found, expected in zip(derivatives(at, True), derivatives(at, False), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
