@@ -120,12 +120,13 @@ def predict_groups(function: Callable[[Any], Any], rows: Float[Array, "k m d"]) 
     if isinstance(function, RKHSFunction):
         predictions, axis = function(flat), len(function.batch_shape)
     elif is_concrete(flat):
-        predictions, axis = call_in_chunks(function, flat)
+        values, axis = call_in_chunks(function, flat)
+        predictions = jnp.asarray(values, dtype=flat.dtype)  # some predict in single precision, which would not add up
     else:
         predictions = jnp.asarray(function(flat))
         axis = row_axis(predictions, groups * size)
     shape = predictions.shape
-    return jnp.asarray(predictions).reshape(*shape[:axis], groups, size, *shape[axis + 1 :]), axis
+    return predictions.reshape(*shape[:axis], groups, size, *shape[axis + 1 :]), axis
 
 
 @eqx.filter_jit

@@ -75,7 +75,7 @@ class Task:
         players = as_players(None if groups is None else dict(groups), rows.shape[1], schema.feature_names)
         shown = group_points(rows, players, schema, [background])
         predictions, axis = call_in_chunks(function, rows)
-        return cls(function, rows, background, schema, players, shown, predictions, axis)
+        return cls(function, rows, background, schema, players, shown, predictions.astype(rows.dtype), axis)
 
     @property
     def num_targets(self) -> int:

@@ -1,0 +1,131 @@
+"""What can be explained: estimators of scikit-learn and XGBoost, tables with text, functions with draws."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.svm import SVC
+
+import kpp
+from kpp.explanations import EstimatorFunction
+from kpp.functions import RKHSFunction
+from kpp.kernels import RBF
+from kpp_surrogates import LIME, BayesLIME, BayesSHAP, KernelSHAP, ShapleySampling
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(40, 4))
+LABELS = np.array(["low", "high", "odd"])[(ROWS[:, 0] > 0) + (ROWS[:, 1] > 1.0).astype(int)]
+FRAME = pd.DataFrame({"age": ROWS[:, 0], "region": RNG.choice(["north", "south", "west"], 40), "income": ROWS[:, 1]})
+WORTH = {"north": 0.0, "south": 1.0, "west": 4.0}
+KEY = jax.random.key(0)
+EXPLAINERS = {
+    "kernel-shap": {},
+    "shapley-sampling": {},
+    "lime": {"num_perturbations": 50},
+    "bayes-lime": {"num_perturbations": 50},
+    "bayes-shap": {"num_perturbations": 50},
+}
+CLASSES = (KernelSHAP, ShapleySampling, LIME, BayesLIME, BayesSHAP)
+each_explainer = pytest.mark.parametrize("name", EXPLAINERS)
+
+
+def explain(predictor, x, name, background=ROWS[:10], **options):
+    options = {"explainer": name, "background": background, "progress": False, **EXPLAINERS[name], **options}
+    return kpp.explain(predictor, x, rng_key=KEY, **options)
+
+
+@each_explainer
+def test_the_classes_of_a_classifier_are_the_outputs(name):
+    forest = RandomForestClassifier(5, random_state=0).fit(ROWS, LABELS)
+    explanation = explain(forest, ROWS[:2], name)
+    assert explanation.output_names == ("high", "low", "odd")
+    np.testing.assert_allclose(explanation.predictions, forest.predict_proba(ROWS[:2]), rtol=1e-12)
+    np.testing.assert_allclose(explanation.values.sum("output"), 0.0, atol=1e-10)  # as probabilities sum to 1
+
+
+@each_explainer
+def test_xgboost_is_explained_as_its_probabilities_or_predictions(name):
+    xgboost = pytest.importorskip("xgboost")
+    classifier = xgboost.XGBClassifier(n_estimators=3, max_depth=2).fit(ROWS, (ROWS[:, 0] > 0).astype(int))
+    explanation = explain(classifier, ROWS[:2], name)
+    assert explanation.output_names == ("0", "1")
+    np.testing.assert_allclose(explanation.predictions, classifier.predict_proba(ROWS[:2]), rtol=1e-6)
+    regression = xgboost.XGBRegressor(n_estimators=3, max_depth=2).fit(ROWS, ROWS[:, 0])
+    explanation = explain(regression, ROWS[:2], name)
+    assert explanation.output_names is None
+    np.testing.assert_allclose(explanation.predictions, regression.predict(ROWS[:2]), rtol=1e-6)
+    if name in ("kernel-shap", "shapley-sampling"):  # although trees predict in single precision
+        assert float(explanation.additivity_error().max()) < 1e-10
+
+
+@pytest.fixture(scope="module")
+def pipeline():
+    """A linear model of a table: 2 age + income + what the region is worth."""
+    encoder = make_column_transformer((OneHotEncoder(), ["region"]), remainder="passthrough")
+    target = 2 * FRAME["age"] + FRAME["income"] + FRAME["region"].map(WORTH).astype(float)
+    return make_pipeline(encoder, LinearRegression()).fit(FRAME, target)
+
+
+@each_explainer
+def test_a_table_with_text_is_explained_through_its_background(pipeline, name):
+    explanation = explain(pipeline, FRAME[:3], name, background=FRAME)
+    assert explanation.feature_names == ("age", "region", "income")
+    assert explanation.schema.levels == {"region": ("north", "south", "west")}
+    np.testing.assert_allclose(explanation.predictions, pipeline.predict(FRAME[:3]), rtol=1e-9)
+    if name in ("kernel-shap", "shapley-sampling"):
+        worth = FRAME["region"].map(WORTH)
+        np.testing.assert_allclose(explanation.values.sel(feature="region"), (worth - worth.mean())[:3], atol=1e-8)
+        np.testing.assert_allclose(
+            explanation.values.sel(feature="age"), 2 * (ROWS[:3, 0] - ROWS[:, 0].mean()), atol=1e-8
+        )
+
+
+def test_a_ready_made_explainer_takes_the_function_of_a_table(pipeline):
+    function = EstimatorFunction.create(pipeline, FRAME)
+    ready = LIME(function.schema.read(FRAME), num_perturbations=50, progress=False)
+    explanation = kpp.explain(function, FRAME[:3], explainer=ready, rng_key=KEY)
+    by_name = explain(pipeline, FRAME[:3], "lime", background=FRAME)
+    np.testing.assert_array_equal(explanation.values, by_name.values)
+    with pytest.raises(ValueError, match=r"`x` must hold numbers in column 'region'"):
+        kpp.explain(pipeline, FRAME[:3], explainer=ready, rng_key=KEY)
+
+
+@each_explainer
+def test_draws_of_a_function_are_explained_one_by_one(name):
+    coefficients = RNG.normal(size=(1, 3, 10))
+    draws = RKHSFunction.over_draws(RBF(lengthscale=1.0), ROWS[:10], coefficients, batch_shape=(1, 3))
+    single = RKHSFunction(RBF(lengthscale=1.0), ROWS[:10], coefficients[0, 1])
+    explanation, expected = (explain(function, ROWS[10:12], name) for function in (draws, single))
+    assert explanation.values.dims == ("chain", "draw", "instance", "feature")
+    np.testing.assert_allclose(explanation.values[0, 1], expected.values, rtol=1e-8, atol=1e-10)
+    assert (expected.variance is not None) == name.startswith("bayes")
+    if expected.variance is not None:
+        np.testing.assert_allclose(explanation.variance[0, 1], expected.variance, rtol=1e-8, atol=1e-12)
+
+
+@each_explainer
+def test_labels_without_probabilities_and_wrong_backgrounds_are_refused(name):
+    labels = SVC().fit(ROWS, LABELS)
+    with pytest.raises(ValueError, match="`function` must return real numbers, got dtype <U4"):
+        explain(labels, ROWS[:2], name)
+    with pytest.raises(ValueError, match="`background` must have 4 columns"):
+        explain(lambda x: x[:, 0], ROWS[:2], name, background=ROWS[:, :3])
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_constant_features_and_repeated_rows_are_legal(cls):
+    background = np.repeat(ROWS[:1], 6, axis=0)
+    options = {} if cls in (KernelSHAP, ShapleySampling) else {"num_perturbations": 50}
+    explanation = cls(background, progress=False, **options).explain(
+        lambda x: x[:, 0] * x[:, 1], np.concatenate([background[:1], 1e6 * background[:1]]), rng_key=KEY
+    )
+    assert np.isfinite(explanation.values).all()
+    if explanation.variance is not None:
+        assert (explanation.variance >= 0).all()
