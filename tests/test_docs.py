@@ -20,6 +20,7 @@ LONG = {  # a fit or an explanation in every block; left to the slow suite
     "docs/embeddings.md",
     "docs/explanations.md",
     "docs/features.md",
+    "docs/gpec.md",
     "docs/grids.md",
     "docs/inference.md",
     "docs/interventional_embeddings.md",

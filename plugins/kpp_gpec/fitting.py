@@ -31,6 +31,9 @@ from kpp_gpec.observations import Observations, observe, repeat_keys
 
 __all__ = ["Prepared", "as_background", "check_explainer", "finish", "freeze_options", "prepare", "readable"]
 
+# An explainer given by name compares each point with at most so many of the background.
+_REFERENCES = 100
+
 
 class Prepared(NamedTuple):
     """A model and what is known of its explanations.
@@ -211,7 +214,7 @@ def _explain(gpec: Any, predictor: Any, function: Any, x: np.ndarray, schema: Sc
         if "value_function" in fields:
             options.setdefault("value_function", "interventional")
         if fields & {"background", "value_function"}:
-            options.setdefault("background", x)
+            options.setdefault("background", x[:: -(-len(x) // _REFERENCES)])
     used = function if cls.requires == "callable" else predictor
     rows = x if fitted_schema(used) is not None else pd.DataFrame(x, columns=list(schema.feature_names))
     return kpp.explain(used, rows, explainer=explainer, rng_key=rng_key, **options)

@@ -53,7 +53,7 @@ class GPEC(AbstractExplainer):
     Args:
         explainer: The explainer whose explanations are judged: ready-made, or its registered name.
         background: Points that are explained to begin with, and from where the boundary is looked for, (N, d), or a
-            data frame. An explainer given by name gets them as its own background, too.
+            data frame. An explainer given by name gets at most 100 of them, evenly spaced, as its own background.
         explainer_options: The options of an explainer given by name: numbers, text and tuples of them.
         output: Which output to explain, by position or name; None for all.
         margin: What the boundary is: "class", where the predicted class changes, a single output being a probability;
