@@ -21,7 +21,8 @@ import jax
 import numpy as np
 import pandas as pd
 
-from kpp_gpec import BisectionSampler, class_margin, geodesic_distances
+from kpp.explanations import Explanation
+from kpp_gpec import GPEC, BisectionSampler, BoundarySample, class_margin, geodesic_distances
 
 try:
     from xgboost import XGBClassifier
@@ -31,6 +32,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 SIZES, QUICK = (1000, 5000), (60,)
 RUNS = 3
+EXPLAINED, NEW = 300, 100  # rows whose explanations are known, and rows whose uncertainty is asked for
 
 
 def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -73,7 +75,21 @@ def measure(sizes: list[int], num_trees: int) -> pd.DataFrame:
         found, *seconds = timed(lambda sample=sample: geodesic_distances(sample.points))
         detail = f"{found.num_components} components, longest {float(found.distances.max()):.1f}"
         rows.append(report("geodesics", sample.num_points, seconds, detail))
+        _, *seconds = timed(uncertainty_at_new_points(model, sample, x))
+        rows.append(report("uncertainty", sample.num_points, seconds, f"{NEW} points, {EXPLAINED} explained rows"))
     return pd.DataFrame(rows)
+
+
+def uncertainty_at_new_points(model: Any, sample: BoundarySample, x: np.ndarray) -> Callable[[], Any]:
+    """Fit GPEC to made-up explanations of some rows, and return what predicts those of new ones, compiled already."""
+    known, new = x[:EXPLAINED], x[EXPLAINED : EXPLAINED + NEW]
+    predictions = model.predict_proba(known)[:, 1]
+    noise = np.random.default_rng(1).uniform(0.01, 0.1, size=known.shape)
+    explanation = Explanation.create(np.sin(known), 0.0, predictions, known, variance=noise)
+    gpec = GPEC("kernel-shap", known, decay=1.0, concentration=1.0, lengthscale=3.0, variance=1.0)
+    fitted = gpec.fit(lambda rows: model.predict_proba(rows)[:, 1], explanation=explanation, boundary=sample)
+    fitted.law(new + 0.1)
+    return lambda: fitted.law(new)
 
 
 def report(part: str, num_points: int, seconds: list[float], detail: str) -> dict[str, Any]:
