@@ -16,7 +16,8 @@ from sklearn.svm import SVC
 import kpp
 from kpp.explanations import EstimatorFunction
 from kpp.functions import RKHSFunction
-from kpp.kernels import RBF
+from kpp.kernels import RBF, Categorical, ProductKernel
+from kpp_models import KernelRidge
 from kpp_surrogates import LIME, BayesLIME, BayesSHAP, KernelSHAP, ShapleySampling
 
 RNG = np.random.default_rng(0)
@@ -95,6 +96,21 @@ def test_a_ready_made_explainer_takes_the_function_of_a_table(pipeline):
     np.testing.assert_array_equal(explanation.values, by_name.values)
     with pytest.raises(ValueError, match=r"`x` must hold numbers in column 'region'"):
         kpp.explain(pipeline, FRAME[:3], explainer=ready, rng_key=KEY)
+
+
+@pytest.fixture(scope="module")
+def fit():
+    kernel = ProductKernel((RBF(1.0), Categorical(), RBF(2.0)))
+    return KernelRidge(kernel, regularization=0.1).fit(KEY, FRAME, FRAME["income"].to_numpy())
+
+
+@pytest.mark.parametrize("name", ["kernel-shap", "bayes-lime"])
+def test_a_fit_reads_tables_and_knows_its_categories(fit, name):
+    explanation = explain(fit, FRAME[["income", "age", "region"]][:2], name, background=FRAME[:10])
+    assert explanation.feature_names == ("age", "region", "income")
+    assert explanation.schema.levels["region"] == ("north", "south", "west")
+    assert explanation.values.dims == ("chain", "draw", "instance", "feature")
+    np.testing.assert_allclose(explanation.predictions, fit.predict(FRAME[:2])["mean"], rtol=1e-8)
 
 
 @each_explainer
