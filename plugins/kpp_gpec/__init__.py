@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kpp_gpec.margins import class_margin as class_margin
     from kpp_gpec.margins import level_margin as level_margin
     from kpp_gpec.margins import steep_margin as steep_margin
+    from kpp_gpec.multitask import MultitaskProcess as MultitaskProcess
     from kpp_gpec.naive import NaiveGP as NaiveGP
     from kpp_gpec.neural import FittedMLPClassifier as FittedMLPClassifier
     from kpp_gpec.neural import MLPClassifier as MLPClassifier
@@ -47,6 +48,7 @@ _EXPORTS = {
     "GradientSampler": "gradient",
     "MLPClassifier": "neural",
     "PGDSampler": "pgd",
+    "MultitaskProcess": "multitask",
     "NaiveGP": "naive",
     "WeightedExponentialGeodesic": "kernel",
     "bisect": "bisection",
@@ -74,6 +76,7 @@ def register_kernels() -> dict[str, type]:
 def register_explainers() -> dict[str, type]:
     """Offer the explainers of this package."""
     from kpp_gpec.gpec import GPEC
+    from kpp_gpec.multitask import MultitaskProcess as MultitaskProcess
     from kpp_gpec.naive import NaiveGP
 
     return {"gpec": GPEC, "naive-gp": NaiveGP}

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -18,6 +19,7 @@ from kpp.tables import Schema
 from kpp.validation import check_same_rows
 from kpp_gpec.boundary import BoundarySample
 from kpp_gpec.kernel import WeightedExponentialGeodesic
+from kpp_gpec.multitask import MultitaskProcess, condition
 from kpp_gpec.observations import Observations, observe
 from kpp_gpec.process import ExplanationProcess, Law
 from kpp_gpec.selection import Selected, combine_kernels
@@ -36,7 +38,7 @@ class FittedOutput(eqx.Module):
         num_components: How many parts the graph of the boundary sample has.
     """
 
-    process: ExplanationProcess
+    process: ExplanationProcess | MultitaskProcess
     selected: Selected
     geodesic: WeightedExponentialGeodesic | None
     boundary: BoundarySample | None
@@ -50,7 +52,7 @@ class FittedOutput(eqx.Module):
             geodesic = build_geodesic(geodesic, selected)
         kernel = combine_kernels(geodesic, selected.lengthscale)
         old = self.process
-        process = ExplanationProcess.condition(kernel, old.points, old.values, old.noise, selected.variance)
+        process = condition(kernel, old.points, old.values, old.noise, selected.variance, old.correlations)
         return FittedOutput(process, selected, geodesic, self.boundary, self.num_components)
 
 
@@ -119,11 +121,11 @@ class FittedGPEC(eqx.Module):
             x: p points, (p, d), or a data frame.
 
         Returns:
-            Means and variances, (p, D, outputs).
+            Means and variances, (p, D, outputs); covariances (p, D, D, outputs) where features vary together.
         """
         points = self._standardized(self.schema.read(x))
         laws = [output.process.predict(points) for output in self.outputs]
-        return Law(*(np.stack(arrays, axis=-1) for arrays in zip(*laws, strict=True)))
+        return jax.tree.map(lambda *arrays: np.stack(arrays, axis=-1), *laws)
 
     def explain(self, x: Any) -> Explanation:
         r"""Predict the explanations of points, with the variance that is left.
@@ -144,11 +146,11 @@ class FittedGPEC(eqx.Module):
         """
         points = self.schema.read(x)
         law = self.law(points)
-        parts = self._parts(law, 0.0)
         predictions, source = self._predictions(points), "predictor"
         if predictions is None:
             predictions, source = self.base_values + law.mean.sum(axis=1), "base value plus contributions"
-        return self._explanation(points, law.mean, self.base_values, predictions, parts, {"predictions": source})
+        arrays = law.mean, self.base_values, predictions
+        return self._explanation(points, arrays, self._uncertainty(law, 0.0), {"predictions": source})
 
     def assess(self, explanation: Explanation, x: Any = None) -> Explanation:
         """Say how far explanations made by the explainer itself can be trusted.
@@ -168,9 +170,9 @@ class FittedGPEC(eqx.Module):
         mean = explanation.mean()
         base = mean.base_values.values if "output" in mean.values.dims else mean.base_values.values[..., None]
         predictions = mean.predictions.values.reshape(len(points), -1)
-        parts = self._parts(self.law(points), seen.noise)
         record = {"predictions": "explanation", "values": "explanation"}
-        return self._explanation(points, seen.values, base, predictions, parts, record)
+        uncertainty = self._uncertainty(self.law(points), seen.noise)
+        return self._explanation(points, (seen.values, base, predictions), uncertainty, record)
 
     def add(self, explanation: Explanation, x: Any = None) -> FittedGPEC:
         """Condition the processes on further explanations; hyperparameters and boundaries stay.
@@ -192,7 +194,7 @@ class FittedGPEC(eqx.Module):
             old = output.process
             rows = ((old.points, z), (old.values, seen.values[..., number]), (old.noise, seen.noise[..., number]))
             data = (np.concatenate(arrays) for arrays in rows)
-            process = ExplanationProcess.condition(old.kernel, *data, old.variance)
+            process = condition(old.kernel, *data, old.variance, old.correlations)
             outputs.append(dataclasses.replace(output, process=process))
         return dataclasses.replace(self, x=np.concatenate([self.x, points]), outputs=tuple(outputs))
 
@@ -247,7 +249,8 @@ class FittedGPEC(eqx.Module):
         if explanation.feature_names != self.feature_names:
             wanted, found = list(self.feature_names), list(explanation.feature_names)
             raise ValueError(f"`explanation` must have the features {wanted}, got {found}")
-        seen = observe([explanation], "explainer", self.record.get("min_noise_variance", 0.0))
+        noise = self.record["given_noise"]
+        seen = observe([explanation], "explainer" if noise is None else noise, self.record["min_noise_variance"])
         if seen.values.shape[2] != len(self.outputs):
             raise ValueError(
                 f"`explanation` must have {len(self.outputs)} outputs, got {seen.values.shape[2]}; choose with `isel`"
@@ -258,10 +261,19 @@ class FittedGPEC(eqx.Module):
         check_same_rows(len(points), len(seen.values), "x", "explanation")
         return points, seen
 
-    def _parts(self, law: Law, own: Any) -> dict[str, np.ndarray]:
-        """Return the parts of the variance; without a boundary the first comes from the distance to other points."""
+    def _uncertainty(self, law: Law, own: Any) -> dict[str, Any]:
+        """Return the covariance, if there is one, and the parts of the variance, with that of the explainer added.
+
+        Without a boundary the first part comes from the distance to other points.
+        """
         name = "distance" if self.name == "naive-gp" else "boundary"
-        return {name: law.noiseless_variance, "approximation": law.variance - law.noiseless_variance + own}
+        last = slice(None) if self.output_names is not None else 0
+        parts = {name: law.noiseless_variance, "approximation": law.variance - law.noiseless_variance + own}
+        uncertainty: dict[str, Any] = {"variance_parts": {part: array[..., last] for part, array in parts.items()}}
+        if law.covariance is not None:
+            own = np.broadcast_to(own, law.mean.shape)[:, :, None] * np.eye(law.mean.shape[1])[None, :, :, None]
+            uncertainty["covariance"] = (law.covariance + own)[..., last]
+        return uncertainty
 
     def _predictions(self, points: np.ndarray) -> np.ndarray | None:
         """Return the model's predictions, (p, outputs), averaged over draws; None without the model."""
@@ -275,25 +287,21 @@ class FittedGPEC(eqx.Module):
     def _explanation(
         self,
         points: np.ndarray,
-        values: np.ndarray,
-        base: np.ndarray,
-        predictions: np.ndarray,
-        parts: Mapping[str, np.ndarray],
+        arrays: tuple[np.ndarray, np.ndarray, np.ndarray],
+        uncertainty: Mapping[str, Any],
         record: Mapping[str, Any],
     ) -> Explanation:
-        """Build an explanation from arrays whose last axis is that of the outputs."""
+        """Build an explanation from values, base values and predictions, whose last axis is that of the outputs."""
         players = as_players(dict(self.groups) or None, points.shape[1], self.schema.feature_names)
         shown = group_points(points, players, self.schema, [self.x])
         last = slice(None) if self.output_names is not None else 0
         return Explanation.create(
-            values[..., last],
-            base[..., last],
-            predictions[..., last],
+            *(array[..., last] for array in arrays),
             shown.data,
             schema=shown.schema,
             groups=shown.groups,
             output_names=self.output_names,
-            variance_parts={name: part[..., last] for name, part in parts.items()},
+            **uncertainty,
             attrs={**self.record, "hyperparameters": self.hyperparameters, **record},
         )
 

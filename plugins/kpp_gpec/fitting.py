@@ -161,6 +161,7 @@ def finish(gpec: Any, name: str, prepared: Prepared, outputs: Sequence[FittedOut
         "explainer": name,
         "explained_by": made.get("explainer", "unknown"),
         "noise": prepared.seen.source,
+        "given_noise": None if isinstance(gpec.noise, str) else float(gpec.noise),
         "min_noise_variance": float(gpec.min_noise_variance),
         "num_explained": len(prepared.x),
         "boundary": described[0] if prepared.output_names is None else described,

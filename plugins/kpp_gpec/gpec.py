@@ -13,7 +13,7 @@ import numpy as np
 from kpp.calls import call_in_chunks
 from kpp.explanations import AbstractExplainer, Explanation, resolve
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key
+from kpp.validation import as_finite_array, check_rng_key
 from kpp_gpec.bisection_sampler import BisectionSampler
 from kpp_gpec.boundary import AbstractBoundarySampler, BoundarySample
 from kpp_gpec.fitted import FittedGPEC, FittedOutput, build_geodesic
@@ -21,8 +21,8 @@ from kpp_gpec.fitting import Prepared, as_background, check_explainer, finish, f
 from kpp_gpec.geodesics import geodesic_distances
 from kpp_gpec.kernel import WeightedExponentialGeodesic
 from kpp_gpec.margins import class_margin, level_margin, steep_margin
+from kpp_gpec.multitask import condition, estimate_correlations
 from kpp_gpec.observations import check_noise
-from kpp_gpec.process import ExplanationProcess
 from kpp_gpec.selection import METHODS, combine_kernels, select
 
 __all__ = ["GPEC", "MARGINS"]
@@ -65,6 +65,9 @@ class GPEC(AbstractExplainer):
         concentration: :math:`\rho`, how much near samples of the boundary outweigh far ones, or None.
         lengthscale: That of the RBF factor, a number or one a feature, in standard units, or None.
         variance: The prior variance of each feature's contributions, a number or (D,), or None.
+        feature_covariance: The prior covariance of the features' contributions, which then vary together: (D, D), its
+            diagonal taking the place of `variance`; "estimated" for that of the background's explanations, scaled to
+            `variance`; None for independent features. Other hyperparameters are chosen as if they were independent.
         selection: How hyperparameters are chosen: "evidence" or "cross-validation" (leaving one out).
         rbf: Whether there is the RBF factor.
         normalized: Whether the WEG kernel is normalized.
@@ -92,6 +95,7 @@ class GPEC(AbstractExplainer):
     concentration: float | None = eqx.field(static=True, default=None)
     lengthscale: Any = None
     variance: Any = None
+    feature_covariance: Any = None
     selection: str = eqx.field(static=True, default="evidence")
     rbf: bool = eqx.field(static=True, default=True)
     normalized: bool = eqx.field(static=True, default=True)
@@ -112,6 +116,12 @@ class GPEC(AbstractExplainer):
         for name, choices in (("margin", MARGINS), ("selection", METHODS)):
             if getattr(self, name) not in choices:
                 raise ValueError(f"`{name}` must be one of {choices}, got {getattr(self, name)!r}")
+        if isinstance(self.feature_covariance, str) and self.feature_covariance != "estimated":
+            raise ValueError(
+                f"`feature_covariance` must be a matrix, 'estimated' or None, got {self.feature_covariance!r}"
+            )
+        if not (self.feature_covariance is None or isinstance(self.feature_covariance, str) or self.variance is None):
+            raise ValueError("give `variance` or a matrix `feature_covariance`, not both")
         if not isinstance(self.boundary, AbstractBoundarySampler):
             raise TypeError(f"`boundary` must be a sampler of boundaries, got {self.boundary!r}")
         for name in ("decay", "concentration"):
@@ -246,11 +256,13 @@ class GPEC(AbstractExplainer):
     ) -> FittedOutput:
         values, noise = (array[..., number] for array in prepared.seen[:2])
         given = {name: getattr(self, name) for name in ("decay", "concentration", "lengthscale", "variance")}
+        correlations, variance = _correlations(self.feature_covariance, values)
+        given["variance"] = self.variance if variance is None else variance
         rbf = self.rbf or boundary is None
         selected = select(boundary, prepared.z, values, noise, given, method=self.selection, rbf=rbf, rng=rng)
         geodesic = None if boundary is None else build_geodesic(boundary, selected)
         kernel = combine_kernels(geodesic, selected.lengthscale)
-        process = ExplanationProcess.condition(kernel, prepared.z, values, noise, selected.variance)
+        process = condition(kernel, prepared.z, values, noise, selected.variance, correlations)
         return FittedOutput(process, selected, geodesic, sample, num_components)
 
     @classmethod
@@ -263,3 +275,20 @@ class GPEC(AbstractExplainer):
         chosen: dict[str, Any] = {"decay": 1.0, "concentration": 1.0, "lengthscale": 1.0, "variance": 1.0}
         yield cls(explainer, background, margin="level", boundary=sampler, **chosen), function, x
         yield cls(explainer, background, margin="level", level=0.1, boundary=sampler, noise=0.01, **chosen), function, x
+
+
+def _correlations(covariance: Any, values: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the correlations of the features, and their variances where these are given with them."""
+    if covariance is None:
+        return None, None
+    if isinstance(covariance, str):
+        return estimate_correlations(values), None
+    matrix = np.asarray(as_finite_array(covariance, "feature_covariance"))
+    if matrix.shape != (values.shape[1],) * 2:
+        wanted = (values.shape[1],) * 2
+        raise ValueError(f"`feature_covariance` must have shape {wanted}, one row a feature, got shape {matrix.shape}")
+    lowest = np.linalg.eigvalsh((matrix + matrix.T) / 2)[0]
+    if not np.allclose(matrix, matrix.T) or np.diagonal(matrix).min() <= 0 or lowest < -1e-10 * np.abs(matrix).max():
+        raise ValueError("`feature_covariance` must be symmetric, positive semi-definite and positive on its diagonal")
+    scale = np.sqrt(np.diagonal(matrix))
+    return matrix / np.outer(scale, scale), np.diagonal(matrix)

@@ -5,6 +5,7 @@ The noise differs from point to point and from feature to feature: it is the exp
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -16,7 +17,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.kernels import AbstractKernel
 
-__all__ = ["ExplanationProcess", "Law", "leave_one_out", "log_evidence"]
+__all__ = ["ExplanationProcess", "Law", "in_blocks_of_points", "leave_one_out", "log_evidence"]
 
 # Points that are predicted at once.
 _BLOCK = 256
@@ -30,11 +31,13 @@ class Law(NamedTuple):
         mean: The means, (p, D).
         variance: The variances of the noise-free explanations, (p, D).
         noiseless_variance: The variances that would be left if the explanations had been seen without noise, (p, D).
+        covariance: The covariances of the features, (p, D, D), where they vary together.
     """
 
     mean: Any
     variance: Any
     noiseless_variance: Any
+    covariance: Any = None
 
 
 class ExplanationProcess(eqx.Module):
@@ -71,6 +74,11 @@ class ExplanationProcess(eqx.Module):
     factors: Float[Array, "F N N"]
     noiseless_factor: Float[Array, "N N"]
     coefficients: Float[Array, "N D"]
+
+    @property
+    def correlations(self) -> None:
+        """None: the features are independent."""
+        return None
 
     @classmethod
     def condition(
@@ -120,14 +128,7 @@ class ExplanationProcess(eqx.Module):
         Returns:
             The law, of NumPy arrays (p, D).
         """
-        x = np.asarray(x)
-        parts = []
-        for start in range(0, len(x), _BLOCK):
-            rows = x[start : start + _BLOCK]
-            filled = min(_BLOCK, 1 << (len(rows) - 1).bit_length())
-            given = np.concatenate([rows, np.repeat(rows[-1:], filled - len(rows), axis=0)])
-            parts.append([np.asarray(array)[: len(rows)] for array in _predict(self, jnp.asarray(given))])
-        return Law(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        return in_blocks_of_points(lambda rows: _predict(self, rows), x, _BLOCK)
 
     def log_evidence(self) -> Float[Array, " D"]:
         r"""Return :math:`\log p(E_{:d})` for each feature."""
@@ -136,6 +137,27 @@ class ExplanationProcess(eqx.Module):
     def leave_one_out(self) -> tuple[Float[Array, "N D"], Float[Array, "N D"]]:
         """Return means and variances of each explanation, noise included, given those of all other points."""
         return leave_one_out(self.factors, self.values, self.variance)
+
+
+def in_blocks_of_points(predict: Callable[[Array], Law], x: Any, size: int) -> Law:
+    """Predict points some at a time, in blocks of few sizes, so that little is compiled and memory is bounded.
+
+    Args:
+        predict: From points (b, d) to a law.
+        x: The points, (p, d).
+        size: The most points at once.
+
+    Returns:
+        The law of all, of NumPy arrays.
+    """
+    x = np.asarray(x)
+    parts = []
+    for start in range(0, len(x), size):
+        rows = x[start : start + size]
+        filled = min(size, 1 << (len(rows) - 1).bit_length())
+        given = np.concatenate([rows, np.repeat(rows[-1:], filled - len(rows), axis=0)])
+        parts.append(jax.tree.map(np.asarray, predict(jnp.asarray(given))))
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: len(x)], *parts)
 
 
 def log_evidence(

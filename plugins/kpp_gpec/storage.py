@@ -20,7 +20,7 @@ from kpp.tables import Schema
 from kpp_gpec.boundary import BoundarySample
 from kpp_gpec.fitted import FittedGPEC, FittedOutput, build_geodesic
 from kpp_gpec.kernel import WeightedExponentialGeodesic
-from kpp_gpec.process import ExplanationProcess
+from kpp_gpec.multitask import condition
 from kpp_gpec.selection import Selected, combine_kernels
 
 __all__ = ["load", "save"]
@@ -99,6 +99,8 @@ def _describe_output(output: FittedOutput) -> dict[str, Any]:
 def _arrays(output: FittedOutput) -> dict[str, Any]:
     process, geodesic, sample = output.process, output.geodesic, output.boundary
     arrays = {"values": process.values, "noise": process.noise, "variance": process.variance}
+    if process.correlations is not None:
+        arrays["correlations"] = process.correlations
     if geodesic is not None:
         arrays |= {"samples": geodesic.points, "distances": geodesic.distances}
         if geodesic.members is not None:
@@ -150,5 +152,6 @@ def _rebuild(arrays: dict[str, np.ndarray], described: dict[str, Any], z: np.nda
         found = (jnp.asarray(arrays[name]) for name in ("boundary_points", "boundary_widths"))
         sample = BoundarySample(*found, **described["boundary"])
     kernel = combine_kernels(geodesic, selected.lengthscale)
-    process = ExplanationProcess.condition(kernel, z, arrays["values"], arrays["noise"], selected.variance)
+    data = z, arrays["values"], arrays["noise"]
+    process = condition(kernel, *data, selected.variance, arrays.get("correlations"))
     return FittedOutput(process, selected, geodesic, sample, described["num_components"])

@@ -120,7 +120,7 @@ def test_features_with_the_same_noise_share_a_factor(data):
     shared = ExplanationProcess.condition(RBF(0.9), x, values, noise, np.ones(3))
     own = ExplanationProcess.condition(RBF(0.9), x, values, noise * [1, 1, 1 + 1e-13], np.ones(3))
     assert shared.factors.shape == (1, 20, 20) and own.factors.shape == (3, 20, 20)
-    for first, second in zip(shared.predict(new), own.predict(new), strict=True):
+    for first, second in zip(shared.predict(new)[:3], own.predict(new)[:3], strict=True):
         np.testing.assert_allclose(first, second, rtol=1e-9)
     np.testing.assert_allclose(shared.log_evidence(), own.log_evidence(), rtol=1e-9)
     for first, second in zip(shared.leave_one_out(), own.leave_one_out(), strict=True):
