@@ -79,10 +79,7 @@ class EstimatorFunction:
 
     @property
     def _method(self) -> str:
-        from sklearn.base import is_classifier
-
-        classifies = is_classifier(self.estimator) and hasattr(self.estimator, "predict_proba")
-        return "predict_proba" if classifies else "predict"
+        return "predict_proba" if hasattr(self.estimator, "predict_proba") else "predict"
 
     def __call__(self, x: Any) -> Shaped[np.ndarray, "n *outputs"]:
         """Return the predictions at points (n, d)."""
@@ -103,13 +100,15 @@ def output_names(function: Any) -> tuple[str, ...] | None:
 
 
 def _is_fitted(estimator: Any) -> bool:
+    """Tell whether an estimator is fitted; one that scikit-learn cannot tell it of is taken to be."""
+    from sklearn.base import BaseEstimator
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
 
+    if not isinstance(estimator, BaseEstimator) or not hasattr(estimator, "fit"):
+        return True
     try:
         check_is_fitted(estimator)
     except NotFittedError:
         return False
-    except TypeError:  # no estimator by inheritance, which may have no `fit` to be called first
-        return True
     return True

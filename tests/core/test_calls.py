@@ -42,3 +42,5 @@ def test_bad_predictions_are_refused():
         call_in_chunks(lambda x: x[:3, 0], ROWS)
     with pytest.raises(ValueError, match="finite numbers, got 37 that are not"):
         call_in_chunks(lambda x: np.full(len(x), np.nan), ROWS)
+    with pytest.raises(ValueError, match="`function` must return real numbers, got dtype <U3"):
+        call_in_chunks(lambda x: np.full(len(x), "yes"), ROWS)

@@ -99,6 +99,17 @@ def test_an_estimator_gives_probabilities_of_its_classes_or_predictions():
     assert output_names(plain) is None
 
 
+def test_whatever_has_the_methods_of_an_estimator_is_one():
+    class Foreign:
+        def get_params(self):
+            return {}
+
+        def predict(self, x):
+            return x[:, 0]
+
+    np.testing.assert_array_equal(resolve(Foreign(), CODED, "callable").function(CODED), CODED[:, 0])
+
+
 def test_an_estimator_fitted_on_a_data_frame_reads_and_gets_its_columns():
     frame = pd.DataFrame(SUPPORT, columns=["a", "b", "c"])
     regression = LinearRegression().fit(frame, frame["a"])
