@@ -9,10 +9,9 @@ its pool from the environment when JAX first computes something, so `import kpp`
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
-
-import jaxlib
 
 __all__ = ["enlarge_thread_pool"]
 
@@ -22,6 +21,6 @@ _MENDED = (0, 11, 2)
 
 def enlarge_thread_pool() -> None:
     """Let XLA's thread pool on the CPU have 32 threads, where the deadlock exists and NPROC says nothing else."""
-    version = tuple(int(part) for part in re.findall(r"\d+", jaxlib.__version__)[:3])
+    version = tuple(int(part) for part in re.findall(r"\d+", importlib.metadata.version("jaxlib"))[:3])
     if version < _MENDED:
         os.environ.setdefault("NPROC", str(max(_SIZE, os.cpu_count() or 1)))
