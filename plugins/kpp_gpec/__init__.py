@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from kpp_gpec.bisection_sampler import BisectionSampler as BisectionSampler
     from kpp_gpec.boundary import AbstractBoundarySampler as AbstractBoundarySampler
     from kpp_gpec.boundary import BoundarySample as BoundarySample
+    from kpp_gpec.conformal import ConformalCheck as ConformalCheck
+    from kpp_gpec.conformal import conformal_check as conformal_check
+    from kpp_gpec.conformal import widen as widen
     from kpp_gpec.fitted import FittedGPEC as FittedGPEC
     from kpp_gpec.geodesics import Geodesics as Geodesics
     from kpp_gpec.geodesics import geodesic_distances as geodesic_distances
@@ -42,6 +45,7 @@ _EXPORTS = {
     "BoundarySample": "boundary",
     "FittedMLPClassifier": "neural",
     "ExplanationProcess": "process",
+    "ConformalCheck": "conformal",
     "FittedGPEC": "fitted",
     "GPEC": "gpec",
     "Geodesics": "geodesics",
@@ -53,6 +57,7 @@ _EXPORTS = {
     "WeightedExponentialGeodesic": "kernel",
     "bisect": "bisection",
     "class_margin": "margins",
+    "conformal_check": "conformal",
     "geodesic_distances": "geodesics",
     "grid_superpixels": "superpixels",
     "interval_bounds": "images",
@@ -61,6 +66,7 @@ _EXPORTS = {
     "plot_interval_bounds": "images",
     "slic_superpixels": "superpixels",
     "steep_margin": "margins",
+    "widen": "conformal",
 }
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from jaxtyping import Float
 
 import kpp
-from kpp import registry
+from kpp import GPPosterior, registry
 from kpp.calls import call_in_chunks
 from kpp.explanations import (
     AbstractExplainer,
@@ -98,7 +98,9 @@ def freeze_options(options: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def readable(predictor: Any, background: Any) -> Any:
-    """Return an estimator as a function that reads text as the background has it, and anything else as it is."""
+    """Return an estimator as a function that reads text as the background has it, and of a posterior its mean."""
+    if isinstance(predictor, GPPosterior):
+        return predictor.mean
     if not is_estimator(predictor):
         return predictor
     return EstimatorFunction.create(predictor, background if is_table(background) else None)

@@ -160,7 +160,9 @@ class GPEC(AbstractExplainer):
         """Explain the background, sample the boundary and fit the processes.
 
         Args:
-            predictor: A `kpp.Fit`, a `kpp.RKHSFunction`, a fitted estimator, or a function from points to predictions.
+            predictor: A `kpp.Fit`, a `kpp.RKHSFunction`, a `kpp.GPPosterior`, a fitted estimator, or a function from
+                points to predictions. Where explanations have draws or a law, their total variance is noise here, and
+                the boundary is that of the mean prediction.
             explanation: An explanation of the background, made before; with it the explainer is not called.
             boundary: A boundary sample, made before; a sequence with one for each output if there are several.
             rng_key: A JAX random key, for the sampler and the explainer.

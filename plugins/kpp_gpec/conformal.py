@@ -1,0 +1,143 @@
+r"""Whether the intervals of a GPEC hold what they promise, and by how much they are to be widened (split conformal)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import scipy.special
+import xarray as xr
+
+from kpp.explanations import Explanation
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key
+from kpp_gpec.fitted import FittedGPEC
+
+__all__ = ["ConformalCheck", "conformal_check", "widen"]
+
+
+class ConformalCheck(NamedTuple):
+    """How often intervals hold the explanations of rows that the process has not seen.
+
+    Attributes:
+        probability: What the intervals promise.
+        coverage: How often they hold the explanations of all held-out rows, (feature[, output]).
+        factor: By how much they are to be widened (or narrowed) for the promise to hold, (feature[, output]), found on
+            one part of the rows. It is infinite where an explanation was said to be certain and was not so.
+        conformal_coverage: How often the intervals so widened hold the explanations of the other rows.
+        num_calibration: How many rows the factors come from.
+        num_test: How many the coverage of widened intervals comes from.
+    """
+
+    probability: float
+    coverage: xr.DataArray
+    factor: xr.DataArray
+    conformal_coverage: xr.DataArray
+    num_calibration: int
+    num_test: int
+
+
+def conformal_check(
+    fitted: FittedGPEC,
+    explanation: Explanation,
+    x: Any = None,
+    *,
+    rng_key: RngKey,
+    probability: float = 0.9,
+    calibration_share: float = 0.5,
+) -> ConformalCheck:
+    r"""Compare a GPEC's intervals with explanations of rows that it has not seen.
+
+    With the errors :math:`r_{id} = |E_{id} - \mu_{id}| / \sqrt{V_{id} + U_{id}}` of n rows, the factor of feature d is
+    the :math:`\lceil (n + 1) q \rceil`-th smallest of them over the Gaussian quantile :math:`z_{(1+q)/2}`. If rows are
+    exchangeable, intervals widened by it hold the explanation of another row with probability at least q, whatever the
+    law of the errors.
+
+    Args:
+        fitted: The processes.
+        explanation: Explanations of held-out rows, made by the explainer itself.
+        x: The rows, (p, d); where left out, the data that the explanation holds.
+        rng_key: A JAX random key, which divides the rows.
+        probability: q, what the intervals promise.
+        calibration_share: Which share of the rows the factors come from.
+
+    Returns:
+        Coverages and factors.
+
+    Raises:
+        ValueError: If an argument is out of range, or there are too few rows for the probability.
+
+    References:
+        Lei, G'Sell, Rinaldo, Tibshirani and Wasserman, Distribution-free predictive inference for regression, 2018.
+    """
+    for name, value in (("probability", probability), ("calibration_share", calibration_share)):
+        if not 0 < value < 1:
+            raise ValueError(f"`{name}` must lie between 0 and 1, got {value}")
+    scores = _scores(fitted, explanation, x)
+    num_rows = scores.sizes["instance"]
+    num_calibration = math.floor(calibration_share * num_rows)
+    rank = math.ceil((num_calibration + 1) * probability)
+    if rank > num_calibration or num_calibration == num_rows:
+        least = math.ceil(probability / (1 - probability))
+        raise ValueError(
+            f"`explanation` must have at least {least} rows to calibrate `probability` {probability} on and one to test "
+            f"it on, got {num_calibration} and {num_rows - num_calibration}"
+        )
+    order = np.asarray(jax.random.permutation(check_rng_key(rng_key), num_rows))
+    first, second = scores.isel(instance=order[:num_calibration]), scores.isel(instance=order[num_calibration:])
+    quantile = float(scipy.special.ndtri((1 + probability) / 2))
+    ranked = np.sort(first.transpose("instance", ...).values, axis=0)[rank - 1]
+    factor = first.isel(instance=0, drop=True).copy(data=ranked / quantile).rename("factor")
+    return ConformalCheck(
+        probability=probability,
+        coverage=(scores <= quantile).mean("instance").rename("coverage"),
+        factor=factor,
+        conformal_coverage=(second <= factor * quantile).mean("instance").rename("coverage"),
+        num_calibration=num_calibration,
+        num_test=num_rows - num_calibration,
+    )
+
+
+def widen(explanation: Explanation, check: ConformalCheck) -> Explanation:
+    """Widen the law of an explanation, so that its intervals of the probability checked are the conformal ones.
+
+    Args:
+        explanation: An explanation by the GPEC that was checked.
+        check: The outcome of `conformal_check`.
+
+    Returns:
+        The explanation with the variance, its parts and the covariance multiplied by the squares of the factors.
+
+    Raises:
+        ValueError: If the features or outputs are others, or a factor is infinite.
+    """
+    if not np.isfinite(check.factor.values).all():
+        raise ValueError("no finite factor widens an interval of length zero; give some noise (`min_noise_variance`)")
+    dataset, factor = explanation.dataset.copy(), check.factor
+    for dim in factor.dims:
+        if not np.array_equal(factor.coords[dim].values, dataset.coords[dim].values):
+            raise ValueError(f"`check` must have the {dim}s of `explanation`, got {factor.coords[dim].values.tolist()}")
+    for name in ("variance", "variance_parts"):
+        if name in dataset:
+            dataset[name] = (dataset[name] * factor**2).transpose(*dataset[name].dims)
+    if "covariance" in dataset:
+        both = factor * factor.rename(feature="feature_other")
+        dataset["covariance"] = (dataset["covariance"] * both).transpose(*dataset["covariance"].dims)
+    dataset.attrs = {
+        **explanation.attrs,
+        "conformal": {"probability": check.probability, "rows": check.num_calibration},
+    }
+    return Explanation(dataset)
+
+
+def _scores(fitted: FittedGPEC, explanation: Explanation, x: Any) -> xr.DataArray:
+    """Return the errors in standard deviations; infinite for an error where there is none to be."""
+    assessed = fitted.assess(explanation, x)
+    predicted = fitted.explain(explanation.data.values if x is None else x)
+    assert assessed.variance is not None  # GPEC gives one
+    errors = abs(assessed.values - predicted.values.assign_coords(assessed.values.coords))
+    deviations = np.sqrt(assessed.variance)
+    certain = deviations == 0
+    return xr.where(certain, xr.where(errors == 0, 0.0, np.inf), errors / deviations.where(~certain, 1.0))
