@@ -146,21 +146,13 @@ class CXPlain(AbstractExplainer):
             None if self.groups is None else dict(self.groups), background.shape[1], schema.feature_names
         )
         inputs = _Inputs.create(background, _categorical(self.categorical, schema))
-        increases = increases_of_loss(
-            function,
-            background,
-            as_truth(self.y, mean_predictions(function, background), output_names(function)),
-            loss=self.loss,
-            fill=replacements(self.replacement, background, set(inputs.levels)),
-            players=players,
-        )
+        shares = self._shares(function, background, players, set(inputs.levels))
         rows, networks = self._members(key, len(background), inputs.width, players.num_players)
-        data = (jnp.asarray(inputs(background)), jnp.asarray(normalized(increases)))
         trained = train_ensemble(
             order,
             networks,
             _cross_entropy,
-            data,
+            (jnp.asarray(inputs(background)), jnp.asarray(shares)),
             rows=rows,
             num_epochs=self.num_epochs,
             batch_size=self.batch_size,
@@ -169,6 +161,14 @@ class CXPlain(AbstractExplainer):
             label="cxplain",
         )
         return FittedCXPlain(trained.network, function, inputs, players, schema, background, self._record(rng_key))
+
+    def _shares(
+        self, function: Any, background: Float[np.ndarray, "m d"], players: Players, categorical: set[int]
+    ) -> Float[np.ndarray, "m g"]:
+        """Return what the networks are to predict at the background."""
+        truth = as_truth(self.y, mean_predictions(function, background), output_names(function))
+        fill = replacements(self.replacement, background, categorical)
+        return normalized(increases_of_loss(function, background, truth, loss=self.loss, fill=fill, players=players))
 
     def _members(self, rng_key: Any, n: int, inputs: int, outputs: int) -> tuple[Array, Any]:
         """Return the bootstrap rows and the first weights of every network."""
