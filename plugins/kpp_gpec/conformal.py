@@ -78,12 +78,12 @@ def conformal_check(
     scores = _scores(fitted, explanation, x)
     num_rows = scores.sizes["instance"]
     num_calibration = math.floor(calibration_share * num_rows)
-    rank = math.ceil((num_calibration + 1) * probability)
+    rank = _ceil((num_calibration + 1) * probability)
     if rank > num_calibration or num_calibration == num_rows:
-        least = math.ceil(probability / (1 - probability))
+        least = _ceil(probability / (1 - probability))
         raise ValueError(
-            f"`explanation` must have at least {least} rows to calibrate `probability` {probability} on and one to test "
-            f"it on, got {num_calibration} and {num_rows - num_calibration}"
+            f"`explanation` must have at least {least} rows to calibrate `probability` {probability} on, and one to "
+            f"test it on, got {num_calibration} and {num_rows - num_calibration}"
         )
     order = np.asarray(jax.random.permutation(check_rng_key(rng_key), num_rows))
     first, second = scores.isel(instance=order[:num_calibration]), scores.isel(instance=order[num_calibration:])
@@ -132,12 +132,17 @@ def widen(explanation: Explanation, check: ConformalCheck) -> Explanation:
     return Explanation(dataset)
 
 
+def _ceil(value: float) -> int:
+    """Round up what is no whole number, rounding errors apart: 0.9 / (1 - 0.9) is 9."""
+    return math.ceil(round(value, 9))
+
+
 def _scores(fitted: FittedGPEC, explanation: Explanation, x: Any) -> xr.DataArray:
     """Return the errors in standard deviations; infinite for an error where there is none to be."""
     assessed = fitted.assess(explanation, x)
     predicted = fitted.explain(explanation.data.values if x is None else x)
     assert assessed.variance is not None  # GPEC gives one
     errors = abs(assessed.values - predicted.values.assign_coords(assessed.values.coords))
-    deviations = np.sqrt(assessed.variance)
+    deviations = assessed.variance**0.5
     certain = deviations == 0
     return xr.where(certain, xr.where(errors == 0, 0.0, np.inf), errors / deviations.where(~certain, 1.0))

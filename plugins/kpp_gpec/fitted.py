@@ -192,9 +192,10 @@ class FittedGPEC(eqx.Module):
         outputs = []
         for number, output in enumerate(self.outputs):
             old = output.process
-            rows = ((old.points, z), (old.values, seen.values[..., number]), (old.noise, seen.noise[..., number]))
-            data = (np.concatenate(arrays) for arrays in rows)
-            process = condition(old.kernel, *data, old.variance, old.correlations)
+            values = np.concatenate([old.values, seen.values[..., number]])
+            noise = np.concatenate([old.noise, seen.noise[..., number]])
+            together = np.concatenate([old.points, z])
+            process = condition(old.kernel, together, values, noise, old.variance, old.correlations)
             outputs.append(dataclasses.replace(output, process=process))
         return dataclasses.replace(self, x=np.concatenate([self.x, points]), outputs=tuple(outputs))
 
@@ -295,8 +296,11 @@ class FittedGPEC(eqx.Module):
         players = as_players(dict(self.groups) or None, points.shape[1], self.schema.feature_names)
         shown = group_points(points, players, self.schema, [self.x])
         last = slice(None) if self.output_names is not None else 0
+        values, base_values, predictions = (array[..., last] for array in arrays)
         return Explanation.create(
-            *(array[..., last] for array in arrays),
+            values,
+            base_values,
+            predictions,
             shown.data,
             schema=shown.schema,
             groups=shown.groups,

@@ -210,7 +210,7 @@ def _averaged(function: Any, x: np.ndarray) -> tuple[Callable[[Any], Any], int]:
 def _explain(gpec: Any, predictor: Any, function: Any, x: np.ndarray, schema: Schema, rng_key: Any) -> Explanation:
     """Explain the background with the explainer, columns named by a schema."""
     explainer = gpec.explainer
-    cls = registry.get("explainers", explainer) if isinstance(explainer, str) else type(explainer)
+    cls: Any = registry.get("explainers", explainer) if isinstance(explainer, str) else type(explainer)
     options = dict(gpec.explainer_options)
     if isinstance(explainer, str):
         fields = {field.name for field in dataclasses.fields(cls)}

@@ -109,10 +109,10 @@ def select(
     rows = np.arange(len(points))
     if len(points) > MAX_ROWS:
         rows = np.sort(rng.choice(len(points), MAX_ROWS, replace=False))
-    data = tuple(jnp.asarray(array[rows], jnp.result_type(float)) for array in (points, values, noise))
+    x, y, u = (jnp.asarray(array[rows], jnp.result_type(float)) for array in (points, values, noise))
     thinned = None if boundary is None else boundary.thin(MAX_LANDMARKS)
     typical = _typical_sizes(thinned, points, values, free)
-    found, value = _search(_Problem(thinned, data, fixed, typical, method))
+    found, value = _search(_Problem(thinned, (x, y, u), fixed, typical, method))
     at_bounds = tuple(name for name in free if name != "variance" and _ends(name, found[name], typical[name]))
     return _selected({**fixed, **found}, method, value, at_bounds)
 

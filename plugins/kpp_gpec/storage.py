@@ -149,8 +149,8 @@ def _rebuild(arrays: dict[str, np.ndarray], described: dict[str, Any], z: np.nda
         )
     sample = None
     if described["boundary"] is not None:
-        found = (jnp.asarray(arrays[name]) for name in ("boundary_points", "boundary_widths"))
-        sample = BoundarySample(*found, **described["boundary"])
+        points, widths = (jnp.asarray(arrays[name]) for name in ("boundary_points", "boundary_widths"))
+        sample = BoundarySample(points, widths, **described["boundary"])
     kernel = combine_kernels(geodesic, selected.lengthscale)
     data = z, arrays["values"], arrays["noise"]
     process = condition(kernel, *data, selected.variance, arrays.get("correlations"))
