@@ -27,7 +27,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from gpec_data import boosted_trees, breast_cancer, probability, read_table, split
-from gpec_methods import SMALL, Case, Effort, widths
+from gpec_methods import FLOOR, SMALL, Case, Effort, widths
 from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
@@ -71,7 +71,9 @@ def changes(case: Case, num_moves: int) -> np.ndarray:
 def explain(case: Case, num_moves: int) -> dict[str, np.ndarray]:
     """Return the rows, attributions by BayesLIME, widths of GPEC, and how KernelSHAP's values change, (p, d) each."""
     lime = case.bayes_lime()
-    fitted = GPEC(lime, case.background).fit(case.predictor, boundary=case.boundary(), rng_key=case.key)
+    fitted = GPEC(lime, case.background, min_noise_variance=FLOOR).fit(
+        case.predictor, boundary=case.boundary(), rng_key=case.key
+    )
     given = lime.explain(case.predictor, case.x, rng_key=case.key)
     return {
         "x": case.x,

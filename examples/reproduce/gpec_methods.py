@@ -22,6 +22,19 @@ from kpp_surrogates import BayesLIME, BayesSHAP, CXPlain, KernelSHAP, ShapleySam
 # The mean plus and minus so many standard deviations.
 INTERVAL = 4.0
 FINE = 150  # points along an axis from which a boundary is drawn
+# Parameters that tell near parts of a boundary apart.
+SHARP: dict[str, Any] = {"standardize": True, "decay": 5.0, "concentration": 25.0}
+# The least variance of explanations, as published: KernelSHAP's have no error where all coalitions are valued, and rows
+# that coincide then leave the kernel matrix singular.
+FLOOR = 1e-4
+# Changes of the published settings; without "standardize" lambda and rho are in the units of the data.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "lambda = rho = .5": {"decay": 0.5, "concentration": 0.5},
+    "lambda = rho = 1": {"decay": 1.0, "concentration": 1.0},
+    "lambda = rho = 2, RBF 20": {"decay": 2.0, "concentration": 2.0, "rbf": True, "lengthscale": 20.0},
+    "published, standardized": {"standardize": True},
+    "5 and 25, standardized": SHARP,
+}
 
 
 @dataclass(frozen=True)
@@ -149,22 +162,10 @@ class SampledBackground(AbstractExplainer):
 
 
 def settings(names: Iterable[str] = ()) -> dict[str, Callable[..., GPEC]]:
-    """Return ways to make a GPEC: as it is by default, as published, and others of `SETTINGS` by name."""
-    ways: dict[str, Callable[..., GPEC]] = {"GPEC": GPEC, "GPEC as published": GPEC.published}
+    """Return ways to make a GPEC: as by default but for `FLOOR`, as published, and others of `SETTINGS` by name."""
+    default = functools.partial(GPEC, min_noise_variance=FLOOR)
+    ways: dict[str, Callable[..., GPEC]] = {"GPEC": default, "GPEC as published": GPEC.published}
     return ways | {name: functools.partial(GPEC.published, **SETTINGS[name]) for name in names}
-
-
-# Changes of the published settings; without "standardize" lambda and rho are in the units of the data.
-SETTINGS: dict[str, dict[str, Any]] = {
-    "lambda = rho = .5": {"decay": 0.5, "concentration": 0.5},
-    "lambda = rho = 1": {"decay": 1.0, "concentration": 1.0},
-    "lambda = rho = 2, RBF 20": {"decay": 2.0, "concentration": 2.0, "rbf": True, "lengthscale": 20.0},
-    "published, standardized": {"standardize": True},
-}
-
-
-# Of a kernel that tells near parts of a boundary apart, in standard units.
-SHARP: dict[str, Any] = {"standardize": True, "decay": 5.0, "concentration": 25.0}
 
 
 def fit_gpec(case: Case, ways: Mapping[str, Callable[..., GPEC]]) -> dict[str, FittedGPEC]:
@@ -180,7 +181,7 @@ def fit_gpec(case: Case, ways: Mapping[str, Callable[..., GPEC]]) -> dict[str, F
 
 def fit_naive(case: Case) -> FittedGPEC:
     """Fit the Gaussian process that knows no boundary."""
-    return NaiveGP(case.kernel_shap(), case.background).fit(case.predictor, rng_key=case.key)
+    return NaiveGP(case.kernel_shap(), case.background, min_noise_variance=FLOOR).fit(case.predictor, rng_key=case.key)
 
 
 def compare(case: Case, names: Iterable[str] = ()) -> dict[str, np.ndarray]:

@@ -53,7 +53,8 @@ from kpp_gpec import GPEC
 SLICES = 10
 INNER = 4.0
 FEW_ROWS = 20
-NAMES = ("lambda = rho = .5", "lambda = rho = 1", "lambda = rho = 2, RBF 20")
+DRAWN = ("5 and 25, standardized",)
+NAMES = ("lambda = rho = .5", "lambda = rho = 1", "lambda = rho = 2, RBF 20", *DRAWN)
 CANCER = ("mean radius", "mean texture")
 
 
@@ -180,7 +181,7 @@ def write(output: Path, planes: list[Plane], sizes: Sizes, table: pd.DataFrame) 
     output.mkdir(parents=True, exist_ok=True)
     table.to_csv(output / "gpec_synthetic.csv", index=False)
     draw_slices(table, output / "slices.png")
-    found = [compare(case_of(on, sizes)) for on in planes]
+    found = [compare(case_of(on, sizes), DRAWN) for on in planes]
     for j, figure in enumerate(("heat_maps_x_axis.png", "heat_maps_y_axis.png")):
         rows = [
             [(f"{on.name}, {name}", on, values[:, j]) for name, values in part.items()]

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 import pandas as pd
 from gpec_data import Table, boosted_trees, probability, split, tables
-from gpec_methods import SETTINGS, SMALL, Case, Effort, widths
+from gpec_methods import FLOOR, SETTINGS, SMALL, Case, Effort, widths
 
 from kpp import Explanation
 from kpp_gpec import GPEC, NaiveGP, geodesic_distances
@@ -75,9 +75,9 @@ def learners(case: Case) -> dict[str, Any]:
     """Return what learns before it explains; GPEC with parameters by the evidence, and with given ones."""
     shap, background = case.kernel_shap(), case.background
     return {
-        "GPEC": GPEC(shap, background),
+        "GPEC": GPEC(shap, background, min_noise_variance=FLOOR),
         "GPEC, given": GPEC.published(shap, background, **SETTINGS["published, standardized"]),
-        "Naive-GP": NaiveGP(shap, background),
+        "Naive-GP": NaiveGP(shap, background, min_noise_variance=FLOOR),
         "CXPlain": case.cxplain(),
     }
 
