@@ -168,20 +168,19 @@ def settings(names: Iterable[str] = ()) -> dict[str, Callable[..., GPEC]]:
     return ways | {name: functools.partial(GPEC.published, **SETTINGS[name]) for name in names}
 
 
-def fit_gpec(case: Case, ways: Mapping[str, Callable[..., GPEC]]) -> dict[str, FittedGPEC]:
-    """Fit several GPECs to one boundary sample and one explanation of the background."""
+def fit_processes(case: Case, ways: Mapping[str, Callable[..., GPEC]]) -> dict[str, FittedGPEC]:
+    """Fit GPECs to one boundary sample, and Naive-GP, all to one explanation of the background."""
     shap, sample = case.kernel_shap(), case.boundary()
     explanation = shap.explain(case.predictor, case.background, rng_key=case.key)
-    known = {"explanation": explanation, "boundary": sample, "rng_key": case.key}
+    seen = {"explanation": explanation, "rng_key": case.key}
     with warnings.catch_warnings():
         # A model that predicts one class has no boundary, which the scripts report.
         warnings.filterwarnings("ignore", message="no boundary found")
-        return {name: way(shap, case.background).fit(case.predictor, **known) for name, way in ways.items()}
-
-
-def fit_naive(case: Case) -> FittedGPEC:
-    """Fit the Gaussian process that knows no boundary."""
-    return NaiveGP(case.kernel_shap(), case.background, min_noise_variance=FLOOR).fit(case.predictor, rng_key=case.key)
+        found = {
+            name: way(shap, case.background).fit(case.predictor, boundary=sample, **seen) for name, way in ways.items()
+        }
+    naive = NaiveGP(shap, case.background, min_noise_variance=FLOOR)
+    return found | {"Naive-GP": naive.fit(case.predictor, **seen)}
 
 
 def compare(case: Case, names: Iterable[str] = ()) -> dict[str, np.ndarray]:
@@ -191,11 +190,10 @@ def compare(case: Case, names: Iterable[str] = ()) -> dict[str, np.ndarray]:
         case: What is explained.
         names: Further settings of GPEC, of `SETTINGS`.
     """
-    found = {
-        name: widths(fitted.explain(case.x)) * fitted.boundary.found
-        for name, fitted in fit_gpec(case, settings(names)).items()
-    }
-    found["Naive-GP"] = widths(fit_naive(case).explain(case.x))
+    found = {}
+    for name, fitted in fit_processes(case, settings(names)).items():
+        unknown = fitted.boundary is not None and not fitted.boundary.found
+        found[name] = np.zeros(case.x.shape) if unknown else widths(fitted.explain(case.x))
     for name, explainer in (("BayesSHAP", case.bayes_shap()), ("BayesLIME", case.bayes_lime())):
         found[name] = widths(explainer.explain(case.predictor, case.x, rng_key=case.key))
     found["CXPlain"] = widths(case.cxplain().fit(case.predictor, rng_key=case.key).explain(case.x))
