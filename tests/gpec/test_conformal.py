@@ -35,7 +35,7 @@ def check(explanations, claimed, **options):
     return fitted, held_out, conformal_check(fitted, held_out, rng_key=KEY, **options)
 
 
-@pytest.mark.parametrize("probability", [0.5, 0.9])
+@pytest.mark.parametrize("probability", [pytest.param(0.5, marks=pytest.mark.slow), 0.9])
 def test_intervals_of_the_right_law_hold_what_they_promise(explanations, probability):
     _, _, found = check(explanations, NOISE, probability=probability)
     error = 4 * np.sqrt(probability * (1 - probability) / HELD_OUT)

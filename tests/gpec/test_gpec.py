@@ -13,17 +13,11 @@ import scipy.special
 import kpp
 from kpp.explanations import Explanation
 from kpp.kernels import RBF
-from kpp.testing import parametrize_with_checks
 from kpp_gpec import GPEC, BisectionSampler, ExplanationProcess, FittedGPEC, NaiveGP, WeightedExponentialGeodesic
 
 KEY = jax.random.key(0)
 SAMPLER = BisectionSampler(max_points=60)
 GIVEN = {"decay": 1.0, "concentration": 2.0, "lengthscale": 1.0, "variance": 0.5}
-
-
-@parametrize_with_checks([GPEC, NaiveGP])
-def test_they_keep_the_laws_of_explainers(check):
-    check()
 
 
 def probability(x):
@@ -105,7 +99,7 @@ def test_noise_of_the_explainer_is_the_approximation_part(background):
     assert (approximation[1] > 0).all() and (approximation[2] > approximation[1]).all()
 
 
-@pytest.mark.parametrize("selection", ["evidence", "cross-validation"])
+@pytest.mark.parametrize("selection", ["evidence", pytest.param("cross-validation", marks=pytest.mark.slow)])
 def test_hyperparameters_are_chosen_and_reported(background, explanation, selection):
     gpec = GPEC("kernel-shap", background, boundary=SAMPLER, selection=selection)
     fitted = gpec.fit(probability, explanation=explanation, rng_key=KEY)
@@ -291,6 +285,7 @@ def test_other_files_are_refused(explanation, tmp_path):
         FittedGPEC.load(tmp_path / "none.nc")
 
 
+@pytest.mark.slow
 def test_by_name_with_columns(background):
     """The explainer by its name, its own background filled in, the columns of a data frame in the explanation."""
     kernel = RBF(2.0)

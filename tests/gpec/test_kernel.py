@@ -12,16 +12,10 @@ import pytest
 
 import kpp
 from kpp.kernels import RBF
-from kpp.testing import parametrize_with_checks
 from kpp_gpec import WeightedExponentialGeodesic
 
 # Compiled once for all boundaries of one shape.
 GRAM = eqx.filter_jit(lambda kernel, x: kernel.gram(x))
-
-
-@parametrize_with_checks([WeightedExponentialGeodesic])
-def test_it_keeps_the_laws_of_kernels(check):
-    check()
 
 
 def by_hand(x1, x2, points, similarity, concentration, normalized):

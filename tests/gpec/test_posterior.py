@@ -56,6 +56,7 @@ def test_total_variance_over_draws_and_law():
     np.testing.assert_allclose(drawn.var(axis=(0, 1, 2)), seen.noise, rtol=4 * np.sqrt(2 / 200_000))
 
 
+@pytest.mark.slow
 def test_the_law_of_gp_shapley_values_is_the_noise(data):
     x, y = data
     explainer_class = kpp.registry.get("explainers", "rkhs-shap")
@@ -76,6 +77,7 @@ def test_the_law_of_gp_shapley_values_is_the_noise(data):
     assert noises[1] > noises[0] and parts[1] > parts[0] > 0
 
 
+@pytest.mark.slow
 def test_draws_of_a_function_are_averaged_and_their_spread_is_noise(data):
     x, _ = data
     coefficients = np.random.default_rng(2).normal(size=(1, 8, 15))

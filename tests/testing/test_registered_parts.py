@@ -8,13 +8,14 @@ from kpp import registry
 from kpp.testing import cases, parametrize_with_checks
 
 # What takes many seconds to compile is checked in the slow suite: models but for one, embeddings of all coalitions,
-# kernels that solve a system for every value, and those that compare two items or bags.
+# kernels that solve a system for every value, those that compare two items or bags, and GPEC.
 SLOW = {
     *(set(registry.models()) - {"GPRegression"}),
     *(name for name in registry.value_functions() if name.startswith("observational")),
     *("preferential-items", "preferential-context", "pref-shap"),
     *("Nystrom", "Projected", "RestrictedShapleyRegularized", "ShapleyRegularized"),
     *("BagMean", "Contextual", "GeneralizedPreferential", "GeneralizedPreferentialFeatures"),
+    *("WeightedExponentialGeodesic", "gpec"),
     *("PairProduct", "Preferential", "PreferentialFeatures", "SkewSymmetrized"),
 }
 
