@@ -86,9 +86,10 @@ def check_explainer(explainer: Any, options: Any) -> None:
     if isinstance(explainer, str):
         return
     if not isinstance(explainer, AbstractExplainer):
-        raise TypeError(f"`explainer` must be a registered name or an explainer, got {explainer!r}")
+        raise TypeError(f"`base_explainer` must be a registered name or an explainer, got {explainer!r}")
     if options:
-        raise TypeError(f"`explainer` is ready-made, so `explainer_options` {dict(options)} belong to its constructor")
+        names = [name for name, _ in options]
+        raise TypeError(f"`base_explainer` is ready-made, so `explainer_options` {names} belong to its constructor")
 
 
 def freeze_options(options: Any) -> tuple[tuple[str, Any], ...]:
@@ -209,7 +210,7 @@ def _averaged(function: Any, x: np.ndarray) -> tuple[Callable[[Any], Any], int]:
 
 def _explain(gpec: Any, predictor: Any, function: Any, x: np.ndarray, schema: Schema, rng_key: Any) -> Explanation:
     """Explain the background with the explainer, columns named by a schema."""
-    explainer = gpec.explainer
+    explainer = gpec.base_explainer
     cls: Any = registry.get("explainers", explainer) if isinstance(explainer, str) else type(explainer)
     options = dict(gpec.explainer_options)
     if isinstance(explainer, str):

@@ -19,7 +19,7 @@ from kpp_gpec.boundary import AbstractBoundarySampler, BoundarySample
 from kpp_gpec.fitted import FittedGPEC, FittedOutput, build_geodesic
 from kpp_gpec.fitting import Prepared, as_background, check_explainer, finish, freeze_options, prepare, readable
 from kpp_gpec.geodesics import geodesic_distances
-from kpp_gpec.kernel import WeightedExponentialGeodesic
+from kpp_gpec.kernel import WeightedExponentialGeodesic, farthest_points
 from kpp_gpec.margins import class_margin, level_margin, steep_margin
 from kpp_gpec.multitask import condition, estimate_correlations
 from kpp_gpec.observations import check_noise
@@ -51,7 +51,7 @@ class GPEC(AbstractExplainer):
     boundary, that of one class against the rest, and its own process. Hyperparameters that are None are chosen.
 
     Args:
-        explainer: The explainer whose explanations are judged: ready-made, or its registered name.
+        base_explainer: The explainer whose explanations are judged: ready-made, or its registered name.
         background: Points that are explained to begin with, and from where the boundary is looked for, (N, d), or a
             data frame. An explainer given by name gets at most 100 of them, evenly spaced, as its own background.
         explainer_options: The options of an explainer given by name: numbers, text and tuples of them.
@@ -84,7 +84,7 @@ class GPEC(AbstractExplainer):
         Hill, Masoomi, Torop, Ghimire and Dy, Boundary-aware uncertainty for feature attribution explainers, 2024.
     """
 
-    explainer: Any
+    base_explainer: Any
     background: Any = eqx.field(converter=as_background)
     explainer_options: Any = eqx.field(static=True, default=None, converter=freeze_options)
     output: int | str | None = eqx.field(static=True, default=None)
@@ -111,7 +111,7 @@ class GPEC(AbstractExplainer):
 
     def __check_init__(self) -> None:
         """Refuse options that are none of the choices, or out of range."""
-        check_explainer(self.explainer, self.explainer_options)
+        check_explainer(self.base_explainer, self.explainer_options)
         check_noise(self.noise, self.num_repeats, self.min_noise_variance)
         for name, choices in (("margin", MARGINS), ("selection", METHODS)):
             if getattr(self, name) not in choices:
@@ -133,7 +133,7 @@ class GPEC(AbstractExplainer):
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}")
 
     @classmethod
-    def published(cls, explainer: Any, background: Any, **options: Any) -> GPEC:
+    def published(cls, base_explainer: Any, background: Any, **options: Any) -> GPEC:
         r"""Return GPEC with the settings of the paper's experiments.
 
         The kernel is the normalized WEG kernel alone on inputs as they are, :math:`\lambda = 1`, :math:`\rho = 0.1`,
@@ -141,13 +141,13 @@ class GPEC(AbstractExplainer):
         standard deviations, ``4 * explanation.variance**0.5``.
 
         Args:
-            explainer: As for the class.
+            base_explainer: As for the class.
             background: As for the class.
             **options: Further options, which may replace these.
         """
         settings: dict[str, Any] = {"decay": 1.0, "concentration": 0.1, "variance": 1.0, "rbf": False}
         settings |= {"standardize": False, "min_noise_variance": 1e-4}
-        return cls(explainer, background, **{**settings, **options})
+        return cls(base_explainer, background, **{**settings, **options})
 
     def fit(
         self,
@@ -244,8 +244,13 @@ class GPEC(AbstractExplainer):
             return None, 0
         points = (np.asarray(sample.points) - prepared.location) / prepared.scale
         geodesics = geodesic_distances(points, self.num_neighbors)
-        kernel = WeightedExponentialGeodesic(points, geodesics.distances, 1.0, 1.0, self.normalized)
-        return kernel.thin(self.max_landmarks), geodesics.num_components
+        distances, members = np.asarray(geodesics.distances), None
+        if len(distances) > self.max_landmarks:
+            # Before there is a kernel, which would copy and check the whole matrix.
+            chosen, members = farthest_points(distances, self.max_landmarks)
+            distances = distances[np.ix_(chosen, chosen)]
+        kernel = WeightedExponentialGeodesic(points, distances, 1.0, 1.0, self.normalized, members)
+        return kernel, geodesics.num_components
 
     def _fit_output(
         self,

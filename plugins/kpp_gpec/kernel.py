@@ -18,10 +18,10 @@ from jaxtyping import Array, Float, Int
 from kpp.kernels import AbstractKernel
 from kpp.kernels.checks import check_matrices, example_points
 from kpp.kernels.parameters import check_non_negative, parameter, scalar
-from kpp.typing import Leaf, RngKey
+from kpp.typing import AnyArray, Leaf, RngKey
 from kpp.validation import is_concrete
 
-__all__ = ["WeightedExponentialGeodesic", "clip_eigenvalues"]
+__all__ = ["WeightedExponentialGeodesic", "clip_eigenvalues", "farthest_points"]
 
 
 def _as_members(value: Any) -> Any:
@@ -146,7 +146,7 @@ class WeightedExponentialGeodesic(AbstractKernel):
         distances = np.asarray(self.distances)
         if len(distances) <= num_landmarks:
             return self
-        chosen, nearest = _farthest_points(distances, num_landmarks)
+        chosen, nearest = farthest_points(distances, num_landmarks)
         members = nearest if self.members is None else nearest[np.asarray(self.members)]
         shared = distances[np.ix_(chosen, chosen)]
         fields = self.points, shared, self.decay, self.concentration, self.normalized
@@ -242,8 +242,19 @@ def _divided_differences(values: Float[Array, " n"]) -> Float[Array, "n n"]:
     return jnp.where(mixed, slopes, (positive[:, None] & positive[None, :]).astype(values.dtype))
 
 
-def _farthest_points(distances: np.ndarray, count: int) -> tuple[np.ndarray, Int[np.ndarray, " J"]]:
-    """Return up to `count` rows, each as far from those before it as can be, and each row's nearest of them."""
+def farthest_points(
+    distances: Float[AnyArray, "J J"], count: int
+) -> tuple[Int[np.ndarray, " L"], Int[np.ndarray, " J"]]:
+    """Return up to `count` rows, each as far from those before it as can be, and each row's nearest of them.
+
+    Args:
+        distances: Of all rows, which are looked at one row at a time.
+        count: At most so many are chosen; fewer if all rows coincide with one that is.
+
+    Returns:
+        The chosen rows, and for each row which of these is nearest, as a position among them.
+    """
+    distances = np.asarray(distances)
     chosen, nearest, gap = [0], np.zeros(len(distances), dtype=np.int32), distances[0].copy()
     while len(chosen) < count and gap.max() > 0:
         row = int(gap.argmax())

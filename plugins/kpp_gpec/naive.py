@@ -33,7 +33,7 @@ class NaiveGP(AbstractExplainer):
     The first part of its variance is called "distance": it says how far from explained points a point is.
 
     Args:
-        explainer: As for `GPEC`.
+        base_explainer: As for `GPEC`.
         background: As for `GPEC`.
         explainer_options: As for `GPEC`.
         output: As for `GPEC`.
@@ -50,7 +50,7 @@ class NaiveGP(AbstractExplainer):
         section 5.4.
     """
 
-    explainer: Any
+    base_explainer: Any
     background: Any = eqx.field(converter=as_background)
     explainer_options: Any = eqx.field(static=True, default=None, converter=freeze_options)
     output: int | str | None = eqx.field(static=True, default=None)
@@ -67,7 +67,7 @@ class NaiveGP(AbstractExplainer):
 
     def __check_init__(self) -> None:
         """Refuse options that are none of the choices, or out of range."""
-        check_explainer(self.explainer, self.explainer_options)
+        check_explainer(self.base_explainer, self.explainer_options)
         check_noise(self.noise, self.num_repeats, self.min_noise_variance)
         if self.selection not in METHODS:
             raise ValueError(f"`selection` must be one of {METHODS}, got {self.selection!r}")

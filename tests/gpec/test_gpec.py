@@ -9,6 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.special
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 import kpp
 from kpp.explanations import Explanation
@@ -291,10 +295,32 @@ def test_by_name_with_columns(background):
     kernel = RBF(2.0)
     function = kpp.RKHSFunction(kernel, background[:5], np.array([1.0, -1.0, 2.0, 0.5, -0.7]))
     x = pd.DataFrame(background[:3] + 0.1, columns=["age", "dose"])
-    gpec = GPEC("rkhs-shap", background, margin="level", boundary=SAMPLER, **GIVEN)
-    found = gpec.explain(function, x, rng_key=KEY)
+    options = {"base_explainer": "rkhs-shap", "background": background, "margin": "level", "boundary": SAMPLER}
+    found = kpp.explain(function, x, explainer="gpec", rng_key=KEY, **options, **GIVEN)
     assert found.feature_names == ("age", "dose") and found.attrs["explained_by"] == "rkhs-shap"
     np.testing.assert_allclose(found.predictions, function(x.to_numpy()), rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_text_and_groups_of_columns():
+    """A pipeline fitted on a data frame with text; a base explainer with a group of columns."""
+    rng = np.random.default_rng(5)
+    table = pd.DataFrame({"age": rng.normal(50, 10, 40), "job": rng.choice(["a", "b"], 40), "pay": rng.normal(size=40)})
+    labels = (table.age / 10 - 5 + (table.job == "b") + table.pay > 0).astype(int)
+    encode = make_column_transformer((OneHotEncoder(), ["job"]), remainder="passthrough")
+    model = make_pipeline(encode, LogisticRegression()).fit(table, labels)
+    options = {"base_explainer": "kernel-shap", "background": table, "boundary": SAMPLER, "output": "1"}
+    found = kpp.explain(model, table[:3], explainer="gpec", rng_key=KEY, **options, **GIVEN)
+    assert found.feature_names == ("age", "job", "pay") and found.schema.levels == {"job": ("a", "b")}
+    np.testing.assert_allclose(found.predictions, model.predict_proba(table[:3])[:, 1], rtol=1e-12)
+    x = rng.normal(size=(20, 3))
+    grouped = kpp.registry.get("explainers", "kernel-shap")(x, groups={"pair": [0, 2]}, progress=False)
+    fitted = GPEC(grouped, x, boundary=SAMPLER, **GIVEN).fit(lambda rows: probability(rows[:, :2] * 2), rng_key=KEY)
+    found = fitted.explain(x[:2])
+    assert found.feature_names == ("pair", "x1") and found.attrs["groups"] == {"pair": ["x0", "x2"]}
+    with pytest.raises(ValueError, match="`x` must be given where features stand for several columns"):
+        fitted.add(found)
+    assert len(fitted.add(found, x[:2]).x) == 22
 
 
 def test_published_settings(background, explanation):
@@ -321,13 +347,13 @@ def test_published_settings(background, explanation):
         ({"decay": -1.0}, ValueError, "`decay` must be a finite number"),
         ({"max_landmarks": 0}, ValueError, "`max_landmarks` must be at least 1"),
         ({"boundary": "bisection"}, TypeError, "`boundary` must be a sampler"),
-        ({"explainer": 3}, TypeError, "`explainer` must be a registered name or an explainer"),
+        ({"base_explainer": 3}, TypeError, "`base_explainer` must be a registered name or an explainer"),
         ({"background": np.ones(3)}, ValueError, "`background` must have shape"),
     ],
 )
 def test_bad_options_are_refused(change, error, match, background):
     with pytest.raises(error, match=match):
-        GPEC(**{"explainer": "kernel-shap", "background": background, **change})
+        GPEC(**{"base_explainer": "kernel-shap", "background": background, **change})
 
 
 def test_bad_calls_are_refused(background, explanation):
