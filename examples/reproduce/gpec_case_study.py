@@ -114,9 +114,10 @@ def draw(columns: list[str], arrays: dict[str, np.ndarray], num_features: int, p
     """Draw figure 7: how uncertainty is distributed, then attributions against values of the largest features."""
     level, chosen = thirds(arrays["width"]), largest(arrays["value"], num_features)
     figure, axes = plt.subplots(1, 2 + len(chosen), figsize=(3.2 * (2 + len(chosen)), 3), layout="constrained")
+    bins = np.histogram_bin_edges(arrays["width"], 40)
     for number, color in enumerate(COLORS):
         part = level == number
-        axes[0].hist(arrays["width"][part], bins=30, color=color, label=LEVELS[number])
+        axes[0].hist(arrays["width"][part], bins=bins, color=color, label=LEVELS[number])
         places = np.random.default_rng(0).uniform(-0.3, 0.3, size=level.shape)
         for place, j in enumerate(chosen):
             mine = part[:, j]
