@@ -42,7 +42,7 @@ class Sizes:
     """How many rows are explained and how many training rows learned from, and what the methods may spend."""
 
     rows: int = 100
-    train: int = 200
+    train: int = 100
     effort: Effort = Effort()
 
 
