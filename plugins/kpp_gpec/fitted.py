@@ -46,8 +46,10 @@ class FittedOutput(eqx.Module):
 
     def with_hyperparameters(self, **changes: Any) -> FittedOutput:
         """Return the same output with some of the fields of `selected` replaced, and the processes conditioned anew."""
-        selected = self.selected._replace(**changes)
         geodesic = self.geodesic
+        if geodesic is None:  # there is no boundary that they could belong to
+            changes |= {"decay": None, "concentration": None}
+        selected = self.selected._replace(**changes)
         if geodesic is not None and {"decay", "concentration"} & set(changes):
             geodesic = build_geodesic(geodesic, selected)
         kernel = combine_kernels(geodesic, selected.lengthscale)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
+from kpp.validation import warn_if_float32
 from kpp_gpec.process import ExplanationProcess, Law, in_blocks_of_points
 
 __all__ = ["MAX_SIZE", "MultitaskProcess", "condition", "estimate_correlations"]
@@ -117,6 +118,7 @@ def condition(
             f"features that vary together take a matrix of (points * features)^2 entries; `background` has "
             f"{np.shape(values)[0]} points with {np.shape(values)[1]} features, more than {MAX_SIZE} in all"
         )
+    warn_if_float32("MultitaskProcess")
     arrays = (jnp.asarray(array, jnp.result_type(float)) for array in (points, values, noise, variance, correlations))
     points, values, noise, variance, correlations = arrays
     gram = kernel.gram(points)

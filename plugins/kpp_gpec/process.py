@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.kernels import AbstractKernel
+from kpp.validation import warn_if_float32
 
 __all__ = ["ExplanationProcess", "Law", "in_blocks_of_points", "leave_one_out", "log_evidence"]
 
@@ -99,6 +100,7 @@ class ExplanationProcess(eqx.Module):
         Raises:
             FactorizationError: If a matrix cannot be factorized even with the largest jitter of `kpp.linalg`.
         """
+        warn_if_float32("ExplanationProcess")
         arrays = (jnp.asarray(array, jnp.result_type(float)) for array in (points, values, noise, variance))
         points, values, noise, variance = arrays
         relative = noise / variance[None, :]
