@@ -35,6 +35,7 @@ def check(explanations, claimed, **options):
     return fitted, held_out, conformal_check(fitted, held_out, rng_key=KEY, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("probability", [pytest.param(0.5, marks=pytest.mark.slow), 0.9])
 def test_intervals_of_the_right_law_hold_what_they_promise(explanations, probability):
     _, _, found = check(explanations, NOISE, probability=probability)

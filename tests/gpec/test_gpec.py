@@ -206,6 +206,7 @@ class Noisy(kpp.AbstractExplainer):
         return Explanation.create(values, 0.0, predictor(x), x, attrs={"explainer": "noisy"})
 
 
+@pytest.mark.slow
 def test_adding_explanations_is_fitting_to_all(fitted, background):
     more = np.random.default_rng(3).normal(size=(6, 2))
     added = fitted.add(explain_squares(more))

@@ -99,6 +99,7 @@ def fit(background, feature_covariance):
     return gpec.fit(model, explanation=explanation, rng_key=jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_the_explanation_has_their_covariance(background, tmp_path):
     matrix = np.array([[1.0, 0.45], [0.45, 0.25]])
     fitted, x = fit(background, matrix), background[:3] + 0.3

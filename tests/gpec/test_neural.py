@@ -39,6 +39,7 @@ def test_without_hidden_layers_it_is_a_logistic_regression(l2):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_it_separates_moons_and_names_the_classes(classifier, moons):
     x, y = moons
     labels = np.array(["left", "right"])[y]
@@ -70,6 +71,7 @@ def test_the_same_key_gives_the_same_classifier(classifier, moons):
     np.testing.assert_array_equal(again.logits(x), classifier.logits(x))
 
 
+@pytest.mark.slow
 def test_a_penalty_beyond_all_bounds_leaves_the_shares_of_the_classes(moons):
     """The weights are then 0 and the last biases alone fit: their probabilities are the shares, 30 to 40 of 70."""
     x, y = moons

@@ -85,6 +85,7 @@ def test_a_neural_classifier_is_undecided_at_its_boundary():
     np.testing.assert_allclose(classifier(sample.points)[:, 1], 0.5, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_several_classes_have_a_boundary_each(points):
     def scores(x):
         return jnp.stack([x[:, 0], -x[:, 0], x[:, 1]], axis=1)
@@ -101,6 +102,7 @@ def test_the_same_key_gives_the_same_points(points):
     np.testing.assert_array_equal(first.points, again.points)
 
 
+@pytest.mark.slow
 def test_it_can_be_written_into_a_spec():
     sampler = PGDSampler(max_points=7, radii=(0.1, 0.5))
     assert spec.from_spec(spec.to_spec(sampler), "data") == sampler

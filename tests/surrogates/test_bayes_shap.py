@@ -49,6 +49,7 @@ def test_the_values_are_the_published_posterior(law, tolerance):
     np.testing.assert_allclose(explanation.base_values, base, **tolerance())
 
 
+@pytest.mark.slow
 def test_many_coalitions_tend_to_shapley_values():
     explanation = explain(num_perturbations=100_000)
     exact = KernelSHAP(BACKGROUND, progress=False).explain(function, X)
