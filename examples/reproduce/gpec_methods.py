@@ -162,9 +162,14 @@ class SampledBackground(AbstractExplainer):
 
 
 def settings(names: Iterable[str] = ()) -> dict[str, Callable[..., GPEC]]:
-    """Return ways to make a GPEC: as by default but for `FLOOR`, as published, and others of `SETTINGS` by name."""
+    """Return ways to make a GPEC: by default, by evidence, as published, and others of `SETTINGS` by name."""
     default = functools.partial(GPEC, min_noise_variance=FLOOR)
-    ways: dict[str, Callable[..., GPEC]] = {"GPEC": default, "GPEC as published": GPEC.published}
+    by_evidence = functools.partial(default, selection="evidence")
+    ways: dict[str, Callable[..., GPEC]] = {
+        "GPEC": default,
+        "GPEC by evidence": by_evidence,
+        "GPEC as published": GPEC.published,
+    }
     return ways | {name: functools.partial(GPEC.published, **SETTINGS[name]) for name in names}
 
 

@@ -68,7 +68,8 @@ class GPEC(AbstractExplainer):
         feature_covariance: The prior covariance of the features' contributions, which then vary together: (D, D), its
             diagonal taking the place of `variance`; "estimated" for that of the background's explanations, scaled to
             `variance`; None for independent features. Other hyperparameters are chosen as if they were independent.
-        selection: How hyperparameters are chosen: "evidence" or "cross-validation" (leaving one out).
+        selection: How hyperparameters are chosen: "heuristic", by a rule that lets the boundary decide
+            (`kpp_gpec.selection`) and prior variances by evidence; "evidence"; "cross-validation" (leaving one out).
         rbf: Whether there is the RBF factor.
         normalized: Whether the WEG kernel is normalized.
         standardize: Whether inputs are standardized.
@@ -96,7 +97,7 @@ class GPEC(AbstractExplainer):
     lengthscale: Any = None
     variance: Any = None
     feature_covariance: Any = None
-    selection: str = eqx.field(static=True, default="evidence")
+    selection: str = eqx.field(static=True, default="heuristic")
     rbf: bool = eqx.field(static=True, default=True)
     normalized: bool = eqx.field(static=True, default=True)
     standardize: bool = eqx.field(static=True, default=True)

@@ -39,7 +39,7 @@ class NaiveGP(AbstractExplainer):
         output: As for `GPEC`.
         lengthscale: As for `GPEC`.
         variance: As for `GPEC`.
-        selection: As for `GPEC`.
+        selection: As for `GPEC`; "evidence" unless told otherwise.
         standardize: As for `GPEC`.
         noise: As for `GPEC`.
         num_repeats: As for `GPEC`.

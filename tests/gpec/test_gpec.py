@@ -103,6 +103,19 @@ def test_noise_of_the_explainer_is_the_approximation_part(background):
     assert (approximation[1] > 0).all() and (approximation[2] > approximation[1]).all()
 
 
+def test_the_rule_is_in_standard_units_of_the_features(background, explanation):
+    found = GPEC("kernel-shap", background, boundary=SAMPLER).fit(probability, explanation=explanation, rng_key=KEY)
+    two = {"decay": 3.0, "concentration": 30.0, "lengthscale": 4.0}  # for two features
+    assert background.shape[1] == 2
+    assert {name: found.hyperparameters[name] for name in two} == pytest.approx(two)
+    assert found.hyperparameters["method"] == "heuristic"
+    best = found.hyperparameters["objective"]
+    for factor in (0.9, 1.1):
+        variance = factor * np.asarray(found.hyperparameters["variance"])
+        other = found.with_hyperparameters(variance=variance)
+        assert float(other.outputs[0].process.log_evidence().sum()) < best
+
+
 @pytest.mark.parametrize("selection", ["evidence", pytest.param("cross-validation", marks=pytest.mark.slow)])
 def test_hyperparameters_are_chosen_and_reported(background, explanation, selection):
     gpec = GPEC("kernel-shap", background, boundary=SAMPLER, selection=selection)
