@@ -27,8 +27,10 @@ LONG = {  # a fit or an explanation in every block; left to the slow suite
     "docs/models.md",
     "docs/preferences.md",
     "docs/pref_shap.md",
+    "docs/quadrature.md",
     "docs/rkhs_shap.md",
     "docs/studies.md",
+    "docs/surrogates.md",
 }
 READ = [*RUN, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
