@@ -9,7 +9,6 @@ from jaxtyping import Array, Float, Int
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 from scipy.spatial.distance import cdist
-from sklearn.neighbors import kneighbors_graph
 
 from kpp.typing import AnyArray
 from kpp.validation import as_points
@@ -80,6 +79,8 @@ def geodesic_distances(points: AnyArray, num_neighbors: int = 10) -> Geodesics:
 
 def _neighbor_graph(points: Float[np.ndarray, "J d"], num_neighbors: int) -> csr_array:
     """Return the lengths of the edges to the nearest neighbors, in both directions."""
+    from sklearn.neighbors import kneighbors_graph  # a second to import, and every look-up of an explainer imports this
+
     graph = csr_array(kneighbors_graph(points, num_neighbors, mode="distance"))
     # Squares of tiny differences underflow, and an edge of length zero is no edge of a sparse graph.
     graph.data = np.maximum(graph.data, np.finfo(float).tiny)
