@@ -129,7 +129,7 @@ def test_correlations_of_the_background_are_used(background):
     fitted = fit(background, "estimated")
     process = fitted.outputs[0].process
     np.testing.assert_allclose(process.correlations, estimate_correlations(process.values), rtol=1e-12)
-    assert fitted.hyperparameters["method"] == "evidence"
+    assert fitted.hyperparameters["method"] == "heuristic"
 
 
 @pytest.mark.parametrize(
