@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,22 @@ from jaxtyping import Float
 
 from kpp.typing import AnyArray
 
-__all__ = ["call_in_chunks", "row_axis"]
+__all__ = ["call_in_chunks", "filled_chunks", "row_axis"]
 
 _CHUNK = 4096
+
+
+def filled_chunks(rows: Float[np.ndarray, "n d"], size: int) -> Iterator[Float[np.ndarray, "k d"]]:
+    """Yield rows in chunks of `size`, the last filled up to a power of two with copies of its last row.
+
+    Args:
+        rows: The rows, (n, d), at least one.
+        size: The most rows of a chunk.
+    """
+    for start in range(0, len(rows), size):
+        chunk = rows[start : start + size]
+        filled = min(size, 1 << (len(chunk) - 1).bit_length())
+        yield np.concatenate([chunk, np.repeat(chunk[-1:], filled - len(chunk), axis=0)])
 
 
 def call_in_chunks(
@@ -36,14 +49,11 @@ def call_in_chunks(
     """
     rows = np.asarray(rows)
     parts, axis = [], 0
-    for start in range(0, len(rows), size):
-        chunk = rows[start : start + size]
-        filled = min(size, 1 << (len(chunk) - 1).bit_length())
-        given = np.concatenate([chunk, np.repeat(chunk[-1:], filled - len(chunk), axis=0)])
-        predictions = np.asarray(function(given))
-        axis = row_axis(predictions, filled)
-        parts.append(np.take(predictions, np.arange(len(chunk)), axis=axis))
-    values = np.concatenate(parts, axis=axis)
+    for chunk in filled_chunks(rows, size):
+        predictions = np.asarray(function(chunk))
+        axis = row_axis(predictions, len(chunk))
+        parts.append(predictions)
+    values = np.take(np.concatenate(parts, axis=axis), np.arange(len(rows)), axis=axis)
     if values.dtype.kind not in "fiub":
         raise ValueError(
             f"`function` must return real numbers, got dtype {values.dtype}; explain probabilities of labels"

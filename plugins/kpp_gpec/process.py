@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.calls import filled_chunks
 from kpp.kernels import AbstractKernel
 from kpp.validation import warn_if_float32
 
@@ -153,12 +154,7 @@ def in_blocks_of_points(predict: Callable[[Array], Law], x: Any, size: int) -> L
         The law of all, of NumPy arrays.
     """
     x = np.asarray(x)
-    parts = []
-    for start in range(0, len(x), size):
-        rows = x[start : start + size]
-        filled = min(size, 1 << (len(rows) - 1).bit_length())
-        given = np.concatenate([rows, np.repeat(rows[-1:], filled - len(rows), axis=0)])
-        parts.append(jax.tree.map(np.asarray, predict(jnp.asarray(given))))
+    parts = [jax.tree.map(np.asarray, predict(jnp.asarray(rows))) for rows in filled_chunks(x, size)]
     return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: len(x)], *parts)
 
 
