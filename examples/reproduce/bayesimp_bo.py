@@ -37,7 +37,14 @@ from scipy.stats import ttest_rel, wilcoxon
 import kpp
 from kpp import plots
 from kpp.kernels import RBF
-from kpp.optimization import RefittedPrior, Search, WidenedPrior, optimize, regrets, replicate
+from kpp_optimization import (
+    RefittedPrior,
+    Search,
+    WidenedPrior,
+    optimize,
+    regrets,
+    replicate,
+)
 
 PRIORS = ("GP", "sampling", "IMP", "BayesIME", "BayesIMP")
 SHOWN = (1, 3, 5, 10)

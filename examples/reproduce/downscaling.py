@@ -40,10 +40,11 @@ from scipy.ndimage import gaussian_filter
 from scipy.stats import wilcoxon
 
 import kpp
-from kpp import grids, plots
+from kpp import plots
 from kpp.kernels import RBF, AbstractKernel, Matern32
 from kpp.priors import substitute
 from kpp_models import CMP, CentroidGP, VBagg, mediate
+from kpp_models.aggregates import grids
 
 COORDINATES, CLOUD, TARGET = ("lat", "lon"), "cloud", "temperature"
 METRICS = ("rmse", "mae", "spearman", "ssim")

@@ -17,8 +17,8 @@ from numpyro import distributions as dist
 import kpp
 from kpp.inference import AbstractInference, ConvergenceError
 from kpp.kernels import RBF, median_heuristic
-from kpp.optimization import AbstractObjectivePrior, FitPrior
 from kpp_models import IME, IMP, BayesIME, BayesIMP, CausalLink, InterventionData, SamplingEffect
+from kpp_optimization import AbstractObjectivePrior, FitPrior
 
 MODELS = {"sampling": SamplingEffect, "IME": IME, "IMP": IMP, "BayesIME": BayesIME, "BayesIMP": BayesIMP}
 

@@ -4,9 +4,9 @@ from kpp.embeddings.adjustment import AbstractAdjustment as AbstractAdjustment
 from kpp.embeddings.adjustment import BackDoor as BackDoor
 from kpp.embeddings.adjustment import FrontDoor as FrontDoor
 from kpp.embeddings.adjustment import NoAdjustment as NoAdjustment
-from kpp.embeddings.bags import AbstractBagEmbedding as AbstractBagEmbedding
-from kpp.embeddings.bags import ReplicatedConditionalMeanEmbedding as ReplicatedConditionalMeanEmbedding
-from kpp.embeddings.bags import ShrinkageConditionalMeanEmbedding as ShrinkageConditionalMeanEmbedding
+from kpp.embeddings.bag_embeddings import AbstractBagEmbedding as AbstractBagEmbedding
+from kpp.embeddings.bag_embeddings import ReplicatedConditionalMeanEmbedding as ReplicatedConditionalMeanEmbedding
+from kpp.embeddings.bag_embeddings import ShrinkageConditionalMeanEmbedding as ShrinkageConditionalMeanEmbedding
 from kpp.embeddings.base import AbstractEmbedding as AbstractEmbedding
 from kpp.embeddings.base import AbstractEmpiricalEmbedding as AbstractEmpiricalEmbedding
 from kpp.embeddings.bayesian import BayesianConditionalMeanEmbedding as BayesianConditionalMeanEmbedding
@@ -24,8 +24,8 @@ from kpp.embeddings.quadrature import QuadraturePosterior as QuadraturePosterior
 from kpp.embeddings.quadrature import bayesian_quadrature as bayesian_quadrature
 from kpp.embeddings.regression import AbstractConditionalEmbedding as AbstractConditionalEmbedding
 from kpp.embeddings.regression import AbstractRegressionEmbedding as AbstractRegressionEmbedding
-from kpp.embeddings.selection import SelectedRegularization as SelectedRegularization
-from kpp.embeddings.selection import select_regularization as select_regularization
+from kpp.embeddings.regularization import SelectedRegularization as SelectedRegularization
+from kpp.embeddings.regularization import select_regularization as select_regularization
 from kpp.embeddings.two_sample import TwoSampleTest as TwoSampleTest
 from kpp.embeddings.two_sample import two_sample_test as two_sample_test
 from kpp.embeddings.two_sample import witness as witness

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.embeddings.intervention import Intervention
 from kpp.kernels import AbstractKernel, check_non_negative, parameter
-from kpp.spec import data_class
+from kpp.serialization import data_class
 from kpp.typing import Leaf
 from kpp.validation import check_same_rows
 

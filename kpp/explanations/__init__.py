@@ -8,9 +8,9 @@ from kpp.explanations.estimators import output_names as output_names
 from kpp.explanations.explainer import AbstractExplainer as AbstractExplainer
 from kpp.explanations.explainer import Requirement as Requirement
 from kpp.explanations.explanation import Explanation as Explanation
-from kpp.explanations.groups import GroupedPoints as GroupedPoints
-from kpp.explanations.groups import freeze_groups as freeze_groups
-from kpp.explanations.groups import group_points as group_points
+from kpp.explanations.grouped_points import GroupedPoints as GroupedPoints
+from kpp.explanations.grouped_points import freeze_groups as freeze_groups
+from kpp.explanations.grouped_points import group_points as group_points
 from kpp.explanations.predictors import Resolved as Resolved
 from kpp.explanations.predictors import fitted_schema as fitted_schema
 from kpp.explanations.predictors import is_fit as is_fit

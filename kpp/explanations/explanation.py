@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from kpp.explanations import _export, _probabilities, _selection, _storage, _uncertainty
+from kpp.explanations import (
+    _export,
+    _indexing,
+    _probabilities,
+    _storage,
+    _uncertainty,
+)
 from kpp.explanations._build import SAMPLE_DIMS, build_dataset
 from kpp.explanations._plotting import ExplanationPlots
 from kpp.plots.intervals import IntervalKind
@@ -328,7 +334,7 @@ class Explanation:
         Raises:
             ValueError: For other dimensions; without all its features an explanation would not add up.
         """
-        return Explanation(_selection.select(self.dataset, indexers))
+        return Explanation(_indexing.select(self.dataset, indexers))
 
     def __getitem__(self, index: Any) -> Explanation:
         """Select instances by position; an integer gives an explanation of one instance."""

@@ -18,8 +18,8 @@ from jaxtyping import Array, Float
 from kpp.features.base import AbstractFeatureKernel
 from kpp.features.fourier import RandomFourier
 from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential
-from kpp.kernels.pairs import orient, stack_items
-from kpp.kernels.preference import example_pairs
+from kpp.kernels.pairs.oriented import orient, stack_items
+from kpp.kernels.pairs.preference import example_pairs
 from kpp.typing import RngKey
 
 __all__ = ["GeneralizedPreferentialFeatures", "PreferentialFeatures"]

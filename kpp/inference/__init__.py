@@ -5,7 +5,7 @@ from kpp.inference.base import ConvergenceError as ConvergenceError
 from kpp.inference.base import Posterior as Posterior
 from kpp.inference.fit import Fit as Fit
 from kpp.inference.laplace import Laplace as Laplace
-from kpp.inference.maximum import MAP as MAP
+from kpp.inference.map import MAP as MAP
 from kpp.inference.model import AbstractModel as AbstractModel
 from kpp.inference.nuts import NUTS as NUTS
 from kpp.inference.svi import SVI as SVI

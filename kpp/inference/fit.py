@@ -16,12 +16,18 @@ import xarray as xr
 
 from kpp import _arviz
 from kpp.functions import RKHSFunction
-from kpp.inference import one_draw
+from kpp.inference import per_draw
+from kpp.inference.arviz_groups import (
+    SAMPLE_DIMS,
+    Naming,
+    data_groups,
+    posterior_groups,
+    prior_groups,
+)
 from kpp.inference.base import AbstractInference, Posterior, Site, as_arguments, inspect_sites
 from kpp.inference.draws import DrawMap, draw_map, flatten_draws, unflatten_draws
-from kpp.inference.groups import SAMPLE_DIMS, Naming, data_groups, posterior_groups, prior_groups
 from kpp.inference.laplace import Laplace
-from kpp.inference.maximum import MAP
+from kpp.inference.map import MAP
 from kpp.inference.nuts import NUTS
 from kpp.inference.storage import describe_inference, read_parts, rebuild_inference, write_parts
 from kpp.inference.svi import SVI
@@ -124,7 +130,7 @@ class Fit:
             ValueError: If `x` does not fit the training data: columns missing, unknown levels, wrong shape, NaN.
         """
         shared = (self._arguments, self.data, self.model.read_points(x, self.schema), covariance)
-        values = self._over_draws(one_draw.predict, shared, "predict", batch_size)
+        values = self._over_draws(per_draw.predict, shared, "predict", batch_size)
         dims = {name: (*SAMPLE_DIMS, *_PREDICTIVE_DIMS.get(name, ("instance",))) for name in values}
         return self._naming.dataset(unflatten_draws(values, self._shape), dims)
 
@@ -151,7 +157,7 @@ class Fit:
         chosen = {name: value[picked] for name, value in flatten_draws(self.draws).items()}
         label = "predictive draws" if self.inference.progress else None
         shared = (self._arguments, self.data, self.model.read_points(x, self.schema), draw_key)
-        values = draw_map(one_draw.draw_predictive)(chosen, jnp.arange(num_samples), shared, label=label)
+        values = draw_map(per_draw.draw_predictive)(chosen, jnp.arange(num_samples), shared, label=label)
         coords = {"sample": np.arange(num_samples), "instance": np.arange(values.shape[1])}
         return xr.DataArray(np.asarray(values), coords=coords, dims=("sample", "instance"), name="y")
 
@@ -181,7 +187,7 @@ class Fit:
         if at == "mean":
             means = {name: jnp.mean(value, (0, 1)) for name, value in self.draws.items()}
             return self.model.posterior_draw(means, self.data)
-        roots = self._over_draws(one_draw.root, (self._arguments, self.data), "posteriors of the function")
+        roots = self._over_draws(per_draw.root, (self._arguments, self.data), "posteriors of the function")
         # Not unfolded: the covariance is the kernel's own.
         function = self._function(lambda model, sample, data: model.function_draw(sample, data))
         return GPPosterior(function, unflatten_draws(roots, self._shape))
@@ -314,7 +320,7 @@ class Fit:
         num_rows = observed[0].shape[0] if observed and observed[0].shape else 0
         return Naming(names, num_rows, self.model.site_dims(self.data))
 
-    def _over_draws(self, f: one_draw.OfOneDraw, shared: Any, label: str, batch_size: int | None = None) -> Any:
+    def _over_draws(self, f: per_draw.OfOneDraw, shared: Any, label: str, batch_size: int | None = None) -> Any:
         """Map a function of `one_draw` over the draws of this fit."""
         run = draw_map(f, batch_size)
         return run(flatten_draws(self.draws), self._numbers, shared, label=label if self.inference.progress else None)
@@ -374,7 +380,7 @@ class Fit:
     def _pointwise_groups(self, rng_key: RngKey, naming: Naming) -> dict[str, xr.Dataset]:
         """Return the groups log_likelihood and posterior_predictive, in one pass over the draws."""
         shared = (self._arguments, self.data, rng_key)
-        values = self._over_draws(one_draw.pointwise, shared, "log-likelihood and predictive draws")
+        values = self._over_draws(per_draw.pointwise, shared, "log-likelihood and predictive draws")
         pointwise, replicates = unflatten_draws(values, self._shape)
         found = {}
         if pointwise:

@@ -22,7 +22,7 @@ import xarray as xr
 
 from kpp import _arviz
 from kpp.inference.base import AbstractInference
-from kpp.spec import from_spec, to_spec
+from kpp.serialization import from_spec, to_spec
 from kpp.tables import Schema
 
 __all__ = ["describe_inference", "read_parts", "rebuild_inference", "write_parts"]

@@ -190,7 +190,7 @@ class AbstractKernel(eqx.Module):
         Returns:
             The kernel as a function of all features.
         """
-        from kpp.kernels.selection import Selected  # it is a kernel itself
+        from kpp.kernels.selected import Selected  # it is a kernel itself
 
         return Selected(self, features)
 

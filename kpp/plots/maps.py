@@ -67,8 +67,8 @@ def maps(
     The true field and the mean share one scale of colours, that of the values of both. The error is mean less truth.
 
     Args:
-        prediction: ``mean``, ``lower`` and ``upper`` on a grid, as `kpp.grids.predict_map` returns; what probability
-            the intervals have is in the attributes.
+        prediction: ``mean``, ``lower`` and ``upper`` on a grid, as returned by `predict_map` (in
+            `kpp_models.aggregates.grids`); the probability of the intervals is in the attributes.
         truth: The true field on the same grid.
         axes: Where to draw, an axis a map; a new figure by default.
 

@@ -21,7 +21,7 @@ def regret(values: xr.DataArray, *, spread: str = "sd", ax: Axes | None = None) 
     """Draw the mean regret from each prior over its replications, with a band about it.
 
     Args:
-        values: The regrets, with dims (prior, replication, query), as `kpp.optimization.regrets` returns them.
+        values: The regrets, with dims (prior, replication, query), as `kpp_optimization.regrets` returns them.
         spread: What the band is wide: "sd", a standard deviation of the replications to either side, or "se", a
             standard error of their mean. One replication has no band.
         ax: The axis; by default that of a new figure.

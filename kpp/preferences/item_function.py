@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from kpp.features import AbstractFeatureKernel
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
-from kpp.kernels.pairs import orient
+from kpp.kernels.pairs.oriented import orient
 from kpp.preferences.item_tables import (
     PreferenceTerm,
     distinct_items,

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kpp.preferences import _reading
-from kpp.spec import data_class
+from kpp.serialization import data_class
 from kpp.tables import Schema, read_points
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, check_same_rows, is_concrete

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kpp import inference, registry, spec
+from kpp import inference, registry, serialization
 from kpp.inference import AbstractInference, AbstractModel
 from kpp.study.config import ExplainerConfig, InferenceConfig, Rows
 from kpp.study.errors import StudyError, blame, did_you_mean
@@ -40,13 +40,14 @@ class ExplainerPlan:
 def build_model(section: Mapping[str, Any]) -> AbstractModel:
     """Build the model of the section [model].
 
-    It is written as `kpp.spec` has it; a kernel may also say ``on = [features]``, as in ``kernel.on(features)``.
+    It is written as `kpp.serialization` has it; a kernel may also say ``on = [features]``, as in
+    ``kernel.on(features)``.
 
     Raises:
         StudyError: If a name is not registered, a field is unknown or missing, or a value is refused.
     """
     try:
-        return spec.from_spec(_with_selections(section), "models")
+        return serialization.from_spec(_with_selections(section), "models")
     except (ValueError, TypeError) as error:
         text = str(error)
         path = _PATH.match(text)
@@ -104,7 +105,7 @@ def plan_explainer(config: ExplainerConfig) -> ExplainerPlan:
 
 def describe_model(model: AbstractModel) -> tuple[str, str]:
     """Return the name of a model, and its fields as indented text in which ``~`` stands before a prior."""
-    described = spec.to_spec(model)
+    described = serialization.to_spec(model)
     return str(described["name"]), "\n".join(_lines(described, ""))
 
 

@@ -99,7 +99,7 @@ class StudyConfig:
         title: What the report is called.
         seed: The seed of everything random.
         data: What to read.
-        model: The model as `kpp.spec` writes it.
+        model: The model as `kpp.serialization` writes it.
         inference: How to fit it.
         explainer: What to explain.
         report: What the report shows.

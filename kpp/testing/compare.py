@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kpp import registry, spec
+from kpp import registry, serialization
 
 __all__ = ["assert_close", "assert_raises", "assert_same_tree", "rows", "spec_copy", "tolerance"]
 
@@ -86,5 +86,5 @@ def spec_copy(obj: Any) -> Any:
             registry.name_of(kind, type(obj))
         except registry.PluginError:
             continue
-        return spec.from_spec(json.loads(json.dumps(spec.to_spec(obj))), kind)
+        return serialization.from_spec(json.loads(json.dumps(serialization.to_spec(obj))), kind)
     return None

@@ -14,7 +14,7 @@ import numpyro
 from kpp.functions import RKHSFunction
 from kpp.inference import MAP, AbstractModel, Fit
 from kpp.priors import has_priors
-from kpp.spec import to_spec
+from kpp.serialization import to_spec
 from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, spec_copy
 
 __all__ = ["model_checks"]

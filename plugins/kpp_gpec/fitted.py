@@ -12,17 +12,17 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from kpp.calls import call_in_chunks
+from kpp.batching import call_in_chunks
 from kpp.explanations import Explanation, group_points, resolve
 from kpp.games import as_players
 from kpp.tables import Schema
 from kpp.validation import check_same_rows
-from kpp_gpec.boundary import BoundarySample
-from kpp_gpec.kernel import WeightedExponentialGeodesic
-from kpp_gpec.multitask import MultitaskProcess, condition
+from kpp_gpec.boundary.sampler import BoundarySample
 from kpp_gpec.observations import Observations, observe
-from kpp_gpec.process import ExplanationProcess, Law
-from kpp_gpec.selection import Selected, combine_kernels
+from kpp_gpec.process.explanation_process import ExplanationProcess, Law
+from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
+from kpp_gpec.process.hyperparameters import Selected, combine_kernels
+from kpp_gpec.process.multitask import MultitaskProcess, condition
 
 __all__ = ["FittedGPEC", "FittedOutput"]
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 import kpp
 from kpp import GPPosterior, registry
-from kpp.calls import call_in_chunks
+from kpp.batching import call_in_chunks
 from kpp.explanations import (
     AbstractExplainer,
     EstimatorFunction,
@@ -25,8 +25,8 @@ from kpp.explanations import (
 from kpp.tables import Schema, is_table
 from kpp.typing import RngKey
 from kpp.validation import as_points, check_same_rows
+from kpp_gpec.boundary.margins import standard_deviations
 from kpp_gpec.fitted import FittedGPEC, FittedOutput
-from kpp_gpec.margins import standard_deviations
 from kpp_gpec.observations import Observations, observe, repeat_keys
 
 __all__ = ["Prepared", "as_background", "check_explainer", "finish", "freeze_options", "prepare", "readable"]

@@ -10,20 +10,20 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from kpp.calls import call_in_chunks
+from kpp.batching import call_in_chunks
 from kpp.explanations import AbstractExplainer, Explanation, resolve
 from kpp.typing import RngKey
 from kpp.validation import as_finite_array, check_rng_key
-from kpp_gpec.bisection_sampler import BisectionSampler
-from kpp_gpec.boundary import AbstractBoundarySampler, BoundarySample
+from kpp_gpec.boundary.bisection_sampler import BisectionSampler
+from kpp_gpec.boundary.geodesics import geodesic_distances
+from kpp_gpec.boundary.margins import class_margin, level_margin, steep_margin
+from kpp_gpec.boundary.sampler import AbstractBoundarySampler, BoundarySample
 from kpp_gpec.fitted import FittedGPEC, FittedOutput, build_geodesic
 from kpp_gpec.fitting import Prepared, as_background, check_explainer, finish, freeze_options, prepare, readable
-from kpp_gpec.geodesics import geodesic_distances
-from kpp_gpec.kernel import WeightedExponentialGeodesic, farthest_points
-from kpp_gpec.margins import class_margin, level_margin, steep_margin
-from kpp_gpec.multitask import condition, estimate_correlations
 from kpp_gpec.observations import check_noise
-from kpp_gpec.selection import METHODS, combine_kernels, select
+from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic, farthest_points
+from kpp_gpec.process.hyperparameters import METHODS, combine_kernels, select
+from kpp_gpec.process.multitask import condition, estimate_correlations
 
 __all__ = ["GPEC", "MARGINS"]
 
@@ -69,7 +69,8 @@ class GPEC(AbstractExplainer):
             diagonal taking the place of `variance`; "estimated" for that of the background's explanations, scaled to
             `variance`; None for independent features. Other hyperparameters are chosen as if they were independent.
         selection: How hyperparameters are chosen: "heuristic", by a rule that lets the boundary decide
-            (`kpp_gpec.selection`) and prior variances by evidence; "evidence"; "cross-validation" (leaving one out).
+            (see the module `hyperparameters`) and prior variances by evidence; "evidence"; "cross-validation" (leaving
+            one out).
         rbf: Whether there is the RBF factor.
         normalized: Whether the WEG kernel is normalized.
         standardize: Whether inputs are standardized.

@@ -19,8 +19,8 @@ from kpp.validation import check_rng_key
 from kpp_gpec.fitted import FittedGPEC, FittedOutput
 from kpp_gpec.fitting import as_background, check_explainer, finish, freeze_options, prepare, readable
 from kpp_gpec.observations import check_noise
-from kpp_gpec.process import ExplanationProcess
-from kpp_gpec.selection import METHODS, combine_kernels, select
+from kpp_gpec.process.explanation_process import ExplanationProcess
+from kpp_gpec.process.hyperparameters import METHODS, combine_kernels, select
 
 __all__ = ["NaiveGP", "example"]
 

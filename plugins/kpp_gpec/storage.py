@@ -17,11 +17,11 @@ import numpy as np
 import xarray as xr
 
 from kpp.tables import Schema
-from kpp_gpec.boundary import BoundarySample
+from kpp_gpec.boundary.sampler import BoundarySample
 from kpp_gpec.fitted import FittedGPEC, FittedOutput, build_geodesic
-from kpp_gpec.kernel import WeightedExponentialGeodesic
-from kpp_gpec.multitask import condition
-from kpp_gpec.selection import Selected, combine_kernels
+from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
+from kpp_gpec.process.hyperparameters import Selected, combine_kernels
+from kpp_gpec.process.multitask import condition
 
 __all__ = ["load", "save"]
 

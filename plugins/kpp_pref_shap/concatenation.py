@@ -19,10 +19,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import RKHSFunction
-from kpp.games import Interventional, Players
-from kpp.games.batching import sum_arrays
-from kpp.games.products import has_product_terms
-from kpp.games.quadrature import quadrature_shapley
+from kpp.batching import sum_arrays
+from kpp.games import Interventional, Players, has_product_terms, quadrature_shapley
 from kpp.kernels import AbstractKernel, Preferential
 from kpp_pref_shap.comparisons import Comparison, check_preference, comparisons, split_points
 from kpp_pref_shap.item_game import PreferentialItems

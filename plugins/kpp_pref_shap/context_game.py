@@ -12,11 +12,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from kpp import RKHSFunction
-from kpp.games import AbstractValueFunction, Observational
-from kpp.games.batching import sum_arrays
-from kpp.games.coalitions import as_coalitions
-from kpp.kernels import RBF, AbstractKernel, Contextual, GeneralizedPreferential, parameter
-from kpp.kernels.pairs import Oriented, orient
+from kpp.batching import sum_arrays
+from kpp.games import AbstractValueFunction, Observational, as_coalitions
+from kpp.kernels import RBF, AbstractKernel, Contextual, GeneralizedPreferential, Oriented, orient, parameter
 from kpp.typing import AnyArray, Leaf, RngKey
 from kpp.validation import as_points, check_same_rows, warn_if_float32
 from kpp_pref_shap.comparisons import Comparison, check_preference, comparisons, split_points

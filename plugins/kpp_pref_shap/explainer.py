@@ -18,9 +18,9 @@ from kpp.kernels import RBF, GeneralizedPreferential, Preferential
 from kpp.typing import RngKey
 from kpp_pref_shap.concatenation import as_concatenated, can_use_quadrature, items_by_quadrature
 from kpp_pref_shap.context_game import PreferentialContext
+from kpp_pref_shap.inputs import Task, read_task
 from kpp_pref_shap.item_game import PreferentialItems
 from kpp_pref_shap.side_by_side import SideBySide
-from kpp_pref_shap.tasks import Task, read_task
 
 __all__ = ["PrefShap"]
 

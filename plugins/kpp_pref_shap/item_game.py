@@ -11,11 +11,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from kpp import RKHSFunction
-from kpp.games import AbstractValueFunction, Observational
-from kpp.games.batching import sum_arrays
-from kpp.games.coalitions import as_coalitions
-from kpp.kernels import RBF, AbstractKernel, Contextual, GeneralizedPreferential, Preferential, parameter
-from kpp.kernels.pairs import Oriented, orient
+from kpp.batching import sum_arrays
+from kpp.games import AbstractValueFunction, Observational, as_coalitions
+from kpp.kernels import (
+    RBF,
+    AbstractKernel,
+    Contextual,
+    GeneralizedPreferential,
+    Oriented,
+    Preferential,
+    orient,
+    parameter,
+)
 from kpp.linalg import FactorizationError
 from kpp.typing import AnyArray, Leaf, RngKey
 from kpp.validation import as_finite_array, as_points, check_same_rows, is_concrete, warn_if_float32

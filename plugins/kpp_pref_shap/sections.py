@@ -16,10 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp import RKHSFunction
-from kpp.games import Observational
-from kpp.games.batching import sum_arrays
-from kpp.games.conditioning import restricted_matrices
-from kpp.games.products import has_product_terms
+from kpp.batching import sum_arrays
+from kpp.games import Observational, has_product_terms, restricted_matrices
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
 

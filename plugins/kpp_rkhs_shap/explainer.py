@@ -34,8 +34,8 @@ from kpp.games import (
 )
 from kpp.kernels import RBF
 from kpp.typing import RngKey
-from kpp_rkhs_shap.law import covariance_of_values, posterior_of
 from kpp_rkhs_shap.probability import ProbabilityOfDraws
+from kpp_rkhs_shap.shapley_covariance import covariance_of_values, posterior_of
 
 __all__ = ["RKHSShap"]
 

@@ -1,33 +1,15 @@
 """Model-agnostic explainers with an uncertainty of their own: KernelSHAP, Shapley sampling, LIME, CXPlain and others.
 
-Classes are loaded on first use (PEP 562), so that finding this plugin costs nothing.
+Classes are listed in `__init__.pyi` and loaded on first use, so that finding this plugin costs nothing.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import lazy_loader
 
 import kpp
 
-if TYPE_CHECKING:
-    from kpp_surrogates.bayes_shap import BayesSHAP as BayesSHAP
-    from kpp_surrogates.cxplain import CXPlain as CXPlain
-    from kpp_surrogates.cxplain import FittedCXPlain as FittedCXPlain
-    from kpp_surrogates.lime import LIME as LIME
-    from kpp_surrogates.lime import BayesLIME as BayesLIME
-    from kpp_surrogates.shapley import KernelSHAP as KernelSHAP
-    from kpp_surrogates.shapley import ShapleySampling as ShapleySampling
-
-_EXPORTS = {
-    "CXPlain": "cxplain",
-    "FittedCXPlain": "cxplain",
-    "BayesLIME": "lime",
-    "BayesSHAP": "bayes_shap",
-    "KernelSHAP": "shapley",
-    "LIME": "lime",
-    "ShapleySampling": "shapley",
-}
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 @kpp.hookimpl
@@ -46,13 +28,3 @@ def register_explainers() -> dict[str, type]:
         "lime": LIME,
         "shapley-sampling": ShapleySampling,
     }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_EXPORTS})

@@ -16,8 +16,15 @@ from kpp.explanations import freeze_groups
 from kpp.typing import AnyArray, RngKey
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
 from kpp_surrogates.fitting import LinearModels, fit_in_blocks
+from kpp_surrogates.inputs import (
+    Task,
+    as_background,
+    check_choice,
+    check_count,
+    record_key,
+    required_key,
+)
 from kpp_surrogates.perturbation import Coalitions
-from kpp_surrogates.tasks import Task, as_background, check_choice, check_count, record_key, required_key
 from kpp_surrogates.weighted_regression import bayesian_regression
 
 __all__ = ["BayesSHAP"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from kpp.calls import call_in_chunks
+from kpp.batching import call_in_chunks
 from kpp.games import Players
 
 __all__ = ["as_truth", "increases_of_loss", "mean_predictions", "normalized", "replacements"]

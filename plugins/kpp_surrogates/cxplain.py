@@ -27,7 +27,7 @@ from kpp_surrogates.causal_targets import (
     normalized,
     replacements,
 )
-from kpp_surrogates.tasks import (
+from kpp_surrogates.inputs import (
     as_background,
     check_choice,
     check_count,

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from tqdm import tqdm
 
 from kpp.typing import AnyArray
+from kpp_surrogates.inputs import Task, even_blocks
 from kpp_surrogates.perturbation import Perturbations
-from kpp_surrogates.tasks import Task, even_blocks
 
 __all__ = ["LinearModels", "fit_in_blocks"]
 

@@ -15,8 +15,7 @@ from kpp.explanations import freeze_groups
 from kpp.typing import AnyArray, RngKey
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
 from kpp_surrogates.fitting import LinearModels, fit_in_blocks
-from kpp_surrogates.perturbation import Neighborhood, kinds_of_players
-from kpp_surrogates.tasks import (
+from kpp_surrogates.inputs import (
     Task,
     as_background,
     as_optional_float,
@@ -26,6 +25,7 @@ from kpp_surrogates.tasks import (
     record_key,
     required_key,
 )
+from kpp_surrogates.perturbation import Neighborhood, kinds_of_players
 from kpp_surrogates.weighted_regression import bayesian_regression, ridge_regression
 
 __all__ = ["LIME", "BayesLIME"]

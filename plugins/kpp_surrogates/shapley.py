@@ -15,7 +15,12 @@ from kpp.explanations import describe_estimate, describe_value_function, freeze_
 from kpp.games import Interventional, ShapleyEstimate, estimate_shapley
 from kpp.typing import AnyArray, RngKey
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
-from kpp_surrogates.tasks import Task, as_background, check_choice, even_blocks
+from kpp_surrogates.inputs import (
+    Task,
+    as_background,
+    check_choice,
+    even_blocks,
+)
 
 __all__ = ["KernelSHAP", "ShapleySampling"]
 

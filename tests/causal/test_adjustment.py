@@ -22,8 +22,8 @@ from kpp.causal import (
     is_backdoor_set,
     minimal_adjustment_sets,
     optimal_adjustment_set,
-    separating_sets,
 )
+from kpp.causal.graph import separating_sets
 
 
 @pytest.fixture(scope="module", params=["small", pytest.param("random", marks=pytest.mark.slow)])

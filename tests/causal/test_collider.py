@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-import runpy
-from pathlib import Path
 from types import SimpleNamespace
 
 import networkx as nx
@@ -25,8 +23,7 @@ from kpp.causal import (
     collider_partition,
     strongest_independences,
 )
-
-oracle = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("discrete_oracle.py"))))
+from oracles import discrete_laws as oracle
 
 #: Without checks of types at each call: calls are many and small.
 unchecked = pytest.mark.usefixtures("unchecked")

@@ -13,13 +13,13 @@ from kpp.causal import (
     LatentNodeError,
     NoAdjustmentError,
     UnreachableOutcomeError,
-    frontdoor,
     frontdoor_set,
     frontdoor_sets,
     is_adjustment_set,
     is_frontdoor_set,
     minimal_frontdoor_set,
 )
+from kpp.causal.criteria import frontdoor
 
 MEDIATED = {"edges": [("x", "m"), ("m", "y")], "bidirected": [("x", "y")]}
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import runpy
 from itertools import product
-from pathlib import Path
-from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
@@ -25,10 +22,9 @@ from kpp.causal import (
     UnreachableOutcomeError,
     identify,
 )
-from kpp.causal.algebra import Algebra
-from kpp.causal.expressions import Probability
-
-oracle = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("discrete_oracle.py"))))
+from kpp.causal.identification.algebra import Algebra
+from kpp.causal.identification.expressions import Probability
+from oracles import discrete_laws as oracle
 
 #: Tables are bounded away from 0, so an estimand loses a few roundings of 1e-16 times the number of its terms.
 EXACT = 1e-12

@@ -9,7 +9,7 @@ import pytest
 
 from kpp.functions import RKHSFunction
 from kpp.games import Interventional, choose_method, shapley_values
-from kpp.games.quadrature import quadrature_shapley
+from kpp.games.estimators.quadrature import quadrature_shapley
 from kpp.kernels import RBF, AbstractProductKernel
 
 

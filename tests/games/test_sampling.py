@@ -19,7 +19,7 @@ from kpp.games import (
     shapley_values_from_permutations,
     shapley_values_from_table,
 )
-from kpp.games.coalitions import from_integers, to_integers
+from kpp.games.players.coalitions import from_integers, to_integers
 from kpp.kernels import RBF, Matern32
 
 KEY = jax.random.key(0)

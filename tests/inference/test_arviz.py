@@ -11,8 +11,8 @@ import pytest
 
 import kpp
 from kpp import _arviz
+from kpp.inference.arviz_groups import Naming
 from kpp.inference.base import inspect_sites
-from kpp.inference.groups import Naming
 
 GROUPS = {
     "posterior",

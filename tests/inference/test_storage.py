@@ -20,7 +20,7 @@ import kpp_models
 from kpp import _arviz
 from kpp.inference import storage
 from kpp.kernels import RBF
-from kpp.spec import to_spec
+from kpp.serialization import to_spec
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from kpp.preferences import Matches
-from kpp.spec import from_spec, to_spec
+from kpp.serialization import from_spec, to_spec
 from kpp.tables import read_points
 
 ITEMS = pd.DataFrame({"ID": ["ant", "bee", "cat"], "size": [1.0, 2.0, 30.0], "colour": ["red", "black", "red"]})

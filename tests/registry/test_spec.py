@@ -15,7 +15,7 @@ from kpp import registry
 from kpp.embeddings import MeanEmbedding
 from kpp.kernels import RBF, AbstractKernel, Matern32, Periodic, Polynomial, ProductKernel
 from kpp.priors import prior_sites
-from kpp.spec import from_spec, to_spec
+from kpp.serialization import from_spec, to_spec
 
 
 def through_json(obj, kind="kernels"):

@@ -17,7 +17,7 @@ jax.config.update("jax_enable_x64", True)
 import kpp, numpy as np
 from kpp import registry
 record = next(record for record in registry.plugins() if record.name == "example")
-kernel = kpp.spec.from_spec({"name": "Cosine", "lengthscale": 2.0}, "kernels")
+kernel = kpp.serialization.from_spec({"name": "Cosine", "lengthscale": 2.0}, "kernels")
 explanation = kpp.explain(lambda x: x[:, 0] * x[:, 1], np.eye(2), explainer="occlusion", reference=[1.0, 0.0])
 print(json.dumps({
     "distribution": record.distribution, "version": record.version, "offers": record.offers, "error": record.error,

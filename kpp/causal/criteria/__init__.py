@@ -1,0 +1,1 @@
+"""Graphical criteria for sets of variables: adjustment, front door, instruments, the rules of do-calculus."""

@@ -1,0 +1,245 @@
+r"""Adjustment for covariates: which sets of nodes turn observations into effects.
+
+A set Z is an adjustment set for the effect of X on Y if, in every law with this graph,
+
+$$p(y \mid do(x)) = \int p(y \mid x, z) \, p(z) \, dz.$$
+
+The generalised adjustment criterion (Shpitser, VanderWeele and Robins, 2010; Perkovic et al., 2018) is sound and
+complete for this, with several treatments and outcomes: no node of Z is a causal node or below one, and Z closes each
+proper path from X to Y that is not causal. The latter is d-separation in the proper back-door graph, so that a set is
+checked in linear time and all sets are listed with polynomial delay (van der Zander, Liskiewicz and Textor, 2019).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator
+
+from kpp.causal.criteria.causal_paths import (
+    causal_nodes,
+    directed_path,
+    forbidden_nodes,
+    path_to_forbidden,
+)
+from kpp.causal.errors import CausalError, LatentNodeError, NoAdjustmentError
+from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_effect
+from kpp.causal.graph.separating_sets import minimal_separators, separators, some_separator
+from kpp.causal.graph.separation import Path, d_connecting_path
+
+CLOSES_NONCAUSAL = "an adjustment set closes every proper path that is not causal"
+CLOSES_BACKDOOR = "a back-door set closes every path into a treatment"
+
+
+@dataclasses.dataclass(frozen=True)
+class CriterionCheck:
+    """Whether nodes satisfy a criterion; true or false as a condition.
+
+    Args:
+        holds: Whether they do.
+        criterion: The condition that fails, in words; empty if none does.
+        witness: A path that shows it; None if none does.
+    """
+
+    holds: bool
+    criterion: str = ""
+    witness: Path | None = None
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+    def __str__(self) -> str:
+        return "holds" if self.holds else f"{self.criterion}; see the path {self.witness}"
+
+
+def is_adjustment_set(
+    graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str], adjusting: str | Collection[str]
+) -> CriterionCheck:
+    """Check the generalised adjustment criterion, which is necessary and sufficient for adjustment.
+
+    Args:
+        graph: The graph.
+        treatment: The treatments.
+        outcome: The outcomes.
+        adjusting: The nodes to adjust for.
+
+    Returns:
+        True as a condition if it holds; else it says which part fails and shows a path.
+
+    Raises:
+        CausalError: See `check_effect`; and if an adjusting node is latent, a treatment or an outcome.
+    """
+    treatments, outcomes = check_effect(graph, treatment, outcome)
+    nodes = as_observed(graph, adjusting, "adjusting", treatments | outcomes)
+    forbidden = forbidden_nodes(graph, treatments, outcomes) & nodes
+    if forbidden:
+        criterion = "an adjustment set holds no node on a proper causal path and none below one"
+        return CriterionCheck(False, criterion, path_to_forbidden(graph, treatments, outcomes, forbidden))
+    backdoor = proper_backdoor_graph(graph, treatments, outcomes)
+    return closed(backdoor, treatments, outcomes, nodes, CLOSES_NONCAUSAL)
+
+
+def is_backdoor_set(
+    graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str], adjusting: str | Collection[str]
+) -> CriterionCheck:
+    """Check Pearl's back-door criterion, which is sufficient for adjustment (Pearl, 2009, definition 3.3.1).
+
+    No adjusting node descends from a treatment, and they close every proper path from a treatment to an outcome that
+    begins with an arrow into the treatment.
+
+    Args:
+        graph: The graph.
+        treatment: The treatments.
+        outcome: The outcomes.
+        adjusting: The nodes to adjust for.
+
+    Returns:
+        True as a condition if it holds; else it says which part fails and shows a path.
+
+    Raises:
+        CausalError: See `check_effect`; and if an adjusting node is latent, a treatment or an outcome.
+    """
+    treatments, outcomes = check_effect(graph, treatment, outcome)
+    nodes = as_observed(graph, adjusting, "adjusting", treatments | outcomes)
+    below = graph.descendants(treatments) & nodes
+    if below:
+        path = directed_path(graph, treatments, below)
+        return CriterionCheck(False, "a back-door set holds no descendant of a treatment", path)
+    return closed(graph.without_outgoing(treatments), treatments, outcomes, nodes, CLOSES_BACKDOOR)
+
+
+def adjustment_sets(
+    graph: CausalDAG,
+    treatment: str | Collection[str],
+    outcome: str | Collection[str],
+    *,
+    include: str | Collection[str] = (),
+    within: str | Collection[str] | None = None,
+) -> Iterator[frozenset[str]]:
+    """List all adjustment sets, lazily and with polynomial delay: there can be exponentially many.
+
+    Args:
+        graph: The graph.
+        treatment: The treatments.
+        outcome: The outcomes.
+        include: Nodes that each set must hold.
+        within: The nodes that they may hold; by default all observed ones.
+
+    Returns:
+        An iterator over the sets; an empty one if there are none.
+
+    Raises:
+        CausalError: See `check_effect`; and if a node of `include` is latent, a treatment or an outcome.
+    """
+    treatments, outcomes = check_effect(graph, treatment, outcome)
+    required = required_nodes(graph, include, offered_nodes(graph, within), treatments | outcomes)
+    allowed = allowed_nodes(graph, treatments, outcomes, within)
+    backdoor = proper_backdoor_graph(graph, treatments, outcomes)
+    return separators(backdoor, treatments, outcomes, required, allowed)
+
+
+def minimal_adjustment_sets(
+    graph: CausalDAG,
+    treatment: str | Collection[str],
+    outcome: str | Collection[str],
+    *,
+    within: str | Collection[str] | None = None,
+) -> Iterator[frozenset[str]]:
+    """List the adjustment sets of which no proper subset is one, lazily and with polynomial delay.
+
+    The first is the one nearest to the outcome. With a single treatment it gives the smallest asymptotic variance among
+    the minimal sets, in every law with this graph (Smucler, Sapienza and Rotnitzky, 2022).
+
+    Args:
+        graph: The graph.
+        treatment: The treatments.
+        outcome: The outcomes.
+        within: The nodes that they may hold; by default all observed ones.
+
+    Returns:
+        An iterator over the sets; an empty one if there are none.
+
+    Raises:
+        CausalError: See `check_effect`.
+    """
+    treatments, outcomes = check_effect(graph, treatment, outcome)
+    allowed = allowed_nodes(graph, treatments, outcomes, within)
+    backdoor = proper_backdoor_graph(graph, treatments, outcomes)
+    return minimal_separators(backdoor, treatments, outcomes, allowed)
+
+
+def proper_backdoor_graph(
+    graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str]
+) -> CausalDAG:
+    """Return the graph without the first edge of each proper causal path.
+
+    What separates treatments from outcomes in it, and is not forbidden, is an adjustment set (van der Zander,
+    Liskiewicz and Textor, 2019, section 5).
+
+    Args:
+        graph: The graph.
+        treatment: The treatments.
+        outcome: The outcomes.
+
+    Returns:
+        The proper back-door graph.
+
+    Raises:
+        UnknownNodeError: If a name is no node of the graph.
+    """
+    treatments, after = as_nodes(graph, treatment, "treatment"), causal_nodes(graph, treatment, outcome)
+    edges = [(a, b) for a, b in graph.edges if not (a in treatments and b in after)]
+    return CausalDAG(edges, nodes=graph.nodes, latent=graph.latent, bidirected=graph.bidirected)
+
+
+def allowed_nodes(
+    graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], within: str | Collection[str] | None
+) -> frozenset[str]:
+    """Return the observed nodes that an adjustment set may hold, of all or of some."""
+    return offered_nodes(graph, within) - treatments - outcomes - forbidden_nodes(graph, treatments, outcomes)
+
+
+def offered_nodes(graph: CausalDAG, within: str | Collection[str] | None) -> frozenset[str]:
+    """Return the observed nodes among some, or among all for None."""
+    return graph.observed if within is None else as_nodes(graph, within, "within") & graph.observed
+
+
+def required_nodes(
+    graph: CausalDAG, include: str | Collection[str], offered: frozenset[str], others: frozenset[str]
+) -> frozenset[str]:
+    """Return the nodes that each set must hold, which must be among those it may hold."""
+    required = as_observed(graph, include, "include", others)
+    if not required <= offered:
+        raise CausalError(f"`include` must be part of `within`, which lacks {graph.sort(required - offered)}")
+    return required
+
+
+def check_adjustable(
+    graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], allowed: frozenset[str]
+) -> None:
+    """Refuse an effect for which no adjustment set lies within the allowed nodes."""
+    backdoor = proper_backdoor_graph(graph, treatments, outcomes)
+    if some_separator(backdoor, treatments, outcomes, frozenset(), allowed) is None:
+        candidate = backdoor.ancestors(treatments | outcomes) & allowed
+        path = d_connecting_path(backdoor, treatments, outcomes, candidate)
+        effect = f"the effect of {graph.sort(treatments)} on {graph.sort(outcomes)}"
+        raise NoAdjustmentError(f"no set of allowed nodes adjusts for {effect}", CLOSES_NONCAUSAL, path)
+
+
+def as_observed(
+    graph: CausalDAG, nodes: str | Collection[str], argument: str, others: frozenset[str]
+) -> frozenset[str]:
+    """Return names as a set of observed nodes that are neither treatments nor outcomes."""
+    found = as_nodes(graph, nodes, argument)
+    check_disjoint(**{argument: found, "treatment` or `outcome": others})
+    if found & graph.latent:
+        raise LatentNodeError(argument, found & graph.latent)
+    return found
+
+
+def closed(
+    graph: CausalDAG, x: frozenset[str], y: frozenset[str], given: frozenset[str], criterion: str
+) -> CriterionCheck:
+    """Check that no path between two sets is open given a third, in a graph that has lost what a criterion removes."""
+    path = d_connecting_path(graph, x, y, given)
+    return CriterionCheck(True) if path is None else CriterionCheck(False, criterion, path)

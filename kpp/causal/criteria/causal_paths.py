@@ -1,0 +1,108 @@
+"""Directed paths from treatments to outcomes: a path to show, the nodes on them, and what must not be adjusted for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from kpp.causal.graph.nodes import as_nodes
+from kpp.causal.graph.separation import Path
+
+if TYPE_CHECKING:
+    from kpp.causal.graph.dag import CausalDAG
+
+
+def directed_path(
+    graph: CausalDAG, source: str | Collection[str], target: str | Collection[str], avoiding: str | Collection[str] = ()
+) -> Path | None:
+    """Return a shortest directed path from `source` to `target` that keeps clear of some nodes, or None.
+
+    Args:
+        graph: The graph.
+        source: The nodes to start from.
+        target: The nodes to reach.
+        avoiding: Nodes that the path must not visit.
+
+    Returns:
+        The path, of a single node where source and target share it; None if there is none.
+
+    Raises:
+        UnknownNodeError: If a name is no node of the graph.
+    """
+    targets, avoided = as_nodes(graph, target, "target"), as_nodes(graph, avoiding, "avoiding")
+    starts = graph.sort(as_nodes(graph, source, "source") - avoided)
+    came_from: dict[str, str | None] = dict.fromkeys(starts)
+    queue = deque(starts)
+    while queue:
+        node = queue.popleft()
+        if node in targets:
+            nodes = [node]
+            while (before := came_from[nodes[-1]]) is not None:
+                nodes.append(before)
+            return Path(reversed(nodes), ["->"] * (len(nodes) - 1))
+        for child in graph.sort(graph.children(node) - avoided):
+            if child not in came_from:
+                came_from[child] = node
+                queue.append(child)
+    return None
+
+
+def causal_nodes(graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str]) -> frozenset[str]:
+    """Return the nodes on proper causal paths, treatments aside: on directed paths that leave the treatments for good.
+
+    Args:
+        graph: The graph.
+        treatment: The treatments.
+        outcome: The outcomes.
+
+    Returns:
+        The mediators and the outcomes that a treatment reaches: cn(X, Y) in Henckel et al. (2022), section 2.
+
+    Raises:
+        UnknownNodeError: If a name is no node of the graph.
+    """
+    treatments = as_nodes(graph, treatment, "treatment")
+    after = _followed(graph.children, graph.children(treatments), treatments)
+    return after & _followed(graph.parents, as_nodes(graph, outcome, "outcome"), treatments)
+
+
+def forbidden_nodes(
+    graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str]
+) -> frozenset[str]:
+    """Return the nodes that no adjustment may hold: `causal_nodes` and all their descendants.
+
+    Args:
+        graph: The graph.
+        treatment: The treatments.
+        outcome: The outcomes.
+
+    Returns:
+        Dpcp(X, Y) in van der Zander, Liskiewicz and Textor (2019), section 5.
+
+    Raises:
+        UnknownNodeError: If a name is no node of the graph.
+    """
+    return graph.descendants(causal_nodes(graph, treatment, outcome))
+
+
+def _followed(step: Callable[[str], frozenset[str]], nodes: frozenset[str], barred: frozenset[str]) -> frozenset[str]:
+    """Return what steps from some nodes lead to, these included, without entering barred nodes."""
+    found = set(nodes - barred)
+    waiting = list(found)
+    while waiting:
+        new = step(waiting.pop()) - found - barred
+        found |= new
+        waiting.extend(new)
+    return frozenset(found)
+
+
+def path_to_forbidden(
+    graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], nodes: frozenset[str]
+) -> Path:
+    """Return a directed path from a treatment to one of some forbidden nodes that begins like a proper causal path."""
+    between = causal_nodes(graph, treatments, outcomes)
+    below = next(path for path in (directed_path(graph, between, node) for node in graph.sort(nodes)) if path)
+    above = directed_path(graph.do(treatments), treatments, below[0])
+    assert above is not None, "a causal node is reached from a treatment"
+    return Path([*above, *below[1:]], [*above.arrows, *below.arrows])

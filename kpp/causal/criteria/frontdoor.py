@@ -1,0 +1,231 @@
+r"""Adjustment through mediators: front-door sets.
+
+A set Z is a front-door set for the effect of X on Y (Pearl, 2009, definition 3.3.3, for sets of nodes) if
+
+1. Z meets every directed path from X to Y,
+2. no back-door path from X to Z is open, and
+3. X closes every back-door path from Z to Y.
+
+Then, whatever is hidden between X and Y,
+
+$$p(y \mid do(x)) = \int p(z \mid x) \int p(y \mid x', z) \, p(x') \, dx' \, dz.$$
+
+Condition 2 concerns single nodes. Condition 3 has a largest solution: a node that is open to Y while others of the set
+lose their outgoing edges stays so in every smaller set (Jeong, Tian and Bareinboim, 2022). So one linear search finds
+the largest front-door set between two bounds (Wienöbst, van der Zander and Liskiewicz, 2024); the rest builds on it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Collection, Iterator
+
+from kpp.causal.criteria.adjustment_sets import (
+    CriterionCheck,
+    as_observed,
+    closed,
+    offered_nodes,
+    required_nodes,
+)
+from kpp.causal.criteria.causal_paths import directed_path
+from kpp.causal.errors import NoAdjustmentError
+from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.nodes import check_effect
+from kpp.causal.graph.separating_sets import between
+from kpp.causal.graph.separation import reachable
+
+MEETS_CAUSAL = "a front-door set meets every directed path from a treatment to an outcome"
+UNCONFOUNDED = "no back-door path from a treatment to a node of a front-door set is open"
+CLOSED_BY_TREATMENT = "the treatments close every back-door path from a front-door set to an outcome"
+
+
+def is_frontdoor_set(
+    graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str], mediators: str | Collection[str]
+) -> CriterionCheck:
+    """Check Pearl's front-door criterion.
+
+    Args:
+        graph: The graph.
+        treatment: The treatments.
+        outcome: The outcomes.
+        mediators: The nodes to adjust through.
+
+    Returns:
+        True as a condition if it holds; else it says which of the three parts fails and shows a path.
+
+    Raises:
+        CausalError: See `check_effect`; and if a mediator is latent, a treatment or an outcome.
+    """
+    treatments, outcomes = check_effect(graph, treatment, outcome)
+    nodes = as_observed(graph, mediators, "mediators", treatments | outcomes)
+    path = directed_path(graph, treatments, outcomes, avoiding=nodes)
+    if path is not None:
+        return CriterionCheck(False, MEETS_CAUSAL, path)
+    unconfounded = closed(graph.without_outgoing(treatments), treatments, nodes, frozenset(), UNCONFOUNDED)
+    if not unconfounded:
+        return unconfounded
+    return closed(graph.without_outgoing(nodes), nodes, outcomes, treatments, CLOSED_BY_TREATMENT)
+
+
+def frontdoor_set(
+    graph: CausalDAG,
+    treatment: str | Collection[str],
+    outcome: str | Collection[str],
+    *,
+    include: str | Collection[str] = (),
+    within: str | Collection[str] | None = None,
+) -> frozenset[str]:
+    """Return the largest front-door set, which holds all others.
+
+    Args:
+        graph: The graph.
+        treatment: The treatments.
+        outcome: The outcomes.
+        include: Nodes that it must hold.
+        within: The nodes that it may hold; by default all observed ones.
+
+    Returns:
+        The set.
+
+    Raises:
+        NoAdjustmentError: If there is none; the error says why and shows a path.
+        CausalError: See `check_effect`; and if a node of `include` is latent, a treatment or an outcome.
+    """
+    treatments, outcomes, required, allowed = _bounds(graph, treatment, outcome, include, within)
+    largest = _largest(graph, treatments, outcomes, allowed)
+    if _admits(graph, treatments, outcomes, required, largest):
+        return largest
+    failed = is_frontdoor_set(graph, treatments, outcomes, largest | required)
+    effect = f"the effect of {graph.sort(treatments)} on {graph.sort(outcomes)}"
+    wanted = f" that holds {graph.sort(required)}" if required else ""
+    raise NoAdjustmentError(
+        f"{effect} has no front-door set of allowed nodes{wanted}", failed.criterion, failed.witness
+    )
+
+
+def frontdoor_sets(
+    graph: CausalDAG,
+    treatment: str | Collection[str],
+    outcome: str | Collection[str],
+    *,
+    include: str | Collection[str] = (),
+    within: str | Collection[str] | None = None,
+) -> Iterator[frozenset[str]]:
+    """List all front-door sets, lazily and with polynomial delay: there can be exponentially many.
+
+    Args:
+        graph: The graph.
+        treatment: The treatments.
+        outcome: The outcomes.
+        include: Nodes that each set must hold.
+        within: The nodes that they may hold; by default all observed ones.
+
+    Returns:
+        An iterator over the sets; an empty one if there are none.
+
+    Raises:
+        CausalError: See `check_effect`; and if a node of `include` is latent, a treatment or an outcome.
+    """
+    treatments, outcomes, required, allowed = _bounds(graph, treatment, outcome, include, within)
+
+    return between(graph, required, allowed, functools.partial(_exists_between, graph, treatments, outcomes))
+
+
+def minimal_frontdoor_set(
+    graph: CausalDAG,
+    treatment: str | Collection[str],
+    outcome: str | Collection[str],
+    *,
+    within: str | Collection[str] | None = None,
+) -> frozenset[str]:
+    """Return a front-door set of which no proper subset is one.
+
+    Forbids one node after the other for as long as a front-door set remains. A proper subset of the result that was one
+    would have allowed to forbid one node more.
+
+    Args:
+        graph: The graph.
+        treatment: The treatments.
+        outcome: The outcomes.
+        within: The nodes that it may hold; by default all observed ones.
+
+    Returns:
+        The set. Subsets of a front-door set need not be ones, so that others can be smaller.
+
+    Raises:
+        NoAdjustmentError: If there is no front-door set; the error says why and shows a path.
+        CausalError: See `check_effect`.
+    """
+    treatments, outcomes = check_effect(graph, treatment, outcome)
+    found = frontdoor_set(graph, treatments, outcomes, within=within)
+    for node in reversed(graph.sort(found)):
+        if node in found:
+            smaller = _largest(graph, treatments, outcomes, found - {node})
+            if _admits(graph, treatments, outcomes, frozenset(), smaller):
+                found = smaller
+    return found
+
+
+def _bounds(
+    graph: CausalDAG,
+    treatment: str | Collection[str],
+    outcome: str | Collection[str],
+    include: str | Collection[str],
+    within: str | Collection[str] | None,
+) -> tuple[frozenset[str], frozenset[str], frozenset[str], frozenset[str]]:
+    """Return the treatments, the outcomes, what front-door sets must hold and what they may hold."""
+    treatments, outcomes = check_effect(graph, treatment, outcome)
+    offered = offered_nodes(graph, within) - treatments - outcomes
+    return treatments, outcomes, required_nodes(graph, include, offered, treatments | outcomes), offered
+
+
+def _exists_between(
+    graph: CausalDAG,
+    treatments: frozenset[str],
+    outcomes: frozenset[str],
+    required: frozenset[str],
+    allowed: frozenset[str],
+) -> bool:
+    """Return whether there is a front-door set that holds some nodes and no others than allowed ones."""
+    return _admits(graph, treatments, outcomes, required, _largest(graph, treatments, outcomes, allowed))
+
+
+def _admits(
+    graph: CausalDAG,
+    treatments: frozenset[str],
+    outcomes: frozenset[str],
+    required: frozenset[str],
+    largest: frozenset[str],
+) -> bool:
+    """Return whether the largest set that satisfies conditions 2 and 3 holds what it must and satisfies condition 1."""
+    return required <= largest and directed_path(graph, treatments, outcomes, avoiding=largest) is None
+
+
+def _largest(
+    graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], allowed: frozenset[str]
+) -> frozenset[str]:
+    """Return the largest set of allowed nodes that satisfies conditions 2 and 3.
+
+    Searches along open walks from the outcomes, given the treatments, in the graph without the edges out of the set. A
+    node of the set that is met all the same leaves it, and the walks that waited for its edges go on.
+    """
+    confounded = reachable(graph.without_outgoing(treatments), treatments)
+    kept, waiting = set(allowed - confounded), set()
+    queue = deque((node, False) for node in graph.sort(outcomes))
+    seen = set(queue)
+    while queue:
+        node, pointed_at = queue.popleft()
+        kept.discard(node)
+        following = [(node, False)] if node in waiting else []
+        for arrow, other in graph.neighbors(node):
+            collider = pointed_at and arrow != "->"
+            if collider != (node in treatments):
+                continue
+            if arrow == "<-" and other in kept:
+                waiting.add(other)
+            else:
+                following.append((other, arrow != "<-"))
+        queue.extend(state for state in following if state not in seen)
+        seen.update(following)
+    return frozenset(kept)

@@ -1,0 +1,123 @@
+r"""Instruments: nodes that move the outcome through the treatment alone.
+
+A node I is an instrument for the effect of X on Y given W if W holds no node on a causal path from X to Y and none
+below one, if W closes every path from I to Y once the first edges of the causal paths are gone, and if it leaves open a
+path from I to X (Pearl, 2009, definition 7.4.1, and Brito and Pearl, 2002, for the total effect). In a linear model
+
+$$\frac{\mathrm{Cov}(I, Y \mid W)}{\mathrm{Cov}(I, X \mid W)}$$
+
+is the effect of X on Y, whatever is hidden behind both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+
+from kpp.causal.criteria.adjustment_sets import (
+    CriterionCheck,
+    allowed_nodes,
+    as_observed,
+    closed,
+    proper_backdoor_graph,
+)
+from kpp.causal.criteria.causal_paths import forbidden_nodes, path_to_forbidden
+from kpp.causal.errors import CausalError
+from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.nodes import check_disjoint, check_effect
+from kpp.causal.graph.separation import d_separated, nearest_separators
+
+
+@dataclasses.dataclass(frozen=True)
+class Instrument:
+    """An instrument and what to condition on.
+
+    Args:
+        node: The instrument.
+        given: The nodes to condition on; empty if there is no need to.
+    """
+
+    node: str
+    given: frozenset[str]
+
+
+def is_instrument(
+    graph: CausalDAG,
+    instrument: str,
+    treatment: str | Collection[str],
+    outcome: str | Collection[str],
+    given: str | Collection[str] = (),
+) -> CriterionCheck:
+    """Check whether a node is an instrument for the effect of a treatment on an outcome given others.
+
+    Args:
+        graph: The graph.
+        instrument: The node.
+        treatment: The treatment, one node.
+        outcome: The outcome, one node.
+        given: The nodes conditioned on.
+
+    Returns:
+        True as a condition if it is one; else it says which part of the definition fails and shows a path if one does.
+
+    Raises:
+        CausalError: See `check_effect`; and if there are several treatments or outcomes, if the instrument or a
+            node given is latent, or if one node has two roles.
+    """
+    x, y = _single_effect(graph, treatment, outcome)
+    node = as_observed(graph, instrument, "instrument", x | y)
+    conditions = as_observed(graph, given, "given", x | y)
+    check_disjoint(instrument=node, given=conditions)
+    forbidden = forbidden_nodes(graph, x, y) & conditions
+    if forbidden:
+        criterion = "the nodes given are none on a causal path and none below one"
+        return CriterionCheck(False, criterion, path_to_forbidden(graph, x, y, forbidden))
+    if d_separated(graph, node, x, conditions):
+        return CriterionCheck(False, "the nodes given leave a path from the instrument to the treatment open")
+    criterion = "the nodes given close every path from the instrument to the outcome but for the treatment's effect"
+    return closed(proper_backdoor_graph(graph, x, y), node, y, conditions, criterion)
+
+
+def instruments(
+    graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str]
+) -> tuple[Instrument, ...]:
+    """Return for each node that can be one an instrument with the nodes to condition on.
+
+    The nodes given are those nearest to the outcome that separate it from the instrument, without the treatment's
+    effect (van der Zander, Textor and Liskiewicz, 2015). If there is any instrument, given whatever nodes, at least one
+    is found. Not found are instruments that need a condition on a node which causes neither them nor the outcome: to
+    find them all is NP-hard, to check one (`is_instrument`) is not.
+
+    Args:
+        graph: The graph.
+        treatment: The treatment, one node.
+        outcome: The outcome, one node.
+
+    Returns:
+        The instruments, in the graph's order; empty if there are none.
+
+    Raises:
+        CausalError: See `check_effect`; and if there are several treatments or outcomes.
+    """
+    x, y = _single_effect(graph, treatment, outcome)
+    backdoor, allowed = proper_backdoor_graph(graph, x, y), allowed_nodes(graph, x, y, None)
+    found = []
+    for node in graph.sort(graph.observed - x - y):
+        candidates = nearest_separators(backdoor, y, frozenset({node}), frozenset(), allowed - {node})
+        # The smaller set first: it may leave fewer paths open to the treatment, where those open through colliders.
+        for given in reversed(candidates or ()):
+            if not d_separated(graph, node, x, given):
+                found.append(Instrument(node, given))
+                break
+    return tuple(found)
+
+
+def _single_effect(
+    graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the treatment and the outcome as sets of one node each."""
+    x, y = check_effect(graph, treatment, outcome)
+    for argument, nodes in (("treatment", x), ("outcome", y)):
+        if len(nodes) != 1:
+            raise CausalError(f"`{argument}` must be one node, got {graph.sort(nodes)}")
+    return x, y

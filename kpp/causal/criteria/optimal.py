@@ -1,0 +1,74 @@
+"""Which adjustment set leaves the least variance, in every law with the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kpp.causal.criteria.adjustment_sets import allowed_nodes, check_adjustable, proper_backdoor_graph
+from kpp.causal.errors import NoOptimalSetError
+from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.nodes import check_effect
+from kpp.causal.graph.separating_sets import (
+    boundary,
+    moral_graph,
+    reached,
+    some_separator,
+)
+from kpp.causal.graph.separation import d_connecting_path, d_separated
+
+
+def optimal_adjustment_set(
+    graph: CausalDAG,
+    treatment: str | Collection[str],
+    outcome: str | Collection[str],
+    *,
+    within: str | Collection[str] | None = None,
+) -> frozenset[str]:
+    r"""Return the adjustment set that leaves the smallest asymptotic variance in every law with the graph.
+
+    Where all nodes are observed and all outcomes reached it is the O-set of Henckel, Perkovic and Maathuis (2022),
+
+    $$O = pa(cn(X, Y)) \setminus (de(cn(X, Y)) \cup X).$$
+
+    Where some are hidden, a set O is best among all adjustment sets Z if X is independent of what Z lacks of O given Z,
+    and Y of all other useful nodes given O and X (there; for hidden nodes Smucler, Sapienza and Rotnitzky, 2022). The
+    first holds for the useful nodes that Y meets first in the moral graph of An(X, Y), which are the O-set if all are
+    observed, and for the useful nodes that these cut off from X. If the second fails, some node tells of the outcome
+    and is bound to the treatment, so that what it does to the variance may depend on the law. A node is useful if it is
+    in any adjustment set.
+
+    Args:
+        graph: The graph.
+        treatment: The treatments.
+        outcome: The outcomes.
+        within: The nodes that it may hold; by default all observed ones.
+
+    Returns:
+        The set.
+
+    Raises:
+        NoAdjustmentError: If there is no adjustment set.
+        NoOptimalSetError: If no set is known to be best in every law; the error shows the path to the node in doubt.
+        CausalError: See `check_effect`.
+    """
+    treatments, outcomes = check_effect(graph, treatment, outcome)
+    allowed = allowed_nodes(graph, treatments, outcomes, within)
+    check_adjustable(graph, treatments, outcomes, allowed)
+    backdoor = proper_backdoor_graph(graph, treatments, outcomes)
+    useful = frozenset(
+        node
+        for node in allowed
+        if some_separator(backdoor, treatments, outcomes, frozenset({node}), allowed) is not None
+    )
+    causes = moral_graph(backdoor, treatments | outcomes)
+    first = boundary(causes, reached(causes, outcomes, useful))
+    everything = moral_graph(backdoor, treatments | outcomes | useful)
+    apart = useful - first - reached(everything, treatments, first)
+    best = first | apart
+    path = d_connecting_path(graph, outcomes, useful - best, best | treatments)
+    if path is not None:
+        raise NoOptimalSetError(graph.sort(first), path)
+    for node in graph.sort(apart):
+        if d_separated(graph, outcomes, node, (best - {node}) | treatments):
+            best -= {node}
+    return best

@@ -1,0 +1,1 @@
+"""Causal graphs: nodes, edges, paths and separation."""

@@ -1,0 +1,81 @@
+"""Checks of the names of nodes, shared by everything that asks a graph a question."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from kpp.causal import errors
+
+if TYPE_CHECKING:
+    from kpp.causal.graph.dag import CausalDAG
+
+
+def as_nodes(graph: CausalDAG, nodes: str | Collection[str], argument: str) -> frozenset[str]:
+    """Return one name or several as a set of nodes of the graph.
+
+    Args:
+        graph: The graph.
+        nodes: A name or a collection of names.
+        argument: What the caller calls them, for the message.
+
+    Returns:
+        The nodes.
+
+    Raises:
+        UnknownNodeError: If a name is no node of the graph.
+    """
+    names = [nodes] if isinstance(nodes, str) else list(nodes)
+    unknown = [name for name in names if name not in graph.position]
+    if unknown:
+        raise errors.UnknownNodeError(argument, unknown, graph.nodes)
+    return frozenset(names)
+
+
+def check_disjoint(**sets: frozenset[str]) -> None:
+    """Refuse sets of nodes that overlap.
+
+    Args:
+        **sets: The sets, by the names of their arguments.
+
+    Raises:
+        NotDisjointError: If two of them share a node.
+    """
+    names = list(sets)
+    for position, first in enumerate(names):
+        for second in names[position + 1 :]:
+            if sets[first] & sets[second]:
+                raise errors.NotDisjointError(sets[first] & sets[second], first, second)
+
+
+def check_effect(
+    graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the treatments and the outcomes of a question for a causal effect, as sets of observed nodes.
+
+    Args:
+        graph: The graph.
+        treatment: A name or a collection of names, at least one.
+        outcome: A name or a collection of names, at least one.
+
+    Returns:
+        The treatments and the outcomes.
+
+    Raises:
+        UnknownNodeError: If a name is no node of the graph.
+        LatentNodeError: If one of them is latent.
+        TreatmentIsOutcomeError: If a node is both.
+        CausalError: If there is no treatment or no outcome.
+        UnreachableOutcomeError: If no treatment is an ancestor of an outcome.
+    """
+    treatments, outcomes = as_nodes(graph, treatment, "treatment"), as_nodes(graph, outcome, "outcome")
+    for argument, nodes in (("treatment", treatments), ("outcome", outcomes)):
+        if not nodes:
+            raise errors.CausalError(f"`{argument}` must name at least one node, got none")
+        if nodes & graph.latent:
+            raise errors.LatentNodeError(argument, nodes & graph.latent)
+    if treatments & outcomes:
+        raise errors.TreatmentIsOutcomeError(treatments & outcomes)
+    if not graph.descendants(treatments) & outcomes:
+        raise errors.UnreachableOutcomeError(treatments, outcomes)
+    return treatments, outcomes

@@ -1,0 +1,167 @@
+"""All sets, and all minimal sets, of allowed nodes that separate two sets of nodes, one after the other.
+
+Both enumerations have polynomial delay: between one set and the next lies a number of searches that is linear in the
+nodes, each linear in the edges (of the moral graph, for minimal sets). Nothing is kept of what was listed before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from kpp.causal.graph.separation import d_separated
+
+if TYPE_CHECKING:
+    from kpp.causal.graph.dag import CausalDAG
+
+#: An undirected graph: the neighbours of each node.
+Moral = dict[str, set[str]]
+
+
+def some_separator(
+    graph: CausalDAG, x: frozenset[str], y: frozenset[str], include: frozenset[str], within: frozenset[str]
+) -> frozenset[str] | None:
+    """Return a set between `include` and `within` that separates `x` from `y`, or None if there is none.
+
+    If any does, then the allowed ancestors do (van der Zander, Liskiewicz and Textor, 2019, section 3):
+    Z = An(x, y, include) & within.
+
+    Args:
+        graph: The graph.
+        x: Nodes.
+        y: Nodes.
+        include: Nodes that the set must hold, some of `within`.
+        within: The nodes that it may hold, none of x or y.
+
+    Returns:
+        The set, or None.
+    """
+    candidate = graph.ancestors(x | y | include) & within
+    return candidate if d_separated(graph, x, y, candidate) else None
+
+
+def separators(
+    graph: CausalDAG, x: frozenset[str], y: frozenset[str], include: frozenset[str], within: frozenset[str]
+) -> Iterator[frozenset[str]]:
+    """Yield every set between `include` and `within` that separates `x` from `y`.
+
+    Branches on one node after the other, out or in, and follows a branch only if `some_separator` is in it: ListSep of
+    van der Zander, Liskiewicz and Textor (2019), section 3.
+
+    Args:
+        graph: The graph.
+        x: Nodes.
+        y: Nodes.
+        include: Nodes that each set must hold, some of `within`.
+        within: The nodes that they may hold, none of x or y.
+
+    Yields:
+        The sets.
+    """
+    yield from between(
+        graph, include, within, lambda required, allowed: some_separator(graph, x, y, required, allowed) is not None
+    )
+
+
+def minimal_separators(
+    graph: CausalDAG, x: frozenset[str], y: frozenset[str], within: frozenset[str]
+) -> Iterator[frozenset[str]]:
+    """Yield every set of allowed nodes that separates `x` from `y` and of which no proper subset does.
+
+    They are the minimal vertex cuts, through allowed nodes, of the moral graph of An(x, y). A cut is known by the side
+    of y that it leaves. Of all cuts whose side holds a connected set A one, S, is the nearest to y, and the others are
+    found by growing A by one node of S at a time (Takata, 2010).
+
+    Args:
+        graph: The graph.
+        x: Nodes.
+        y: Nodes.
+        within: The nodes that the sets may hold, none of x or y.
+
+    Yields:
+        The sets; the first is the one nearest to y.
+    """
+    moral = moral_graph(graph, x | y)
+    allowed = within & frozenset(moral)
+    first = _nearest_cut(moral, x, y, y, allowed, frozenset())
+    stack = [] if first is None else [(*first, frozenset[str]())]
+    while stack:
+        cut, side, beyond = stack.pop()
+        yield cut
+        following = []
+        for node in graph.sort(cut - beyond):
+            found = _nearest_cut(moral, x, y, side | {node}, allowed, beyond)
+            if found is not None:
+                following.append((*found, beyond))
+            beyond |= {node}
+        stack.extend(reversed(following))
+
+
+def _nearest_cut(
+    moral: Moral,
+    x: frozenset[str],
+    y: frozenset[str],
+    side: frozenset[str],
+    allowed: frozenset[str],
+    beyond: frozenset[str],
+) -> tuple[frozenset[str], frozenset[str]] | None:
+    """Return the cut nearest to y whose side holds a set, and this side, unless it holds nodes to be left beyond."""
+    grown = reached(moral, side, allowed - side)
+    if grown & x:
+        return None
+    cut = boundary(moral, reached(moral, x, boundary(moral, grown)))
+    left = reached(moral, y, cut)
+    return None if left & beyond else (cut, left)
+
+
+def between(
+    graph: CausalDAG,
+    include: frozenset[str],
+    within: frozenset[str],
+    exists: Callable[[frozenset[str], frozenset[str]], bool],
+) -> Iterator[frozenset[str]]:
+    """Yield every set between two that has some property, given a test of whether there is one.
+
+    Args:
+        graph: The graph, for the order of its nodes.
+        include: The nodes that each set must hold.
+        within: The nodes that they may hold.
+        exists: Tells of two sets whether a set between them has the property.
+
+    Yields:
+        The sets, each once, with a number of tests between them that is linear in the nodes.
+    """
+    stack = [(include, within)] if include <= within and exists(include, within) else []
+    while stack:
+        required, allowed = stack.pop()
+        if required == allowed:
+            yield required
+            continue
+        node = graph.sort(allowed - required)[0]
+        branches = [(required | {node}, allowed), (required, allowed - {node})]
+        stack.extend(branch for branch in branches if exists(*branch))
+
+
+def moral_graph(graph: CausalDAG, nodes: frozenset[str]) -> Moral:
+    """Return the moral graph of some nodes and their ancestors, hidden common causes being nodes of their own."""
+    full, moral = graph.canonical(), dict[str, set[str]]()
+    for node in graph.ancestors(nodes):
+        family = {node, *full.pred[node]}
+        for member in family:
+            moral.setdefault(member, set()).update(family - {member})
+    return moral
+
+
+def reached(moral: Moral, sources: frozenset[str], walls: frozenset[str]) -> frozenset[str]:
+    """Return what can be reached in a moral graph without entering walls, the sources included."""
+    found, waiting = set(sources), list(sources)
+    while waiting:
+        new = moral[waiting.pop()] - found - walls
+        found |= new
+        waiting.extend(new)
+    return frozenset(found)
+
+
+def boundary(moral: Moral, nodes: frozenset[str]) -> frozenset[str]:
+    """Return the neighbours of a set in a moral graph that are not in it."""
+    return frozenset(other for node in nodes for other in moral[node]) - nodes

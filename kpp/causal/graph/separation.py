@@ -1,0 +1,263 @@
+"""Which nodes a set of nodes separates (d-separation), and a path that shows it where it does not.
+
+All of it is by reachability, in time linear in the edges: the state of a search is a node and whether the last edge
+points at it, which is all that decides where a path may go on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from kpp.causal.errors import CausalError
+from kpp.causal.graph.nodes import as_nodes, check_disjoint
+
+if TYPE_CHECKING:
+    from kpp.causal.graph.dag import CausalDAG
+
+#: A node, and whether the last edge of the search points at it.
+State = tuple[str, bool]
+
+
+class Path(tuple[str, ...]):
+    """The nodes of a path, in order, which prints with its arrows: `x -> m <-> y`.
+
+    Args:
+        nodes: The nodes.
+        arrows: The arrow between each node and the next: `->`, `<-` or `<->`.
+    """
+
+    arrows: tuple[str, ...]
+
+    def __new__(cls, nodes: Iterable[str], arrows: Iterable[str]) -> Path:
+        """Join nodes and arrows; there is one arrow fewer than nodes."""
+        path = super().__new__(cls, nodes)
+        path.arrows = tuple(arrows)
+        if len(path.arrows) != max(len(path) - 1, 0):
+            raise ValueError(f"`arrows` must be one fewer than `nodes`, got {len(path.arrows)} for {len(path)}")
+        return path
+
+    @property
+    def colliders(self) -> tuple[str, ...]:
+        """The inner nodes at which both arrows point."""
+        met = zip(self[1:], self.arrows, self.arrows[1:], strict=False)
+        return tuple(node for node, into, out in met if into != "<-" and out != "->")
+
+    def __str__(self) -> str:
+        return " ".join([self[0], *(f"{arrow} {node}" for arrow, node in zip(self.arrows, self[1:], strict=True))])
+
+
+def d_connecting_path(
+    graph: CausalDAG, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
+) -> Path | None:
+    """Return a shortest path from `x` to `y` that `given` leaves open, or None if it closes them all.
+
+    A path is open if each collider on it is an ancestor of `given` (or in it) and no other node on it is in `given`.
+
+    Args:
+        graph: The graph.
+        x: The nodes to start from.
+        y: The nodes to reach.
+        given: The nodes conditioned on.
+
+    Returns:
+        The path, or None.
+
+    Raises:
+        UnknownNodeError: If a name is no node of the graph.
+        NotDisjointError: If two of the sets share a node.
+    """
+    sources, targets = as_nodes(graph, x, "x"), as_nodes(graph, y, "y")
+    closed = as_nodes(graph, given, "given")
+    check_disjoint(x=sources, y=targets, given=closed)
+    came_from = _search(graph, sources, targets, closed)
+    # A walk found by breadth-first search visits no node twice: one that did could be cut short at that node.
+    ends = [state for state in came_from if state[0] in targets]
+    return _trace(came_from, ends[0]) if ends else None
+
+
+def reachable(graph: CausalDAG, x: str | Collection[str], given: str | Collection[str] = ()) -> frozenset[str]:
+    """Return the nodes that `given` does not separate from `x`, those of `x` included.
+
+    Args:
+        graph: The graph.
+        x: The nodes to start from.
+        given: The nodes conditioned on.
+
+    Returns:
+        The nodes; none is in `given`.
+
+    Raises:
+        UnknownNodeError: If a name is no node of the graph.
+        NotDisjointError: If the sets share a node.
+    """
+    sources, closed = as_nodes(graph, x, "x"), as_nodes(graph, given, "given")
+    check_disjoint(x=sources, given=closed)
+    came_from = _search(graph, sources, frozenset(), closed)
+    return frozenset(node for node, _ in came_from if node not in closed)
+
+
+def d_separated(
+    graph: CausalDAG, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
+) -> bool:
+    """Return whether `given` separates `x` from `y`: whether it closes every path between them.
+
+    Args:
+        graph: The graph.
+        x: Nodes.
+        y: Nodes.
+        given: The nodes conditioned on.
+
+    Returns:
+        Whether they are separated.
+
+    Raises:
+        UnknownNodeError: If a name is no node of the graph.
+        NotDisjointError: If two of the sets share a node.
+    """
+    return d_connecting_path(graph, x, y, given) is None
+
+
+def minimal_separator(
+    graph: CausalDAG,
+    x: str | Collection[str],
+    y: str | Collection[str],
+    *,
+    include: str | Collection[str] = (),
+    within: str | Collection[str] | None = None,
+) -> frozenset[str] | None:
+    """Return a set that separates `x` from `y` and of which no proper subset that holds `include` does.
+
+    If any allowed set separates them, then so does Z0 = An(x, y, include) & within. Of Z0 those nodes are kept that can
+    be reached from x, and of these those that can be reached from y: algorithm FINDMINSEP of van der Zander and
+    Liskiewicz (2020), "Finding minimal d-separators in linear time".
+
+    Args:
+        graph: The graph.
+        x: Nodes.
+        y: Nodes.
+        include: Nodes that the set must hold.
+        within: The nodes that it may hold, the observed ones by default; those of x and y are left out.
+
+    Returns:
+        The set, the one nearest to x of those that are minimal, or None if no set separates.
+
+    Raises:
+        UnknownNodeError: If a name is no node of the graph.
+        NotDisjointError: If two of `x`, `y` and `include` share a node.
+        CausalError: If `include` is not inside `within`.
+    """
+    found = nearest_separators(graph, *_checked(graph, x, y, include, within))
+    return None if found is None else found[1]
+
+
+def is_minimal_separator(
+    graph: CausalDAG,
+    x: str | Collection[str],
+    y: str | Collection[str],
+    given: str | Collection[str],
+    *,
+    include: str | Collection[str] = (),
+) -> bool:
+    """Return whether a set separates `x` from `y` while no proper subset of it that holds `include` does.
+
+    Args:
+        graph: The graph.
+        x: Nodes.
+        y: Nodes.
+        given: The set.
+        include: Nodes of the set that it must hold.
+
+    Returns:
+        Whether it does: whether it separates, and leaving out any other node of it opens a path.
+
+    Raises:
+        UnknownNodeError: If a name is no node of the graph.
+        NotDisjointError: If two of `x`, `y` and `given` share a node.
+        CausalError: If `include` is not inside `given`.
+    """
+    closed = as_nodes(graph, given, "given")
+    return d_separated(graph, x, y, closed) and minimal_separator(graph, x, y, include=include, within=closed) == closed
+
+
+def nearest_separators(
+    graph: CausalDAG, x: frozenset[str], y: frozenset[str], include: frozenset[str], allowed: frozenset[str]
+) -> tuple[frozenset[str], frozenset[str]] | None:
+    """Return the separator of ancestors nearest to x, and the part of it that y needs; None if none separates.
+
+    Args:
+        graph: The graph.
+        x: Nodes.
+        y: Nodes.
+        include: Nodes that both sets must hold.
+        allowed: The nodes that they may hold, none of x or y.
+
+    Returns:
+        The two sets, the second inside the first.
+    """
+    ancestral = graph.ancestors(x | y | include)
+    start = allowed & ancestral
+    from_x = {node for node, _ in _search(graph, x, frozenset(), start, ancestral)}
+    if from_x & y:
+        return None
+    near = start & (from_x | include)
+    from_y = {node for node, _ in _search(graph, y, frozenset(), near, ancestral)}
+    return near, near & (from_y | include)
+
+
+def _checked(
+    graph: CausalDAG,
+    x: str | Collection[str],
+    y: str | Collection[str],
+    include: str | Collection[str],
+    within: str | Collection[str] | None,
+) -> tuple[frozenset[str], frozenset[str], frozenset[str], frozenset[str]]:
+    """Return the sets of a search for a separator as sets of nodes, the last without those of x and y."""
+    first, second, required = as_nodes(graph, x, "x"), as_nodes(graph, y, "y"), as_nodes(graph, include, "include")
+    allowed = graph.observed if within is None else as_nodes(graph, within, "within")
+    check_disjoint(x=first, y=second, include=required)
+    if not required <= allowed:
+        raise CausalError(f"`include` must hold nodes that are allowed, got {sorted(required - allowed)}")
+    return first, second, required, allowed - first - second
+
+
+def _search(
+    graph: CausalDAG,
+    sources: frozenset[str],
+    targets: frozenset[str],
+    closed: frozenset[str],
+    inside: frozenset[str] | None = None,
+) -> dict[State, tuple[State, str] | None]:
+    """Search breadth-first along open walks, until a target: state -> the state before and the arrow between them.
+
+    If `inside` is given, the walks stay in it; with each node it must hold the node's ancestors.
+    """
+    opened = graph.ancestors(closed)
+    starts = [(node, False) for node in graph.nodes if node in sources]
+    came_from: dict[State, tuple[State, str] | None] = dict.fromkeys(starts)
+    queue = deque(starts)
+    while queue:
+        state = node, pointed_at = queue.popleft()
+        for arrow, other in graph.neighbors(node):
+            collider = pointed_at and arrow != "->"
+            passes = node in sources or (node in opened if collider else node not in closed)
+            following = other, arrow != "<-"
+            if passes and following not in came_from and (inside is None or other in inside):
+                came_from[following] = state, arrow
+                if other in targets:
+                    return came_from
+                queue.append(following)
+    return came_from
+
+
+def _trace(came_from: dict[State, tuple[State, str] | None], end: State) -> Path:
+    """Follow a search back to where it started."""
+    nodes, arrows = [end[0]], []
+    step = came_from[end]
+    while step is not None:
+        state, arrow = step
+        nodes.append(state[0])
+        arrows.append(arrow)
+        step = came_from[state]
+    return Path(reversed(nodes), reversed(arrows))

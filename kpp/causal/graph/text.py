@@ -1,0 +1,268 @@
+"""Graphs from text, in Graphviz's DOT language or in dagitty's, and back to DOT.
+
+Both languages are statements between braces: nodes, chains of nodes and arrows, groups of nodes in braces of their own,
+each with attributes in brackets behind it. They differ in the header, in the arrows, and in what attributes mean.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from kpp.causal.errors import GraphSyntaxError
+
+if TYPE_CHECKING:
+    from kpp.causal.graph.dag import CausalDAG
+
+_TOKEN = re.compile(
+    r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/|\#[^\n]*)
+    |(?P<arrow><->|->|<-|--|@-@|@->|<-@|@--|--@)
+    |(?P<mark>[{}\[\];,=:])
+    |(?P<quoted>"(?:[^"\\]|\\.)*")
+    |(?P<word>[\w.]+|-[\d.]+)""",
+    re.VERBOSE | re.DOTALL,
+)
+_TRUE, _FALSE = {"", "1", "true", "yes"}, {"0", "false", "no"}
+
+
+@dataclass(frozen=True)
+class Token:
+    """A word, an arrow or a mark of the text, and the line it stands on."""
+
+    kind: str
+    text: str
+    line: int
+
+
+@dataclass
+class Statements:
+    """What the statements of a text say: nodes and edges, with their attributes."""
+
+    nodes: dict[str, dict[str, str]] = field(default_factory=dict)
+    edges: list[tuple[str, str, str, dict[str, str]]] = field(default_factory=list)
+
+
+def from_dot(text: str) -> dict[str, Any]:
+    """Read a directed graph in Graphviz's DOT language.
+
+    An edge with `dir=both` is bidirected. A node with `latent=true` or `observed=no` is latent. Attributes that have no
+    meaning for a causal graph are skipped; ports and HTML labels are not read.
+
+    Args:
+        text: The text, `digraph { x -> y; x -> z [dir=both] }`.
+
+    Returns:
+        What `CausalDAG` takes: `edges`, `nodes`, `latent`, `bidirected`.
+
+    Raises:
+        GraphSyntaxError: If the text is no such graph; the message names the line.
+    """
+    said = _Reader(text, "DOT", header=r"(strict\s+)?digraph\b", arrows={"->"}).read()
+    pairs: dict[str, list[tuple[str, str]]] = {"forward": [], "both": []}
+    for a, _, b, attributes in said.edges:
+        direction = attributes.get("dir", "forward")
+        if direction not in pairs:
+            raise GraphSyntaxError(f"the edge {a} -> {b} must have `dir` forward or both, got {direction!r}")
+        pairs[direction].append((a, b))
+    return _arguments(said, pairs["forward"], pairs["both"])
+
+
+def from_dagitty(text: str) -> dict[str, Any]:
+    """Read a directed graph in the language of dagitty.net and of the R package dagitty.
+
+    Nodes marked `latent` (or `unobserved`) are latent. What belongs to a question and not to the graph (`exposure`,
+    `outcome`, `adjusted`) is skipped, and so are positions.
+
+    Args:
+        text: The text, `dag { x -> y <- u; x <-> z; u [latent] }`.
+
+    Returns:
+        What `CausalDAG` takes: `edges`, `nodes`, `latent`, `bidirected`.
+
+    Raises:
+        GraphSyntaxError: If the text is no such graph, if it has edges without a direction, or selected nodes.
+    """
+    said = _Reader(text, "dagitty", header=r"dag\b", arrows={"->", "<-", "<->"}).read()
+    selected = [node for node, attributes in said.nodes.items() if "selected" in attributes]
+    if selected:
+        raise GraphSyntaxError(f"selected nodes are not supported, got {selected}")
+    edges = [(b, a) if arrow == "<-" else (a, b) for a, arrow, b, _ in said.edges if arrow != "<->"]
+    hidden = [(a, b) for a, arrow, b, _ in said.edges if arrow == "<->"]
+    return _arguments(said, edges, hidden)
+
+
+def to_dot(graph: CausalDAG) -> str:
+    """Return a graph in Graphviz's DOT language, as `from_dot` reads it.
+
+    Args:
+        graph: The graph. Latent nodes and bidirected edges are drawn dashed.
+
+    Returns:
+        The text.
+    """
+    lines = [f"  {_quote(node)}{' [latent=true, style=dashed]' * (node in graph.latent)};" for node in graph.nodes]
+    lines += [f"  {_quote(cause)} -> {_quote(effect)};" for cause, effect in graph.edges]
+    pairs = sorted(graph.sort(pair) for pair in graph.bidirected)
+    lines += [f"  {_quote(a)} -> {_quote(b)} [dir=both, style=dashed];" for a, b in pairs]
+    return "\n".join(["digraph {", *lines, "}"]) + "\n"
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _arguments(said: Statements, edges: list[tuple[str, str]], hidden: list[tuple[str, str]]) -> dict[str, Any]:
+    return {"edges": edges, "nodes": list(said.nodes), "latent": _latent(said), "bidirected": hidden}
+
+
+def _latent(said: Statements) -> list[str]:
+    """Return the nodes whose attributes call them latent."""
+    latent = []
+    for node, attributes in said.nodes.items():
+        flags = [_truth(node, key, attributes[key]) for key in ("latent", "unobserved") if key in attributes]
+        flags += [not _truth(node, "observed", attributes["observed"])] if "observed" in attributes else []
+        if any(flags):
+            latent.append(node)
+    return latent
+
+
+def _truth(node: str, key: str, value: str) -> bool:
+    if value.lower() not in _TRUE | _FALSE:
+        raise GraphSyntaxError(f"the attribute `{key}` of {node} must be true or false, got {value!r}")
+    return value.lower() in _TRUE
+
+
+class _Reader:
+    """Reads the statements of one text by recursive descent.
+
+    Args:
+        text: The text.
+        language: Its language, for messages.
+        header: What it starts with, as a regular expression.
+        arrows: The arrows of the language that a causal graph can have.
+    """
+
+    def __init__(self, text: str, language: str, header: str, arrows: set[str]):
+        self.language, self.arrows = language, arrows
+        start = re.match(rf"(?:\s+|//[^\n]*\n|/\*.*?\*/)*(?i:{header})", text, re.DOTALL)
+        if start is None:
+            raise GraphSyntaxError(f"`text` must be a directed graph in {language}, got {text.strip()[:40]!r}")
+        self.tokens = self.split(text, start.end())
+        self.position = 0
+        self.said = Statements()
+
+    def split(self, text: str, position: int) -> list[Token]:
+        """Return the tokens from a position on."""
+        tokens, line = [], text.count("\n", 0, position) + 1
+        while position < len(text):
+            match = _TOKEN.match(text, position)
+            if match is None:
+                self.fail(f"no {self.language} at {text[position : position + 20]!r}", line)
+            position, kind, word = match.end(), str(match.lastgroup), match[0]
+            if kind == "quoted":
+                kind, word = "word", re.sub(r"\\(.)", r"\1", word[1:-1])
+            if kind != "skip":
+                tokens.append(Token(kind, word, line))
+            line += match[0].count("\n")
+        return [*tokens, Token("end", "the end", line)]
+
+    def fail(self, message: str, line: int) -> NoReturn:
+        """Refuse the text, naming the line."""
+        raise GraphSyntaxError(f"line {line} of `text`: {message}")
+
+    @property
+    def next(self) -> Token:
+        """The next token."""
+        return self.tokens[self.position]
+
+    def take(self, *texts: str, kind: str = "mark") -> Token | None:
+        """Return the next token and go on, if it is of this kind and one of these texts."""
+        token = self.next
+        if token.kind != kind or (texts and token.text not in texts):
+            return None
+        self.position += 1
+        return token
+
+    def need(self, *texts: str, kind: str = "mark") -> Token:
+        """Return the next token and go on, or fail."""
+        token = self.take(*texts, kind=kind)
+        if token is None:
+            wanted = " or ".join(map(repr, texts)) or "a name"
+            self.fail(f"{wanted} is needed, got {self.next.text!r}", self.next.line)
+        return token
+
+    def read(self) -> Statements:
+        """Read the whole text."""
+        self.take(kind="word")  # the graph's name
+        self.need("{")
+        self.block()
+        if self.next.kind != "end":
+            self.fail(f"nothing may follow the graph, got {self.next.text!r}", self.next.line)
+        return self.said
+
+    def block(self) -> list[str]:
+        """Read statements up to the closing brace and return the nodes they name."""
+        named: list[str] = []
+        while not self.take("}"):
+            if not self.take(";", ","):
+                named += self.statement()
+        return named
+
+    def statement(self) -> list[str]:
+        """Read a node, a chain of edges, a group, or a setting; return the nodes it names."""
+        word, following = self.next, self.tokens[self.position + 1] if self.next.kind != "end" else self.next
+        if word.kind == "word" and following.text == "=" and following.kind == "mark":
+            self.position += 2
+            self.need(kind="word")
+            return []
+        if word.kind == "word" and word.text in ("graph", "node", "edge") and following.text == "[":
+            self.position += 1
+            self.defaults(word)
+            return []
+        return self.chain()
+
+    def defaults(self, word: Token) -> None:
+        """Read the attributes of all nodes or edges to come, of which none may bear on what causes what."""
+        meaningful = sorted({"dir", "latent", "unobserved", "observed", "selected"} & self.attributes().keys())
+        if meaningful and word.text != "graph":
+            self.fail(f"write {meaningful} on each {word.text}, not on all of them", word.line)
+
+    def chain(self) -> list[str]:
+        """Read groups of nodes joined by arrows, with the attributes behind them; return the nodes."""
+        groups, arrows = [self.group()], []
+        while arrow := self.take(kind="arrow"):
+            if arrow.text not in self.arrows:
+                self.fail(f"the arrow must be {' or '.join(sorted(self.arrows))}, got {arrow.text}", arrow.line)
+            arrows.append(arrow.text)
+            groups.append(self.group())
+        attributes = self.attributes()
+        named = [node for group in groups for node in group]
+        for node in named:
+            self.said.nodes.setdefault(node, {}).update({} if arrows else attributes)
+        for left, sign, right in zip(groups, arrows, groups[1:], strict=False):
+            self.said.edges += [(a, sign, b, attributes) for a in left for b in right]
+        return named
+
+    def group(self) -> list[str]:
+        """Read a node, or several in braces."""
+        if self.take("subgraph", kind="word"):
+            self.take(kind="word")
+            self.need("{")
+            return self.block()
+        if self.take("{"):
+            return self.block()
+        node = self.need(kind="word")
+        if self.next.text == ":" and self.next.kind == "mark":
+            self.fail(f"ports are not supported, got one of {node.text!r}", node.line)
+        return [node.text]
+
+    def attributes(self) -> dict[str, str]:
+        """Read lists of attributes in brackets, if there are any."""
+        found: dict[str, str] = {}
+        while self.take("["):
+            while not self.take("]"):
+                key = self.need(kind="word").text
+                found[key] = self.need(kind="word").text if self.take("=") else ""
+                self.take(",", ";")
+        return found

@@ -1,0 +1,1 @@
+"""Identification of causal effects: estimands, expressions and hedges."""

@@ -1,0 +1,192 @@
+"""Rules that keep expressions in an observed law short: what the graph separates is dropped, sums to one are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import permutations
+
+from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.identification.expressions import (
+    Expression,
+    Probability,
+    Product,
+    Ratio,
+    Sum,
+    as_factors,
+)
+
+__all__ = ["Algebra"]
+
+
+class Algebra:
+    """Makes expressions in the law of a graph's observed nodes, each equal to what its name says and shorter.
+
+    Args:
+        graph: A causal graph without latent nodes; the law obeys its separations.
+    """
+
+    def __init__(self, graph: CausalDAG):
+        self._graph = graph
+        self._position = {node: place for place, node in enumerate(graph.topological_order())}
+
+    def probability(self, outcome: frozenset[str], given: frozenset[str] = frozenset()) -> Expression:
+        """Return P(outcome | given) without the conditions that the others separate from the outcome.
+
+        The smallest such set of conditions is unique, so one pass in any order finds it.
+        """
+        for node in sorted(given):
+            if self._graph.d_separated(outcome, node, given - {node}):
+                given = given - {node}
+        return Probability(outcome, given) if outcome else Product(())
+
+    def product(self, factors: Iterable[Expression]) -> Expression:
+        """Return a product with its fractions gathered in one, effects first and sums last."""
+        flat = [part for factor in factors for part in as_factors(factor)]
+        fractions = [part for part in flat if isinstance(part, Ratio)]
+        plain = [part for part in flat if not isinstance(part, Ratio)]
+        if not fractions:
+            ordered = tuple(sorted(plain, key=self._rank))
+            return ordered[0] if len(ordered) == 1 else Product(ordered)
+        above = [part for fraction in fractions for part in as_factors(fraction.above)]
+        below = [part for fraction in fractions for part in as_factors(fraction.below)]
+        return self.ratio(self.product([*plain, *above]), self.product(below))
+
+    def ratio(self, above: Expression, below: Expression) -> Expression:
+        """Return a fraction without what stands on both sides, and with P(a, b) / P(b) written as P(a | b)."""
+        if isinstance(above, Ratio):
+            return self.ratio(above.above, self.product([above.below, below]))
+        if isinstance(below, Ratio):
+            return self.ratio(self.product([above, below.below]), below.above)
+        numerator, denominator, tried = list(as_factors(above)), list(as_factors(below)), 0
+        while tried < len(denominator):
+            left = self._divided(numerator, denominator[0])
+            if left is None:
+                denominator, tried = [*denominator[1:], denominator[0]], tried + 1
+            else:
+                numerator, denominator, tried = left, denominator[1:], 0
+        top = self.product(numerator)
+        return Ratio(top, self.product(denominator)) if denominator else top
+
+    def sum_out(self, over: frozenset[str], expression: Expression) -> Expression:
+        """Return the sum over some nodes; factors that do not depend on them stand before it."""
+        if not over:
+            return expression
+        if isinstance(expression, Sum):
+            return self.sum_out(over | expression.over, expression.body)
+        if isinstance(expression, Ratio) and not expression.below.free & over:
+            return self.ratio(self.sum_out(over, expression.above), expression.below)
+        outside = [factor for factor in as_factors(expression) if not factor.free & over]
+        inside = [factor for factor in as_factors(expression) if factor.free & over]
+        inside, over = self._open_sums(inside, over)
+        for node in sorted(over, key=self._position.__getitem__, reverse=True):
+            merged = self._merged([factor for factor in inside if node in factor.free])
+            if merged is not None and node in merged.outcome:
+                rest = [factor for factor in inside if node not in factor.free]
+                shorter = self.probability(merged.outcome - {node}, merged.given)
+                return self.product([*outside, self.sum_out(over - {node}, self.product([*rest, shorter]))])
+        return self.product([*outside, Sum(over, self.product(inside))])
+
+    def joined(self, expression: Expression) -> Expression:
+        """Return the expression as it is shown: P(a | b, c) P(b | c) is P(a, b | c), and divisors stand inside sums."""
+        if isinstance(expression, Ratio):
+            expression = self._with_divided_terms(expression)
+        if isinstance(expression, Sum):
+            return Sum(expression.over, self.joined(expression.body))
+        if isinstance(expression, Ratio):
+            return Ratio(self.joined(expression.above), self.joined(expression.below))
+        factors = [self.joined(f) if isinstance(f, (Sum, Ratio)) else f for f in as_factors(expression)]
+        for effect, cause in permutations([f for f in factors if isinstance(f, Probability)], 2):
+            if effect.given == cause.outcome | cause.given:
+                both = Probability(effect.outcome | cause.outcome, cause.given)
+                return self.joined(self.product([*_without(factors, [effect, cause]), both]))
+        return self.product(factors)
+
+    def _rank(self, factor: Expression) -> tuple[int, int, str]:
+        kind = int(isinstance(factor, Sum))
+        named = factor.outcome if isinstance(factor, Probability) else factor.mentioned
+        return kind, -max(self._position[node] for node in named), str(sorted(factor.mentioned))
+
+    def _divided(self, numerator: list[Expression], factor: Expression) -> list[Expression] | None:
+        """Return what is left of a numerator after a division by a factor, or None if it does not divide.
+
+        It may divide a single factor, or the joint probability that factors are: those of its outcome, of what their
+        outcomes are conditioned on, and so on.
+        """
+        groups: list[list[Expression]] = [[part] for part in numerator]
+        probabilities = [part for part in numerator if isinstance(part, Probability)]
+        wanted, grown = frozenset[str](), factor.outcome if isinstance(factor, Probability) else frozenset()
+        while wanted != grown:
+            wanted = grown
+            group = [part for part in probabilities if part.outcome & wanted]
+            merged = self._merged(group)
+            groups += [[merged, *group]] if merged is not None else []
+            grown = wanted.union(*(part.given for part in group))
+        for whole, *parts in groups:
+            quotient = self._quotient(whole, factor)
+            if quotient is not None:
+                return [*_without(numerator, parts or [whole]), *as_factors(quotient)]
+        return None
+
+    def _with_divided_terms(self, ratio: Ratio) -> Expression:
+        """Divide the terms of a sum rather than the sum, by what is the same for all of them."""
+        if not isinstance(ratio.above, Sum) or ratio.above.over & ratio.below.free:
+            return ratio
+        terms = self.ratio(ratio.above.body, ratio.below)
+        return ratio if isinstance(terms, Ratio) else self.sum_out(ratio.above.over, terms)
+
+    def _quotient(self, part: Expression, factor: Expression) -> Expression | None:
+        """Return 1 for a / a and P(a | b, c) for P(a, b | c) / P(b | c), else None.
+
+        Of the divisor's conditions those may be missing that the others separate from its outcome.
+        """
+        if part == factor:
+            return Product(())
+        if not (isinstance(part, Probability) and isinstance(factor, Probability) and factor.outcome <= part.outcome):
+            return None
+        rest = part.outcome - factor.outcome
+        missing = part.given - factor.given
+        if factor.given <= part.given and self._graph.d_separated(factor.outcome, missing, factor.given):
+            return self.probability(rest, part.given | factor.outcome)
+        return None
+
+    @staticmethod
+    def _open_sums(factors: list[Expression], over: frozenset[str]) -> tuple[list[Expression], frozenset[str]]:
+        """Take sums apart whose nodes mean nothing else in the other factors."""
+        opened: list[Expression] = []
+        for place, factor in enumerate(factors):
+            others = frozenset().union(over, *(other.free for other in [*opened, *factors[place + 1 :]]))
+            if isinstance(factor, Sum) and not factor.over & others:
+                opened += as_factors(factor.body)
+                over = over | factor.over
+            else:
+                opened.append(factor)
+        return opened, over
+
+    def _merged(self, factors: Sequence[Expression]) -> Probability | None:
+        """Return the probability that a product is, or None if it is none.
+
+        The factors P(a_1 | b_1), P(a_2 | b_2), ... are the joint probability of all a, given what of all b is no a,
+        if each a_i is independent of the rest of that and of the a before it given b_i.
+        """
+        waiting = [factor for factor in factors if isinstance(factor, Probability)]
+        outcomes = [node for factor in waiting for node in factor.outcome]
+        if len(waiting) < len(factors) or len(outcomes) > len(set(outcomes)):
+            return None
+        given = frozenset().union(*(factor.given for factor in waiting)) - set(outcomes)
+        known = given
+        while waiting:
+            left = frozenset().union(*(factor.outcome for factor in waiting))
+            first = next((factor for factor in waiting if not factor.given & left), None)
+            if first is None or not self._graph.d_separated(first.outcome, known - first.given, first.given):
+                return None
+            waiting.remove(first)
+            known = known | first.outcome
+        return Probability(frozenset(outcomes), given)
+
+
+def _without(factors: Sequence[Expression], taken: Sequence[Expression]) -> list[Expression]:
+    """Return factors without some of them, each taken once: a factor may stand in a product twice."""
+    left = list(factors)
+    for factor in taken:
+        left.remove(factor)
+    return left

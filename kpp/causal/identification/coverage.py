@@ -1,0 +1,101 @@
+"""Which adjustment an embedding can use for an effect, given the columns that were measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable
+from typing import Literal
+
+from kpp.causal.criteria.adjustment_sets import is_adjustment_set, minimal_adjustment_sets
+from kpp.causal.criteria.frontdoor import minimal_frontdoor_set
+from kpp.causal.criteria.optimal import optimal_adjustment_set
+from kpp.causal.errors import CausalError, NoAdjustmentError, NoOptimalSetError, NotCoveredError, NotIdentifiableError
+from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.nodes import check_effect
+from kpp.causal.identification.identify import identify
+
+
+@dataclasses.dataclass(frozen=True)
+class Adjustment:
+    """How to turn a regression on a treatment into an effect of it.
+
+    Args:
+        kind: "none" for none, "backdoor" to average over covariates, "frontdoor" to go through mediators.
+        variables: The covariates or mediators, in the graph's order.
+    """
+
+    kind: Literal["none", "backdoor", "frontdoor"]
+    variables: tuple[str, ...] = ()
+
+
+def find_adjustment(
+    graph: CausalDAG,
+    treatment: str | Collection[str],
+    outcome: str | Collection[str],
+    columns: Iterable[str] | None = None,
+) -> Adjustment:
+    """Return the adjustment to take for an effect: none if none is needed, else back-door, else front-door.
+
+    Of the back-door sets within the columns it is the optimal one, or, if none is known to be, the minimal one nearest
+    to the outcome; of the front-door sets a minimal one. "Back-door" is meant in the wide sense of `is_adjustment_set`.
+
+    Args:
+        graph: The graph.
+        treatment: The treatments.
+        outcome: The outcomes.
+        columns: The names that were measured, those outside the graph aside; by default all observed nodes.
+
+    Returns:
+        The adjustment.
+
+    Raises:
+        NotCoveredError: If neither kind of set lies within the columns; the error holds the estimand if there is one.
+        CausalError: If a treatment or an outcome is no column, and see `check_effect`.
+    """
+    treatments, outcomes = check_effect(graph, treatment, outcome)
+    measured = graph.observed if columns is None else frozenset(columns) & graph.observed
+    if not treatments | outcomes <= measured:
+        missing = graph.sort((treatments | outcomes) - measured)
+        raise CausalError(f"`columns` must hold the treatment and the outcome, lacks {missing}")
+    if is_adjustment_set(graph, treatments, outcomes, ()):
+        return Adjustment("none")
+    try:
+        return Adjustment("backdoor", _backdoor(graph, treatments, outcomes, measured))
+    except NoAdjustmentError as error:
+        backdoor = error
+    try:
+        mediators = minimal_frontdoor_set(graph, treatments, outcomes, within=measured)
+    except NoAdjustmentError as frontdoor:
+        raise _not_covered(graph, treatments, outcomes, measured, [backdoor, frontdoor]) from None
+    return Adjustment("frontdoor", tuple(graph.sort(mediators)))
+
+
+def _backdoor(
+    graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], measured: frozenset[str]
+) -> tuple[str, ...]:
+    """Return the optimal adjustment set, or the minimal one nearest to the outcomes, in the graph's order."""
+    try:
+        best = optimal_adjustment_set(graph, treatments, outcomes, within=measured)
+    except NoOptimalSetError:
+        best = next(minimal_adjustment_sets(graph, treatments, outcomes, within=measured))
+    return tuple(graph.sort(best))
+
+
+def _not_covered(
+    graph: CausalDAG,
+    treatments: frozenset[str],
+    outcomes: frozenset[str],
+    measured: frozenset[str],
+    reasons: Iterable[NoAdjustmentError],
+) -> NotCoveredError:
+    """Return the error for an effect without either kind of set, with its estimand in terms of what was measured."""
+    narrowed = graph.hide(graph.observed - measured)
+    try:
+        estimand = str(identify(narrowed, outcomes, treatments))
+    except NotIdentifiableError as error:
+        estimand, known = None, str(error)
+    else:
+        known = f"it is identified as {estimand}, for which there is no embedding"
+    effect = f"the effect of {graph.sort(treatments)} on {graph.sort(outcomes)} from {graph.sort(measured)}"
+    failures = [f"{reason.criterion}, unlike {reason.path}" for reason in reasons]
+    return NotCoveredError("; ".join([f"no embedding covers {effect}: {known}", *failures]), estimand)

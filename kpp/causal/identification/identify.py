@@ -1,0 +1,160 @@
+"""Identification: whether the law of what is observed determines a causal effect, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from kpp.causal.errors import LatentNodeError, NotIdentifiableError
+from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_effect
+from kpp.causal.identification.algebra import Algebra
+from kpp.causal.identification.estimand import Estimand, query_text
+from kpp.causal.identification.expressions import Expression
+from kpp.causal.identification.hedges import hedge_between
+
+__all__ = ["identify"]
+
+
+def identify(
+    graph: CausalDAG,
+    outcome: str | Collection[str],
+    treatment: str | Collection[str],
+    given: str | Collection[str] = (),
+) -> Estimand:
+    r"""Express the effect :math:`P(y \mid do(x), z)` in the law of the observed nodes, if that determines it.
+
+    The answer is complete: an estimand holds in every causal model with the graph and a positive law, and a refusal
+    comes with a hedge, for which there are two models with the same law and different effects.
+
+    Args:
+        graph: The graph; latent nodes and bidirected edges are what is not observed.
+        outcome: y, one name or several.
+        treatment: x, one name or several.
+        given: z, the nodes to condition on, as they are after the intervention.
+
+    Returns:
+        The estimand.
+
+    Raises:
+        NotIdentifiableError: If the effect is not identified; its `hedge` says why.
+        UnknownNodeError: If a name is no node of the graph.
+        LatentNodeError: If one of the nodes is latent.
+        NotDisjointError: If `given` shares a node with `outcome` or `treatment`.
+        TreatmentIsOutcomeError: If `treatment` shares a node with `outcome`.
+        UnreachableOutcomeError: If no treatment is a cause of an outcome or of a node given.
+
+    References:
+        Shpitser & Pearl, Identification of joint interventional distributions in recursive semi-Markovian causal
+        models, 2006, figure 3 (ID); Identification of conditional interventional distributions, 2006, figure 5 (IDC).
+    """
+    outcomes, conditions = as_nodes(graph, outcome, "outcome"), as_nodes(graph, given, "given")
+    if conditions & graph.latent:
+        raise LatentNodeError("given", conditions & graph.latent)
+    check_disjoint(given=conditions, outcome=outcomes)
+    check_disjoint(given=conditions, treatment=as_nodes(graph, treatment, "treatment"))
+    # A treatment that causes no outcome may still cause a node given, and change what that says about the outcome.
+    treatments, _ = check_effect(graph, treatment, outcomes | conditions if outcomes else outcomes)
+    projection = graph.project()
+    return _with_fewer_nodes(projection, _identified(projection, outcomes, treatments, conditions))
+
+
+def _identified(
+    graph: CausalDAG, outcome: frozenset[str], treatment: frozenset[str], given: frozenset[str]
+) -> Estimand:
+    """Run the algorithm on a graph without latent nodes."""
+    algebra = Algebra(graph)
+    question = _Question(graph, algebra, query_text(outcome, treatment, given))
+    expression = algebra.joined(question.conditional_effect(outcome, treatment, given))
+    return Estimand(outcome, treatment, given, expression)
+
+
+def _with_fewer_nodes(graph: CausalDAG, estimand: Estimand) -> Estimand:
+    """Return an estimand without the nodes whose values do not matter, as far as the effect is identified without."""
+    one_by_one = [frozenset([node]) for node in graph.sort(estimand.arbitrary)]
+    for dropped in dict.fromkeys([estimand.arbitrary, *one_by_one] if one_by_one else []):
+        hidden = CausalDAG(graph.edges, nodes=graph.nodes, latent=dropped, bidirected=graph.bidirected)
+        try:
+            shorter = _identified(hidden.project(), estimand.outcome, estimand.treatment, estimand.given)
+        except NotIdentifiableError:
+            continue
+        return _with_fewer_nodes(hidden.project(), shorter)
+    return estimand
+
+
+class _Stopped(Exception):
+    """Two districts, one in the other, between which the algorithm comes to a stop."""
+
+    def __init__(self, larger: frozenset[str], smaller: frozenset[str]):
+        self.districts = larger, smaller
+        super().__init__(f"between {sorted(larger)} and {sorted(smaller)}")
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What the steps of the algorithms share: the graph, how expressions are made, and what was asked."""
+
+    graph: CausalDAG
+    algebra: Algebra
+    asked: str
+
+    def conditional_effect(
+        self, outcome: frozenset[str], treatment: frozenset[str], given: frozenset[str]
+    ) -> Expression:
+        """Return P(outcome | do(treatment), given) as IDC does."""
+        for node in self.graph.sort(given):
+            others = given - {node}
+            if self.graph.do(treatment).without_outgoing(node).d_separated(outcome, node, treatment | others):
+                return self.conditional_effect(outcome, treatment | {node}, others)
+        law = self.algebra.probability(self.graph.observed)
+        try:
+            joint = self.effect(outcome | given, treatment, law, self.graph)
+        except _Stopped as stop:
+            hedge = hedge_between(self.graph, treatment, outcome | given, *stop.districts)
+            raise NotIdentifiableError(
+                f"{self.asked} is not identified: the graph holds the hedge {hedge}", hedge
+            ) from None
+        return self.algebra.ratio(joint, self.algebra.sum_out(outcome, joint)) if given else joint
+
+    def effect(
+        self, outcome: frozenset[str], treatment: frozenset[str], law: Expression, graph: CausalDAG
+    ) -> Expression:
+        """Return P(outcome | do(treatment)) for a graph whose nodes have a known law, line by line as ID is printed."""
+        nodes = graph.observed
+        # Line 1: nothing to do.
+        if not treatment:
+            return self.algebra.sum_out(nodes - outcome, law)
+        # Line 2: what causes no outcome does not matter.
+        causes = graph.ancestors(outcome)
+        if causes < nodes:
+            margin = self.algebra.sum_out(nodes - causes, law)
+            return self.effect(outcome, treatment & causes, margin, graph.subgraph(causes))
+        # Line 3: setting what the treatments cut off from the outcomes changes nothing.
+        idle = nodes - treatment - graph.do(treatment).ancestors(outcome)
+        if idle:
+            return self.effect(outcome, treatment | idle, law, graph)
+        # Line 4: districts can be asked for one by one.
+        parts = graph.districts(nodes - treatment)
+        if len(parts) > 1:
+            factors = [self.effect(part, nodes - part, law, graph) for part in parts]
+            return self.algebra.sum_out(nodes - outcome - treatment, self.algebra.product(factors))
+        # Line 5: a single district that the treatments do not break is a hedge.
+        (part,) = parts
+        district = next(whole for whole in graph.districts() if part <= whole)
+        if district == nodes:
+            raise _Stopped(district, part)
+        # Lines 6 and 7: the law of a district is a product over its nodes, given what comes before.
+        kernel = self._district_law(district, law, graph)
+        if district == part:
+            return self.algebra.sum_out(part - outcome, kernel)
+        return self.effect(outcome, treatment & district, kernel, graph.subgraph(district))
+
+    def _district_law(self, district: frozenset[str], law: Expression, graph: CausalDAG) -> Expression:
+        """Return the product of P(v | all nodes before v) over a district."""
+        margins, before = [law], graph.topological_order()
+        for node in reversed(before):
+            margins.append(self.algebra.sum_out(frozenset([node]), margins[-1]))
+        steps = zip(before, reversed(margins[:-1]), margins[:0:-1], strict=True)
+        return self.algebra.product(
+            self.algebra.ratio(upto, without) for node, upto, without in steps if node in district
+        )

@@ -1,0 +1,1 @@
+"""Covariances of the Shapley values of a Gaussian process."""

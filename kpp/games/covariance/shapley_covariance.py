@@ -1,0 +1,225 @@
+r"""The law of Shapley values when the function itself is uncertain: their covariance under a Gaussian process.
+
+Shapley values are linear in the function, so under :math:`f \sim GP(\mu, k - k_X R R^\top k_X^\top)` they are Gaussian,
+with the Shapley values of :math:`\mu` for means and
+
+.. math:: \mathrm{Cov}(\phi(x), \phi(x')) = \Sigma_0(x, x') - \Psi_x R R^\top \Psi_{x'}^\top,
+
+where :math:`\Sigma_0` is the covariance under the prior and :math:`\Psi_x` holds the Shapley values of the sections
+:math:`k(\cdot, X_i)`.
+
+References:
+    Chau, Muandet and Sejdinovic, Explaining the uncertain: stochastic Shapley values for Gaussian process models, 2023.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from kpp.features import Nystrom
+from kpp.functions import RKHSFunction
+from kpp.games.covariance.by_enumeration import enumeration_covariance, enumeration_sections
+from kpp.games.covariance.by_features import feature_covariance
+from kpp.games.covariance.by_quadrature import interventional_covariance
+from kpp.games.estimators.quadrature import quadrature_shapley
+from kpp.games.players.players import Players, as_players
+from kpp.games.values.imputation import AbstractImputation
+from kpp.games.values.interventional import Interventional
+from kpp.games.values.product_games import has_product_terms
+from kpp.kernels import AbstractKernel
+from kpp.posteriors import GPPosterior
+from kpp.validation import as_points, is_concrete
+
+__all__ = ["shapley_covariance"]
+
+# Above this many players the 4^g pairs of coalitions are not enumerated.
+_MAX_PLAYERS = 12
+
+
+def shapley_covariance(
+    value_function: Any, process: Any, x: Any, x_other: Any = None, *, groups: Any = None
+) -> Float[Array, "..."]:
+    r"""Compute the covariance of Shapley values under a Gaussian process, exactly.
+
+    Law: the sum over all players of both points is the covariance of the predictions less their base values.
+
+    `Interventional` and a kernel of product terms take :math:`m^2 g^2 \lceil g/2 \rceil^2` steps a pair of points, any
+    other imputation or kernel :math:`4^g m^2` values of the kernel. Under `kpp.features.Nystrom` the covariance comes
+    from the Shapley values of the features, in the time that as many functions take to explain.
+
+    Args:
+        value_function: The game, an `AbstractImputation`: averages of predictions are what a Gaussian process has a law
+            for.
+        process: A `GPPosterior`, perhaps with draws; or a kernel, for a Gaussian process that has seen no data.
+        x: The points to explain, (p, d).
+        x_other: Other points, (q, d), for covariances across points; those of `x` itself take half the work. None for
+            those of each point alone.
+        groups: Groups of features that play as one, as in `as_players`.
+
+    Returns:
+        The covariances, (p, g, g), or across points (p, q, g, g), players of `x` before those of `x_other`; led by
+        draws.
+
+    Raises:
+        ValueError: If `x`, `x_other` or `groups` are not as said, or there are too many players to enumerate.
+        TypeError: If the value function is no imputation or `process` no Gaussian process.
+        FloatingPointError: If covariances are NaN or infinite.
+
+    References:
+        Chau, Muandet and Sejdinovic, Explaining the uncertain, 2023, theorem 4.
+    """
+    if not isinstance(value_function, AbstractImputation):
+        raise TypeError(
+            "`value_function` must be an AbstractImputation, an average of predictions, for Shapley values to have a "
+            f"covariance under a Gaussian process, got {type(value_function).__name__}"
+        )
+    background = jnp.asarray(value_function.background)
+    num_features, dtype = background.shape[1], background.dtype
+    x = as_points(x, num_features=num_features).astype(dtype)
+    x_other = None if x_other is None else as_points(x_other, "x_other", num_features=num_features).astype(dtype)
+    process = _as_posterior(process, background)
+    players = _read_players(groups, num_features)
+    if isinstance(process.mean.kernel, Nystrom):
+        covariance = feature_covariance(value_function, process, x, x_other, players)
+    else:
+        covariance = _section_covariance(value_function, process, x, x_other, players)
+    _refuse_non_finite(covariance, value_function)
+    return covariance
+
+
+def _read_players(groups: Any, num_features: int) -> Players:
+    players = as_players(groups, num_features)
+    if (players.membership < 0).any():
+        missing = np.flatnonzero(players.membership < 0).tolist()
+        raise ValueError(
+            f"`groups` must hold every feature for a covariance, got players without the features {missing}"
+        )
+    return players
+
+
+def _as_posterior(process: Any, background: Array) -> GPPosterior:
+    """Return the process as a posterior; a prior is one whose data tell nothing, a root without columns."""
+    if isinstance(process, GPPosterior):
+        return process
+    if not isinstance(process, AbstractKernel):
+        raise TypeError(f"`process` must be a GPPosterior or a kernel, got {type(process).__name__}")
+    nothing = RKHSFunction(process, background[:1], jnp.zeros(1, dtype=background.dtype))
+    return GPPosterior(nothing, jnp.zeros((1, 0), dtype=background.dtype))
+
+
+def _section_covariance(
+    value_function: AbstractImputation, process: GPPosterior, x: Array, x_other: Array | None, players: Players
+) -> Float[Array, "..."]:
+    """Take what the data tell, through the sections at the training points, off the prior covariance."""
+    _refuse_enumeration(value_function, process, players)
+    if x_other is None:
+        prior = _prior_within(value_function, process, x, players)
+    else:
+        prior = _prior_across(value_function, process, x, x_other, players)
+    if not process.root.shape[-1]:
+        return prior
+    return prior - _reduction(value_function, process, x, x_other, players)
+
+
+def _refuse_enumeration(value_function: AbstractImputation, process: GPPosterior, players: Players) -> None:
+    if players.num_players > _MAX_PLAYERS and not _is_quadrature(value_function, process):
+        raise ValueError(
+            f"`value_function` {type(value_function).__name__} with kernel {type(process.mean.kernel).__name__} has "
+            f"covariances by enumeration only, for at most {_MAX_PLAYERS} players, got {players.num_players}; group "
+            "features by `groups`, or take Interventional and a product kernel"
+        )
+
+
+def _refuse_non_finite(covariance: Array, value_function: AbstractImputation) -> None:
+    if is_concrete(covariance) and not bool(jnp.all(jnp.isfinite(covariance))):
+        raise FloatingPointError(
+            f"`value_function` {type(value_function).__name__} and `process` give covariances that are not finite; "
+            "check the weights of the one and the kernel and root of the other"
+        )
+
+
+def _is_quadrature(value_function: AbstractImputation, process: GPPosterior) -> bool:
+    return isinstance(value_function, Interventional) and has_product_terms(process.mean.kernel)
+
+
+def _prior_within(
+    value_function: AbstractImputation, process: GPPosterior, x: Array, players: Players
+) -> Float[Array, "*draws p g g"]:
+    pairs = jnp.repeat(jnp.arange(x.shape[0])[:, None], 2, axis=1)
+    return _prior_at(value_function, process.mean, x, None, pairs, players, True)
+
+
+def _prior_across(
+    value_function: AbstractImputation, process: GPPosterior, x: Array, x_other: Array, players: Players
+) -> Float[Array, "*draws p q g g"]:
+    """Compute prior covariances across points; those between the same points once for each pair."""
+    num_points, num_other = x.shape[0], x_other.shape[0]
+    if not _are_equal(x, x_other):
+        pairs = np.indices((num_points, num_other)).reshape(2, -1).T
+        found = _prior_at(value_function, process.mean, x, x_other, jnp.asarray(pairs), players, False)
+        return found.reshape(*found.shape[:-3], num_points, num_other, *found.shape[-2:])
+    first, second = np.triu_indices(num_points)
+    pairs = np.stack([first, second], axis=1)
+    found = _prior_at(value_function, process.mean, x, None, jnp.asarray(pairs), players, False)
+    full = jnp.zeros((*process.batch_shape, num_points, num_points, *found.shape[-2:]), dtype=found.dtype)
+    full = full.at[..., second, first, :, :].set(jnp.swapaxes(found, -1, -2))
+    return full.at[..., first, second, :, :].set(found)
+
+
+def _are_equal(x: Array, x_other: Array) -> bool:
+    return x is x_other or (is_concrete(x) and is_concrete(x_other) and np.array_equal(x, x_other))
+
+
+@eqx.filter_jit
+def _prior_at(
+    value_function: AbstractImputation,
+    mean: RKHSFunction,
+    x: Float[Array, "p d"],
+    x_other: Float[Array, "q d"] | None,
+    pairs: Int[Array, "k 2"],
+    players: Players,
+    same: bool,
+) -> Float[Array, "*draws k g g"]:
+    """Compute prior covariances at pairs of points, of `x` and of `x_other`, or of `x` both."""
+    others = x if x_other is None else x_other
+
+    def of_draw(draw: RKHSFunction) -> Array:
+        if isinstance(value_function, Interventional) and has_product_terms(draw.kernel):
+            first, second = x[pairs[:, 0]], others[pairs[:, 1]]
+            return interventional_covariance(value_function, draw.kernel, first, second, players, same=same)
+        return enumeration_covariance(value_function, draw, x, others, pairs, players)
+
+    return mean.map_draws(of_draw)
+
+
+def _reduction(
+    value_function: AbstractImputation, process: GPPosterior, x: Array, x_other: Array | None, players: Players
+) -> Float[Array, "..."]:
+    """Return what the data take off the covariance."""
+    values = _whitened_values(value_function, process, x, players)
+    if x_other is None:
+        return jnp.einsum("...pgr,...phr->...pgh", values, values, precision="highest")
+    others = values if _are_equal(x, x_other) else _whitened_values(value_function, process, x_other, players)
+    return jnp.einsum("...pgr,...qhr->...pqgh", values, others, precision="highest")
+
+
+def _whitened_values(
+    value_function: AbstractImputation, process: GPPosterior, x: Array, players: Players
+) -> Float[Array, "*draws p g r"]:
+    r"""Return the Shapley values :math:`\Psi R`, whose products are what the data take off the covariance."""
+    if isinstance(value_function, Interventional) and _is_quadrature(value_function, process):
+        return quadrature_shapley(value_function, process.whitened, x, players=players)
+    sections = _sections(value_function, process.mean, x, players)
+    return jnp.einsum("...pgn,...nr->...pgr", sections, process.root, precision="highest")
+
+
+@eqx.filter_jit
+def _sections(
+    value_function: AbstractImputation, mean: RKHSFunction, x: Float[Array, "p d"], players: Players
+) -> Float[Array, "*draws p g n"]:
+    return mean.map_draws(lambda draw: enumeration_sections(value_function, draw, x, players))

@@ -1,0 +1,166 @@
+r"""The values of all :math:`2^g` coalitions of players, made into Shapley values or what else they are wanted for.
+
+For a product kernel the products of the present and of the absent players' factors are tabulated for the subsets of
+each half of the players, :math:`2^{g/2}` rows each. The absent ones are averaged over the references by matrix
+products of the two tables, once for all explained points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.batching import average_chunks, map_rows, split_rows, sum_arrays
+from kpp.functions import RKHSFunction
+from kpp.games.estimators.game import Game
+from kpp.games.players.coalitions import all_coalitions
+from kpp.games.players.players import Players
+from kpp.games.values.abstract import AbstractProductValueFunction
+from kpp.games.values.null_players import weigh_bystanders
+from kpp.kernels import AbstractProductKernel
+
+__all__ = ["enumerate_products", "enumerate_values"]
+
+Reduction = Callable[[Float[Array, "c *rest"]], Float[Array, "..."]]
+
+# Points of the function at once, references at once, and entries of a table of values.
+_POINTS = 64
+_REFERENCES = 512
+_MAX_VALUES = 2**22
+
+
+def enumerate_values(reduce: Reduction, game: Game) -> tuple[Float[Array, "p *result"], int]:
+    """Reduce the values of all coalitions of any game, by asking its value function for them.
+
+    Args:
+        reduce: What to make of a table of values (2^g, ...): an array (*result, ...). A function of a module.
+        game: The game.
+
+    Returns:
+        The results, led by points, then those of a point, draws and outputs; and the number of axes of draws.
+    """
+    table, num_draw_axes = game.table(all_coalitions(game.num_players))
+    return _reduce_points(reduce, table), num_draw_axes
+
+
+@eqx.filter_jit
+def _reduce_points(reduce: Reduction, table: Float[Array, "c p *rest"]) -> Float[Array, "p *result"]:
+    return jax.vmap(reduce, in_axes=1)(table)
+
+
+@eqx.filter_jit
+def enumerate_products(
+    reduce: Reduction,
+    value_function: AbstractProductValueFunction,
+    function: RKHSFunction,
+    x: Array,
+    *,
+    players: Players,
+    batch_size: int | None = None,
+) -> Float[Array, "*draws p *result"]:
+    """Reduce the values of all coalitions of a product game, by tabulating the products of the halves of the players.
+
+    Args:
+        reduce: What to make of a table of values (2^g, ...), without the intercept: an array (*result, ...).
+        value_function: A value function that averages absent features' factors over references.
+        function: The function, whose kernel is a sum of product kernels.
+        x: The points to explain, (p, d).
+        players: The players, g of them. At x and the references bystanders must have one and the same factor.
+        batch_size: How many references are worked on at once.
+
+    Returns:
+        The results, led by draws and points, with the outputs last.
+    """
+    references = value_function.references(x.shape[1]).astype(x.dtype)
+    chunks = average_chunks(references, min(references.shape[0], batch_size or _REFERENCES))
+    size = max(1, min(x.shape[0], _MAX_VALUES >> players.num_players))
+
+    def explain(draw: RKHSFunction) -> Array:
+        def block(rows: Array) -> Array:
+            terms = draw.kernel.product_terms()
+            values = sum_arrays(_term_values(value_function, term, draw, rows, players, chunks) for term in terms)
+            return jax.vmap(reduce, in_axes=1)(values)
+
+        return map_rows(block, x, size)
+
+    return function.map_draws(explain)
+
+
+def _term_values(
+    value_function: AbstractProductValueFunction,
+    term: AbstractProductKernel,
+    function: RKHSFunction,
+    x: Array,
+    players: Players,
+    chunks: tuple[Array, Array],
+) -> Float[Array, "c p *outputs"]:
+    """Return the values of all coalitions for one product term, without the intercept."""
+    size = min(function.num_points, _POINTS)
+    missing = -function.num_points % size
+    padding = [(0, missing)] + [(0, 0)] * len(function.output_shape)
+    coefficients = jnp.pad(weigh_bystanders(term, function, x, players), padding).reshape(
+        -1, size, *function.output_shape
+    )
+    num_players = players.num_players
+
+    def add(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
+        points, weights = part
+        absent = _absent_tables(value_function, term, points, players, chunks)
+        low, high = _half_tables(players.multiply(term.factors(x, points)))
+        return total + _contract(low, high, absent, weights), None
+
+    low_size = 2 ** (num_players // 2)
+    start = jnp.zeros((x.shape[0], 2**num_players // low_size, low_size, *function.output_shape), dtype=x.dtype)
+    total = jax.lax.scan(add, start, (split_rows(function.points, size), coefficients))[0]
+    values = total.reshape(x.shape[0], 2**num_players, *function.output_shape)
+    return term.scale * jnp.swapaxes(values, 0, 1)
+
+
+def _absent_tables(
+    value_function: AbstractProductValueFunction,
+    term: AbstractProductKernel,
+    points: Array,
+    players: Players,
+    chunks: tuple[Array, Array],
+) -> Float[Array, "n high low"]:
+    """Average over the references the products over each coalition's complement."""
+
+    def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
+        low, high = _half_tables(players.multiply(value_function.absent_factors(term, chunk[0], points)))
+        weighted = high * chunk[1][None, :, None]
+        return total + jnp.einsum("hbn,lbn->nhl", weighted, low, precision="highest"), None
+
+    low_size = 2 ** (players.num_players // 2)
+    start = jnp.zeros((points.shape[0], 2**players.num_players // low_size, low_size), dtype=points.dtype)
+    return jax.lax.scan(add, start, chunks)[0][:, ::-1, ::-1]
+
+
+def _half_tables(factors: Float[Array, "d b n"]) -> tuple[Float[Array, "low b n"], Float[Array, "high b n"]]:
+    half = factors.shape[0] // 2
+    return _subset_products(factors[:half], factors), _subset_products(factors[half:], factors)
+
+
+def _subset_products(factors: Float[Array, "d b n"], like: Array) -> Float[Array, "subsets b n"]:
+    """Return the products over all subsets of the features, in the order of their bit masks."""
+    table = jnp.ones((1, *like.shape[1:]), dtype=like.dtype)
+    for factor in factors:
+        table = jnp.concatenate([table, table * factor[None]])
+    return table
+
+
+def _contract(
+    low: Float[Array, "low p n"], high: Float[Array, "high p n"], absent: Array, weights: Float[Array, "n *outputs"]
+) -> Float[Array, "p high low *outputs"]:
+    """Sum over the function's points the products of present factors, absent ones and coefficients."""
+    outputs = weights.shape[1:]
+    table = absent.reshape(*absent.shape, *[1 for _ in outputs]) * weights.reshape(-1, 1, 1, *outputs)
+
+    def one(tables: tuple[Array, Array]) -> Array:
+        present = tables[1].T[:, :, None] * tables[0].T[:, None, :]
+        return jnp.sum(present.reshape(*present.shape, *[1 for _ in outputs]) * table, axis=0)
+
+    return jax.lax.map(one, (jnp.swapaxes(low, 0, 1), jnp.swapaxes(high, 0, 1)))

@@ -1,0 +1,179 @@
+"""Shapley values of any game by whichever estimator suits it: exact where that can be had, sampled with errors else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from kpp.games.estimators.exact import (
+    MAX_PLAYERS,
+    check_batch_size,
+    choose_for_game,
+    solve_exactly,
+)
+from kpp.games.estimators.game import Game
+from kpp.games.estimators.least_squares import shapley_values_from_pairs
+from kpp.games.estimators.permutations import coalitions_of_permutations, shapley_values_from_permutations
+from kpp.games.estimators.quadrature import num_nodes
+from kpp.games.estimators.sampling import sample_coalition_pairs, sample_permutations
+from kpp.games.players.coalitions import MAX_ENUMERATED
+from kpp.games.values.abstract import AbstractValueFunction
+from kpp.games.values.null_players import is_product_game
+from kpp.typing import RngKey
+
+__all__ = ["ShapleyEstimate", "estimate_shapley"]
+
+_SAMPLED = ("least-squares", "permutation")
+# Up to this many coalitions, those of two players, there is nothing to sample.
+_FEW_COALITIONS = 4
+# Coalitions that are sampled unless said otherwise: this many and two a player.
+_DEFAULT_COALITIONS = 2048
+# Orders are drawn this many times over, since those of few players share coalitions, which are valued once.
+_SPARE_ORDERS = 4
+
+
+class ShapleyEstimate(eqx.Module):
+    """Shapley values, and how they were found.
+
+    Args:
+        values: The values, (p, g), led by draws, with the outputs last.
+        standard_errors: A standard error for each value, of their shape; None if they are exact.
+        method: "quadrature", "enumeration", "least-squares" or "permutation".
+        exact: Whether nothing was sampled.
+        num_coalitions: How many different coalitions were valued, the empty and the full one among them; None for
+            quadrature.
+        num_nodes: The number of nodes of the quadrature, else None.
+    """
+
+    values: Float[Array, "..."]
+    standard_errors: Float[Array, "..."] | None
+    method: str = eqx.field(static=True)
+    exact: bool = eqx.field(static=True)
+    num_coalitions: int | None = eqx.field(static=True)
+    num_nodes: int | None = eqx.field(static=True)
+
+
+def estimate_shapley(
+    value_function: AbstractValueFunction,
+    function: Any,
+    x: Any,
+    *,
+    method: str = "auto",
+    groups: Any = None,
+    num_coalitions: int | None = None,
+    rng_key: RngKey | None = None,
+    batch_size: int | None = None,
+) -> ShapleyEstimate:
+    """Compute Shapley values, exactly if possible, else from sampled coalitions.
+
+    "auto" takes quadrature or enumeration, whichever is cheaper, for a product game; for any other game enumeration up
+    to 14 players, if `num_coalitions` allows for it, and else "least-squares", a fit to sampled pairs of complementary
+    coalitions. All points and draws share the sampled coalitions. A budget that covers all coalitions gives the exact
+    values by any method. Players without variance get the value 0 and count for nothing.
+
+    Args:
+        value_function: The game.
+        function: The function to explain, an `RKHSFunction`, or what else the value function takes.
+        x: The points to explain, (p, d).
+        method: "auto", "quadrature", "enumeration", "least-squares", or "permutation", which averages over sampled
+            orders of the players and their reverses.
+        groups: Features that play as one, a mapping from names to features; see `as_players`. By default each feature
+            is a player.
+        num_coalitions: How many different coalitions may be valued by the sampling methods, the empty and the full one
+            among them; by default 2048 and two for each player.
+        rng_key: A JAX random key, needed if something is sampled.
+        batch_size: How many references are worked on at once by the exact methods for product games.
+
+    Returns:
+        The values with their standard errors, and how they were found.
+
+    Raises:
+        ValueError: If `x`, `method`, `groups`, `num_coalitions` or `batch_size` are not as said, or there are too many
+            players to enumerate.
+        TypeError: If quadrature is asked for and does not apply, or something must be sampled without `rng_key`.
+    """
+    game = Game.read(value_function, function, x, groups)
+    check_batch_size(batch_size)
+    budget = _check_budget(num_coalitions, game.num_players)
+    method = _choose(game, method, num_coalitions)
+    if method not in _SAMPLED:
+        return _solve(game, method, method, batch_size)
+    if game.num_players <= MAX_ENUMERATED and 2**game.num_players <= max(budget, _FEW_COALITIONS):
+        return _solve(game, method, "enumeration", batch_size)
+    if rng_key is None:
+        raise TypeError(
+            f"`rng_key` must be given to sample coalitions of {game.num_players} players by method {method!r}; "
+            "write `rng_key=jax.random.key(0)`"
+        )
+    return (_sample_pairs if method == "least-squares" else _sample_orders)(game, budget, rng_key)
+
+
+def _choose(game: Game, method: str, num_coalitions: int | None) -> str:
+    if method in _SAMPLED:
+        return method
+    if method not in ("auto", "quadrature", "enumeration"):
+        raise ValueError(
+            f"`method` must be 'auto', 'quadrature', 'enumeration', 'least-squares' or 'permutation', got {method!r}"
+        )
+    if method == "auto" and not is_product_game(game.value_function, game.function):
+        affordable = num_coalitions is None or 2**game.num_players <= num_coalitions
+        return "enumeration" if game.num_players <= MAX_PLAYERS and affordable else "least-squares"
+    return choose_for_game(game, method)
+
+
+def _check_budget(num_coalitions: Any, num_players: int) -> int:
+    """Return how many coalitions may be valued."""
+    if num_coalitions is None:
+        return _DEFAULT_COALITIONS + 2 * num_players
+    if not isinstance(num_coalitions, int) or num_coalitions < 1:
+        raise ValueError(f"`num_coalitions` must be a positive integer or None, got {num_coalitions!r}")
+    return num_coalitions
+
+
+def _solve(game: Game, method: str, solver: str, batch_size: int | None) -> ShapleyEstimate:
+    values = solve_exactly(game, solver, batch_size)
+    nodes = num_nodes(game.num_players) if solver == "quadrature" else None
+    coalitions = None if solver == "quadrature" else 2**game.num_players
+    return ShapleyEstimate(values, None, method, True, coalitions, nodes)
+
+
+def _sample_pairs(game: Game, budget: int, rng_key: RngKey) -> ShapleyEstimate:
+    needed = 2 * game.num_players + 2
+    if budget < needed:
+        raise ValueError(
+            f"`num_coalitions` must be at least {needed} to fit {game.num_players} values to them, got {budget}"
+        )
+    coalitions, counts = sample_coalition_pairs(rng_key, game.num_players, (budget - 2) // 2)
+    ends = np.array([[False], [True]]).repeat(game.num_players, axis=1)
+    every = np.concatenate([ends, coalitions, ~coalitions])
+    table, num_draw_axes = game.table(every)
+    present, absent = table[2 : 2 + len(coalitions)], table[2 + len(coalitions) :]
+    results = shapley_values_from_pairs(coalitions, counts, present - absent, table[1] - table[0])
+    return _sampled(game, "least-squares", results, every, num_draw_axes)
+
+
+def _sample_orders(game: Game, budget: int, rng_key: RngKey) -> ShapleyEstimate:
+    each = 2 * (game.num_players - 1)
+    if budget < 2 * each + 2:
+        raise ValueError(
+            f"`num_coalitions` must be at least {2 * each + 2} for two orders of {game.num_players} players and their "
+            f"reverses, got {budget}"
+        )
+    permutations = sample_permutations(rng_key, game.num_players, _SPARE_ORDERS * ((budget - 2) // each))
+    coalitions, index = coalitions_of_permutations(permutations)
+    different = np.maximum.accumulate(index.max(axis=(1, 2))) + 1
+    orders = np.count_nonzero(different <= budget)
+    coalitions = coalitions[: different[orders - 1]]
+    table, num_draw_axes = game.table(coalitions)
+    results = shapley_values_from_permutations(permutations[:orders], index[:orders], table)
+    return _sampled(game, "permutation", results, coalitions, num_draw_axes)
+
+
+def _sampled(
+    game: Game, method: str, results: tuple[Array, Array], coalitions: Bool[np.ndarray, "c g"], num_draw_axes: int
+) -> ShapleyEstimate:
+    values, errors = (game.arrange(result.swapaxes(0, 1), num_draw_axes) for result in results)
+    return ShapleyEstimate(values, errors, method, False, len(coalitions), None)

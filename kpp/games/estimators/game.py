@@ -1,0 +1,109 @@
+"""A game that is about to be solved: a value function with a function, points and players that make a difference."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from kpp.functions import RKHSFunction
+from kpp.games.players.players import Players, as_players
+from kpp.games.values.null_players import varying_players
+from kpp.validation import as_points
+
+__all__ = ["Game"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Game:
+    """What every estimator starts from.
+
+    Args:
+        value_function: The value function.
+        function: The function to explain.
+        x: The points to explain, (p, d).
+        players: The players that can make a difference, g' of them.
+        varying: True for those among all g players.
+    """
+
+    value_function: Any
+    function: Any
+    x: Float[Array, "p d"]
+    players: Players
+    varying: Bool[np.ndarray, " g"]
+
+    @classmethod
+    def read(cls, value_function: Any, function: Any, x: Any, groups: Any) -> Game:
+        """Check the points and groups that a user hands in.
+
+        Raises:
+            ValueError: If `x` or `groups` are not as said in `as_points` and `as_players`.
+            TypeError: If `groups` is no mapping.
+        """
+        x = as_points(x)
+        if isinstance(function, RKHSFunction):
+            x = as_points(x, num_features=function.points.shape[-1])
+        players = as_players(groups, x.shape[1])
+        varying = varying_players(value_function, function, x, players)
+        return cls(value_function, function, jnp.asarray(x), players.keep(varying), varying)
+
+    @property
+    def num_players(self) -> int:
+        """How many players make a difference, g'."""
+        return self.players.num_players
+
+    def table(self, coalitions: Bool[np.ndarray, "c g"]) -> tuple[Float[Array, "c p *draws_and_outputs"], int]:
+        """Value coalitions of the players that make a difference.
+
+        Args:
+            coalitions: Booleans, (c, g').
+
+        Returns:
+            The values, led by coalitions and points, and how many of the axes that follow are draws.
+        """
+        values = jnp.asarray(self.value_function(self.function, self.x, self.players.expand(coalitions)))
+        draws = self._count_draw_axes(values, coalitions.shape[0])
+        return jnp.moveaxis(values, (draws, draws + 1), (0, 1)), draws
+
+    def arrange(self, results: Array, num_draw_axes: int, num_player_axes: int = 1) -> Float[Array, "..."]:
+        """Bring results into the order that users see.
+
+        Args:
+            results: An array with the axes (p, one or more of g', draws, outputs).
+            num_draw_axes: How many axes are draws.
+            num_player_axes: How many axes are players.
+
+        Returns:
+            The array (*draws, p, g, ..., *outputs).
+        """
+        first = 1 + num_player_axes
+        draws = tuple(range(first, first + num_draw_axes))
+        return self.restore(jnp.moveaxis(results, draws, tuple(range(num_draw_axes))), num_draw_axes, num_player_axes)
+
+    def restore(self, values: Array, num_draw_axes: int, num_player_axes: int = 1) -> Float[Array, "..."]:
+        """Put zeros in place of the players that make no difference.
+
+        Args:
+            values: An array (*draws, p, g', ..., *outputs).
+            num_draw_axes: How many axes are draws.
+            num_player_axes: How many axes are players.
+
+        Returns:
+            The array (*draws, p, g, ..., *outputs).
+        """
+        if self.varying.all():
+            return values
+        kept = np.flatnonzero(self.varying)
+        for axis in range(num_draw_axes + 1, num_draw_axes + 1 + num_player_axes):
+            shape = (*values.shape[:axis], len(self.varying), *values.shape[axis + 1 :])
+            values = jnp.zeros(shape, dtype=values.dtype).at[(*[slice(None)] * axis, kept)].set(values)
+        return values
+
+    def _count_draw_axes(self, values: Array, num_coalitions: int) -> int:
+        if isinstance(self.function, RKHSFunction):
+            return len(self.function.batch_shape)
+        shape = (num_coalitions, self.x.shape[0])
+        return next(i for i in range(values.ndim - 1) if values.shape[i : i + 2] == shape)

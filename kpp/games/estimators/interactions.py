@@ -1,0 +1,167 @@
+r"""Interactions of pairs of players: what two of them add together beyond what each adds alone.
+
+With the second difference :math:`\Delta_{ij} v(S) = v(S \cup ij) - v(S \cup i) - v(S \cup j) + v(S)`, the two indices
+here are the Shapley interaction index and the Shapley-Taylor index of order 2,
+
+.. math:: \text{SII}_{ij} = \sum_{S \not\ni i, j} \frac{s!\,(g-2-s)!}{(g-1)!}\,\Delta_{ij} v(S), \qquad
+    \text{STII}_{ij} = \frac{2}{g} \sum_{S \not\ni i, j} \binom{g-1}{s}^{-1} \Delta_{ij} v(S),
+
+where s is the size of S.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.special import comb
+
+from kpp.games.estimators.enumeration import enumerate_products, enumerate_values
+from kpp.games.estimators.exact import check_batch_size, choose_for_game
+from kpp.games.estimators.game import Game
+from kpp.games.estimators.interaction_quadrature import quadrature_interactions
+from kpp.games.players.coalitions import all_coalitions
+from kpp.games.values.abstract import AbstractValueFunction
+from kpp.games.values.null_players import is_product_game
+from kpp.typing import AnyArray
+
+__all__ = ["interaction_values", "interactions_from_table"]
+
+_INDICES = ("SII", "STII")
+
+
+def interaction_values(
+    value_function: AbstractValueFunction,
+    function: Any,
+    x: Any,
+    *,
+    index: str = "SII",
+    method: str = "auto",
+    groups: Any = None,
+    batch_size: int | None = None,
+) -> Float[Array, "*draws p g g *outputs"]:
+    r"""Compute exact interactions of all pairs of players.
+
+    Args:
+        value_function: The game.
+        function: The function to explain, an `RKHSFunction`, or what else the value function takes.
+        x: The points to explain, (p, d).
+        index: "SII", the Shapley interaction index, whose diagonal is left at 0; or "STII", the Shapley-Taylor index of
+            order 2, whose diagonal holds what each player adds alone, :math:`v(\{i\}) - v(\emptyset)`: its diagonal and
+            upper triangle sum to :math:`v(D) - v(\emptyset)`.
+        method: "quadrature", "enumeration", or "auto" for the cheaper one.
+        groups: Features that play as one, a mapping from names to features; see `as_players`.
+        batch_size: How many references are worked on at once.
+
+    Returns:
+        The interactions, symmetric, (p, g, g), led by draws, with the outputs last.
+
+    Raises:
+        ValueError: If `x`, `index`, `method`, `groups` or `batch_size` are not as said, or there are too many players
+            to enumerate.
+        TypeError: If quadrature is asked for, or is the only hope, and does not apply.
+
+    References:
+        Grabisch and Roubens, An axiomatic approach to the concept of interaction among players, 1999;
+        Sundararajan, Dhamdhere and Agarwal, The Shapley Taylor interaction index, 2020.
+    """
+    _check_index(index)
+    check_batch_size(batch_size)
+    game = Game.read(value_function, function, x, groups)
+    chosen = choose_for_game(game, method)
+    reduce = _FROM_TABLE[index]
+    if not is_product_game(value_function, function):
+        results, num_draw_axes = enumerate_values(reduce, game)
+        return game.arrange(results, num_draw_axes, num_player_axes=2)
+    options: dict[str, Any] = {"players": game.players, "batch_size": batch_size}
+    if chosen == "enumeration":
+        values = enumerate_products(reduce, value_function, function, game.x, **options)
+    else:
+        values = quadrature_interactions(value_function, function, game.x, taylor=index == "STII", **options)
+        values = _add_diagonal(values, game) if index == "STII" else values
+    return game.restore(values, len(function.batch_shape), num_player_axes=2)
+
+
+def interactions_from_table(values: Float[AnyArray, "c *rest"], *, index: str = "SII") -> Float[Array, "g g *rest"]:
+    """Compute the interactions of all pairs of players from the values of all coalitions.
+
+    Args:
+        values: v, of shape (2^g, ...), in the order of `all_coalitions`.
+        index: "SII" or "STII", as for `interaction_values`.
+
+    Returns:
+        The interactions, of shape (g, g, ...).
+
+    Raises:
+        ValueError: If the number of rows is no power of two, or only one, or `index` is unknown.
+    """
+    _check_index(index)
+    values = jnp.asarray(values)
+    rows = values.shape[0] if values.ndim else 0
+    num_players = rows.bit_length() - 1
+    if rows < 2 or rows != 2**num_players:
+        raise ValueError(f"`values` must have 2^g rows, one a coalition, got shape {values.shape}")
+    weights = jnp.asarray(_weights_by_size(num_players, index), dtype=values.dtype)
+    table = _sum_differences(values, weights)
+    if index == "STII":
+        players = np.arange(num_players)
+        table = table.at[players, players].set(values[2**players] - values[:1])
+    return table
+
+
+@jax.jit
+def _sum_differences(values: Float[Array, "c *rest"], weights: Float[Array, " sizes"]) -> Float[Array, "g g *rest"]:
+    """Sum all pairs' second differences, weighted by the size of the coalition that the two join."""
+    num_players = values.shape[0].bit_length() - 1
+    coalitions = all_coalitions(num_players)
+    members, sizes = jnp.asarray(coalitions.T), jnp.asarray(coalitions.sum(axis=1))
+    first, second = np.triu_indices(num_players, 1)
+
+    def interaction(pair: tuple[Array, Array]) -> Array:
+        joined = members[pair[0]].astype(int) + members[pair[1]]
+        signs = 1 - 2 * (joined % 2)
+        return jnp.tensordot(signs * weights[sizes - joined], values, axes=1, precision="highest")
+
+    table = jnp.zeros((num_players, num_players, *values.shape[1:]), dtype=values.dtype)
+    if num_players == 1:
+        return table
+    found = jax.lax.map(interaction, (jnp.asarray(first), jnp.asarray(second)))
+    return table.at[first, second].set(found).at[second, first].set(found)
+
+
+def _weights_by_size(num_players: int, index: str) -> Float[np.ndarray, " sizes"]:
+    """Return the weights of second differences at coalitions of s = 0, ..., g - 2 players."""
+    sizes = np.arange(max(1, num_players - 1))
+    if index == "SII":
+        return 1.0 / (max(1, num_players - 1) * comb(max(0, num_players - 2), sizes))
+    return 2.0 / (num_players * comb(num_players - 1, sizes))
+
+
+def _sii_from_table(values: Float[Array, "c *rest"]) -> Float[Array, "g g *rest"]:
+    return interactions_from_table(values)
+
+
+def _stii_from_table(values: Float[Array, "c *rest"]) -> Float[Array, "g g *rest"]:
+    return interactions_from_table(values, index="STII")
+
+
+# Functions of the module, so that what is compiled for them is found again.
+_FROM_TABLE: dict[str, Callable[[Array], Array]] = {"SII": _sii_from_table, "STII": _stii_from_table}
+
+
+def _add_diagonal(values: Float[Array, "*draws p g g *outputs"], game: Game) -> Float[Array, "..."]:
+    """Put on the diagonal what each player adds alone."""
+    empty_and_alone = np.concatenate([np.zeros((1, game.num_players), bool), np.eye(game.num_players, dtype=bool)])
+    table, num_draw_axes = game.table(empty_and_alone)
+    diagonal = jnp.moveaxis(table[1:] - table[:1], (0, 1), (num_draw_axes + 1, num_draw_axes))
+    index = np.arange(game.num_players)
+    return values.at[(*[slice(None)] * (num_draw_axes + 1), index, index)].set(diagonal)
+
+
+def _check_index(index: str) -> None:
+    if index not in _INDICES:
+        raise ValueError(f"`index` must be 'SII' or 'STII', got {index!r}")

@@ -1,0 +1,89 @@
+r"""Sampled coalitions and permutations of players.
+
+A proper coalition S of g players has the Shapley kernel's weight :math:`w(S) \propto 1 / \bigl(\binom{g}{s} s
+(g-s)\bigr)`: sizes are drawn in proportion to :math:`(g-1)/(s(g-s))`, and a coalition uniformly among those of its
+size. Each comes with its complement. What is drawn again is counted, not valued again.
+"""
+
+from __future__ import annotations
+
+import collections
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Int
+
+from kpp.games.players.coalitions import from_integers, to_integers
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key
+
+__all__ = ["sample_coalition_pairs", "sample_permutations"]
+
+# Draws for each pair that is wanted, after which fewer pairs must do; rare ones would take ever longer to be drawn.
+_MAX_DRAWS = 16
+
+
+def sample_coalition_pairs(
+    rng_key: RngKey, num_players: int, num_pairs: int
+) -> tuple[Bool[np.ndarray, "k g"], Int[np.ndarray, " k"]]:
+    """Draw pairs of a coalition and its complement by the Shapley kernel, until enough different ones are found.
+
+    Args:
+        rng_key: A JAX random key.
+        num_players: g, at least 2.
+        num_pairs: How many different pairs are wanted, at least 1. There may be fewer, where the coalitions are nearly
+            exhausted.
+
+    Returns:
+        One coalition of each pair, booleans of shape (k, g), and how often each pair was drawn, of shape (k,).
+
+    Raises:
+        ValueError: If there are fewer than two players, or no pair is wanted.
+        TypeError: If `rng_key` is no JAX random key.
+    """
+    if num_players < 2 or num_pairs < 1:
+        raise ValueError(
+            f"`num_players` must be at least 2 and `num_pairs` at least 1, got {num_players} and {num_pairs}"
+        )
+    generator = _generator(rng_key)
+    full = 2**num_players - 1
+    counts: collections.Counter[int] = collections.Counter()
+    for _ in range(_MAX_DRAWS):
+        for integer in to_integers(_draw_coalitions(generator, num_players, num_pairs)):
+            counts[min(integer, full - integer)] += 1
+            if len(counts) == num_pairs:
+                return from_integers(counts, num_players), np.array(list(counts.values()))
+    return from_integers(counts, num_players), np.array(list(counts.values()))
+
+
+def sample_permutations(rng_key: RngKey, num_players: int, num_permutations: int) -> Int[np.ndarray, "k g"]:
+    """Draw permutations of the players, uniformly.
+
+    Args:
+        rng_key: A JAX random key.
+        num_players: g.
+        num_permutations: k.
+
+    Returns:
+        The permutations, of shape (k, g): entry s is the player that joins after s others.
+
+    Raises:
+        TypeError: If `rng_key` is no JAX random key.
+    """
+    return np.argsort(_generator(rng_key).random((num_permutations, num_players)), axis=1)
+
+
+def _draw_coalitions(generator: np.random.Generator, num_players: int, num_draws: int) -> Bool[np.ndarray, "k g"]:
+    sizes = np.arange(1, num_players)
+    weights = 1.0 / (sizes * (num_players - sizes))
+    quantiles = (generator.permutation(num_draws) + generator.random()) / num_draws  # evenly spread, in random order
+    drawn = sizes[np.searchsorted(np.cumsum(weights)[:-1] / weights.sum(), quantiles)]
+    ranks = np.argsort(np.argsort(generator.random((num_draws, num_players)), axis=1), axis=1)
+    return ranks < drawn[:, None]
+
+
+def _generator(rng_key: RngKey) -> np.random.Generator:
+    """Return NumPy's generator, seeded by a JAX key: how many draws it takes is known only while drawing."""
+    seed = jax.random.bits(check_rng_key(rng_key), (4,), dtype=jnp.uint32)
+    return np.random.default_rng(np.asarray(seed))

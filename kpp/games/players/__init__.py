@@ -1,0 +1,1 @@
+"""Players of a game and their coalitions."""

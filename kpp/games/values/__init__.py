@@ -1,0 +1,1 @@
+"""Value functions: what a coalition of features is worth."""

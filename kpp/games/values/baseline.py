@@ -1,0 +1,57 @@
+"""The baseline value function: absent features are taken out of the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp.functions import RKHSFunction
+from kpp.games.players.coalitions import as_coalitions
+from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValueFunction
+from kpp.games.values.product_games import example_functions, product_values
+from kpp.kernels import AbstractProductKernel
+from kpp.typing import RngKey
+from kpp.validation import as_points
+
+__all__ = ["Baseline"]
+
+
+class Baseline(AbstractProductValueFunction):
+    r"""Absent features' kernel factors become 1, as if every point of the function agreed with x there.
+
+    .. math:: v(S) = \sigma^2 \sum_i \alpha_i \prod_{j \in S} k_j(x_j, X_{ij})
+
+    The base value is :math:`\sigma^2 \sum_i \alpha_i`, plus the intercept.
+    """
+
+    def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
+        """Value coalitions at points."""
+        x = as_points(x)
+        coalitions = as_coalitions(coalitions, x.shape[1])
+        return product_values(self, function, x, jnp.asarray(coalitions))
+
+    def base(self, function: Any) -> Float[Array, "*draws *outputs"]:
+        """Return the value of the empty coalition."""
+        zeros = np.zeros((1, function.points.shape[-1]))
+        batch = len(function.batch_shape)
+        return jnp.squeeze(self(function, zeros, zeros.astype(bool)), axis=(batch, batch + 1))
+
+    def references(self, num_features: int) -> Float[Array, "m d"]:
+        """Return one point, which stands for none."""
+        return jnp.zeros((1, num_features))
+
+    def absent_factors(
+        self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Any
+    ) -> Float[Array, "d b n"]:
+        """Return ones."""
+        return jnp.ones((references.shape[1], references.shape[0], points.shape[0]), dtype=points.dtype)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
+        """Yield instances with a function and points: one kernel, a sum of kernels, several outputs."""
+        for function, x in example_functions(rng_key):
+            yield cls(), function, x

@@ -1,0 +1,180 @@
+"""Observational value functions by sampling: Gaussian conditional distributions, or those of a Gaussian copula."""
+
+from __future__ import annotations
+
+import functools
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import ndtr, ndtri
+from jaxtyping import Array, Bool, Float
+
+from kpp.functions import RKHSFunction
+from kpp.games.values.abstract import AbstractValueFunction
+from kpp.games.values.imputation import AbstractImputation
+from kpp.games.values.product_games import example_functions
+from kpp.linalg import add_diagonal, cho_solve, cholesky
+from kpp.typing import AnyArray, RngKey
+from kpp.validation import as_points
+
+__all__ = ["CopulaConditional", "GaussianConditional"]
+
+# Added to variances of 1, so that features that determine each other do no harm.
+_RIDGE = 1e-9
+
+
+class AbstractSampled(AbstractImputation):
+    r"""Absent features are sampled given the present ones, by scores of the features that are jointly Gaussian.
+
+    .. math:: s_{S^c} \mid s_S \sim N\bigl(\mu_{S^c} + \Sigma_{S^c S} \Sigma_{SS}^{-1} (s_S - \mu_S),\
+        \Sigma_{S^c S^c} - \Sigma_{S^c S} \Sigma_{SS}^{-1} \Sigma_{S S^c}\bigr)
+
+    with the mean and covariance of the background's scores. The random numbers behind the samples are fixed by a seed,
+    the same for every coalition and point, so that values are reproducible and linear in the function; their means are
+    exactly 0 and their variances 1. The rows of the empty coalition are the background, so that the base value is the
+    mean prediction over it.
+    """
+
+    samples_per_point: eqx.AbstractVar[int]
+    seed: eqx.AbstractVar[int]
+
+    @abstractmethod
+    def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """Return the scores of points."""
+
+    @abstractmethod
+    def from_scores(self, scores: Float[Array, "*shape d"]) -> Float[Array, "*shape d"]:
+        """Return the features of scores."""
+
+    def __check_init__(self) -> None:
+        """Refuse a number of samples below one."""
+        if not isinstance(self.samples_per_point, int) or self.samples_per_point < 1:
+            raise ValueError(f"`samples_per_point` must be a positive integer, got {self.samples_per_point!r}")
+
+    def imputation_weights(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p r"]:
+        """Return 1/r for each of the r samples."""
+        num_rows = self.background.shape[0] * self.samples_per_point
+        return jnp.full((coalitions.shape[0], x.shape[0], num_rows), 1 / num_rows, dtype=x.dtype)
+
+    def impute(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p r d"]:
+        """Return the present features of x with samples of the absent ones."""
+        x, background = jnp.asarray(x), jnp.asarray(self.background)
+        fitted = self.to_scores(background)
+        mean, scale = _moments(fitted)
+        standard = (fitted - mean) / scale
+        correlation = add_diagonal(standard.T @ standard / fitted.shape[0], _RIDGE)
+        explained, noise = (self.to_scores(x) - mean) / scale, self._noise()
+        repeated = jnp.tile(background, (self.samples_per_point, 1))
+
+        def of_coalition(mask: Array) -> Array:
+            samples = _conditional_samples(correlation, explained, mask, noise)
+            rows = jnp.where(mask[None, None], x[:, None], self.from_scores(mean[None] + scale[None] * samples))
+            return jnp.where(jnp.any(mask), rows, repeated[None])
+
+        return jax.lax.map(of_coalition, jnp.asarray(coalitions))
+
+    def _noise(self) -> Float[Array, "r d"]:
+        num_background, num_features = self.background.shape
+        shape = (num_background * self.samples_per_point, num_features)
+        draws = jax.random.normal(jax.random.key(self.seed), shape, dtype=jnp.asarray(self.background).dtype)
+        mean, scale = _moments(draws)
+        return (draws - mean) / scale
+
+
+class GaussianConditional(AbstractSampled):
+    r"""Absent features are sampled from a Gaussian, fitted to the background, given the present ones.
+
+    .. math:: v(S) = \frac1r \sum_{i=1}^r f(x_S, \xi_i), \qquad \xi_i \sim N(\mu, \Sigma) \mid x_S
+
+    Args:
+        background: The background points, (m, d), whose mean and covariance those of the Gaussian are.
+        samples_per_point: How many samples a background point; r is m times this number.
+        seed: The seed of the random numbers.
+
+    References:
+        Aas, Jullum and Loland, Explaining individual predictions when features are dependent, 2021, section 3.1.
+    """
+
+    background: Float[AnyArray, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
+    samples_per_point: int = eqx.field(static=True, default=1)
+    seed: int = eqx.field(static=True, default=0)
+
+    def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """Return the points as they are."""
+        return x
+
+    def from_scores(self, scores: Float[Array, "*shape d"]) -> Float[Array, "*shape d"]:
+        """Return the scores as they are."""
+        return scores
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
+        """Yield an instance with a function and points."""
+        function, x = next(example_functions(rng_key))
+        yield cls(function.points[:4] + 0.1), function, x
+
+
+class CopulaConditional(AbstractSampled):
+    r"""Absent features are sampled from a Gaussian copula with the background's margins, given the present ones.
+
+    The scores of a feature are :math:`\Phi^{-1}(\hat F_j(x_j))`, from its rank in the background. Samples are turned
+    back by the quantiles of the background, so that only values occur that occur there.
+
+    Args:
+        background: The background points, (m, d).
+        samples_per_point: How many samples a background point; r is m times this number.
+        seed: The seed of the random numbers.
+
+    References:
+        Aas, Jullum and Loland, Explaining individual predictions when features are dependent, 2021, section 3.2.
+    """
+
+    background: Float[AnyArray, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
+    samples_per_point: int = eqx.field(static=True, default=1)
+    seed: int = eqx.field(static=True, default=0)
+
+    def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """Return the normal quantiles of the ranks; equal values share the mean of their ranks."""
+        ordered = jnp.sort(jnp.asarray(self.background), axis=0)
+        below = jax.vmap(functools.partial(jnp.searchsorted, side="left"), 1, 1)(ordered, x)
+        upto = jax.vmap(functools.partial(jnp.searchsorted, side="right"), 1, 1)(ordered, x)
+        return ndtri((below + upto + 1).astype(x.dtype) / (2 * (ordered.shape[0] + 1)))
+
+    def from_scores(self, scores: Float[Array, "*shape d"]) -> Float[Array, "*shape d"]:
+        """Return the background's quantiles at the scores."""
+        ordered = jnp.sort(jnp.asarray(self.background), axis=0)
+        num_points, num_features = ordered.shape
+        ranks = jnp.clip((ndtr(scores) * num_points).astype(int), 0, num_points - 1)
+        flat = jnp.take_along_axis(ordered, ranks.reshape(-1, num_features), axis=0)
+        return flat.reshape(scores.shape)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
+        """Yield an instance with a function of several outputs and points."""
+        function, x = list(example_functions(rng_key))[2]
+        yield cls(function.points[:4] + 0.1, samples_per_point=2), function, x
+
+
+def _moments(values: Float[Array, "n d"]) -> tuple[Float[Array, "1 d"], Float[Array, "1 d"]]:
+    """Return means and standard deviations, 1 for constants."""
+    scale = jnp.std(values, axis=0, keepdims=True)
+    return jnp.mean(values, axis=0, keepdims=True), jnp.where(scale > 0, scale, 1.0)
+
+
+def _conditional_samples(
+    correlation: Float[Array, "d d"], x: Float[Array, "p d"], mask: Bool[Array, " d"], noise: Float[Array, "r d"]
+) -> Float[Array, "p r d"]:
+    """Sample the absent features of a Gaussian of mean 0; what stands for the present ones has no meaning."""
+    present = mask[:, None] & mask[None, :]
+    known = cholesky(add_diagonal(jnp.where(present, correlation, 0.0), ~mask), what="the correlation matrix")
+    cross = jnp.where(mask[:, None], correlation, 0.0)
+    gain = cho_solve(known, cross)
+    mean = jnp.where(mask[None], x, 0.0) @ gain
+    absent = ~mask[:, None] & ~mask[None, :]
+    rest = add_diagonal(jnp.where(absent, correlation - cross.T @ gain, 0.0), mask)
+    root = cholesky(rest, what="the conditional correlation matrix")
+    return mean[:, None] + (noise @ root.T)[None]

@@ -1,0 +1,197 @@
+r"""Imputations: value functions that average predictions in which absent features are filled in.
+
+.. math:: v(S)(x) = \sum_{b=1}^m w_b(x, S)\, f(x_S, z_{b, S^c})
+
+Weights need not sum to 1. What they lack goes to a constant c, the intercept of an `RKHSFunction` and the mean
+prediction over the background for any other function, so that a constant is worth itself:
+:math:`v(S) = c + \sum_b w_b (f - c)`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kpp.batching import call_in_chunks, map_rows, row_axis
+from kpp.functions import RKHSFunction
+from kpp.games.players.coalitions import as_coalitions
+from kpp.games.values.abstract import AbstractValueFunction
+from kpp.typing import AnyArray
+from kpp.validation import as_points, is_concrete
+
+__all__ = ["AbstractImputation"]
+
+# Rows handed to a plain function at once, and entries of one kernel matrix.
+_MAX_ROWS = 2**16
+_MAX_ENTRIES = 2**22
+
+
+class AbstractImputation(AbstractValueFunction):
+    """A value function that averages predictions in which absent features are filled in.
+
+    A subclass has the field `background` and defines `imputation_weights`; `impute` too if what it fills in are not the
+    features of background points. The function may be an `RKHSFunction` or any callable from (n, d) to (n,) or
+    (n, outputs).
+    """
+
+    background: eqx.AbstractVar[Float[AnyArray, "m d"]]
+
+    @abstractmethod
+    def imputation_weights(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p m"]:
+        """Return the weights of the imputed rows.
+
+        Args:
+            function: The function, without draws: the weights may depend on its kernel, on nothing else of it.
+            x: The points, (p, d).
+            coalitions: Booleans, (c, d).
+
+        Returns:
+            The weights, (c, p, m), one for each row that `impute` returns.
+        """
+
+    def impute(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p m d"]:
+        """Return the rows whose predictions are averaged: present features of x, absent ones of each background point.
+
+        Args:
+            function: The function, without draws.
+            x: The points, (p, d).
+            coalitions: Booleans, (c, d).
+
+        Returns:
+            The imputed rows, (c, p, m, d).
+        """
+        present = jnp.asarray(coalitions)[:, None, None, :]
+        return jnp.where(present, jnp.asarray(x)[None, :, None, :], jnp.asarray(self.background)[None, None])
+
+    def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
+        """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs)."""
+        x = as_points(x, num_features=self.background.shape[1])
+        coalitions = as_coalitions(coalitions, x.shape[1])
+        return imputed_values(self, function, x, coalitions)
+
+    def base(self, function: Any) -> Float[Array, "*draws *outputs"]:
+        """Return the mean prediction over the background."""
+        return mean_prediction(function, jnp.asarray(self.background))
+
+
+def imputed_values(
+    value_function: AbstractImputation, function: Any, x: Float[Array, "p d"], coalitions: Bool[AnyArray, "c d"]
+) -> Float[Array, "*draws c p *outputs"]:
+    """Value coalitions by the weighted predictions of imputed rows.
+
+    Args:
+        value_function: The value function.
+        function: An `RKHSFunction` or any callable from (n, d) to (n,) or (n, outputs).
+        x: The points, (p, d).
+        coalitions: Booleans, (c, d).
+
+    Returns:
+        The values, (c, p), led by draws, with the outputs last.
+    """
+    if isinstance(function, RKHSFunction):
+        return _values_in_rkhs(value_function, function, x, jnp.asarray(coalitions))
+    return _values_of_callable(value_function, function, x, coalitions)
+
+
+def mean_prediction(function: Callable[[Any], Any], rows: Float[Array, "m d"]) -> Float[Array, "*draws *outputs"]:
+    """Return the mean prediction of a function over rows."""
+    predictions, axis = predict_groups(function, rows[None])
+    return jnp.squeeze(predictions.mean(axis + 1), axis=axis)
+
+
+def predict_groups(function: Callable[[Any], Any], rows: Float[Array, "k m d"]) -> tuple[Array, int]:
+    """Predict k groups of m rows; a plain function is called in chunks of few sizes.
+
+    Returns:
+        The predictions, (k, m), led by draws, with the outputs last, and the axis of the groups.
+
+    Raises:
+        ValueError: If the function does not return one finite prediction a row.
+    """
+    groups, size, num_features = rows.shape
+    flat = rows.reshape(-1, num_features)
+    if isinstance(function, RKHSFunction):
+        predictions, axis = function(flat), len(function.batch_shape)
+    elif is_concrete(flat):
+        values, axis = call_in_chunks(function, flat)
+        predictions = jnp.asarray(values, dtype=flat.dtype)  # some predict in single precision, which would not add up
+    else:
+        predictions = jnp.asarray(function(flat))
+        axis = row_axis(predictions, groups * size)
+    shape = predictions.shape
+    return predictions.reshape(*shape[:axis], groups, size, *shape[axis + 1 :]), axis
+
+
+@eqx.filter_jit
+def _values_in_rkhs(
+    value_function: AbstractImputation, function: RKHSFunction, x: Array, coalitions: Array
+) -> Float[Array, "*draws c p *outputs"]:
+    """Value one coalition after another, some points at a time."""
+
+    def of_draw(draw: RKHSFunction) -> Array:
+        def of_coalition(mask: Array) -> Array:
+            def of_points(pair: tuple[Array, Array]) -> Array:
+                rows = value_function.impute(draw, pair[0], mask[None])[0]
+                predictions = predict_groups(draw, rows)[0]
+                return _weighted_sums(pair[1], predictions, draw.intercept)
+
+            weights = value_function.imputation_weights(draw, x, mask[None])[0]
+            return map_rows(of_points, (x, weights), _points_at_once(x, weights.shape[1] * draw.num_points))
+
+        return jax.lax.map(of_coalition, coalitions)
+
+    return function.map_draws(of_draw)
+
+
+def _points_at_once(x: Array, entries: int) -> int:
+    return max(1, min(x.shape[0], _MAX_ENTRIES // entries))
+
+
+def _weighted_sums(
+    weights: Float[Array, "k m"], predictions: Float[Array, "k m *outputs"], constant: Array
+) -> Float[Array, "k *outputs"]:
+    """Return the weighted sums of predictions, with what the weights lack going to a constant."""
+    excess = predictions - jnp.broadcast_to(constant, predictions.shape)
+    sums = jnp.einsum("km,km...->k...", weights, excess, precision="highest")
+    return sums + jnp.broadcast_to(constant, sums.shape)
+
+
+def _values_of_callable(
+    value_function: AbstractImputation, function: Callable[[Any], Any], x: Array, coalitions: Any
+) -> Float[Array, "*draws c p *outputs"]:
+    """Value coalitions by calling any function, some coalitions and points at a time."""
+    constant = value_function.base(function)
+    per_coalition = x.shape[0] * value_function.background.shape[0]
+    step = max(1, _MAX_ROWS // per_coalition)
+    parts = []
+    for start in range(0, coalitions.shape[0], step):
+        parts.append(_values_of_chunk(value_function, function, x, coalitions[start : start + step], constant))
+    axis = parts[0][1]
+    return jnp.concatenate([values for values, _ in parts], axis=axis)
+
+
+def _values_of_chunk(
+    value_function: AbstractImputation, function: Callable[[Any], Any], x: Array, coalitions: Any, constant: Array
+) -> tuple[Float[Array, "*draws c p *outputs"], int]:
+    """Value a few coalitions, and tell the axis of the coalitions."""
+    weights = value_function.imputation_weights(function, x, coalitions)
+    num_coalitions, num_rows = weights.shape[0], weights.shape[2]
+    step = max(1, _MAX_ROWS // (num_coalitions * num_rows))
+    values, axis = [], 0
+    for start in range(0, x.shape[0], step):
+        rows = value_function.impute(function, x[start : start + step], coalitions)
+        predictions, axis = predict_groups(function, rows.reshape(-1, *rows.shape[2:]))
+        flat = weights[:, start : start + step].reshape(-1, num_rows)
+        lead = predictions.shape[:axis]
+        center = constant.reshape(*lead, 1, 1, *constant.shape[axis:])
+        excess = jnp.moveaxis(predictions - center, (axis, axis + 1), (0, 1))
+        sums = jnp.einsum("km,km...->k...", flat, excess, precision="highest")
+        sums = jnp.moveaxis(sums, 0, axis) + jnp.squeeze(center, axis + 1)
+        values.append(sums.reshape(*lead, num_coalitions, -1, *sums.shape[axis + 1 :]))
+    return jnp.concatenate(values, axis=axis + 1), axis

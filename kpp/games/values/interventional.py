@@ -1,0 +1,66 @@
+"""The interventional value function: absent features are replaced, whatever the values of the present ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.functions import RKHSFunction
+from kpp.games.players.coalitions import as_coalitions
+from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValueFunction
+from kpp.games.values.imputation import AbstractImputation, imputed_values
+from kpp.games.values.product_games import example_functions, has_product_terms, product_values
+from kpp.kernels import AbstractProductKernel
+from kpp.typing import AnyArray, RngKey
+from kpp.validation import as_points
+
+__all__ = ["Interventional"]
+
+
+class Interventional(AbstractProductValueFunction, AbstractImputation):
+    r"""Absent features are replaced by those of background points, whatever the values of the present ones.
+
+    .. math:: v(S) = \frac1m \sum_{b=1}^m f(x_S, z_{b, S^c})
+
+    Args:
+        background: The background points z, (m, d). Their mean prediction is the base value.
+
+    References:
+        Janzing, Minorics and Bloebaum, Feature relevance quantification in explainable AI: a causal problem, 2020;
+        Chau, Hu, Gonzalez and Sejdinovic, RKHS-SHAP, 2022, eq. (6).
+    """
+
+    background: Float[AnyArray, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
+
+    def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
+        """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs)."""
+        x = as_points(x, num_features=self.background.shape[1])
+        coalitions = as_coalitions(coalitions, x.shape[1])
+        if isinstance(function, RKHSFunction) and has_product_terms(function.kernel):
+            return product_values(self, function, x, jnp.asarray(coalitions))
+        return imputed_values(self, function, x, coalitions)
+
+    def imputation_weights(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p m"]:
+        """Return 1/m for every coalition, point and background point."""
+        num_background = self.background.shape[0]
+        return jnp.full((coalitions.shape[0], x.shape[0], num_background), 1 / num_background, dtype=x.dtype)
+
+    def references(self, num_features: int) -> Float[Array, "m d"]:
+        """Return the background."""
+        return as_points(self.background, "background", num_features=num_features)
+
+    def absent_factors(
+        self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Any
+    ) -> Float[Array, "d b n"]:
+        """Return the kernel's factors between background and points."""
+        return term.factors(references, points)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
+        """Yield instances with a function and points: one kernel, a sum of kernels, several outputs."""
+        for function, x in example_functions(rng_key):
+            yield cls(function.points[:3] + 0.1), function, x

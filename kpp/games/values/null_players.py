@@ -1,0 +1,118 @@
+"""Players that make no difference, found before any work is done on them.
+
+A feature that has one and the same value at all explained points and references changes no value when it joins a
+coalition. Its contribution is exactly 0, and the game is solved among the others only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeGuard
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from kpp.functions import RKHSFunction
+from kpp.games.players.players import Players
+from kpp.games.values.abstract import AbstractProductValueFunction
+from kpp.games.values.imputation import AbstractImputation
+from kpp.games.values.product_games import has_product_terms
+from kpp.kernels import AbstractProductKernel
+from kpp.typing import AnyArray
+from kpp.validation import is_concrete
+
+__all__ = ["is_product_game", "varying_players", "weigh_bystanders"]
+
+
+def is_product_game(value_function: Any, function: Any) -> TypeGuard[AbstractProductValueFunction]:
+    """Tell whether a game is one that quadrature solves: a product value function, and a kernel of product terms."""
+    return (
+        isinstance(value_function, AbstractProductValueFunction)
+        and isinstance(function, RKHSFunction)
+        and has_product_terms(function.kernel)
+    )
+
+
+def varying_players(value_function: Any, function: Any, x: Array, players: Players) -> Bool[np.ndarray, " g"]:
+    """Tell which players can make a difference at some of the points.
+
+    The others have features that are constant over the explained points and the references, or, where a value function
+    has no references of its own, over the function's points. For a product game it is their kernel factors that must
+    agree.
+
+    Args:
+        value_function: The value function.
+        function: The function.
+        x: The points to explain, (p, d).
+        players: The players.
+
+    Returns:
+        Booleans of shape (g,), at least one of them True. Where values are traced by JAX all are.
+    """
+    if not all(map(is_concrete, jax.tree.leaves((value_function, function, x)))):
+        return np.ones(players.num_players, dtype=bool)
+    varying = _varying_features(value_function, function, x)
+    mask = np.array([varying[list(group)].any() for group in players.groups])
+    mask[0] |= not mask.any()
+    return mask
+
+
+def weigh_bystanders(
+    term: AbstractProductKernel, function: RKHSFunction, x: Float[Array, "p d"], players: Players
+) -> Float[Array, "n *outputs"]:
+    """Return the function's coefficients times the factors of the features that do not play, which all x share."""
+    if sum(map(len, players.groups)) == players.num_features:
+        return function.coefficients
+    factors = players.multiply_bystanders(term.factors(x[:1], function.points)[:, 0])
+    return function.coefficients * factors.reshape(-1, *[1 for _ in function.output_shape])
+
+
+def _varying_features(value_function: Any, function: Any, x: Array) -> Bool[np.ndarray, " d"]:
+    rows = np.asarray(x)
+    if is_product_game(value_function, function):
+        return ~_idle_factors(value_function, function, rows)
+    if isinstance(value_function, AbstractImputation):
+        return ~(_constant(rows) & _agrees(value_function.background, rows))
+    return np.ones(rows.shape[1], dtype=bool)
+
+
+def _idle_factors(
+    value_function: AbstractProductValueFunction, function: RKHSFunction, rows: Float[np.ndarray, "p d"]
+) -> Bool[np.ndarray, " d"]:
+    """Tell which features' factors are the same for all explained points and references."""
+    references = np.asarray(value_function.references(rows.shape[1]))
+    points = function.points.reshape(-1, rows.shape[1])
+    idle = _constant(rows) & _constant(references) & (_agrees(references, rows) | _agrees(points, rows))
+    if idle.any():
+        idle &= np.asarray(_agreeing_factors(value_function, function, jnp.asarray(rows[:1])))
+    return idle
+
+
+def _constant(rows: Float[np.ndarray, "p d"]) -> Bool[np.ndarray, " d"]:
+    return (rows == rows[:1]).all(axis=0)
+
+
+def _agrees(others: AnyArray, rows: Float[np.ndarray, "p d"]) -> Bool[np.ndarray, " d"]:
+    """Tell in which columns all of some points have the value of the first explained one."""
+    return (np.asarray(others) == rows[:1]).all(axis=0)
+
+
+@eqx.filter_jit
+def _agreeing_factors(
+    value_function: AbstractProductValueFunction, function: RKHSFunction, x: Float[Array, "1 d"]
+) -> Bool[Array, " d"]:
+    """Tell which features' factors agree between the first explained point and the first reference."""
+
+    def agree(draw: RKHSFunction) -> Array:
+        references = value_function.references(x.shape[1])[:1].astype(x.dtype)
+        same = [
+            jnp.all(
+                term.factors(x, draw.points) == value_function.absent_factors(term, references, draw.points), (1, 2)
+            )
+            for term in draw.kernel.product_terms()
+        ]
+        return jnp.all(jnp.stack(same), axis=0)
+
+    return jnp.all(function.map_draws(agree).reshape(-1, x.shape[1]), axis=0)

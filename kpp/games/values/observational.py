@@ -1,0 +1,325 @@
+"""The observational value function: absent features follow their conditional distribution given the present ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from kpp.batching import sum_arrays
+from kpp.embeddings import ConditionalMeanEmbedding
+from kpp.functions import RKHSFunction
+from kpp.games.players.coalitions import all_coalitions, as_coalitions
+from kpp.games.values.abstract import AbstractValueFunction
+from kpp.games.values.conditioning import (
+    conjugate_gradients,
+    direct_solve,
+    median_kernel,
+    restricted_matrices,
+    single_term,
+    smoothing_matrix,
+)
+from kpp.games.values.imputation import imputed_values, mean_prediction
+from kpp.games.values.product_games import example_functions, has_product_terms
+from kpp.games.values.weighted import AbstractWeighted, embedded_values, in_blocks
+from kpp.kernels import AbstractKernel, AbstractProductKernel, Matern12, check_positive, parameter
+from kpp.linalg import FactorizationError, add_diagonal, cholesky
+from kpp.typing import AnyArray, Leaf, RngKey
+from kpp.validation import as_points, as_targets, check_rng_key, is_concrete, warn_if_float32
+
+__all__ = ["Observational"]
+
+_OPTIONS = {
+    "estimator": ("auto", "imputed", "embedded"),
+    "end_points": ("exact", "raw"),
+    "solver": ("cholesky", "cg"),
+}
+
+
+def _as_kernel(kernel: Any) -> AbstractKernel | None:
+    """Pass a kernel or None."""
+    if kernel is None or isinstance(kernel, AbstractKernel):
+        return kernel
+    raise TypeError(f"`kernel` must be a kernel or None, got {type(kernel).__name__}")
+
+
+class Observational(AbstractWeighted):
+    r"""Absent features follow their conditional distribution given the present ones, by conditional mean embeddings.
+
+    .. math::
+
+        v(S) = \sum_{b=1}^m W_{S,b}(x)\, f(x_S, z_{b, S^c}), \qquad
+        W_S(x) = (K_{Z_S Z_S} + m \eta I)^{-1} k(Z_S, x_S)
+
+    for the estimator "imputed". The estimator "embedded" is :math:`v(S) = \sum_b W_{S,b}(x)\, f(z_b)`: present features
+    come from the background, too. It needs m predictions in all, whatever the number of coalitions and points, and
+    regresses on functions of all d features instead of the absent ones, which is harder: prefer "imputed" where that is
+    affordable. The default is "imputed", but "embedded" for an `RKHSFunction` whose kernel is no sum of product
+    kernels.
+
+    What the weights lack to 1 goes to the intercept of an `RKHSFunction` and to the mean prediction of any other
+    function. The formula alone gives the empty coalition the value :math:`\bar f / (1 + \eta)` and the full one
+    :math:`f(x) \sum_b W_b(x)`. By default both are replaced by what is known, the mean prediction over the background
+    and f(x), so that Shapley values add up to the prediction; "raw" keeps the formula.
+
+    The kernel k is a product kernel restricted to S, without its scale: by default that of the function, if it is a
+    product kernel or one plus a constant, and else an RBF kernel whose lengthscales are :math:`\sqrt d` times the
+    median distances of the background (`kpp.kernels.median_heuristic`). Kernels that are no product kernels see zeros
+    for absent features.
+
+    Args:
+        background: The background points z, (m, d), a sample of the distribution of the features.
+        regularization: :math:`\eta`, positive; `select` chooses it by cross-validation.
+        kernel: k, or None for the default.
+        estimator: "imputed", "embedded", or "auto" for the default.
+        end_points: "exact" or "raw".
+        solver: "cholesky", or "cg": conjugate gradients preconditioned by the matrix of all features, of a work of
+            order m^2 and not m^3 a coalition. With 2500 background points it still took longer than the factorisation.
+        max_steps: The largest number of steps of conjugate gradients.
+
+    References:
+        Chau, Hu, Gonzalez and Sejdinovic, RKHS-SHAP, 2022, proposition 3 and, for other kernels than product kernels,
+        appendix C, equations (C.4) and (C.5).
+    """
+
+    background: Float[AnyArray, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
+    regularization: Leaf = eqx.field(converter=parameter("regularization"), default=1e-4)
+    kernel: AbstractKernel | None = eqx.field(converter=_as_kernel, default=None)
+    estimator: str = eqx.field(static=True, default="auto")
+    end_points: str = eqx.field(static=True, default="exact")
+    solver: str = eqx.field(static=True, default="cholesky")
+    max_steps: int = eqx.field(static=True, default=500)
+
+    def __check_init__(self) -> None:
+        """Refuse unknown options and a regularization that is not positive."""
+        for name, allowed in _OPTIONS.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"`{name}` must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        if jnp.shape(self.regularization) != ():
+            raise ValueError(f"`regularization` must be one number, got shape {jnp.shape(self.regularization)}")
+        check_positive(self.regularization, "regularization")
+        if not isinstance(self.max_steps, int) or self.max_steps < 1:
+            raise ValueError(f"`max_steps` must be a positive integer, got {self.max_steps!r}")
+
+    def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
+        """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs).
+
+        Raises:
+            ValueError: If `x` or `coalitions` are not as said, or the system is numerically singular.
+            RuntimeError: If conjugate gradients do not converge.
+        """
+        x = as_points(x, num_features=self.background.shape[1])
+        coalitions = as_coalitions(coalitions, x.shape[1])
+        warn_if_float32("Observational")
+        if self.is_embedded(function):
+            values = embedded_values(self, function, x, jnp.asarray(coalitions))
+        elif isinstance(function, RKHSFunction) and has_product_terms(function.kernel):
+            values = _product_values(self, function, None if self._is_background(x) else x, jnp.asarray(coalitions))
+        else:
+            values = imputed_values(self, function, x, coalitions)
+        if is_concrete(values) and not bool(jnp.all(jnp.isfinite(values))):
+            raise FactorizationError(
+                f"`regularization` {self.regularization} is too small for the kernel matrix of the background: some "
+                "values are NaN or infinite; make it larger, or remove duplicated rows"
+            )
+        return values
+
+    def base(self, function: Any) -> Float[Array, "*draws *outputs"]:
+        """Return the value of the empty coalition: with exact end points the mean prediction over the background."""
+        if self.has_exact_ends:
+            return mean_prediction(function, jnp.asarray(self.background))
+        empty = np.zeros((1, self.background.shape[1]), dtype=bool)
+        values = self(function, self.background[:1], empty)
+        axis = len(function.batch_shape) if isinstance(function, RKHSFunction) else values.shape.index(1)
+        return jnp.squeeze(values, axis=(axis, axis + 1))
+
+    @property
+    def has_exact_ends(self) -> bool:
+        """Whether the empty coalition is worth the mean prediction and the full one the prediction."""
+        return self.end_points == "exact"
+
+    def impute(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p m d"]:
+        """Return the rows whose predictions are averaged; those of "embedded" are background points, as they are."""
+        if not self.is_embedded(function):
+            return super().impute(function, x, coalitions)
+        return self.impute_from_background(x, coalitions)
+
+    def is_embedded(self, function: Any) -> bool:
+        """Tell whether a function is valued by "embedded", present features being taken from the background, too."""
+        if self.estimator == "auto":
+            return isinstance(function, RKHSFunction) and not has_product_terms(function.kernel)
+        return self.estimator == "embedded"
+
+    def kernel_for(self, function: Any) -> AbstractKernel:
+        """Return the kernel of the conditional mean embedding for a function.
+
+        Args:
+            function: The function, without draws.
+
+        Returns:
+            The field `kernel`, or else the product kernel of the function, or else the RBF kernel that the class speaks
+            of.
+        """
+        if self.kernel is not None:
+            return single_term(self.kernel) or self.kernel
+        own = single_term(function.kernel) if isinstance(function, RKHSFunction) else None
+        return own or median_kernel(jnp.asarray(self.background))
+
+    def weights_of(
+        self, kernel: AbstractKernel, x: Float[Array, "p d"] | None
+    ) -> Callable[[Bool[Array, " d"]], Float[Array, "m p"]]:
+        """Return a function from the mask of a coalition to the weights, at some points or at the background itself."""
+        background = jnp.asarray(self.background)
+        ridge = (background.shape[0] * self.regularization).astype(background.dtype)
+        inner = restricted_matrices(kernel, background, background)
+        outer = inner if x is None else restricted_matrices(kernel, background, x)
+        if self.solver == "cg":
+            everything = inner(jnp.ones(background.shape[1], dtype=bool))
+            root = cholesky(add_diagonal(everything, ridge), what="the regularized kernel matrix of the background")
+
+        def weights(mask: Bool[Array, " d"]) -> Array:
+            if self.solver == "cg":
+                found = conjugate_gradients(inner(mask), outer(mask), ridge, root, self.max_steps)
+            elif x is None:
+                found = smoothing_matrix(inner(mask), ridge)
+            else:
+                found = direct_solve(inner(mask), outer(mask), ridge)
+            at_end = self.has_exact_ends & (jnp.all(mask) | ~jnp.any(mask))
+            return jnp.where(at_end, 1 / background.shape[0], found)
+
+        return weights
+
+    def _is_background(self, x: Array) -> bool:
+        """Tell whether the explained points are seen to be the background, for which there is a short cut."""
+        concrete = is_concrete(x) and is_concrete(self.background)
+        return concrete and np.array_equal(np.asarray(x), np.asarray(self.background))
+
+    @classmethod
+    def select(
+        cls,
+        background: Any,
+        kernel: AbstractKernel | None = None,
+        *,
+        grid: Any = None,
+        num_coalitions: int = 20,
+        rng_key: RngKey | None = None,
+        **options: Any,
+    ) -> Observational:
+        r"""Choose the regularization by cross-validation.
+
+        The loss is the mean squared distance, in the RKHS, of each background point from the conditional mean embedding
+        of all others at that point, averaged over coalitions; leaving one out takes no more time than fitting.
+
+        Args:
+            background: The background points, (m, d), with at least two features.
+            kernel: The kernel, best that of the function to explain; None for the default of other functions.
+            grid: The values to try, positive; by default 9 from 1e-6 to 1e-2.
+            num_coalitions: How many proper coalitions to average over, of sizes drawn uniformly; all, if no more.
+            rng_key: A JAX random key for the coalitions, if there are more.
+            **options: Other fields of the class.
+
+        Returns:
+            A value function with the regularization of the lowest loss, and with the kernel.
+
+        Raises:
+            ValueError: If there are fewer than two features, or a value is not positive.
+            TypeError: If a random key is needed and none is given.
+        """
+        game = cls(background, kernel=kernel, **options)
+        values = as_targets(np.logspace(-6, -2, 9) if grid is None else grid, name="grid")
+        check_positive(values, "grid")
+        coalitions = _proper_coalitions(game.background.shape[1], num_coalitions, rng_key)
+        losses = _leave_one_out_losses(game, values, jnp.asarray(coalitions))
+        return eqx.tree_at(lambda tree: tree.regularization, game, values[jnp.nanargmin(losses)])
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
+        """Yield instances with a function and points: a sum of product kernels, another kernel with several outputs."""
+        _, (function, x), outputs = list(example_functions(rng_key))
+        yield cls(function.points[:3] + 0.1, 0.01), function, x
+        other = RKHSFunction(Matern12(lengthscale=1.5), function.points, outputs[0].coefficients, outputs[0].intercept)
+        yield cls(function.points[:3] + 0.1, 0.01), other, x
+
+
+@eqx.filter_jit
+def _product_values(
+    value_function: Observational, function: RKHSFunction, x: Array | None, coalitions: Array
+) -> Float[Array, "*draws c p *outputs"]:
+    """Value coalitions of a sum of product kernels, whose factors of absent features take the weighted sums.
+
+    The points are the background where they are None.
+    """
+    background = jnp.asarray(value_function.background)
+
+    def of_draw(draw: RKHSFunction) -> Array:
+        def block(rows: Array | None) -> Array:
+            weights = value_function.weights_of(value_function.kernel_for(draw), rows)
+            parts = [_term_sums(term, draw, background, rows) for term in draw.kernel.product_terms()]
+
+            def of_coalition(mask: Array) -> Array:
+                found = weights(mask)
+                return sum_arrays(part(mask, found) for part in parts)
+
+            return jnp.swapaxes(jax.lax.map(of_coalition, coalitions), 0, 1)
+
+        if x is None:
+            values = jnp.swapaxes(block(None), 0, 1)
+        else:
+            values = in_blocks(block, x, draw.num_points + background.shape[0])
+        return values + jnp.broadcast_to(draw.intercept, values.shape)
+
+    return function.map_draws(of_draw)
+
+
+def _term_sums(
+    term: AbstractProductKernel, function: RKHSFunction, background: Array, x: Array | None
+) -> Callable[[Array, Array], Float[Array, "p *outputs"]]:
+    r"""Return the function of a mask and its weights :math:`\sigma^2 \sum_i \alpha_i a_{ip} \sum_b c_{ib} W_{bp}`."""
+    absent = restricted_matrices(term, function.points, background)
+    present = absent if x is None else restricted_matrices(term, function.points, x)
+
+    def sums(mask: Array, weights: Array) -> Array:
+        sections = present(mask) * jnp.matmul(absent(~mask), weights, precision="highest")
+        return term.scale * jnp.tensordot(sections, function.coefficients, axes=(0, 0), precision="highest")
+
+    return sums
+
+
+def _proper_coalitions(num_features: int, num_coalitions: int, rng_key: RngKey | None) -> Bool[np.ndarray, "c d"]:
+    """Return all proper coalitions if they are no more than wanted, else as many of sizes drawn uniformly."""
+    if num_features < 2:
+        raise ValueError(
+            f"`background` must have at least two features for a coalition to condition on, got {num_features}"
+        )
+    if num_features <= num_coalitions.bit_length() and 2**num_features - 2 <= num_coalitions:
+        return all_coalitions(num_features)[1:-1]
+    sizes, order = jax.random.split(check_rng_key(rng_key))
+    drawn = jax.random.randint(sizes, (num_coalitions, 1), 1, num_features)
+    ranks = jnp.argsort(jax.random.uniform(order, (num_coalitions, num_features)), axis=1)
+    return np.asarray(ranks < drawn)
+
+
+@eqx.filter_jit
+def _leave_one_out_losses(game: Observational, grid: Array, coalitions: Array) -> Float[Array, " values"]:
+    """Return the mean leave-one-out loss of each regularization."""
+    background = jnp.asarray(game.background)
+    kernel = game.kernel_for(None)
+
+    def of_pair(pair: tuple[Array, Array]) -> Array:
+        mask, regularization = pair
+        present, absent, inputs = kernel, kernel, background
+        if isinstance(kernel, AbstractProductKernel):
+            present = kernel.restrict(mask)
+            absent = kernel if game.estimator == "embedded" else kernel.restrict(~mask)
+        else:
+            present, inputs = kernel.split_scale()[1], jnp.where(mask[None], background, 0.0)
+        embedding = ConditionalMeanEmbedding(absent, present, inputs, background, regularization)
+        return jnp.mean(embedding.leave_one_out_losses())
+
+    pairs = (jnp.repeat(coalitions, grid.shape[0], axis=0), jnp.tile(grid, coalitions.shape[0]))
+    return jnp.mean(jax.lax.map(of_pair, pairs).reshape(coalitions.shape[0], -1), axis=0)

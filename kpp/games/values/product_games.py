@@ -1,0 +1,119 @@
+r"""Values of coalitions under a product value function, by the product terms of the kernel.
+
+With factors :math:`a_{ij} = k_j(x_j, X_{ij})` of the explained point and :math:`c_{bij}` of the m references,
+
+.. math:: v(S) = \sigma^2 \sum_i \alpha_i \prod_{j \in S} a_{ij} \cdot \frac1m \sum_{b=1}^m \prod_{j \notin S} c_{bij},
+
+summed over the product terms of the kernel, plus the intercept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.batching import average_chunks, split_rows
+from kpp.functions import RKHSFunction
+from kpp.games.values.abstract import AbstractProductValueFunction
+from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel
+from kpp.typing import RngKey
+
+__all__ = ["example_functions", "has_product_terms", "product_values"]
+
+# Elements of one array of factors.
+_MAX_ELEMENTS = 2**20
+
+
+def has_product_terms(kernel: AbstractKernel) -> bool:
+    """Tell whether a kernel is a sum of product kernels."""
+    try:
+        kernel.product_terms()
+    except TypeError:
+        return False
+    return True
+
+
+def example_functions(rng_key: RngKey) -> Iterator[tuple[RKHSFunction, Float[Array, "p d"]]]:
+    """Yield small functions with points: one kernel, a sum with a constant, several outputs."""
+    points, x = jax.random.normal(rng_key, (5, 3)), jax.random.normal(rng_key, (2, 3)) - 0.5
+    coefficients = jnp.cos(jnp.arange(10.0)).reshape(5, 2)
+    kernel = RBF(lengthscale=jnp.array([0.8, 1.0, 1.5]), variance=1.3)
+    yield RKHSFunction(kernel, points, coefficients[:, 0], 0.5), x
+    yield RKHSFunction(kernel + 0.7, points, coefficients[:, 1], -0.2), x
+    yield RKHSFunction(kernel, points, coefficients, jnp.array([0.5, -1.0])), x
+
+
+@eqx.filter_jit
+def product_values(
+    value_function: AbstractProductValueFunction, function: RKHSFunction, x: Array, coalitions: Array
+) -> Float[Array, "*draws c p *outputs"]:
+    """Value coalitions by the product terms of the kernel.
+
+    Args:
+        value_function: A value function that averages absent features' factors over references.
+        function: The function, whose kernel is a sum of product kernels.
+        x: The points, (p, d).
+        coalitions: Booleans, (c, d).
+
+    Returns:
+        The values, (c, p), led by draws, with the outputs last.
+    """
+    references = value_function.references(x.shape[1]).astype(x.dtype)
+
+    def value(draw: RKHSFunction) -> Array:
+        total = jnp.zeros((coalitions.shape[0], x.shape[0], *draw.output_shape), dtype=draw.coefficients.dtype)
+        for term in draw.kernel.product_terms():
+            absent = _absent_products(value_function, term, references, draw.points, coalitions)
+            total = total + term.scale * _present_values(term, x, draw.points, coalitions, absent, draw.coefficients)
+        return total + jnp.broadcast_to(draw.intercept, total.shape)
+
+    return function.map_draws(value)
+
+
+def _absent_products(
+    value_function: AbstractProductValueFunction,
+    term: AbstractProductKernel,
+    references: Array,
+    points: Array,
+    coalitions: Array,
+) -> Float[Array, "c n"]:
+    """Average the products of the absent features' factors over the references."""
+
+    def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
+        factors = value_function.absent_factors(term, chunk[0], points)
+        return total + jax.lax.map(lambda mask: chunk[1] @ _masked_product(factors, ~mask), coalitions), None
+
+    chunks = average_chunks(references, _chunk_size(references, points))
+    start = jnp.zeros((coalitions.shape[0], points.shape[0]), dtype=points.dtype)
+    return jax.lax.scan(add, start, chunks)[0]
+
+
+def _present_values(
+    term: AbstractProductKernel, x: Array, points: Array, coalitions: Array, absent: Array, coefficients: Array
+) -> Float[Array, "c p *outputs"]:
+    """Multiply the products of the present features' factors with those of the absent ones, and sum over points."""
+
+    def value(chunk: Array) -> Array:
+        factors = term.factors(chunk, points)
+
+        def one(coalition: tuple[Array, Array]) -> Array:
+            weighted = _masked_product(factors, coalition[0]) * coalition[1][None]
+            return jnp.matmul(weighted, coefficients, precision="highest")
+
+        return jax.lax.map(one, (coalitions, absent))
+
+    values = jax.lax.map(value, split_rows(x, _chunk_size(x, points)))
+    values = jnp.moveaxis(values, 0, 1)
+    return values.reshape(values.shape[0], -1, *values.shape[3:])[:, : x.shape[0]]
+
+
+def _masked_product(factors: Float[Array, "d b n"], mask: Array) -> Float[Array, "b n"]:
+    return jnp.prod(jnp.where(mask[:, None, None], factors, jnp.ones_like(factors)), axis=0)
+
+
+def _chunk_size(rows: Array, points: Array) -> int:
+    return max(1, min(rows.shape[0], _MAX_ELEMENTS // (rows.shape[1] * points.shape[0])))

@@ -1,0 +1,138 @@
+"""Imputations whose weights are found coalition by coalition, for many points together."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kpp.batching import map_rows
+from kpp.functions import RKHSFunction
+from kpp.games.values.imputation import AbstractImputation, mean_prediction, predict_groups
+from kpp.kernels import AbstractKernel
+
+__all__ = ["AbstractWeighted", "embedded_values", "in_blocks"]
+
+# Entries of the matrices between explained points and others at once.
+_MAX_ENTRIES = 2**24
+
+
+class AbstractWeighted(AbstractImputation):
+    """An imputation with a kernel, from which the weights of each coalition follow."""
+
+    @abstractmethod
+    def kernel_for(self, function: Any) -> AbstractKernel:
+        """Return the kernel for a function without draws."""
+
+    @abstractmethod
+    def weights_of(
+        self, kernel: AbstractKernel, x: Float[Array, "p d"] | None
+    ) -> Callable[[Bool[Array, " d"]], Float[Array, "m p"]]:
+        """Return a function from the mask of a coalition to the weights, at some points or at the background itself.
+
+        With exact end points they are 1/m for no features and for all.
+        """
+
+    @property
+    def has_exact_ends(self) -> bool:
+        """Whether the empty coalition is worth the mean prediction and the full one the prediction."""
+        return True
+
+    def imputation_weights(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p m"]:
+        """Return the weights; with exact end points 1/m for no features and for all."""
+        return _all_weights(self, self.kernel_for(function), jnp.asarray(x), jnp.asarray(coalitions))
+
+    def impute_from_background(self, x: Any, coalitions: Any) -> Float[Array, "c p m d"]:
+        """Return the background for every coalition, but with exact end points x for the full one."""
+        full = jnp.all(jnp.asarray(coalitions), axis=1) & self.has_exact_ends
+        return jnp.where(full[:, None, None, None], jnp.asarray(x)[None, :, None], self.background[None, None])
+
+
+def in_blocks(block: Callable[[Any], Array], x: Any, size: int) -> Float[Array, "c p *outputs"]:
+    """Value coalitions at some points at a time.
+
+    Args:
+        block: The function of some points that returns their values, (p, c, ...).
+        x: The points, (p, d), or a pytree of arrays that lead with them.
+        size: How many entries each point has in the largest matrix.
+
+    Returns:
+        The values, (c, p, ...).
+    """
+    num_points = jax.tree.leaves(x)[0].shape[0]
+    return jnp.swapaxes(map_rows(block, x, max(1, min(num_points, _MAX_ENTRIES // size))), 0, 1)
+
+
+def embedded_values(
+    value_function: AbstractWeighted, function: Any, x: Float[Array, "p d"], coalitions: Bool[Array, "c d"]
+) -> Float[Array, "*draws c p *outputs"]:
+    r"""Value coalitions by weighted sums of predictions at the background points, :math:`v(S) = \sum_b w_b f(z_b)`.
+
+    Args:
+        value_function: The value function.
+        function: An `RKHSFunction` or any callable from (n, d) to (n,) or (n, outputs).
+        x: The points, (p, d).
+        coalitions: Booleans, (c, d).
+
+    Returns:
+        The values, (c, p), led by draws, with the outputs last.
+    """
+    if isinstance(function, RKHSFunction):
+        return _embedded_in_rkhs(value_function, function, x, coalitions)
+    background = jnp.asarray(value_function.background)
+    references, axis = predict_groups(function, background[None])
+    predictions = predict_groups(function, x[None])[0]
+    first, second = (jnp.moveaxis(jnp.squeeze(values, axis), axis, 0) for values in (references, predictions))
+    known = (first, second, mean_prediction(function, background))
+    values = _embedded_sums(value_function, value_function.kernel_for(function), x, coalitions, known)
+    return jnp.moveaxis(values, (0, 1), (axis, axis + 1))
+
+
+@eqx.filter_jit
+def _all_weights(
+    value_function: AbstractWeighted, kernel: AbstractKernel, x: Array, coalitions: Array
+) -> Float[Array, "c p m"]:
+    weights = value_function.weights_of(kernel, x)
+    return jax.lax.map(lambda mask: weights(mask).T, coalitions)
+
+
+@eqx.filter_jit
+def _embedded_in_rkhs(
+    value_function: AbstractWeighted, function: RKHSFunction, x: Array, coalitions: Array
+) -> Float[Array, "*draws c p *outputs"]:
+    def of_draw(draw: RKHSFunction) -> Array:
+        known = (draw(value_function.background), draw(x), draw.intercept)
+        return _embedded_sums(value_function, value_function.kernel_for(draw), x, coalitions, known)
+
+    return function.map_draws(of_draw)
+
+
+@eqx.filter_jit
+def _embedded_sums(
+    value_function: AbstractWeighted,
+    kernel: AbstractKernel,
+    x: Array,
+    coalitions: Array,
+    known: tuple[Array, Array, Array],
+) -> Float[Array, "c p *rest"]:
+    """Sum up the predictions at the background, given these, those at x, and the constant."""
+    references, predictions, constant = known
+    excess = references - jnp.broadcast_to(constant, references.shape)
+
+    def block(pair: tuple[Array, Array]) -> Array:
+        rows, own = pair
+        weights = value_function.weights_of(kernel, rows)
+
+        def of_coalition(mask: Array) -> Array:
+            sums = jnp.tensordot(weights(mask), excess, axes=(0, 0), precision="highest")
+            values = sums + jnp.broadcast_to(constant, sums.shape)
+            return jnp.where(value_function.has_exact_ends & jnp.all(mask), own, values)
+
+        return jnp.swapaxes(jax.lax.map(of_coalition, coalitions), 0, 1)
+
+    return in_blocks(block, (x, predictions), references.shape[0])

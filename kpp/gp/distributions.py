@@ -1,0 +1,187 @@
+"""Marginal likelihoods of Gaussian-process models as NumPyro distributions, for an ``obs=`` site of one vector."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+from numpyro.distributions import constraints
+
+from kpp import linalg
+from kpp.gp.gaussian import gaussian_log_density, prior_factor
+from kpp.gp.laplace import laplace_log_evidence
+from kpp.gp.likelihoods import AbstractPointwiseLikelihood, BernoulliLikelihood
+from kpp.gp.links import LINKS, probability
+from kpp.typing import AnyArray
+
+__all__ = ["AbstractLaplaceMarginal", "GaussianProcessMarginal", "LaplaceBernoulliMarginal"]
+
+
+class GaussianProcessMarginal(dist.Distribution):
+    r"""The marginal likelihood of Gaussian-process regression, with a gradient in closed form.
+
+    .. math:: y \sim N(m 1,\; K + \sigma^2 I)
+
+    Equal to `numpyro.distributions.MultivariateNormal`, and several times faster where the gradient is needed (see
+    `kpp.gp.gaussian.gaussian_log_density`).
+
+    Args:
+        mean: m, a scalar, or one number an observation, (n,).
+        kernel_matrix: K, of shape (n, n).
+        noise_variance: :math:`\sigma^2`, a scalar.
+        validate_args: As for every NumPyro distribution.
+
+    References:
+        Rasmussen and Williams (2006), equations 2.30 and 5.9.
+    """
+
+    arg_constraints = {
+        "loc": constraints.real_vector,
+        "covariance_matrix": constraints.independent(constraints.real, 2),
+    }
+    support = constraints.real_vector
+    reparametrized_params = ["loc", "covariance_matrix"]
+
+    def __init__(
+        self,
+        mean: Any,
+        kernel_matrix: Float[AnyArray, "n n"],
+        noise_variance: Any,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.covariance_matrix = linalg.add_diagonal(kernel_matrix, noise_variance)
+        self.loc = jnp.broadcast_to(mean, self.covariance_matrix.shape[:1])
+        super().__init__((), self.loc.shape, validate_args=validate_args)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draw vectors of observations, of shape (*sample_shape, n)."""
+        factor = linalg.cholesky(self.covariance_matrix, what="the covariance matrix of `y`")
+        white = jax.random.normal(key, (*sample_shape, *self.event_shape), dtype=factor.dtype)
+        return jnp.broadcast_to(self.loc, white.shape) + white @ factor.T
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+        """Return the log density of vectors of observations, of shape (*sample_shape, n)."""
+        value = jnp.asarray(value)
+        return _over_leading(lambda y: gaussian_log_density(y - self.loc, self.covariance_matrix), value)
+
+    @property
+    def mean(self) -> Array:
+        """The mean, of shape (n,)."""
+        return self.loc
+
+    @property
+    def variance(self) -> Array:
+        """The variances, of shape (n,)."""
+        return jnp.diagonal(self.covariance_matrix)
+
+
+class AbstractLaplaceMarginal(dist.Distribution):
+    r"""Observations of a latent Gaussian process, the latent values integrated out by Laplace's approximation.
+
+    .. math:: y_i \sim p(y_i \mid f_i), \qquad f \sim N(m 1, K)
+
+    `log_prob` is the approximate log evidence and differentiable in every order; `sample` is exact. Subclasses say what
+    the likelihood is.
+
+    Args:
+        mean: m, a scalar.
+        covariance_matrix: K, of shape (n, n); it may be singular.
+        event_shape: The shape of all observations, which leads with n.
+        validate_args: As for every NumPyro distribution.
+
+    References:
+        Rasmussen and Williams (2006), equation 3.32.
+    """
+
+    arg_constraints = {
+        "loc": constraints.real,
+        "covariance_matrix": constraints.independent(constraints.real, 2),
+    }
+
+    def __init__(
+        self,
+        mean: Any,
+        covariance_matrix: Float[AnyArray, "n n"],
+        event_shape: tuple[int, ...],
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.covariance_matrix = jnp.asarray(covariance_matrix)
+        self.loc = jnp.asarray(mean, dtype=self.covariance_matrix.dtype)
+        super().__init__((), event_shape, validate_args=validate_args)
+
+    @abc.abstractmethod
+    def likelihood(self, y: Array) -> AbstractPointwiseLikelihood:
+        """Return the likelihood of one data set."""
+
+    @abc.abstractmethod
+    def draw(self, key: Array, f: Float[Array, "*sample n"]) -> Array:
+        """Draw observations given latent values, of shape (*sample, *event_shape)."""
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draw sets of observations, of shape (*sample_shape, *event_shape)."""
+        first, second = jax.random.split(key)
+        factor = prior_factor(self.covariance_matrix)
+        white = jax.random.normal(first, (*sample_shape, factor.shape[0]), dtype=factor.dtype)
+        return self.draw(second, self.loc + white @ factor.T)
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+        """Return the approximate log evidence of sets of observations, of shape (*sample_shape, *event_shape)."""
+        value = jnp.asarray(value, dtype=self.covariance_matrix.dtype)
+
+        def evidence(y: Array) -> Array:
+            return laplace_log_evidence(self.likelihood(y), self.covariance_matrix, self.loc)
+
+        return _over_leading(evidence, value, len(self.event_shape))
+
+
+class LaplaceBernoulliMarginal(AbstractLaplaceMarginal):
+    r"""Labels of a latent Gaussian process, the latent values integrated out by Laplace's approximation.
+
+    .. math:: y_i \sim \mathrm{Bernoulli}(\sigma(f_i)), \qquad f \sim N(m 1, K)
+
+    Args:
+        mean: m, a scalar.
+        covariance_matrix: K, of shape (n, n); it may be singular.
+        link: "logit" or "probit".
+        validate_args: As for every NumPyro distribution.
+
+    References:
+        Rasmussen and Williams (2006), equation 3.32.
+    """
+
+    support = constraints.independent(constraints.boolean, 1)
+    pytree_aux_fields = ("link",)
+
+    def __init__(
+        self,
+        mean: Any,
+        covariance_matrix: Float[AnyArray, "n n"],
+        link: str = "logit",
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        if link not in LINKS:
+            raise ValueError(f"`link` must be one of {LINKS}, got {link!r}")
+        self.link = link
+        super().__init__(mean, covariance_matrix, jnp.shape(covariance_matrix)[:1], validate_args=validate_args)
+
+    def likelihood(self, y: Array) -> BernoulliLikelihood:
+        """Return the likelihood of n labels in {0, 1}."""
+        return BernoulliLikelihood(y, self.link)
+
+    def draw(self, key: Array, f: Float[Array, "*sample n"]) -> Array:
+        """Draw labels."""
+        return jax.random.bernoulli(key, probability(self.link, f)).astype(f.dtype)
+
+
+def _over_leading(log_density: Any, value: Array, event_ndim: int = 1) -> Array:
+    """Apply a function of an event over all leading axes of an array."""
+    for _ in range(value.ndim - event_ndim):
+        log_density = jax.vmap(log_density)
+    return log_density(value)

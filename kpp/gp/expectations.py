@@ -1,0 +1,213 @@
+r"""Expectations over one Gaussian variable, elementwise over arrays of them: what likelihoods of a latent value need.
+
+Closed forms serve where they exist. The rest are trapezoidal sums, which converge geometrically on analytic integrands
+that vanish at both ends, or Gauss-Hermite sums for functions that a polynomial follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln, logsumexp, ndtr
+from jaxtyping import Array, Float
+
+from kpp.gp.gaussian import LOG_TWO_PI, normal_log_density
+from kpp.typing import AnyArray
+
+__all__ = [
+    "deviation",
+    "expectation",
+    "expected_log_one_plus_square",
+    "expected_softplus",
+    "log_expectation",
+    "log_integral",
+    "student_t_marginal",
+]
+
+# Gauss-Hermite for means of smooth functions: exact for polynomials of degree 127.
+_HERMITE, _HERMITE_WEIGHTS = (np.asarray(part) for part in np.polynomial.hermite_e.hermegauss(64))
+_HERMITE_WEIGHTS = _HERMITE_WEIGHTS / _HERMITE_WEIGHTS.sum()
+# For integrands with one peak: sinh of these, in units of the peak's width; 74 widths to each side.
+_PEAK = np.linspace(-5.0, 5.0, 161)
+_BISECTIONS = 60
+# For the logistic variable, and for the exponential one by its logarithm.
+_LOGISTIC, _STEP = np.linspace(-45.0, 45.0, 181, retstep=True)
+_LOGISTIC_WEIGHTS = _STEP / (4.0 * np.cosh(_LOGISTIC / 2.0) ** 2)
+_LOG_EXPONENTIAL, _STEP = np.linspace(-60.0, 5.0, 241, retstep=True)
+_EXPONENTIAL = np.exp(_LOG_EXPONENTIAL)
+_EXPONENTIAL_WEIGHTS = _STEP * np.exp(-_EXPONENTIAL)
+_LARGE_DEVIATION = 2.0
+# Variances below are taken for this one: the derivative of the root stays finite, no density can tell the difference.
+_SMALLEST_VARIANCE = 1e-20
+
+
+def deviation(variance: Float[AnyArray, "*n"]) -> Float[Array, "*n"]:
+    """Return standard deviations, at least 1e-10, whose derivative is finite where a variance is 0."""
+    return jnp.sqrt(jnp.maximum(jnp.asarray(variance), _SMALLEST_VARIANCE))
+
+
+def expectation(
+    f: Callable[[Array], Array], mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]
+) -> Float[Array, " n"]:
+    r"""Return :math:`E f(g)` for :math:`g \sim N(\mu, v)`, elementwise, by 64 Gauss-Hermite nodes.
+
+    Accurate where f is smooth on the scale of :math:`\sqrt v`: a singularity of f at a distance of two standard
+    deviations from the real line costs no digit, one at a quarter of one leaves two.
+
+    Args:
+        f: Maps n values to n values, elementwise.
+        mean: :math:`\mu`, of shape (n,).
+        variance: v, of shape (n,).
+
+    Returns:
+        The expectations, of shape (n,).
+    """
+    mean, scale = jnp.asarray(mean), deviation(variance)
+    return _weighted_sum(lambda node: f(mean + scale * node), _HERMITE, _HERMITE_WEIGHTS)
+
+
+def log_expectation(
+    log_f: Callable[[Array], Array], mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]
+) -> Float[Array, " n"]:
+    r"""Return :math:`\log \int f(g)\, N(g; \mu, v)\, dg`, elementwise, for a log-concave f such as a likelihood.
+
+    The nodes lie about the mode of the integrand, which is between :math:`\mu` and
+    :math:`\mu + v\, (\log f)'(\mu)`, in units of its width there, so that a sharp f is met. The absolute error is
+    below 1e-10 for deviations up to 5 and below 1e-5 up to 30. An f that is not log-concave loses digits.
+
+    Args:
+        log_f: Maps n values to the n values of log f, elementwise; differentiable twice.
+        mean: :math:`\mu`, of shape (n,).
+        variance: v, of shape (n,).
+
+    Returns:
+        The logarithms of the integrals, of shape (n,).
+    """
+    mean, scale = jnp.asarray(mean), deviation(variance)
+
+    def integrand(white: Array) -> Array:
+        return log_f(mean + scale * white) - 0.5 * (white**2 + LOG_TWO_PI)
+
+    end = _slope(integrand, jnp.zeros_like(mean))
+    return log_integral(integrand, jnp.minimum(end, 0.0), jnp.maximum(end, 0.0))
+
+
+def log_integral(
+    log_f: Callable[[Array], Array], lower: Float[AnyArray, " n"], upper: Float[AnyArray, " n"]
+) -> Float[Array, " n"]:
+    r"""Return :math:`\log \int f(t)\, dt` of n functions with one peak each.
+
+    Args:
+        log_f: Maps n numbers t to the n values of log f, elementwise; differentiable twice.
+        lower: Where log f does not fall, of shape (n,).
+        upper: Where log f does not rise, of shape (n,).
+
+    Returns:
+        The logarithms, of shape (n,). Derivatives with respect to what `log_f` closes over are those of the integral.
+    """
+
+    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        middle = 0.5 * (ends[0] + ends[1])
+        rises = _slope(log_f, middle) > 0
+        return jnp.where(rises, middle, ends[0]), jnp.where(rises, ends[1], middle)
+
+    start = (jnp.asarray(lower), jnp.asarray(upper))
+    peak = 0.5 * sum(jax.lax.fori_loop(0, _BISECTIONS, halve, jax.lax.stop_gradient(start)))
+    curvature = -jax.jvp(lambda t: _slope(log_f, t), (peak,), (jnp.ones_like(peak),))[1]
+    width = 1.0 / jnp.sqrt(jnp.maximum(curvature, 1e-3))
+    peak, width = jax.lax.stop_gradient((peak, width))
+    values = jax.vmap(lambda u: log_f(peak + width * jnp.sinh(u)) + jnp.log(width * jnp.cosh(u)))(jnp.asarray(_PEAK))
+    return logsumexp(values, axis=0) + np.log(_PEAK[1] - _PEAK[0])
+
+
+def _weighted_sum(f: Callable[[Array], Array], nodes: np.ndarray, weights: np.ndarray) -> Array:
+    """Sum the values of a function of one node, (n,) each, over all nodes."""
+    return jnp.asarray(weights) @ jax.vmap(f)(jnp.asarray(nodes))
+
+
+def _slope(f: Callable[[Array], Array], at: Array) -> Array:
+    """Differentiate n functions of one number each."""
+    return jax.grad(lambda t: jnp.sum(f(t)))(at)
+
+
+def expected_softplus(mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
+    r"""Return :math:`E \log(1 + e^g)` for :math:`g \sim N(\mu, v)`, elementwise.
+
+    For deviations above 2 the integral goes over the logistic variable l instead,
+    :math:`\int \sigma'(l)\, E (g - l)_+\, dl`, where the normal is the smoother of the two. The relative error is below
+    1e-10.
+
+    Args:
+        mean: :math:`\mu`, of shape (n,).
+        variance: v, of shape (n,).
+
+    Returns:
+        The expectations, of shape (n,).
+    """
+    mean, scale = jnp.asarray(mean), deviation(variance)
+    small = expectation(jax.nn.softplus, mean, jnp.minimum(scale, _LARGE_DEVIATION) ** 2)
+    large = jnp.maximum(scale, _LARGE_DEVIATION)
+
+    def positive_part(logistic: Array) -> Array:
+        white = (mean - logistic) / large
+        return large * (white * ndtr(white) + jnp.exp(-0.5 * (white**2 + LOG_TWO_PI)))
+
+    return jnp.where(scale < _LARGE_DEVIATION, small, _weighted_sum(positive_part, _LOGISTIC, _LOGISTIC_WEIGHTS))
+
+
+def expected_log_one_plus_square(mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
+    r"""Return :math:`E \log(1 + g^2)` for :math:`g \sim N(\mu, v)`, elementwise, to a relative error of 1e-10.
+
+    .. math:: \log(1 + g^2) = \int_0^\infty \frac{1 - e^{-s g^2}}{s}\, e^{-s}\, ds, \qquad
+        E e^{-s g^2} = \frac{\exp(-s \mu^2 / (1 + 2 s v))}{\sqrt{1 + 2 s v}}
+
+    Args:
+        mean: :math:`\mu`, of shape (n,).
+        variance: v, of shape (n,).
+
+    Returns:
+        The expectations, of shape (n,).
+    """
+    square, variance = jnp.asarray(mean) ** 2, jnp.asarray(variance)
+
+    def term(rate: Array) -> Array:
+        widened = 1.0 + 2.0 * rate * variance
+        return -jnp.expm1(-rate * square / widened - 0.5 * jnp.log1p(2.0 * rate * variance))
+
+    return _weighted_sum(term, _EXPONENTIAL, _EXPONENTIAL_WEIGHTS)
+
+
+def student_t_marginal(
+    residual: Float[AnyArray, " n"], variance: Float[AnyArray, " n"], scale: Any, degrees_of_freedom: Any
+) -> Float[Array, " n"]:
+    r"""Return the log density of a Gaussian plus a Student-t variable, elementwise.
+
+    .. math:: \log \int_0^\infty N(r; 0, v + \sigma^2 / \lambda)\,
+        \mathrm{Gamma}(\lambda; \tfrac\nu2, \tfrac\nu2)\, d\lambda
+
+    The integral over :math:`\log \lambda` has one peak even where the one over the Gaussian variable has two.
+
+    Args:
+        residual: r, of shape (n,).
+        variance: v, of the Gaussian variable, of shape (n,).
+        scale: :math:`\sigma`, of the Student-t variable, a scalar or of shape (n,).
+        degrees_of_freedom: :math:`\nu`, a scalar or of shape (n,).
+
+    Returns:
+        The log densities, of shape (n,).
+    """
+    residual = jnp.asarray(residual)
+    half = jnp.broadcast_to(0.5 * jnp.asarray(degrees_of_freedom), residual.shape)
+    noise = jnp.broadcast_to(jnp.asarray(scale) ** 2, residual.shape)
+
+    def integrand(log_rate: Array) -> Array:
+        gamma = half * (jnp.log(half) + log_rate - jnp.exp(log_rate)) - gammaln(half)
+        return gamma + normal_log_density(residual, jnp.zeros_like(residual), variance + noise * jnp.exp(-log_rate))
+
+    upper = jnp.log1p(0.5 / half)
+    lower = jnp.minimum(0.0, jnp.log(2.0 * half + 1.0) - jnp.log(2.0 * half + residual**2 / noise))
+    return log_integral(integrand, lower, upper)

@@ -1,0 +1,291 @@
+r"""Inducing points of conditional mean processes: where they lie, and the bounds that they give.
+
+A Gaussian process that is seen through bag means is summarised by its values at w points,
+:math:`q(u) = N(\eta, \Sigma)`. With Gaussian noise the best q is known in closed form, and the bound that it attains,
+the collapsed bound, is a density of the targets less a trace: what the points leave unexplained.
+
+The matrices of this module: A (N, M) is the combination of bags that each target is, B (w, N) the mean embeddings of
+the bags at the inducing points, G (N, N) their inner products, T (M, M) the covariance of the noise.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+from numpyro.distributions import constraints
+
+from kpp import linalg
+from kpp.bags import Bags
+from kpp.gp.distributions import GaussianProcessMarginal
+from kpp.gp.gaussian import gaussian_log_density
+from kpp.priors import is_prior
+from kpp.typing import AnyArray, Leaf
+from kpp.validation import as_points
+
+__all__ = [
+    "CollapsedBound",
+    "InducingSettings",
+    "elbo",
+    "k_means_centres",
+    "optimal_q",
+    "place_inducing",
+    "trace_deficit",
+]
+
+_MAX_ROWS = 20_000  # rows that k-means sees
+
+
+class InducingSettings(NamedTuple):
+    """How inducing points are placed, and how the Gram matrix of the bags is had.
+
+    Attributes:
+        points: The points, (w, d), or a prior for them, or None to place `num` of them.
+        num: w, how many points to place; None where `points` are given.
+        learn: Whether the points are sites of the model rather than fixed.
+        bag_gram: "exact", "sampled" or "fourier"; see `kpp_models.aggregates.bag_grams`.
+        gram_size: Points a bag for "sampled", at least 2; frequencies for "fourier".
+        seed: Of k-means, of the sampled points and of the frequencies.
+    """
+
+    points: Any = None
+    num: int | None = None
+    learn: bool = False
+    bag_gram: str = "exact"
+    gram_size: int = 100
+    seed: int = 0
+
+
+def place_inducing(settings: InducingSettings, bags: Bags) -> Leaf:
+    r"""Place inducing points, or check those that are given.
+
+    Points are placed by k-means, started by k-means++, on the points of all bags in units of each feature's standard
+    deviation; with more than 20,000 points, on so many drawn at random. Where there are not more different points than
+    asked for, they are the inducing points.
+
+    Args:
+        settings: `points`, `num`, `learn` and `seed` of it.
+        bags: The bags.
+
+    Returns:
+        The points, (w, d). With `learn`, a prior for them: independent normals about the points, whose standard
+        deviation is half of that of each feature. A prior that is given comes back as it is.
+
+    Raises:
+        ValueError: If both or neither of `points` and `num` are given, if `num` is below 1 or above the number of
+            different points, or if the points do not have the columns of those of the bags.
+    """
+    if (settings.points is None) == (settings.num is None):
+        raise ValueError("give either `inducing_points` or `num_inducing`, got " + ("both" if settings.num else "none"))
+    num_features = bags.points.shape[1]
+    if is_prior(settings.points):
+        shape = settings.points.shape()
+        if len(shape) != 2 or shape[1] != num_features:
+            raise ValueError(f"`inducing_points` must have shape (w, {num_features}), got a prior of shape {shape}")
+        return settings.points
+    if settings.points is None:
+        chosen = jnp.asarray(k_means_centres(np.asarray(bags.points), _check_num(settings.num), settings.seed))
+    else:
+        chosen = as_points(settings.points, "inducing_points", num_features=num_features)
+    points = chosen.astype(bags.points.dtype)
+    return _prior_about(points, bags) if settings.learn else points
+
+
+def trace_deficit(
+    noise: Float[AnyArray, "M M"], target_gram: Float[AnyArray, "M M"], low_rank: Float[AnyArray, "w M"]
+) -> Float[Array, ""]:
+    r"""Return what the inducing points leave unexplained, in units of the noise.
+
+    .. math:: \mathrm{tr}\bigl(T^{-1} (A^\top G A - V_0^\top V_0)\bigr)
+
+    Args:
+        noise: T, (M, M), positive definite.
+        target_gram: :math:`A^\top G A`, (M, M).
+        low_rank: :math:`V_0 = L_w^{-1} B A`, (w, M), where :math:`L_w L_w^\top = K_{ww}`.
+
+    Returns:
+        The trace, a scalar; not negative but for the sampling error of G.
+    """
+    factor = linalg.cholesky(noise, what="the covariance matrix of the noise")
+    missing = jnp.asarray(target_gram) - jnp.matmul(low_rank.T, low_rank, precision="highest")
+    return jnp.trace(linalg.cho_solve(factor, missing))
+
+
+class CollapsedBound(GaussianProcessMarginal):
+    r"""The bound on the evidence that the best q(u) attains, as the density of an observed site.
+
+    .. math:: \log N(y;\, \nu,\, V_0^\top V_0 + T) - \tfrac12 \delta
+
+    Its gradient is in closed form up to the matrices. `sample` draws from the normal distribution.
+
+    Args:
+        mean: :math:`\nu`, (M,).
+        low_rank: :math:`V_0`, (w, M).
+        noise: T, (M, M), symmetric.
+        deficit: :math:`\delta`, the trace of `trace_deficit`, a scalar.
+        validate_args: As for every NumPyro distribution.
+
+    References:
+        Titsias, Variational learning of inducing variables in sparse Gaussian processes, 2009, equation (9), with
+        bag means in place of values.
+    """
+
+    arg_constraints = {**GaussianProcessMarginal.arg_constraints, "deficit": constraints.real}
+    reparametrized_params = [*GaussianProcessMarginal.reparametrized_params, "deficit"]
+
+    def __init__(
+        self,
+        mean: Float[AnyArray, " M"],
+        low_rank: Float[AnyArray, "w M"],
+        noise: Float[AnyArray, "M M"],
+        deficit: Any,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.deficit = jnp.asarray(deficit)
+        covariance = jnp.matmul(low_rank.T, low_rank, precision="highest") + noise
+        super().__init__(mean, covariance, 0.0, validate_args=validate_args)
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+        """Return the bound for vectors of targets, of shape (*sample_shape, M)."""
+        return super().log_prob(value, intermediates) - 0.5 * self.deficit
+
+
+def elbo(
+    y: Float[AnyArray, " M"],
+    nu: Float[AnyArray, " M"],
+    weights: Float[AnyArray, "N M"],
+    inducing_gram: Float[AnyArray, "w w"],
+    sections: Float[AnyArray, "w N"],
+    bag_gram: Float[AnyArray, "N N"],
+    noise: Float[AnyArray, "M M"],
+    eta: Float[AnyArray, " w"],
+    sigma: Float[AnyArray, "w w"],
+) -> Float[Array, ""]:
+    r"""Return the evidence lower bound of any q(u) with Gaussian noise.
+
+    .. math::
+
+        \log N(y;\, \nu + H^\top \eta,\, T)
+        - \tfrac12 \mathrm{tr}\bigl(T^{-1} (A^\top G A - H^\top (K - \Sigma) H)\bigr)
+        - \mathrm{KL}\bigl(N(\eta, \Sigma) \,\|\, N(0, K)\bigr), \qquad H = K^{-1} B A
+
+    Args:
+        y: The targets, (M,).
+        nu: Their prior mean, (M,).
+        weights: A, (N, M).
+        inducing_gram: K, the kernel at the inducing points, (w, w).
+        sections: B, the mean embeddings of the bags at the inducing points, (w, N).
+        bag_gram: G, (N, N).
+        noise: T, (M, M).
+        eta: The mean of u less its prior mean, (w,).
+        sigma: :math:`\Sigma`, the covariance of u, (w, w), positive definite.
+
+    Returns:
+        The bound, a scalar.
+
+    References:
+        Chau, Bouabid and Sejdinovic, Deconditional downscaling with Gaussian processes, 2021, appendix, with the signs
+        of the divergence and of the quadratic form corrected.
+    """
+    weights, eta, sigma = (jnp.asarray(part) for part in (weights, eta, sigma))
+    projection = sections @ weights  # B A
+    factor = linalg.cholesky(inducing_gram, what="the kernel matrix of the inducing points")
+    low_rank = linalg.solve_lower(factor, projection)
+    interpolation = linalg.cho_solve(factor, projection)  # H
+    residual = y - nu - interpolation.T @ eta
+    spread = interpolation.T @ sigma @ interpolation
+    trace = trace_deficit(noise, weights.T @ bag_gram @ weights + spread, low_rank)
+    return gaussian_log_density(residual, noise) - 0.5 * trace - _divergence(eta, sigma, factor)
+
+
+def optimal_q(
+    y: Float[AnyArray, " M"],
+    nu: Float[AnyArray, " M"],
+    weights: Float[AnyArray, "N M"],
+    inducing_gram: Float[AnyArray, "w w"],
+    sections: Float[AnyArray, "w N"],
+    noise: Float[AnyArray, "M M"],
+) -> tuple[Float[Array, " w"], Float[Array, "w w"]]:
+    r"""Return the q(u) whose bound is the largest.
+
+    .. math::
+
+        \Sigma = \bigl(K^{-1} + H T^{-1} H^\top\bigr)^{-1} = L (I + V T^{-1} V^\top)^{-1} L^\top, \qquad
+        \eta = \Sigma H T^{-1} (y - \nu), \qquad K = L L^\top, \quad V = L^{-1} B A
+
+    Args:
+        y: The targets, (M,).
+        nu: Their prior mean, (M,).
+        weights: A, (N, M).
+        inducing_gram: K, (w, w).
+        sections: B, (w, N).
+        noise: T, (M, M).
+
+    Returns:
+        The mean of u less its prior mean, (w,), and its covariance, (w, w).
+    """
+    factor = linalg.cholesky(inducing_gram, what="the kernel matrix of the inducing points")
+    low_rank = linalg.solve_lower(factor, sections @ weights)
+    noise_factor = linalg.cholesky(noise, what="the covariance matrix of the noise")
+    weighted = linalg.cho_solve(noise_factor, low_rank.T)  # T^-1 V'
+    inner = linalg.cholesky(linalg.add_diagonal(low_rank @ weighted, 1.0), what="the precision matrix of q(u)")
+    root = linalg.solve_lower(inner, factor.T)
+    return root.T @ linalg.solve_lower(inner, weighted.T @ (y - nu)), root.T @ root
+
+
+def _divergence(eta: Array, sigma: Array, factor: Array) -> Float[Array, ""]:
+    """Return the divergence of N(eta, sigma) from N(0, L L')."""
+    own = linalg.cholesky(sigma, what="the covariance matrix of q(u)")
+    quadratic = jnp.sum(jnp.square(linalg.solve_lower(factor, eta)))
+    trace = jnp.sum(jnp.square(linalg.solve_lower(factor, own)))
+    determinants = linalg.half_log_determinant(factor) - linalg.half_log_determinant(own)
+    return 0.5 * (trace + quadratic - eta.shape[0]) + determinants
+
+
+def _prior_about(points: Float[Array, "w d"], bags: Bags) -> dist.Distribution:
+    return dist.Normal(points, jnp.broadcast_to(0.5 * jnp.asarray(_scale(np.asarray(bags.points))), points.shape))
+
+
+def k_means_centres(points: Float[np.ndarray, "n d"], num: int, seed: int) -> Float[np.ndarray, "w d"]:
+    """Return centres of points by k-means, in units of each feature's standard deviation.
+
+    Args:
+        points: The points, (n, d); of more than 20,000 so many drawn at random.
+        num: w, how many centres.
+        seed: Of k-means and of the draw.
+
+    Returns:
+        The centres, (w, d); the points themselves where only w are different.
+
+    Raises:
+        ValueError: If fewer than w are different.
+    """
+    from sklearn.cluster import KMeans
+
+    rng = np.random.default_rng(seed)
+    if len(points) > _MAX_ROWS:
+        points = points[np.sort(rng.choice(len(points), _MAX_ROWS, replace=False))]
+    different = np.unique(points, axis=0)
+    if num > len(different):
+        raise ValueError(f"`num_inducing` must be at most the {len(different)} different points, got {num}")
+    if num == len(different):
+        return different
+    scale = _scale(points)
+    fitted = KMeans(num, init="k-means++", n_init=1, max_iter=50, random_state=seed).fit(points / scale)
+    return fitted.cluster_centers_ * scale
+
+
+def _scale(points: np.ndarray) -> np.ndarray:
+    """Return the standard deviation of each feature, 1 for one that does not vary."""
+    scale = points.std(axis=0)
+    return np.where(scale > 0, scale, 1.0)
+
+
+def _check_num(num: Any) -> int:
+    if isinstance(num, bool) or not isinstance(num, (int, np.integer)) or num < 1:
+        raise ValueError(f"`num_inducing` must be an integer of at least 1, got {num!r}")
+    return int(num)

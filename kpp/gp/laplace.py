@@ -1,0 +1,266 @@
+r"""Laplace's approximation for a Gaussian process with any log-concave likelihood: mode, evidence, leave-one-out.
+
+The latent values f have prior N(m 1, K), and every observation depends on one of them. The approximation is the
+Gaussian at the posterior mode with the curvature there. Throughout, :math:`W = -\nabla\nabla \log p(y \mid f)`
+(diagonal), :math:`B = I + W^{1/2} K W^{1/2} = L L^\top` and :math:`R = W^{1/2} B^{-1} W^{1/2} = (K + W^{-1})^{-1}`. B
+is never worse conditioned than the data demand, so K may be singular.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.gp.likelihoods import AbstractPointwiseLikelihood
+from kpp.gp.links import Derivatives
+from kpp.typing import AnyArray
+from kpp.validation import is_concrete
+
+__all__ = [
+    "LaplacePosterior",
+    "laplace_log_evidence",
+    "laplace_loo_log_density",
+    "laplace_posterior",
+    "leave_one_out_latent",
+    "posterior_mode",
+]
+
+_MAX_ITERATIONS = 100
+_HALVINGS = 12
+
+
+class LaplacePosterior(NamedTuple):
+    """The Gaussian approximation: coefficients with f = m + K a, mode f, derivatives there, and the factor L of B."""
+
+    coefficients: Float[Array, " n"]
+    mode: Float[Array, " n"]
+    derivatives: Derivatives
+    factor: Float[Array, "n n"]
+
+    def whiten(self, cross: Float[AnyArray, "n p"]) -> Float[Array, "n p"]:
+        r"""Return :math:`V = L^{-1} W^{1/2} K_{n*}`; :math:`V^\top V` is what the data take off the variance."""
+        return linalg.solve_lower(self.factor, _root(self.derivatives.curvature)[:, None] * cross)
+
+
+def laplace_posterior(
+    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: Float[AnyArray, ""]
+) -> LaplacePosterior:
+    """Return the Gaussian approximation of p(f | y).
+
+    Args:
+        likelihood: p(y | f), which holds the n observations.
+        covariance: K, of shape (n, n).
+        mean: m, a scalar.
+
+    Returns:
+        The approximation.
+
+    Raises:
+        ValueError: If everything is concrete and Newton's method does not converge.
+    """
+    covariance, mean = jnp.asarray(covariance), jnp.asarray(mean)
+    return _at(likelihood, covariance, mean, posterior_mode(likelihood, covariance, mean))
+
+
+@jax.custom_jvp
+def posterior_mode(
+    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: Float[AnyArray, ""]
+) -> Float[Array, " n"]:
+    r"""Find the mode of p(f | y) by Newton's method; differentiable through the implicit function theorem.
+
+    The mode is :math:`\hat f = m + K a` with :math:`a = \nabla \log p(y \mid \hat f)`, and
+    :math:`da = dg - R (K\, dg + dK\, a + dm)`, where dg is what parameters of the likelihood do to its gradient. Steps
+    are halved while they lower the (concave) objective.
+
+    Args:
+        likelihood: p(y | f), which holds the n observations.
+        covariance: K, of shape (n, n).
+        mean: m, a scalar.
+
+    Returns:
+        a, of shape (n,); NaN in traced code where the iteration does not converge.
+
+    Raises:
+        ValueError: If everything is concrete and the iteration does not converge in 100 steps.
+
+    References:
+        Rasmussen and Williams (2006), algorithm 3.1.
+    """
+    covariance, mean = jnp.asarray(covariance), jnp.asarray(mean)
+    tolerance = jnp.sqrt(jnp.finfo(covariance.dtype).eps)
+
+    def unfinished(state: tuple[Array, Array, Array]) -> Array:
+        _, change, iteration = state
+        return (change > tolerance) & (iteration < _MAX_ITERATIONS)
+
+    def step(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        coefficients, _, iteration = state
+        updated, change = _newton_step(likelihood, covariance, mean, coefficients)
+        return updated, change, iteration + 1
+
+    start = (jnp.zeros_like(covariance[0]), jnp.asarray(jnp.inf, covariance.dtype), jnp.asarray(0))
+    coefficients, change, _ = jax.lax.while_loop(unfinished, step, start)
+    coefficients = jnp.where(change <= tolerance, coefficients, jnp.nan)
+    if is_concrete(coefficients) and not bool(jnp.all(jnp.isfinite(coefficients))):
+        raise ValueError(
+            f"Newton's method did not reach the mode of the latent values in {_MAX_ITERATIONS} steps; "
+            f"`covariance` (shape {covariance.shape}) must be finite and positive semi-definite"
+        )
+    return coefficients
+
+
+@posterior_mode.defjvp
+def _posterior_mode_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    likelihood, covariance, mean = primals
+    d_likelihood, d_covariance, d_mean = tangents
+    coefficients = posterior_mode(likelihood, covariance, mean)
+    posterior = _at(likelihood, covariance, mean, coefficients)
+    _, d_gradient = jax.jvp(lambda law: law.derivatives(posterior.mode).gradient, (likelihood,), (d_likelihood,))
+    root = _root(posterior.derivatives.curvature)
+    push = covariance @ d_gradient + d_covariance @ coefficients + d_mean
+    return coefficients, d_gradient - root * linalg.cho_solve(posterior.factor, root * push)
+
+
+@jax.custom_jvp
+def laplace_log_evidence(
+    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: Float[AnyArray, ""]
+) -> Float[Array, ""]:
+    r"""Return Laplace's approximation of the log marginal likelihood, differentiable in everything.
+
+    .. math:: \log q(y) = \log p(y \mid \hat f) - \tfrac12 a^\top (\hat f - m) - \sum_i \log L_{ii}
+
+    The derivative includes the movement of the mode: with :math:`s = \tfrac12 \mathrm{diag}(\Sigma) \nabla^3 \log p(y
+    \mid \hat f)`, :math:`\Sigma = K - K R K` and :math:`u = (I - R K) s`,
+
+    .. math:: d \log q = \langle \tfrac12 (a a^\top - R) + u a^\top,\ dK \rangle + (a + u)^\top 1\, dm
+        + 1^\top d\ell + (K u)^\top dg - \tfrac12 \mathrm{diag}(\Sigma)^\top dW,
+
+    the last three for parameters of the likelihood: what they do to its value, gradient and curvature at the mode.
+
+    Args:
+        likelihood: p(y | f), which holds the n observations.
+        covariance: K, of shape (n, n).
+        mean: m, a scalar.
+
+    Returns:
+        The log evidence, a scalar.
+
+    References:
+        Rasmussen and Williams (2006), equation 3.32 and algorithm 5.1.
+    """
+    covariance, mean = jnp.asarray(covariance), jnp.asarray(mean)
+    return _evidence(likelihood, laplace_posterior(likelihood, covariance, mean), mean)
+
+
+@laplace_log_evidence.defjvp
+def _laplace_log_evidence_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    likelihood, covariance, mean = primals
+    d_likelihood, d_covariance, d_mean = tangents
+    posterior = laplace_posterior(likelihood, covariance, mean)
+    a = posterior.coefficients
+    root = _root(posterior.derivatives.curvature)
+    precision = root[:, None] * linalg.cho_inverse(posterior.factor) * root[None, :]
+    variance = jnp.diagonal(covariance) - jnp.sum(covariance * (precision @ covariance), axis=0)
+    slope = 0.5 * variance * posterior.derivatives.third
+    shift = slope - precision @ (covariance @ slope)
+    moved = jnp.outer(shift, a)
+    gradient = 0.5 * (jnp.outer(a, a) - precision + moved + moved.T)
+    tangent = jnp.sum(gradient * d_covariance) + jnp.sum(a + shift) * d_mean
+
+    def at_the_mode(law: AbstractPointwiseLikelihood) -> tuple[Array, Array, Array]:
+        found = law.derivatives(posterior.mode)
+        return law.log_density(posterior.mode), found.gradient, found.curvature
+
+    _, (d_density, d_gradient, d_curvature) = jax.jvp(at_the_mode, (likelihood,), (d_likelihood,))
+    own = d_density + (covariance @ shift) * d_gradient - 0.5 * variance * d_curvature
+    return _evidence(likelihood, posterior, mean), tangent + jnp.sum(own)
+
+
+def leave_one_out_latent(
+    covariance: Float[AnyArray, "n n"], posterior: LaplacePosterior
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    r"""Return mean and variance of every latent value given the other observations, by the Laplace cavity.
+
+    Dividing the Gaussian approximation by the i-th of its n Gaussian factors leaves
+
+    .. math:: v_{-i} = \Sigma_{ii} / [B^{-1}]_{ii}, \qquad \mu_{-i} = \hat f_i - v_{-i}\, \partial_i \log p(y_i \mid
+    \hat f_i).
+
+    It keeps the curvature of the full data for the other factors, so that it is itself an approximation of refitting
+    without observation i.
+
+    Args:
+        covariance: K, of shape (n, n).
+        posterior: The approximation for all data.
+
+    Returns:
+        Means and variances, each of shape (n,).
+
+    References:
+        Vehtari, Mononen, Tolvanen, Sivula and Winther (2016), section 3.2 (LA-LOO).
+    """
+    inverse = jnp.diagonal(linalg.cho_inverse(posterior.factor))
+    reduction = posterior.whiten(covariance)
+    variance = (jnp.diagonal(jnp.asarray(covariance)) - jnp.sum(reduction**2, axis=0)) / inverse
+    return posterior.mode - variance * posterior.derivatives.gradient, variance
+
+
+def laplace_loo_log_density(
+    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: Float[AnyArray, ""]
+) -> Float[Array, " n"]:
+    r"""Return :math:`\log p(y_i \mid y_{-i})` for every i, the latent value integrated over its Laplace cavity."""
+    posterior = laplace_posterior(likelihood, covariance, mean)
+    return likelihood.marginal_log_density(*leave_one_out_latent(covariance, posterior))
+
+
+def _at(
+    likelihood: AbstractPointwiseLikelihood, covariance: Array, mean: Array, coefficients: Array
+) -> LaplacePosterior:
+    mode = covariance @ coefficients + mean
+    found = likelihood.derivatives(mode)
+    return LaplacePosterior(coefficients, mode, found, _factor(covariance, found.curvature))
+
+
+def _root(curvature: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Return the square roots, with derivative 0 at 0: an observation without curvature says nothing."""
+    says = curvature > 0
+    return jnp.where(says, jnp.sqrt(jnp.where(says, curvature, 1.0)), 0.0)
+
+
+def _factor(covariance: Array, curvature: Array) -> Array:
+    root = _root(curvature)
+    matrix = linalg.add_diagonal(root[:, None] * covariance * root[None, :], 1.0)
+    return linalg.cholesky(matrix, what="the matrix I + W^(1/2) K W^(1/2) of Laplace's approximation")
+
+
+def _newton_step(
+    likelihood: AbstractPointwiseLikelihood, covariance: Array, mean: Array, a: Array
+) -> tuple[Array, Array]:
+    """Return the next coefficients and how far the full step would move the latent values, relative to their size."""
+    posterior = _at(likelihood, covariance, mean, a)
+    gradient, curvature, _ = posterior.derivatives
+    root = _root(curvature)
+    b = curvature * (posterior.mode - mean) + gradient
+    direction = b - root * linalg.cho_solve(posterior.factor, root * (covariance @ b)) - a
+    move = covariance @ direction
+
+    def objective(size: Array) -> Array:
+        latent = posterior.mode + size * move
+        return jnp.sum(likelihood.log_density(latent)) - 0.5 * jnp.dot(a + size * direction, latent - mean)
+
+    sizes = jnp.asarray(0.5, a.dtype) ** jnp.arange(_HALVINGS, dtype=a.dtype)
+    values = jax.vmap(objective)(sizes)
+    present = objective(jnp.zeros((), a.dtype))
+    slack = 100 * jnp.finfo(a.dtype).eps * (1.0 + jnp.abs(present))
+    size = jnp.where(values[0] >= present - slack, 1.0, sizes[jnp.argmax(values)])
+    return a + size * direction, jnp.max(jnp.abs(move)) / (1.0 + jnp.max(jnp.abs(posterior.mode)))
+
+
+def _evidence(likelihood: AbstractPointwiseLikelihood, posterior: LaplacePosterior, mean: Array) -> Array:
+    quadratic = jnp.dot(posterior.coefficients, posterior.mode - mean)
+    fit = jnp.sum(likelihood.log_density(posterior.mode))
+    return fit - 0.5 * quadratic - linalg.half_log_determinant(posterior.factor)

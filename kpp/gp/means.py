@@ -1,0 +1,75 @@
+"""Prior means of a field that are no constants: modules whose numbers may be priors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.priors import is_prior, prior_sites, substitute
+from kpp.serialization import data_class
+from kpp.typing import AnyArray, Leaf
+from kpp.validation import as_finite_array
+
+__all__ = ["LinearMean", "check_mean_fits"]
+
+
+def _as_weights(value: Leaf) -> Leaf:
+    shape = value.shape() if is_prior(value) else jnp.shape(value)
+    if len(shape) != 1:
+        raise ValueError(f"`weights` must hold one number a feature, shape (d,), got shape {shape}")
+    return value if is_prior(value) else as_finite_array(value, "weights")
+
+
+@data_class
+class LinearMean(eqx.Module):
+    r"""A linear prior mean.
+
+    .. math:: m(x) = x^\top w + b
+
+    Any Equinox module with such a `__call__` serves as a prior mean; the sites of its priors are called after its
+    fields, here ``mean.weights`` and ``mean.bias``.
+
+    Args:
+        weights: w, (d,), in units of f a unit of each feature; numbers or a prior, such as
+            ``dist.Normal(0.0, 1.0).expand([d])``.
+        bias: b, in units of f; a number or a prior.
+
+    Raises:
+        ValueError: If the weights are not (d,), or a number is not finite.
+    """
+
+    weights: Leaf = eqx.field(converter=_as_weights)
+    bias: Leaf = eqx.field(converter=lambda value: value if is_prior(value) else as_finite_array(value, "bias"))
+
+    def __call__(self, x: Float[AnyArray, "n d"]) -> Float[Array, " n"]:
+        """Return the mean at n points, (n,)."""
+        return jnp.asarray(x) @ self.weights + self.bias
+
+
+def check_mean_fits(mean: Any, x: Float[Array, "n d"]) -> None:
+    """Refuse a prior mean that is a function but not one from points (n, d) to (n,).
+
+    Args:
+        mean: A number, a prior, or a module, perhaps with priors.
+        x: The points.
+
+    Raises:
+        ValueError: With the shape that came, or what the module said.
+    """
+    if is_prior(mean) or not callable(mean):
+        return
+
+    def evaluate(x: Array) -> Array:
+        ones = {site: jnp.ones(prior.shape(), x.dtype) for site, prior in prior_sites("mean", mean).items()}
+        return substitute("mean", mean, ones)(x)
+
+    try:
+        shape = jax.eval_shape(evaluate, x).shape
+    except (TypeError, ValueError, IndexError) as error:
+        raise ValueError(f"`mean` cannot be evaluated on `x` of shape {x.shape}: {error}") from error
+    if shape != x.shape[:1]:
+        raise ValueError(f"`mean` must return one number a point, shape {x.shape[:1]}, got shape {shape}")

@@ -1,0 +1,1 @@
+"""Kernels on pairs of items, for preferences."""

@@ -1,0 +1,170 @@
+r"""Comparisons that depend on who makes them, or where: a kernel on pairs times a kernel on contexts.
+
+Where a crowd compares the same pairs under the same contexts, the Gram matrix is a Kronecker product, and neither
+products with it nor ridge regression need the matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, NoReturn
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.kernels.base import AbstractKernel
+from kpp.kernels.checks import example_points
+from kpp.kernels.composite import as_kernel
+from kpp.kernels.pairs.preference import GeneralizedPreferential, example_pairs
+from kpp.kernels.parameters import check_positive
+from kpp.kernels.stationary import RBF
+from kpp.typing import AnyArray, RngKey
+
+__all__ = ["Contextual", "Kronecker"]
+
+
+class Kronecker(NamedTuple):
+    r"""A Kronecker product of two matrices, :math:`A \otimes B`, kept as the two.
+
+    Attributes:
+        first: A, (m, m'); for a crowd, the matrix of the pairs.
+        second: B, (c, c'); for a crowd, that of the contexts, which change fastest among the rows.
+    """
+
+    first: Float[Array, "m m1"]
+    second: Float[Array, "c c1"]
+
+    def multiply(self, values: Float[AnyArray, " m1c1"]) -> Float[Array, " mc"]:
+        r"""Return :math:`(A \otimes B) v` without the product of the matrices, as iterative solvers need it.
+
+        Args:
+            values: v, (m' c',).
+
+        Returns:
+            The product, (m c,), in m c' (m' + c) multiplications.
+        """
+        table = jnp.asarray(values).reshape(self.first.shape[1], self.second.shape[1])
+        return (self.first @ table @ self.second.T).reshape(-1)
+
+    def solve(self, values: Float[AnyArray, " mc"], ridge: Any) -> Float[Array, " mc"]:
+        r"""Return :math:`(A \otimes B + \lambda I)^{-1} v` for two Gram matrices, by an eigendecomposition of each.
+
+        Args:
+            values: v, (m c,).
+            ridge: :math:`\lambda`, a positive number, added to the diagonal as it is.
+
+        Returns:
+            The solution, (m c,); time is that of :math:`m^3 + c^3`, not :math:`(m c)^3`.
+
+        Raises:
+            ValueError: If the ridge is not positive.
+        """
+        check_positive(jnp.asarray(ridge), "ridge")
+        (first_values, first), (second_values, second) = map(jnp.linalg.eigh, self)
+        eigenvalues = jnp.maximum(first_values, 0)[:, None] * jnp.maximum(second_values, 0)[None, :]
+        rotated = Kronecker(first.T, second.T).multiply(values).reshape(eigenvalues.shape)
+        return Kronecker(first, second).multiply((rotated / (eigenvalues + ridge)).reshape(-1))
+
+
+class Contextual(AbstractKernel):
+    r"""A kernel on pairs that are compared in a context: by a user, in a place, at a time.
+
+    .. math:: k((p, z), (q, z')) = k_E(p, q)\, k_z(z, z')
+
+    It is skew-symmetric in each pair as :math:`k_E` is. Points are tuples ``(pairs, contexts)`` of arrays (m, 2, d) and
+    (m, c).
+
+    Args:
+        kernel: :math:`k_E`, a kernel on pairs such as `GeneralizedPreferential`; its parameters may be priors.
+        context_kernel: :math:`k_z`, a kernel on contexts, a `Categorical` one for unordered users. A context kernel
+            k + c leaves a part that all contexts share. Its variance and that of :math:`k_E` say the same thing: leave
+            one of them at 1.
+    """
+
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    context_kernel: AbstractKernel = eqx.field(converter=lambda kernel: as_kernel(kernel, "context_kernel"))
+
+    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+        """Evaluate the kernel at two contextual pairs, tuples of arrays (2, d) and (c,)."""
+        (pair, context), (other_pair, other_context) = _parts(x1, "x1"), _parts(x2, "x2")
+        return self.kernel.evaluate(pair, other_pair) * self.context_kernel.evaluate(context, other_context)
+
+    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every two of m1 and m2 contextual pairs, tuples of arrays (m, 2, d) and (m, c)."""
+        (pairs, contexts), (other_pairs, other_contexts) = _batch(x1, "x1"), _batch(x2, "x2")
+        return self.kernel(pairs, other_pairs) * self.context_kernel(contexts, other_contexts)
+
+    def gram(self, x: Any) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every two of m contextual pairs."""
+        pairs, contexts = _batch(x, "x")
+        return self.kernel.gram(pairs) * self.context_kernel.gram(contexts)
+
+    def diagonal(self, x: Any) -> Float[Array, " n"]:
+        """Evaluate the kernel at each contextual pair with itself."""
+        pairs, contexts = _batch(x, "x")
+        return self.kernel.diagonal(pairs) * self.context_kernel.diagonal(contexts)
+
+    def kronecker(self, pairs: Any, contexts: Any) -> Kronecker:
+        r"""Return the Gram matrix of every pair under every context, :math:`K_E \otimes K_z`, as its two factors.
+
+        Args:
+            pairs: m pairs, (m, 2, d), that all contexts have in common.
+            contexts: The contexts, (c, features).
+
+        Returns:
+            The Gram matrices of the pairs (m, m) and of the contexts (c, c); their Kronecker product is
+            ``gram(Contextual.cross(pairs, contexts))``.
+        """
+        return Kronecker(self.kernel.gram(pairs), self.context_kernel.gram(contexts))
+
+    @staticmethod
+    def cross(pairs: Any, contexts: Any) -> tuple[Any, Any]:
+        """Return every pair under every context as one batch; the contexts change fastest.
+
+        Args:
+            pairs: m pairs, (m, 2, d).
+            contexts: The contexts, (c, features).
+
+        Returns:
+            The tuple of pairs and contexts, m c rows each.
+        """
+        m, c = (jax.tree.leaves(part)[0].shape[0] for part in (pairs, contexts))
+        repeated = jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf), c, axis=0), pairs)
+        return repeated, jax.tree.map(lambda leaf: jnp.concatenate([jnp.asarray(leaf)] * m), contexts)
+
+    def product_terms(self) -> NoReturn:
+        """Refuse: the features of two items come in differences."""
+        raise TypeError(
+            "Contextual is no sum of product kernels: it compares two items, and exact Shapley values of comparisons, "
+            'and of their contexts, are those of the explainer "pref-shap"'
+        )
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield an instance, and pairs with contexts for it."""
+        first, second = jax.random.split(rng_key)
+        yield (
+            cls(GeneralizedPreferential(RBF(0.8, 1.3)), RBF(1.2) + 0.5),
+            (example_pairs(first, 2), example_points(second, 1)),
+        )
+
+
+def _parts(x: Any, name: str) -> tuple[Any, Any]:
+    if isinstance(x, tuple) and len(x) == 2:
+        return x
+    what = f"an array of shape {x.shape}" if isinstance(x, jax.Array) else type(x).__name__
+    raise ValueError(f"`{name}` must be the tuple (pairs, contexts) for Contextual, got {what}")
+
+
+def _batch(x: Any, name: str) -> tuple[Any, Any]:
+    pairs, contexts = _parts(x, name)
+    counts = [sorted({leaf.shape[:1] for leaf in jax.tree.leaves(part)}) for part in (pairs, contexts)]
+    if counts[0] != counts[1]:
+        shapes = " and ".join(str([leaf.shape for leaf in jax.tree.leaves(part)]) for part in (pairs, contexts))
+        raise ValueError(
+            f"`{name}` must hold one context a pair, got arrays of shapes {shapes}; `Contextual.cross` puts every pair "
+            "under every context"
+        )
+    return pairs, contexts

@@ -1,0 +1,187 @@
+r"""Kernels on pairs of items, for functions that say which of two is preferred, :math:`g(a, b) = -g(b, a)`.
+
+`Preferential` has a utility behind it, :math:`g(a, b) = f(a) - f(b)`, so that items can be ranked.
+`GeneralizedPreferential` has none: it takes any skew-symmetric function, cycles included. With the base kernel k + c it
+contains both,
+
+.. math:: (k + c)(k + c) - (k + c)(k + c) = \text{GeneralizedPreferential}(k) + c\, \text{Preferential}(k)
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp.kernels.base import AbstractKernel
+from kpp.kernels.checks import example_points
+from kpp.kernels.composite import as_kernel
+from kpp.kernels.pairs.oriented import Oriented, orient, stack_items
+from kpp.kernels.stationary import RBF
+from kpp.typing import RngKey
+
+__all__ = ["AbstractPreferenceKernel", "GeneralizedPreferential", "Preferential", "example_pairs"]
+
+
+class AbstractPreferenceKernel(AbstractKernel):
+    """A kernel on pairs of items that changes its sign, to the last bit, where the items of one pair are exchanged.
+
+    Law: ``k(p, q) == -k(p[:, ::-1], q)``, and 0 where a pair is an item with itself. Points are pairs of whatever items
+    the kernel inside takes: an array (m, 2, d), or a pytree whose arrays lead with (m, 2).
+    """
+
+    kernel: eqx.AbstractVar[AbstractKernel]
+
+    @abstractmethod
+    def _combine(self, aa: Array, bb: Array, ab: Array, ba: Array) -> Array:
+        """Combine the matrices of the kernel inside: firsts with firsts, seconds with seconds, crosswise."""
+
+    def _couples(self, pairs: Any) -> Any:
+        """Return the two points of the kernel inside that belong to each pair, in arrays that lead with (m, 2)."""
+        return pairs
+
+    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+        """Evaluate the kernel at two pairs, usually arrays (2, d)."""
+        first, second = (jax.tree.map(lambda leaf: leaf[None], pair) for pair in (x1, x2))
+        return self(first, second)[0, 0]
+
+    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every two of m1 and m2 pairs, usually arrays (m1, 2, d) and (m2, 2, d)."""
+        first, second = orient(x1, self, "x1"), orient(x2, self, "x2")
+        points = (stack_items(self._couples(oriented.pairs)) for oriented in (first, second))
+        return self._skew(self.kernel(*points), first, second)
+
+    def gram(self, x: Any) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every two of m pairs, usually an array (m, 2, d)."""
+        oriented = orient(x, self, "x")
+        return self._skew(self.kernel.gram(stack_items(self._couples(oriented.pairs))), oriented, oriented)
+
+    def diagonal(self, x: Any) -> Float[Array, " n"]:
+        """Evaluate the kernel at each pair with itself."""
+        oriented = orient(x, self, "x")
+        blocks = jax.vmap(self.kernel.gram)(self._couples(oriented.pairs))
+        values = self._combine(blocks[:, 0, 0], blocks[:, 1, 1], blocks[:, 0, 1], blocks[:, 1, 0])
+        return oriented.skew(values) * oriented.signs.astype(values.dtype)
+
+    def product_terms(self) -> NoReturn:
+        """Refuse: the features of two items come in differences."""
+        raise TypeError(
+            f"{type(self).__name__} is no sum of product kernels: it compares two items, and exact Shapley values of "
+            'comparisons are those of the explainer "pref-shap"'
+        )
+
+    def _skew(self, matrix: Array, first: Oriented, second: Oriented) -> Float[Array, "n1 n2"]:
+        (aa, ab), (ba, bb) = (jnp.split(half, 2, axis=1) for half in jnp.split(matrix, 2))
+        return second.skew(first.skew(self._combine(aa, bb, ab, ba)), axis=1)
+
+
+class Preferential(AbstractPreferenceKernel):
+    r"""The kernel of differences in utility.
+
+    .. math:: k_E((a, b), (c, d)) = k(a, c) + k(b, d) - k(a, d) - k(b, c)
+
+    It is the covariance of :math:`g(a, b) = f(a) - f(b)`, f being a Gaussian process with kernel k.
+
+    Args:
+        kernel: k, the kernel of one item, whose parameters may be priors. `on` goes inside:
+            ``Preferential(RBF(1.0).on((0, 2)))`` sees two features of both items.
+
+    References:
+        Houlsby, Huszar, Ghahramani and Hernandez-Lobato, Collaborative Gaussian processes for preference learning,
+        2012, where it is called the preference kernel.
+    """
+
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+
+    def _combine(self, aa: Array, bb: Array, ab: Array, ba: Array) -> Array:
+        return (aa + bb) - (ab + ba)
+
+    def combine_sections(self, x: Any, points: Any, coefficients: Any) -> Float[Array, "n *outputs"]:
+        """Evaluate a function spanned by sections as a difference of its utility."""
+        oriented = orient(x, self, "x")
+        kernel, items, weights = self.utility(points, coefficients)
+        first, second = jnp.split(kernel.combine_sections(stack_items(oriented.pairs), items, weights), 2)
+        return oriented.skew(first - second)
+
+    def utility(self, points: Any, coefficients: Any) -> tuple[AbstractKernel, Any, Any]:
+        r"""Return the utility behind a function spanned by sections, which is one of single items.
+
+        .. math::
+
+            \sum_i \alpha_i\, k_E((a, b), (c_i, d_i)) = f(a) - f(b), \qquad
+            f = \sum_i \alpha_i \bigl(k(\cdot, c_i) - k(\cdot, d_i)\bigr)
+
+        Args:
+            points: The m pairs :math:`(c_i, d_i)`.
+            coefficients: :math:`\alpha`, (m,) or (m, outputs).
+
+        Returns:
+            The kernel k, the 2m items and their coefficients, the arguments of an `RKHSFunction`.
+        """
+        return self.kernel, stack_items(points), jnp.concatenate([coefficients, -coefficients])
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield an instance and pairs for it."""
+        yield cls(RBF(jnp.array([0.8, 1.5]), 1.3)), example_pairs(rng_key, 2)
+
+
+class GeneralizedPreferential(AbstractPreferenceKernel):
+    r"""The kernel of skew-symmetric functions, with or without a utility behind them.
+
+    .. math:: k_E((a, b), (c, d)) = k(a, c)\, k(b, d) - k(a, d)\, k(b, c)
+
+    If k is universal so is :math:`k_E` among the skew-symmetric functions. The variance is that of k squared: 1 for a
+    distant pair if k has variance 1.
+
+    Args:
+        kernel: k, the kernel of one item, whose parameters may be priors; k + c adds c times `Preferential(k)`.
+
+    References:
+        Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, 2022.
+    """
+
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+
+    def _combine(self, aa: Array, bb: Array, ab: Array, ba: Array) -> Array:
+        return aa * bb - ab * ba
+
+    def unfold(self, points: Any, coefficients: Any) -> tuple[AbstractKernel, Any, Any]:
+        r"""Write a function with pairs of landmarks, if the kernel of an item is spanned by sections at landmarks.
+
+        .. math::
+
+            k(\cdot, x) = \sum_j B_j(x)\, k'(\cdot, z_j) \;\Rightarrow\;
+            g = \sum_{j < l} M_{jl}\, k'_E(\cdot, (z_j, z_l)), \qquad
+            M = \sum_i \alpha_i \bigl(B(c_i) B(d_i)^\top - B(d_i) B(c_i)^\top\bigr)
+        """
+        items = stack_items(points)
+        single = jnp.ones(1, dtype=coefficients.dtype)
+
+        def unfold_item(item: Any) -> tuple[AbstractKernel, Any, Array]:
+            return self.kernel.unfold(jax.tree.map(lambda leaf: leaf[None], item), single)
+
+        kernel, landmarks, _ = unfold_item(jax.tree.map(lambda leaf: leaf[0], items))
+        if kernel is self.kernel:
+            return self, points, coefficients
+        first, second = jnp.split(jax.vmap(lambda item: unfold_item(item)[2])(items), 2)
+        table = jnp.einsum("ij,i...,il->jl...", first, coefficients, second)
+        j, m = np.triu_indices(table.shape[0], 1)
+        pairs = jax.tree.map(lambda leaf: jnp.stack([leaf[j], leaf[m]], axis=1), landmarks)
+        return GeneralizedPreferential(kernel), pairs, table[j, m] - table[m, j]
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield an instance that has a utility in it, and pairs for it."""
+        yield cls(RBF(jnp.array([0.8, 1.5]), 1.3) + 0.5), example_pairs(rng_key, 2)
+
+
+def example_pairs(rng_key: RngKey, num_features: int, num_pairs: int = 6) -> Float[Array, "m 2 d"]:
+    """Draw pairs of standard normal items for the examples of a kernel."""
+    return example_points(rng_key, num_features, 2 * num_pairs).reshape(num_pairs, 2, num_features)

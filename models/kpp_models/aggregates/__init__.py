@@ -1,0 +1,1 @@
+"""Models of fields that are observed through averages over bags of points."""

@@ -1,0 +1,180 @@
+"""Gram matrices of bags with very many points: exact, from a few points of each, or by random Fourier features."""
+
+from __future__ import annotations
+
+import logging
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.bags import Bags
+from kpp.gp import InducingSettings
+from kpp.kernels import AbstractKernel
+from kpp.typing import AnyArray
+from kpp_models.aggregates.prior import Basis
+from kpp_models.aggregates.spectra import fourier_gram
+
+__all__ = ["BAG_GRAMS", "approximate_gram", "gram_data", "positive_part"]
+
+_LOGGER = logging.getLogger("kpp")
+
+BAG_GRAMS = ("exact", "sampled", "fourier")
+_WARN_PAIRS = 2e9  # kernel values of one exact Gram matrix that take the better part of a minute with their gradient
+
+
+def gram_data(settings: InducingSettings, bags: Bags) -> dict[str, Array] | None:
+    """Return the arrays that `approximate_gram` needs beside the bags.
+
+    Args:
+        settings: `bag_gram`, `gram_size` and `seed` of it.
+        bags: The bags.
+
+    Returns:
+        For "sampled" the points that stand for all: ``points`` (n', d), ``index`` (n',) and ``sizes`` (N,). None
+        otherwise.
+
+    Raises:
+        ValueError: If `bag_gram` or `gram_size` is not as said.
+    """
+    _check_gram(settings)
+    if settings.bag_gram == "exact" and bags.num_points**2 / 2 > _WARN_PAIRS:
+        _LOGGER.warning(
+            "the exact Gram matrix of bags with %d points takes %.1e kernel values at every step; "
+            "bag_gram='sampled' or 'fourier' takes far fewer",
+            bags.num_points,
+            bags.num_points**2 / 2,
+        )
+    if settings.bag_gram != "sampled":
+        return None
+    thin = bags.subsample(jax.random.key(settings.seed), settings.gram_size)
+    return {"points": thin.points, "index": thin.index, "sizes": thin.sizes}
+
+
+def approximate_gram(
+    settings: InducingSettings,
+    kernel: AbstractKernel,
+    bags: Bags,
+    arrays: dict[str, Array] | None,
+    basis: Basis | None = None,
+) -> Float[Array, "N N"]:
+    r"""Return the inner products of the bags' mean embeddings, or an estimate of them.
+
+    "exact" takes n (n + 1) / 2 kernel values. "sampled" takes :math:`m_j` points of bag j without replacement: an entry
+    off the diagonal is the mean over pairs of these, and one on it
+
+    .. math:: G_{jj} = (1 - 1/n_j)\, \bar k_{i \ne i'} + \bar k_{ii} / n_j,
+
+    the weights that pairs of different and of equal points have in the whole bag. "fourier" takes means of random
+    Fourier features over all points. Both are unbiased, and the first is exact once every point is taken.
+
+    With a basis the estimate is never below what the inducing points explain: without that the collapsed bound would
+    grow without limit as the noise vanishes. "sampled" then estimates what they leave unexplained,
+    :math:`k(x, x') - k(x, w) K_{ww}^{-1} k(w, x')`, from the sampled points, its rows and columns shrunk to the
+    diagonal above; the explained part is exact, and the error smaller for it. "fourier" leaves out the negative
+    eigenvalues of the difference.
+
+    The draws are fixed by `seed`, so that the bound is a smooth function of the parameters.
+
+    Args:
+        settings: `bag_gram`, `gram_size` and `seed` of it.
+        kernel: k.
+        bags: N bags.
+        arrays: What `gram_data` returned.
+        basis: The inducing points and the bags seen from them, or None.
+
+    Returns:
+        The matrix, (N, N).
+
+    Raises:
+        TypeError: If "fourier" does not know the spectral density of the kernel.
+    """
+    if settings.bag_gram == "exact":
+        return bags.gram(kernel)
+    if settings.bag_gram == "fourier":
+        gram = fourier_gram(jax.random.key(settings.seed), kernel, bags, settings.gram_size)
+        explained = 0.0 if basis is None else basis.sections.T @ basis.sections
+        return gram if basis is None else explained + positive_part(gram - explained)
+    if arrays is None:
+        raise ValueError("`arrays` must be what `gram_data` returned, got None")
+    thin = Bags(arrays["points"], arrays["index"], arrays["sizes"])
+    if basis is None:
+        gram, same = thin.gram(kernel), thin.means(kernel.diagonal(thin.points))
+        index = jnp.arange(gram.shape[0])
+        return gram.at[index, index].set(_in_whole_bags(jnp.diagonal(gram), same, thin.sizes, bags.sizes))
+    return basis.sections.T @ basis.sections + _unexplained_gram(kernel, thin, bags.sizes, basis)
+
+
+@jax.custom_jvp
+def positive_part(matrix: Float[AnyArray, "N N"]) -> Float[Array, "N N"]:
+    r"""Replace the negative eigenvalues of a symmetric matrix by 0.
+
+    .. math:: M = U \Lambda U^\top \;\mapsto\; U \Lambda_+ U^\top, \qquad
+        dM \mapsto U (F \circ U^\top dM\, U)\, U^\top, \quad
+        F_{ij} = \frac{(\lambda_i)_+ - (\lambda_j)_+}{\lambda_i - \lambda_j}
+
+    The derivative is finite for equal eigenvalues too.
+
+    Args:
+        matrix: M, symmetric, (N, N).
+
+    Returns:
+        The nearest positive semi-definite matrix, (N, N).
+
+    References:
+        Higham, Computing a nearest symmetric positive semidefinite matrix, 1988, theorem 2.1.
+    """
+    return _positive_part(jnp.asarray(matrix))[0]
+
+
+@positive_part.defjvp
+def _positive_part_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    value, values, vectors = _positive_part(primals[0])
+    positive = values > 0
+    size = jnp.abs(values)
+    both = size[:, None] + size[None, :]  # the distance of eigenvalues of different signs
+    mixed = jnp.where(positive[:, None], size[:, None], size[None, :]) / jnp.where(both > 0, both, 1.0)
+    share = jnp.where(positive[:, None] == positive[None, :], 1.0 * positive[:, None], mixed)
+    return value, vectors @ (share * (vectors.T @ tangents[0] @ vectors)) @ vectors.T
+
+
+def _positive_part(matrix: Array) -> tuple[Array, Array, Array]:
+    values, vectors = jnp.linalg.eigh(matrix)
+    return (vectors * jnp.maximum(values, 0.0)[None, :]) @ vectors.T, values, vectors
+
+
+def _unexplained_gram(kernel: AbstractKernel, thin: Bags, sizes: Array, basis: Basis) -> Float[Array, "N N"]:
+    """Estimate the Gram matrix of what the inducing points leave unexplained, for bags of these sizes."""
+
+    def values(points: Array, inducing: Array) -> Array:
+        """Return k(x, w), and in a last column what is left of k(x, x)."""
+        cross = kernel(points, inducing)
+        explained = jnp.sum(jnp.square(linalg.solve_lower(basis.factor, cross.T)), axis=0)
+        return jnp.concatenate([cross, (kernel.diagonal(points) - explained)[:, None]], axis=1)
+
+    means = thin.sections(values, basis.points)
+    sections = linalg.solve_lower(basis.factor, means[:, :-1].T)
+    gram, same = thin.gram(kernel), jnp.maximum(means[:, -1], 0.0)
+    floor = linalg.max_relative_jitter(gram.dtype) * jnp.diagonal(gram)  # rounding of a difference
+    unexplained = gram - sections.T @ sections
+    own = jnp.maximum(jnp.diagonal(unexplained), floor)
+    least = jnp.clip(same / sizes, floor, own)  # as if different points had nothing in common
+    shrinkage = jnp.sqrt(jnp.clip(_in_whole_bags(own, same, thin.sizes, sizes), least, own) / own)
+    return shrinkage[:, None] * unexplained * shrinkage[None, :]
+
+
+def _in_whole_bags(own: Array, same: Array, taken: Array, sizes: Array) -> Float[Array, " N"]:
+    """Weigh pairs of equal points, of mean value `same`, in means over all pairs of the points taken."""
+    share = 1.0 / taken.astype(own.dtype)
+    among = jnp.maximum(1.0 - share, 0.5)  # 0 only for bags of one point, which need no correction
+    different = (own - same * share) / among
+    return jnp.where(taken == sizes, own, (1.0 - 1.0 / sizes) * different + same / sizes)
+
+
+def _check_gram(settings: InducingSettings) -> None:
+    if settings.bag_gram not in BAG_GRAMS:
+        raise ValueError(f"`bag_gram` must be one of {BAG_GRAMS}, got {settings.bag_gram!r}")
+    least = {"exact": 0, "sampled": 2, "fourier": 1}[settings.bag_gram]
+    if settings.gram_size < least:
+        raise ValueError(f"`gram_size` must be at least {least} for {settings.bag_gram!r}, got {settings.gram_size}")

@@ -1,0 +1,127 @@
+r"""Gaussian-process regression of bag targets on the centroids of the bags, which forgets how bags are spread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+
+from kpp.bags import Bags
+from kpp.gp import InducingSettings, scalar_field
+from kpp.kernels import RBF, AbstractKernel
+from kpp.tables import Schema
+from kpp.typing import Leaf, RngKey
+from kpp_models.aggregates.bagg_gp import own_bag
+from kpp_models.aggregates.conditional_mean import Places
+from kpp_models.aggregates.data import as_bags
+from kpp_models.aggregates.model import AbstractAggregateModel
+from kpp_models.aggregates.preparation import (
+    check_aggregate_fields,
+    example_bags,
+    mean_field,
+    prepare_aggregates,
+)
+
+__all__ = ["CentroidGP"]
+
+
+class CentroidGP(AbstractAggregateModel):
+    r"""A Gaussian process that takes each bag for one point, its centroid.
+
+    .. math:: f \sim GP(m, k), \qquad z_j = f(\bar x_j) + \epsilon_j, \quad \bar x_j = \tfrac{1}{n_j} \sum_i x_j^i
+
+    The baseline that aggregation is measured against. With `num_inducing` it is the variational Gaussian process on
+    centroids; under the Gaussian likelihood with the collapsed bound of Titsias.
+
+    Args:
+        kernel: k, with numbers or priors for leaves.
+        noise_variance: :math:`\sigma^2`, the variance of each :math:`\epsilon_j`, in squared units of z; a number or a
+            prior. Likelihoods without noise ignore it; under "student_t" its root is the scale.
+        mean: m: a number, a prior, or a callable module from points (n, d) to (n,).
+        high_resolution_variance: The variance of white noise on the field.
+        degrees_of_freedom: Of the likelihood "student_t".
+        inducing_points: w, (w, d), or a prior of them.
+        likelihood: As for `CMP`.
+        num_inducing: How many inducing points k-means chooses among the centroids; None for none.
+        learn_inducing: Whether inducing points are learned, from a prior about those chosen.
+        minibatch: As for `CMP`.
+        seed: Seed of k-means.
+
+    Raises:
+        ValueError: If a number is out of range or a name unknown.
+
+    References:
+        Titsias, Variational learning of inducing variables in sparse Gaussian processes, 2009, equation 9.
+    """
+
+    kernel: AbstractKernel
+    noise_variance: Leaf = scalar_field("noise_variance")
+    mean: Any = mean_field(default=0.0)
+    high_resolution_variance: Leaf = scalar_field("high_resolution_variance", default=0.0)
+    degrees_of_freedom: Leaf = scalar_field("degrees_of_freedom", default=4.0)
+    inducing_points: Leaf | None = None
+    likelihood: Any = eqx.field(static=True, default="gaussian")
+    num_inducing: int | None = eqx.field(static=True, default=None)
+    learn_inducing: bool = eqx.field(static=True, default=False)
+    minibatch: int | None = eqx.field(static=True, default=None)
+    seed: int = eqx.field(static=True, default=0)
+
+    def __check_init__(self) -> None:
+        """Refuse numbers out of range and unknown names."""
+        check_aggregate_fields(self)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[CentroidGP, Bags, Array]]:
+        """Yield models with bags and targets for the conformance suite."""
+        bags, targets = example_bags(rng_key)
+        prior = dist.LogNormal(0.0, 0.5)
+        yield cls(RBF(prior), prior, dist.Normal(0.0, 1.0), num_inducing=3), bags, targets + 2.0
+
+    def prepare(self, x: Any, y: Any, *, exposure: Any = None) -> tuple[CentroidGP, dict[str, Any], Schema]:
+        """Read the data; the points of the data returned are the centroids.
+
+        Args:
+            x: `kpp.Bags`, or a list of them; or points, (n, d), each a bag of its own.
+            y: z, one target a bag in the order of the bags, (N,); a list where `x` is one.
+            exposure: What scales each target, as for `CMP`, (N,).
+
+        Returns:
+            The model with names of features resolved, the data, and the schema of the points.
+
+        Raises:
+            ValueError: If the data are unfit, naming the argument.
+        """
+        sources = [_centroids(bags) for bags in as_bags(x)]
+        several = isinstance(x, (list, tuple)) and any(isinstance(part, Bags) for part in x)
+        return prepare_aggregates(self, sources if several else sources[0], y, exposure=exposure, matched=True)
+
+    @property
+    def inducing(self) -> InducingSettings | None:
+        """How the field is summarised by inducing points."""
+        if self.num_inducing is None and self.inducing_points is None:
+            return None
+        return InducingSettings(self.inducing_points, self.num_inducing, self.learn_inducing, seed=self.seed)
+
+    @property
+    def minibatch_size(self) -> int | None:
+        """How many targets each step of stochastic inference sees."""
+        return self.minibatch
+
+    def operator(self, data: Mapping[str, Any], at: Places | None = None) -> Float[Array, "N N"]:
+        """Return the identity: every target belongs to the bag of its number."""
+        return own_bag(self, data, at)
+
+    def target_noise(self, data: Mapping[str, Any]) -> Float[Array, " N"]:
+        """Return the variance of the noise of every target."""
+        return jnp.broadcast_to(self.noise_variance, data["sizes"].shape)
+
+
+def _centroids(bags: Bags) -> Bags:
+    """Return bags of one point each, the centroids, with the covariates and names of the bags."""
+    numbers = jnp.arange(bags.num_bags)
+    names = (bags.feature_names, bags.covariate_names)
+    return Bags(bags.centroids(), numbers, jnp.ones_like(bags.sizes), bags.covariates, *names)

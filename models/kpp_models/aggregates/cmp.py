@@ -1,0 +1,178 @@
+r"""Conditional mean processes: a field recovered from aggregates that are known by covariates only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+
+from kpp.bags import Bags
+from kpp.gp import InducingSettings, refuse_below, scalar_field
+from kpp.kernels import RBF, AbstractKernel
+from kpp.tables import Schema
+from kpp.typing import Leaf, RngKey
+from kpp.validation import is_concrete
+from kpp_models.aggregates.conditional_mean import (
+    ESTIMATORS,
+    ConditionalMeanOperator,
+    Places,
+    target_places,
+)
+from kpp_models.aggregates.data import bags_of
+from kpp_models.aggregates.model import AbstractAggregateModel
+from kpp_models.aggregates.preparation import (
+    check_aggregate_fields,
+    example_bags,
+    inducing_settings,
+    mean_field,
+    numbers_field,
+    prepare_aggregates,
+)
+
+__all__ = ["CMP"]
+
+
+class CMP(AbstractAggregateModel):
+    r"""The conditional mean process: a Gaussian process f seen through its conditional expectations.
+
+    .. math::
+
+        f \sim GP(m, k), \qquad g(y) = E[f(X) \mid Y = y], \qquad z_m = g(\tilde y_m) + \epsilon_m
+
+    Two data sets: D1, bags of points x, each with a covariate y, from which the conditional mean operator is estimated
+    with the kernel l of covariates (module `conditional_mean`); D2, targets z at covariates :math:`\tilde y`. Given
+    both, f is a Gaussian process again, the deconditional posterior,
+
+    .. math::
+
+        m_d(x) = m(x) + k(x, X) A (Q + \sigma^2 I)^{-1} (z - \nu), \qquad Q = A^\top K_{XX} A, \quad \nu = A^\top m(X)
+
+    with :math:`A = (L_{YY} + N \lambda I)^{-1} L_{Y \tilde Y}` and, for bags, the bag means in place of :math:`k(x, X)`
+    and :math:`K_{XX}`. `predict` gives the field; `kpp_models.aggregate_posterior` gives g. With ``num_inducing`` the
+    model is the variational one (VarCMP): the field is summarised by its values at inducing points, whose optimal law
+    is had in closed form under the Gaussian likelihood.
+
+    Args:
+        kernel: k, the kernel of the field.
+        bag_kernel: l, the kernel of the covariates, or a tuple of one a source of aggregates.
+        noise_variance: :math:`\sigma^2`, in squared units of z: a number, a prior, or one a source, (S,). Likelihoods
+            without noise ignore it; under "student_t" its root is the scale.
+        regularization: :math:`\lambda`, positive; multiplied by the number of rows that the operator is estimated from.
+        mean: m: a number, a prior, or a callable module from points (n, d) to (n,).
+        high_resolution_variance: :math:`\varsigma^2`, the variance of white noise on the field.
+        operator_variance: :math:`\tau^2`, the scale of the uncertainty of the estimated operator; 0 takes it as known.
+        degrees_of_freedom: Of the likelihood "student_t".
+        inducing_points: w, (w, d), or a prior of them; None lets `num_inducing` choose.
+        covariate_names: The names of the covariates' columns; `fit` fills them in.
+        estimator: "exact", where every point carries its bag's covariate, or "shrinkage" (S-CMP), where each bag's mean
+            embedding is one row.
+        likelihood: "gaussian", "poisson", "bernoulli", "binomial", "student_t", or a callable from (g, exposure) to a
+            NumPyro distribution.
+        num_inducing: How many inducing points k-means chooses among the points; None for none.
+        learn_inducing: Whether inducing points are learned, from a prior about those chosen.
+        bag_gram: How the Gram matrix of the bags is had where there are inducing points: "exact", "sampled" (a few
+            points of each bag) or "fourier" (random features).
+        gram_size: Points a bag, or frequencies, of that approximation; None for a default.
+        minibatch: How many targets each step of stochastic inference sees, for other likelihoods than the Gaussian
+            with inducing points; None for all.
+        seed: Seed of what is random before inference: k-means, sampled points, frequencies.
+
+    Raises:
+        ValueError: If a number is out of range or a name unknown.
+
+    References:
+        Chau, Bouabid, Sejdinovic, Deconditional downscaling with Gaussian processes, 2021, propositions 3.2 to 3.5;
+        Titsias, Variational learning of inducing variables in sparse Gaussian processes, 2009, equation 9.
+    """
+
+    kernel: AbstractKernel
+    bag_kernel: AbstractKernel | tuple[AbstractKernel, ...]
+    noise_variance: Leaf = numbers_field("noise_variance")
+    regularization: Leaf = scalar_field("regularization")
+    mean: Any = mean_field(default=0.0)
+    high_resolution_variance: Leaf = scalar_field("high_resolution_variance", default=0.0)
+    operator_variance: Leaf = scalar_field("operator_variance", default=0.0)
+    degrees_of_freedom: Leaf = scalar_field("degrees_of_freedom", default=4.0)
+    inducing_points: Leaf | None = None
+    covariate_names: tuple[str, ...] = eqx.field(static=True, converter=tuple, default=())
+    estimator: str = eqx.field(static=True, default="exact")
+    likelihood: Any = eqx.field(static=True, default="gaussian")
+    num_inducing: int | None = eqx.field(static=True, default=None)
+    learn_inducing: bool = eqx.field(static=True, default=False)
+    bag_gram: str = eqx.field(static=True, default="exact")
+    gram_size: int | None = eqx.field(static=True, default=None)
+    minibatch: int | None = eqx.field(static=True, default=None)
+    seed: int = eqx.field(static=True, default=0)
+
+    def __check_init__(self) -> None:
+        """Refuse numbers out of range and unknown names."""
+        check_aggregate_fields(self)
+        refuse_below(self.regularization, "regularization", zero_allowed=False)
+        refuse_below(self.operator_variance, "operator_variance", zero_allowed=True)
+        if self.estimator not in ESTIMATORS:
+            raise ValueError(f"`estimator` must be one of {ESTIMATORS}, got {self.estimator!r}")
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[CMP, Bags, Array]]:
+        """Yield models with bags and targets for the conformance suite."""
+        bags, targets = example_bags(rng_key)
+        prior = dist.LogNormal(0.0, 0.5)
+        yield cls(RBF(prior.expand([2]), prior), RBF(prior), dist.HalfNormal(1.0), 0.01), bags, targets
+        kernel, bag_kernel = RBF(1.0, prior), RBF(1.0)
+        options = (0.01, dist.Normal(0.0, 1.0), 0.1)
+        model = cls(kernel, bag_kernel, prior, *options, estimator="shrinkage", num_inducing=4)
+        yield model, bags, targets + 2.0
+
+    def prepare(
+        self, x: Any, y: Any, *, covariates: Any = None, exposure: Any = None
+    ) -> tuple[CMP, dict[str, Any], Schema]:
+        r"""Read the data.
+
+        Args:
+            x: D1: `kpp.Bags` with covariates, or a list of them, one a source; or points, (n, d), each a bag of its own
+                that is its own covariate.
+            y: z of D2, (M,), or a list, one entry a source.
+            covariates: :math:`\tilde y` of D2, (M, dy), or a list; None if there is one target a bag (matched data).
+            exposure: What scales each target: the expected count at g = 0 of "poisson", the trials of "binomial"; (M,).
+
+        Returns:
+            The model with inducing points and names of features resolved, the data, and the schema of the points.
+
+        Raises:
+            ValueError: If the data are unfit, naming the argument.
+        """
+        return prepare_aggregates(self, x, y, covariates=covariates, exposure=exposure)
+
+    @property
+    def inducing(self) -> InducingSettings | None:
+        """How the field is summarised by inducing points."""
+        return inducing_settings(self)
+
+    @property
+    def minibatch_size(self) -> int | None:
+        """How many targets each step of stochastic inference sees."""
+        return self.minibatch
+
+    def operator(self, data: Mapping[str, Any], at: Places | None = None) -> Float[Array, "N M"]:
+        """Return the estimated conditional mean operator; see `ConditionalMeanOperator.weights`."""
+        return self._conditional_mean(data).weights(target_places(data) if at is None else at)
+
+    def target_noise(self, data: Mapping[str, Any]) -> Float[Array, " M"]:
+        """Return the noise of every target, that of its source."""
+        noise = jnp.broadcast_to(self.noise_variance, jnp.shape(self.noise_variance) or (1,))
+        source = data["target_source"] if noise.shape[0] > 1 else jnp.zeros_like(data["target_source"])
+        return noise[source]
+
+    def residual_covariance(self, data: Mapping[str, Any], first: Places, second: Places) -> Array | None:
+        r"""Return what the uncertainty of the operator adds, :math:`\tau^2 (l - l_Y (L + \lambda D)^{-1} l_Y^\top)`."""
+        if is_concrete(self.operator_variance) and float(self.operator_variance) == 0.0:
+            return None
+        return self.operator_variance * self._conditional_mean(data).residual_covariance(first, second)
+
+    def _conditional_mean(self, data: Mapping[str, Any]) -> ConditionalMeanOperator:
+        kernels = self.bag_kernel if isinstance(self.bag_kernel, tuple) else (self.bag_kernel,)
+        return ConditionalMeanOperator(kernels, self.regularization, self.estimator, bags_of(data), data["source"])

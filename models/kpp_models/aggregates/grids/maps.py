@@ -1,0 +1,131 @@
+"""Predictions as maps, and how near a map is to the truth."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from tqdm.auto import tqdm
+
+from kpp.metrics import structural_similarity
+from kpp_models.aggregates.grids.points import GridPoints
+
+__all__ = ["map_scores", "predict_map"]
+
+_SAMPLE_DIMS = ("chain", "draw")
+
+
+def predict_map(
+    fit: Any,
+    grid: GridPoints,
+    *,
+    probability: float = 0.95,
+    noise: bool = False,
+    center: float = 0.0,
+    scale: float = 1.0,
+    rows: int = 16384,
+    progress: bool = True,
+) -> xr.Dataset:
+    r"""Predict a field at the pixels of a grid, averaged over the draws of the posterior.
+
+    .. math::
+
+        \bar m = E[m_r], \qquad s^2 = E[v_r] + \mathrm{Var}[m_r], \qquad
+        \bar m \pm \Phi^{-1}\bigl(\tfrac{1 + p}{2}\bigr)\, s
+
+    with the mean :math:`m_r` and the variance :math:`v_r` of the field under draw r. The interval is that of a normal
+    distribution with the mean and variance of the mixture; with one draw (MAP) it is exact for a Gaussian posterior.
+
+    Args:
+        fit: A `kpp.Fit`, or whatever has a method ``predict(points)`` that returns ``mean`` and ``latent_variance``
+            with the dimensions (chain, draw, instance).
+        grid: The pixels; their features are those that the fit knows, standardised as the training data were.
+        probability: p, what the interval holds.
+        noise: Whether the variance is that of new observations: ``noise_variance`` is added.
+        center: For targets that were standardised, what was taken off them: the maps are center + scale times the
+            prediction.
+        scale: What the targets were divided by, positive.
+        rows: How many pixels are predicted at once; memory grows with this times the draws, not with the pixels.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The maps ``mean``, ``sd``, ``lower`` and ``upper`` with the coordinates of the grid, NaN at pixels that are no
+        points; ``probability`` is among the attributes.
+
+    Raises:
+        ValueError: If the probability is not between 0 and 1, or `scale` or `rows` is not positive.
+    """
+    if not 0.0 < probability < 1.0:
+        raise ValueError(f"`probability` must be between 0 and 1, got {probability}")
+    if not scale > 0.0:
+        raise ValueError(f"`scale` must be positive, got {scale}")
+    if rows < 1:
+        raise ValueError(f"`rows` must be at least 1, got {rows}")
+    mean, variance = _moments(fit, grid.points, min(rows, grid.num_points), noise, progress)
+    mean, sd = center + scale * mean, scale * np.sqrt(variance)
+    width = NormalDist().inv_cdf((1.0 + probability) / 2.0) * sd
+    values = {"mean": mean, "sd": sd, "lower": mean - width, "upper": mean + width}
+    maps = {name: grid.to_map(value, name=name) for name, value in values.items()}
+    return xr.Dataset(maps, attrs={"probability": float(probability)})
+
+
+def map_scores(truth: xr.DataArray, estimate: xr.DataArray, *, data_range: float | None = None) -> dict[str, float]:
+    """Compare a map with the true one.
+
+    Args:
+        truth: The true map.
+        estimate: The estimate, with the same dimensions and coordinates.
+        data_range: What `kpp.metrics.structural_similarity` calls so; by default the range of the true map.
+
+    Returns:
+        ``rmse`` and ``mae`` in the units of the maps, the rank correlation ``spearman``, and ``ssim``. Pixels where
+        either map is missing are left out of the first three; ``ssim`` is NaN where there are such.
+
+    Raises:
+        ValueError: If the maps are on different grids, or fewer than two pixels are in both.
+    """
+    from scipy.stats import spearmanr
+
+    try:
+        truth, estimate = xr.align(truth, estimate, join="exact")
+    except ValueError as error:
+        raise ValueError(f"`truth` and `estimate` must have the same coordinates: {error}") from None
+    if set(truth.dims) != set(estimate.dims):
+        raise ValueError(f"`estimate` must have the dimensions {list(truth.dims)}, got {list(estimate.dims)}")
+    first, second = np.asarray(truth, float), np.asarray(estimate.transpose(*truth.dims), float)
+    both = np.isfinite(first) & np.isfinite(second)
+    if both.sum() < 2:
+        raise ValueError(f"`truth` and `estimate` must share two pixels at least, got {int(both.sum())}")
+    difference = (second - first)[both]
+    span = float(np.ptp(first[both])) if data_range is None else data_range
+    complete = both.all() and both.ndim == 2
+    return {
+        "rmse": float(np.sqrt(np.mean(difference**2))),
+        "mae": float(np.mean(np.abs(difference))),
+        "spearman": float(spearmanr(first[both], second[both]).statistic),
+        "ssim": structural_similarity(first, second, data_range=span) if complete else float("nan"),
+    }
+
+
+def _moments(fit: Any, points: np.ndarray, rows: int, noise: bool, progress: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and variance over the draws at every point."""
+    total = len(points)
+    mean, variance = np.empty(total), np.empty(total)
+    with tqdm(total=total, desc="pixels", disable=not progress or total <= rows) as bar:
+        for start in range(0, total, rows):
+            # The last batch reaches back over pixels already done, so that all have one shape and compile once.
+            low = min(start, total - rows)
+            chunk = fit.predict(points[low : low + rows])
+            mean[low : low + rows], variance[low : low + rows] = _average(chunk, noise)
+            bar.update(min(rows, total - start))
+    return mean, variance
+
+
+def _average(prediction: xr.Dataset, noise: bool) -> tuple[np.ndarray, np.ndarray]:
+    variance = prediction["latent_variance"]
+    variance = variance + prediction["noise_variance"] if noise else variance
+    dims = [dim for dim in _SAMPLE_DIMS if dim in prediction["mean"].dims]
+    total = variance.mean(dims) + prediction["mean"].var(dims)
+    return prediction["mean"].mean(dims).values, total.values

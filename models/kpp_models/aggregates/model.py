@@ -1,0 +1,404 @@
+r"""Gaussian processes that are seen through aggregates only: what all such models share.
+
+A field f has a Gaussian-process prior. What is observed are targets, each tied to a linear combination of the means
+of f over bags of points, :math:`g_m = \sum_j A_{jm} \frac{1}{n_j} \sum_i f(x_j^i)`. Models differ in the matrix A and
+in the noise; conditioning, inducing points, likelihoods, predictions and draws are the same and live here.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+
+from kpp import linalg
+from kpp.bags import Bags
+from kpp.functions import RKHSFunction
+from kpp.gp import (
+    CollapsedBound,
+    GaussianProcessMarginal,
+    InducingSettings,
+    draw_gaussian,
+    leave_one_out,
+    normal_log_density,
+    prior_factor,
+    replace_priors,
+    trace_deficit,
+)
+from kpp.inference import AbstractModel
+from kpp.kernels import AbstractKernel
+from kpp.posteriors import GPPosterior
+from kpp.priors import sample as draw_priors
+from kpp.priors import substitute
+from kpp.typing import Leaf, RngKey
+from kpp_models.aggregates.bag_grams import approximate_gram
+from kpp_models.aggregates.conditional_mean import Places, target_places
+from kpp_models.aggregates.data import bags_of
+from kpp_models.aggregates.observations import ExpectedLikelihood, Observation, marginal_log_density
+from kpp_models.aggregates.prior import (
+    AggregatePrior,
+    Aggregates,
+    Basis,
+    Conditioned,
+)
+
+__all__ = ["AbstractAggregateModel"]
+
+#: Sites of whitened latent values: of the aggregates (M,), or of the field at the inducing points (w,).
+LATENT, INDUCING = "latent_whitened", "inducing_whitened"
+
+_ROWS = 2048  # points that predictions are made at together
+
+Model = TypeVar("Model", bound="AbstractAggregateModel")
+Data = Mapping[str, Any]
+Sample = Mapping[str, Array]
+
+
+class AbstractAggregateModel(AbstractModel):
+    r"""A Gaussian process observed through linear combinations of bag means.
+
+    .. math:: f \sim GP(m, k), \qquad g = A^\top \bar f, \quad \bar f_j = \tfrac{1}{n_j} \textstyle\sum_i f(x_j^i)
+
+    Subclasses have the fields below and say A by `operator` and the noise of the targets by `target_noise`; there,
+    as in every method that is called with data only, all priors have been replaced by numbers.
+    """
+
+    kernel: eqx.AbstractVar[AbstractKernel]
+    if TYPE_CHECKING:  # fields of subclasses; as `AbstractVar` they would come before fields without defaults
+
+        @property
+        def mean(self) -> Any: ...  # noqa: D102
+        @property
+        def high_resolution_variance(self) -> Leaf: ...  # noqa: D102
+        @property
+        def degrees_of_freedom(self) -> Leaf: ...  # noqa: D102
+        @property
+        def likelihood(self) -> Any: ...  # noqa: D102
+
+    @abstractmethod
+    def operator(self, data: Data, at: Places | None = None) -> Float[Array, "N M"]:
+        """Return the matrix A at the places of the targets, or at others.
+
+        Args:
+            data: The data.
+            at: The places; None for those of the targets.
+
+        Returns:
+            The weights of the bag means, (N, M).
+
+        Raises:
+            TypeError: If the model knows no aggregates but those of the bags themselves.
+        """
+
+    @abstractmethod
+    def target_noise(self, data: Data) -> Float[Array, " M"]:
+        """Return the variance of the noise of every target, (M,)."""
+
+    def residual_covariance(self, data: Data, first: Places, second: Places) -> Float[Array, "M1 M2"] | None:
+        """Return the covariance of the aggregates beyond that of f, or None if there is none."""
+        return None
+
+    @property
+    def inducing(self) -> InducingSettings | None:
+        """How the field is summarised by inducing points; None if it is not."""
+        return None
+
+    @property
+    def minibatch_size(self) -> int | None:
+        """How many targets each step of stochastic inference sees; None for all."""
+        return None
+
+    def numpyro_model(
+        self,
+        x: Any,
+        bag_of: Any,
+        sizes: Any,
+        covariates: Any,
+        source: Any,
+        target_covariates: Any,
+        target_source: Any,
+        exposure: Any,
+        coincidence: Any,
+        inducing: Any,
+        y: Any = None,
+    ) -> None:
+        r"""Be an ordinary NumPyro model; its arguments are what `prepare` returns.
+
+        Args:
+            x: The points of all bags, (n, d).
+            bag_of: The bag of each point, (n,), not decreasing.
+            sizes: The sizes of the bags, (N,).
+            covariates: The covariates of the bags, (N, dy), or None.
+            source: The source of each bag, (N,).
+            target_covariates: The covariates of the targets, (M, dy), or None.
+            target_source: The source of each target, (M,).
+            exposure: What scales each target (see the likelihoods), (M,), or None.
+            coincidence: Where points of different bags are the same (`kpp.Bags.coincidence`), (N, N), or None.
+            inducing: What the approximation of the bags' Gram matrix needs, or None.
+            y: The targets, (M,), or None to draw them.
+        """
+        data = {name: value for name, value in locals().items() if name not in ("self", "y", "__class__")}
+        model = replace_priors(self, draw_priors)
+        if model.likelihood == "gaussian":
+            numpyro.sample("y", model._marginal(data), obs=y)
+        elif model.inducing is None:
+            model._sample_latent(data, y)
+        else:
+            model._sample_inducing(data, y)
+
+    def predictive(self, sample: Sample, data: Data, x: Any, *, covariance: bool = False) -> dict[str, Array]:
+        """Return mean and variance of the field at new points; see `AbstractModel.predictive`.
+
+        ``noise_variance`` is that of the field itself, the high-resolution noise.
+        """
+        model = self._at(sample)
+        found = model._condition(data, sample)
+        mean, variance = _in_blocks(lambda block: model._moments(found, block), x)
+        noise = jnp.broadcast_to(jnp.asarray(model.high_resolution_variance, mean.dtype), mean.shape)
+        result = {"mean": mean, "latent_variance": variance, "noise_variance": noise}
+        if covariance:
+            projections = found.projections(x)
+            result["latent_covariance"] = found.kernel.gram(x) - projections.T @ projections
+        return result
+
+    def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Any) -> Float[Array, " p"]:
+        """Draw the field, with its high-resolution noise, jointly at new points; see `AbstractModel`."""
+        found = self.predictive(sample, data, x, covariance=True)
+        covariance = linalg.add_diagonal(found["latent_covariance"], found["noise_variance"])
+        scale = jnp.mean(self._at(sample).kernel.diagonal(x))
+        return draw_gaussian(rng_key, found["mean"], covariance, scale)
+
+    def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
+        """Draw new targets at the places of those observed, each by itself; see `AbstractModel.replicate`."""
+        model = self._at(sample)
+        mean, variance = model._target_moments(data, sample)
+        latent_key, noise_key = jax.random.split(rng_key)
+        g = mean + jnp.sqrt(variance) * jax.random.normal(latent_key, mean.shape, mean.dtype)
+        return {"y": model._observation(data)(g).sample(noise_key).astype(mean.dtype)}
+
+    def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
+        r"""Return the log density of every target; see `AbstractModel.log_likelihood`.
+
+        Under a Gaussian likelihood it is leave-one-out, :math:`\log p(z_m \mid z_{-m})`; with inducing points that is
+        an approximation, in which they stand for the prior. Otherwise it is given the draw of the latent values.
+        """
+        model = self._at(sample)
+        if model.likelihood == "gaussian":
+            prior = model._prior(data)
+            at, explained, rest = model._covariance(prior, data)
+            mean, variance = leave_one_out(data["y"] - at.mean, explained + rest)
+            variance = variance + jnp.maximum(jnp.diagonal(prior.deficit(at, at)), 0.0)
+            return {"y": normal_log_density(data["y"] - at.mean, mean, variance)}
+        mean, variance = model._target_moments(data, sample)
+        return {"y": marginal_log_density(model._observation(data), data["y"], mean, variance)}
+
+    def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
+        """Return the posterior mean of the field; see `AbstractModel.function_draw`.
+
+        Raises:
+            TypeError: If the prior mean is no constant, so that the posterior mean is no function of the RKHS.
+        """
+        return self.posterior_draw(sample, data).mean
+
+    def posterior_draw(self, sample: Sample, data: Data) -> GPPosterior:
+        """Return the posterior of the field given one draw; see `AbstractModel.posterior_draw`.
+
+        Raises:
+            TypeError: If the prior mean is no constant.
+        """
+        model = self._at(sample)
+        if callable(model.mean):
+            raise TypeError(
+                f"the prior mean is a {type(model.mean).__name__}, no constant, so that the posterior mean is no "
+                "function of the RKHS; `predict` gives its values"
+            )
+        found = model._condition(data, sample)
+        points, root = found.on_points()
+        return GPPosterior(RKHSFunction(found.kernel, points, root @ found.white, model.mean), root)
+
+    def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
+        """Name the axes of the latent values and of the inducing points."""
+        names = {LATENT: ("instance",), INDUCING: ("inducing_point",)}
+        return names | {"inducing_points": ("inducing_point", "feature")}
+
+    def aggregate_moments(self, sample: Sample, data: Data, at: Places, x: Any = None) -> dict[str, Array]:
+        r"""Return the posterior of the aggregates at some places, under one draw.
+
+        .. math:: E[g(y) \mid z] = \nu(y) + q(y)^\top C^{-1} (z - \nu), \qquad
+            \mathrm{cov} = A_y^\top G A_{y'} - q(y)^\top C^{-1} q(y')
+
+        Args:
+            sample: One draw.
+            data: The data.
+            at: p places.
+            x: Points of the field for the covariances with it, or None.
+
+        Returns:
+            ``mean`` (p,), ``latent_covariance`` (p, p), and ``field_covariance`` (points, p) where `x` is given.
+        """
+        model = self._at(sample)
+        prior = model._prior(data)
+        here = prior.aggregates(model.operator(data, at))
+        found, projections = model._project(prior, data, sample, here, at)
+        own = prior.covariance(here, here) + prior.deficit(here, here)
+        own = own + model._other_covariance(prior, data, (here, at), (here, at))
+        mean = here.mean + projections.T @ found.white
+        result = {"mean": mean, "latent_covariance": own - projections.T @ projections}
+        if x is not None:
+            cross = prior.bags.sections(model.kernel, x).T @ here.weights
+            result["field_covariance"] = cross - found.projections(x).T @ projections
+        return result
+
+    def _moments(self, found: Conditioned, x: Array) -> tuple[Array, Array]:
+        projections = found.projections(x)
+        variance = found.kernel.diagonal(x) - jnp.sum(projections**2, axis=0)
+        return self._prior_mean(x) + projections.T @ found.white, jnp.maximum(variance, 0.0)
+
+    def _prior_mean(self, x: Array) -> Float[Array, " p"]:
+        return self.mean(x) if callable(self.mean) else jnp.full(x.shape[0], self.mean, dtype=x.dtype)
+
+    def _at(self: Model, sample: Sample) -> Model:
+        """Return this model with the values of one draw in place of its priors."""
+        return replace_priors(self, lambda name, value: substitute(name, value, sample))
+
+    def _prior(self, data: Data) -> AggregatePrior:
+        bags, settings = bags_of(data), self.inducing
+        bag_means = bags.means(self._prior_mean(bags.points))
+        noise = None if data["coincidence"] is None else self.high_resolution_variance * data["coincidence"]
+        gram, basis = _over_bags(settings, self.kernel, bags, data["inducing"])
+        return AggregatePrior(self.kernel, bags, bag_means, gram, noise, basis)
+
+    def _targets(self, prior: AggregatePrior, data: Data) -> tuple[Aggregates, Places]:
+        return prior.aggregates(self.operator(data)), target_places(data)
+
+    def _other_covariance(
+        self, prior: AggregatePrior, data: Data, first: tuple[Aggregates, Places], second: tuple[Aggregates, Places]
+    ) -> Float[Array, "M1 M2"]:
+        """Return the covariance of aggregates that is neither that of f nor noise of the targets."""
+        noise = prior.noise_covariance(first[0], second[0])
+        residual = self.residual_covariance(data, first[1], second[1])
+        return noise if residual is None else noise + residual
+
+    def _covariance(self, prior: AggregatePrior, data: Data) -> tuple[Aggregates, Array, Array]:
+        """Return the targets' aggregates, the covariance that f gives them, and the rest of their covariance."""
+        targets = self._targets(prior, data)
+        rest = self._other_covariance(prior, data, targets, targets)
+        if self.likelihood == "gaussian":
+            rest = linalg.add_diagonal(rest, self.target_noise(data))
+        return targets[0], prior.covariance(targets[0], targets[0]), rest
+
+    def _marginal(self, data: Data) -> dist.Distribution:
+        prior = self._prior(data)
+        at, explained, rest = self._covariance(prior, data)
+        if at.low_rank is None:
+            return GaussianProcessMarginal(at.mean, explained + rest, 0.0)
+        whole = at.weights.T @ prior.gram @ at.weights
+        return CollapsedBound(at.mean, at.low_rank, rest, trace_deficit(rest, whole, at.low_rank))
+
+    def _observation(self, data: Data) -> Observation:
+        """Return the likelihood of the targets as a function of the aggregates."""
+        return Observation(self.likelihood, data["exposure"], self.target_noise(data), self.degrees_of_freedom)
+
+    def _sample_latent(self, data: Data, y: Array | None) -> None:
+        """Draw the aggregates, whitened, and observe the targets given them."""
+        at, explained, rest = self._covariance(self._prior(data), data)
+        white = numpyro.sample(LATENT, dist.Normal(0.0, 1.0).expand(at.mean.shape).to_event(1))
+        g = at.mean + prior_factor(explained + rest) @ white
+        with numpyro.plate("instance", at.mean.shape[0]):
+            numpyro.sample("y", self._observation(data)(g), obs=y)
+
+    def _sample_inducing(self, data: Data, y: Array | None) -> None:
+        """Draw the field at the inducing points, whitened, and observe the targets with the rest integrated out."""
+        prior = self._prior(data)
+        assert prior.basis is not None  # there are inducing points
+        num_inducing = prior.basis.points.shape[0]
+        white = numpyro.sample(INDUCING, dist.Normal(0.0, 1.0).expand([num_inducing]).to_event(1))
+        count = data["target_source"].shape[0]
+        size = None if self.minibatch_size is None else min(self.minibatch_size, count)
+        with numpyro.plate("instance", count, subsample_size=size) as rows:
+            mean, variance = self._given_inducing(prior, data, white, rows)
+            law = ExpectedLikelihood(self._observation(data).take(rows), mean, variance)
+            numpyro.sample("y", law, obs=None if y is None else y[rows])
+
+    def _given_inducing(
+        self, prior: AggregatePrior, data: Data, white: Array, rows: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Return mean and variance of the targets' aggregates, or of some, given the field at the inducing points."""
+        rows = jnp.arange(data["target_source"].shape[0]) if rows is None else rows
+        places = jax.tree.map(lambda part: part[rows], Places(data["target_covariates"], data["target_source"]))
+        at = prior.aggregates(self.operator(data)[:, rows])
+        assert at.low_rank is not None  # there are inducing points
+        residual = self.residual_covariance(data, places, places)
+        variance = prior.unexplained(at) + (0.0 if residual is None else jnp.diagonal(residual))
+        return at.mean + at.low_rank.T @ white, jnp.maximum(variance, 0.0)
+
+    def _target_moments(self, data: Data, sample: Sample) -> tuple[Array, Array]:
+        """Return mean and variance of the aggregates at the targets, given the data and one draw."""
+        prior = self._prior(data)
+        if self.likelihood != "gaussian" and prior.basis is not None:
+            return self._given_inducing(prior, data, sample[INDUCING])
+        at, explained, rest = self._covariance(prior, data)
+        if self.likelihood != "gaussian":
+            return at.mean + prior_factor(explained + rest) @ sample[LATENT], jnp.zeros_like(at.mean)
+        factor = linalg.cholesky(explained + rest, what="the covariance matrix of `y`")
+        latent = linalg.add_diagonal(explained + rest, -self.target_noise(data))
+        projections = linalg.solve_lower(factor, latent)
+        variance = jnp.diagonal(latent + prior.deficit(at, at)) - jnp.sum(projections**2, axis=0)
+        mean = at.mean + projections.T @ linalg.solve_lower(factor, data["y"] - at.mean)
+        return mean, jnp.maximum(variance, 0.0)
+
+    def _condition(self, data: Data, sample: Sample) -> Conditioned:
+        """Return the posterior of f given the data and one draw."""
+        prior = self._prior(data)
+        if self.likelihood != "gaussian" and prior.basis is not None:
+            return prior.given_inducing(sample[INDUCING])
+        at, factor, white = self._whiten(prior, data, sample)
+        return prior.given_aggregates(at, factor, white)
+
+    def _whiten(self, prior: AggregatePrior, data: Data, sample: Sample) -> tuple[Aggregates, Array, Array]:
+        """Return the aggregates conditioned on, the factor of their covariance, and their whitened values."""
+        at, explained, rest = self._covariance(prior, data)
+        if self.likelihood != "gaussian":
+            return at, prior_factor(explained + rest), sample[LATENT]
+        factor = linalg.cholesky(explained + rest, what="the covariance matrix of `y`")
+        return at, factor, linalg.solve_lower(factor, data["y"] - at.mean)
+
+    def _project(
+        self, prior: AggregatePrior, data: Data, sample: Sample, here: Aggregates, at: Places
+    ) -> tuple[Conditioned, Float[Array, "q p"]]:
+        """Return the posterior of f, and the projections of aggregates elsewhere on what it is conditioned on."""
+        if self.likelihood != "gaussian" and here.low_rank is not None:
+            return prior.given_inducing(sample[INDUCING]), here.low_rank
+        targets, factor, white = self._whiten(prior, data, sample)
+        other = self._other_covariance(prior, data, (targets, target_places(data)), (here, at))
+        cross = prior.covariance(targets, here) + other
+        return prior.given_aggregates(targets, factor, white), linalg.solve_lower(factor, cross)
+
+
+@eqx.filter_jit  # where inference runs a model without compiling it, this part is compiled once and not by its parts
+def _over_bags(
+    settings: InducingSettings | None, kernel: AbstractKernel, bags: Bags, arrays: dict[str, Array] | None
+) -> tuple[Float[Array, "N N"], Basis | None]:
+    """Return the Gram matrix of the bags and the inducing points, if there are any."""
+    if settings is None:
+        return bags.gram(kernel), None
+    basis = Basis.build(kernel, settings.points, bags)
+    return approximate_gram(settings, kernel, bags, arrays, basis), basis
+
+
+def _in_blocks(f: Callable[[Array], tuple[Array, Array]], x: Any) -> tuple[Array, Array]:
+    """Apply a function of points to blocks of them, one after the other where there are many."""
+    count = x.shape[0]
+    if count <= _ROWS:
+        return f(x)
+    blocks = -(-count // _ROWS)
+    padded = jnp.pad(x, ((0, blocks * _ROWS - count), (0, 0)), mode="edge")
+    values = jax.lax.map(f, padded.reshape(blocks, _ROWS, -1))
+    return tuple(value.reshape(-1)[:count] for value in values)

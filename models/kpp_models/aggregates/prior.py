@@ -1,0 +1,149 @@
+r"""What a Gaussian-process prior says about linear combinations of bag means, and what is left after conditioning."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.bags import Bags
+from kpp.gp import prior_factor
+from kpp.kernels import AbstractKernel
+
+__all__ = ["AggregatePrior", "Aggregates", "Basis", "Conditioned"]
+
+
+class Basis(NamedTuple):
+    """Inducing points, and the bags seen from them.
+
+    Attributes:
+        points: w, (w, d).
+        factor: L, the lower factor of :math:`K_{ww}`, (w, w).
+        sections: :math:`L^{-1} B`, B the means of k(w, x) over the bags, (w, N).
+    """
+
+    points: Float[Array, "w d"]
+    factor: Float[Array, "w w"]
+    sections: Float[Array, "w N"]
+
+    @classmethod
+    def build(cls, kernel: AbstractKernel, points: Array, bags: Bags) -> Basis:
+        """Evaluate the kernel at the inducing points and over the bags."""
+        factor = prior_factor(kernel.gram(points))
+        return cls(points, factor, linalg.solve_lower(factor, bags.sections(kernel, points).T))
+
+
+class Aggregates(NamedTuple):
+    """Linear combinations of bag means.
+
+    Attributes:
+        weights: A, (N, M).
+        low_rank: The projections on the whitened values at the inducing points, (w, M); None without inducing points.
+        mean: The prior means, (M,).
+    """
+
+    weights: Float[Array, "N M"]
+    low_rank: Float[Array, "w M"] | None
+    mean: Float[Array, " M"]
+
+
+class Conditioned(NamedTuple):
+    r"""The posterior of f under one draw, by functionals :math:`\varphi` of it.
+
+    With whitened observations t and projections :math:`P_\varphi`, a posterior mean is the prior one plus
+    :math:`P_\varphi^\top t`, and covariances are the prior ones less :math:`P_\varphi^\top P_{\varphi'}`.
+
+    Attributes:
+        kernel: k.
+        support: The bags, or the inducing points, (w, d), whose sections span the posterior mean.
+        root: R, (r, q), a row a bag or an inducing point: the projection of f(x) is :math:`R^\top` times the sections
+            at x.
+        white: t, (q,).
+    """
+
+    kernel: AbstractKernel
+    support: Bags | Array
+    root: Float[Array, "r q"]
+    white: Float[Array, " q"]
+
+    def projections(self, x: Any) -> Float[Array, "q p"]:
+        """Return the projections of f at points."""
+        if isinstance(self.support, Bags):
+            return self.root.T @ self.support.sections(self.kernel, x)
+        return self.root.T @ self.kernel(self.support, x)
+
+    def on_points(self) -> tuple[Array, Array]:
+        """Return the points whose sections span the posterior mean, and the root with a row for each of them."""
+        if isinstance(self.support, Bags):
+            return self.support.points, self.support.spread(self.root)
+        return self.support, self.root
+
+
+class AggregatePrior(NamedTuple):
+    """The prior of a field over bags, under one draw.
+
+    Attributes:
+        kernel: k.
+        bags: The bags.
+        bag_means: The means of the prior mean over the bags, (N,).
+        gram: The covariance of the bag means of f, or an approximation of it, (N, N).
+        noise: The covariance of the bag means of the high-resolution noise, (N, N), or None.
+        basis: The inducing points, or None.
+    """
+
+    kernel: AbstractKernel
+    bags: Bags
+    bag_means: Float[Array, " N"]
+    gram: Float[Array, "N N"]
+    noise: Float[Array, "N N"] | None
+    basis: Basis | None
+
+    def aggregates(self, weights: Float[Array, "N M"]) -> Aggregates:
+        """Return the combinations of bag means with these weights."""
+        low_rank = None if self.basis is None else self.basis.sections @ weights
+        return Aggregates(weights, low_rank, weights.T @ self.bag_means)
+
+    def covariance(self, first: Aggregates, second: Aggregates) -> Float[Array, "M1 M2"]:
+        """Return the covariance that f gives aggregates; with inducing points, the part that they explain."""
+        if first.low_rank is None or second.low_rank is None:
+            return first.weights.T @ self.gram @ second.weights
+        return first.low_rank.T @ second.low_rank
+
+    def deficit(self, first: Aggregates, second: Aggregates) -> Float[Array, "M1 M2"]:
+        """Return what the inducing points leave unexplained of the covariance that f gives aggregates."""
+        if self.basis is None:
+            return jnp.zeros((first.weights.shape[1], second.weights.shape[1]), first.weights.dtype)
+        return first.weights.T @ self.gram @ second.weights - self.covariance(first, second)
+
+    def unexplained(self, at: Aggregates) -> Float[Array, " M"]:
+        """Return the variances of aggregates given the field at the inducing points, with high-resolution noise."""
+        assert at.low_rank is not None  # there are inducing points
+        gram = self.gram if self.noise is None else self.gram + self.noise
+        return jnp.sum(at.weights * (gram @ at.weights), axis=0) - jnp.sum(at.low_rank**2, axis=0)
+
+    def noise_covariance(self, first: Aggregates, second: Aggregates) -> Float[Array, "M1 M2"]:
+        """Return the covariance that the high-resolution noise gives aggregates."""
+        if self.noise is None:
+            return jnp.zeros((first.weights.shape[1], second.weights.shape[1]), first.weights.dtype)
+        return first.weights.T @ self.noise @ second.weights
+
+    def given_aggregates(self, at: Aggregates, factor: Float[Array, "M M"], white: Float[Array, " M"]) -> Conditioned:
+        r"""Condition on aggregates with the covariance :math:`L L^\top` and the values :math:`L t` above their mean."""
+        if self.basis is None:
+            return Conditioned(self.kernel, self.bags, linalg.solve_lower(factor, at.weights.T).T, white)
+        assert at.low_rank is not None  # as there is a basis
+        combinations = _solve_transposed(self.basis.factor, at.low_rank)
+        return Conditioned(self.kernel, self.basis.points, linalg.solve_lower(factor, combinations.T).T, white)
+
+    def given_inducing(self, white: Float[Array, " w"]) -> Conditioned:
+        """Condition on the whitened values at the inducing points."""
+        assert self.basis is not None
+        root = _solve_transposed(self.basis.factor, jnp.eye(white.shape[0], dtype=white.dtype))
+        return Conditioned(self.kernel, self.basis.points, root, white)
+
+
+def _solve_transposed(factor: Float[Array, "w w"], b: Float[Array, "w k"]) -> Float[Array, "w k"]:
+    return jax.scipy.linalg.solve_triangular(factor, b, lower=True, trans=1)

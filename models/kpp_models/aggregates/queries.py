@@ -1,0 +1,90 @@
+r"""The posterior of the aggregates themselves, at covariates of one's choice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from kpp.inference import Fit
+from kpp_models.aggregates.conditional_mean import Places
+from kpp_models.aggregates.data import read_places
+from kpp_models.aggregates.model import AbstractAggregateModel
+from kpp_models.aggregates.observations import Observation, response_mean
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["aggregate_posterior"]
+
+
+def aggregate_posterior(
+    fit: Fit, covariates: Any, *, x: Any = None, source: int = 0, covariance: bool = False
+) -> xr.Dataset:
+    r"""Return the posterior of :math:`g(y) = E[f(X) \mid Y = y]` at p covariates, for every draw.
+
+    .. math::
+
+        E[g(y) \mid z] = \nu(y) + A_y^\top K A (Q + \sigma^2 I)^{-1} (z - \nu)
+
+    Args:
+        fit: A fit of `kpp_models.CMP`.
+        covariates: The covariates y, (p, dy), or a data frame with the columns of those of the bags.
+        x: Points of the field, (r, d) or a data frame, to get its covariances with g; or None.
+        source: Which source of aggregates, where there are several.
+        covariance: Whether the whole covariance of g is wanted.
+
+    Returns:
+        ``mean`` and ``latent_variance`` with dims (chain, draw, aggregate), and for other likelihoods than the Gaussian
+        ``response_mean``, the expected target at an exposure of 1: a rate or a probability; ``latent_covariance`` (...,
+        aggregate, aggregate_other) and ``field_covariance``, Cov(f(x), g(y)), (..., instance, aggregate), where asked
+        for.
+
+    Raises:
+        TypeError: If the fit is not of a model whose aggregates have covariates.
+        ValueError: If the covariates or points are unfit.
+
+    References:
+        Chau, Bouabid, Sejdinovic, Deconditional downscaling with Gaussian processes, 2021, propositions 3.2 and 3.5.
+    """
+    import xarray as xr
+
+    if not isinstance(fit.model, AbstractAggregateModel):
+        raise TypeError(
+            f"`fit` must be of a model of aggregates such as kpp_models.CMP, got {type(fit.model).__name__}"
+        )
+    places = _read(fit, covariates, source)
+    points = None if x is None else jnp.asarray(fit.schema.read(x) if fit.schema is not None else x)
+
+    def moments(model: Any, sample: Any, data: Any, places: Places, points: Any) -> dict[str, Array]:
+        found = model.aggregate_moments(sample, data, places, points)
+        found["latent_variance"] = jnp.maximum(jnp.diagonal(found["latent_covariance"]), 0.0)
+        if model.likelihood != "gaussian":
+            law = Observation(model.likelihood, jnp.ones_like(found["mean"]))
+            found["response_mean"] = response_mean(law, found["mean"], found["latent_variance"])
+        return found if covariance else {name: found[name] for name in found if name != "latent_covariance"}
+
+    dims = {
+        "mean": ("aggregate",),
+        "latent_variance": ("aggregate",),
+        "response_mean": ("aggregate",),
+        "latent_covariance": ("aggregate", "aggregate_other"),
+        "field_covariance": ("instance", "aggregate"),
+    }
+    values = fit.map_draws(moments, places, points)
+    variables = {name: (("chain", "draw", *dims[name]), np.asarray(value)) for name, value in values.items()}
+    found = xr.Dataset(variables, attrs={"created_by": "kpp"})
+    return found.assign_coords({dim: np.arange(size) for dim, size in found.sizes.items()})
+
+
+def _read(fit: Fit, covariates: Any, source: int) -> Places:
+    known = fit.data["covariates"]
+    count = int(np.max(fit.data["source"])) + 1
+    if known is None:
+        raise TypeError(f"the aggregates of {type(fit.model).__name__} have no covariates; kpp_models.CMP's have")
+    if not 0 <= source < count:
+        raise ValueError(f"`source` must be between 0 and {count - 1}, got {source}")
+    rows = read_places(getattr(fit.model, "covariate_names", ()), known.shape[1], covariates)
+    return Places(rows, jnp.full(rows.shape[0], source))

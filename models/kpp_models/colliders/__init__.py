@@ -1,0 +1,1 @@
+"""Regression that uses the independences that a collider implies."""

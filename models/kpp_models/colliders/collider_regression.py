@@ -1,0 +1,230 @@
+r"""Gaussian-process regression that obeys what a collider implies, in its prior or in its posterior draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpyro
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+
+from kpp import linalg
+from kpp.functions import RKHSFunction
+from kpp.gp import (
+    GaussianProcessMarginal,
+    draw_gaussian,
+    latent_predictive,
+    normal_log_density,
+    optional_scalar_field,
+    refuse_below,
+    replace_priors,
+    scalar_field,
+)
+from kpp.kernels import RBF, AbstractKernel
+from kpp.posteriors import GPPosterior
+from kpp.priors import sample as draw_priors
+from kpp.priors import substitute
+from kpp.tables import Schema
+from kpp.typing import Leaf, RngKey
+from kpp_models.colliders.decomposed import Decomposed
+from kpp_models.colliders.held_out import held_out_predictions, held_out_variances
+from kpp_models.colliders.model import (
+    FORMS,
+    PROJECTIONS,
+    AbstractColliderModel,
+    example_rows,
+    feature_field,
+    word_field,
+)
+
+__all__ = ["ColliderRegression"]
+
+
+class _Draw(NamedTuple):
+    """What follows from one draw of the hyperparameters."""
+
+    kernel: AbstractKernel
+    seen: Any  # the points as the data see the function there
+    noise_variance: Array
+    mean: Array
+    residual: Array
+    factor: Array  # of the covariance of y
+
+
+class ColliderRegression(AbstractColliderModel):
+    r"""Gaussian-process regression under an independence :math:`Y \perp X_2 \mid X_3`.
+
+    .. math:: y_i = f(x_i) + \epsilon_i, \qquad f = m + f_0 + g, \qquad f_0 \sim GP(0, k_0) \text{ on } X_3, \quad
+        g \sim GP(0, k_P) \quad\text{or}\quad g \sim GP(0, k), \qquad \epsilon_i \sim N(0, \sigma^2)
+
+    `projection` says which. With "space" the prior is projected: g has the kernel :math:`k_P` of projected functions
+    (`kpp.kernels.Projected`). With "function" g has the kernel k, and every draw of the posterior is projected,
+    :math:`f = m + P g` with :math:`P g(x) = g(x) - \hat E[g(X) \mid C = c]` and the condition
+    :math:`C = (X_2, X_3)`: the data inform g, whose conditional expectation is then taken off. That is for colliders
+    without parents, as :math:`f_0` is not told from the rest of g otherwise. The functions are integrated out, so that
+    inference sees the hyperparameters only. Without spouses there is nothing to project: this
+    is `kpp_models.GPRegression` with k, or r alone where there are no parents either.
+
+    The evidence, and with it every inference, compares hyperparameters by how well they predict y; a
+    `condition_regularization` that is too large takes the constraint off. `kpp_models.ColliderRidge.select_condition`
+    chooses it by how well expectations are estimated. The pointwise log likelihood is leave-one-out, of what the model
+    predicts: :math:`\log N(y_i; E[f(x_i) \mid y_{-i}], \mathrm{var}(f(x_i) \mid y_{-i}) + \sigma^2)`.
+
+    Args:
+        kernel: r, a kernel of the children, for the product form, where :math:`k = (r + 1)\, l`; k itself, a kernel of
+            all columns of x, for the general one. Numbers or priors for leaves.
+        condition_kernel: l, a kernel of spouses and parents, in this order; None will do where there are none.
+        noise_variance: :math:`\sigma^2`, in squared units of y; a number (at least 0) or a prior.
+        condition_regularization: :math:`\gamma`, multiplied by the number of rows of the expectations; a number (at
+            least 0) or a prior.
+        children: The columns of :math:`X_1`, all features but the condition, by position or by name.
+        spouses: The columns of :math:`X_2`, which Y is independent of given the parents.
+        parents: The columns of :math:`X_3`.
+        projection: "space", "function" (without parents) or "none", which imposes nothing.
+        form: "product" or "general"; they estimate the expectation differently.
+        baseline_kernel: :math:`k_0`, a kernel of the parents; needed if there are parents and spouses.
+        mean: m, in units of y; a number or a prior.
+        num_landmarks: Among the rows of the expectations, how many Nyström's method spans them by, chosen by herding;
+            None for all.
+
+    Raises:
+        ValueError: If a number is out of its range, a column is named twice, or a part that is needed is missing.
+
+    References:
+        Bouabid, Fawkes and Sejdinovic, Returning the favour: when regression benefits from probabilistic causal
+        knowledge, 2023, appendix G.1.
+    """
+
+    kernel: AbstractKernel
+    condition_kernel: AbstractKernel | None
+    noise_variance: Leaf = scalar_field("noise_variance")
+    condition_regularization: Leaf | None = optional_scalar_field("condition_regularization")
+    children: tuple[int | str, ...] = feature_field("children")
+    spouses: tuple[int | str, ...] = feature_field("spouses")
+    parents: tuple[int | str, ...] = feature_field("parents", default=())
+    projection: str = word_field("projection", PROJECTIONS)
+    form: str = word_field("form", FORMS)
+    baseline_kernel: AbstractKernel | None = None
+    mean: Leaf = scalar_field("mean", default=0.0)
+    num_landmarks: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        """Refuse numbers out of range, and parts that do not fit each other."""
+        refuse_below(self.noise_variance, "noise_variance", zero_allowed=True)
+        self.check_parts()
+        if self.has_baseline and self.projection == "function":
+            raise ValueError(
+                "`projection` must be 'space' with spouses and parents, got 'function': without the constraint the "
+                "data cannot tell f_0 from what g has of the parents, which the projection would take off; "
+                "kpp_models.ColliderRidge estimates f_0 first"
+            )
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[ColliderRegression, Array, Array]]:
+        """Yield models with points and targets for the conformance suite."""
+        x, y = example_rows(rng_key)
+        prior = dist.LogNormal(0.0, 0.5)
+        yield cls(RBF(prior), RBF(1.2), prior, 0.01, children=(0,), spouses=(1, 2)), x, y
+        parts: dict[str, Any] = {"children": (0,), "spouses": (1,), "parents": (2,), "baseline_kernel": RBF(1.0, prior)}
+        yield cls(RBF(1.5), RBF(prior), prior, 0.01, mean=dist.Normal(0.0, 1.0), **parts), x, y
+        yield cls(RBF(1.5), RBF(prior), prior, 0.01, children=(0,), spouses=(1, 2), projection="function"), x, y
+
+    def prepare(
+        self, x: Any, y: Any, unlabelled: Any = None, *, use_labelled: bool = True
+    ) -> tuple[ColliderRegression, dict[str, Any], Schema]:
+        """Read the data; see `AbstractModel.prepare`.
+
+        Args:
+            x: The points: an array of shape (n, d) or a data frame.
+            y: The targets, of shape (n,).
+            unlabelled: Further points without targets, for the conditional expectation; None for none.
+            use_labelled: Whether the points with targets serve for it, too.
+
+        Returns:
+            The model with names of columns resolved, the data, and the schema of x.
+
+        Raises:
+            ValueError: If the data are not what they should be.
+        """
+        return self.read(x, y, unlabelled, use_labelled=use_labelled)
+
+    def numpyro_model(
+        self, x: Float[Array, "n d"], sample: Array, landmarks: Any, y: Float[Array, " n"] | None = None
+    ) -> None:
+        """Be an ordinary NumPyro model, with the sites of the priors and the observed site ``y``, one vector.
+
+        Args:
+            x: The points, (n, d).
+            sample: The rows of the conditional expectations, (n', d).
+            landmarks: The landmarks among them, (q, d), or None.
+            y: The targets, (n,), or None to draw them.
+        """
+        model = replace_priors(self, draw_priors)
+        gram = model._kernel({"sample": sample, "landmarks": landmarks}).gram(model.seen(x))
+        numpyro.sample("y", GaussianProcessMarginal(model.mean, gram, model.noise_variance), obs=y)
+
+    def log_likelihood(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> dict[str, Array]:
+        """Return the leave-one-out log likelihood of every target; see the class."""
+        draw = self._at(sample, data)
+        cross = draw.kernel(data["x"], draw.seen)
+        targets = jnp.broadcast_to(draw.residual[:, None], cross.shape)
+        mean = draw.mean + held_out_predictions(cross, draw.factor, targets)
+        variance = held_out_variances(draw.kernel.diagonal(data["x"]), cross, draw.factor)
+        return {"y": normal_log_density(data["y"], mean, variance + draw.noise_variance)}
+
+    def predictive(
+        self, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"], *, covariance: bool = False
+    ) -> dict[str, Array]:
+        """Return mean, latent variance and noise variance at new points; see `AbstractModel.predictive`."""
+        draw = self._at(sample, data)
+        latent = latent_predictive(
+            draw.kernel,
+            draw.seen,
+            x,
+            draw.mean,
+            linalg.cho_solve(draw.factor, draw.residual),
+            lambda cross: linalg.solve_lower(draw.factor, cross),
+            covariance=covariance,
+        )
+        noise = jnp.broadcast_to(draw.noise_variance, latent.mean.shape)
+        result = {"mean": latent.mean, "latent_variance": latent.variance, "noise_variance": noise}
+        return result | ({"latent_covariance": latent.covariance} if latent.covariance is not None else {})
+
+    def draw_predictive(
+        self, rng_key: RngKey, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"]
+    ) -> Float[Array, " p"]:
+        """Draw new targets given the data, jointly at all points; see `AbstractModel.draw_predictive`."""
+        found = self.predictive(sample, data, x, covariance=True)
+        covariance = linalg.add_diagonal(found["latent_covariance"], found["noise_variance"])
+        # At points seen without the projection the kernel has the size of the numbers that are subtracted.
+        scale = jnp.mean(self._at(sample, data).kernel.diagonal(self.seen(x)))
+        return draw_gaussian(rng_key, found["mean"], covariance, scale)
+
+    def function_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> RKHSFunction:
+        r"""Return the posterior mean, :math:`\alpha = (K + \sigma^2 I)^{-1}(y - m)`; points may be `Unprojected`."""
+        draw = self._at(sample, data)
+        return RKHSFunction(draw.kernel, draw.seen, linalg.cho_solve(draw.factor, draw.residual), draw.mean)
+
+    def posterior_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> GPPosterior:
+        r"""Return the posterior of the function, :math:`R R^\top = (K + \sigma^2 I)^{-1}`."""
+        factor = self._at(sample, data).factor
+        root = linalg.solve_lower(factor, jnp.eye(factor.shape[0], dtype=factor.dtype)).T
+        return GPPosterior(self.function_draw(sample, data), root)
+
+    def _kernel(self, data: Mapping[str, Any]) -> AbstractKernel:
+        """Return the kernel of f - m; there are no priors left."""
+        deviation = self.deviation_kernel(data)
+        return Decomposed(self.kernel_of_baseline(), deviation) if self.has_baseline else deviation
+
+    def _at(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> _Draw:
+        """Put the values of one draw in place."""
+        model = replace_priors(self, lambda name, value: substitute(name, value, sample))
+        kernel, seen = model._kernel(data), model.seen(data["x"])
+        factor = linalg.cholesky(
+            linalg.add_diagonal(kernel.gram(seen), model.noise_variance), what="the covariance matrix of `y`"
+        )
+        mean = jnp.asarray(model.mean)
+        return _Draw(kernel, seen, jnp.asarray(model.noise_variance), mean, data["y"] - mean, factor)

@@ -1,0 +1,350 @@
+r"""Kernel ridge regression that obeys what a collider implies: the closed-form fits in and onto the projected space."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.functions import RKHSFunction
+from kpp.gp import (
+    GaussianProcessMarginal,
+    normal_log_density,
+    optional_scalar_field,
+    refuse_below,
+    refuse_priors_in,
+    scalar_field,
+)
+from kpp.kernels import RBF, AbstractKernel, Projected
+from kpp.tables import Schema
+from kpp.typing import Leaf, RngKey
+from kpp_models.colliders.decomposed import Decomposed, Sections
+from kpp_models.colliders.held_out import held_out_predictions
+from kpp_models.colliders.model import (
+    FORMS,
+    PROJECTIONS,
+    AbstractColliderModel,
+    example_rows,
+    feature_field,
+    word_field,
+)
+from kpp_models.tables.grid_search import Selection, select_from_grid
+
+__all__ = ["ColliderRidge"]
+
+_RIDGES = {"regularization", "baseline_regularization"}
+
+
+class ColliderRidge(AbstractColliderModel):
+    r"""Kernel ridge regression under an independence :math:`Y \perp X_2 \mid X_3`, a fit without priors.
+
+    .. math:: \min_{h} \frac1n \sum_i (y_i - f_0(x_{3,i}) - h(x_i))^2 + \lambda \|h\|^2, \qquad
+        \hat f = f_0 + h \;(h \in H_P) \quad\text{or}\quad \hat f = f_0 + P h \;(h \in H)
+
+    `projection` says which: "space" fits in the space :math:`H_P` of the projected functions (:math:`H_P`-KRR),
+    "function" fits as if there were no collider and projects the fit (P-KRR), with
+    :math:`P h(x) = h(x) - \hat E[h(X) \mid C = c]` and the condition :math:`C = (X_2, X_3)`; see
+    `kpp.kernels.Projected`. The expectation is estimated from labelled and unlabelled rows. :math:`f_0` is the mean of
+    y, plus, where there are parents, the kernel ridge regression of what is left on them.
+
+    With "none" nothing is imposed, for comparison. Without spouses there is nothing to project either: this is
+    `kpp_models.KernelRidge` with the mean of y for intercept, and k, or r alone where there are no parents either.
+
+    `fit` gives one chain of one draw, whatever the inference. Leave-one-out residuals are those of refits
+    of mean, baseline and h that keep the totals :math:`n\lambda` and the rows of the expectations, whose labels play no
+    part. `numpyro_model` is the Gaussian process whose posterior mean h is, around :math:`f_0`; without targets it
+    knows of :math:`f_0` the mean only.
+
+    Args:
+        kernel: r, a kernel of the children, for the product form, where :math:`k = (r + 1)\, l`; k itself, a kernel of
+            all columns of x, for the general one.
+        condition_kernel: l, a kernel of spouses and parents, in this order; None will do where there are none.
+        regularization: :math:`\lambda`, multiplied by the number of labelled rows; greater than 0.
+        condition_regularization: :math:`\gamma`, multiplied by the number of rows of the expectations; at least 0.
+        children: The columns of :math:`X_1`, all features but the condition, by position or by name.
+        spouses: The columns of :math:`X_2`, which Y is independent of given the parents.
+        parents: The columns of :math:`X_3`.
+        projection: "space", "function" or "none".
+        form: "product" or "general"; they estimate the expectation differently.
+        baseline_kernel: The kernel of :math:`f_0`, of the parents; needed if there are parents and spouses.
+        baseline_regularization: The regularization of :math:`f_0`; needed with `baseline_kernel`.
+        center: Whether to take off the mean of y first; otherwise it counts as 0.
+        num_landmarks: Among the rows of the expectations, how many Nyström's method spans them by, chosen by herding;
+            None for all.
+
+    Raises:
+        ValueError: If a number is out of its range, a column is named twice, or a part that is needed is missing.
+        TypeError: If a leaf is a prior.
+
+    References:
+        Bouabid, Fawkes and Sejdinovic, Returning the favour: when regression benefits from probabilistic causal
+        knowledge, 2023, equations (16), (20) and (23), section 5 and appendix E, regularizations multiplied by n.
+    """
+
+    kernel: AbstractKernel
+    condition_kernel: AbstractKernel | None
+    regularization: Leaf = scalar_field("regularization")
+    condition_regularization: Leaf | None = optional_scalar_field("condition_regularization")
+    children: tuple[int | str, ...] = feature_field("children")
+    spouses: tuple[int | str, ...] = feature_field("spouses")
+    parents: tuple[int | str, ...] = feature_field("parents", default=())
+    projection: str = word_field("projection", PROJECTIONS)
+    form: str = word_field("form", FORMS)
+    baseline_kernel: AbstractKernel | None = None
+    baseline_regularization: Leaf | None = optional_scalar_field("baseline_regularization", default=None)
+    center: bool = eqx.field(static=True, default=True)
+    num_landmarks: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        """Refuse priors, numbers out of range, and parts that do not fit each other."""
+        refuse_priors_in(self, "kpp_models.ColliderRegression")
+        refuse_below(self.regularization, "regularization", zero_allowed=False)
+        self.check_parts()
+        if self.has_baseline:
+            self.need("baseline_regularization", "parents")
+            refuse_below(self.baseline_regularization, "baseline_regularization", zero_allowed=False)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[ColliderRidge, Array, Array]]:
+        """Yield models with points and targets for the conformance suite."""
+        x, y = example_rows(rng_key)
+        yield cls(RBF(1.5), RBF(1.2), 0.01, 0.01, children=(0,), spouses=(1, 2)), x, y
+        parts: dict[str, Any] = {"children": (0,), "spouses": (1,), "parents": (2,), "projection": "function"}
+        yield cls(RBF(1.5), RBF(1.2), 0.01, 0.01, **parts, baseline_kernel=RBF(1.0), baseline_regularization=0.1), x, y
+
+    def select(
+        self, x: Any, y: Any, grid: Mapping[str, Any], *, unlabelled: Any = None, use_labelled: bool = True
+    ) -> Selection[ColliderRidge]:
+        """Choose hyperparameters from a grid by the mean squared leave-one-out error, in closed form.
+
+        `select_condition` chooses the regularization of the conditional expectation.
+
+        Args:
+            x: The points: an array of shape (n, d) or a data frame.
+            y: The targets, of shape (n,).
+            grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try.
+            unlabelled: As in `prepare`.
+            use_labelled: As in `prepare`.
+
+        Returns:
+            The model with the best combination, the values chosen, and the error of every combination.
+
+        Raises:
+            ValueError: If the data or the grid are not what they should be.
+        """
+        model, data, _ = self.prepare(x, y, unlabelled=unlabelled, use_labelled=use_labelled)
+        # Regularizations leave the kernel matrices as they are, which take the most time of a large sample.
+        matrices = _matrices(model, data) if set(grid) <= _RIDGES else None
+        found = select_from_grid(model, grid, _loo_squared_error, "loo_squared_error", data, matrices)
+        return found.with_names_of(self)
+
+    def select_condition(
+        self, x: Any, y: Any, grid: Mapping[str, Any], *, unlabelled: Any = None, use_labelled: bool = True
+    ) -> Selection[ColliderRidge]:
+        r"""Choose the regularization of the conditional expectation by cross-validation over all rows.
+
+        .. math:: \frac1{n'} \sum_j \bigl(h(x_{u,j}) - \hat E^{(-j)}[h(X) \mid C = c_j]\bigr)^2
+
+        h is the fit without a projection (``projection="none"``) with the model's `regularization`. Up to a constant
+        the expectation of this loss is the squared error of what the projection takes off h, for which labels play
+        no part. The loss of the embedding of X in the norm of the RKHS, which weighs all functions alike, chooses
+        less well.
+
+        Args:
+            x: The points: an array of shape (n, d) or a data frame.
+            y: The targets, of shape (n,), which h is fitted to.
+            grid: The values of ``"condition_regularization"`` to try; for the general form there may be leaves of the
+                condition kernel, too (which is a part of h in the product form).
+            unlabelled: As in `prepare`.
+            use_labelled: As in `prepare`.
+
+        Returns:
+            The model with the best value, the values chosen, and the loss of every one.
+
+        Raises:
+            ValueError: If the grid names other leaves, there are no spouses, or the data are unfit.
+        """
+        allowed = "condition_regularization" if self.form == "product" else "condition_"
+        others = [path for path in grid if not path.startswith(allowed)]
+        if others or not self.spouses:
+            raise ValueError(
+                "`grid` must name 'condition_regularization', or with the form 'general' leaves of 'condition_kernel', "
+                f"of a model with spouses; got {list(grid)} and the spouses {self.spouses}"
+            )
+        model, data, _ = self.prepare(x, y, unlabelled=unlabelled, use_labelled=use_labelled)
+        coefficients = _unprojected_coefficients(model, data)
+        found = select_from_grid(model, grid, _condition_loss, "condition_loss", data, coefficients)
+        return found.with_names_of(self)
+
+    def prepare(
+        self, x: Any, y: Any, unlabelled: Any = None, *, use_labelled: bool = True
+    ) -> tuple[ColliderRidge, dict[str, Any], Schema]:
+        """Read the data; see `AbstractModel.prepare`.
+
+        Args:
+            x: The points: an array of shape (n, d) or a data frame.
+            y: The targets, of shape (n,).
+            unlabelled: Further points without targets, for the conditional expectation; None for none.
+            use_labelled: Whether the points with targets serve for it, too.
+
+        Returns:
+            The model with names of columns resolved, the data, and the schema of x.
+
+        Raises:
+            ValueError: If the data are not what they should be.
+        """
+        model, data, schema = self.read(x, y, unlabelled, use_labelled=use_labelled)
+        targets = data.pop("y")
+        intercept = jnp.mean(targets) if self.center else jnp.zeros((), targets.dtype)
+        return model, data | {"intercept": intercept, "y": targets}, schema
+
+    def numpyro_model(
+        self, x: Float[Array, "n d"], sample: Array, landmarks: Any, intercept: Array, y: Array | None = None
+    ) -> None:
+        """Be the Gaussian process whose posterior mean is h; it has no latent site.
+
+        Args:
+            x: The points, (n, d).
+            sample: The rows of the conditional expectations, (n', d).
+            landmarks: The landmarks among them, (q, d), or None.
+            intercept: The mean of the targets, or 0.
+            y: The targets, (n,), or None to draw them, around the intercept.
+        """
+        data = {"x": x, "sample": sample, "landmarks": landmarks, "intercept": intercept, "y": y}
+        mean = intercept if y is None else y - self._deviations(data)
+        gram = self.deviation_kernel(data).gram(self.seen(x))
+        numpyro.sample("y", GaussianProcessMarginal(mean, gram, x.shape[0] * self.regularization), obs=y)
+
+    def loo_residuals(self, data: Mapping[str, Any], matrices: tuple[Array, Array] | None = None) -> Float[Array, " n"]:
+        """Return what each target lacks from the fit to all the others; see the class.
+
+        Args:
+            data: The data.
+            matrices: What `matrices` returns, where it is known already.
+
+        Returns:
+            The residuals, (n,).
+        """
+        cross, gram = self.matrices(data) if matrices is None else matrices
+        factor = self._factor(gram)
+        targets, baseline = self._held_out_targets(data)
+        return data["y"] - baseline - held_out_predictions(cross, factor, targets)
+
+    def log_likelihood(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> dict[str, Array]:
+        """Return the leave-one-out log likelihood of every target, with the mean squared residual for variance."""
+        residuals = self.loo_residuals(data)
+        variance = jnp.broadcast_to(jnp.mean(residuals**2), residuals.shape)
+        return {"y": normal_log_density(residuals, jnp.zeros_like(residuals), variance)}
+
+    def predictive(
+        self, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"], *, covariance: bool = False
+    ) -> dict[str, Array]:
+        """Return the fitted values and the mean squared leave-one-out error; see `AbstractModel.predictive`."""
+        mean = self.function_draw(sample, data)(x)
+        variance = jnp.mean(self.loo_residuals(data) ** 2)
+        return {"mean": mean, "noise_variance": jnp.broadcast_to(variance, mean.shape)}
+
+    def draw_predictive(
+        self, rng_key: RngKey, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"]
+    ) -> Float[Array, " p"]:
+        """Draw the fitted values plus normal noise of the leave-one-out variance."""
+        found = self.predictive(sample, data, x)
+        noise = jax.random.normal(rng_key, found["mean"].shape, dtype=found["mean"].dtype)
+        return found["mean"] + jnp.sqrt(found["noise_variance"]) * noise
+
+    def function_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> RKHSFunction:
+        r"""Return the fit, with the mean of y for intercept.
+
+        With a baseline the two parts have coefficients of their own: the kernel is `Decomposed`, the points carry them
+        as `Sections`, and the coefficients of the function are 1.
+        """
+        kernel, seen = self.deviation_kernel(data), self.seen(data["x"])
+        if isinstance(kernel, Projected):
+            kernel = kernel.precompute()
+        coefficients = self.coefficients(data, kernel)
+        if not self.has_baseline:
+            return RKHSFunction(kernel, seen, coefficients, data["intercept"])
+        both = Sections(seen, jnp.stack([self._baseline_coefficients(data), coefficients], axis=1))
+        kernel = Decomposed(self.kernel_of_baseline(), kernel)
+        return RKHSFunction(kernel, both, jnp.ones_like(coefficients), data["intercept"])
+
+    def coefficients(self, data: Mapping[str, Any], kernel: AbstractKernel) -> Float[Array, " n"]:
+        r"""Return those of h, :math:`\alpha = (K + n \lambda I)^{-1} (y - f_0(X))`, with the kernel of g."""
+        return linalg.cho_solve(self._factor(kernel.gram(self.seen(data["x"]))), self._deviations(data))
+
+    def condition_errors(self, data: Mapping[str, Any], coefficients: Float[Array, " n"]) -> Float[Array, " m"]:
+        """Return what the conditional expectation lacks of the function with these coefficients, row by row."""
+        regression, kernel = self.condition_regression(data), self.averaged_kernel()
+        if self.form == "product":
+            return regression.section_errors(kernel + 1.0, data["x"], coefficients)
+        return regression.value_errors(kernel.combine_sections(data["sample"], data["x"], coefficients))
+
+    def matrices(self, data: Mapping[str, Any]) -> tuple[Float[Array, "n n"], Float[Array, "n n"]]:
+        """Return the kernel matrix between predictions at the points and the fit to them, and that of the fit."""
+        kernel, x = self.deviation_kernel(data), data["x"]
+        gram = kernel.gram(self.seen(x))
+        return (gram if self.seen(x) is x else kernel(x, self.seen(x))), gram
+
+    def _factor(self, gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
+        matrix = linalg.add_diagonal(gram, gram.shape[0] * self.regularization)
+        return linalg.cholesky(matrix, what="the matrix K + n * regularization * I")
+
+    def _deviations(self, data: Mapping[str, Any]) -> Float[Array, " n"]:
+        """Return what the baseline leaves of the targets."""
+        if not self.has_baseline:
+            return data["y"] - data["intercept"]
+        return self._baseline_ridge(data) * self._baseline_coefficients(data)
+
+    def _baseline_coefficients(self, data: Mapping[str, Any]) -> Float[Array, " n"]:
+        return linalg.cho_solve(self._baseline_factor(data), data["y"] - data["intercept"])
+
+    def _baseline_ridge(self, data: Mapping[str, Any]) -> Float[Array, ""]:
+        return data["x"].shape[0] * self.baseline_regularization
+
+    def _baseline_factor(self, data: Mapping[str, Any]) -> Float[Array, "n n"]:
+        matrix = linalg.add_diagonal(self.kernel_of_baseline().gram(data["x"]), self._baseline_ridge(data))
+        return linalg.cholesky(matrix, what="the matrix of the baseline plus n * baseline_regularization * I")
+
+    def _held_out_targets(self, data: Mapping[str, Any]) -> tuple[Float[Array, "n n"], Float[Array, " n"]]:
+        r"""Return, in column i, what mean and baseline without i leave of the targets, and what they say about i.
+
+        The coefficients of the baseline without i are
+        :math:`a^{(i)} = M_0 u^{(i)} - M_0 e_i (M_0 u^{(i)})_i / (M_0)_{ii}`, with :math:`u^{(i)} = y - m^{(i)}`, and
+        what it leaves of the others is :math:`n \lambda_0 a^{(i)}`.
+        """
+        y, n = data["y"], data["y"].shape[0]
+        means = (n * data["intercept"] - y) / max(n - 1, 1) if self.center else jnp.zeros_like(y)
+        centered = y[:, None] - means[None, :]
+        if not self.has_baseline:
+            return centered, means
+        inverse = linalg.cho_inverse(self._baseline_factor(data))
+        solved = inverse @ centered
+        left = jnp.diagonal(solved) / jnp.diagonal(inverse)  # what the baseline without i lacks of target i
+        return self._baseline_ridge(data) * (solved - inverse * left[None, :]), y - left
+
+
+@eqx.filter_jit
+def _matrices(model: ColliderRidge, data: Mapping[str, Any]) -> tuple[Array, Array]:
+    return model.matrices(data)
+
+
+@eqx.filter_jit
+def _unprojected_coefficients(model: ColliderRidge, data: Mapping[str, Any]) -> Float[Array, " n"]:
+    """Return the coefficients of the fit without a projection."""
+    plain = dataclasses.replace(model, projection="none")
+    return plain.coefficients(data, plain.deviation_kernel(data))
+
+
+def _loo_squared_error(model: ColliderRidge, data: Mapping[str, Any], matrices: Any) -> Float[Array, ""]:
+    return jnp.mean(model.loo_residuals(data, matrices) ** 2)
+
+
+def _condition_loss(model: ColliderRidge, data: Mapping[str, Any], coefficients: Array) -> Float[Array, ""]:
+    return jnp.mean(model.condition_errors(data, coefficients) ** 2)

@@ -1,0 +1,264 @@
+"""Projection of any classifier onto what independences of the target allow."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from kpp import Fit
+from kpp_models.colliders.estimators.function import Plan
+from kpp_models.colliders.estimators.projection import fit_baselines
+from kpp_models.colliders.estimators.rows import (
+    Rows,
+    check_predictions,
+    fit_predictor,
+    read_labelled,
+    read_rows,
+    read_unlabelled,
+)
+
+__all__ = ["ProjectedClassifier"]
+
+SCALES = ("probability", "latent")
+LARGE_SHARE = 0.1
+
+
+class ProjectedClassifier(ClassifierMixin, BaseEstimator):
+    r"""A classifier, projected so that its probabilities obey independences of the target.
+
+    Where Y is independent of A given B, :math:`E[P(Y = k \mid X) \mid A, B] = P(Y = k \mid B)`. On the scale of
+    probabilities, with C = (A, B), those :math:`p_k` of the classifier become
+
+    .. math:: p_k(x) - E[p_k(X) - P(Y = k \mid B) \mid C = c],
+
+    negative ones 0, and all divided by their sum. On the latent scale, that of the log-probabilities :math:`\eta_k`,
+    centred over the classes, the scores
+
+    .. math:: \eta_k(x) - E[\eta_k(X) - E[\eta_k(X) \mid B] \mid C = c]
+
+    give probabilities in proportion to their exponentials, so that nothing is cut off. That the latent scores, too, do
+    not depend on A on average does not follow from the independence: it is an assumption of its own, as that of a
+    Gaussian process whose prior obeys the constraint on the latent scale.
+
+    Args:
+        estimator: The classifier, with `predict_proba`; a random forest by default. With `prefit` it is used as it is:
+            a fitted scikit-learn classifier, a `kpp.Fit` of labels 0 and 1, or a callable that takes rows and returns
+            the probabilities of the sorted classes, (n, q), or that of the second of two classes, (n,).
+        collider: As for `ProjectedRegressor`.
+        outcome: As for `ProjectedRegressor`.
+        scale: "probability" or "latent".
+        conditional: As for `ProjectedRegressor`.
+        baseline: The model of Y given B: "logistic" regression, a scikit-learn classifier, or a regression of the
+            indicators of the classes, as `conditional`; frequencies if B is empty. On the latent scale `conditional`
+            serves instead.
+        prefit: Whether the estimator is fitted already.
+        several: As for `ProjectedRegressor`.
+        check: Whether to test on the labelled rows what the statements say, and to warn of those that look false.
+        tol: As for `ProjectedRegressor`.
+        max_cycles: As for `ProjectedRegressor`.
+        random_state: The seed of the default estimator, of "forest" and "kernel-ridge", and of tests.
+
+    Attributes:
+        classes_: The sorted classes.
+        estimator_: The classifier that is projected.
+        statements_: The statements, with the positions of columns.
+        baselines_: For each statement what the projected values are on average given B.
+        projection_: What is taken away; None without a collider.
+        clipped_share_: The share of the rows, with labels or without, where a projected probability was negative; more
+            than a tenth of them give a warning.
+        independence_tests_: For each statement a `kpp.embeddings.MeanIndependenceTest` of the indicators.
+        n_features_in_: The number of columns.
+        feature_names_in_: The names of the columns of a data frame.
+
+    References:
+        Bouabid, Fawkes and Sejdinovic, Returning The Favour: When Regression Benefits From Probabilistic Causal
+        Knowledge, 2023, algorithms 1 and 4, here for indicators of classes.
+    """
+
+    # Nothing is checked here: scikit-learn wants every argument kept as it came.
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        collider: Any = None,
+        outcome: Any = None,
+        scale: Any = "probability",
+        conditional: Any = "linear",
+        baseline: Any = "logistic",
+        prefit: Any = False,
+        several: Any = "in-turn",
+        check: Any = True,
+        tol: Any = 1e-4,
+        max_cycles: Any = 100,
+        random_state: Any = None,
+    ):
+        self.estimator = estimator
+        self.collider = collider
+        self.outcome = outcome
+        self.scale = scale
+        self.conditional = conditional
+        self.baseline = baseline
+        self.prefit = prefit
+        self.several = several
+        self.check = check
+        self.tol = tol
+        self.max_cycles = max_cycles
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> ProjectedClassifier:
+        """Fit the estimator and its projection.
+
+        Args:
+            X: The features of labelled rows, an array (n, d) or a data frame of numbers.
+            y: Their classes, (n,), at least two different ones.
+            X_unlabelled: The features of further rows, (m, d), for the conditional regression.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: If the data, `scale`, or the columns that `collider` names, are not what they should be.
+            TypeError: If `estimator` or a regression is none.
+            kpp.causal.ColliderError: If the graph has no collider partition of the outcome.
+        """
+        if self.scale not in SCALES:
+            raise ValueError(f"`scale` must be one of {SCALES}, got {self.scale!r}")
+        rows, y = read_labelled(self, X, y)
+        check_classification_targets(y)
+        self.classes_ = np.unique(y)
+        if len(self.classes_) < 2:
+            raise ValueError(f"`y` must hold at least two classes, got only the class {self.classes_[0]!r}")
+        further = read_unlabelled(self, X_unlabelled, rows)
+        indicators = (y[:, None] == self.classes_).astype(float)
+        plan = Plan.read(self)
+        self.statements_ = plan.statements
+        self.independence_tests_ = plan.check(rows, indicators[:, 1:]) if self.check else ()
+        estimator = RandomForestClassifier(random_state=self.random_state) if self.estimator is None else self.estimator
+        self.estimator_ = fit_predictor(estimator, self.prefit, rows, y)
+        if self.scale == "probability":
+            plain: Any = Probabilities(self.estimator_, self.classes_)
+            baselines = fit_baselines(plan.statements, rows.table, indicators, plan.baseline, y)
+        else:
+            plain = LogProbabilities(Probabilities(self.estimator_, self.classes_), 0.5 / len(rows))
+            table, values = plan.evaluate(plain, rows, further)
+            baselines = fit_baselines(plan.statements, table, values, plan.conditional)
+        self._function = plan.project(plain, baselines, rows, further)
+        self.baselines_, self.projection_ = self._function.baselines, self._function.projection
+        self.clipped_share_ = self._clipped_share(rows, further)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = self.collider is not None  # where what it says is false
+        return tags
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "n q"]:
+        """Return the projected probabilities of the classes at rows (n, d), (n, q)."""
+        check_is_fitted(self)
+        rows = read_rows(self, X)
+        if self.projection_ is None:
+            return Probabilities(self.estimator_, self.classes_)(rows)
+        values = self._function(rows)
+        return _clip(values) if self.scale == "probability" else softmax(values, axis=1)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the most probable classes at rows (n, d), (n,)."""
+        probabilities = self.predict_proba(X)
+        return self.classes_[np.argmax(probabilities, axis=1)]
+
+    def projected_values(self, X: Any) -> Float[np.ndarray, "n q"]:
+        """Return what obeys the statements, at rows (n, d).
+
+        Args:
+            X: The rows.
+
+        Returns:
+            The probabilities before they are clipped, or the latent scores, (n, q).
+        """
+        check_is_fitted(self)
+        return self._function(read_rows(self, X))
+
+    def _clipped_share(self, rows: Rows, further: Rows) -> float:
+        if self.projection_ is None or self.scale == "latent":
+            return 0.0
+        negative = [(self._function(part) < -1e-12).any(axis=1) for part in (rows, further) if len(part)]
+        share = float(np.concatenate(negative).mean())
+        if share > LARGE_SHARE:
+            warnings.warn(
+                f"{share:.0%} of the rows have projected probabilities below 0, which are cut off, so that the "
+                "statements hold less well than before; scale='latent' needs no cut",
+                UserWarning,
+                stacklevel=3,
+            )
+        return share
+
+
+@dataclasses.dataclass(frozen=True)
+class Probabilities:
+    """What a classifier says by itself.
+
+    Args:
+        predictor: The fitted classifier, a `kpp.Fit` or a callable.
+        classes: The classes in order.
+    """
+
+    predictor: Any
+    classes: np.ndarray
+
+    def __call__(self, rows: Rows) -> Float[np.ndarray, "n q"]:
+        """Return the probabilities of the classes at rows."""
+        found = np.asarray(self._predict(rows), dtype=np.float64)
+        if found.ndim == 1 and len(self.classes) == 2:
+            found = np.stack([1 - found, found], axis=1)
+        check_predictions(found, (len(rows), len(self.classes)))
+        return found
+
+    def _predict(self, rows: Rows) -> Any:
+        if isinstance(self.predictor, Fit):
+            found = self.predictor.predict(rows.features)
+            if "probability" not in found:
+                raise TypeError(f"`estimator` must be a fit that predicts probabilities, got {self.predictor!r}")
+            return found["probability"].mean(("chain", "draw"))
+        if hasattr(self.predictor, "predict_proba"):
+            if not np.array_equal(self.predictor.classes_, self.classes):
+                raise ValueError(
+                    f"`y` must hold the classes of the estimator, {self.predictor.classes_}, got {self.classes}"
+                )
+            return self.predictor.predict_proba(rows.features)
+        if callable(self.predictor):
+            return self.predictor(rows.features)
+        raise TypeError(f"`estimator` must have `predict_proba`, be a kpp.Fit or a callable, got {self.predictor!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class LogProbabilities:
+    """The logarithms of probabilities, less their mean over the classes.
+
+    Args:
+        probabilities: The probabilities.
+        floor: What smaller ones count as, so that none has an infinite logarithm.
+    """
+
+    probabilities: Probabilities
+    floor: float
+
+    def __call__(self, rows: Rows) -> Float[np.ndarray, "n q"]:
+        """Return the latent scores at rows."""
+        found = np.log(np.maximum(self.probabilities(rows), self.floor))
+        return found - found.mean(axis=1, keepdims=True)
+
+
+def _clip(values: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n q"]:
+    """Make numbers probabilities: add the same to each, so that they sum to 1, cut negative ones off, and divide."""
+    values = values + (1 - values.sum(axis=1, keepdims=True)) / values.shape[1]
+    clipped = np.maximum(values, 0.0)
+    return clipped / clipped.sum(axis=1, keepdims=True)

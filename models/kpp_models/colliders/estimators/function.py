@@ -1,0 +1,105 @@
+"""A predictor with its projection: what all estimators of this package fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import is_classifier
+from sklearn.utils import check_random_state
+
+from kpp_models.colliders.estimators.projection import Baseline, Projection, fit_projection
+from kpp_models.colliders.estimators.regressions import as_regression
+from kpp_models.colliders.estimators.rows import Rows
+from kpp_models.colliders.estimators.statements import Statement, check_statements, read_statements
+
+__all__ = ["Plan", "ProjectedFunction"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ProjectedFunction:
+    """Values of q functions of the features, projected.
+
+    Args:
+        plain: The functions before the projection: rows to values (n, q).
+        baselines: What each statement wants to see on average, :math:`f_0`.
+        projection: What is taken away; None if there is no statement.
+    """
+
+    plain: Any
+    baselines: tuple[Baseline, ...]
+    projection: Projection | None
+
+    def __call__(self, rows: Rows) -> Float[np.ndarray, "n q"]:
+        """Return the projected values at rows."""
+        values = self.plain(rows)
+        return values if self.projection is None else values - self.projection(rows.table)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The arguments that all estimators share, read: what to impose, and by which regressions.
+
+    Args:
+        statements: The statements.
+        conditional: The conditional regression.
+        baseline: The regression on what is given.
+        several: "in-turn" or "jointly".
+        tol: See `fit_projection`.
+        max_cycles: See `fit_projection`.
+        random: Where tests and folds get their seeds.
+    """
+
+    statements: tuple[Statement, ...]
+    conditional: Any
+    baseline: Any
+    several: str
+    tol: float
+    max_cycles: int
+    random: np.random.RandomState
+
+    @classmethod
+    def read(cls, estimator: Any) -> Plan:
+        """Read the arguments of an estimator that knows the columns of its rows."""
+        names = getattr(estimator, "feature_names_in_", None)
+        random = check_random_state(estimator.random_state)
+        return cls(
+            read_statements(estimator.collider, estimator.outcome, estimator.n_features_in_, names),
+            as_regression(estimator.conditional, "conditional", random),
+            as_regression(estimator.baseline, "baseline", random, of_classes=is_classifier(estimator)),
+            estimator.several,
+            estimator.tol,
+            estimator.max_cycles,
+            random,
+        )
+
+    def check(self, rows: Rows, targets: Float[np.ndarray, "n q"]) -> tuple[Any, ...]:
+        """Test the statements on labelled rows; see `check_statements`."""
+        return check_statements(self.statements, rows.table, targets, self.random)
+
+    def evaluate(self, plain: Callable[[Rows], np.ndarray], *lots: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the features of one or more lots of rows, (n, d), and values of functions there, (n, q)."""
+        parts = [rows for rows in lots if len(rows)]
+        return np.concatenate([part.table for part in parts]), np.concatenate([plain(part) for part in parts])
+
+    def project(
+        self, plain: Callable[[Rows], np.ndarray], baselines: tuple[Baseline, ...], *lots: Rows
+    ) -> ProjectedFunction:
+        """Project functions by their values at one or more lots of rows."""
+        if not self.statements:
+            return ProjectedFunction(plain, (), None)
+        table, values = self.evaluate(plain, *lots)
+        projection = fit_projection(
+            self.statements,
+            table,
+            values,
+            baselines,
+            self.conditional,
+            several=self.several,
+            tol=self.tol,
+            max_cycles=self.max_cycles,
+        )
+        return ProjectedFunction(plain, baselines, projection)

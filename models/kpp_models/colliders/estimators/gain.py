@@ -1,0 +1,85 @@
+"""By how much a projection lowers the mean squared error, from rows that neither it nor the predictor has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+
+from kpp.metrics import ProjectionGain
+from kpp_models.colliders.estimators.function import ProjectedFunction
+from kpp_models.colliders.estimators.rows import Rows
+
+__all__ = ["cross_fitted_gain"]
+
+_QUANTILE = 1.959964  # of the normal distribution at 0.975, for intervals of level 0.95
+
+
+def cross_fitted_gain(
+    fit: Callable[[Rows, np.ndarray, Rows], ProjectedFunction],
+    rows: Rows,
+    y: Float[np.ndarray, " n"],
+    further: Rows,
+    num_folds: int,
+    random: np.random.RandomState,
+) -> ProjectionGain:
+    r"""Estimate by how much taking e from a regression h lowers its mean squared error.
+
+    .. math::
+
+        E[(Y - h)^2] - E[(Y - h + e)^2] = E[2 (h - f_0) e - e^2] - 2 E[(Y - f_0) e]
+
+    The first term is averaged over all rows, the second over the labelled ones, each row by the h, e and baseline
+    :math:`f_0` of the folds without it. The second is 0 for the true baseline; it takes out what an estimated one adds.
+
+    Args:
+        fit: From labelled rows, their targets and rows without labels to the projected regression.
+        rows: The labelled rows, n.
+        y: Their targets, (n,).
+        further: The m rows without labels.
+        num_folds: The number of folds, of labelled rows and of those without labels.
+        random: Where the folds come from.
+
+    Returns:
+        The gain, positive if the projection helps, with its standard error over rows and an interval. One estimate of
+        e tells nothing of a larger one, so that `largest_gain` is the same; see `kpp.metrics.projection_gain`.
+
+    Raises:
+        ValueError: If there are fewer than two folds.
+
+    References:
+        Bouabid, Fawkes and Sejdinovic, Returning The Favour, 2023, Propositions 4.1 and 5.1, for :math:`e = E[h \mid C]
+        - f_0`; Angelopoulos et al., Prediction-powered inference, 2023, for the two averages.
+    """
+    if num_folds < 2:
+        raise ValueError(f"`gain_folds` must be at least 2, or None, got {num_folds}")
+    num_folds = min(num_folds, len(rows))
+    of_all, of_labelled = [np.empty(len(rows)), np.empty(len(further))], np.empty(len(rows))
+    for fold, further_fold in zip(
+        np.array_split(random.permutation(len(rows)), num_folds),
+        np.array_split(random.permutation(len(further)), num_folds),
+        strict=True,
+    ):
+        function = fit(rows.without(fold), np.delete(y, fold), further.without(further_fold))
+        excess, taken, start = _at(function, rows.take(fold))
+        of_all[0][fold] = 2 * excess * taken - taken**2
+        of_labelled[fold] = 2 * (y[fold] - start) * taken
+        if len(further_fold):
+            excess, taken, _ = _at(function, further.take(further_fold))
+            of_all[1][further_fold] = 2 * excess * taken - taken**2
+    total = len(rows) + len(further)
+    gain = float(np.concatenate(of_all).mean() - of_labelled.mean())
+    influence = of_all[0] / total - of_labelled / len(rows)
+    variance = len(rows) * influence.var(ddof=1)
+    if len(further) > 1:
+        variance += len(further) * of_all[1].var(ddof=1) / total**2
+    error = float(np.sqrt(variance))
+    return ProjectionGain(gain, error, (gain - _QUANTILE * error, gain + _QUANTILE * error), gain)
+
+
+def _at(function: ProjectedFunction, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return h - f_0, e and f_0 at rows."""
+    assert function.projection is not None  # for the type checker: there are statements
+    start = function.baselines[0](rows.table)[:, 0]
+    return function.plain(rows)[:, 0] - start, function.projection(rows.table)[:, 0], start

@@ -1,0 +1,266 @@
+"""Kernel ridge regression that obeys independences of the target, with everything chosen from the data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from kpp import RKHSFunction
+from kpp.kernels import RBF, AbstractKernel, median_heuristic
+from kpp_models import ColliderRidge, KernelRidge
+from kpp_models.colliders.estimators.rows import read_labelled, read_rows, read_unlabelled
+from kpp_models.colliders.estimators.statements import Statement, check_statements, read_statements
+
+__all__ = ["ProjectedKernelRidge"]
+
+GRID = np.logspace(-6, 0, 9)
+FACTORS = (0.5, 1.0, 2.0, 4.0)  # of the lengthscales
+MAX_SCALED_ROWS = 1000  # by which these are compared
+MAX_EXACT_ROWS = 3000  # with more, landmarks stand for them
+NUM_LANDMARKS = 500
+PREDICTED_AT_ONCE = 5000
+
+
+class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
+    r"""Kernel ridge regression in the space of functions that obey independences of the target.
+
+    Where Y is independent of A given B, the regression :math:`f(x) = E[Y \mid X = x]` has
+    :math:`E[f(X) \mid A, B] = E[Y \mid B]`. The fit is a `kpp_models.ColliderRidge` with Gaussian kernels. What is not
+    given is chosen: lengthscales and the regularization by leave-one-out error, the regularization of the conditional
+    expectation by its cross-validated error over labelled and unlabelled rows. Without a collider it is an ordinary
+    kernel ridge regression, around the mean of Y.
+
+    Args:
+        collider: Where the independences come from: a `kpp.causal.CausalDAG` with `outcome`; a
+            `kpp.causal.ColliderPartition`; a `kpp.causal.Independence` or a sequence of these, which hold jointly.
+            Features are columns of a data frame, or positions of columns. None for an ordinary regression.
+        outcome: The node of the graph that is the target.
+        projection: "space" fits in the space of projected functions, "function" projects the ordinary fit.
+        form: "product" or "general", which estimate the expectation differently, see `kpp.kernels.Projected`; for
+            several statements it must be "general".
+        lengthscale: The lengthscale of all features, or one for each column, in units of X; None for the best of some
+            multiples of each column's `kpp.kernels.median_heuristic`, times the root of the number of columns that a
+            kernel sees.
+        regularization: That of the fit, multiplied by the number of labelled rows; None to choose.
+        condition_regularization: That of the conditional expectation, multiplied by the number of its rows; None to
+            choose.
+        num_landmarks: How many of its rows Nyström's method spans the conditional expectation by; None for all, "auto"
+            for 500 where there are more than 3000 rows.
+        check: Whether to test on the labelled rows what the statements say, and to warn of those that look false.
+        random_state: The seed of the tests.
+
+    Attributes:
+        model_: The `kpp_models.ColliderRidge` with what was chosen.
+        function_: The fit, a `kpp.RKHSFunction`.
+        statements_: The statements, with the positions of columns.
+        independence_tests_: For each statement a `kpp.embeddings.MeanIndependenceTest`.
+        n_features_in_: The number of columns.
+        feature_names_in_: The names of the columns of a data frame.
+
+    References:
+        Bouabid, Fawkes and Sejdinovic, Returning the favour: when regression benefits from probabilistic causal
+        knowledge, 2023, sections 4 and 5.
+    """
+
+    def __init__(
+        self,
+        collider: Any = None,
+        *,
+        outcome: Any = None,
+        projection: Any = "space",
+        form: Any = "product",
+        lengthscale: Any = None,
+        regularization: Any = None,
+        condition_regularization: Any = None,
+        num_landmarks: Any = "auto",
+        check: Any = True,
+        random_state: Any = None,
+    ):
+        self.collider = collider
+        self.outcome = outcome
+        self.projection = projection
+        self.form = form
+        self.lengthscale = lengthscale
+        self.regularization = regularization
+        self.condition_regularization = condition_regularization
+        self.num_landmarks = num_landmarks
+        self.check = check
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> ProjectedKernelRidge:
+        """Choose what is not given, and fit.
+
+        Args:
+            X: The features of labelled rows, an array (n, d) or a data frame of numbers.
+            y: Their targets, (n,).
+            X_unlabelled: The features of further rows, (m, d), for the conditional expectation.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: If the data, an argument, or the columns that `collider` names are not what they should be.
+            kpp.causal.ColliderError: If the graph has no collider partition of the outcome.
+        """
+        rows, y = read_labelled(self, X, y, y_numeric=True)
+        further = read_unlabelled(self, X_unlabelled, rows).table
+        names = getattr(self, "feature_names_in_", None)
+        self.statements_ = read_statements(self.collider, self.outcome, rows.table.shape[1], names)
+        random = check_random_state(self.random_state)
+        self.independence_tests_ = (
+            check_statements(self.statements_, rows.table, y[:, None], random) if self.check else ()
+        )
+        unlabelled = further if len(further) else None
+        scale = self._choose_scale(rows.table, y, further)
+        self.model_ = self._choose(self._build(scale, rows.table, y, len(further)), rows.table, y, unlabelled)
+        prepared, data, _ = self.model_.prepare(rows.table, y, unlabelled)
+        self.function_ = _fit(prepared, data)
+        if not np.isfinite(self.function_.coefficients).all():
+            self.function_ = prepared.function_draw({}, data)  # not compiled, so that it says which matrix is singular
+        return self
+
+    def predict(self, X: Any) -> Float[np.ndarray, " n"]:
+        """Return the predictions at rows (n, d), (n,)."""
+        check_is_fitted(self)
+        table = read_rows(self, X).table
+        parts = [table[start : start + PREDICTED_AT_ONCE] for start in range(0, len(table), PREDICTED_AT_ONCE)]
+        return np.concatenate([np.asarray(_predict(self.function_, jnp.asarray(part))) for part in parts])
+
+    def _choose_scale(self, table: np.ndarray, y: np.ndarray, further: np.ndarray) -> _Lengthscales:
+        """Return lengthscales as they are given, or those with the least leave-one-out error without a projection."""
+        if self.lengthscale is not None:
+            return _Lengthscales.given(self.lengthscale, table.shape[1])
+        medians = np.asarray(median_heuristic(np.concatenate([table, further])))
+        few = slice(None, None, -(-len(table) // MAX_SCALED_ROWS))
+        grid = {"regularization": GRID if self.regularization is None else [self.regularization]}
+        errors = []
+        for factor in FACTORS:
+            model = self._build(_Lengthscales(factor * medians, by_root=True), table[few], y[few], 0)
+            model = dataclasses.replace(model, projection="none", num_landmarks=None)
+            errors.append(float(model.select(table[few], y[few], grid).scores.min()))
+        return _Lengthscales(FACTORS[int(np.argmin(errors))] * medians, by_root=True)
+
+    def _build(self, scale: _Lengthscales, table: np.ndarray, y: np.ndarray, num_further: int) -> ColliderRidge:
+        """Return the model, with regularizations that are not given at some value."""
+        columns = tuple(range(table.shape[1]))
+        fields = {"projection": self.projection, "form": self.form}
+        regularization = 1.0 if self.regularization is None else self.regularization
+        if not self.statements_:
+            fields["form"] = "product"
+            return ColliderRidge(scale.kernel(columns), None, regularization, None, columns, (), **fields)
+        spouses, parents = _condition(self.statements_, self.form)
+        condition = spouses + parents
+        children = tuple(column for column in columns if column not in condition)
+        if not children:
+            raise ValueError(
+                f"`collider` must leave a feature that the target is not said to be independent of, got "
+                f"{', '.join(map(str, self.statements_))} for n_features = {table.shape[1]}"
+            )
+        kernel: AbstractKernel = scale.kernel(children)
+        if self.form == "general":
+            kernel = (kernel.on(children) + 1.0) * scale.kernel(condition).on(condition)
+        if parents:
+            fields |= _baseline(scale.kernel(parents), table[:, parents], y)
+        gamma = 1.0 if self.condition_regularization is None else self.condition_regularization
+        count = self._count_landmarks(len(table) + num_further)
+        parts = (children, spouses, parents)
+        condition_kernel = _additive(self.statements_, condition, scale)
+        return ColliderRidge(kernel, condition_kernel, regularization, gamma, *parts, num_landmarks=count, **fields)
+
+    def _choose(self, model: ColliderRidge, table: np.ndarray, y: np.ndarray, unlabelled: Any) -> ColliderRidge:
+        """Choose the regularizations that are not given; that of the expectation at the unprojected fit."""
+        ridges = {"regularization": GRID}
+        if model.spouses and self.condition_regularization is None:
+            start = dataclasses.replace(model, projection="none")
+            if self.regularization is None:
+                start = start.select(table, y, ridges).model
+            grid = {"condition_regularization": GRID}
+            model = dataclasses.replace(
+                start.select_condition(table, y, grid, unlabelled=unlabelled).model, projection=model.projection
+            )
+        if self.regularization is None:
+            model = model.select(table, y, ridges, unlabelled=unlabelled).model
+        return model
+
+    def _count_landmarks(self, num_rows: int) -> int | None:
+        if self.num_landmarks == "auto":
+            return NUM_LANDMARKS if num_rows > MAX_EXACT_ROWS else None
+        if isinstance(self.num_landmarks, str):
+            raise ValueError(f"`num_landmarks` must be a number, None or 'auto', got {self.num_landmarks!r}")
+        return self.num_landmarks
+
+
+@dataclasses.dataclass(frozen=True)
+class _Lengthscales:
+    """Lengthscales for groups of columns.
+
+    Args:
+        values: One for each column.
+        by_root: Whether they are to be multiplied by the root of the number of columns in a group.
+    """
+
+    values: np.ndarray
+    by_root: bool
+
+    @classmethod
+    def given(cls, lengthscale: Any, num_columns: int) -> _Lengthscales:
+        """Return lengthscales as the user gives them."""
+        values = np.asarray(lengthscale, dtype=np.float64)
+        if values.shape not in ((), (num_columns,)):
+            raise ValueError(
+                f"`lengthscale` must be a number or one for each of {num_columns} columns, got shape {values.shape}"
+            )
+        return cls(np.broadcast_to(values, num_columns), by_root=False)
+
+    def kernel(self, columns: Sequence[int]) -> RBF:
+        """Return the kernel of some columns, which it sees alone."""
+        return RBF(self.values[list(columns)] * (len(columns) ** 0.5 if self.by_root else 1.0))
+
+
+def _condition(statements: Sequence[Statement], form: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the columns that the target is independent of, in all statements together, and those given."""
+    given = {tuple(sorted(statement.given)) for statement in statements}
+    if len(given) > 1:
+        raise ValueError(
+            "`collider` must hold statements that are given the same variables, got "
+            f"{', '.join(map(str, statements))}; ProjectedRegressor takes others"
+        )
+    if len(statements) > 1 and form != "general":
+        raise ValueError(f"`form` must be 'general' for {len(statements)} statements that hold jointly, got {form!r}")
+    return tuple(dict.fromkeys(column for statement in statements for column in statement.of)), statements[0].given
+
+
+def _additive(statements: Sequence[Statement], condition: Sequence[int], scale: _Lengthscales) -> AbstractKernel:
+    """Return a kernel of the condition: a sum of functions of the conditions of all statements."""
+    if len(statements) == 1:
+        return scale.kernel(condition)
+    kernels = [
+        scale.kernel(statement.condition).on(tuple(map(condition.index, statement.condition)))
+        for statement in statements
+    ]
+    return sum(kernels[1:], start=kernels[0])
+
+
+def _baseline(kernel: RBF, x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+    """Return the kernel of the regression on what is given, and its regularization by leave-one-out error."""
+    chosen = KernelRidge(kernel, 1.0).select(x, y - y.mean(), {"regularization": GRID}).chosen
+    return {"baseline_kernel": kernel, "baseline_regularization": chosen["regularization"]}
+
+
+@eqx.filter_jit
+def _fit(model: ColliderRidge, data: dict[str, Any]) -> RKHSFunction:
+    return model.function_draw({}, data)
+
+
+@eqx.filter_jit
+def _predict(function: RKHSFunction, x: Array) -> Array:
+    return function(x)

@@ -1,0 +1,190 @@
+r"""The projection of a function onto those that obey statements on the target.
+
+For one statement :math:`Y \perp A \mid B` and :math:`C = (A, B)`, with the baseline :math:`f_0(b) = E[Y \mid B = b]`,
+
+.. math:: P h(x) = h(x) - e(c), \qquad e(c) = E[h(X) - f_0(B) \mid C = c]
+
+is the function nearest to h with :math:`E[f(X) \mid C] = f_0(B)`. For several statements it is
+:math:`h - \sum_s e_s(c_s)` with corrections that fit together.
+
+References:
+    Bouabid, Fawkes and Sejdinovic, Returning The Favour: When Regression Benefits From Probabilistic Causal Knowledge,
+    2023, algorithms 1 and 4, Proposition 5.1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import ConvergenceWarning
+
+from kpp_models.colliders.estimators.regressions import additive_regression, fit_columns, predict_columns
+from kpp_models.colliders.estimators.statements import Statement
+
+__all__ = ["Baseline", "Projection", "fit_baselines", "fit_projection"]
+
+Table = Float[np.ndarray, "n d"]
+Columns = Float[np.ndarray, "n q"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Baseline:
+    r"""What the target is on average given some columns, :math:`f_0(b) = E[Y \mid B = b]`.
+
+    Args:
+        given: The columns B.
+        regression: The fitted regression on them, or the mean, (q,), if there are none.
+    """
+
+    given: tuple[int, ...]
+    regression: Any
+
+    def __call__(self, table: Table) -> Columns:
+        """Return the values at rows, one column for each of q functions of the target."""
+        if not self.given:
+            return np.broadcast_to(self.regression, (len(table), len(self.regression)))
+        if is_classifier(self.regression):
+            return self.regression.predict_proba(table[:, self.given])
+        return predict_columns(self.regression, table[:, self.given])
+
+
+def fit_baselines(
+    statements: Sequence[Statement], table: Table, targets: Columns, regression: Any, labels: Any = None
+) -> tuple[Baseline, ...]:
+    """Fit the baseline of each statement to labelled rows, once for statements that share what they are given.
+
+    Args:
+        statements: The statements.
+        table: The features, (n, d).
+        targets: The functions of the target, (n, q).
+        regression: The regression on what is given.
+        labels: The labels, for a regression that is a classifier.
+
+    Returns:
+        The baselines.
+    """
+    found: dict[tuple[int, ...], Baseline] = {}
+    for given in (tuple(sorted(statement.given)) for statement in statements):
+        if given not in found:
+            found[given] = Baseline(given, _fit_baseline(table[:, given], targets, regression, labels))
+    return tuple(found[tuple(sorted(statement.given))] for statement in statements)
+
+
+def _fit_baseline(x: Table, targets: Columns, regression: Any, labels: Any) -> Any:
+    if x.shape[1] == 0:
+        return targets.mean(axis=0)
+    return clone(regression).fit(x, labels) if is_classifier(regression) else fit_columns(regression, x, targets)
+
+
+@dataclasses.dataclass(frozen=True)
+class Projection:
+    r"""What a projection takes away from a function, :math:`\sum_s e_s(c_s)`.
+
+    Args:
+        terms: For each correction its columns and the regression on them.
+        num_cycles: How often all statements were imposed.
+    """
+
+    terms: tuple[tuple[tuple[int, ...], Any], ...]
+    num_cycles: int
+
+    def __call__(self, table: Table) -> Columns:
+        """Return what is taken away at rows, (n, q)."""
+        return np.sum([predict_columns(regression, table[:, columns]) for columns, regression in self.terms], axis=0)
+
+
+def fit_projection(
+    statements: Sequence[Statement],
+    table: Table,
+    values: Columns,
+    baselines: Sequence[Baseline],
+    regression: Any,
+    *,
+    several: str = "in-turn",
+    tol: float = 1e-4,
+    max_cycles: int = 100,
+) -> Projection:
+    r"""Fit what has to be taken away from q functions, given their values at rows with or without labels.
+
+    In turn, :math:`e_s` is the regression of :math:`h - \sum_{t \ne s} e_t - f_0` on :math:`C_s`, for one s after the
+    other until nothing changes. With exact conditional expectations these are alternating projections; with regressions
+    that shrink, unlike these, they do not shrink less with each cycle. Jointly, all come from one additive regression.
+
+    Args:
+        statements: The statements, at least one.
+        table: The features of the rows, (n, d).
+        values: The values h of the functions there, (n, q).
+        baselines: The baseline of each statement.
+        regression: The conditional regression.
+        several: "in-turn" or "jointly".
+        tol: The change over a cycle, as a root mean square in units of the functions' standard deviation, at which to
+            stop.
+        max_cycles: The number of cycles after which to stop with a warning.
+
+    Returns:
+        The projection.
+
+    Raises:
+        ValueError: If `several` is neither word, `max_cycles` is below 1, or "jointly" meets statements with different
+            baselines or a regression that is not linear in features.
+
+    References:
+        Halperin, The product of projection operators, 1962; Buja, Hastie and Tibshirani, Linear smoothers and additive
+        models, 1989, section 3 (the cycle).
+    """
+    if several not in ("in-turn", "jointly"):
+        raise ValueError(f"`several` must be 'in-turn' or 'jointly', got {several!r}")
+    if max_cycles < 1:
+        raise ValueError(f"`max_cycles` must be at least 1, got {max_cycles}")
+    if len(statements) == 1 or several == "in-turn":
+        return _in_turn(statements, table, values, baselines, regression, tol, max_cycles)
+    if len({baseline.given for baseline in baselines}) > 1:
+        raise ValueError(
+            "`several='jointly'` needs statements that are given the same columns, got "
+            f"{'; '.join(map(str, statements))}; take several='in-turn'"
+        )
+    columns = tuple(range(table.shape[1]))
+    joint = additive_regression(regression, [statement.condition for statement in statements])
+    return Projection(((columns, fit_columns(joint, table, values - baselines[0](table))),), 1)
+
+
+def _in_turn(
+    statements: Sequence[Statement],
+    table: Table,
+    values: Columns,
+    baselines: Sequence[Baseline],
+    regression: Any,
+    tol: float,
+    max_cycles: int,
+) -> Projection:
+    conditions = [table[:, statement.condition] for statement in statements]
+    offsets = [baseline(table) for baseline in baselines]
+    corrections = np.zeros((len(statements), *values.shape))
+    fitted: list[Any] = [None] * len(statements)
+    # The second term stands in for functions that are constant but for rounding.
+    scale = values.std(axis=0) + 1e-10 * np.abs(values).max() + np.finfo(float).tiny
+    num_cycles, change = 0, np.inf
+    while change > tol and num_cycles < max_cycles:
+        num_cycles += 1
+        before = corrections.sum(axis=0)
+        for s, condition in enumerate(conditions):
+            others = corrections.sum(axis=0) - corrections[s]
+            fitted[s] = fit_columns(regression, condition, values - others - offsets[s])
+            corrections[s] = predict_columns(fitted[s], condition)
+        moved = np.sqrt(np.mean((corrections.sum(axis=0) - before) ** 2, axis=0)) / scale
+        change = moved.max() if len(statements) > 1 else 0.0  # the second cycle of a single one repeats the first
+    if change > tol:
+        warnings.warn(
+            f"the statements imposed in turn still change the function by {change:.1g} of its standard deviation after "
+            f"`max_cycles` = {max_cycles} cycles; `tol` is {tol:g}",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    terms = tuple((statement.condition, regressor) for statement, regressor in zip(statements, fitted, strict=True))
+    return Projection(terms, num_cycles)

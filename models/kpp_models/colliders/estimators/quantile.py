@@ -1,0 +1,237 @@
+"""Projection of conditional quantiles, by way of the distribution function, onto what independences allow."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import ndtr
+from scipy.stats import rankdata
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.metrics import d2_pinball_score
+from sklearn.utils.validation import check_is_fitted
+
+from kpp import Fit
+from kpp_models.colliders.estimators.function import Plan
+from kpp_models.colliders.estimators.projection import fit_baselines
+from kpp_models.colliders.estimators.regressions import predict_columns
+from kpp_models.colliders.estimators.rows import (
+    Rows,
+    check_predictions,
+    fit_predictor,
+    read_rows,
+    read_targets,
+    read_unlabelled,
+)
+
+__all__ = ["ProjectedQuantileRegressor"]
+
+
+class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
+    r"""Conditional quantiles that obey independences of the target.
+
+    Quantiles of Y given X obey no constraint on their means, but where Y is independent of A given B, the conditional
+    distribution function :math:`F(t \mid x)` does at each t:
+
+    .. math:: E[F(t \mid X) \mid A, B] = P(Y \le t \mid B).
+
+    So it is projected, at thresholds t among the targets, and the result, which need not grow with t nor stay between 0
+    and 1, is clipped and sorted (the increasing rearrangement), and inverted, with straight lines between thresholds. F
+    is estimated by one regression of the indicators of :math:`Y \le t` for all t (distribution regression).
+
+    Args:
+        estimator: The regressor of the indicators; by default a random forest of leaves of at least five rows. With
+            `prefit` it is used as it is: a `kpp.Fit` whose noise is normal, or a callable that takes rows and
+            thresholds (q,) and returns the values of F, (n, q).
+        levels: The probabilities of the quantiles, a number or several.
+        num_thresholds: The number of thresholds, evenly spread quantiles of the targets, the largest among them; fewer
+            if there are fewer different targets.
+        collider: As for `ProjectedRegressor`.
+        outcome: As for `ProjectedRegressor`.
+        conditional: As for `ProjectedRegressor`.
+        baseline: The regression of the indicators on B, as `conditional`; frequencies if B is empty.
+        prefit: Whether the estimator is fitted already.
+        several: As for `ProjectedRegressor`.
+        check: Whether to test on the labelled rows what the statements say, for the ranks of the targets, and to warn
+            of those that look false.
+        tol: As for `ProjectedRegressor`.
+        max_cycles: As for `ProjectedRegressor`.
+        random_state: The seed of the default estimator, of "forest" and "kernel-ridge", and of tests.
+
+    Attributes:
+        thresholds_: The thresholds in order, (q,).
+        estimator_: The predictor whose distribution functions are projected.
+        statements_: The statements, with the positions of columns.
+        baselines_: For each statement the distribution function given B, at the thresholds.
+        projection_: What is taken away; None without a collider.
+        independence_tests_: For each statement a `kpp.embeddings.MeanIndependenceTest`.
+        n_features_in_: The number of columns.
+        feature_names_in_: The names of the columns of a data frame.
+
+    References:
+        Chernozhukov, Fernandez-Val and Galichon, Quantile and probability curves without crossing, 2010, for the
+        rearrangement; Chernozhukov, Fernandez-Val and Melly, Inference on counterfactual distributions, 2013, section
+        3, for distribution regression; Bouabid, Fawkes and Sejdinovic, Returning The Favour, 2023, algorithm 4, here
+        for indicators.
+    """
+
+    # Nothing is checked here: scikit-learn wants every argument kept as it came.
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        levels: Any = 0.5,
+        num_thresholds: Any = 100,
+        collider: Any = None,
+        outcome: Any = None,
+        conditional: Any = "linear",
+        baseline: Any = "linear",
+        prefit: Any = False,
+        several: Any = "in-turn",
+        check: Any = True,
+        tol: Any = 1e-4,
+        max_cycles: Any = 100,
+        random_state: Any = None,
+    ):
+        self.estimator = estimator
+        self.levels = levels
+        self.num_thresholds = num_thresholds
+        self.collider = collider
+        self.outcome = outcome
+        self.conditional = conditional
+        self.baseline = baseline
+        self.prefit = prefit
+        self.several = several
+        self.check = check
+        self.tol = tol
+        self.max_cycles = max_cycles
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> ProjectedQuantileRegressor:
+        """Fit the estimator and its projection.
+
+        Args:
+            X: The features of labelled rows, an array (n, d) or a data frame of numbers.
+            y: Their targets, (n,).
+            X_unlabelled: The features of further rows, (m, d), for the conditional regression.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: If the data, `levels`, `num_thresholds`, or the columns that `collider` names, are not what they
+                should be.
+            TypeError: If `estimator` or a regression is none.
+            kpp.causal.ColliderError: If the graph has no collider partition of the outcome.
+        """
+        _check_levels(self.levels)
+        if self.num_thresholds < 1:
+            raise ValueError(f"`num_thresholds` must be at least 1, got {self.num_thresholds}")
+        rows, y = read_targets(self, X, y)
+        further = read_unlabelled(self, X_unlabelled, rows)
+        plan = Plan.read(self)
+        self.statements_ = plan.statements
+        self.independence_tests_ = plan.check(rows, rankdata(y)[:, None]) if self.check else ()
+        probabilities = np.arange(1, self.num_thresholds + 1) / self.num_thresholds
+        self.thresholds_ = np.unique(np.quantile(y, probabilities, method="inverted_cdf"))
+        below = (y[:, None] <= self.thresholds_).astype(float)
+        estimator = self.estimator
+        if estimator is None:
+            estimator = RandomForestRegressor(min_samples_leaf=5, random_state=self.random_state)
+        self.estimator_ = fit_predictor(estimator, self.prefit, rows, below)
+        baselines = fit_baselines(plan.statements, rows.table, below, plan.baseline)
+        plain = DistributionFunction(self.estimator_, self.prefit, self.thresholds_)
+        self._function = plan.project(plain, baselines, rows, further)
+        self.baselines_, self.projection_ = self._function.baselines, self._function.projection
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # which is for scores by squared errors
+        return tags
+
+    def predict(self, X: Any) -> Float[np.ndarray, "n *q"]:
+        """Return the quantiles at rows (n, d): (n,) for one level, else (n, q) in the order of the levels."""
+        values = self.predict_distribution(X)
+        levels = np.asarray(self.levels, dtype=float)
+        found = np.stack([_invert(values, self.thresholds_, level) for level in levels.ravel()], axis=1)
+        return found[:, 0] if levels.ndim == 0 else found
+
+    def predict_distribution(self, X: Any) -> Float[np.ndarray, "n q"]:
+        """Return the distribution functions at rows (n, d), at `thresholds_` and sorted, (n, q)."""
+        return np.sort(np.clip(self.projected_values(X), 0.0, 1.0), axis=1)
+
+    def projected_values(self, X: Any) -> Float[np.ndarray, "n q"]:
+        """Return what obeys the statements, at rows (n, d): the distribution functions before clipping, (n, q)."""
+        check_is_fitted(self)
+        return self._function(read_rows(self, X))
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return the share of the pinball loss of constant quantiles that is saved, averaged over the levels."""
+        levels = np.asarray(self.levels, dtype=float).ravel()
+        quantiles = self.predict(X).reshape(-1, len(levels))
+        scores = [d2_pinball_score(y, found, alpha=level) for found, level in zip(quantiles.T, levels, strict=True)]
+        return float(np.mean(scores))
+
+
+@dataclasses.dataclass(frozen=True)
+class DistributionFunction:
+    r"""The conditional distribution functions that a predictor states by itself, :math:`F(t \mid x)`.
+
+    Args:
+        predictor: The fitted regression of the indicators, a `kpp.Fit` or a callable.
+        prefit: Whether it is one of the last two.
+        thresholds: The thresholds t, (q,).
+    """
+
+    predictor: Any
+    prefit: bool
+    thresholds: np.ndarray
+
+    def __call__(self, rows: Rows) -> Float[np.ndarray, "n q"]:
+        """Return the values at rows and thresholds."""
+        if not self.prefit:
+            found = predict_columns(self.predictor, rows.features)
+        elif isinstance(self.predictor, Fit):
+            found = _normal_mixture(self.predictor, rows, self.thresholds)
+        elif callable(self.predictor):
+            found = np.asarray(self.predictor(rows.features, self.thresholds), dtype=np.float64)
+        else:
+            raise TypeError(
+                "`estimator` must, with `prefit=True`, be a kpp.Fit or a callable of rows and thresholds, got "
+                f"{self.predictor!r}"
+            )
+        check_predictions(found, (len(rows), len(self.thresholds)))
+        return found
+
+
+def _normal_mixture(fit: Fit, rows: Rows, thresholds: np.ndarray) -> Float[np.ndarray, "n q"]:
+    """Return the mean over draws of the normal distribution functions of new observations."""
+    found = fit.predict(rows.features)
+    lacking = [name for name in ("mean", "noise_variance") if name not in found]
+    if lacking:
+        raise TypeError(f"`estimator` must be a fit with normal noise, got {fit!r}, whose predictions lack {lacking}")
+    mean, variance = found["mean"], found["noise_variance"] + found.get("latent_variance", 0.0)
+    standardised = [(threshold - mean) / np.sqrt(variance) for threshold in thresholds]
+    columns = [ndtr(z.to_numpy()).mean(axis=(0, 1)) for z in standardised]
+    return np.stack(columns, axis=1)
+
+
+def _check_levels(levels: Any) -> None:
+    values = np.asarray(levels, dtype=float)
+    if values.ndim > 1 or values.size == 0 or not ((values > 0) & (values < 1)).all():
+        raise ValueError(f"`levels` must be a number between 0 and 1 or a sequence of such, got {levels!r}")
+
+
+def _invert(values: Float[np.ndarray, "n q"], thresholds: Float[np.ndarray, " q"], level: float) -> np.ndarray:
+    """Return where increasing values reach a level, with straight lines between thresholds, (n,)."""
+    rows, last = np.arange(len(values)), len(thresholds) - 1
+    after = np.minimum((values < level).sum(axis=1), last)
+    before = np.maximum(after - 1, 0)
+    low, high = values[rows, before], values[rows, after]
+    rise = np.where(high > low, high - low, 1.0)
+    share = np.clip((level - low) / rise, 0.0, 1.0)
+    return thresholds[before] + share * (thresholds[after] - thresholds[before])

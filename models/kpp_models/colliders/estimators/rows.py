@@ -1,0 +1,120 @@
+"""Rows of features, as they came and as numbers, and what any fitted predictor says about them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import validate_data
+
+from kpp import Fit
+from kpp.tables import is_table
+from kpp_models.colliders.estimators.regressions import fit_columns
+
+__all__ = [
+    "Rows",
+    "check_predictions",
+    "fit_predictor",
+    "predict_mean",
+    "read_labelled",
+    "read_rows",
+    "read_targets",
+    "read_unlabelled",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Rows of features.
+
+    Args:
+        features: What a predictor is given: a data frame as it came, else an array, (n, d).
+        table: The same as an array, (n, d).
+    """
+
+    features: Any
+    table: Float[np.ndarray, "n d"]
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def take(self, index: Any) -> Rows:
+        """Return some of the rows."""
+        features = self.features.iloc[index] if hasattr(self.features, "iloc") else self.features[index]
+        return Rows(features, self.table[index])
+
+    def without(self, index: np.ndarray) -> Rows:
+        """Return all other rows."""
+        return self.take(np.delete(np.arange(len(self)), index))
+
+
+def read_labelled(estimator: BaseEstimator, X: Any, y: Any, **checks: Any) -> tuple[Rows, np.ndarray]:
+    """Read labelled rows, at least two, and make the estimator remember number and names of the columns."""
+    table, labels = validate_data(estimator, X, y, dtype=np.float64, ensure_min_samples=2, **checks)
+    return Rows(X if is_table(X) else table, table), labels
+
+
+def read_targets(estimator: BaseEstimator, X: Any, y: Any) -> tuple[Rows, Float[np.ndarray, " n"]]:
+    """Read rows whose labels are numbers."""
+    rows, targets = read_labelled(estimator, X, y, y_numeric=True)
+    return rows, targets.astype(np.float64)
+
+
+def read_rows(estimator: BaseEstimator, X: Any) -> Rows:
+    """Read rows with the columns of those that the estimator was fitted to."""
+    table = validate_data(estimator, X, reset=False, dtype=np.float64)
+    return Rows(X if is_table(X) else table, table)
+
+
+def read_unlabelled(estimator: BaseEstimator, X_unlabelled: Any, labelled: Rows) -> Rows:
+    """Read the rows without labels; None stands for none of them."""
+    return labelled.take(np.arange(0)) if X_unlabelled is None else read_rows(estimator, X_unlabelled)
+
+
+def fit_predictor(estimator: Any, prefit: bool, rows: Rows, targets: np.ndarray) -> Any:
+    """Return the predictor: the estimator itself if it is fitted, else a copy of it, fitted to targets (n,) or (n, q).
+
+    Raises:
+        TypeError: If it is not fitted, and is no scikit-learn estimator.
+    """
+    if prefit:
+        return estimator
+    if isinstance(estimator, type) or not (hasattr(estimator, "fit") and hasattr(estimator, "get_params")):
+        raise TypeError(
+            "`estimator` must be a scikit-learn estimator, or with `prefit=True` anything that predicts, got "
+            f"{estimator!r}"
+        )
+    if targets.ndim == 2:
+        return fit_columns(estimator, rows.features, targets)
+    return clone(estimator).fit(rows.features, targets)
+
+
+def predict_mean(predictor: Any, rows: Rows) -> Float[np.ndarray, " n"]:
+    """Return what a predictor expects at rows: the mean over draws of a `kpp.Fit`, else what it returns.
+
+    Raises:
+        TypeError: If it is none of these.
+        ValueError: If the predictions are not one finite number a row.
+    """
+    if isinstance(predictor, Fit):
+        values: Any = predictor.predict(rows.features)["mean"].mean(("chain", "draw"))
+    elif hasattr(predictor, "predict"):
+        values = predictor.predict(rows.features)
+    elif callable(predictor):
+        values = predictor(rows.features)
+    else:
+        raise TypeError(f"`estimator` must have `predict`, be a kpp.Fit or a callable, got {predictor!r}")
+    found = np.asarray(values, dtype=np.float64)
+    check_predictions(found, (len(rows),))
+    return found
+
+
+def check_predictions(found: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Refuse predictions of another shape, and NaN or infinity among them."""
+    if found.shape != shape:
+        raise ValueError(f"`estimator` must predict the shape {shape}, got {found.shape}")
+    if not np.isfinite(found).all():
+        raise ValueError(f"`estimator` must predict finite numbers, got {int((~np.isfinite(found)).sum())} others")

@@ -1,0 +1,277 @@
+r"""What the models of collider regression share: which columns play which part, the rows, and the projected kernel."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp.causal import CausalDAG, collider_partition
+from kpp.features import landmarks as choose_landmarks
+from kpp.gp import check_kernel_fits, refuse_below
+from kpp.inference import AbstractModel
+from kpp.kernels import AbstractKernel, Projected, Unprojected, resolve_features
+from kpp.tables import Schema, read_points
+from kpp.typing import Leaf
+from kpp.validation import as_targets, check_same_rows, warn_if_float32
+from kpp_models.colliders.condition import ConditionRegression
+
+__all__ = ["FORMS", "PROJECTIONS", "AbstractColliderModel", "example_rows", "feature_field", "word_field"]
+
+Model = TypeVar("Model", bound="AbstractColliderModel")
+Data = Mapping[str, Any]
+
+PROJECTIONS = ("space", "function", "none")
+FORMS = ("product", "general")
+_MAX_HERDED = 5000  # rows that landmarks are chosen among
+
+
+def feature_field(name: str, **options: Any) -> Any:
+    """Return a static Equinox field that holds columns, by position or by name, perhaps none."""
+    return eqx.field(static=True, converter=lambda value: _as_features(value, name), **options)
+
+
+def word_field(name: str, words: Sequence[str]) -> Any:
+    """Return a static Equinox field that holds one of some words, by default the first."""
+
+    def convert(value: Any) -> str:
+        if value not in words:
+            raise ValueError(f"`{name}` must be one of {tuple(words)}, got {value!r}")
+        return str(value)
+
+    return eqx.field(static=True, converter=convert, default=words[0])
+
+
+def _as_features(features: Any, name: str) -> tuple[int | str, ...]:
+    if isinstance(features, str):
+        raise TypeError(f"`{name}` must be a tuple of columns, got the string {features!r}; write ({features!r},)")
+    converted = tuple(int(feature) if isinstance(feature, np.integer) else feature for feature in features)
+    wrong = [feature for feature in converted if isinstance(feature, bool) or not isinstance(feature, (int, str))]
+    if wrong:
+        raise TypeError(f"`{name}` must hold positions or names of columns, got {wrong}")
+    return converted
+
+
+class AbstractColliderModel(AbstractModel):
+    r"""A regression :math:`f = f_0 + g` of Y on X that obeys the independence :math:`Y \perp X_2 \mid X_3`.
+
+    .. math:: E[f(X) \mid X_2, X_3] = f_0(X_3) = E[Y \mid X_3], \qquad \text{that is} \quad E[g(X) \mid X_2, X_3] = 0
+
+    Subclasses have the fields below. Their data are ``x``, ``y``, ``sample``, the rows that conditional expectations
+    are estimated from, ``landmarks``, those of them that Nyström's method spans these by, or None, and more of their
+    own.
+    """
+
+    if TYPE_CHECKING:  # fields of subclasses; as `AbstractVar` they would come before fields without defaults
+
+        @property
+        def kernel(self) -> AbstractKernel: ...  # noqa: D102
+        @property
+        def condition_kernel(self) -> AbstractKernel | None: ...  # noqa: D102
+        @property
+        def condition_regularization(self) -> Leaf | None: ...  # noqa: D102
+        @property
+        def baseline_kernel(self) -> AbstractKernel | None: ...  # noqa: D102
+        @property
+        def children(self) -> tuple[int | str, ...]: ...  # noqa: D102
+        @property
+        def spouses(self) -> tuple[int | str, ...]: ...  # noqa: D102
+        @property
+        def parents(self) -> tuple[int | str, ...]: ...  # noqa: D102
+        @property
+        def projection(self) -> str: ...  # noqa: D102
+        @property
+        def form(self) -> str: ...  # noqa: D102
+        @property
+        def num_landmarks(self) -> int | None: ...  # noqa: D102
+
+    @classmethod
+    def from_graph(
+        cls: type[Model], graph: CausalDAG, outcome: str, *, columns: Sequence[str] | None = None, **fields: Any
+    ) -> Model:
+        """Build the model from a causal graph.
+
+        Args:
+            graph: The graph.
+            outcome: The node that is regressed on its Markov boundary.
+            columns: What the columns of x are called, in their order, where x will be an array; None for a data frame,
+                which has names of its own. Columns that are not in the boundary play no part.
+            **fields: The other fields of the model.
+
+        Returns:
+            The model with the parts of `kpp.causal.collider_partition`.
+
+        Raises:
+            kpp.causal.ColliderError: If the graph does not imply the independence.
+            ValueError: If a variable of the boundary is not among `columns`.
+        """
+        partition = collider_partition(graph, outcome)
+        return cls(
+            **{part: _locate(getattr(partition, part), columns) for part in ("children", "spouses", "parents")},
+            **fields,
+        )
+
+    @property
+    def condition(self) -> tuple[int | str, ...]:
+        """The columns that expectations are conditioned on: spouses, then parents."""
+        return self.spouses + self.parents
+
+    @property
+    def projects(self) -> bool:
+        """Whether anything is projected."""
+        return bool(self.spouses) and self.projection != "none"
+
+    @property
+    def has_baseline(self) -> bool:
+        """Whether the model has a function of the parents alone, which projected functions are added to."""
+        return bool(self.spouses and self.parents)
+
+    def check_parts(self) -> None:
+        """Refuse parts that do not fit each other; subclasses call it in `__check_init__`."""
+        features = self.children + self.condition
+        if not self.children or len(set(features)) < len(features):
+            raise ValueError(
+                "`children`, `spouses` and `parents` must name each column once, and `children` at least one; "
+                f"got {self.children}, {self.spouses} and {self.parents}"
+            )
+        for part in ("spouses", "parents") if self.form == "product" else ("spouses",):
+            if getattr(self, part):
+                self.need("condition_kernel", part)
+        if self.spouses:
+            self.need("condition_regularization", "spouses")
+            refuse_below(self.condition_regularization, "condition_regularization", zero_allowed=True)
+        if self.has_baseline:
+            self.need("baseline_kernel", "parents")
+        if self.num_landmarks is not None and self.num_landmarks < 1:
+            raise ValueError(f"`num_landmarks` must be None or at least 1, got {self.num_landmarks}")
+
+    def read(
+        self: Model, x: Any, y: Any, unlabelled: Any, *, use_labelled: bool
+    ) -> tuple[Model, dict[str, Any], Schema]:
+        """Read the data that all models share; see `prepare` of the subclasses."""
+        warn_if_float32(type(self).__name__)
+        rows, schema = read_points(x)
+        targets = as_targets(np.asarray(y), name="y")
+        check_same_rows(rows.shape[0], targets.shape[0], "x", "y")
+        model, points = self._resolve(schema), jnp.asarray(rows, dtype=targets.dtype)
+        model._check_kernels(points)
+        data = {"x": points, **model.read_sample(points, schema, unlabelled, use_labelled), "y": targets}
+        return model, data, schema
+
+    def read_sample(self, x: Array, schema: Schema, unlabelled: Any, use_labelled: bool = True) -> dict[str, Any]:
+        """Return the rows for conditional expectations, labelled ones first, and the landmarks among them."""
+        if unlabelled is None and not use_labelled:
+            raise ValueError("`use_labelled` must be True where there are no unlabelled rows, got False")
+        sample = x
+        if unlabelled is not None:
+            further = jnp.asarray(schema.read(unlabelled, "unlabelled"), dtype=x.dtype)
+            sample = jnp.concatenate([x, further]) if use_labelled else further
+        return {"sample": sample, "landmarks": self._choose_landmarks(sample)}
+
+    def deviation_kernel(self, data: Data) -> AbstractKernel:
+        """Return the kernel of g: `Projected`, or k itself where nothing is projected; there are no priors left."""
+        if not self.projects:
+            return self._plain_kernel()
+        return Projected(
+            self.averaged_kernel(),
+            self._on_condition(),
+            data["sample"],
+            self.condition_regularization,
+            data["landmarks"],
+            self.form,
+        )
+
+    def condition_regression(self, data: Data) -> ConditionRegression:
+        """Return the regression on the condition that `deviation_kernel` averages by."""
+        condition = self._on_condition()
+        return ConditionRegression(condition, data["sample"], data["landmarks"], self.condition_regularization)
+
+    def seen(self, x: Array) -> Array | Unprojected:
+        """Return points as the data see g there: without the projection, where only its posterior is projected."""
+        return Unprojected(x) if self.projects and self.projection == "function" else x
+
+    def kernel_of_baseline(self) -> AbstractKernel:
+        """Return the kernel of the baseline as one of all columns."""
+        assert self.baseline_kernel is not None  # `check_parts`
+        return self.baseline_kernel.on(self.parents)
+
+    def averaged_kernel(self) -> AbstractKernel:
+        """Return r, or k for the general form, as a kernel of all columns."""
+        return self.kernel.on(self.children) if self.form == "product" else self.kernel
+
+    def _on_condition(self) -> AbstractKernel:
+        assert self.condition_kernel is not None  # `check_parts`
+        return self.condition_kernel.on(self.condition)
+
+    def _plain_kernel(self) -> AbstractKernel:
+        """Return k without a projection, which in the product form is r where there is no condition."""
+        kernel = self.averaged_kernel()
+        if self.form == "general" or not self.condition:
+            return kernel
+        return (kernel + 1.0) * self._on_condition()
+
+    def need(self, field: str, because: str) -> None:
+        """Refuse a field that is None although others make it necessary."""
+        if getattr(self, field) is None:
+            raise ValueError(f"`{field}` is needed with {because} {getattr(self, because)}, got None")
+
+    def _resolve(self: Model, schema: Schema) -> Model:
+        """Put positions in place of the names of columns."""
+        names = schema.feature_names
+        parts = {part: _locate(getattr(self, part), names) for part in ("children", "spouses", "parents")}
+        columns = {
+            "kernel": self.children if self.form == "product" else tuple(range(len(names))),
+            "condition_kernel": self.condition,
+            "baseline_kernel": self.parents,
+        }
+        kernels = {
+            field: resolve_features(getattr(self, field).on(seen), names).kernel
+            for field, seen in columns.items()
+            if getattr(self, field) is not None and seen
+        }
+        return dataclasses.replace(self, **parts, **kernels)
+
+    def _check_kernels(self, x: Float[Array, "n d"]) -> None:
+        check_kernel_fits(self.averaged_kernel(), x)
+        if self.condition_kernel is not None and self.condition:
+            check_kernel_fits(self._on_condition(), x, "condition_kernel")
+        if self.has_baseline:
+            check_kernel_fits(self.kernel_of_baseline(), x, "baseline_kernel")
+
+    def _choose_landmarks(self, sample: Array) -> Array | None:
+        """Choose rows by herding on their conditions, which needs no random key, among rows at even distances."""
+        if self.num_landmarks is None or not self.spouses:
+            return None
+        step = -(-sample.shape[0] // max(_MAX_HERDED, self.num_landmarks))
+        rows = sample[::step]
+        if self.num_landmarks > rows.shape[0]:
+            raise ValueError(
+                f"`num_landmarks` must be at most the number of rows to choose among, {rows.shape[0]}, "
+                f"got {self.num_landmarks}"
+            )
+        return rows[choose_landmarks(rows[:, np.array(self.condition)], self.num_landmarks).indices]
+
+
+def _locate(features: Sequence[int | str], names: Sequence[str] | None) -> tuple[int | str, ...]:
+    """Return the positions of columns among names; as they are, if there are no names."""
+    if names is None:
+        return tuple(features)
+    known = list(names)
+    missing = [f for f in features if (f not in known if isinstance(f, str) else not 0 <= f < len(known))]
+    if missing:
+        raise ValueError(f"the model needs the columns {missing}, which are not among {known}")
+    return tuple(known.index(f) if isinstance(f, str) else f for f in features)
+
+
+def example_rows(rng_key: Array) -> tuple[Float[Array, "12 3"], Float[Array, " 12"]]:
+    """Return 12 points, a child of Y first and two of its spouses, and Y, for the conformance suite."""
+    first, second, third = jax.random.split(rng_key, 3)
+    y, spouses = jax.random.normal(first, (12,)), jax.random.normal(second, (12, 2))
+    child = y + spouses[:, 0] + 0.3 * jax.random.normal(third, (12,))
+    return jnp.concatenate([child[:, None], spouses], axis=1), y

@@ -1,0 +1,1 @@
+"""Models of causal effects from several data sets."""

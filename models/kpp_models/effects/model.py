@@ -1,0 +1,268 @@
+r"""What the models of :math:`E[T \mid do(X = x)]` from several data sets share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.functions import RKHSFunction
+from kpp.gp import GaussianProcessMarginal, draw_gaussian, gaussian_loo_log_density, prior_factor, replace_priors
+from kpp.inference import AbstractModel
+from kpp.kernels import AbstractKernel
+from kpp.priors import sample as draw_priors
+from kpp.priors import substitute
+from kpp.tables import Schema
+from kpp.typing import Leaf, RngKey
+from kpp.validation import warn_if_float32
+from kpp_models.effects.causal_link import CausalLink
+from kpp_models.effects.data import InterventionData, as_chain, read_mediators
+from kpp_models.effects.embedding_evidence import SharedCovariance, fitted_amplitude
+from kpp_models.effects.random_functions import (
+    Effect,
+    GaussianFunction,
+    LinkPosterior,
+    OutcomeSpace,
+    fold,
+)
+
+__all__ = ["AbstractEffectModel", "as_links"]
+
+Model = TypeVar("Model", bound="AbstractEffectModel")
+Data = Mapping[str, Any]
+Sample = Mapping[str, Array]
+
+_MIN_PIVOT = 1e-10  # of the mean diagonal: below it a kernel matrix of outcomes gets a nugget
+
+
+def as_links(links: Any) -> tuple[CausalLink, ...]:
+    """Return links as a tuple; a field converter."""
+    return (links,) if isinstance(links, CausalLink) else tuple(links)
+
+
+class AbstractEffectModel(AbstractModel):
+    r"""The effect of a treatment on a target that was never seen together with it.
+
+    .. math:: g(x) = E[T \mid do(X = x)] = m + \langle f, \mu(x) \rangle, \qquad t_j = m + f(\tilde y_j) + \epsilon_j
+
+    Two data sets or more: D1 links a treatment x to an outcome y, and perhaps y to a further outcome; the last one
+    holds targets t at outcomes :math:`\tilde y`. :math:`\mu(x)` is the embedding of the outcome's distribution under
+    the intervention, f the function from outcome to target. Subclasses have the fields below and say which of both is
+    uncertain; everything follows from `kpp_models.effects.random_functions`.
+
+    Hyperparameters are learned by the evidence of all data sets: a site ``y`` for the targets, and
+    ``links.0.embedding`` and so on for the embeddings, observed in the coordinates of
+    `kpp_models.effects.embedding_evidence.SharedCovariance`.
+    """
+
+    #: Whether the embeddings are Gaussian processes (else ridge regressions), and whether f is one.
+    bayesian_embedding: ClassVar[bool]
+    uncertain_function: ClassVar[bool]
+
+    links: eqx.AbstractVar[tuple[CausalLink, ...]]
+    if TYPE_CHECKING:  # fields of subclasses; as `AbstractVar` they would come before fields without defaults
+
+        @property
+        def noise_variance(self) -> Leaf: ...  # noqa: D102
+        @property
+        def amplitude(self) -> Leaf: ...  # noqa: D102
+        @property
+        def mean(self) -> Leaf: ...  # noqa: D102
+
+    def prepare(self: Model, x: Any, y: Any, *, mediators: Any = None) -> tuple[Model, dict[str, Any], Schema]:
+        r"""Read the data.
+
+        Args:
+            x: D1, `kpp_models.InterventionData`; a sequence of them for a chain, one a link.
+            y: The targets t, (M,).
+            mediators: :math:`\tilde y`, (M, dy), the outcomes that they go with; None if they were seen in the rows of
+                the last data set of `x`.
+
+        Returns:
+            The model with defaults filled in and names of features resolved, the data, and the schema of the treatment.
+
+        Raises:
+            ValueError: If the data are unfit, naming the argument.
+        """
+        warn_if_float32(type(self).__name__)
+        chain = as_chain(x)
+        if len(chain) != len(self.links):
+            raise ValueError(f"`x` must hold one data set for each of the {len(self.links)} links, got {len(chain)}")
+        places, targets = read_mediators(chain[-1], mediators, y)
+        others = [*(part.treatment for part in chain[1:]), places]
+        links = tuple(
+            link.resolve(part, [other], first=number == 0, bayesian=self.bayesian_embedding)
+            for number, (link, part, other) in enumerate(zip(self.links, chain, others, strict=True))
+        )
+        data = {
+            "links": tuple(_link_data(part) for part in chain),
+            "mediators": places,
+            "embeddings": tuple(
+                self._observe(link.space, part.outcome) for link, part in zip(links, chain, strict=True)
+            ),
+            "y": targets,
+        }
+        return dataclasses.replace(self, links=links), data, chain[0].treatment_schema
+
+    def numpyro_model(self, links: Any, mediators: Any, embeddings: Any = None, y: Any = None) -> None:
+        r"""Be an ordinary NumPyro model; its arguments are what `prepare` returns.
+
+        Args:
+            links: For each link its ``treatment`` (N, dx), ``outcome`` (N, dy) and ``adjusting`` (N, dz) or None.
+            mediators: :math:`\tilde y`, (M, dy).
+            embeddings: For each link the ``coordinates`` of its observations, (N, N); None leaves their evidence out:
+                outcomes themselves are not drawn by this model.
+            y: The targets, (M,), or None to draw them.
+        """
+        model = replace_priors(self, draw_priors)
+        gram = model._target_gram(mediators)
+        numpyro.sample("y", GaussianProcessMarginal(model.mean, gram, model.noise_variance), obs=y)
+        for number in range(0 if embeddings is None else len(self.links)):
+            coordinates = embeddings[number]["coordinates"]
+            covariance = model._covariance(number, links[number])
+            law = SharedCovariance(covariance, coordinates.shape[1], model.links[number].amplitude)
+            numpyro.sample(f"links.{number}.embedding", law, obs=coordinates)
+
+    def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
+        """Return the leave-one-out log density of every target given the others; see `AbstractModel`."""
+        model = self._at(sample)
+        gram = model._target_gram(data["mediators"])
+        covariance = linalg.add_diagonal(gram, model.noise_variance)
+        return {"y": gaussian_loo_log_density(data["y"] - model.mean, covariance)}
+
+    def predictive(
+        self, sample: Sample, data: Data, x: Float[Array, "p d"], *, covariance: bool = False
+    ) -> dict[str, Array]:
+        """Return the moments of the effect of p treatments; see `AbstractModel.predictive`.
+
+        Returns:
+            ``mean``, ``latent_variance`` and its parts, each (p,): ``variance_data1`` and so on, in the order of the
+            chain, for what is due to each data set alone (the last is that of the targets), and
+            ``variance_interaction``; and ``latent_covariance`` (p, p), where asked for.
+        """
+        model = self._at(sample)
+        return model._moments(model._effect(data), x, covariance=covariance)
+
+    def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Float[Array, "p d"]) -> Array:
+        """Draw the effect at p treatments jointly, from the Gaussian that has its moments."""
+        model = self._at(sample)
+        effect = model._effect(data)
+        found = model._moments(effect, x, covariance=True)
+        if not (self.bayesian_embedding or self.uncertain_function):
+            return found["mean"]
+        scale = jnp.mean(found["latent_variance"]) + jnp.sum(jnp.abs(effect.scales))
+        return draw_gaussian(rng_key, found["mean"], found["latent_covariance"], scale)
+
+    def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
+        """Draw new targets at the outcomes of those observed; see `AbstractModel.replicate`."""
+        model = self._at(sample)
+        gram = model._target_gram(data["mediators"])
+        factor = linalg.cholesky(linalg.add_diagonal(gram, model.noise_variance), what="the covariance matrix of `y`")
+        across = linalg.solve_lower(factor, gram)
+        mean = model.mean + across.T @ linalg.solve_lower(factor, data["y"] - model.mean)
+        covariance = linalg.add_diagonal(gram - across.T @ across, model.noise_variance)
+        return {"y": draw_gaussian(rng_key, mean, covariance, jnp.mean(jnp.diagonal(gram)))}
+
+    def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
+        """Return the mean of the effect as a function of the treatment; see `AbstractModel.function_draw`."""
+        model = self._at(sample)
+        effect = model._effect(data)
+        rows, _, _ = effect.intervention.sections()
+        kernel = effect.intervention.treatment_kernel
+        return RKHSFunction(kernel, effect.intervention.treatment, rows.T @ effect.coefficients, model.mean)
+
+    def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
+        """Name the axes of the embeddings' observations."""
+        numbers = range(len(self.links))
+        return {f"links.{number}.embedding": (f"row_{number}", f"coordinate_{number}") for number in numbers}
+
+    @property
+    def _level(self) -> int:
+        """The level of the kernel of f: the nuclear dominant one where both f and the embedding are drawn."""
+        return int(self.bayesian_embedding and self.uncertain_function)
+
+    @property
+    def _function_space(self) -> OutcomeSpace:
+        return self.links[-1].space
+
+    def _at(self: Model, sample: Sample) -> Model:
+        """Return this model with the values of one draw in place of its priors."""
+        return replace_priors(self, lambda name, value: substitute(name, value, sample))
+
+    def _target_gram(self, mediators: Float[Array, "M dy"]) -> Float[Array, "M M"]:
+        """Return the prior covariance of f where the targets were seen."""
+        return self.amplitude * self._function_space.level_kernel(self._level).gram(mediators)
+
+    def _observe(self, space: OutcomeSpace, outcome: Array) -> dict[str, Array]:
+        """Return the factor of the outcomes' covariance and the embedding's observations in its coordinates."""
+        gram = space.level_kernel(int(self.bayesian_embedding)).gram(outcome)
+        factor = linalg.cholesky(gram, what="the kernel matrix of the outcomes")
+        if bool(jnp.min(jnp.diagonal(factor)) ** 2 < _MIN_PIVOT * jnp.mean(jnp.diagonal(gram))):
+            factor = prior_factor(gram)
+        return {"factor": factor, "coordinates": linalg.solve_lower(factor, space.kernel.gram(outcome)).T}
+
+    def _treatment_kernel(self, number: int) -> AbstractKernel:
+        own = self.links[number].treatment_kernel
+        return self.links[number - 1].space.level_kernel(int(self.bayesian_embedding)) if own is None else own
+
+    def _covariance(self, number: int, data: Data) -> Float[Array, "N N"]:
+        """Return C, the covariance of the rows of an embedding's observations but for its amplitude."""
+        link = self.links[number]
+        gram = link.adjust(data["adjusting"]).gram(self._treatment_kernel(number), data["treatment"])
+        return linalg.add_diagonal(gram, link.noise_variance)
+
+    def _effect(self, data: Data) -> Effect:
+        """Fold the function of the targets with the links, the last one first; there are no priors left."""
+        level = int(self.bayesian_embedding)
+        function = GaussianFunction.regression(
+            self._function_space,
+            self._level,
+            data["mediators"],
+            data["y"] - self.mean,
+            self.noise_variance,
+            self.amplitude,
+            uncertain=self.uncertain_function,
+        )
+        for number in reversed(range(len(self.links))):
+            effect = self._fold(number, data, function)
+            function = effect.as_function(level) if number else function
+        return effect
+
+    def _moments(self, effect: Effect, x: Float[Array, "p d"], *, covariance: bool) -> dict[str, Array]:
+        phi = effect.intervention.cross(x)
+        own = jax.vmap(lambda row: effect.intervention.prior(row[None], row[None])[0, 0])(x)
+        explained = jnp.sum(phi[None] * (effect.matrices @ phi), axis=1)
+        parts = jnp.maximum(effect.scales[:, None] * own[None] - explained, 0.0)
+        names = [f"variance_data{number + 1}" for number in range(len(self.links) + 1)] + ["variance_interaction"]
+        result = {"mean": self.mean + phi.T @ effect.coefficients, "latent_variance": jnp.sum(parts, axis=0)}
+        result |= dict(zip(names, parts, strict=True))
+        if covariance:
+            matrix = phi.T @ jnp.sum(effect.matrices, axis=0) @ phi
+            matrix = jnp.sum(effect.scales) * effect.intervention.prior(x, x) - (matrix + matrix.T) / 2
+            result["latent_covariance"] = matrix
+        return result
+
+    def _fold(self, number: int, data: Data, function: GaussianFunction) -> Effect:
+        link, table, seen = self.links[number], data["links"][number], data["embeddings"][number]
+        factor = linalg.cholesky(self._covariance(number, table), what="the kernel matrix of the treatments with noise")
+        amplitude = link.amplitude
+        if amplitude is None:
+            amplitude = fitted_amplitude(seen["coordinates"], factor)
+        level = int(self.bayesian_embedding)
+        posterior = LinkPosterior(
+            link.space, table["outcome"], seen["factor"], seen["coordinates"], factor, amplitude, level
+        )
+        adjustment = link.adjust(table["adjusting"])
+        intervention = adjustment.intervention(self._treatment_kernel(number), table["treatment"])
+        return fold(function, posterior, intervention)
+
+
+def _link_data(part: InterventionData) -> dict[str, Any]:
+    return {"treatment": part.treatment, "outcome": part.outcome, "adjusting": part.adjusting}

@@ -1,0 +1,16 @@
+"""scikit-learn estimators: collider regression by any regressor or classifier, and baselines for preferences.
+
+The module is imported by its own name, as importing `kpp_models` loads no scikit-learn.
+"""
+
+from __future__ import annotations
+
+from kpp_models.colliders.estimators.classifier import ProjectedClassifier as ProjectedClassifier
+from kpp_models.colliders.estimators.kernel_ridge import ProjectedKernelRidge as ProjectedKernelRidge
+from kpp_models.colliders.estimators.quantile import ProjectedQuantileRegressor as ProjectedQuantileRegressor
+from kpp_models.colliders.estimators.regressor import ProjectedRegressor as ProjectedRegressor
+from kpp_models.preferences.estimators.bradley_terry import BradleyTerry as BradleyTerry
+from kpp_models.preferences.estimators.pair_rows import MatchRows as MatchRows
+from kpp_models.preferences.estimators.pair_rows import match_rows as match_rows
+from kpp_models.preferences.estimators.pairwise import PairwiseClassifier as PairwiseClassifier
+from kpp_models.preferences.estimators.pairwise import PairwiseLogisticRegression as PairwiseLogisticRegression

@@ -1,0 +1,1 @@
+"""Models of preferences between items."""

@@ -1,0 +1,163 @@
+"""Reading of matches, and of pairs to predict at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from kpp.gp import k_means_centres
+from kpp.kernels import AbstractKernel, Contextual, resolve_features
+from kpp.preferences import Matches
+from kpp.tables import Schema
+from kpp.validation import as_finite_array, as_points, as_targets, check_same_rows
+
+__all__ = ["check_same_items", "place_inducing_pairs", "read_matches", "read_pairs", "resolve_names"]
+
+
+def read_matches(x: Any, y: Any, *, ties: bool) -> Matches:
+    """Read the matches that a model is fitted to.
+
+    Args:
+        x: `kpp.preferences.Matches`; or one pair a match, (N, 2, d), perhaps in a tuple with contexts (N, c).
+        y: None with `Matches`; with pairs the outcomes, (N,): 1 where the first item won and 0 where it lost, or
+            throughout -1; .5, or 0 beside -1, for a tie.
+        ties: Whether the likelihood has ties.
+
+    Returns:
+        The matches.
+
+    Raises:
+        ValueError: If the data are unfit, or hold ties that the likelihood has no place for.
+    """
+    if not isinstance(x, Matches):
+        return _count(x, y, ties)
+    if y is not None:
+        raise ValueError("`y` must be left out where `x` is kpp.preferences.Matches, which hold the outcomes")
+    tied = float(jnp.sum(x.ties))
+    if tied and not ties:
+        raise ValueError(
+            f"`x` holds {tied:g} ties, which `likelihood` has no place for; take likelihood='ordinal' with a "
+            "`tie_width`, or leave the ties out"
+        )
+    return x
+
+
+def read_pairs(x: Any, schema: Schema | None, name: str = "x") -> Any:
+    """Read pairs to predict at.
+
+    Args:
+        x: Pairs, (p, 2, d), perhaps in a tuple with contexts, (p, c); or `kpp.preferences.Matches`, whose pairs are
+            taken, in their order, each with the item of the lower number first. Contexts that were text must have the
+            codes of those fitted to.
+        schema: The columns of the items, or None.
+        name: The argument's name for messages.
+
+    Returns:
+        The pairs, or the tuple of pairs and contexts.
+
+    Raises:
+        ValueError: If the shape is another, or values are not finite.
+    """
+    if isinstance(x, Matches):
+        if schema is not None and x.schema != schema:
+            raise ValueError(
+                f"`{name}` must hold items with the features {list(schema.feature_names)}, coded as in the matches "
+                f"fitted to, got {list(x.feature_names)}; `Schema.read` reads other items alike"
+            )
+        return x.inputs
+    pairs, contexts = x if isinstance(x, tuple) and len(x) == 2 else (x, None)
+    found = as_finite_array(pairs, name)
+    if found.ndim != 3 or found.shape[1] != 2 or 0 in found.shape:
+        raise ValueError(
+            f"`{name}` must hold pairs of items, an array of shape (m, 2, d), got shape {found.shape}; "
+            "`jnp.stack([first, second], axis=1)` makes pairs of two arrays (m, d)"
+        )
+    if schema is not None and found.shape[2] != schema.num_features:
+        raise ValueError(f"`{name}` must have items with {schema.num_features} features, got shape {found.shape}")
+    if contexts is None:
+        return found
+    table = as_points(contexts, f"{name}[1]")
+    check_same_rows(found.shape[0], table.shape[0], f"{name}[0]", f"{name}[1]")
+    return found, table
+
+
+def check_same_items(x: Any, known: Any) -> None:
+    """Refuse pairs that do not have the columns, or the contexts, of those that a model was fitted to.
+
+    Raises:
+        ValueError: With both shapes.
+    """
+    shapes = [[leaf.shape[1:] for leaf in jax.tree.leaves(part)] for part in (x, known)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"`x` must hold pairs{' and contexts' if len(shapes[1]) > 1 else ''} of shapes "
+            f"{[('p', *shape) for shape in shapes[1]]} as in the matches fitted to, got "
+            f"{[leaf.shape for leaf in jax.tree.leaves(x)]}"
+        )
+
+
+def resolve_names(kernel: AbstractKernel, matches: Matches) -> AbstractKernel:
+    """Resolve the names of features in a kernel on pairs, and those of contexts in context kernels."""
+
+    def resolve(node: Any) -> Any:
+        if not isinstance(node, Contextual):
+            return node
+        items = resolve_features(node.kernel, matches.feature_names)
+        return Contextual(items, resolve_features(node.context_kernel, matches.context_names))
+
+    if matches.contexts is None:
+        return resolve_features(kernel, matches.feature_names)
+    return jax.tree.map(resolve, kernel, is_leaf=lambda node: isinstance(node, Contextual))
+
+
+def place_inducing_pairs(inputs: Any, num: int, seed: int) -> Any:
+    """Place inducing pairs by k-means on the pairs, with their contexts if they have any.
+
+    Every pair is seen with the item that comes first in lexicographic order first, so that it does not matter which way
+    round it was given. Where there are only as many different pairs as asked for, they are the inducing pairs.
+
+    Args:
+        inputs: The pairs (m, 2, d), or the tuple of pairs and contexts (m, c).
+        num: How many.
+        seed: Of k-means.
+
+    Returns:
+        Pairs (num, 2, d), or a tuple of them with contexts.
+
+    Raises:
+        ValueError: If there are fewer different pairs.
+    """
+    pairs, contexts = inputs if isinstance(inputs, tuple) else (inputs, None)
+    known = np.asarray(pairs)
+    count, _, num_features = known.shape
+    first, second = known[:, 0], known[:, 1]
+    at = np.argmax(first != second, axis=1)
+    rows = np.arange(count)
+    exchanged = first[rows, at] > second[rows, at]
+    table = np.where(exchanged[:, None, None], known[:, ::-1], known).reshape(count, -1)
+    if contexts is not None:
+        table = np.concatenate([table, np.asarray(contexts)], axis=1)
+    centres = jnp.asarray(k_means_centres(table, num, seed), known.dtype)
+    chosen = centres[:, : 2 * num_features].reshape(-1, 2, num_features)
+    return chosen if contexts is None else (chosen, centres[:, 2 * num_features :])
+
+
+def _count(x: Any, y: Any, ties: bool) -> Matches:
+    inputs = read_pairs(x, None)
+    pairs, contexts = inputs if isinstance(inputs, tuple) else (inputs, None)
+    if y is None:
+        raise ValueError("`y` must give the outcomes of the pairs `x`, 1 where the first item won and 0 where it lost")
+    outcomes = as_targets(y)
+    check_same_rows(pairs.shape[0], outcomes.shape[0], "x", "y")
+    items, numbers = _number(np.asarray(pairs))
+    tie = None if not ties else 0.0 if bool((outcomes < 0).any()) else 0.5
+    return Matches.create(items, numbers[:, 0], numbers[:, 1], np.asarray(outcomes), contexts, tie=tie)
+
+
+def _number(pairs: Float[np.ndarray, "m 2 d"]) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, "m 2"]]:
+    items, numbers = np.unique(pairs.reshape(-1, pairs.shape[2]), axis=0, return_inverse=True)
+    return items, numbers.reshape(-1, 2)

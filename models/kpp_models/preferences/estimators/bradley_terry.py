@@ -1,0 +1,115 @@
+"""The model of Bradley and Terry: one strength an item, whatever its features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from kpp_models.preferences.estimators.pair_rows import read_labels
+from kpp_models.preferences.estimators.penalized_logistic import fit_logistic
+
+__all__ = ["BradleyTerry"]
+
+
+class BradleyTerry(ClassifierMixin, BaseEstimator):
+    r"""Matches decided by the difference of two strengths.
+
+    .. math:: P(a \text{ beats } b) = \sigma(s_a - s_b), \qquad
+        \max_s \sum_i w_i \log P(y_i) - \frac\gamma2 \|s\|^2
+
+    It knows items by their numbers, so that it says nothing about an item without matches but that its strength is
+    average. Ties count half for both outcomes; `match_rows` writes `kpp.preferences.Matches` so.
+
+    Args:
+        penalty: :math:`\gamma`. 0 gives maximum likelihood, which exists if no group of items has lost no match with
+            the others, or won none.
+        num_items: The number of items; by default as many as the largest number in `X` says.
+
+    Attributes:
+        classes_: The two classes; the second means that the first item won.
+        strengths_: s, the strengths, (n,), which sum to 0.
+
+    References:
+        Bradley and Terry, Rank analysis of incomplete block designs, Biometrika, 1952. Hunter, MM algorithms for
+        generalized Bradley-Terry models, Annals of Statistics, 2004, assumption 1.
+    """
+
+    # Nothing is checked here: scikit-learn wants every argument kept as it came.
+    def __init__(self, *, penalty: Any = 1.0, num_items: Any = None):
+        self.penalty = penalty
+        self.num_items = num_items
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> BradleyTerry:
+        """Fit the strengths.
+
+        Args:
+            X: The numbers of the two items of each match, (N, 2), from 0.
+            y: Labels of two classes, (N,), the higher one where the first item won.
+            sample_weight: The weight of each match, (N,); 1 by default.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: If X holds other than pairs of different items, y not two classes, `penalty` is negative, or
+                there are no strengths of maximum likelihood.
+        """
+        X, y = validate_data(self, X, y, dtype=np.int64)
+        if not self.penalty >= 0:
+            raise ValueError(f"`penalty` must be at least 0, got {self.penalty!r}")
+        num_items = int(X.max()) + 1 if self.num_items is None else self.num_items
+        self._check(X, num_items)
+        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        self.classes_, won = read_labels(y)
+        if self.penalty == 0:
+            _refuse_unbounded(X, won, weight, num_items)
+        rows = np.repeat(np.arange(len(X)), 2)
+        design = coo_array((np.tile([1.0, -1.0], len(X)), (rows, X.ravel())), shape=(len(X), num_items)).tocsr()
+        self.strengths_ = fit_logistic(design, weight * won, weight * ~won, float(self.penalty))
+        return self
+
+    def decision_function(self, X: Any) -> Float[np.ndarray, " N"]:
+        """Return the differences of strengths, the log-odds that first items win, (N,)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.int64)
+        self._check(X, len(self.strengths_))
+        return self.strengths_[X[:, 0]] - self.strengths_[X[:, 1]]
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "N 2"]:
+        """Return the probabilities that first items lose and win, (N, 2)."""
+        odds = self.decision_function(X)
+        return np.stack([expit(-odds), expit(odds)], axis=1)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the more probable classes, (N,)."""
+        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+
+    @staticmethod
+    def _check(X: np.ndarray, num_items: int) -> None:
+        if X.shape[1] != 2 or X.min() < 0 or X.max() >= num_items:
+            raise ValueError(
+                f"`X` must hold the numbers of two items a row, from 0 to {num_items - 1}, got shape {X.shape} and "
+                f"numbers from {X.min()} to {X.max()}"
+            )
+        if (X[:, 0] == X[:, 1]).any():
+            raise ValueError(f"`X` must hold different items, got item {X[X[:, 0] == X[:, 1]][0, 0]} with itself")
+
+
+def _refuse_unbounded(X: np.ndarray, won: np.ndarray, weight: np.ndarray, num_items: int) -> None:
+    """Refuse matches by which the strengths of some items are infinite, or not comparable with those of others."""
+    winner, loser = np.where(won, X.T, X.T[::-1])
+    seen = weight > 0
+    beaten = coo_array((np.ones(seen.sum()), (winner[seen], loser[seen])), shape=(num_items, num_items))
+    count, _ = connected_components(beaten, directed=True, connection="strong")
+    if count > 1:
+        raise ValueError(
+            f"`penalty` must be above 0 for these matches: they fall into {count} groups of items of which some have "
+            "won or lost all matches with others, or met none, so that no finite strengths have the largest likelihood"
+        )

@@ -1,0 +1,150 @@
+"""Classifiers of pairs of items: logistic regression on differences, and any classifier made symmetric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from kpp_models.preferences.estimators.pair_rows import (
+    orient_rows,
+    read_labels,
+    refuse_odd,
+    swap_rows,
+)
+from kpp_models.preferences.estimators.penalized_logistic import fit_logistic
+
+__all__ = ["PairwiseClassifier", "PairwiseLogisticRegression"]
+
+
+class PairwiseLogisticRegression(ClassifierMixin, BaseEstimator):
+    r"""Matches decided by a linear utility.
+
+    .. math:: P(x \text{ beats } x') = \sigma\bigl(w^\top (x - x')\bigr), \qquad
+        \max_w C \sum_i \log P(y_i) - \tfrac12 \|w\|^2
+
+    It is what `PairwiseClassifier` makes of scikit-learn's `LogisticRegression` with the same C.
+
+    Args:
+        C: The inverse of the penalty, positive.
+
+    Attributes:
+        classes_: The two classes; the second means that the first item won.
+        coef_: w, (d,).
+    """
+
+    def __init__(self, C: Any = 1.0):
+        self.C = C
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PairwiseLogisticRegression:
+        """Fit the utility.
+
+        Args:
+            X: The features of the first item, then those of the second, (N, 2 d).
+            y: Labels of two classes, (N,), the higher one where the first item won.
+            sample_weight: The weight of each match, (N,); 1 by default.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: If the columns are odd in number, y holds not two classes, or C is not positive.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        refuse_odd(X)
+        if not self.C > 0:
+            raise ValueError(f"`C` must be positive, got {self.C!r}")
+        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        self.classes_, won = read_labels(y)
+        self.coef_ = fit_logistic(_differences(X), weight * won, weight * ~won, 1 / self.C)
+        return self
+
+    def decision_function(self, X: Any) -> Float[np.ndarray, " N"]:
+        """Return the log-odds that first items win, (N,)."""
+        check_is_fitted(self)
+        return np.sum(_differences(validate_data(self, X, reset=False, dtype=np.float64)) * self.coef_, axis=1)
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "N 2"]:
+        """Return the probabilities that first items lose and win, (N, 2)."""
+        odds = self.decision_function(X)
+        return np.stack([expit(-odds), expit(odds)], axis=1)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the more probable classes, (N,)."""
+        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+
+
+class PairwiseClassifier(ClassifierMixin, BaseEstimator):
+    r"""Any classifier of two items side by side, taught every match from both sides and asked from both.
+
+    .. math:: P(x \text{ beats } x') = \tfrac12 \bigl[p(x, x') + 1 - p(x', x)\bigr]
+
+    To the last bit the probabilities of a pair are those of the exchanged pair, exchanged.
+
+    Args:
+        estimator: A classifier with `predict_proba`; by default scikit-learn's Gaussian-process classifier with one
+            RBF kernel on both items, its hyperparameters chosen by Laplace's evidence (PAIR-GP).
+
+    Attributes:
+        classes_: The two classes; the second means that the first item won.
+        estimator_: The fitted classifier of 2 d columns.
+
+    References:
+        Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, 2022, section 3.3.
+    """
+
+    def __init__(self, estimator: Any = None):
+        self.estimator = estimator
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PairwiseClassifier:
+        """Fit the classifier to the matches and their mirror images.
+
+        Args:
+            X: The features of the first item, then those of the second, (N, 2 d).
+            y: Labels of two classes, (N,), the higher one where the first item won.
+            sample_weight: The weight of each match, (N,), if the classifier takes weights.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: If the columns are odd in number, or y holds not two classes.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        refuse_odd(X)
+        self.classes_, won = read_labels(y)
+        plain = GaussianProcessClassifier(ConstantKernel() * RBF()) if self.estimator is None else self.estimator
+        weights = {}
+        if sample_weight is not None:
+            weights["sample_weight"] = np.tile(_check_sample_weight(sample_weight, X, ensure_non_negative=True), 2)
+        both = np.concatenate([X, swap_rows(X)])
+        self.estimator_ = clone(plain).fit(both, np.concatenate([won, ~won]).astype(int), **weights)
+        return self
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "N 2"]:
+        """Return the probabilities that first items lose and win, (N, 2)."""
+        excess = self._excess(X)
+        return np.stack([0.5 - excess, 0.5 + excess], axis=1)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the more probable classes, (N,)."""
+        return self.classes_[(self._excess(X) > 0).astype(int)]
+
+    def _excess(self, X: Any) -> Float[np.ndarray, " N"]:
+        """Return by how much the probability that the first item wins exceeds one half."""
+        check_is_fitted(self)
+        oriented, signs = orient_rows(validate_data(self, X, reset=False, dtype=np.float64))
+        both = np.concatenate([oriented, swap_rows(oriented)])
+        there, back = np.split(np.asarray(self.estimator_.predict_proba(both))[:, 1], 2)
+        return signs * (there - back) / 2
+
+
+def _differences(X: np.ndarray) -> Float[np.ndarray, "N d"]:
+    first, second = np.split(X, 2, axis=1)
+    return first - second

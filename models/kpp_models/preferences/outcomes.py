@@ -1,0 +1,294 @@
+r"""Likelihoods of matches: wins, ties and losses given the latent preference g of one item over another.
+
+==============  =======================  ==========================================
+likelihood      P(win)                   P(tie)
+==============  =======================  ==========================================
+logit           :math:`\sigma(g)`        none
+probit          :math:`\Phi(g)`          none
+ordinal         :math:`\sigma(g - t)`    :math:`\sigma(g + t) - \sigma(g - t)`
+ordinal-probit  :math:`\Phi(g - t)`      :math:`\Phi(g + t) - \Phi(g - t)`
+==============  =======================  ==========================================
+
+A loss is a win of the other item, P(loss | g) = P(win | -g). Matches of one pair are counted: a row of counts is (wins,
+ties, losses).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln, log_ndtr
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+from numpyro.distributions import constraints
+
+from kpp.gp import (
+    LOG_TWO_PI,
+    AbstractLaplaceMarginal,
+    AbstractPointwiseLikelihood,
+    Derivatives,
+    derivatives,
+    expected_log_probability,
+    expected_softplus,
+    log_likelihood,
+    probability,
+)
+from kpp.typing import AnyArray
+
+__all__ = ["LIKELIHOODS", "LaplaceOutcomes", "LatentOutcomes", "OutcomeLikelihood", "Outcomes"]
+
+#: The link of each likelihood, and whether it knows ties.
+LIKELIHOODS = {
+    "logit": ("logit", False),
+    "probit": ("probit", False),
+    "ordinal": ("logit", True),
+    "ordinal-probit": ("probit", True),
+}
+
+
+class Outcomes(eqx.Module):
+    """The law of the outcome of a match given the latent preference.
+
+    Args:
+        likelihood: A name of `LIKELIHOODS`.
+        tie_width: t, at least 0, for the ordinal ones; None for the others.
+    """
+
+    likelihood: str = eqx.field(static=True)
+    tie_width: Any = None
+
+    @property
+    def link(self) -> str:
+        """The link, "logit" or "probit"."""
+        return LIKELIHOODS[self.likelihood][0]
+
+    @property
+    def has_ties(self) -> bool:
+        """Whether a match can be a tie."""
+        return LIKELIHOODS[self.likelihood][1]
+
+    @property
+    def width(self) -> Any:
+        """The width t, 0 without ties."""
+        return self.tie_width if self.has_ties else 0.0
+
+    def probabilities(self, g: Float[AnyArray, "*n"]) -> tuple[Array, Array, Array]:
+        """Return the probabilities of a win, a tie and a loss given g, elementwise."""
+        win, loss = (probability(self.link, side - self.width) for side in (g, -g))
+        return win, jnp.maximum(1.0 - win - loss, 0.0) if self.has_ties else jnp.zeros_like(win), loss
+
+    def score(self, g: Float[AnyArray, "*n"]) -> Float[Array, "*n"]:
+        """Return the probability of a win given g, with half of that of a tie: increasing in g, and 1/2 at 0."""
+        win, _, loss = self.probabilities(g)
+        return 0.5 + 0.5 * (win - loss) if self.has_ties else win
+
+    def predict(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> dict[str, Float[Array, " n"]]:
+        r"""Return the probabilities of outcomes for :math:`g \sim N(\mu, v)`, elementwise.
+
+        Args:
+            mean: :math:`\mu`, of shape (n,).
+            variance: v, of shape (n,).
+
+        Returns:
+            ``probability``, of a win with half of that of a tie, so that those of both sides of a match sum to 1; and
+            ``probability_tie``, where there are ties.
+        """
+        win, loss = (_chance(self.link, side - self.width, variance) for side in (mean, -mean))
+        if not self.has_ties:
+            return {"probability": win}
+        return {"probability": 0.5 + 0.5 * (win - loss), "probability_tie": jnp.maximum(1.0 - win - loss, 0.0)}
+
+    def draw(self, key: Array, g: Float[AnyArray, "*n"], trials: Float[AnyArray, " m"]) -> Float[Array, "*n 3"]:
+        """Draw the wins, ties and losses of some matches of each pair."""
+        first, second = jax.random.split(key)
+        win, tie, loss = self.probabilities(g)
+        trials = jnp.broadcast_to(trials, g.shape)
+        wins = jax.random.binomial(first, trials, win, dtype=win.dtype)
+        ties = jnp.zeros_like(wins)
+        if self.has_ties:
+            share = tie / jnp.maximum(tie + loss, jnp.finfo(win.dtype).tiny)
+            ties = jax.random.binomial(second, trials - wins, jnp.clip(share, 0.0, 1.0), dtype=win.dtype)
+        return jnp.stack([wins, ties, trials - wins - ties], axis=-1)
+
+
+class OutcomeLikelihood(AbstractPointwiseLikelihood):
+    r"""The likelihood of the matches of m pairs, one latent preference each.
+
+    .. math:: \log p(w, t, l \mid g) = \log \frac{(w + t + l)!}{w!\, t!\, l!} + w \log P_\text{win}(g)
+        + t \log P_\text{tie}(g) + l \log P_\text{win}(-g)
+
+    Args:
+        counts: Wins, ties and losses, of shape (m, 3).
+        outcomes: The law of one match.
+    """
+
+    counts: Float[Array, "*m 3"]
+    outcomes: Outcomes
+
+    def log_density(self, f: Float[AnyArray, "*m"]) -> Float[Array, "*m"]:
+        """Return the log probability of the counts of every pair."""
+        wins, ties, losses = self._split()
+        width, link = self.outcomes.width, self.outcomes.link
+        total = wins * _log_win(link, f - width) + losses * _log_win(link, -f - width)
+        if self.outcomes.has_ties:
+            total = total + jnp.where(ties > 0, ties * _log_tie(link, f, self._positive_width(ties)), 0.0)
+        return total + _log_ways(wins, ties, losses)
+
+    def derivatives(self, f: Float[AnyArray, " m"]) -> Derivatives:
+        """Return the derivatives of the log probabilities with respect to the latent preferences."""
+        wins, ties, losses = self._split()
+        width, link = self.outcomes.width, self.outcomes.link
+        counts, parts = [wins, losses], [derivatives(link, jnp.ones_like(f), f - width)]
+        parts.append(derivatives(link, jnp.zeros_like(f), f + width))
+        if self.outcomes.has_ties:
+            counts.append(ties)
+            parts.append(_tie_derivatives(link, f, self._positive_width(ties)))
+        orders = zip(*parts, strict=True)
+        return Derivatives(*(sum(count * part for count, part in zip(counts, order, strict=True)) for order in orders))
+
+    def expected_log_density(self, mean: Float[AnyArray, " m"], variance: Float[AnyArray, " m"]) -> Float[Array, " m"]:
+        r"""Return :math:`E \log p`; by `kpp.gp.expectations.expected_softplus` for the logit."""
+        if self.outcomes.link != "logit":
+            return super().expected_log_density(mean, variance)
+        wins, ties, losses = self._split()
+        width = self.outcomes.width
+        below, above = (expected_softplus(side + width, variance) for side in (-mean, mean))
+        total = -wins * below - losses * above
+        if self.outcomes.has_ties:
+            both = _log_gap(self._positive_width(ties)) + 2.0 * width - below - above
+            total = total + jnp.where(ties > 0, ties * both, 0.0)
+        return total + _log_ways(wins, ties, losses)
+
+    def _split(self) -> tuple[Array, Array, Array]:
+        counts = jax.lax.stop_gradient(self.counts)
+        return counts[..., 0], counts[..., 1], counts[..., 2]
+
+    def _positive_width(self, ties: Array) -> Array:
+        """Return the width, and 1 where there is no tie to have one: a width of 0 is fine there."""
+        return jnp.where(ties > 0, self.outcomes.width, 1.0)
+
+
+class LaplaceOutcomes(AbstractLaplaceMarginal):
+    """Counts of matches, the latent preferences integrated out by Laplace's approximation; one event (m, 3).
+
+    Args:
+        outcomes: The law of one match.
+        trials: The number of matches of every pair, (m,).
+        covariance_matrix: The prior covariance of the latent preferences, whose mean is 0, (m, m).
+        validate_args: As for every NumPyro distribution.
+    """
+
+    support = constraints.independent(constraints.nonnegative, 2)
+    pytree_data_fields = ("outcomes", "trials")
+
+    def __init__(
+        self,
+        outcomes: Outcomes,
+        trials: Float[AnyArray, " m"],
+        covariance_matrix: Float[AnyArray, "m m"],
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.outcomes, self.trials = outcomes, jnp.asarray(trials)
+        super().__init__(0.0, covariance_matrix, (*self.trials.shape, 3), validate_args=validate_args)
+
+    def likelihood(self, y: Array) -> OutcomeLikelihood:
+        """Return the likelihood of the counts of all pairs."""
+        return OutcomeLikelihood(y, self.outcomes)
+
+    def draw(self, key: Array, f: Float[Array, "*sample m"]) -> Array:
+        """Draw counts."""
+        return self.outcomes.draw(key, f, self.trials)
+
+
+class LatentOutcomes(dist.Distribution):
+    r"""Counts of matches, independent between pairs, whose latent preferences are known or Gaussian.
+
+    With variances, `log_prob` is what the evidence lower bound wants, :math:`E_{N(g; \mu, v)} \log p(y \mid g)`.
+
+    Args:
+        outcomes: The law of one match.
+        trials: The number of matches of every pair, (b,).
+        mean: The latent preferences, or their means, (b,).
+        variance: Their variances, (b,), or None.
+        validate_args: As for every NumPyro distribution.
+    """
+
+    arg_constraints = {"loc": constraints.real}
+    support = constraints.independent(constraints.nonnegative, 1)
+    pytree_data_fields = ("outcomes", "trials", "latent_variance")
+
+    def __init__(
+        self,
+        outcomes: Outcomes,
+        trials: Float[AnyArray, " b"],
+        mean: Float[AnyArray, " b"],
+        variance: Float[AnyArray, " b"] | None = None,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.outcomes, self.trials = outcomes, jnp.asarray(trials)
+        self.loc, self.latent_variance = jnp.asarray(mean), variance
+        super().__init__(self.loc.shape, (3,), validate_args=validate_args)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draw counts, of shape (*sample_shape, b, 3)."""
+        first, second = jax.random.split(key)
+        g = jnp.broadcast_to(self.loc, (*sample_shape, *self.batch_shape))
+        if self.latent_variance is not None:
+            g = g + jnp.sqrt(self.latent_variance) * jax.random.normal(first, g.shape, g.dtype)
+        return self.outcomes.draw(second, g, self.trials)
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+        """Return the log probabilities of counts, or their expectations, of shape (*sample_shape, b)."""
+        likelihood = OutcomeLikelihood(jnp.asarray(value), self.outcomes)
+        if self.latent_variance is None:
+            return likelihood.log_density(self.loc)
+        return likelihood.expected_log_density(self.loc, self.latent_variance)
+
+
+def _log_ways(wins: Array, ties: Array, losses: Array) -> Array:
+    """Return the logarithm of the number of orders in which matches may have come."""
+    return gammaln(wins + ties + losses + 1.0) - gammaln(wins + 1.0) - gammaln(ties + 1.0) - gammaln(losses + 1.0)
+
+
+def _chance(link: str, mean: AnyArray, variance: AnyArray) -> Array:
+    """Return the probability of label 1 so that that of the opposite mean is its complement to the last bits."""
+    small = jnp.exp(expected_log_probability(link, jnp.zeros_like(mean), jnp.abs(mean), variance))
+    return jnp.where(mean == 0, 0.5, jnp.where(mean > 0, 1.0 - small, small))
+
+
+def _log_win(link: str, margin: AnyArray) -> Array:
+    return log_likelihood(link, jnp.ones_like(margin), margin)
+
+
+def _log_tie(link: str, f: AnyArray, width: Array) -> Array:
+    r"""Return the log probability of a tie; for the logit :math:`\sigma(f + t)\, \sigma(t - f)\, (1 - e^{-2t})`."""
+    if link == "logit":
+        return jax.nn.log_sigmoid(f + width) + jax.nn.log_sigmoid(width - f) + _log_gap(width)
+    # Of both tails the one where the difference loses no digits; the two are the same function of f.
+    side = jnp.where(f > 0, -1.0, 1.0) * f
+    upper, lower = log_ndtr(side + width), log_ndtr(side - width)
+    return upper + jnp.log(-jnp.expm1(lower - upper))
+
+
+def _log_gap(width: Array) -> Array:
+    return jnp.log(-jnp.expm1(-2.0 * width))
+
+
+def _tie_derivatives(link: str, f: AnyArray, width: Array) -> Derivatives:
+    """Return the derivatives of the log probability of a tie."""
+    f = jnp.asarray(f)
+    above, below = f + width, f - width
+    if link == "logit":
+        parts = (derivatives(link, jnp.ones_like(f), above), derivatives(link, jnp.zeros_like(f), below))
+        return Derivatives(*(first + second for first, second in zip(*parts, strict=True)))
+    scale = _log_tie(link, f, width)
+    high, low = (jnp.exp(-0.5 * (z**2 + LOG_TWO_PI) - scale) for z in (above, below))
+    first = high - low
+    second = below * low - above * high
+    third = (above**2 - 1.0) * high - (below**2 - 1.0) * low
+    return Derivatives(first, first**2 - second, third - 3.0 * first * second + 2.0 * first**3)

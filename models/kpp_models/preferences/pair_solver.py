@@ -1,0 +1,168 @@
+r"""Weighted linear systems with the Gram matrix of many pairs, by preconditioned conjugate gradients.
+
+.. math:: (I + R K_E R / \rho)\, \beta = b, \qquad R = \mathrm{diag}(r)
+
+Its eigenvalues are at least 1. The preconditioner takes the leading features of the kernel for all of it,
+:math:`M = I + R \Psi \Psi^\top R / \rho`, and is solved with by Woodbury's identity.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from kpp import linalg
+from kpp.gp import check_kernel_fits
+from kpp.inference import ConvergenceError
+from kpp.kernels import AbstractKernel, resolve_features
+from kpp.preferences import ItemFunction, Matches
+from kpp.validation import warn_if_float32
+from kpp_models.preferences.pair_gram import PairGram
+
+__all__ = ["PairSolver", "count_field"]
+
+
+def count_field(name: str, *, default: int) -> Any:
+    """Return a static Equinox field that holds a number of at least 1."""
+
+    def convert(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}")
+        return int(value)
+
+    return eqx.field(converter=convert, static=True, default=default)
+
+
+class PairSolver(eqx.Module):
+    r"""Solves systems with :math:`K_E / \rho` and any weights.
+
+    Args:
+        kernel: The kernel of :math:`K_E`, its features resolved.
+        items: The n items, (n, d).
+        gram: :math:`K_E`.
+        features: :math:`\Psi`, (m, r).
+        ridge: :math:`\rho`.
+        tolerance: The largest entry of the residual and of the last change, for a right-hand side of largest entry 1;
+            in float32 it is at least 1e-5.
+        max_steps: The largest number of steps of conjugate gradients a system.
+    """
+
+    kernel: AbstractKernel
+    items: Float[Array, "n d"]
+    gram: PairGram
+    features: Float[Array, "m r"]
+    ridge: Float[Array, ""]
+    tolerance: float = eqx.field(static=True)
+    max_steps: int = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, model: Any, matches: Matches, tolerance: float) -> PairSolver:
+        r"""Prepare for a model's kernel, with :math:`\rho = N \lambda`. Not traceable by JAX.
+
+        Args:
+            model: It has `kernel`, `regularization`, `preconditioner_rank` and `max_steps`.
+            matches: The matches, N of them.
+            tolerance: See the class.
+
+        Returns:
+            The solver.
+
+        Raises:
+            ValueError: If the matches have contexts, or the kernel does not fit the items.
+            TypeError: If the kernel is no sum of preferential kernels.
+        """
+        warn_if_float32(type(model).__name__)
+        if matches.contexts is not None:
+            raise ValueError(
+                f"`matches` must have no contexts for {type(model).__name__}, got {matches.contexts.shape[1]} of them; "
+                "kpp_models.PreferenceGP takes contexts"
+            )
+        kernel = resolve_features(model.kernel, matches.feature_names)
+        check_kernel_fits(kernel, matches.points, points="matches.points")
+        gram = PairGram.of(kernel, matches.items, matches.pairs)
+        features = gram.leading_features(model.preconditioner_rank)
+        ridge = matches.num_matches * model.regularization
+        return cls(kernel, matches.items, gram, features, ridge, tolerance, model.max_steps)
+
+    def function(self, coefficients: Float[Array, " m"]) -> ItemFunction:
+        """Return the function of these coefficients."""
+        return ItemFunction(self.kernel, self.items, self.gram.pairs, coefficients)
+
+    def multiply(self, vector: Float[Array, " m"]) -> Float[Array, " m"]:
+        r"""Return :math:`K_E v / \rho`, (m,)."""
+        return _multiply(self.gram, vector) / self.ridge
+
+    def solve(self, root: Float[Array, " m"], right: Float[Array, " m"]) -> Float[Array, " m"]:
+        r"""Return :math:`\beta = (I + R K_E R / \rho)^{-1} b`. Not traceable by JAX.
+
+        Args:
+            root: r, the roots of the weights, (m,).
+            right: b, (m,).
+
+        Returns:
+            The solution, (m,).
+
+        Raises:
+            kpp.inference.ConvergenceError: If it is not found within `max_steps`.
+        """
+        tolerance = max(self.tolerance, 100 * float(jnp.finfo(right.dtype).eps))
+        value, steps, residual = _solve(
+            self.gram,
+            self.features,
+            root / jnp.sqrt(self.ridge),
+            right,
+            jnp.asarray(tolerance, right.dtype),
+            jnp.asarray(self.max_steps),
+        )
+        if not residual <= 10 * tolerance:  # NaN is not
+            raise ConvergenceError(
+                f"conjugate gradients on {right.shape[0]} pairs ended after {int(steps)} steps with a relative "
+                f"residual of {float(residual):.1e}, which must be below {10 * tolerance:g}: raise `max_steps`, "
+                f"`preconditioner_rank` (it gave {self.features.shape[1]} features) or `regularization`"
+            )
+        return value
+
+
+# The kernel is no argument and the numbers are arrays, so that all fits of equal shapes share the programs.
+@eqx.filter_jit
+def _multiply(gram: PairGram, vector: Float[Array, " m"]) -> Float[Array, " m"]:
+    return gram.multiply(vector)
+
+
+@eqx.filter_jit
+def _solve(
+    gram: PairGram,
+    features: Float[Array, "m r"],
+    root: Float[Array, " m"],
+    right: Float[Array, " m"],
+    tolerance: Float[Array, ""],
+    max_steps: Int[Array, ""],
+) -> tuple[Float[Array, " m"], Int[Array, ""], Float[Array, ""]]:
+    """Solve, and return the number of steps and the largest entry of the residual for a right-hand side of size 1."""
+    features = root[:, None] * features
+    factor = linalg.cholesky(linalg.add_diagonal(features.T @ features, 1.0), what="the preconditioner")
+
+    def multiply(vector: Array) -> Array:
+        return vector + root * gram.multiply(root * vector)
+
+    def precondition(vector: Array) -> Array:
+        return vector - features @ linalg.cho_solve(factor, features.T @ vector)
+
+    shape = jax.eval_shape(lambda: right)
+    operator, inverse = (
+        lx.FunctionLinearOperator(function, shape, lx.positive_semidefinite_tag)
+        for function in (multiply, precondition)
+    )
+    size = jnp.max(jnp.abs(right))
+    scaled = right / jnp.where(size > 0, size, 1.0)
+    method = lx.CG(rtol=tolerance, atol=tolerance, max_steps=max_steps)
+    solution = lx.linear_solve(operator, scaled, method, options={"preconditioner": inverse}, throw=False)
+    # The method also ends, and calls it a success, where rounding makes the preconditioner indefinite.
+    residual = jnp.max(jnp.abs(scaled - multiply(solution.value)))
+    return solution.value * size, solution.stats["num_steps"], residual

@@ -1,0 +1,204 @@
+r"""What a fitted model of preferences says: of single duels, and of all pairs of some items."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr
+from jaxtyping import Array, Float
+from scipy.special import ndtri
+
+from kpp.inference import Fit
+from kpp.preferences import Matches
+from kpp.typing import RngKey
+from kpp.validation import as_points, as_targets, check_rng_key, check_same_rows
+from kpp_models.preferences.data import check_same_items
+from kpp_models.preferences.preference_gp import AbstractPreferenceModel
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["duel", "preference_matrix", "sample_preferences"]
+
+_BLOCK = 2048  # pairs that are predicted at once
+_NODES, _NODES_A_DRAW = 2000, 16  # quantiles of the latent preference: at least so many of all draws, and of each
+
+
+def duel(fit: Fit, first: Any, second: Any, *, contexts: Any = None, level: float = 0.9) -> xr.Dataset:
+    r"""Return the probability that one item beats another, with an interval, over all draws.
+
+    The interval is one of the probability itself, :math:`s(g(a, b))`: what is not known about the preference and the
+    hyperparameters, not the chance of the match. Its ends are quantiles of the mixture of all draws' posteriors, by at
+    least 2000 quantiles of g, so that they are off by at most a 2000th of the mass. Exchanging both items turns p into
+    1 - p in everything.
+
+    Args:
+        fit: A fit of `kpp_models.PreferenceGP`, `GPGP` or `PGP`.
+        first: p items a, (p, d) or a data frame.
+        second: Their opponents b, (p, d) or a data frame.
+        contexts: (p, c), coded as in the matches, where these had contexts.
+        level: The mass of the interval.
+
+    Returns:
+        With dims (instance): ``mean`` of g, ``probability`` (that a wins, plus half of that of a tie), ``lower`` and
+        ``upper`` ends of its interval, and ``preferred``, the probability that g(a, b) > 0.
+
+    Raises:
+        TypeError: If the fit is of another model.
+        ValueError: If the items are unfit, or `level` is not between 0 and 1.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"`level` must be between 0 and 1, got {level}")
+    pairs = _pairs(fit, first, second, contexts)
+    per_draw = max(_NODES_A_DRAW, -(-_NODES // (fit.num_chains * fit.num_draws)))
+    white = jnp.asarray(ndtri((np.arange(per_draw) + 0.5) / per_draw))
+
+    def of_one_draw(model: Any, sample: Any, data: Any, pairs: Any, white: Array) -> dict[str, Array]:
+        found = model.predictive(sample, data, pairs)
+        deviation = jnp.sqrt(found["latent_variance"])
+        scores = model.score(sample, found["mean"][None] + white[:, None] * deviation[None])
+        sure = jnp.sign(found["mean"])
+        share = jnp.where(deviation > 0, 2.0 * ndtr(found["mean"] / jnp.maximum(deviation, 1e-300)) - 1.0, sure)
+        return {"mean": found["mean"], "probability": found["probability"], "scores": scores, "share": share}
+
+    values = {name: np.asarray(value) for name, value in fit.map_draws(of_one_draw, pairs, white).items()}
+    scores = values["scores"].reshape(-1, values["scores"].shape[-1])
+    lower, upper = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    found = {name: values[name].mean(axis=(0, 1)) for name in ("mean", "probability")}
+    preferred = 0.5 + 0.5 * values["share"].mean(axis=(0, 1))
+    return _dataset(found | {"lower": lower, "upper": upper, "preferred": preferred}, ("instance",))
+
+
+def preference_matrix(fit: Fit, items: Any, *, context: Any = None) -> xr.Dataset:
+    """Return the preferences between all pairs of n items, for every draw.
+
+    Args:
+        fit: A fit of `kpp_models.PreferenceGP`, `GPGP` or `PGP`.
+        items: n items, (n, d) or a data frame; or `kpp.preferences.Matches`, for the items of the matches by their
+            names.
+        context: The context of all duels, (c,), where the matches had contexts.
+
+    Returns:
+        ``mean`` and ``latent_variance`` of g, ``probability``, and ``probability_tie`` where the model has ties, with
+        dims (chain, draw, item, item_other): that of the row against that of the column. ``mean`` is skew-symmetric to
+        the last bit.
+
+    Raises:
+        TypeError: If the fit is of another model.
+        ValueError: If the items are unfit.
+    """
+    points, names = _items(fit, items)
+    rows, columns = np.triu_indices(len(points))
+    pairs = _pairs(fit, points[rows], points[columns], _repeat(context, len(rows)))
+    return _square(_in_blocks(fit, pairs), rows, columns, names)
+
+
+def sample_preferences(
+    fit: Fit, rng_key: RngKey, items: Any, num_samples: int, *, context: Any = None
+) -> Float[np.ndarray, "s n n"]:
+    """Draw g at all pairs of n items jointly, as rankings with their uncertainty need it.
+
+    Args:
+        fit: A fit of `kpp_models.PreferenceGP`, `GPGP` or `PGP`.
+        rng_key: A JAX random key.
+        items: As for `preference_matrix`. The joint covariance takes the fourth power of their number: 60 items are
+            1770 pairs and 25 MB.
+        num_samples: The number of draws. Each takes a draw of the posterior, one after the other.
+        context: As for `preference_matrix`.
+
+    Returns:
+        The draws, (num_samples, n, n), each skew-symmetric; `kpp.preferences.rank_items` takes them.
+
+    Raises:
+        TypeError: If the fit is of another model.
+        ValueError: If the items are unfit, or `num_samples` is below 1.
+    """
+    if num_samples < 1:
+        raise ValueError(f"`num_samples` must be at least 1, got {num_samples}")
+    points, _ = _items(fit, items)
+    rows, columns = np.triu_indices(len(points), 1)
+    pairs = _pairs(fit, points[rows], points[columns], _repeat(context, len(rows)))
+    total = fit.num_chains * fit.num_draws
+    pick_key, *keys = jax.random.split(check_rng_key(rng_key), num_samples + 1)
+    order = np.asarray(jax.random.permutation(pick_key, total))
+    flat = {name: value.reshape(total, *value.shape[2:]) for name, value in fit.draws.items()}
+    matrix = np.zeros((num_samples, len(points), len(points)))
+    for number, key in enumerate(keys):
+        sample = {name: value[order[number % total]] for name, value in flat.items()}
+        values = np.asarray(_draw_latent(fit.model, key, sample, fit.data, pairs))
+        matrix[number, rows, columns], matrix[number, columns, rows] = values, -values
+    return matrix
+
+
+@eqx.filter_jit
+def _draw_latent(model: AbstractPreferenceModel, key: Array, sample: Any, data: Any, pairs: Any) -> Array:
+    return model.draw_latent(key, sample, data, pairs)
+
+
+def _items(fit: Fit, items: Any) -> tuple[Float[np.ndarray, "n d"], list[Any]]:
+    """Return items and their names, numbers where they have none."""
+    _refuse_other_models(fit)
+    if isinstance(items, Matches):
+        return np.asarray(items.items), list(items.item_names)
+    points = fit.schema.read(items, "items") if fit.schema is not None else np.asarray(as_points(items, "items"))
+    return points, list(range(len(points)))
+
+
+def _pairs(fit: Fit, first: Any, second: Any, contexts: Any) -> Any:
+    """Return pairs of items, with their contexts where there are some, as the model takes them."""
+    firsts, seconds = _items(fit, first)[0], _items(fit, second)[0]
+    check_same_rows(len(firsts), len(seconds), "first", "second")
+    pairs = np.stack([firsts, seconds], axis=1)
+    found = fit.model.read_points(pairs if contexts is None else (pairs, contexts), fit.schema)
+    check_same_items(found, fit.data["x"])
+    return found
+
+
+def _repeat(context: Any, count: int) -> Any:
+    """Return one context for every pair, None for none."""
+    if context is None:
+        return None
+    row = np.asarray(as_targets(context, name="context"))
+    return np.broadcast_to(row, (count, len(row)))
+
+
+def _in_blocks(fit: Fit, pairs: Any) -> dict[str, np.ndarray]:
+    """Predict at pairs, so many at once; the last block is filled up, so that one program serves all."""
+    count = jax.tree.leaves(pairs)[0].shape[0]
+    size = min(count, _BLOCK)
+    blocks = []
+    for start in range(0, count, size):
+        rows = jnp.minimum(jnp.arange(start, start + size), count - 1)
+        found = fit.predict(jax.tree.map(lambda leaf, rows=rows: leaf[rows], pairs))
+        blocks.append({str(name): found[name].values[..., : count - start] for name in found.data_vars})
+    return {name: np.concatenate([block[name] for block in blocks], axis=-1) for name in blocks[0]}
+
+
+def _square(values: dict[str, np.ndarray], rows: Any, columns: Any, names: list[Any]) -> xr.Dataset:
+    """Write values at the pairs of the upper triangle as matrices."""
+    matrices = {}
+    for name, value in values.items():
+        matrix = np.zeros((*value.shape[:-1], len(names), len(names)))
+        matrix[..., columns, rows] = -value if name == "mean" else 1.0 - value if name == "probability" else value
+        matrix[..., rows, columns] = value
+        matrices[name] = matrix
+    found = _dataset(matrices, ("chain", "draw", "item", "item_other"))
+    return found.assign_coords(item=names, item_other=names)
+
+
+def _dataset(values: dict[str, np.ndarray], dims: tuple[str, ...]) -> xr.Dataset:
+    import xarray as xr
+
+    found = xr.Dataset({name: (dims, value) for name, value in values.items()}, attrs={"created_by": "kpp"})
+    return found.assign_coords({dim: np.arange(size) for dim, size in found.sizes.items()})
+
+
+def _refuse_other_models(fit: Fit) -> None:
+    if not isinstance(fit.model, AbstractPreferenceModel):
+        raise TypeError(
+            f"`fit` must be of a model of preferences such as kpp_models.GPGP, got {type(fit.model).__name__}"
+        )

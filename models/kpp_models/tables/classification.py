@@ -1,0 +1,222 @@
+r"""Gaussian-process classification into two classes, with priors on the kernel and the mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro
+from jax.scipy.special import log_ndtr
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+
+from kpp import linalg
+from kpp.functions import RKHSFunction
+from kpp.gp import (
+    LINKS,
+    BernoulliLikelihood,
+    LaplaceBernoulliMarginal,
+    LatentPredictive,
+    draw_gaussian,
+    example_points,
+    expected_log_probability,
+    laplace_loo_log_density,
+    laplace_posterior,
+    latent_predictive,
+    log_likelihood,
+    prior_factor,
+    probability,
+    read_data,
+    scalar_field,
+)
+from kpp.inference import AbstractModel
+from kpp.kernels import RBF, AbstractKernel
+from kpp.posteriors import GPPosterior
+from kpp.priors import sample as draw_priors
+from kpp.priors import substitute
+from kpp.tables import Schema
+from kpp.typing import Leaf, RngKey
+from kpp.validation import as_binary_labels
+
+__all__ = ["GPClassification", "gp_classification"]
+
+LATENTS = ("laplace", "sample")
+
+#: The site of the whitened latent values where they are sampled: f = m + L z with K = L L^T.
+WHITENED = "latent_whitened"
+
+
+def gp_classification(
+    x: Array,
+    y: Array | None,
+    kernel: AbstractKernel,
+    mean: Leaf = 0.0,
+    link: str = "logit",
+    latent: str = "laplace",
+) -> None:
+    r"""Gaussian-process classification as an ordinary NumPyro model.
+
+    .. math:: y_i \sim \mathrm{Bernoulli}(\sigma(f(x_i))), \qquad f \sim GP(m, k)
+
+    The sites are those of the priors in `kernel` and `mean`, the observed site ``y``, and for ``latent="sample"`` the
+    site ``latent_whitened``, of shape (n,).
+
+    Args:
+        x: The points, of shape (n, d).
+        y: Labels in {0, 1}, of shape (n,), or None to draw them.
+        kernel: k, with or without priors among its leaves.
+        mean: m, the prior mean of f, a number or a prior.
+        link: "logit" or "probit".
+        latent: "laplace" integrates f out by Laplace's approximation (one vector site ``y``), "sample" leaves it to the
+            inference (n independent sites given f).
+    """
+    _check_names(link, latent)
+    kernel = draw_priors("kernel", kernel)
+    mean = draw_priors("mean", mean)
+    covariance = kernel.gram(x)
+    if latent == "laplace":
+        numpyro.sample("y", LaplaceBernoulliMarginal(mean, covariance, link), obs=y)
+        return
+    n = covariance.shape[0]
+    white = numpyro.sample(WHITENED, dist.Normal(0.0, 1.0).expand([n]).to_event(1))
+    f = mean + prior_factor(covariance) @ white
+    with numpyro.plate("instance", n):
+        numpyro.sample("y", dist.Bernoulli(logits=f if link == "logit" else log_ndtr(f) - log_ndtr(-f)), obs=y)
+
+
+class GPClassification(AbstractModel):
+    r"""Gaussian-process classification with labels 0 and 1.
+
+    .. math:: p(y_i = 1 \mid f) = \sigma(f(x_i)), \qquad f \sim GP(m, k)
+
+    With ``latent="laplace"`` inference sees the hyperparameters only, through Laplace's approximation of the evidence,
+    and the pointwise log likelihood is leave-one-out by the Laplace cavity (`kpp.gp.laplace.leave_one_out_latent`),
+    an approximation too. With ``latent="sample"`` the latent values are drawn along, whitened, nothing is
+    approximated, and the pointwise log likelihood is the usual :math:`\log p(y_i \mid f_i)`.
+
+    `predict` gives the mean and variance of the latent function and the probability of label 1. `function` is the
+    latent mean function (log-odds, for the logit).
+
+    Args:
+        kernel: k, with numbers or priors for leaves.
+        mean: m, the prior mean of the latent function; a number or a prior.
+        link: "logit" or "probit".
+        latent: "laplace" or "sample".
+
+    Raises:
+        ValueError: If `mean` is not one finite number, or `link` or `latent` is unknown.
+
+    References:
+        Rasmussen and Williams (2006), algorithms 3.1, 3.2 and 5.1.
+    """
+
+    kernel: AbstractKernel
+    mean: Leaf = scalar_field("mean", default=0.0)
+    link: str = eqx.field(static=True, default="logit")
+    latent: str = eqx.field(static=True, default="laplace")
+
+    def __check_init__(self) -> None:
+        """Refuse unknown names."""
+        _check_names(self.link, self.latent)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPClassification, Array, Array]]:
+        """Yield models with points and labels for the conformance suite."""
+        x, y = example_points(rng_key)
+        labels = (y > jnp.median(y)).astype(y.dtype)
+        prior = dist.LogNormal(0.0, 0.5)
+        yield cls(RBF(lengthscale=prior.expand([2]), variance=prior)), x, labels
+        yield cls(RBF(prior), mean=dist.Normal(0.0, 1.0), link="probit", latent="sample"), x, labels
+
+    def prepare(self, x: Any, y: Any) -> tuple[GPClassification, dict[str, Any], Schema]:
+        """Read the data; see `AbstractModel.prepare`."""
+        return read_data(self, x, y, as_binary_labels)
+
+    def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
+        """Be an ordinary NumPyro model, `gp_classification` with these fields."""
+        gp_classification(x, y, self.kernel, self.mean, self.link, self.latent)
+
+    def log_likelihood(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> dict[str, Array]:
+        """Return the log probability of every label; see the class and `AbstractModel.log_likelihood`."""
+        kernel, mean = self._at(sample)
+        covariance = kernel.gram(data["x"])
+        if self.latent == "laplace":
+            return {"y": laplace_loo_log_density(self._likelihood(data), covariance, mean)}
+        f = mean + prior_factor(covariance) @ sample[WHITENED]
+        return {"y": log_likelihood(self.link, data["y"], f)}
+
+    def predictive(
+        self, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"], *, covariance: bool = False
+    ) -> dict[str, Array]:
+        """Return latent mean and variance and the probability of label 1; see `AbstractModel.predictive`."""
+        latent = self._latent(sample, data, x, covariance)
+        chance = jnp.exp(expected_log_probability(self.link, jnp.ones_like(latent.mean), latent.mean, latent.variance))
+        result = {"mean": latent.mean, "latent_variance": latent.variance, "probability": chance}
+        return result | ({"latent_covariance": latent.covariance} if latent.covariance is not None else {})
+
+    def draw_predictive(
+        self, rng_key: RngKey, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"]
+    ) -> Float[Array, " p"]:
+        """Draw new labels given the data, the latent function jointly; see `AbstractModel.draw_predictive`."""
+        first, second = jax.random.split(rng_key)
+        latent = self._latent(sample, data, x, True)
+        assert latent.covariance is not None  # asked for above
+        scale = jnp.mean(self._at(sample)[0].diagonal(x))
+        f = draw_gaussian(first, latent.mean, latent.covariance, scale)
+        return jax.random.bernoulli(second, probability(self.link, f)).astype(f.dtype)
+
+    def function_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> RKHSFunction:
+        """Return the mean of the latent function (the function itself, if it is sampled), a function of the RKHS."""
+        kernel, mean = self._at(sample)
+        coefficients, _ = self._condition(sample, data)
+        return RKHSFunction(kernel, data["x"], coefficients, mean)
+
+    def posterior_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> GPPosterior:
+        r"""Return the posterior of the latent function.
+
+        With ``latent="laplace"``, :math:`R R^\top = W^{1/2} B^{-1} W^{1/2} = (K + W^{-1})^{-1}` (Rasmussen and Williams
+        2006, equations 3.24 and 3.27), an approximation. With ``latent="sample"`` it is conditioned on the latent
+        values that are drawn, :math:`R R^\top = K^{-1}`, so that nothing is left to vary at the training points.
+        """
+        kernel, mean = self._at(sample)
+        coefficients, whiten = self._condition(sample, data)
+        function = RKHSFunction(kernel, data["x"], coefficients, mean)
+        return GPPosterior(function, whiten(jnp.eye(function.num_points, dtype=coefficients.dtype)).T)
+
+    def site_dims(self, data: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """Name the axis of the whitened latent values, which belong to the rows."""
+        return {WHITENED: ("instance",)} if self.latent == "sample" else {}
+
+    def _likelihood(self, data: Mapping[str, Any]) -> BernoulliLikelihood:
+        return BernoulliLikelihood(data["y"], self.link)
+
+    def _at(self, sample: Mapping[str, Array]) -> tuple[AbstractKernel, Array]:
+        mean = substitute("mean", self.mean, sample)
+        return substitute("kernel", self.kernel, sample), jnp.asarray(mean)
+
+    def _latent(
+        self, sample: Mapping[str, Array], data: Mapping[str, Any], x: Array, covariance: bool
+    ) -> LatentPredictive:
+        kernel, mean = self._at(sample)
+        coefficients, whiten = self._condition(sample, data)
+        return latent_predictive(kernel, data["x"], x, mean, coefficients, whiten, covariance=covariance)
+
+    def _condition(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> tuple[Array, Any]:
+        """Return what `latent_predictive` needs: coefficients and the map that whitens."""
+        kernel, mean = self._at(sample)
+        covariance = kernel.gram(data["x"])
+        if self.latent == "laplace":
+            posterior = laplace_posterior(self._likelihood(data), covariance, mean)
+            return posterior.coefficients, posterior.whiten
+        factor = prior_factor(covariance)
+        coefficients = linalg.cho_solve(factor, factor @ sample[WHITENED])
+        return coefficients, lambda cross: linalg.solve_lower(factor, cross)
+
+
+def _check_names(link: str, latent: str) -> None:
+    for name, value, known in (("link", link, LINKS), ("latent", latent, LATENTS)):
+        if value not in known:
+            raise ValueError(f"`{name}` must be one of {known}, got {value!r}")

@@ -1,0 +1,141 @@
+r"""Kernel logistic regression: the regularised fit by Newton's method, with approximate leave-one-out scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.functions import RKHSFunction
+from kpp.gp import (
+    BernoulliLikelihood,
+    example_points,
+    laplace_posterior,
+    leave_one_out_latent,
+    log_likelihood,
+    posterior_mode,
+    read_data,
+    refuse_below,
+    refuse_priors_in,
+    scalar_field,
+)
+from kpp.inference import AbstractModel
+from kpp.kernels import RBF, AbstractKernel, Linear
+from kpp.tables import Schema
+from kpp.typing import Leaf, RngKey
+from kpp.validation import as_binary_labels
+from kpp_models.tables.classification import gp_classification
+from kpp_models.tables.grid_search import Selection, select_from_grid
+
+__all__ = ["KernelLogistic"]
+
+
+class KernelLogistic(AbstractModel):
+    r"""Kernel logistic regression with labels 0 and 1, a regularised fit without priors.
+
+    .. math:: \min_f \frac1n \sum_i \log(1 + e^{-s_i f(x_i)}) + \frac\lambda2 \|f\|^2, \qquad s_i = 2 y_i - 1, \quad
+        f = \sum_i \alpha_i k(\cdot, x_i), \quad n \lambda \alpha_i = y_i - \sigma(f(x_i))
+
+    There is no intercept: add a constant to the kernel. `fit` gives one chain of one draw, whatever the inference. The
+    fit is the mode of the Gaussian-process classifier with kernel :math:`k / (n\lambda)`, which is what
+    `numpyro_model` is.
+
+    Leave-one-out values of f are one Newton step from the full fit (the Laplace cavity means,
+    `kpp.gp.laplace.leave_one_out_latent`), those of refits that keep the total :math:`n\lambda`; they give the
+    pointwise log likelihood and the scores of `select`.
+
+    Args:
+        kernel: k, with numbers for leaves.
+        regularization: :math:`\lambda`, multiplied by the number of rows; greater than 0.
+
+    Raises:
+        ValueError: If `regularization` is not one finite number greater than 0.
+        TypeError: If a leaf is a prior.
+
+    References:
+        Rasmussen and Williams (2006), algorithm 3.1 and section 6.4.
+    """
+
+    kernel: AbstractKernel
+    regularization: Leaf = scalar_field("regularization")
+
+    def __check_init__(self) -> None:
+        """Refuse priors and a regularization that is not positive."""
+        refuse_priors_in(self, "kpp_models.GPClassification")
+        refuse_below(self.regularization, "regularization", zero_allowed=False)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[KernelLogistic, Array, Array]]:
+        """Yield models with points and labels for the conformance suite."""
+        x, y = example_points(rng_key)
+        labels = (y > jnp.median(y)).astype(y.dtype)
+        yield cls(RBF(jnp.array([0.8, 1.5])), regularization=0.01), x, labels
+        yield cls(Linear(), regularization=0.1), x, labels
+
+    def select(self, x: Any, y: Any, grid: Mapping[str, Any]) -> Selection[KernelLogistic]:
+        """Choose hyperparameters from a grid by the mean approximate leave-one-out log loss.
+
+        Args:
+            x: The points: an array of shape (n, d) or a data frame.
+            y: Labels in {0, 1}, of shape (n,).
+            grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try,
+                of shape (g,), or (g, d) for a leaf of shape (d,).
+
+        Returns:
+            The model with the best combination, the values chosen, and the log loss of every combination.
+
+        Raises:
+            ValueError: If x, y or the grid are not what they should be.
+        """
+        model, data, _ = self.prepare(x, y)
+        found = select_from_grid(model, grid, _loo_log_loss, "loo_log_loss", data)
+        return found.with_names_of(self)
+
+    def loo_log_probabilities(self, x: Float[Array, "n d"], y: Float[Array, " n"]) -> Float[Array, " n"]:
+        r"""Return the log probability of each label by (approximately) the fit to all the others, of shape (n,)."""
+        covariance = self._covariance(x)
+        posterior = laplace_posterior(BernoulliLikelihood(y), covariance, jnp.zeros((), y.dtype))
+        mean, _ = leave_one_out_latent(covariance, posterior)
+        return log_likelihood("logit", y, mean)
+
+    def prepare(self, x: Any, y: Any) -> tuple[KernelLogistic, dict[str, Any], Schema]:
+        """Read the data; see `AbstractModel.prepare`."""
+        return read_data(self, x, y, as_binary_labels)
+
+    def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
+        """Be the Gaussian-process classification whose mode is the fit; it has no latent site."""
+        gp_classification(x, y, self.kernel * (1.0 / (x.shape[0] * self.regularization)))
+
+    def log_likelihood(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> dict[str, Array]:
+        """Return the approximate leave-one-out log probability of every label; see the class."""
+        return {"y": self.loo_log_probabilities(data["x"], data["y"])}
+
+    def predictive(
+        self, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"], *, covariance: bool = False
+    ) -> dict[str, Array]:
+        """Return the fitted log-odds and the probability of label 1; see `AbstractModel.predictive`."""
+        mean = self.function_draw(sample, data)(x)
+        return {"mean": mean, "probability": jax.nn.sigmoid(mean)}
+
+    def draw_predictive(
+        self, rng_key: RngKey, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"]
+    ) -> Float[Array, " p"]:
+        """Draw labels with the fitted probabilities."""
+        chance = self.predictive(sample, data, x)["probability"]
+        return jax.random.bernoulli(rng_key, chance).astype(chance.dtype)
+
+    def function_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> RKHSFunction:
+        """Return the fitted log-odds, a function of the RKHS."""
+        x, y = data["x"], data["y"]
+        coefficients = posterior_mode(BernoulliLikelihood(y), self._covariance(x), jnp.zeros((), y.dtype))
+        return RKHSFunction(self.kernel, x, coefficients / (x.shape[0] * self.regularization))
+
+    def _covariance(self, x: Array) -> Array:
+        return self.kernel.gram(x) / (x.shape[0] * self.regularization)
+
+
+def _loo_log_loss(model: KernelLogistic, data: Mapping[str, Any]) -> Float[Array, ""]:
+    return -jnp.mean(model.loo_log_probabilities(**data))

@@ -1,0 +1,319 @@
+r"""Shapley regularisers: kernels whose norm charges a function for the Shapley values of one feature.
+
+A kernel method that minimises a loss plus :math:`\lambda_f \|f\|^2` is made to use a feature A less by charging it for
+the Shapley values of A at n points as well (Chau et al., section 4),
+
+.. math:: \min_f\; \sum_i \ell(y_i, f(x_i)) + \lambda_f \|f\|^2 + \frac{\lambda_S}{n} \sum_{i=1}^n \phi_{x_i,A}(f)^2 .
+
+Shapley values are linear in f, so the two penalties are one squared norm, and a squared norm belongs to a kernel. The
+kernels here are that one: every model that takes a kernel takes them, whatever its loss, and the penalty
+:math:`\lambda_S / \lambda_f` may be a prior. With `kpp.games.Interventional` they are the paper's ISV-REG, with
+`kpp.games.Observational` its OSV-REG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.batching import map_rows, split_rows
+from kpp.functions import RKHSFunction
+from kpp.games import (
+    AbstractValueFunction,
+    Baseline,
+    Interventional,
+    all_coalitions,
+    choose_method,
+    shapley_covariance,
+    shapley_values,
+    shapley_weights,
+)
+from kpp.gp import refuse_below
+from kpp.kernels import RBF, AbstractKernel, parameter
+from kpp.priors import has_priors, is_prior
+from kpp.typing import AnyArray, Leaf, RngKey
+from kpp.validation import as_points
+
+__all__ = ["RestrictedShapleyRegularized", "ShapleyRegularized", "feature_sections"]
+
+# Entries of an array of values that are held at once.
+_MAX_VALUES = 2**25
+
+
+def _as_penalty(value: Leaf) -> Leaf:
+    value = parameter("penalty")(value)
+    if not is_prior(value) and value.ndim:
+        raise ValueError(f"`penalty` must be one number or a prior for one, got an array of shape {value.shape}")
+    return value
+
+
+class ShapleyRegularized(AbstractKernel):
+    r"""The kernel of an RKHS whose squared norm includes the mean squared Shapley value of a feature.
+
+    .. math::
+
+        \|f\|_\sim^2 &= \|f\|^2 + \frac{c}{n} \sum_{i=1}^n \phi_{x_i,A}(f)^2, \\
+        \tilde k(x, x') &= k(x, x') - \frac{c}{n}\, \zeta(x)^\top \Bigl(I + \frac{c}{n} G\Bigr)^{-1} \zeta(x'), \qquad
+        \zeta_i(x) = \phi_{x_i,A}(k(\cdot, x)), \quad G_{ij} = \langle \phi_{x_i,A}, \phi_{x_j,A} \rangle .
+
+    As a Gaussian process it is the prior with covariance k after n observations :math:`\phi_{x_i,A}(f) = 0` of noise
+    variance :math:`n / c`. The minimiser of a loss over this RKHS is the minimiser over the RKHS of k of the loss with
+    both penalties, and lies outside of the span of the :math:`k(\cdot, x_i)`; `RestrictedShapleyRegularized` has the
+    minimiser over that span, which costs less and is a product kernel's function again.
+
+    With `kpp_models.KernelRidge`, :math:`\lambda_f` is n times its `regularization`; with `kpp_models.KernelLogistic`
+    half of that; and :math:`\lambda_S = c \lambda_f`.
+
+    Args:
+        kernel: k, with numbers or priors for leaves.
+        value_function: The game that says what the Shapley values are.
+        points: The n points whose Shapley values are charged, (n, d); usually the training points.
+        feature: The position of the feature A, from 0.
+        penalty: c, a number (at least 0) or a prior, in units of the squared norm over a squared Shapley value.
+        section_gram: G, (n, n), as `precompute` finds it; computed anew at each evaluation without.
+
+    Raises:
+        ValueError: If `points` are no matrix, `feature` is no column of it, or `penalty` is negative.
+
+    References:
+        Chau, Hu, Gonzalez and Sejdinovic, RKHS-SHAP, 2022, section 4.
+    """
+
+    kernel: AbstractKernel
+    value_function: AbstractValueFunction
+    points: Float[AnyArray, "n d"] = eqx.field(converter=lambda value: as_points(value, "points"))
+    feature: int = eqx.field(static=True)
+    penalty: Leaf = eqx.field(converter=_as_penalty)
+    section_gram: Float[AnyArray, "n n"] | None = None
+
+    def __check_init__(self) -> None:
+        """Refuse a feature that the points do not have and a negative penalty."""
+        _check_fields(self)
+
+    def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
+        """Evaluate the kernel at two points of shape (d,)."""
+        return self(x1[None], x2[None])[0, 0]
+
+    def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
+        factor = self._factor()
+        return self.kernel(x1, x2) - self._whitened(factor, x1).T @ self._whitened(factor, x2)
+
+    def gram(self, x: Array) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every pair of n points (n, d)."""
+        whitened = self._whitened(self._factor(), x)
+        return self.kernel.gram(x) - whitened.T @ whitened
+
+    def diagonal(self, x: Array) -> Float[Array, " n"]:
+        """Evaluate the kernel at each of n points (n, d) with itself."""
+        return self.kernel.diagonal(x) - jnp.sum(self._whitened(self._factor(), x) ** 2, axis=0)
+
+    def precompute(self) -> ShapleyRegularized:
+        """Return the same kernel with G computed, for a kernel k without priors.
+
+        Raises:
+            TypeError: If k holds priors: G changes with them.
+        """
+        _refuse_priors_in(self.kernel)
+        return _with(self, "section_gram", self._section_gram())
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield instances with points for them."""
+        x = jax.random.normal(rng_key, (5, 2))
+        yield cls(RBF(jnp.array([0.8, 1.3])), Interventional(x[:3]), x[:3], 1, 4.0).precompute(), x
+
+    def _strength(self) -> Array:
+        return jnp.asarray(self.penalty) / self.points.shape[0]
+
+    def _factor(self) -> Array:
+        gram = self._section_gram() if self.section_gram is None else jnp.asarray(self.section_gram)
+        return linalg.cholesky(linalg.add_diagonal(self._strength() * gram, 1.0), what="the matrix I + c G / n")
+
+    def _section_gram(self) -> Array:
+        points = jnp.asarray(self.points)
+        return shapley_covariance(self.value_function, self.kernel, points, points)[:, :, self.feature, self.feature]
+
+    def _whitened(self, factor: Array, x: Array) -> Float[Array, "n p"]:
+        sections = feature_sections(self.value_function, self.kernel, x, jnp.asarray(self.points), self.feature)
+        return jnp.sqrt(self._strength()) * linalg.solve_lower(factor, sections.T)
+
+
+class RestrictedShapleyRegularized(AbstractKernel):
+    r"""The kernel of the span of n kernel sections, with the mean squared Shapley value of a feature in its norm.
+
+    .. math::
+
+        \tilde k(x, x') = k(x, X) \Bigl(K + \frac{c}{n} \zeta \zeta^\top\Bigr)^{-1} k(X, x'), \qquad
+        \zeta_{ij} = \phi_{x_j,A}(k(\cdot, x_i))
+
+    Kernel ridge regression with it, on the targets at X, has the coefficients of the paper's proposition 7,
+    :math:`\alpha = (K^2 + \lambda_f K + \frac{\lambda_S}{n} \zeta\zeta^\top)^{-1} K y` with
+    :math:`\lambda_S = c \lambda_f`: the minimiser within the span of the :math:`k(\cdot, x_i)`, whose objective
+    `ShapleyRegularized` improves on. The kernel has rank n at most, and its functions unfold to functions of k on the
+    points X, which every explainer takes.
+
+    Args:
+        kernel: k, with numbers or priors for leaves.
+        value_function: The game that says what the Shapley values are.
+        points: The n points X whose Shapley values are charged and that span the space, (n, d).
+        feature: The position of the feature A, from 0.
+        penalty: c, a number (at least 0) or a prior, in units of the squared norm over a squared Shapley value.
+        section_products: :math:`\zeta\zeta^\top`, (n, n), as `precompute` finds it; computed anew at each evaluation
+            without.
+
+    Raises:
+        ValueError: If `points` are no matrix, `feature` is no column of it, or `penalty` is negative.
+
+    References:
+        Chau, Hu, Gonzalez and Sejdinovic, RKHS-SHAP, 2022, proposition 7.
+    """
+
+    kernel: AbstractKernel
+    value_function: AbstractValueFunction
+    points: Float[AnyArray, "n d"] = eqx.field(converter=lambda value: as_points(value, "points"))
+    feature: int = eqx.field(static=True)
+    penalty: Leaf = eqx.field(converter=_as_penalty)
+    section_products: Float[AnyArray, "n n"] | None = None
+
+    def __check_init__(self) -> None:
+        """Refuse a feature that the points do not have and a negative penalty."""
+        _check_fields(self)
+
+    def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
+        """Evaluate the kernel at two points of shape (d,)."""
+        return self(x1[None], x2[None])[0, 0]
+
+    def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
+        factor = self._factor()
+        return self._whitened(factor, x1).T @ self._whitened(factor, x2)
+
+    def gram(self, x: Array) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every pair of n points (n, d)."""
+        whitened = self._whitened(self._factor(), x)
+        return whitened.T @ whitened
+
+    def diagonal(self, x: Array) -> Float[Array, " n"]:
+        """Evaluate the kernel at each of n points (n, d) with itself."""
+        return jnp.sum(self._whitened(self._factor(), x) ** 2, axis=0)
+
+    def unfold(self, points: Any, coefficients: Array) -> tuple[AbstractKernel, Any, Array]:
+        """Write a function as one of k on the points X; see `AbstractKernel.unfold`."""
+        anchors = jnp.asarray(self.points)
+        onto = linalg.cho_solve(self._factor(), self.kernel(anchors, points) @ coefficients)
+        return self.kernel.unfold(anchors, onto)
+
+    def precompute(self) -> RestrictedShapleyRegularized:
+        r"""Return the same kernel with :math:`\zeta\zeta^\top` computed, for a kernel k without priors.
+
+        Raises:
+            TypeError: If k holds priors: the products change with them.
+        """
+        _refuse_priors_in(self.kernel)
+        return _with(self, "section_products", self._section_products())
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield instances with points for them."""
+        x = jax.random.normal(rng_key, (5, 2))
+        yield cls(RBF(jnp.array([0.8, 1.3])), Baseline(), x[:3], 1, 4.0).precompute(), x
+
+    def _factor(self) -> Array:
+        products = self._section_products() if self.section_products is None else jnp.asarray(self.section_products)
+        points = jnp.asarray(self.points)
+        strength = jnp.asarray(self.penalty) / points.shape[0]
+        return linalg.cholesky(self.kernel.gram(points) + strength * products, what="the matrix K + c zeta zeta' / n")
+
+    def _section_products(self) -> Array:
+        points = jnp.asarray(self.points)
+        sections = feature_sections(self.value_function, self.kernel, points, points, self.feature)
+        return sections @ sections.T
+
+    def _whitened(self, factor: Array, x: Array) -> Float[Array, "n p"]:
+        return linalg.solve_lower(factor, self.kernel(jnp.asarray(self.points), x))
+
+
+def feature_sections(
+    value_function: AbstractValueFunction,
+    kernel: AbstractKernel,
+    points: Float[Array, "n d"],
+    x: Float[Array, "p d"],
+    feature: int,
+) -> Float[Array, "n p"]:
+    r"""Return the Shapley values of one feature for kernel sections, exactly.
+
+    .. math:: \zeta_{ij} = \phi_{x_j,A}(k(\cdot, z_i))
+
+    Args:
+        value_function: The game.
+        kernel: k.
+        points: The centres z of the sections, (n, d).
+        x: The explained points, (p, d).
+        feature: The position of the feature A.
+
+    Returns:
+        The matrix of Shapley values, (n, p): by quadrature where the game has it and that costs less, else summed over
+        the coalitions as they are valued.
+    """
+    num_points, num_features = x.shape
+    dtype, wanted = jnp.result_type(float), x.dtype  # games are played in JAX's default precision
+    points, x = points.astype(dtype), x.astype(dtype)
+    sections = RKHSFunction(kernel, points, jnp.eye(points.shape[0], dtype=dtype))
+    if choose_method(value_function, sections, num_points, num_features) == "quadrature":
+        size = max(1, min(num_points, _MAX_VALUES // (num_features * points.shape[0])))
+        found = map_rows(lambda rows: _quadrature(value_function, sections, rows, feature), x, size).T
+    else:
+        found = _summed_over_coalitions(value_function, sections, x, feature)
+    return found.astype(wanted)
+
+
+def _quadrature(value_function: AbstractValueFunction, sections: RKHSFunction, x: Array, feature: int) -> Array:
+    return shapley_values(value_function, sections, x, method="quadrature")[:, feature]
+
+
+def _summed_over_coalitions(
+    value_function: AbstractValueFunction, sections: RKHSFunction, x: Array, feature: int
+) -> Float[Array, "n p"]:
+    """Add up the weighted contributions of a feature to the coalitions of the others, some coalitions at a time."""
+    num_points, num_features = x.shape
+    coalitions = all_coalitions(num_features)
+    signs = np.where(coalitions[:, feature], 1.0, -1.0)
+    joined = np.delete(coalitions, feature, axis=1).sum(axis=1)
+    weights = jnp.asarray(signs * shapley_weights(num_features)[joined], dtype=x.dtype)
+    size = max(1, min(len(coalitions), _MAX_VALUES // (num_points * sections.num_points)))
+    padding = -len(coalitions) % size
+    parts = split_rows(jnp.asarray(coalitions), size), jnp.pad(weights, (0, padding)).reshape(-1, size)
+
+    def add(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
+        values = value_function(sections, x, part[0])
+        return total + jnp.tensordot(part[1], values, axes=1, precision="highest"), None
+
+    start = jnp.zeros((num_points, sections.num_points), dtype=x.dtype)
+    return jax.lax.scan(add, start, parts)[0].T
+
+
+def _check_fields(kernel: ShapleyRegularized | RestrictedShapleyRegularized) -> None:
+    num_features = kernel.points.shape[-1]
+    if not isinstance(kernel.feature, int) or not 0 <= kernel.feature < num_features:
+        raise ValueError(f"`feature` must be a position from 0 to {num_features - 1}, got {kernel.feature!r}")
+    refuse_below(kernel.penalty, "penalty", zero_allowed=True)
+
+
+def _refuse_priors_in(kernel: AbstractKernel) -> None:
+    if has_priors(kernel):
+        raise TypeError(
+            "`precompute` needs a `kernel` without priors, since what it computes changes with them; leave it out, or "
+            "give the kernel numbers and keep the prior of `penalty`"
+        )
+
+
+def _with(kernel: Any, name: str, value: Array) -> Any:
+    return eqx.tree_at(lambda tree: getattr(tree, name), kernel, value, is_leaf=lambda node: node is None)

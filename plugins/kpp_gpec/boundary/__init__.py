@@ -1,0 +1,1 @@
+"""Samples of the decision boundary of a classifier, and distances along it."""

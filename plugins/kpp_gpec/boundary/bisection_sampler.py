@@ -1,0 +1,82 @@
+"""The boundary sampler for any model, by bisection."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+
+from kpp.serialization import data_class
+from kpp_gpec.boundary.bisection import halve
+from kpp_gpec.boundary.brackets import Brackets, CountedMargin
+from kpp_gpec.boundary.pairs import pair_up, two_sides
+from kpp_gpec.boundary.sampler import AbstractBoundarySampler, check_sampler
+from kpp_gpec.boundary.walk import walk
+
+__all__ = ["BisectionSampler"]
+
+_SEEDS = ("training", "walk", "both")
+
+# A walk alone begins from this many pairs of rows.
+_WALK_PAIRS = 64
+
+
+@data_class
+class BisectionSampler(AbstractBoundarySampler):
+    r"""Samples a boundary of any model by halving segments between opposite sides.
+
+    All segments are halved together, one call of the model a round, until each is no longer than `width`:
+    :math:`\log_2(\ell / w)` rounds for the length :math:`\ell`, about 23 by default. That is so for forests too, whose
+    output has steps.
+
+    Segments come from pairs of training rows, half of them a row and its nearest neighbor on the other side, half drawn
+    at random, so that parts of the boundary far from all rows are met as well; and from a random walk along the
+    boundary (see the module `walk`), which stays within the range of the rows. Where all rows are on one side, rows
+    mixed feature by feature are tried too.
+
+    Args:
+        max_points: The most points to return.
+        width: The length of the final segments, in standard deviations of the features.
+        seeds: "training" for pairs of rows, "walk" for a walk from a few pairs, or "both".
+        num_pairs: How many pairs of rows, and as many proposals of the walk; twice `max_points` by default.
+        step: The longest step of the walk, in standard deviations.
+        num_rounds: The rounds of the walk, among which its proposals are divided.
+        tolerance: The distance in standard units up to which two points count as one.
+
+    References:
+        Hill et al. (2023), section 4.2 and appendix D.1, where pairs are bisected to a tolerance on the probability.
+    """
+
+    max_points: int = eqx.field(static=True, default=1000)
+    width: float = eqx.field(static=True, default=1e-6)
+    seeds: str = eqx.field(static=True, default="both")
+    num_pairs: int | None = eqx.field(static=True, default=None)
+    step: float = eqx.field(static=True, default=1.0)
+    num_rounds: int = eqx.field(static=True, default=4)
+    tolerance: float = eqx.field(static=True, default=1e-4)
+
+    def __check_init__(self) -> None:
+        check_sampler(self)
+        if self.seeds not in _SEEDS:
+            raise ValueError(f"`seeds` must be one of {', '.join(_SEEDS)}, got {self.seeds!r}")
+        if self.num_pairs is not None and self.num_pairs < 1:
+            raise ValueError(f"`num_pairs` must be at least 1, or None, got {self.num_pairs}")
+        if not self.step > 0.0:
+            raise ValueError(f"`step` must be positive, got {self.step}")
+        if self.num_rounds < 1:
+            raise ValueError(f"`num_rounds` must be at least 1, got {self.num_rounds}")
+
+    def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
+        """Find segments that the boundary crosses, see `AbstractBoundarySampler.search`."""
+        budget = self.num_pairs or 2 * self.max_points
+        inside, outside = two_sides(rng, margin, z)
+        if not (len(inside) and len(outside)):
+            return Brackets(z[:0], z[:0], 0)
+        num_pairs = budget if self.seeds != "walk" else min(budget, _WALK_PAIRS)
+        brackets = pair_up(rng, inside, outside, num_pairs)
+        if self.seeds != "training":
+            box = z.min(axis=0), z.max(axis=0)
+            brackets = walk(
+                rng, margin, brackets, box, step=self.step, num_rounds=self.num_rounds, num_proposals=budget
+            )
+        return halve(margin, brackets, self.width)

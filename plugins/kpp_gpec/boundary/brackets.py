@@ -1,0 +1,81 @@
+"""Segments that a boundary crosses, and margins that count their calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Bool, Float
+
+from kpp.batching import call_in_chunks
+from kpp.typing import AnyArray
+
+__all__ = ["Brackets", "CountedMargin"]
+
+
+class CountedMargin:
+    """A margin that counts how often it is called, and tells the side of points.
+
+    Args:
+        function: The margin, from points (n, d) to (n,), positive inside.
+
+    Attributes:
+        function: The margin, uncounted, for those who differentiate it; they add their calls to the counts.
+        num_calls: How often it was called, each time with all points at hand.
+        num_evaluations: At how many points it was called in all.
+    """
+
+    def __init__(self, function: Callable[[Any], Any]):
+        self.function = function
+        self.num_calls = 0
+        self.num_evaluations = 0
+
+    def is_inside(self, x: Float[AnyArray, "n d"]) -> Bool[np.ndarray, " n"]:
+        """Tell for each point, (n, d), whether it is inside, that is the margin is positive, (n,)."""
+        if not len(x):
+            return np.zeros(0, bool)
+        values, _ = call_in_chunks(self.function, x)
+        if values.ndim != 1:
+            raise ValueError(f"`margin` must return one number a point, shape (n,), got shape {values.shape}")
+        self.count(len(x))
+        return values > 0.0
+
+    def count(self, num_points: int) -> None:
+        """Count a call with so many points."""
+        self.num_calls += 1
+        self.num_evaluations += num_points
+
+
+class Brackets(eqx.Module):
+    """Segments with one end inside a boundary and the other outside.
+
+    Args:
+        inside: The ends where the margin is positive, (k, d).
+        outside: The ends where it is not, (k, d).
+        num_pairs: How many segments or starts were tried, of which these k were found to have a crossing.
+    """
+
+    inside: Float[np.ndarray, "k d"]
+    outside: Float[np.ndarray, "k d"]
+    num_pairs: int = eqx.field(static=True)
+
+    @property
+    def midpoints(self) -> Float[np.ndarray, "k d"]:
+        """The middles of the segments, (k, d)."""
+        return 0.5 * (self.inside + self.outside)
+
+    @property
+    def widths(self) -> Float[np.ndarray, " k"]:
+        """The lengths of the segments, (k,)."""
+        return np.linalg.norm(self.inside - self.outside, axis=1)
+
+    @staticmethod
+    def joined(first: Brackets, second: Brackets) -> Brackets:
+        """Return the segments of both."""
+        return Brackets(
+            np.concatenate([first.inside, second.inside]),
+            np.concatenate([first.outside, second.outside]),
+            first.num_pairs + second.num_pairs,
+        )

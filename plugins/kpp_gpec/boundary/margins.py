@@ -1,0 +1,177 @@
+"""Margins: functions whose sign says on which side of a boundary points are.
+
+The boundary of a classifier is where one class stops being predicted; that of a regression is a level set, or the rim
+of the regions where the function is steep. Each is the zero set of a margin, a function from points (n, d) to (n,) that
+is positive on one side, called inside, and zero or negative outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from kpp.batching import call_in_chunks
+from kpp.typing import AnyArray
+from kpp.validation import as_points
+
+__all__ = ["class_margin", "level_margin", "steep_margin"]
+
+_Function = Callable[[Any], Any]
+
+
+def class_margin(function: _Function, index: int | str = 1) -> _Function:
+    r"""Return the margin of one class against the rest.
+
+    .. math:: m_k(x) = p_k(x) - \max_{j \neq k} p_j(x)
+
+    With one output, the probability p of the second of two classes, it is p - 1/2 for class 1 and 1/2 - p for class 0.
+    With labels (integers, booleans or strings) it is 1 where the label is `index` and -1 elsewhere.
+
+    Args:
+        function: From points (n, d) to the probabilities or scores of c classes, (n, c), to the probability of class 1,
+            (n,) or (n, 1), or to labels, (n,). If it is written in JAX, so is the margin, which has its gradient.
+        index: k, the position of the class; with labels the label itself.
+
+    Returns:
+        The margin, from points (n, d) to (n,).
+
+    References:
+        Hill, Masoomi, Torop, Ghimire, Dy (2023), "Boundary-aware uncertainty for feature attribution explainers",
+        appendix C.3.
+    """
+
+    def margin(x: Any) -> Any:
+        values = _as_array(function(x))
+        if values.ndim == 1 and values.dtype.kind != "f":
+            return _library(values).where(values == index, 1.0, -1.0)
+        if values.ndim == 1 or values.shape[1] == 1:
+            return _against_half(values.reshape(-1), index)
+        return _against_the_rest(values, index)
+
+    return margin
+
+
+def level_margin(function: _Function, level: float, index: int = 0) -> _Function:
+    r"""Return the margin of a level set, :math:`m(x) = f_i(x) - c`.
+
+    A classifier whose one output is a log-odds has the level 0.
+
+    Args:
+        function: From points (n, d) to values (n,) or (n, outputs).
+        level: c, in the unit of the values.
+        index: i, which of several outputs.
+
+    Returns:
+        The margin, from points (n, d) to (n,).
+    """
+
+    def margin(x: Any) -> Any:
+        return _output(_as_array(function(x)), index) - level
+
+    return margin
+
+
+def steep_margin(
+    function: _Function, x: Float[AnyArray, "n d"], *, quantile: float = 0.9, step: float | None = None, index: int = 0
+) -> _Function:
+    r"""Return the margin of the regions where a function is steep.
+
+    .. math:: m(x) = \|S \nabla f_i(x)\| - q,
+
+    S having the standard deviations of the features on its diagonal, so that no unit of a feature counts for more, and
+    q being a quantile of the first term over the points `x`.
+
+    Args:
+        function: From points (n, d) to values (n,) or (n, outputs).
+        x: The points that set the threshold and the scales, (n, d).
+        quantile: Which share of the points is not steep, between 0 and 1.
+        step: The half-width h of the central differences, in standard deviations, which take 2 d calls a point; None
+            for the gradient by JAX, in which the function must be written. For a function made of steps, such as a
+            forest, it is the width over which it is looked at.
+        index: i, which of several outputs.
+
+    Returns:
+        The margin, from points (n, d) to (n,).
+
+    Raises:
+        ValueError: If `quantile` is not between 0 and 1, `step` is not positive or `x` is no table of points.
+    """
+    if not 0.0 < quantile < 1.0:
+        raise ValueError(f"`quantile` must lie between 0 and 1, got {quantile}")
+    if step is not None and not step > 0.0:
+        raise ValueError(f"`step` must be positive, or None for the gradient by JAX, got {step}")
+    points = np.asarray(as_points(x))
+    scale = standard_deviations(points)
+    norms = _norms_by_jax(function, scale, index) if step is None else _norms_by_steps(function, scale, index, step)
+    return level_margin(norms, float(np.quantile(call_in_chunks(norms, points)[0], quantile)))
+
+
+def standard_deviations(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " d"]:
+    """Return the standard deviations of the columns, 1 for a constant one, (d,)."""
+    deviations = x.std(axis=0)
+    # A constant column has rounding error for its standard deviation.
+    return np.where(deviations > 1e-12 * np.abs(x).max(axis=0), deviations, 1.0)
+
+
+def _norms_by_jax(function: _Function, scale: np.ndarray, index: int) -> _Function:
+    def value(point: Any) -> Any:
+        return _output(_as_array(function(point[None])), index)[0]
+
+    def norm(point: Any) -> Any:
+        return jnp.linalg.norm(scale * jax.grad(value)(point))
+
+    return jax.jit(lambda x: jax.vmap(norm)(jnp.asarray(x, jnp.result_type(float))))
+
+
+def _norms_by_steps(function: _Function, scale: np.ndarray, index: int, step: float) -> _Function:
+    def norms(x: Any) -> np.ndarray:
+        x = np.asarray(x)
+        shifts = step * np.diag(scale)
+        shifted = np.concatenate([x[:, None] + shifts, x[:, None] - shifts], axis=1)
+        values, _ = call_in_chunks(function, shifted.reshape(-1, x.shape[1]))
+        upper, lower = np.split(np.asarray(_output(values, index)).reshape(len(x), -1), 2, axis=1)
+        return np.linalg.norm((upper - lower) / (2.0 * step), axis=1)
+
+    return norms
+
+
+def _as_array(values: Any) -> Any:
+    """Return predictions as an array of the library that they come from."""
+    values = values if isinstance(values, jax.Array) else np.asarray(values)
+    if values.ndim not in (1, 2):
+        raise ValueError(
+            f"`function` must return one prediction a point, shape (n,) or (n, outputs), got shape {values.shape}"
+        )
+    return values
+
+
+def _library(values: Any) -> Any:
+    return jnp if isinstance(values, jax.Array) else np
+
+
+def _output(values: Any, index: Any) -> Any:
+    if values.ndim == 1:
+        return values
+    _check_index(index, values.shape[1])
+    return values[:, index]
+
+
+def _against_half(values: Any, index: Any) -> Any:
+    _check_index(index, 2)
+    return values - 0.5 if index == 1 else 0.5 - values
+
+
+def _against_the_rest(values: Any, index: Any) -> Any:
+    _check_index(index, values.shape[1])
+    others = np.arange(values.shape[1]) != index
+    return values[:, index] - values[:, others].max(axis=1)
+
+
+def _check_index(index: Any, count: int) -> None:
+    if index not in range(count):
+        raise ValueError(f"`index` must be one of the {count} outputs or classes, from 0 to {count - 1}, got {index!r}")

@@ -1,0 +1,153 @@
+"""Samples of a decision boundary, and what a sampler is.
+
+A sampler looks for pairs of points on opposite sides of a boundary that are close to each other; the boundary crosses
+the segment between them. It works in standard units, where each feature of the points that it is given has mean 0 and
+standard deviation 1; what it returns is in the features' own units.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp.typing import AnyArray, RngKey
+from kpp.validation import as_points, check_rng_key
+from kpp_gpec.boundary.brackets import Brackets, CountedMargin
+from kpp_gpec.boundary.farthest_points import spread
+from kpp_gpec.boundary.margins import standard_deviations
+
+__all__ = ["AbstractBoundarySampler", "BoundarySample", "check_sampler"]
+
+
+class BoundarySample(eqx.Module):
+    """Points on a boundary.
+
+    Args:
+        points: The points, (J, d), in the features' own units. J is 0 where no boundary was found.
+        widths: How long the segment is, of which each point is the middle and which the boundary crosses, (J,), in
+            standard units.
+        num_pairs: How many segments or starts were tried.
+        num_converged: How many of them came down to the width asked for.
+        num_calls: How often the margin was called, each time with all points at hand.
+        num_evaluations: At how many points it was called in all.
+        status: A sentence on what was found.
+    """
+
+    points: Float[Array, "J d"]
+    widths: Float[Array, " J"]
+    num_pairs: int = eqx.field(static=True)
+    num_converged: int = eqx.field(static=True)
+    num_calls: int = eqx.field(static=True)
+    num_evaluations: int = eqx.field(static=True)
+    status: str = eqx.field(static=True)
+
+    @property
+    def num_points(self) -> int:
+        """J, the number of points."""
+        return self.points.shape[0]
+
+    @property
+    def found(self) -> bool:
+        """Whether there is any point."""
+        return self.num_points > 0
+
+
+class AbstractBoundarySampler(eqx.Module):
+    """A way to points on a boundary.
+
+    A final class has the fields below, and a method `search` that finds brackets in standard units. Points of which one
+    is within `tolerance` of another are one point, and of more than `max_points` those are kept that cover the boundary
+    evenly (see `kpp_gpec.boundary.farthest_points.spread`).
+
+    Args:
+        max_points: The most points to return.
+        width: The length of the final segments, in standard units. It says how exact the points are whatever the model
+            is; a tolerance on its output would never be met where the output is a step.
+        tolerance: The distance in standard units up to which two points count as one.
+    """
+
+    max_points: eqx.AbstractVar[int]
+    width: eqx.AbstractVar[float]
+    tolerance: eqx.AbstractVar[float]
+
+    @abc.abstractmethod
+    def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
+        """Find segments that the boundary crosses.
+
+        The law: the margin is positive at every `inside` and not at any `outside`, and nothing but `rng` is random.
+
+        Args:
+            rng: Draws the random numbers.
+            margin: The margin in standard units, which counts its calls.
+            z: The points to start from, in standard units, (n, d).
+
+        Returns:
+            The segments, of length `width` where they could be made as short.
+        """
+
+    def sample(self, rng_key: RngKey, margin: Callable[[Any], Any], x: Float[AnyArray, "n d"]) -> BoundarySample:
+        """Sample points of a boundary.
+
+        Args:
+            rng_key: A JAX random key.
+            margin: From points (n, d) to (n,), positive inside and zero or negative outside, such as
+                `kpp_gpec.class_margin` gives.
+            x: Points that show where the data are, (n, d), such as the training rows.
+
+        Returns:
+            The points; none where the margin has one sign at all points that were tried, as its `status` then says.
+
+        Raises:
+            ValueError: If `x` is no table of finite numbers, or `margin` does not return one finite number a point.
+        """
+        points = np.asarray(as_points(x), dtype=float)
+        location, scale = points.mean(axis=0)[None], standard_deviations(points)[None]
+        counted = CountedMargin(lambda z: margin(z * scale + location))
+        brackets = self.search(_generator(rng_key), counted, (points - location) / scale)
+        kept = spread(brackets.midpoints, self.max_points, self.tolerance)
+        return BoundarySample(
+            points=jnp.asarray(brackets.midpoints[kept] * scale + location, jnp.result_type(float)),
+            widths=jnp.asarray(brackets.widths[kept], jnp.result_type(float)),
+            num_pairs=brackets.num_pairs,
+            num_converged=int((brackets.widths <= self.width).sum()),
+            num_calls=counted.num_calls,
+            num_evaluations=counted.num_evaluations,
+            status=_status(brackets, len(kept), counted.num_evaluations),
+        )
+
+
+def check_sampler(sampler: AbstractBoundarySampler) -> None:
+    """Refuse values that no sampler can have.
+
+    Raises:
+        ValueError: If `max_points` is below 1, `width` is not positive or `tolerance` is negative.
+    """
+    if sampler.max_points < 1:
+        raise ValueError(f"`max_points` must be at least 1, got {sampler.max_points}")
+    if not sampler.width > 0.0:
+        raise ValueError(f"`width` must be positive, got {sampler.width}")
+    if not sampler.tolerance >= 0.0:
+        raise ValueError(f"`tolerance` must be zero or more, got {sampler.tolerance}")
+
+
+def _generator(rng_key: RngKey) -> np.random.Generator:
+    """Return a generator of NumPy's, seeded by a JAX key."""
+    key = check_rng_key(rng_key)
+    data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+    return np.random.default_rng(np.asarray(data).ravel())
+
+
+def _status(brackets: Brackets, num_kept: int, num_evaluations: int) -> str:
+    if not num_kept:
+        return (
+            f"no boundary found in the range of the points, with the margin called at {num_evaluations}; the model may "
+            "predict one class only"
+        )
+    return f"{num_kept} points kept, of {len(brackets.inside)} crossings of {brackets.num_pairs} segments or starts"

@@ -1,0 +1,1 @@
+"""The Gaussian process of explanations and its kernel."""

@@ -1,0 +1,235 @@
+r"""Gaussian processes of explanations: one a feature, of one kernel, seen with noise whose variance is known.
+
+The noise differs from point to point and from feature to feature: it is the explainer's own uncertainty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.batching import filled_chunks
+from kpp.kernels import AbstractKernel
+from kpp.validation import warn_if_float32
+
+__all__ = ["ExplanationProcess", "Law", "in_blocks_of_points", "leave_one_out", "log_evidence"]
+
+# Points that are predicted at once.
+_BLOCK = 256
+_WHAT = "the kernel matrix of the explained points plus their noise"
+
+
+class Law(NamedTuple):
+    """What a process says of the explanations of p points.
+
+    Attributes:
+        mean: The means, (p, D).
+        variance: The variances of the noise-free explanations, (p, D).
+        noiseless_variance: The variances that would be left if the explanations had been seen without noise, (p, D).
+        covariance: The covariances of the features, (p, D, D), where they vary together.
+    """
+
+    mean: Any
+    variance: Any
+    noiseless_variance: Any
+    covariance: Any = None
+
+
+class ExplanationProcess(eqx.Module):
+    r"""The explanations of D features as independent Gaussian processes, given those of N points.
+
+    .. math::
+
+        f_d \sim \mathrm{GP}(0, s_d^2\, k), \qquad
+        E_{nd} = f_d(x_n) + \varepsilon_{nd}, \quad \varepsilon_{nd} \sim N(0, U_{nd})
+
+    Build one with `condition`.
+
+    Args:
+        kernel: k, of which :math:`s_d^2` is no part.
+        points: The points :math:`x_n`, (N, d).
+        values: The explanations E, (N, D).
+        noise: The variances U, (N, D); zero where the explainer makes no error.
+        variance: The prior variances :math:`s_d^2`, (D,).
+        factors: Cholesky factors of :math:`K + \mathrm{diag}(U_{:d}) / s_d^2`, (D, N, N), or (1, N, N) where all
+            features have the same.
+        noiseless_factor: The Cholesky factor of K, (N, N).
+        coefficients: The solutions with E, (N, D).
+
+    References:
+        Rasmussen and Williams, Gaussian processes for machine learning, 2006, section 2.2; Hill et al., 2024, equation
+        (2) with :math:`\sigma_d^2 I` read as a diagonal matrix.
+    """
+
+    kernel: AbstractKernel
+    points: Float[Array, "N d"]
+    values: Float[Array, "N D"]
+    noise: Float[Array, "N D"]
+    variance: Float[Array, " D"]
+    factors: Float[Array, "F N N"]
+    noiseless_factor: Float[Array, "N N"]
+    coefficients: Float[Array, "N D"]
+
+    @property
+    def correlations(self) -> None:
+        """None: the features are independent."""
+        return None
+
+    @classmethod
+    def condition(
+        cls, kernel: AbstractKernel, points: Any, values: Any, noise: Any, variance: Any
+    ) -> ExplanationProcess:
+        """Condition the processes on explanations.
+
+        Args:
+            kernel: The kernel, without priors.
+            points: (N, d).
+            values: (N, D).
+            noise: (N, D), at least 0.
+            variance: (D,), positive.
+
+        Returns:
+            The processes.
+
+        Raises:
+            FactorizationError: If a matrix cannot be factorized even with the largest jitter of `kpp.linalg`.
+        """
+        warn_if_float32("ExplanationProcess")
+        arrays = (jnp.asarray(array, jnp.result_type(float)) for array in (points, values, noise, variance))
+        points, values, noise, variance = arrays
+        relative = noise / variance[None, :]
+        if np.ptp(np.asarray(relative), axis=1).max() == 0.0:
+            relative = relative[:, :1]
+        gram = _gram(kernel, points)
+        noiseless = linalg.cholesky(gram, what="the kernel matrix of the explained points")
+        factors = _factorize(gram, relative)
+        for number in np.flatnonzero(~np.isfinite(np.asarray(factors)).all(axis=(1, 2))):
+            linalg.check_factor(factors[number], linalg.add_diagonal(gram, relative[:, number]), what=_WHAT)
+        coefficients = _solve(factors, values)
+        return cls(kernel, points, values, noise, variance, factors, noiseless, coefficients)
+
+    def predict(self, x: Any) -> Law:
+        r"""Predict the explanations of points.
+
+        .. math::
+
+            \mu_d = k_* (K + U_d / s_d^2)^{-1} E_{:d}, \qquad
+            V_d = s_d^2 \bigl[k_{**} - k_* (K + U_d / s_d^2)^{-1} k_*^\top\bigr]
+
+        and the noiseless variance with U = 0. It is never more than :math:`V_d`, and neither is negative.
+
+        Args:
+            x: p points, (p, d).
+
+        Returns:
+            The law, of NumPy arrays (p, D).
+        """
+        return in_blocks_of_points(lambda rows: _predict(self, rows), x, _BLOCK)
+
+    def log_evidence(self) -> Float[Array, " D"]:
+        r"""Return :math:`\log p(E_{:d})` for each feature."""
+        return log_evidence(self.factors, self.values, self.variance)
+
+    def leave_one_out(self) -> tuple[Float[Array, "N D"], Float[Array, "N D"]]:
+        """Return means and variances of each explanation, noise included, given those of all other points."""
+        return leave_one_out(self.factors, self.values, self.variance)
+
+
+def in_blocks_of_points(predict: Callable[[Array], Law], x: Any, size: int) -> Law:
+    """Predict points some at a time, in blocks of few sizes, so that little is compiled and memory is bounded.
+
+    Args:
+        predict: From points (b, d) to a law.
+        x: The points, (p, d).
+        size: The most points at once.
+
+    Returns:
+        The law of all, of NumPy arrays.
+    """
+    x = np.asarray(x)
+    parts = [jax.tree.map(np.asarray, predict(jnp.asarray(rows))) for rows in filled_chunks(x, size)]
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: len(x)], *parts)
+
+
+def log_evidence(
+    factors: Float[Array, "F N N"], values: Float[Array, "N D"], variance: Float[Array, " D"]
+) -> Float[Array, " D"]:
+    r"""Return the log density of the explanations of each feature.
+
+    .. math:: -\tfrac12 E^\top A^{-1} E - \tfrac12 \log\det A - \tfrac N2 \log 2\pi, \qquad A = s^2 L L^\top
+
+    Args:
+        factors: L for each feature, or one for all.
+        values: The explanations E.
+        variance: The prior variances :math:`s^2`.
+    """
+    whitened = jax.vmap(linalg.solve_lower, in_axes=(_axis(factors), 1), out_axes=1)(_shared(factors), values)
+    determinants = jax.vmap(linalg.half_log_determinant)(factors)
+    size = values.shape[0]
+    return -0.5 * jnp.sum(whitened**2, axis=0) / variance - determinants - 0.5 * size * jnp.log(2 * jnp.pi * variance)
+
+
+def leave_one_out(
+    factors: Float[Array, "F N N"], values: Float[Array, "N D"], variance: Float[Array, " D"]
+) -> tuple[Float[Array, "N D"], Float[Array, "N D"]]:
+    r"""Return the mean and variance of each explanation given those of all other points.
+
+    .. math:: \mu_n = E_n - [A^{-1} E]_n / [A^{-1}]_{nn}, \qquad v_n = 1 / [A^{-1}]_{nn}
+
+    Args:
+        factors: As for `log_evidence`.
+        values: As for `log_evidence`.
+        variance: As for `log_evidence`.
+
+    References:
+        Rasmussen and Williams, 2006, equations (5.10) to (5.12).
+    """
+    precisions = jax.vmap(lambda factor: jnp.diagonal(linalg.cho_inverse(factor)))(factors).T
+    return values - _solve(factors, values) / precisions, variance[None, :] / precisions
+
+
+@eqx.filter_jit
+def _gram(kernel: AbstractKernel, points: Array) -> Array:
+    return kernel.gram(points)
+
+
+@jax.jit
+def _factorize(gram: Array, relative: Array) -> Array:
+    def factorize(noise: Array) -> Array:
+        return linalg.cholesky(linalg.add_diagonal(gram, noise))
+
+    return jax.vmap(factorize, in_axes=1)(relative)
+
+
+@jax.jit
+def _solve(factors: Array, values: Array) -> Array:
+    return jax.vmap(linalg.cho_solve, in_axes=(_axis(factors), 1), out_axes=1)(_shared(factors), values)
+
+
+@eqx.filter_jit
+def _predict(process: ExplanationProcess, x: Array) -> Law:
+    cross, prior = process.kernel(x, process.points), process.kernel.diagonal(x)
+
+    def left(factor: Array) -> Array:
+        return jnp.maximum(prior - jnp.sum(linalg.solve_lower(factor, cross.T) ** 2, axis=0), 0.0)
+
+    variance = jax.vmap(left, out_axes=1)(process.factors)
+    noiseless = jnp.minimum(left(process.noiseless_factor)[:, None], variance)
+    scale = process.variance[None, :]
+    return Law(cross @ process.coefficients, scale * variance, scale * noiseless)
+
+
+def _axis(factors: Array) -> int | None:
+    """Return the axis of the features; None where they share a factor, which `_shared` takes out."""
+    return None if factors.shape[0] == 1 else 0
+
+
+def _shared(factors: Array) -> Array:
+    return factors[0] if factors.shape[0] == 1 else factors

@@ -1,0 +1,278 @@
+r"""The weighted exponential geodesic (WEG) kernel: points are similar where the boundary beside them runs straight.
+
+Each point is seen as a distribution over samples of the decision boundary, near ones weighing most; two points are as
+similar as their boundary samples are, whose similarity falls off along the boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from kpp.kernels import AbstractKernel, check_matrices, check_non_negative, example_points, parameter, scalar
+from kpp.typing import AnyArray, Leaf, RngKey
+from kpp.validation import is_concrete
+
+__all__ = ["WeightedExponentialGeodesic", "clip_eigenvalues", "farthest_points"]
+
+
+def _as_members(value: Any) -> Any:
+    return None if value is None else jnp.asarray(value, dtype=jnp.int32)
+
+
+class WeightedExponentialGeodesic(AbstractKernel):
+    r"""The WEG kernel of samples of a decision boundary.
+
+    .. math::
+
+        k(x, x') = \sum_{i,j} q_i(x)\, G_{ij}\, q_j(x'), \qquad
+        q_j(x) = \frac{e^{-\rho |x - m_j|^2}}{\sum_l e^{-\rho |x - m_l|^2}}, \qquad
+        G = \bigl[e^{-\lambda\, d_{\mathrm{geo}}(m_i, m_j)}\bigr]_+
+
+    The positive part :math:`[\cdot]_+` clips negative eigenvalues at 0: the exponential of geodesic distances along a
+    graph is indefinite for small :math:`\lambda`, and variances would be negative. The weights are computed from their
+    logarithms, so points may be as far away as floating-point numbers go. The normalized kernel is
+
+    .. math:: k^*(x, x') = k(x, x') / \sqrt{k(x, x)\, k(x', x')}.
+
+    An infinite distance, between parts of a boundary that are not connected, is a similarity of 0.
+
+    Args:
+        points: The boundary samples :math:`m_j`, (J, d), in the units of x.
+        distances: Their geodesic distances, (J, J), symmetric; or (L, L) with `members`.
+        decay: :math:`\lambda`, at least 0, or a prior.
+        concentration: :math:`\rho`, at least 0, or a prior.
+        normalized: Whether this is :math:`k^*`.
+        members: For each sample the row of `distances` that it shares with others, (J,); None where each has its own.
+            `thin` fills it in.
+        root: R with :math:`G = R R^\top`, (L, r), where it is known already; `precompute` fills it in.
+
+    Raises:
+        ValueError: If the arrays do not fit each other, distances are negative or not symmetric, or a parameter is
+            negative.
+
+    References:
+        Hill, Masoomi, Torop, Ghimire and Dy, Boundary-aware uncertainty for feature attribution explainers, 2024,
+        equations (5) to (11).
+    """
+
+    points: Leaf = eqx.field(converter=parameter("points"))
+    distances: Leaf = eqx.field(converter=parameter("distances"))
+    decay: Leaf = eqx.field(converter=parameter("decay"))
+    concentration: Leaf = eqx.field(converter=parameter("concentration"))
+    normalized: bool = eqx.field(static=True, default=True)
+    members: Any = eqx.field(converter=_as_members, default=None)
+    root: Array | None = None
+
+    def __check_init__(self) -> None:
+        """Refuse arrays that do not fit each other, bad distances and negative parameters."""
+        check_non_negative(self.decay, "decay")
+        check_non_negative(self.concentration, "concentration")
+        if eqx.is_array(self.points) and (self.points.ndim < 2 or 0 in self.points.shape):
+            raise ValueError(
+                f"`points` must have shape (J, d) with at least one boundary sample, got shape {self.points.shape}"
+            )
+        if eqx.is_array(self.distances) and eqx.is_array(self.points):
+            _check_distances(self.points, self.distances, self.members)
+
+    def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
+        """Evaluate the kernel at two points of shape (d,)."""
+        return self(x1[None], x2[None])[0, 0]
+
+    def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
+        check_matrices(self, x1, x2)
+        similarity = self._similarity()
+        return self._between(similarity, self._weights(x1), self._weights(x2))
+
+    def gram(self, x: Array) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every pair of n points (n, d)."""
+        check_matrices(self, x, x)
+        weights = self._weights(x)
+        return self._between(self._similarity(), weights, weights)
+
+    def diagonal(self, x: Array) -> Float[Array, " n"]:
+        """Evaluate the kernel at each point with itself: 1 where it is normalized."""
+        check_matrices(self, x, x)
+        if self.normalized:
+            return jnp.ones_like(x[:, 0])
+        return self._own(self._similarity(), self._weights(x))
+
+    def weights(self, x: Any) -> Float[Array, "n J"]:
+        """Return how much each boundary sample counts for each point; rows sum to 1.
+
+        Args:
+            x: n points (n, d).
+
+        Returns:
+            The weights :math:`q_j(x_i)`, (n, J).
+        """
+        return jax.nn.softmax(self._log_weights(jnp.asarray(x)), axis=1)
+
+    def precompute(self) -> WeightedExponentialGeodesic:
+        """Return the same kernel with the root of G computed once; it holds for the `decay` that the kernel has now."""
+        values, vectors = jnp.linalg.eigh(self._geodesic())
+        values, vectors = np.asarray(values), np.asarray(vectors)
+        kept = values > np.finfo(values.dtype).eps * len(values) * values.max()
+        root = jnp.asarray(vectors[:, kept] * np.sqrt(values[kept]))
+        return eqx.tree_at(lambda kernel: kernel.root, self, root, is_leaf=lambda leaf: leaf is None)
+
+    def thin(self, num_landmarks: int) -> WeightedExponentialGeodesic:
+        r"""Let boundary samples share the distances of landmarks among them, so that time and memory are bounded.
+
+        Landmarks are chosen one by one, each as far from the others as can be, until there are `num_landmarks` or no
+        sample is off one. With r the largest distance of a sample from its landmark, the entries of
+        :math:`e^{-\lambda d}` change by at most :math:`2 \lambda r`; samples that coincide are joined exactly.
+
+        Args:
+            num_landmarks: L, at least 1.
+
+        Returns:
+            A kernel with the same samples and at most L rows of distances; this one if it has no more already.
+
+        Raises:
+            ValueError: If `num_landmarks` is less than 1.
+        """
+        if num_landmarks < 1:
+            raise ValueError(f"`num_landmarks` must be at least 1, got {num_landmarks}")
+        distances = np.asarray(self.distances)
+        if len(distances) <= num_landmarks:
+            return self
+        chosen, nearest = farthest_points(distances, num_landmarks)
+        members = nearest if self.members is None else nearest[np.asarray(self.members)]
+        shared = distances[np.ix_(chosen, chosen)]
+        fields = self.points, shared, self.decay, self.concentration, self.normalized
+        return WeightedExponentialGeodesic(*fields, members=members)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield kernels and points for them: one whose G is indefinite, and one thinned, with a root."""
+        first, second = jax.random.split(rng_key)
+        x, samples = example_points(first, 2), example_points(second, 2)
+        sides = np.arange(6) % 2
+        bipartite = np.where(sides[:, None] == sides[None, :], 2.0, 1.0) * (1.0 - np.eye(6))
+        yield cls(samples, bipartite, 0.1, 0.8), x
+        yield cls(samples, bipartite, 0.1, 0.8, normalized=False).thin(5).precompute(), x
+
+    def _log_weights(self, x: Float[Array, "n d"]) -> Float[Array, "n J"]:
+        """Return logarithms of the weights up to a constant a row, in which the distance from the samples cancels."""
+        center = jax.lax.stop_gradient(jnp.mean(self.points, axis=0, keepdims=True))
+        samples, x = self.points - center, x - center
+        products = jnp.matmul(x, samples.T, precision=jax.lax.Precision.HIGHEST)
+        return scalar(self.concentration, "concentration") * (2 * products - jnp.sum(samples**2, axis=1)[None, :])
+
+    def _weights(self, x: Float[Array, "n d"]) -> Float[Array, "n L"]:
+        """Return the weights of the rows of `distances`."""
+        weights = self.weights(x)
+        if self.members is None:
+            return weights
+        return jax.ops.segment_sum(weights.T, self.members, self.distances.shape[0]).T
+
+    def _geodesic(self) -> Float[Array, "L L"]:
+        """Return the exponential of the distances before its eigenvalues are clipped."""
+        finite = jnp.isfinite(self.distances)
+        decayed = jnp.exp(-scalar(self.decay, "decay") * jnp.where(finite, self.distances, 0.0))
+        return jnp.where(finite, decayed, 0.0)
+
+    def _similarity(self) -> Array:
+        """Return R where it is known, else G itself."""
+        return clip_eigenvalues(self._geodesic()) if self.root is None else self.root
+
+    def _between(self, similarity: Array, first: Array, second: Array) -> Float[Array, "n1 n2"]:
+        if self.root is None:
+            values = first @ similarity @ second.T
+        else:
+            values = (first @ similarity) @ (second @ similarity).T
+        if not self.normalized:
+            return values
+        scales = (jnp.sqrt(self._own(similarity, weights)) for weights in (first, second))
+        return values / (next(scales)[:, None] * next(scales)[None, :])
+
+    def _own(self, similarity: Array, weights: Array) -> Float[Array, " n"]:
+        """Return each point's similarity with itself, which is positive: that of the largest weight is."""
+        spread = weights @ similarity
+        return jnp.sum(spread * (weights if self.root is None else spread), axis=1)
+
+
+@jax.custom_jvp
+def clip_eigenvalues(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    r"""Return the positive part of a symmetric matrix, :math:`V \max(\Lambda, 0) V^\top`.
+
+    It is the nearest positive semi-definite matrix in the Frobenius norm. Its derivative is finite also where
+    eigenvalues coincide, which that of the eigenvectors is not.
+
+    Args:
+        matrix: :math:`V \Lambda V^\top`, (n, n).
+
+    Returns:
+        The positive part, (n, n).
+
+    References:
+        Higham, Computing a nearest symmetric positive semidefinite matrix, 1988; for the derivative Bhatia, Matrix
+        analysis, 1997, theorem V.3.3 (Daleckii and Krein).
+    """
+    values, vectors = jnp.linalg.eigh(matrix)
+    return (vectors * jnp.maximum(values, 0.0)[None, :]) @ vectors.T
+
+
+@clip_eigenvalues.defjvp
+def _clip_eigenvalues_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    values, vectors = jnp.linalg.eigh(primals[0])
+    clipped = (vectors * jnp.maximum(values, 0.0)[None, :]) @ vectors.T
+    symmetric = (tangents[0] + tangents[0].T) / 2
+    inner = _divided_differences(values) * (vectors.T @ symmetric @ vectors)
+    return clipped, vectors @ inner @ vectors.T
+
+
+def _divided_differences(values: Float[Array, " n"]) -> Float[Array, "n n"]:
+    """Return (max(a, 0) - max(b, 0)) / (a - b) for all pairs: 1 for two positive ones, 0 for two that are not."""
+    positive = values > 0
+    mixed = positive[:, None] != positive[None, :]
+    gaps = jnp.where(mixed, values[:, None] - values[None, :], 1.0)
+    clipped = jnp.maximum(values, 0.0)
+    slopes = (clipped[:, None] - clipped[None, :]) / gaps
+    return jnp.where(mixed, slopes, (positive[:, None] & positive[None, :]).astype(values.dtype))
+
+
+def farthest_points(
+    distances: Float[AnyArray, "J J"], count: int
+) -> tuple[Int[np.ndarray, " L"], Int[np.ndarray, " J"]]:
+    """Return up to `count` rows, each as far from those before it as can be, and each row's nearest of them.
+
+    Args:
+        distances: Of all rows, which are looked at one row at a time.
+        count: At most so many are chosen; fewer if all rows coincide with one that is.
+
+    Returns:
+        The chosen rows, and for each row which of these is nearest, as a position among them.
+    """
+    distances = np.asarray(distances)
+    chosen, nearest, gap = [0], np.zeros(len(distances), dtype=np.int32), distances[0].copy()
+    while len(chosen) < count and gap.max() > 0:
+        row = int(gap.argmax())
+        closer = distances[row] < gap
+        nearest[closer], gap = len(chosen), np.where(closer, distances[row], gap)
+        chosen.append(row)
+    return np.array(chosen), nearest
+
+
+def _check_distances(points: Array, distances: Array, members: Any) -> None:
+    size = distances.shape[-1]
+    rows = points.shape[-2] if members is None else size
+    if distances.ndim < 2 or distances.shape[-2:] != (rows, rows):
+        raise ValueError(f"`distances` must have shape ({rows}, {rows}), one row a sample, got {distances.shape}")
+    if members is not None and members.shape[-1:] != points.shape[-2:-1]:
+        raise ValueError(f"`members` must have shape ({points.shape[-2]},), one a sample, got {members.shape}")
+    if not is_concrete(distances):
+        return
+    values = np.asarray(distances)
+    if not (values >= 0).all():
+        raise ValueError(f"`distances` must be zero or positive, got {np.nanmin(values):g} or NaN")
+    if not np.allclose(values, np.swapaxes(values, -1, -2), rtol=1e-6):
+        raise ValueError("`distances` must be symmetric, got a matrix that is not")

@@ -1,0 +1,275 @@
+r"""Hyperparameters of a GPEC: given, by a rule, or those of highest evidence or best leave-one-out predictions.
+
+The rule gives the similarity along the boundary a short reach and the inputs a long one, so that the uncertainty is
+that of the boundary; for points in d standardized dimensions, two of which are the pattern,
+
+.. math:: \lambda = 3 \sqrt{2 / d}, \qquad \rho = 30 \cdot 2 / d, \qquad \ell = 4 \sqrt{d / 2}.
+
+What predicts explanations best, by evidence or cross-validation, often is a kernel that knows distance only. It is
+found on at most `MAX_ROWS` explained points and `MAX_LANDMARKS` rows of geodesic distances, so that a search takes
+seconds however much there is; what is found holds for all.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.kernels import RBF, AbstractKernel
+from kpp_gpec.process.explanation_process import leave_one_out, log_evidence
+from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
+
+__all__ = ["MAX_LANDMARKS", "MAX_ROWS", "METHODS", "Selected", "combine_kernels", "select"]
+
+#: How the hyperparameters that are not given can be chosen.
+METHODS = ("heuristic", "evidence", "cross-validation")
+#: At most so many points and so many rows of distances are used in the search.
+MAX_ROWS, MAX_LANDMARKS = 200, 200
+
+_STARTS, _STEPS = 2, 60  # how many of the grid's best points are improved, and by how many steps
+_GRID = {"decay": (0.1, 1.0, 10.0), "concentration": (1.0, 10.0, 100.0), "lengthscale": (0.3, 1.0)}
+# How far from its typical size a parameter may end up.
+_RANGE = {"decay": (1e-3, 1e3), "concentration": (1e-1, 1e4), "lengthscale": (5e-2, 2e1), "variance": (1e-4, 1e4)}
+# A feature whose contributions are all zero has this share of the others' prior variance.
+_LEAST_SHARE = 1e-6
+_HUGE = 1e30  # what the line search sees where a matrix cannot be factorized
+
+
+class Selected(NamedTuple):
+    r"""The hyperparameters of one output.
+
+    Attributes:
+        decay: :math:`\lambda`, None without a boundary.
+        concentration: :math:`\rho`, None without a boundary.
+        lengthscale: That of the RBF factor, a number or one a feature; None without the factor.
+        variance: The prior variances, (D,).
+        method: One of `METHODS`, or "given" where nothing was left to choose.
+        objective: The log evidence, or the sum of the log densities left out; None where nothing was left to choose.
+            By the rule it is the evidence, which prior variances are chosen by.
+        at_bounds: The names of those that ended at the end of the range that was searched.
+    """
+
+    decay: float | None
+    concentration: float | None
+    lengthscale: Any
+    variance: Any
+    method: str
+    objective: float | None
+    at_bounds: tuple[str, ...]
+
+
+def combine_kernels(boundary: WeightedExponentialGeodesic | None, lengthscale: Any) -> AbstractKernel:
+    """Return the WEG kernel times an RBF kernel; one alone where the other is None.
+
+    Raises:
+        ValueError: If both are None.
+    """
+    if lengthscale is None:
+        if boundary is None:
+            raise ValueError("`lengthscale` must be given where there is no boundary, got None")
+        return boundary
+    return RBF(lengthscale) if boundary is None else boundary * RBF(lengthscale)
+
+
+def select(
+    boundary: WeightedExponentialGeodesic | None,
+    points: Float[np.ndarray, "N d"],
+    values: Float[np.ndarray, "N D"],
+    noise: Float[np.ndarray, "N D"],
+    given: Mapping[str, Any],
+    *,
+    method: str,
+    rbf: bool,
+    rng: np.random.Generator,
+) -> Selected:
+    """Choose the hyperparameters that are not given.
+
+    Args:
+        boundary: The WEG kernel, whose own `decay` and `concentration` are not looked at; None without a boundary.
+        points: The explained points, (N, d).
+        values: Their explanations, (N, D).
+        noise: The variances of these, (N, D).
+        given: Values of "decay", "concentration", "lengthscale" and "variance"; None or missing for the others.
+        method: One of `METHODS`.
+        rbf: Whether the kernel has the RBF factor.
+        rng: Chooses rows where there are more than `MAX_ROWS`.
+
+    Returns:
+        All hyperparameters, and how they were found.
+    """
+    names = (*(("decay", "concentration") if boundary is not None else ()), *(("lengthscale",) if rbf else ()))
+    fixed = {name: jnp.asarray(given[name], float) for name in (*names, "variance") if given.get(name) is not None}
+    if "variance" in fixed:
+        fixed["variance"] = jnp.broadcast_to(fixed["variance"], values.shape[1:])
+    chosen = [name for name in (*names, "variance") if name not in fixed]
+    if not chosen:
+        return _selected(fixed, "given", None, ())
+    if method == "heuristic" and boundary is None:  # the rule is about boundaries
+        method = "evidence"
+    if method == "heuristic":
+        fixed = {**{name: value for name, value in _by_rule(points).items() if name in names}, **fixed}
+    free = [name for name in chosen if name not in fixed]
+    if not free:
+        return _selected(fixed, method, None, ())
+    rows = np.arange(len(points))
+    if len(points) > MAX_ROWS:
+        rows = np.sort(rng.choice(len(points), MAX_ROWS, replace=False))
+    x, y, u = (jnp.asarray(array[rows], jnp.result_type(float)) for array in (points, values, noise))
+    thinned = None if boundary is None else boundary.thin(MAX_LANDMARKS)
+    typical = _typical_sizes(thinned, points, values, free)
+    found, value = _search(_Problem(thinned, (x, y, u), fixed, typical, method))
+    at_bounds = tuple(name for name in free if name != "variance" and _ends(name, found[name], typical[name]))
+    return _selected({**fixed, **found}, method, value, at_bounds)
+
+
+class _Problem(NamedTuple):
+    boundary: WeightedExponentialGeodesic | None
+    data: tuple[Array, Array, Array]
+    fixed: dict[str, Array]
+    typical: dict[str, np.ndarray]
+    method: str
+
+    def bounds(self) -> list[tuple[float, float]]:
+        """Return the ends of the logarithm of each parameter over its typical size."""
+        ends = []
+        for name, size in self.typical.items():
+            ends += [tuple(np.log(_RANGE[name]).tolist())] * max(1, np.size(size))
+        return ends
+
+    def unpack(self, vector: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the parameters of a vector of logarithms of multiples of their typical sizes."""
+        sizes = [np.size(size) for size in self.typical.values()]
+        parts = np.split(vector, np.cumsum(sizes)[:-1])
+        return {
+            name: np.asarray(size * np.exp(part.reshape(np.shape(size))))
+            for (name, size), part in zip(self.typical.items(), parts, strict=True)
+        }
+
+    def evaluate(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return what is minimized, and its gradient."""
+        values = {name: jnp.asarray(value) for name, value in self.unpack(vector).items()}
+        value, slopes = _loss(values, self.fixed, self.boundary, self.data, self.method)
+        gradient = np.concatenate([np.ravel(values[name] * slopes[name]) for name in self.typical])
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            return _HUGE, np.zeros_like(vector)
+        return float(value), np.asarray(gradient, dtype=float)
+
+
+def _search(problem: _Problem) -> tuple[dict[str, np.ndarray], float]:
+    """Improve the best points of a grid, and keep the best end."""
+    grids = [np.log(_GRID[name]) for name in problem.typical if name in _GRID]
+    num_variances = len(problem.bounds()) - len(grids)
+    starts = [np.concatenate([point, np.zeros(num_variances)]) for point in itertools.product(*grids)]
+    starts.sort(key=lambda start: problem.evaluate(start)[0])
+    options = {"maxiter": _STEPS, "maxfun": 2 * _STEPS}
+    ends = [
+        scipy.optimize.minimize(
+            problem.evaluate, start, jac=True, method="L-BFGS-B", bounds=problem.bounds(), options=options
+        )
+        for start in starts[:_STARTS]
+    ]
+    best = min(ends, key=lambda end: end.fun)
+    if best.fun >= _HUGE:
+        raise ValueError(
+            "no hyperparameters give a kernel matrix that can be factorized; give some noise (`min_noise_variance`)"
+        )
+    return problem.unpack(best.x), -float(best.fun)
+
+
+@eqx.filter_jit
+def _loss(
+    free: dict[str, Array], fixed: dict[str, Array], boundary: Any, data: tuple[Array, Array, Array], method: str
+) -> tuple[Array, dict[str, Array]]:
+    """Return the negative log evidence, or sum of log densities left out, of the data, with its gradient in `free`."""
+    points, values, noise = data
+
+    def loss(free: dict[str, Array]) -> Array:
+        parameters = {**fixed, **free}
+        gram = combine_kernels(_at(boundary, parameters), parameters.get("lengthscale")).gram(points)
+        variance = parameters["variance"]
+
+        def factorize(relative: Array) -> Array:
+            return linalg.cholesky(linalg.add_diagonal(gram, relative))
+
+        factors = jax.vmap(factorize, in_axes=1)(noise / variance[None, :])
+        if method != "cross-validation":
+            return -jnp.sum(log_evidence(factors, values, variance))
+        mean, spread = leave_one_out(factors, values, variance)
+        return 0.5 * jnp.sum((values - mean) ** 2 / spread + jnp.log(2 * jnp.pi * spread))
+
+    return jax.value_and_grad(loss)(free)
+
+
+def _at(boundary: WeightedExponentialGeodesic | None, parameters: Mapping[str, Any]) -> Any:
+    if boundary is None:
+        return None
+    return WeightedExponentialGeodesic(
+        boundary.points,
+        boundary.distances,
+        parameters["decay"],
+        parameters["concentration"],
+        boundary.normalized,
+        boundary.members,
+    )
+
+
+def _by_rule(points: np.ndarray) -> dict[str, Array]:
+    """Return the parameters by the rule, where d is the sum of the points' variances: 1 a standardized feature."""
+    total = float(np.var(points, axis=0).sum()) or 1.0
+    sizes = {"decay": (18.0 / total) ** 0.5, "concentration": 60.0 / total, "lengthscale": (8.0 * total) ** 0.5}
+    return {name: jnp.asarray(size) for name, size in sizes.items()}
+
+
+def _typical_sizes(
+    boundary: WeightedExponentialGeodesic | None, points: np.ndarray, values: np.ndarray, free: list[str]
+) -> dict[str, np.ndarray]:
+    """Return a typical size of each parameter that is free."""
+    sizes: dict[str, Any] = {"lengthscale": _median(_squared(points, points)) ** 0.5}
+    if boundary is not None:
+        sizes["decay"] = 1.0 / _median(np.asarray(boundary.distances))
+        sizes["concentration"] = 1.0 / _median(_squared(points, np.asarray(boundary.points)))
+    squares = np.mean(np.square(values), axis=0)
+    sizes["variance"] = np.maximum(squares, _LEAST_SHARE * squares.mean()) if squares.any() else np.ones(len(squares))
+    return {name: np.asarray(sizes[name], dtype=float) for name in free}
+
+
+def _squared(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return squared distances of at most `MAX_ROWS` points from at most so many others."""
+    first, second = (rows[:: -(-len(rows) // MAX_ROWS)] for rows in (first, second))
+    return ((first[:, None] - second[None]) ** 2).sum(axis=-1)
+
+
+def _median(distances: np.ndarray) -> float:
+    """Return the median of the distances that are positive and finite, or 1 if there are none."""
+    positive = distances[(distances > 0) & np.isfinite(distances)]
+    return float(np.median(positive)) if positive.size else 1.0
+
+
+def _ends(name: str, value: np.ndarray, typical: np.ndarray) -> bool:
+    lower, upper = (typical * end for end in _RANGE[name])
+    return bool(np.isclose(value, lower, rtol=1e-3) | np.isclose(value, upper, rtol=1e-3))
+
+
+def _selected(
+    parameters: Mapping[str, Any], method: str, objective: float | None, at_bounds: tuple[str, ...]
+) -> Selected:
+    plain = {name: np.asarray(value, dtype=float) for name, value in parameters.items()}
+    lengthscale = plain.get("lengthscale")
+    return Selected(
+        decay=float(plain["decay"]) if "decay" in plain else None,
+        concentration=float(plain["concentration"]) if "concentration" in plain else None,
+        lengthscale=float(lengthscale) if lengthscale is not None and lengthscale.ndim == 0 else lengthscale,
+        variance=plain["variance"],
+        method=method,
+        objective=objective,
+        at_bounds=at_bounds,
+    )

@@ -1,0 +1,169 @@
+r"""Processes of explanations whose features vary together: a prior covariance of features times one of points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.kernels import AbstractKernel
+from kpp.typing import AnyArray
+from kpp.validation import warn_if_float32
+from kpp_gpec.process.explanation_process import ExplanationProcess, Law, in_blocks_of_points
+
+__all__ = ["MAX_SIZE", "MultitaskProcess", "condition", "estimate_correlations"]
+
+#: The most entries N D that are conditioned on; the factor has the square of it.
+MAX_SIZE = 8000
+
+# Points that are predicted at once.
+_BLOCK = 32
+# The share of the identity in estimated correlations, which keeps them invertible.
+_SHRINKAGE = 1e-6
+
+
+class MultitaskProcess(eqx.Module):
+    r"""The explanations of D features as one Gaussian process, given those of N points.
+
+    .. math::
+
+        \mathrm{Cov}[f_d(x), f_e(x')] = B_{de}\, k(x, x'), \qquad
+        E_{nd} = f_d(x_n) + \varepsilon_{nd}, \quad \varepsilon_{nd} \sim N(0, U_{nd})
+
+    with :math:`B_{de} = s_d s_e R_{de}`. Build one with `condition`.
+
+    Args:
+        kernel: k.
+        points: The points :math:`x_n`, (N, d).
+        values: The explanations E, (N, D).
+        noise: The variances U, (N, D).
+        variance: The prior variances :math:`s_d^2`, (D,).
+        correlations: The correlations R, (D, D).
+        factor: The Cholesky factor of :math:`B \otimes K + \mathrm{diag}(U)`, (D N, D N), features outside.
+        noiseless_factor: The Cholesky factor of K, (N, N).
+        coefficients: The solution with E, (D, N).
+
+    References:
+        Hill et al., 2024, appendix C.4; Alvarez, Rosasco and Lawrence, Kernels for vector-valued functions, 2012.
+    """
+
+    kernel: AbstractKernel
+    points: Float[Array, "N d"]
+    values: Float[Array, "N D"]
+    noise: Float[Array, "N D"]
+    variance: Float[Array, " D"]
+    correlations: Float[Array, "D D"]
+    factor: Float[Array, "DN DN"]
+    noiseless_factor: Float[Array, "N N"]
+    coefficients: Float[Array, "D N"]
+
+    @property
+    def covariance(self) -> Float[Array, "D D"]:
+        """The prior covariance of the features, B."""
+        scale = jnp.sqrt(self.variance)
+        return scale[:, None] * self.correlations * scale[None, :]
+
+    def predict(self, x: Any) -> Law:
+        r"""Predict the explanations of points, with the covariance of the features.
+
+        .. math:: \Sigma = k_{**} B - (B \otimes k_*) (B \otimes K + \mathrm{diag}(U))^{-1} (B \otimes k_*)^\top
+
+        Without noise it would be :math:`(k_{**} - k_* K^{-1} k_*^\top) B`: features then say nothing of each other.
+
+        Args:
+            x: p points, (p, d).
+
+        Returns:
+            The law, of NumPy arrays (p, D), its covariance (p, D, D).
+        """
+        return in_blocks_of_points(lambda rows: _predict(self, rows), x, _BLOCK)
+
+    def log_evidence(self) -> Float[Array, ""]:
+        r"""Return :math:`\log p(E)`, of all features together."""
+        target = self.values.T.ravel()
+        whitened = linalg.solve_lower(self.factor, target)
+        constant = 0.5 * target.size * jnp.log(2 * jnp.pi)
+        return -0.5 * jnp.sum(whitened**2) - linalg.half_log_determinant(self.factor) - constant
+
+
+def condition(
+    kernel: AbstractKernel, points: Any, values: Any, noise: Any, variance: Any, correlations: Any = None
+) -> ExplanationProcess | MultitaskProcess:
+    """Condition processes on explanations: independent ones, or with correlations one of all features.
+
+    Args:
+        kernel: The kernel, without priors.
+        points: (N, d).
+        values: (N, D).
+        noise: (N, D), at least 0.
+        variance: (D,), positive.
+        correlations: (D, D), or None for independent features.
+
+    Returns:
+        The processes.
+
+    Raises:
+        ValueError: If N D is more than `MAX_SIZE` where there are correlations.
+        FactorizationError: If a matrix cannot be factorized even with the largest jitter of `kpp.linalg`.
+    """
+    if correlations is None:
+        return ExplanationProcess.condition(kernel, points, values, noise, variance)
+    if np.size(values) > MAX_SIZE:
+        raise ValueError(
+            f"features that vary together take a matrix of (points * features)^2 entries; `background` has "
+            f"{np.shape(values)[0]} points with {np.shape(values)[1]} features, more than {MAX_SIZE} in all"
+        )
+    warn_if_float32("MultitaskProcess")
+    arrays = (jnp.asarray(array, jnp.result_type(float)) for array in (points, values, noise, variance, correlations))
+    points, values, noise, variance, correlations = arrays
+    gram = kernel.gram(points)
+    scale = jnp.sqrt(variance)
+    prior = jnp.kron(scale[:, None] * correlations * scale[None, :], gram)
+    matrix = linalg.add_diagonal(prior, noise.T.ravel())
+    factor = linalg.cholesky(matrix, what="the covariance matrix of all explanations")
+    noiseless = linalg.cholesky(gram, what="the kernel matrix of the explained points")
+    coefficients = linalg.cho_solve(factor, values.T.ravel()).reshape(values.shape[::-1])
+    return MultitaskProcess(kernel, points, values, noise, variance, correlations, factor, noiseless, coefficients)
+
+
+def estimate_correlations(values: Float[AnyArray, "N D"]) -> Float[np.ndarray, "D D"]:
+    r"""Return the correlations of the features' explanations around their prior mean, zero.
+
+    .. math:: R_{de} = \frac{\sum_n E_{nd} E_{ne}}{\sqrt{\sum_n E_{nd}^2\, \sum_n E_{ne}^2}}
+
+    Args:
+        values: The explanations E.
+
+    Returns:
+        The correlations, shrunk by a millionth towards the identity; a feature that is always 0 has none.
+    """
+    values = np.asarray(values, dtype=float)
+    lengths = np.linalg.norm(values, axis=0)
+    scaled = values / np.where(lengths > 0, lengths, 1.0)
+    correlations = (1.0 - _SHRINKAGE) * scaled.T @ scaled
+    np.fill_diagonal(correlations, 1.0)
+    return correlations
+
+
+@eqx.filter_jit
+def _predict(process: MultitaskProcess, x: Array) -> Law:
+    cross, prior = process.kernel(x, process.points), process.kernel.diagonal(x)
+    covariance = process.covariance
+    mean = (cross @ process.coefficients.T) @ covariance
+    explained = jax.vmap(lambda row: _explained(process, covariance, row))(cross)
+    left = prior[:, None, None] * covariance[None] - explained
+    variance = jnp.maximum(jnp.diagonal(left, axis1=1, axis2=2), 0.0)
+    unit = prior - jnp.sum(linalg.solve_lower(process.noiseless_factor, cross.T) ** 2, axis=0)
+    noiseless = jnp.minimum(jnp.maximum(unit, 0.0)[:, None] * process.variance[None, :], variance)
+    return Law(mean, variance, noiseless, left)
+
+
+def _explained(process: MultitaskProcess, covariance: Array, row: Array) -> Float[Array, "D D"]:
+    """Return the part of the covariance at one point that the explanations have taken off."""
+    whitened = linalg.solve_lower(process.factor, jnp.kron(covariance, row[:, None]))
+    return whitened.T @ whitened

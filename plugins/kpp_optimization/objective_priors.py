@@ -1,0 +1,215 @@
+r"""Gaussian-process priors about an objective, by their mean and covariance functions.
+
+A search asks a prior for one thing: mean and covariance at its candidates. So a kernel, two functions, or the fit of a
+causal model, whose posterior is the prior of the queries to come, all serve.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.spatial.distance import cdist
+
+from kpp.kernels import AbstractKernel
+from kpp.typing import AnyArray
+from kpp.validation import as_finite_array
+from kpp_optimization.belief import Belief
+
+__all__ = [
+    "AbstractObjectivePrior",
+    "FitPrior",
+    "FunctionPrior",
+    "KernelPrior",
+    "RefittedPrior",
+    "WidenedPrior",
+]
+
+Moments = tuple[AnyArray, AnyArray]  # shapes are checked by the search: functions are handed in
+
+
+class AbstractObjectivePrior(eqx.Module):
+    r"""A Gaussian-process prior about an objective, :math:`f \sim GP(m, c)`."""
+
+    @abc.abstractmethod
+    def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
+        """Return the mean, (p,), and the covariance, (p, p), of the objective at p points.
+
+        Law: the covariance is symmetric and positive semi-definite.
+        """
+
+    def given(
+        self, points: Float[AnyArray, "p d"], index: np.ndarray, values: np.ndarray, noise_variance: float
+    ) -> AbstractObjectivePrior:
+        """Return the prior with its hyperparameters learned from queries; itself if it has none to learn.
+
+        The search conditions it on the queries afterwards.
+
+        Args:
+            points: The candidates.
+            index: Which of them were queried, (n,).
+            values: What the queries returned, (n,).
+            noise_variance: The variance of their noise.
+        """
+        return self
+
+
+class FunctionPrior(AbstractObjectivePrior):
+    """A prior by its two functions.
+
+    Args:
+        mean: m, from points (p, d) to (p,).
+        covariance: c, from two batches of points (p, d) and (q, d) to (p, q).
+    """
+
+    mean: Callable[[Array], Any]
+    covariance: Callable[[Array, Array], Any]
+
+    def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
+        """See `AbstractObjectivePrior.moments`."""
+        points = jnp.asarray(points)
+        return jnp.asarray(self.mean(points)), jnp.asarray(self.covariance(points, points))
+
+
+class KernelPrior(AbstractObjectivePrior):
+    """A prior with a kernel for covariance and a constant mean.
+
+    Args:
+        kernel: c.
+        mean: m, one number in the units of the objective.
+    """
+
+    kernel: AbstractKernel
+    mean: float = 0.0
+
+    def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
+        """See `AbstractObjectivePrior.moments`."""
+        return jnp.full(points.shape[0], self.mean, points.dtype), self.kernel.gram(jnp.asarray(points))
+
+
+class FitPrior(AbstractObjectivePrior):
+    r"""The posterior of a fitted model as the prior of the queries to come.
+
+    With draws :math:`\theta_s` of the hyperparameters it is the mixture's mean and covariance,
+
+    .. math:: m = E_s\, m_s, \qquad c = E_s\, c_s + \mathrm{cov}_s(m_s)
+
+    Args:
+        fit: Any `kpp.Fit` whose ``predict(points, covariance=True)`` has ``mean`` and ``latent_covariance``.
+    """
+
+    fit: Any
+
+    def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
+        """See `AbstractObjectivePrior.moments`."""
+        found = self.fit.predict(points, covariance=True)
+        count = points.shape[0]
+        means = found["mean"].values.reshape(-1, count)
+        covariance = found["latent_covariance"].values.reshape(-1, count, count).mean(axis=0)
+        apart = means - means.mean(axis=0)
+        return means.mean(axis=0), covariance + apart.T @ apart / len(means)
+
+
+class WidenedPrior(AbstractObjectivePrior):
+    r"""The causal prior of Aglietti et al.: an estimate with its standard deviation, and a kernel beside it.
+
+    .. math:: m(x) = \hat E[T \mid do(x)], \qquad c(x, x') = k(x, x') + \hat\sigma(x)\, \hat\sigma(x')
+
+    The estimate's own covariances are not used, only its variance; k lets the objective differ from the estimate by a
+    function of any shape.
+
+    Args:
+        prior: What m and :math:`\hat\sigma` are taken from.
+        kernel: k, with numbers for leaves.
+
+    References:
+        Aglietti, Lu, Paleyes and González, Causal Bayesian optimization, 2020, section 3.2.
+    """
+
+    prior: AbstractObjectivePrior
+    kernel: AbstractKernel
+
+    def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
+        """See `AbstractObjectivePrior.moments`."""
+        mean, covariance = self.prior.moments(points)
+        sd = jnp.sqrt(jnp.maximum(jnp.diagonal(jnp.asarray(covariance)), 0.0))
+        return mean, self.kernel.gram(jnp.asarray(points)) + jnp.outer(sd, sd)
+
+
+class RefittedPrior(AbstractObjectivePrior):
+    r"""A Gaussian process that knows nothing but the queries: constant mean, scale and lengthscale are learned.
+
+    .. math::
+
+        f \sim GP(\bar y, s^2 k_\ell), \qquad
+        s^2 = \frac{(y - \bar y)^\top K^{-1} (y - \bar y) + s_0^2}{n + 1}, \qquad
+        \ell = \arg\max_\ell\; -\tfrac{n + 1}{2} \log s^2 - \tfrac12 \log\det K
+
+    with :math:`K = k_\ell(X, X) + \sigma^2/s_0^2`. The scale is the mode under a scaled inverse chi-square prior about
+    :math:`s_0^2` that is worth one observation, without which two equal values would make it zero. Before the first
+    query mean and scale are 0 and :math:`s_0^2`, and the lengthscale is the middle one.
+
+    Args:
+        lengthscales: The lengthscales to choose from, ascending, (q,), in the units of the points.
+        scale: :math:`s_0^2`, in squared units of the objective.
+        mean: The mean.
+        lengthscale: The lengthscale; by default the middle one of `lengthscales`.
+        variance: The scale; by default :math:`s_0^2`.
+
+    Raises:
+        ValueError: If a lengthscale or the scale is not positive.
+    """
+
+    lengthscales: Float[Array, " q"] = eqx.field(converter=lambda value: as_finite_array(value, "lengthscales"))
+    scale: float = 1.0
+    mean: float = 0.0
+    lengthscale: float | None = None
+    variance: float | None = None
+
+    def __check_init__(self) -> None:
+        """Refuse what is not positive."""
+        if self.lengthscales.ndim != 1 or self.lengthscales.size == 0 or bool(jnp.any(self.lengthscales <= 0.0)):
+            raise ValueError(f"`lengthscales` must be (q,) positive numbers, got {self.lengthscales}")
+        if not self.scale > 0.0:
+            raise ValueError(f"`scale` must be positive, got {self.scale}")
+
+    def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
+        """See `AbstractObjectivePrior.moments`."""
+        middle = float(self.lengthscales[self.lengthscales.size // 2])
+        gram = _rbf(np.asarray(points), middle if self.lengthscale is None else self.lengthscale)
+        return np.full(len(gram), self.mean), (self.scale if self.variance is None else self.variance) * gram
+
+    def given(
+        self, points: Float[AnyArray, "p d"], index: np.ndarray, values: np.ndarray, noise_variance: float
+    ) -> RefittedPrior:
+        """Learn mean, scale and lengthscale; see `AbstractObjectivePrior.given`."""
+        mean = float(np.mean(values))
+        found = []
+        for lengthscale in np.asarray(self.lengthscales):
+            gram = _rbf(np.asarray(points)[index], lengthscale)
+            squares, log_det = _whitened(gram, values - mean, noise_variance / self.scale)
+            variance = (squares + self.scale) / (len(values) + 1)
+            found.append((-0.5 * (len(values) + 1) * np.log(variance) - 0.5 * log_det, lengthscale, variance))
+        _, lengthscale, variance = max(found, key=lambda row: row[0])
+        return RefittedPrior(self.lengthscales, self.scale, mean, float(lengthscale), float(variance))
+
+
+def _rbf(points: np.ndarray, lengthscale: float) -> np.ndarray:
+    """Return the RBF Gram matrix in NumPy: it is wanted for ever more points, each number a compilation in JAX."""
+    return np.exp(-0.5 * cdist(points, points, "sqeuclidean") / lengthscale**2)
+
+
+def _whitened(gram: np.ndarray, residual: np.ndarray, noise_variance: float) -> tuple[float, float]:
+    r"""Return :math:`r^\top (K + \sigma^2 I)^{-1} r` and :math:`\log\det`, one observation after the other."""
+    belief, squares, log_det = Belief.create(np.zeros(len(residual)), gram), 0.0, 0.0
+    for row, value in enumerate(residual):
+        variance = belief.covariance[row, row] + noise_variance + belief.nugget
+        squares += (value - belief.mean[row]) ** 2 / variance
+        log_det += np.log(variance)
+        belief = belief.observe(row, value, noise_variance)
+    return squares, log_det

@@ -1,0 +1,99 @@
+"""How far searches stay behind the best candidate, and searches run again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from kpp.typing import RngKey
+from kpp.validation import as_finite_array, check_rng_key
+from kpp_optimization.search import Search
+
+__all__ = ["regret", "regrets", "replicate"]
+
+T = TypeVar("T")
+
+
+def regret(search: Search, truth: Any) -> Float[np.ndarray, " n"]:
+    r"""Return the simple regret of a search after each query.
+
+    .. math:: r_t = f(\hat x_t) - \min_x f(x)
+
+    with :math:`\hat x_t` the incumbent after t queries; of a search that maximises, :math:`\max_x f(x) - f(\hat x_t)`.
+
+    Args:
+        search: The search.
+        truth: f at its candidates, without noise, (p,).
+
+    Returns:
+        The regrets, at least 0, (n,), in units of the objective.
+
+    Raises:
+        ValueError: If `truth` has not one value a candidate.
+    """
+    values = np.asarray(as_finite_array(truth, "truth"))
+    if values.shape != (len(search.candidates),):
+        raise ValueError(
+            f"`truth` must have shape ({len(search.candidates)},), a value a candidate, got {values.shape}"
+        )
+    found = values[search.queries["incumbent"].to_numpy()]
+    return found - values.min() if search.direction == "minimize" else values.max() - found
+
+
+def regrets(searches: Mapping[str, Sequence[Search]], truth: Any) -> xr.DataArray:
+    """Return the regrets of searches from several priors, each with the same number of replications.
+
+    A search that stopped early keeps its last regret.
+
+    Args:
+        searches: For each prior, by a name of your own, its searches, replication by replication.
+        truth: The objective at the candidates, without noise, (p,).
+
+    Returns:
+        The regrets, with dims (prior, replication, query).
+
+    Raises:
+        ValueError: If there are no searches, or priors have different numbers of them.
+    """
+    counts = {name: len(found) for name, found in searches.items()}
+    if not counts or len(set(counts.values())) > 1 or 0 in counts.values():
+        raise ValueError(f"`searches` must have the same number of searches for each prior, at least one, got {counts}")
+    curves = {name: [regret(search, truth) for search in found] for name, found in searches.items()}
+    length = max(len(curve) for found in curves.values() for curve in found)
+    padded = [[np.pad(curve, (0, length - len(curve)), mode="edge") for curve in found] for found in curves.values()]
+    coords = {"prior": list(curves), "replication": np.arange(len(padded[0])), "query": np.arange(1, length + 1)}
+    return xr.DataArray(np.asarray(padded), coords, ("prior", "replication", "query"), name="regret")
+
+
+def replicate(
+    rng_key: RngKey, run: Callable[[RngKey, int], T], num_replications: int, *, num_workers: int = 1
+) -> list[T]:
+    """Run something several times, each time with a random key of its own, perhaps at once.
+
+    The keys do not depend on `num_workers`. The workers are threads, which JAX's and NumPy's computations leave free to
+    run side by side.
+
+    Args:
+        rng_key: A JAX random key.
+        run: From a random key and the number of the replication (from 0) to anything, such as a `Search`.
+        num_replications: How many times.
+        num_workers: How many at once.
+
+    Returns:
+        What the runs returned, in order.
+
+    Raises:
+        ValueError: If a number is below 1.
+    """
+    for value, name in ((num_replications, "num_replications"), (num_workers, "num_workers")):
+        if value < 1:
+            raise ValueError(f"`{name}` must be at least 1, got {value}")
+    keys = jax.random.split(check_rng_key(rng_key), num_replications)
+    with ThreadPoolExecutor(num_workers) as pool:
+        return list(pool.map(run, keys, range(num_replications)))

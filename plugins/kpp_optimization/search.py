@@ -1,0 +1,221 @@
+"""The search: query where improvement is expected most, learn, and stop when nothing is to be gained."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from kpp.tables import read_points
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key
+from kpp_optimization.acquisition import expected_improvement
+from kpp_optimization.belief import Belief
+from kpp_optimization.objective_priors import AbstractObjectivePrior
+
+__all__ = ["Search", "optimize"]
+
+RESERVED = frozenset(
+    "query candidate value mean standard_deviation expected_improvement cost total_cost incumbent".split()
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """What a search has done.
+
+    Attributes:
+        queries: One row a query: ``query`` (from 1), ``candidate`` (its row), the coordinates by name, ``value``,
+            ``mean``, ``standard_deviation`` and ``expected_improvement`` as they were believed before, ``cost``,
+            ``total_cost``, and ``incumbent``, the candidate that is best afterwards.
+        candidates: The candidates, (p, d).
+        belief: What is believed at the candidates afterwards.
+        direction: "minimize" or "maximize".
+        stopped: Why it ended: "queries", "budget", "improvement" (too little of it expected) or "candidates" (all
+            known).
+    """
+
+    queries: pd.DataFrame
+    candidates: Float[np.ndarray, "p d"]
+    belief: Belief
+    direction: str
+    stopped: str
+
+    @property
+    def best(self) -> Float[np.ndarray, " d"]:
+        """The queried point that is best: by its value, or by its posterior mean if queries are noisy."""
+        return self.candidates[self.queries["incumbent"].iloc[-1]]
+
+    @property
+    def best_value(self) -> float:
+        """The posterior mean at `best`, which is its value if queries have no noise."""
+        return float(self.belief.mean[self.queries["incumbent"].iloc[-1]])
+
+
+def optimize(
+    rng_key: RngKey,
+    objective: Callable[[Float[np.ndarray, " d"]], Any],
+    candidates: Any,
+    prior: AbstractObjectivePrior,
+    *,
+    direction: str = "minimize",
+    num_queries: int = 20,
+    num_initial: int = 0,
+    noise_variance: float = 0.0,
+    cost: Callable[[Float[np.ndarray, " d"]], float] | None = None,
+    budget: float = np.inf,
+    min_improvement: float = 0.0,
+) -> Search:
+    r"""Search for the best of finitely many candidates by expected improvement.
+
+    Each query goes where :math:`EI(x) / cost(x)` is largest; ties are broken by chance. The value to improve on is the
+    best posterior mean among the points queried (their best value, if there is no noise), and before the first query
+    the best prior mean. Without noise no candidate is queried twice.
+
+    Args:
+        rng_key: A JAX random key; it decides the initial queries and ties.
+        objective: From one point (d,) to a number: a value of the objective, perhaps with noise.
+        candidates: The points to choose from, an array (p, d) or a data frame.
+        prior: What is believed about the objective before any query.
+        direction: "minimize" or "maximize".
+        num_queries: Stop after so many queries, initial ones included.
+        num_initial: How many queries are made at random before the search.
+        noise_variance: The variance of the queries' noise, in squared units of the objective.
+        cost: From one point (d,) to the cost of a query there, positive; 1 by default.
+        budget: Stop when no query can be paid any more.
+        min_improvement: Stop when no candidate is expected to improve by more, in units of the objective.
+
+    Returns:
+        The search: its log, its best point, and what is believed at the end.
+
+    Raises:
+        TypeError: If `rng_key` is no JAX random key.
+        ValueError: If an argument is out of range, a cost is not positive, the prior's moments do not fit the
+            candidates, or the objective returns no finite number.
+    """
+    points, schema = read_points(candidates, name="candidates")
+    _check(direction, num_queries, num_initial, noise_variance, budget, min_improvement, len(points))
+    _refuse_reserved(schema.feature_names)
+    priority = np.asarray(jax.random.permutation(check_rng_key(rng_key), len(points)))
+    state = _State(points, prior, 1.0 if direction == "minimize" else -1.0, noise_variance)
+    costs = _costs(cost, points)
+    rows: list[dict[str, Any]] = []
+    spent, stopped = 0.0, "queries"
+    while len(rows) < num_queries:
+        improvement = state.improvement()
+        allowed = spent + costs <= budget
+        fresh = np.ones(len(points), bool)
+        if noise_variance == 0.0:
+            fresh[state.index] = False
+        starting = len(rows) < num_initial
+        chosen = _choose(priority, -priority if starting else improvement / costs, allowed & fresh)
+        if chosen is None or not (starting or improvement[allowed & fresh].max() > min_improvement):
+            stopped = "candidates" if not fresh.any() else "budget" if chosen is None else "improvement"
+            break
+        before = state.belief
+        value = state.query(chosen, objective)
+        spent += costs[chosen]
+        rows.append(
+            {"query": len(rows) + 1, "candidate": chosen}
+            | dict(zip(schema.feature_names, points[chosen].tolist(), strict=True))
+            | {"value": value, "mean": before.mean[chosen], "standard_deviation": before.standard_deviation[chosen]}
+            | {"expected_improvement": improvement[chosen], "cost": costs[chosen], "total_cost": spent}
+            | {"incumbent": state.incumbent}
+        )
+    if not rows:
+        raise ValueError(
+            f"no query was made: stopped by {stopped!r} (`budget` {budget}, `min_improvement` {min_improvement})"
+        )
+    return Search(pd.DataFrame(rows), points, state.belief, direction, stopped)
+
+
+class _State:
+    """The queries so far and the belief they lead to."""
+
+    def __init__(self, points: np.ndarray, prior: AbstractObjectivePrior, sign: float, noise_variance: float) -> None:
+        self._points, self._table, self._prior = points, jnp.asarray(points), prior
+        self._sign, self._noise_variance = sign, noise_variance
+        self.index: list[int] = []
+        self._values: list[float] = []
+        self.belief = self._start(prior)
+
+    def improvement(self) -> Float[np.ndarray, " p"]:
+        """Return the expected improvement at every candidate."""
+        means = self._sign * self.belief.mean
+        best = means[self.index].min() if self.index else means.min()
+        return expected_improvement(means, self.belief.standard_deviation, best)
+
+    @property
+    def incumbent(self) -> int:
+        """The best candidate among those queried."""
+        return min(self.index, key=lambda i: self._sign * self.belief.mean[i])
+
+    def query(self, chosen: int, objective: Callable[..., Any]) -> float:
+        """Ask the objective, and learn from its answer."""
+        value = float(np.asarray(objective(self._points[chosen]), dtype=float).reshape(()))
+        if not np.isfinite(value):
+            raise ValueError(f"`objective` must return a finite number, got {value} at {self._points[chosen]}")
+        self.index.append(chosen)
+        self._values.append(value)
+        index, values = np.asarray(self.index), np.asarray(self._values)
+        prior = self._prior.given(self._table, index, values, self._noise_variance)
+        if prior is self._prior:
+            self.belief = self.belief.observe(chosen, value, self._noise_variance)
+        else:  # other hyperparameters: all queries anew
+            self._prior, self.belief = prior, self._start(prior)
+            for i, seen in zip(index, values, strict=True):
+                self.belief = self.belief.observe(int(i), float(seen), self._noise_variance)
+        return value
+
+    def _start(self, prior: AbstractObjectivePrior) -> Belief:
+        mean, covariance = (np.asarray(value, dtype=float) for value in prior.moments(self._table))
+        count = len(self._points)
+        if mean.shape != (count,) or covariance.shape != (count, count):
+            raise ValueError(
+                f"`prior` must give a mean of shape ({count},) and a covariance of shape ({count}, {count}), got "
+                f"{mean.shape} and {covariance.shape}"
+            )
+        if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
+            raise ValueError("`prior` must give finite moments, got NaN or infinity")
+        return Belief.create(mean, covariance)
+
+
+def _choose(priority: np.ndarray, score: np.ndarray, possible: np.ndarray) -> int | None:
+    """Return the possible candidate with the highest score, of several the one that chance puts first."""
+    if not possible.any():
+        return None
+    highest = np.flatnonzero(possible & (score >= score[possible].max()))
+    return int(highest[np.argmin(priority[highest])])
+
+
+def _costs(cost: Callable[..., float] | None, points: np.ndarray) -> np.ndarray:
+    costs = np.ones(len(points)) if cost is None else np.asarray([float(cost(point)) for point in points])
+    if not (np.isfinite(costs) & (costs > 0.0)).all():
+        raise ValueError(f"`cost` must return finite positive numbers, got {costs[~(costs > 0.0)][:3]}")
+    return costs
+
+
+def _refuse_reserved(names: tuple[str, ...]) -> None:
+    taken = sorted(set(names) & RESERVED)
+    if taken:
+        raise ValueError(f"`candidates` must not have columns of the log's own names, got {taken}; rename them")
+
+
+def _check(
+    direction: str, num_queries: int, num_initial: int, noise: float, budget: float, improvement: float, count: int
+) -> None:
+    if direction not in ("minimize", "maximize"):
+        raise ValueError(f"`direction` must be 'minimize' or 'maximize', got {direction!r}")
+    if num_queries < 1:
+        raise ValueError(f"`num_queries` must be at least 1, got {num_queries}")
+    if not 0 <= num_initial <= count:
+        raise ValueError(f"`num_initial` must lie between 0 and the {count} candidates, got {num_initial}")
+    for value, name in ((noise, "noise_variance"), (budget, "budget"), (improvement, "min_improvement")):
+        if not value >= 0.0:
+            raise ValueError(f"`{name}` must be at least 0, got {value}")
