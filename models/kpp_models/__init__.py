@@ -9,7 +9,7 @@ import lazy_loader
 
 import kpp
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 @kpp.hookimpl
@@ -49,3 +49,7 @@ def register_models() -> dict[str, type]:
     models = (*aggregates, *effects, *colliders, *preferences, *tables)
     named: dict[str, type] = {model.__name__: model for model in models}
     return named | {"preference-gp": PreferenceGP}
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})  # the hooks, too: the registry looks for them here

@@ -9,7 +9,7 @@ import lazy_loader
 
 import kpp
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 @kpp.hookimpl
@@ -28,3 +28,7 @@ def register_explainers() -> dict[str, type]:
         "lime": LIME,
         "shapley-sampling": ShapleySampling,
     }
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})  # the hooks, too: the registry looks for them here
