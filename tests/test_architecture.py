@@ -197,3 +197,20 @@ def test_the_tools_know_every_package():
 
 def test_no_tests_folder_is_a_package():
     assert not list((ROOT / "tests").rglob("__init__.py"))
+
+
+@pytest.mark.parametrize("folder", [*PACKAGES, *EXAMPLES, ROOT / "tests"], ids=lambda folder: folder.name)
+def test_no_file_hides_abstract_fields_from_equinox(folder: Path):
+    """Equinox takes an `AbstractVar` in a string for an ordinary field, which becomes the first parameter."""
+    wrong = [
+        str(path.relative_to(ROOT))
+        for path, tree in trees(folder)
+        if "__future__.annotations" in imports(path, tree)
+        and {
+            ast.unparse(node).rpartition(".")[2]
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.Name, ast.Attribute))
+        }
+        & {"AbstractVar", "AbstractClassVar"}
+    ]
+    assert not wrong, "remove `from __future__ import annotations` from these files"

@@ -19,12 +19,13 @@ from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
+from kpp.modules import AbstractModule
 from kpp.validation import as_finite_array, is_concrete
 
 __all__ = ["AbstractEmbedding", "AbstractEmpiricalEmbedding", "check_same_kernel"]
 
 
-class AbstractEmbedding(eqx.Module):
+class AbstractEmbedding(AbstractModule):
     r"""An element of an RKHS for each query.
 
     .. math:: \mu_q = \sum_{i=1}^m w_i(q)\, k(z_i, \cdot)

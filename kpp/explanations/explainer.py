@@ -1,6 +1,6 @@
 """The interface of explainers."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 from abc import abstractmethod
 from typing import Any, Literal
@@ -8,13 +8,14 @@ from typing import Any, Literal
 import equinox as eqx
 
 from kpp.explanations.explanation import Explanation
+from kpp.modules import AbstractModule
 from kpp.typing import RngKey
 
 #: What an explainer can ask of the predictor; `kpp.explanations.resolve` hands over exactly that.
 Requirement = Literal["rkhs_function", "probabilities", "callable", "pairs"]
 
 
-class AbstractExplainer(eqx.Module):
+class AbstractExplainer(AbstractModule):
     """A method that says how much each feature contributes to a prediction.
 
     A subclass is final, has its options as fields, and defines `explain`. It declares two class attributes:

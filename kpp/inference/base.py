@@ -1,6 +1,6 @@
 """What every way of inference shares: its contract, what it returns, and a look at a model's sites."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import abc
 import dataclasses
@@ -14,6 +14,7 @@ from numpyro import handlers
 from numpyro.infer import init_to_feasible
 from numpyro.primitives import Messenger
 
+from kpp.modules import AbstractModule
 from kpp.typing import RngKey
 
 __all__ = ["AbstractInference", "ConvergenceError", "Posterior", "Site", "inspect_sites"]
@@ -62,13 +63,17 @@ class Site:
     plates: tuple[str | None, ...]
 
 
-class AbstractInference(eqx.Module):
+class _Fields:
+    """The fields of every final class, in a plain class for the sake of type checkers; see `kpp.modules`."""
+
+    progress: eqx.AbstractVar[bool]
+
+
+class AbstractInference(_Fields, AbstractModule):
     """A way to get draws from the posterior of a NumPyro model.
 
     Fields are plain numbers and text, so that a fit can be saved with what made it.
     """
-
-    progress: eqx.AbstractVar[bool]
 
     @abc.abstractmethod
     def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:

@@ -6,7 +6,6 @@ import abc
 from collections.abc import Mapping
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -14,6 +13,7 @@ from kpp.functions import RKHSFunction
 from kpp.inference.base import AbstractInference
 from kpp.inference.fit import Fit
 from kpp.inference.nuts import NUTS
+from kpp.modules import AbstractModule
 from kpp.posteriors import GPPosterior
 from kpp.tables import Schema
 from kpp.typing import RngKey
@@ -25,7 +25,7 @@ Sample = Mapping[str, jax.Array]
 Data = Mapping[str, Any]
 
 
-class AbstractModel(eqx.Module):
+class AbstractModel(AbstractModule):
     r"""A probabilistic model that can be fitted, asked for predictions, and explained.
 
     Fields that hold NumPyro distributions are drawn by `kpp.sample` in `numpyro_model` and put back by

@@ -11,12 +11,12 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp.kernels.parameters import prepared, show_fields, without_priors
+from kpp.modules import AbstractModule
 from kpp.typing import Leaf, RngKey
 
 __all__ = ["AbstractKernel", "AbstractProductKernel"]
@@ -26,7 +26,7 @@ _ON_POINTS = ("evaluate", "evaluate_factors", "__call__", "gram", "diagonal", "f
 _ON_PARAMETERS = ("scale", "restrict", "split_scale", "unfold")
 
 
-class AbstractKernel(eqx.Module):
+class AbstractKernel(AbstractModule):
     r"""A kernel: a symmetric, positive semi-definite function of two points.
 
     The one method to write is `evaluate`, on two points. Everything else follows from it. A batch of points is a pytree

@@ -114,7 +114,7 @@ def _plan(config: StudyConfig, progress: bool) -> _Plan:
         prepared, _, _ = model.prepare(data.model_frame(), data.model_target())
     inference = build_inference(config.inference)
     if not progress:
-        inference = dataclasses.replace(inference, progress=False)
+        inference = dataclasses.replace(inference, progress=False)  # type: ignore[call-arg]  # every one has the field
     names = ("fit", "explain", "predict", "prior")
     keys = dict(zip(names, jax.random.split(jax.random.key(config.seed), len(names)), strict=True))
     with blame("[explainer]"):

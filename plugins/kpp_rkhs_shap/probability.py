@@ -50,4 +50,5 @@ def _without_bar(fit: Any) -> Any:
     """Return a fit that predicts without a progress bar, since it is asked many times."""
     if not isinstance(fit, Fit):
         return fit
-    return dataclasses.replace(fit, inference=dataclasses.replace(fit.inference, progress=False))
+    inference = dataclasses.replace(fit.inference, progress=False)  # type: ignore[call-arg]  # every one has the field
+    return dataclasses.replace(fit, inference=inference)

@@ -10,15 +10,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from kpp.kernels import AbstractProductKernel
+from kpp.modules import AbstractModule
 
 __all__ = ["AbstractProductValueFunction", "AbstractValueFunction"]
 
 
-class AbstractValueFunction(eqx.Module):
+class AbstractValueFunction(AbstractModule):
     """What a coalition of features is worth for the prediction at a point.
 
     A subclass is final, has its options as fields, and defines `__call__` and `base`.

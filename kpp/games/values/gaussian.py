@@ -1,6 +1,6 @@
 """Observational value functions by sampling: Gaussian conditional distributions, or those of a Gaussian copula."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import functools
 from abc import abstractmethod

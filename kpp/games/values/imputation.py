@@ -7,7 +7,8 @@ prediction over the background for any other function, so that a constant is wor
 :math:`v(S) = c + \sum_b w_b (f - c)`.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
+# Shapes with two variadic axes are quoted: jaxtyping cannot check them.
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -69,20 +70,20 @@ class AbstractImputation(AbstractValueFunction):
         present = jnp.asarray(coalitions)[:, None, None, :]
         return jnp.where(present, jnp.asarray(x)[None, :, None, :], jnp.asarray(self.background)[None, None])
 
-    def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
+    def __call__(self, function: Any, x: Any, coalitions: Any) -> 'Float[Array, "*draws c p *outputs"]':
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs)."""
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
         return imputed_values(self, function, x, coalitions)
 
-    def base(self, function: Any) -> Float[Array, "*draws *outputs"]:
+    def base(self, function: Any) -> 'Float[Array, "*draws *outputs"]':
         """Return the mean prediction over the background."""
         return mean_prediction(function, jnp.asarray(self.background))
 
 
 def imputed_values(
     value_function: AbstractImputation, function: Any, x: Float[Array, "p d"], coalitions: Bool[AnyArray, "c d"]
-) -> Float[Array, "*draws c p *outputs"]:
+) -> 'Float[Array, "*draws c p *outputs"]':
     """Value coalitions by the weighted predictions of imputed rows.
 
     Args:
@@ -99,7 +100,7 @@ def imputed_values(
     return _values_of_callable(value_function, function, x, coalitions)
 
 
-def mean_prediction(function: Callable[[Any], Any], rows: Float[Array, "m d"]) -> Float[Array, "*draws *outputs"]:
+def mean_prediction(function: Callable[[Any], Any], rows: Float[Array, "m d"]) -> 'Float[Array, "*draws *outputs"]':
     """Return the mean prediction of a function over rows."""
     predictions, axis = predict_groups(function, rows[None])
     return jnp.squeeze(predictions.mean(axis + 1), axis=axis)
@@ -131,7 +132,7 @@ def predict_groups(function: Callable[[Any], Any], rows: Float[Array, "k m d"]) 
 @eqx.filter_jit
 def _values_in_rkhs(
     value_function: AbstractImputation, function: RKHSFunction, x: Array, coalitions: Array
-) -> Float[Array, "*draws c p *outputs"]:
+) -> 'Float[Array, "*draws c p *outputs"]':
     """Value one coalition after another, some points at a time."""
 
     def of_draw(draw: RKHSFunction) -> Array:
@@ -164,7 +165,7 @@ def _weighted_sums(
 
 def _values_of_callable(
     value_function: AbstractImputation, function: Callable[[Any], Any], x: Array, coalitions: Any
-) -> Float[Array, "*draws c p *outputs"]:
+) -> 'Float[Array, "*draws c p *outputs"]':
     """Value coalitions by calling any function, some coalitions and points at a time."""
     constant = value_function.base(function)
     per_coalition = x.shape[0] * value_function.background.shape[0]
@@ -178,7 +179,7 @@ def _values_of_callable(
 
 def _values_of_chunk(
     value_function: AbstractImputation, function: Callable[[Any], Any], x: Array, coalitions: Any, constant: Array
-) -> tuple[Float[Array, "*draws c p *outputs"], int]:
+) -> 'tuple[Float[Array, "*draws c p *outputs"], int]':
     """Value a few coalitions, and tell the axis of the coalitions."""
     weights = value_function.imputation_weights(function, x, coalitions)
     num_coalitions, num_rows = weights.shape[0], weights.shape[2]

@@ -7,7 +7,7 @@ contains both,
 .. math:: (k + c)(k + c) - (k + c)(k + c) = \text{GeneralizedPreferential}(k) + c\, \text{Preferential}(k)
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 from abc import abstractmethod
 from collections.abc import Iterator

@@ -5,11 +5,11 @@ of f over bags of points, :math:`g_m = \sum_j A_{jm} \frac{1}{n_j} \sum_i f(x_j^
 in the noise; conditioning, inducing points, likelihoods, predictions and draws are the same and live here.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -61,26 +61,24 @@ Data = Mapping[str, Any]
 Sample = Mapping[str, Array]
 
 
-class AbstractAggregateModel(AbstractModel):
+class _Fields:
+    """The fields of every final class, in a plain class for the sake of type checkers; see `kpp.modules`."""
+
+    kernel: eqx.AbstractVar[AbstractKernel]
+    mean: eqx.AbstractVar[Any]
+    high_resolution_variance: eqx.AbstractVar[Leaf]
+    degrees_of_freedom: eqx.AbstractVar[Leaf]
+    likelihood: eqx.AbstractVar[Any]
+
+
+class AbstractAggregateModel(_Fields, AbstractModel):
     r"""A Gaussian process observed through linear combinations of bag means.
 
     .. math:: f \sim GP(m, k), \qquad g = A^\top \bar f, \quad \bar f_j = \tfrac{1}{n_j} \textstyle\sum_i f(x_j^i)
 
-    Subclasses have the fields below and say A by `operator` and the noise of the targets by `target_noise`; there,
+    Subclasses have the fields above and say A by `operator` and the noise of the targets by `target_noise`; there,
     as in every method that is called with data only, all priors have been replaced by numbers.
     """
-
-    kernel: eqx.AbstractVar[AbstractKernel]
-    if TYPE_CHECKING:  # fields of subclasses; as `AbstractVar` they would come before fields without defaults
-
-        @property
-        def mean(self) -> Any: ...  # noqa: D102
-        @property
-        def high_resolution_variance(self) -> Leaf: ...  # noqa: D102
-        @property
-        def degrees_of_freedom(self) -> Leaf: ...  # noqa: D102
-        @property
-        def likelihood(self) -> Any: ...  # noqa: D102
 
     @abstractmethod
     def operator(self, data: Data, at: Places | None = None) -> Float[Array, "N M"]:

@@ -1,10 +1,10 @@
 r"""What the models of collider regression share: which columns play which part, the rows, and the projected kernel."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -58,38 +58,30 @@ def _as_features(features: Any, name: str) -> tuple[int | str, ...]:
     return converted
 
 
-class AbstractColliderModel(AbstractModel):
+class _Fields:
+    """The fields of every final class, in a plain class for the sake of type checkers; see `kpp.modules`."""
+
+    kernel: eqx.AbstractVar[AbstractKernel]
+    condition_kernel: eqx.AbstractVar[AbstractKernel | None]
+    condition_regularization: eqx.AbstractVar[Leaf | None]
+    baseline_kernel: eqx.AbstractVar[AbstractKernel | None]
+    children: eqx.AbstractVar[tuple[int | str, ...]]
+    spouses: eqx.AbstractVar[tuple[int | str, ...]]
+    parents: eqx.AbstractVar[tuple[int | str, ...]]
+    projection: eqx.AbstractVar[str]
+    form: eqx.AbstractVar[str]
+    num_landmarks: eqx.AbstractVar[int | None]
+
+
+class AbstractColliderModel(_Fields, AbstractModel):
     r"""A regression :math:`f = f_0 + g` of Y on X that obeys the independence :math:`Y \perp X_2 \mid X_3`.
 
     .. math:: E[f(X) \mid X_2, X_3] = f_0(X_3) = E[Y \mid X_3], \qquad \text{that is} \quad E[g(X) \mid X_2, X_3] = 0
 
-    Subclasses have the fields below. Their data are ``x``, ``y``, ``sample``, the rows that conditional expectations
+    Subclasses have the fields above. Their data are ``x``, ``y``, ``sample``, the rows that conditional expectations
     are estimated from, ``landmarks``, those of them that Nyström's method spans these by, or None, and more of their
     own.
     """
-
-    if TYPE_CHECKING:  # fields of subclasses; as `AbstractVar` they would come before fields without defaults
-
-        @property
-        def kernel(self) -> AbstractKernel: ...  # noqa: D102
-        @property
-        def condition_kernel(self) -> AbstractKernel | None: ...  # noqa: D102
-        @property
-        def condition_regularization(self) -> Leaf | None: ...  # noqa: D102
-        @property
-        def baseline_kernel(self) -> AbstractKernel | None: ...  # noqa: D102
-        @property
-        def children(self) -> tuple[int | str, ...]: ...  # noqa: D102
-        @property
-        def spouses(self) -> tuple[int | str, ...]: ...  # noqa: D102
-        @property
-        def parents(self) -> tuple[int | str, ...]: ...  # noqa: D102
-        @property
-        def projection(self) -> str: ...  # noqa: D102
-        @property
-        def form(self) -> str: ...  # noqa: D102
-        @property
-        def num_landmarks(self) -> int | None: ...  # noqa: D102
 
     @classmethod
     def from_graph(

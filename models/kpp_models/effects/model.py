@@ -1,10 +1,10 @@
 r"""What the models of :math:`E[T \mid do(X = x)]` from several data sets share."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -63,18 +63,13 @@ class AbstractEffectModel(AbstractModel):
     """
 
     #: Whether the embeddings are Gaussian processes (else ridge regressions), and whether f is one.
-    bayesian_embedding: ClassVar[bool]
-    uncertain_function: ClassVar[bool]
+    bayesian_embedding: eqx.AbstractClassVar[bool]
+    uncertain_function: eqx.AbstractClassVar[bool]
 
     links: eqx.AbstractVar[tuple[CausalLink, ...]]
-    if TYPE_CHECKING:  # fields of subclasses; as `AbstractVar` they would come before fields without defaults
-
-        @property
-        def noise_variance(self) -> Leaf: ...  # noqa: D102
-        @property
-        def amplitude(self) -> Leaf: ...  # noqa: D102
-        @property
-        def mean(self) -> Leaf: ...  # noqa: D102
+    noise_variance: eqx.AbstractVar[Leaf]
+    amplitude: eqx.AbstractVar[Leaf]
+    mean: eqx.AbstractVar[Leaf]
 
     def prepare(self: Model, x: Any, y: Any, *, mediators: Any = None) -> tuple[Model, dict[str, Any], Schema]:
         r"""Read the data.

@@ -5,7 +5,7 @@ the segment between them. It works in standard units, where each feature of the 
 standard deviation 1; what it returns is in the features' own units.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import abc
 from collections.abc import Callable
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from kpp.modules import AbstractModule
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import as_points, check_rng_key
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
@@ -59,7 +60,15 @@ class BoundarySample(eqx.Module):
         return self.num_points > 0
 
 
-class AbstractBoundarySampler(eqx.Module):
+class _Fields:
+    """The fields of every final class, in a plain class for the sake of type checkers; see `kpp.modules`."""
+
+    max_points: eqx.AbstractVar[int]
+    width: eqx.AbstractVar[float]
+    tolerance: eqx.AbstractVar[float]
+
+
+class AbstractBoundarySampler(_Fields, AbstractModule):
     """A way to points on a boundary.
 
     A final class has the fields below, and a method `search` that finds brackets in standard units. Points of which one
@@ -72,10 +81,6 @@ class AbstractBoundarySampler(eqx.Module):
             is; a tolerance on its output would never be met where the output is a step.
         tolerance: The distance in standard units up to which two points count as one.
     """
-
-    max_points: eqx.AbstractVar[int]
-    width: eqx.AbstractVar[float]
-    tolerance: eqx.AbstractVar[float]
 
     @abc.abstractmethod
     def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
