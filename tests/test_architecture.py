@@ -119,6 +119,18 @@ def test_the_parts_of_the_core_form_no_cycle():
         pytest.fail(f"{error.args[1]}")
 
 
+def test_games_build_on_players_values_estimators_and_covariance_in_this_order():
+    order = ("players", "values", "estimators", "covariance")
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for level, layer in enumerate(order)
+        for path, tree in trees(ROOT / "kpp" / "games" / layer)
+        for name in imports(path, tree)
+        if name.startswith("kpp.games") and name.split(".")[2] not in order[: level + 1]
+    ]
+    assert not wrong
+
+
 def test_nobody_imports_builtin():
     assert not [name for name, targets in core_dependencies().items() if "builtin" in targets]
 

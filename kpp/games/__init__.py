@@ -3,14 +3,14 @@
 from kpp.games.covariance.shapley_covariance import shapley_covariance as shapley_covariance
 from kpp.games.estimators.coalition_weights import shapley_values_from_table as shapley_values_from_table
 from kpp.games.estimators.coalition_weights import shapley_weights as shapley_weights
-from kpp.games.estimators.estimates import ShapleyEstimate as ShapleyEstimate
+from kpp.games.estimators.estimate import ShapleyEstimate as ShapleyEstimate
 from kpp.games.estimators.estimates import estimate_shapley as estimate_shapley
-from kpp.games.estimators.exact import choose_method as choose_method
 from kpp.games.estimators.exact import interventional_shapley as interventional_shapley
 from kpp.games.estimators.exact import shapley_values as shapley_values
 from kpp.games.estimators.interactions import interaction_values as interaction_values
 from kpp.games.estimators.interactions import interactions_from_table as interactions_from_table
 from kpp.games.estimators.least_squares import shapley_values_from_pairs as shapley_values_from_pairs
+from kpp.games.estimators.methods import choose_method as choose_method
 from kpp.games.estimators.permutations import coalitions_of_permutations as coalitions_of_permutations
 from kpp.games.estimators.permutations import shapley_values_from_permutations as shapley_values_from_permutations
 from kpp.games.estimators.quadrature import gauss_legendre as gauss_legendre

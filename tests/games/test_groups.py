@@ -63,7 +63,7 @@ def test_players_are_read():
     np.testing.assert_array_equal(players.multiply(factors)[:, 0], [1 * 4, 2 * 5, 3, 6])
 
 
-def test_bystanders_are_present_in_the_full_coalition_only():
+def test_features_of_no_player_are_present_in_the_full_coalition_only():
     players = as_players(GROUPS, 6).keep(np.array([True, False, True, True]))
     assert (players.names, players.num_players) == (("a", "c", "x5"), 3)
     expanded = players.expand(np.array([[True, True, False], [True, True, True]]))

@@ -7,39 +7,35 @@ Shapley values :math:`\Phi_x` of the features,
 .. math:: \mathrm{Cov}(\phi(x), \phi(x')) = \Phi_x \Phi_{x'}^\top - \Phi_x B B^\top \Phi_{x'}^\top, \qquad
     B = \varphi(X)^\top R,
 
-whatever the number of rows that the model was fitted to, and for any game that explains the base kernel.
+for any number of rows that the model was fitted to, and for any game that can explain the base kernel.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.features import Nystrom
-from kpp.games.estimators.exact import shapley_values
-from kpp.games.players.players import Players
-from kpp.games.values.abstract import AbstractValueFunction
-from kpp.games.values.null_players import is_product_game
+from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
 
 __all__ = ["feature_covariance"]
 
+ExactValues = Callable[[RKHSFunction, Float[Array, "p d"]], Float[Array, "p g r"]]
+
 
 def feature_covariance(
-    value_function: AbstractValueFunction,
-    process: GPPosterior,
-    x: Float[Array, "p d"],
-    x_other: Float[Array, "q d"] | None,
-    players: Players,
+    exact_values: ExactValues, process: GPPosterior, x: Float[Array, "p d"], x_other: Float[Array, "q d"] | None
 ) -> Float[Array, "..."]:
     """Compute the covariances of Shapley values under a posterior whose kernel is `kpp.features.Nystrom`.
 
     Args:
-        value_function: The game.
+        exact_values: Computes the Shapley values of the features, outputs of one function, at points.
         process: The posterior, perhaps with draws.
         x: The points to explain, (p, d).
-        x_other: Other points, (q, d), for covariances across points, or None for those of each point alone.
-        players: The players.
+        x_other: Other points, (q, d), for covariances across points, or None for the covariance at each point alone.
 
     Returns:
         The covariances, (*draws, p, g, g), or across points (*draws, p, q, g, g).
@@ -48,20 +44,12 @@ def feature_covariance(
     def of_draw(draw: GPPosterior) -> Array:
         kernel = draw.mean.kernel
         assert isinstance(kernel, Nystrom)  # as the caller made sure
-        told = jnp.matmul(kernel.feature_map(draw.mean.points).T, draw.root, precision="highest")
-        first = _values(value_function, kernel, x, players)
-        second = first if x_other is None else _values(value_function, kernel, x_other, players)
+        features = kernel.function(jnp.eye(kernel.landmarks.shape[0]))
+        root = jnp.matmul(kernel.feature_map(draw.mean.points).T, draw.root, precision="highest")
+        first = exact_values(features, x)
+        second = first if x_other is None else exact_values(features, x_other)
         pattern = "pgr,phr->pgh" if x_other is None else "pgr,qhr->pqgh"
         prior = jnp.einsum(pattern, first, second, precision="highest")
-        return prior - jnp.einsum(pattern, first @ told, second @ told, precision="highest")
+        return prior - jnp.einsum(pattern, first @ root, second @ root, precision="highest")
 
     return process.map_draws(of_draw)
-
-
-def _values(
-    value_function: AbstractValueFunction, kernel: Nystrom, x: Array, players: Players
-) -> Float[Array, "p g r"]:
-    """Return the Shapley values of the features."""
-    features = kernel.function(jnp.eye(kernel.landmarks.shape[0]))
-    method = "quadrature" if is_product_game(value_function, features) else "enumeration"
-    return shapley_values(value_function, features, x, method=method, groups=players)

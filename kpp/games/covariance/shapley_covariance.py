@@ -1,4 +1,4 @@
-r"""The law of Shapley values when the function itself is uncertain: their covariance under a Gaussian process.
+r"""The covariance of Shapley values under a Gaussian process.
 
 Shapley values are linear in the function, so under :math:`f \sim GP(\mu, k - k_X R R^\top k_X^\top)` they are Gaussian,
 with the Shapley values of :math:`\mu` for means and
@@ -24,13 +24,15 @@ from jaxtyping import Array, Float, Int
 from kpp.features import Nystrom
 from kpp.functions import RKHSFunction
 from kpp.games.covariance.by_enumeration import enumeration_covariance, enumeration_sections
-from kpp.games.covariance.by_features import feature_covariance
+from kpp.games.covariance.by_features import ExactValues, feature_covariance
 from kpp.games.covariance.by_quadrature import interventional_covariance
+from kpp.games.estimators.methods import choose_for_game, solve_exactly
 from kpp.games.estimators.quadrature import quadrature_shapley
+from kpp.games.estimators.read_game import read_game
 from kpp.games.players.players import Players, as_players
 from kpp.games.values.imputation import AbstractImputation
 from kpp.games.values.interventional import Interventional
-from kpp.games.values.product_games import has_product_terms
+from kpp.games.values.product_games import has_product_terms, is_product_game
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
 from kpp.validation import as_points, is_concrete
@@ -85,7 +87,7 @@ def shapley_covariance(
     process = _as_posterior(process, background)
     players = _read_players(groups, num_features)
     if isinstance(process.mean.kernel, Nystrom):
-        covariance = feature_covariance(value_function, process, x, x_other, players)
+        covariance = feature_covariance(_exact_values(value_function, players), process, x, x_other)
     else:
         covariance = _section_covariance(value_function, process, x, x_other, players)
     _refuse_non_finite(covariance, value_function)
@@ -103,19 +105,30 @@ def _read_players(groups: Any, num_features: int) -> Players:
 
 
 def _as_posterior(process: Any, background: Array) -> GPPosterior:
-    """Return the process as a posterior; a prior is one whose data tell nothing, a root without columns."""
+    """Return the process as a posterior; a prior is a posterior without data, whose root has no columns."""
     if isinstance(process, GPPosterior):
         return process
     if not isinstance(process, AbstractKernel):
         raise TypeError(f"`process` must be a GPPosterior or a kernel, got {type(process).__name__}")
-    nothing = RKHSFunction(process, background[:1], jnp.zeros(1, dtype=background.dtype))
-    return GPPosterior(nothing, jnp.zeros((1, 0), dtype=background.dtype))
+    zero = RKHSFunction(process, background[:1], jnp.zeros(1, dtype=background.dtype))
+    return GPPosterior(zero, jnp.zeros((1, 0), dtype=background.dtype))
+
+
+def _exact_values(value_function: AbstractImputation, players: Players) -> ExactValues:
+    """Return a function that computes the exact Shapley values of a function at points."""
+
+    def values(function: RKHSFunction, x: Array) -> Array:
+        game = read_game(value_function, function, x, players)
+        method = "quadrature" if is_product_game(value_function, function) else "enumeration"
+        return solve_exactly(game, choose_for_game(game, method))
+
+    return values
 
 
 def _section_covariance(
     value_function: AbstractImputation, process: GPPosterior, x: Array, x_other: Array | None, players: Players
 ) -> Float[Array, "..."]:
-    """Take what the data tell, through the sections at the training points, off the prior covariance."""
+    """Subtract from the prior covariance what the data explain, through the sections at the training points."""
     _refuse_enumeration(value_function, process, players)
     if x_other is None:
         prior = _prior_within(value_function, process, x, players)
@@ -161,14 +174,14 @@ def _prior_across(
     num_points, num_other = x.shape[0], x_other.shape[0]
     if not _are_equal(x, x_other):
         pairs = np.indices((num_points, num_other)).reshape(2, -1).T
-        found = _prior_at(value_function, process.mean, x, x_other, jnp.asarray(pairs), players, False)
-        return found.reshape(*found.shape[:-3], num_points, num_other, *found.shape[-2:])
+        blocks = _prior_at(value_function, process.mean, x, x_other, jnp.asarray(pairs), players, False)
+        return blocks.reshape(*blocks.shape[:-3], num_points, num_other, *blocks.shape[-2:])
     first, second = np.triu_indices(num_points)
     pairs = np.stack([first, second], axis=1)
-    found = _prior_at(value_function, process.mean, x, None, jnp.asarray(pairs), players, False)
-    full = jnp.zeros((*process.batch_shape, num_points, num_points, *found.shape[-2:]), dtype=found.dtype)
-    full = full.at[..., second, first, :, :].set(jnp.swapaxes(found, -1, -2))
-    return full.at[..., first, second, :, :].set(found)
+    blocks = _prior_at(value_function, process.mean, x, None, jnp.asarray(pairs), players, False)
+    full = jnp.zeros((*process.batch_shape, num_points, num_points, *blocks.shape[-2:]), dtype=blocks.dtype)
+    full = full.at[..., second, first, :, :].set(jnp.swapaxes(blocks, -1, -2))
+    return full.at[..., first, second, :, :].set(blocks)
 
 
 def _are_equal(x: Array, x_other: Array) -> bool:
@@ -200,7 +213,7 @@ def _prior_at(
 def _reduction(
     value_function: AbstractImputation, process: GPPosterior, x: Array, x_other: Array | None, players: Players
 ) -> Float[Array, "..."]:
-    """Return what the data take off the covariance."""
+    """Return the reduction of the covariance by the data."""
     values = _whitened_values(value_function, process, x, players)
     if x_other is None:
         return jnp.einsum("...pgr,...phr->...pgh", values, values, precision="highest")
@@ -211,7 +224,7 @@ def _reduction(
 def _whitened_values(
     value_function: AbstractImputation, process: GPPosterior, x: Array, players: Players
 ) -> Float[Array, "*draws p g r"]:
-    r"""Return the Shapley values :math:`\Psi R`, whose products are what the data take off the covariance."""
+    r"""Return the Shapley values :math:`\Psi R`, whose products are the reduction of the covariance by the data."""
     if isinstance(value_function, Interventional) and _is_quadrature(value_function, process):
         return quadrature_shapley(value_function, process.whitened, x, players=players)
     sections = _sections(value_function, process.mean, x, players)

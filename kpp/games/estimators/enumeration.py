@@ -20,7 +20,7 @@ from kpp.games.estimators.game import Game
 from kpp.games.players.coalitions import all_coalitions
 from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
-from kpp.games.values.null_players import weigh_bystanders
+from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel
 
 __all__ = ["enumerate_products", "enumerate_values"]
@@ -69,7 +69,7 @@ def enumerate_products(
         value_function: A value function that averages absent features' factors over references.
         function: The function, whose kernel is a sum of product kernels.
         x: The points to explain, (p, d).
-        players: The players, g of them. At x and the references bystanders must have one and the same factor.
+        players: The players, g of them. At x and the references the features of no player must each have one factor.
         batch_size: How many references are worked on at once.
 
     Returns:
@@ -102,7 +102,7 @@ def _term_values(
     size = min(function.num_points, _POINTS)
     missing = -function.num_points % size
     padding = [(0, missing)] + [(0, 0)] * len(function.output_shape)
-    coefficients = jnp.pad(weigh_bystanders(term, function, x, players), padding).reshape(
+    coefficients = jnp.pad(weigh_null_players(term, function, x, players), padding).reshape(
         -1, size, *function.output_shape
     )
     num_players = players.num_players

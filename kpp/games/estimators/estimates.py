@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 
-from kpp.games.estimators.exact import (
-    MAX_PLAYERS,
-    check_batch_size,
-    choose_for_game,
-    solve_exactly,
-)
+from kpp.games.estimators.estimate import ShapleyEstimate
 from kpp.games.estimators.game import Game
 from kpp.games.estimators.least_squares import shapley_values_from_pairs
+from kpp.games.estimators.methods import MAX_PLAYERS, check_batch_size, choose_for_game, solve_exactly
 from kpp.games.estimators.permutations import coalitions_of_permutations, shapley_values_from_permutations
 from kpp.games.estimators.quadrature import num_nodes
+from kpp.games.estimators.read_game import read_game
 from kpp.games.estimators.sampling import sample_coalition_pairs, sample_permutations
 from kpp.games.players.coalitions import MAX_ENUMERATED
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.games.values.null_players import is_product_game
+from kpp.games.values.product_games import is_product_game
 from kpp.typing import RngKey
 
-__all__ = ["ShapleyEstimate", "estimate_shapley"]
+__all__ = ["estimate_shapley"]
 
 _SAMPLED = ("least-squares", "permutation")
 # Up to this many coalitions, those of two players, there is nothing to sample.
@@ -33,27 +29,6 @@ _FEW_COALITIONS = 4
 _DEFAULT_COALITIONS = 2048
 # Orders are drawn this many times over, since those of few players share coalitions, which are valued once.
 _SPARE_ORDERS = 4
-
-
-class ShapleyEstimate(eqx.Module):
-    """Shapley values, and how they were found.
-
-    Args:
-        values: The values, (p, g), led by draws, with the outputs last.
-        standard_errors: A standard error for each value, of their shape; None if they are exact.
-        method: "quadrature", "enumeration", "least-squares" or "permutation".
-        exact: Whether nothing was sampled.
-        num_coalitions: How many different coalitions were valued, the empty and the full one among them; None for
-            quadrature.
-        num_nodes: The number of nodes of the quadrature, else None.
-    """
-
-    values: Float[Array, "..."]
-    standard_errors: Float[Array, "..."] | None
-    method: str = eqx.field(static=True)
-    exact: bool = eqx.field(static=True)
-    num_coalitions: int | None = eqx.field(static=True)
-    num_nodes: int | None = eqx.field(static=True)
 
 
 def estimate_shapley(
@@ -95,7 +70,7 @@ def estimate_shapley(
             players to enumerate.
         TypeError: If quadrature is asked for and does not apply, or something must be sampled without `rng_key`.
     """
-    game = Game.read(value_function, function, x, groups)
+    game = read_game(value_function, function, x, groups)
     check_batch_size(batch_size)
     budget = _check_budget(num_coalitions, game.num_players)
     method = _choose(game, method, num_coalitions)

@@ -1,4 +1,4 @@
-"""A game that is about to be solved: a value function with a function, points and players that make a difference."""
+"""A game to be solved: a value function with a function, points, and the players that can make a difference."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from kpp.functions import RKHSFunction
-from kpp.games.players.players import Players, as_players
-from kpp.games.values.null_players import varying_players
-from kpp.validation import as_points
+from kpp.games.players.players import Players
 
 __all__ = ["Game"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Game:
-    """What every estimator starts from.
+    """A value function, a function, points and players: the input of every estimator.
 
     Args:
         value_function: The value function.
@@ -34,21 +32,6 @@ class Game:
     x: Float[Array, "p d"]
     players: Players
     varying: Bool[np.ndarray, " g"]
-
-    @classmethod
-    def read(cls, value_function: Any, function: Any, x: Any, groups: Any) -> Game:
-        """Check the points and groups that a user hands in.
-
-        Raises:
-            ValueError: If `x` or `groups` are not as said in `as_points` and `as_players`.
-            TypeError: If `groups` is no mapping.
-        """
-        x = as_points(x)
-        if isinstance(function, RKHSFunction):
-            x = as_points(x, num_features=function.points.shape[-1])
-        players = as_players(groups, x.shape[1])
-        varying = varying_players(value_function, function, x, players)
-        return cls(value_function, function, jnp.asarray(x), players.keep(varying), varying)
 
     @property
     def num_players(self) -> int:

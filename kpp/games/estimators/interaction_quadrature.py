@@ -30,7 +30,7 @@ from kpp.functions import RKHSFunction
 from kpp.games.estimators.quadrature import gauss_legendre, products_of_others
 from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
-from kpp.games.values.null_players import weigh_bystanders
+from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel
 
 __all__ = ["quadrature_interactions"]
@@ -56,7 +56,7 @@ def quadrature_interactions(
         function: The function, whose kernel is a sum of product kernels.
         x: The points to explain, (p, d).
         taylor: Whether to compute the Shapley-Taylor index of order 2 instead of the Shapley interaction index.
-        players: The players, g of them. At x and the references bystanders must have one and the same factor.
+        players: The players, g of them. At x and the references the features of no player must each have one factor.
         batch_size: How many references are worked on at once. Memory grows as ``batch_size * n * g``.
 
     Returns:
@@ -94,7 +94,7 @@ def _term_values(
 ) -> Float[Array, "p o g g"]:
     """Return the interactions of one product term, outputs flattened; the diagonal means nothing."""
     present = jnp.swapaxes(players.multiply(term.factors(x, function.points)), 0, 1)
-    coefficients = weigh_bystanders(term, function, x, players).reshape(function.num_points, -1)
+    coefficients = weigh_null_players(term, function, x, players).reshape(function.num_points, -1)
 
     def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
         absent = players.multiply(value_function.absent_factors(term, chunk[0], function.points))

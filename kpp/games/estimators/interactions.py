@@ -21,12 +21,13 @@ from jaxtyping import Array, Float
 from scipy.special import comb
 
 from kpp.games.estimators.enumeration import enumerate_products, enumerate_values
-from kpp.games.estimators.exact import check_batch_size, choose_for_game
 from kpp.games.estimators.game import Game
 from kpp.games.estimators.interaction_quadrature import quadrature_interactions
+from kpp.games.estimators.methods import check_batch_size, choose_for_game
+from kpp.games.estimators.read_game import read_game
 from kpp.games.players.coalitions import all_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.games.values.null_players import is_product_game
+from kpp.games.values.product_games import is_product_game
 from kpp.typing import AnyArray
 
 __all__ = ["interaction_values", "interactions_from_table"]
@@ -71,7 +72,7 @@ def interaction_values(
     """
     _check_index(index)
     check_batch_size(batch_size)
-    game = Game.read(value_function, function, x, groups)
+    game = read_game(value_function, function, x, groups)
     chosen = choose_for_game(game, method)
     reduce = _FROM_TABLE[index]
     if not is_product_game(value_function, function):

@@ -36,7 +36,7 @@ from kpp.batching import average_chunks, map_rows, sum_arrays
 from kpp.functions import RKHSFunction
 from kpp.games.players.players import Players, as_players
 from kpp.games.values.abstract import AbstractProductValueFunction
-from kpp.games.values.null_players import weigh_bystanders
+from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel
 
 __all__ = ["gauss_legendre", "num_nodes", "products_of_others", "quadrature_shapley"]
@@ -86,8 +86,8 @@ def quadrature_shapley(
         value_function: A value function that averages absent features' factors over references.
         function: The function, whose kernel is a sum of product kernels.
         x: The points to explain, (p, d).
-        players: The groups of features that play; by default each feature alone. At x and the references bystanders
-            must have one and the same factor.
+        players: The groups of features that play; by default each feature alone. At x and the references the
+            features of no player must each have one factor.
         batch_size: How many references are worked on at once. Memory grows as ``batch_size * n * d``.
 
     Returns:
@@ -118,7 +118,7 @@ def _term_values(
     chunks: tuple[Array, Array],
 ) -> Float[Array, "p g *outputs"]:
     present = jnp.swapaxes(players.multiply(term.factors(x, function.points)), 0, 1)
-    coefficients = weigh_bystanders(term, function, x, players)
+    coefficients = weigh_null_players(term, function, x, players)
 
     def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
         absent = players.multiply(value_function.absent_factors(term, chunk[0], function.points))

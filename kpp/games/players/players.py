@@ -27,8 +27,8 @@ __all__ = ["Players", "as_players"]
 class Players:
     """Who plays: disjoint groups of features, in the order of their first features.
 
-    A feature in no group is a bystander: it is absent, but from the full coalition. `as_players` leaves none; the
-    estimators make bystanders of features that make no difference.
+    A feature that belongs to no group is absent from every coalition except the full one. `as_players` puts every
+    feature into a group; the estimators leave out null players, which make no difference.
 
     Args:
         names: One name a player, g of them.
@@ -52,7 +52,7 @@ class Players:
 
     @functools.cached_property
     def membership(self) -> Int[np.ndarray, " d"]:
-        """The player that each feature belongs to, -1 for bystanders."""
+        """The player that each feature belongs to, -1 for features of no player."""
         membership = np.full(self.num_features, -1)
         for player, group in enumerate(self.groups):
             membership[list(group)] = player
@@ -90,12 +90,12 @@ class Players:
         parts = [jnp.prod(factors[np.array([self.groups[k] for k in players])], axis=1) for players in sizes.values()]
         return jnp.concatenate(parts)[np.argsort(np.concatenate(list(sizes.values())))]
 
-    def multiply_bystanders(self, factors: Float[Array, "d *rest"]) -> Float[Array, "*rest"]:
+    def multiply_null_factors(self, factors: Float[Array, "d *rest"]) -> Float[Array, "*rest"]:
         """Multiply the factors of the features that belong to no player; 1 if there are none."""
         return jnp.prod(factors[np.flatnonzero(self.membership < 0)], axis=0)
 
     def keep(self, mask: Bool[np.ndarray, " g"]) -> Players:
-        """Return the players for which a mask is True; the features of the others become bystanders."""
+        """Return the players for which a mask is True; the features of the others belong to no player."""
         kept = np.flatnonzero(mask)
         return Players(tuple(self.names[k] for k in kept), tuple(self.groups[k] for k in kept), self.num_features)
 

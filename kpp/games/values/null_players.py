@@ -6,7 +6,7 @@ coalition. Its contribution is exactly 0, and the game is solved among the other
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,21 +18,11 @@ from kpp.functions import RKHSFunction
 from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.imputation import AbstractImputation
-from kpp.games.values.product_games import has_product_terms
-from kpp.kernels import AbstractProductKernel
+from kpp.games.values.product_games import is_product_game
 from kpp.typing import AnyArray
 from kpp.validation import is_concrete
 
-__all__ = ["is_product_game", "varying_players", "weigh_bystanders"]
-
-
-def is_product_game(value_function: Any, function: Any) -> TypeGuard[AbstractProductValueFunction]:
-    """Tell whether a game is one that quadrature solves: a product value function, and a kernel of product terms."""
-    return (
-        isinstance(value_function, AbstractProductValueFunction)
-        and isinstance(function, RKHSFunction)
-        and has_product_terms(function.kernel)
-    )
+__all__ = ["varying_players"]
 
 
 def varying_players(value_function: Any, function: Any, x: Array, players: Players) -> Bool[np.ndarray, " g"]:
@@ -57,16 +47,6 @@ def varying_players(value_function: Any, function: Any, x: Array, players: Playe
     mask = np.array([varying[list(group)].any() for group in players.groups])
     mask[0] |= not mask.any()
     return mask
-
-
-def weigh_bystanders(
-    term: AbstractProductKernel, function: RKHSFunction, x: Float[Array, "p d"], players: Players
-) -> Float[Array, "n *outputs"]:
-    """Return the function's coefficients times the factors of the features that do not play, which all x share."""
-    if sum(map(len, players.groups)) == players.num_features:
-        return function.coefficients
-    factors = players.multiply_bystanders(term.factors(x[:1], function.points)[:, 0])
-    return function.coefficients * factors.reshape(-1, *[1 for _ in function.output_shape])
 
 
 def _varying_features(value_function: Any, function: Any, x: Array) -> Bool[np.ndarray, " d"]:

@@ -10,6 +10,7 @@ summed over the product terms of the kernel, plus the intercept.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, TypeGuard
 
 import equinox as eqx
 import jax
@@ -18,11 +19,12 @@ from jaxtyping import Array, Float
 
 from kpp.batching import average_chunks, split_rows
 from kpp.functions import RKHSFunction
+from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel
 from kpp.typing import RngKey
 
-__all__ = ["example_functions", "has_product_terms", "product_values"]
+__all__ = ["example_functions", "has_product_terms", "is_product_game", "product_values", "weigh_null_players"]
 
 # Elements of one array of factors.
 _MAX_ELEMENTS = 2**20
@@ -45,6 +47,25 @@ def example_functions(rng_key: RngKey) -> Iterator[tuple[RKHSFunction, Float[Arr
     yield RKHSFunction(kernel, points, coefficients[:, 0], 0.5), x
     yield RKHSFunction(kernel + 0.7, points, coefficients[:, 1], -0.2), x
     yield RKHSFunction(kernel, points, coefficients, jnp.array([0.5, -1.0])), x
+
+
+def is_product_game(value_function: Any, function: Any) -> TypeGuard[AbstractProductValueFunction]:
+    """Tell whether a game is one that quadrature solves: a product value function, and a kernel of product terms."""
+    return (
+        isinstance(value_function, AbstractProductValueFunction)
+        and isinstance(function, RKHSFunction)
+        and has_product_terms(function.kernel)
+    )
+
+
+def weigh_null_players(
+    term: AbstractProductKernel, function: RKHSFunction, x: Float[Array, "p d"], players: Players
+) -> Float[Array, "n *outputs"]:
+    """Return the function's coefficients times the kernel factors of the null players' features, which all x share."""
+    if sum(map(len, players.groups)) == players.num_features:
+        return function.coefficients
+    factors = players.multiply_null_factors(term.factors(x[:1], function.points)[:, 0])
+    return function.coefficients * factors.reshape(-1, *[1 for _ in function.output_shape])
 
 
 @eqx.filter_jit

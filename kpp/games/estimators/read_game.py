@@ -1,0 +1,31 @@
+"""Reading a game from what a user gives, without its null players."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from kpp.functions import RKHSFunction
+from kpp.games.estimators.game import Game
+from kpp.games.players.players import as_players
+from kpp.games.values.abstract import AbstractValueFunction
+from kpp.games.values.null_players import varying_players
+from kpp.validation import as_points
+
+__all__ = ["read_game"]
+
+
+def read_game(value_function: AbstractValueFunction, function: Any, x: Any, groups: Any) -> Game:
+    """Check the points and groups that a user gives, and leave out null players.
+
+    Raises:
+        ValueError: If `x` or `groups` are not as described in `as_points` and `as_players`.
+        TypeError: If `groups` is not a mapping.
+    """
+    x = as_points(x)
+    if isinstance(function, RKHSFunction):
+        x = as_points(x, num_features=function.points.shape[-1])
+    players = as_players(groups, x.shape[1])
+    varying = varying_players(value_function, function, x, players)
+    return Game(value_function, function, jnp.asarray(x), players.keep(varying), varying)
