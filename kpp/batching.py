@@ -1,8 +1,14 @@
-"""Rows in chunks of few sizes, so that memory is bounded and everything compiles for a handful of shapes."""
+"""Work in blocks: memory is bounded, one compiled program serves every block, and a bar shows the progress.
+
+There are three kinds of blocks. Inside a compiled function `map_rows` takes some rows at a time. `in_blocks` and
+`map_blocks` call a function for each block and show a progress bar. `call_in_chunks` calls a function that a user gave,
+and checks what it returns.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -10,21 +16,133 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, PyTree, Shaped
+from tqdm.auto import tqdm
 
 from kpp.typing import AnyArray
 
 __all__ = [
     "average_chunks",
     "call_in_chunks",
+    "even_size",
     "filled_chunks",
+    "in_blocks",
+    "map_blocks",
     "map_rows",
+    "progress_bar",
     "row_axis",
+    "rows_that_fit",
     "split_rows",
     "sum_arrays",
 ]
 
 _CHUNK = 4096
+# The largest number of blocks of draws, and so of steps of a progress bar along the draws.
+_STEPS = 20
+# Seconds after which a progress bar appears.
+_PATIENCE = 1.0
+
+
+def progress_bar(total: int, label: str, *, unit: str = "block", show: bool = True) -> tqdm:
+    """Return a progress bar that appears after one second.
+
+    Args:
+        total: The number of steps.
+        label: The text in front of the bar.
+        unit: The name of one step.
+        show: Whether to show the bar at all.
+    """
+    return tqdm(total=total, desc=label, unit=unit, delay=_PATIENCE, disable=not show)
+
+
+def rows_that_fit(num_rows: int, entries_per_row: int, max_entries: int) -> int:
+    """Return how many rows, at least one, have at most `max_entries` entries together."""
+    return max(1, min(num_rows, max_entries // max(1, entries_per_row)))
+
+
+def even_size(num_rows: int, largest: int) -> int:
+    """Return the size, at most `largest`, of the blocks of which the last one is filled as well as possible."""
+    largest = max(1, min(num_rows, largest))
+    return math.ceil(num_rows / math.ceil(num_rows / largest))
+
+
+def map_blocks(
+    f: Callable[[PyTree], PyTree], rows: PyTree, size: int, *, axis: int = 0, bar: tqdm | None = None
+) -> PyTree:
+    """Call a function for one block of rows after the other, and join the results.
+
+    The last block is filled up with copies of the last row, so that all blocks have one shape.
+
+    Args:
+        f: From a block of rows to a pytree of arrays, which have the rows along `axis`.
+        rows: An array (n, ...) with n at least 1, or a pytree of such arrays.
+        size: The most rows of a block.
+        axis: The axis of the rows in the results.
+        bar: A progress bar that moves by one step for each block.
+
+    Returns:
+        The result of `f` for all rows, as NumPy arrays.
+    """
+    num_rows = jax.tree.leaves(rows)[0].shape[0]
+    parts = []
+    for chosen in _positions(num_rows, size):
+        parts.append(jax.tree.map(np.asarray, f(jax.tree.map(lambda leaf, chosen=chosen: leaf[chosen], rows))))
+        if bar is not None:
+            bar.update()
+    return _join(parts, axis, num_rows)
+
+
+def in_blocks(
+    solve: Callable[[Any, PyTree], PyTree],
+    function: Any,
+    x: PyTree,
+    *,
+    instances_at_once: int,
+    label: str,
+    progress: bool,
+) -> PyTree:
+    """Apply a computation to blocks of draws and points, with a progress bar, and join the results.
+
+    Args:
+        solve: From a function and a block of points (b, d) to a pytree of arrays that lead with (*draws, b).
+        function: The function. If it has a method ``take_draws``, as a `kpp.RKHSFunction`, some of its draws are taken
+            at a time; all draws of anything else with a ``batch_shape`` are taken together.
+        x: The points, (p, d).
+        instances_at_once: The most points of a block.
+        label: The text in front of the progress bar.
+        progress: Whether to show the bar, after one second.
+
+    Returns:
+        The result of `solve` for all draws and points, as NumPy arrays.
+    """
+    shape = getattr(function, "batch_shape", ())
+    num_draws = shape[-1] if shape and hasattr(function, "take_draws") else 0
+    num_rows = jax.tree.leaves(x)[0].shape[0]
+    draws = _positions(num_draws, math.ceil(num_draws / _STEPS)) if num_draws else [None]
+    num_blocks = len(draws) * len(_positions(num_rows, instances_at_once))
+    parts = []
+    with progress_bar(num_blocks, label, show=progress) as bar:
+        for chosen in draws:
+            part = function if chosen is None else function.take_draws(chosen)
+            solve_part = functools.partial(solve, part)
+            parts.append(map_blocks(solve_part, x, instances_at_once, axis=len(shape), bar=bar))
+    return _join(parts, len(shape) - 1, num_draws) if num_draws else parts[0]
+
+
+def _positions(count: int, size: int) -> list[np.ndarray]:
+    """Split 0, ..., count - 1 into blocks of one size; the last one repeats the last position."""
+    size = max(1, min(size, count))
+    return [np.minimum(np.arange(start, start + size), count - 1) for start in range(0, count, size)]
+
+
+def _join(parts: list[PyTree], axis: int, count: int) -> PyTree:
+    """Concatenate blocks and cut off what filled up the last one."""
+
+    def join(*leaves: np.ndarray) -> np.ndarray:
+        joined = leaves[0] if len(leaves) == 1 else np.concatenate(leaves, axis=axis)
+        return np.take(joined, np.arange(count), axis=axis) if joined.shape[axis] > count else joined
+
+    return jax.tree.map(join, *parts)
 
 
 def filled_chunks(rows: Float[np.ndarray, "n d"], size: int) -> Iterator[Float[np.ndarray, "k d"]]:
@@ -46,7 +164,7 @@ def call_in_chunks(
     """Call a function of points on rows, `size` at a time.
 
     The last chunk is filled up to a power of two with copies of its last row. So memory is bounded, and a function that
-    JAX compiles is compiled for a handful of shapes, however many rows come.
+    JAX compiles is compiled for a handful of shapes, for any number of rows.
 
     Args:
         function: From points (k, d) to predictions (k,) or (k, outputs), perhaps led by (chain, draw).
@@ -57,7 +175,7 @@ def call_in_chunks(
         The predictions, (n,), led by (chain, draw) if so, with the outputs last, and the axis of the rows.
 
     Raises:
-        ValueError: If the function does not return one prediction a row, or one is no number or not finite.
+        ValueError: If the function does not return one prediction per row, or a prediction is not a finite number.
     """
     rows = np.asarray(rows)
     parts, axis = [], 0
@@ -85,7 +203,7 @@ def row_axis(predictions: AnyArray, num_rows: int) -> int:
     axis = 0 if predictions.ndim <= 2 else 2
     if predictions.ndim not in range(1, 5) or predictions.shape[axis] != num_rows:
         raise ValueError(
-            "`function` must return one prediction a point, shape (n,) or (n, outputs), got shape "
+            "`function` must return one prediction per point, shape (n,) or (n, outputs), got shape "
             f"{predictions.shape} for {num_rows} points"
         )
     return axis
@@ -98,25 +216,26 @@ def split_rows(x: Shaped[Array, "n *rest"], size: int) -> Shaped[Array, "chunks 
     return filled.reshape(-1, size, *x.shape[1:])
 
 
-def map_rows(f: Callable[[Any], Array], x: Any, size: int) -> Float[Array, "n *results"]:
+def map_rows(f: Callable[[PyTree], PyTree], x: PyTree, size: int) -> PyTree:
     """Apply a function of rows, whose results are led by the same rows, to `size` of them at a time.
 
     Args:
-        f: The function.
-        x: An array (n, ...), or a pytree of such.
+        f: The function, which JAX can trace.
+        x: An array (n, ...), or a pytree of such arrays.
         size: How many rows are worked on at once.
 
     Returns:
-        The results, (n, ...).
+        The results, (n, ...), or a pytree of such arrays.
     """
+    num_rows = jax.tree.leaves(x)[0].shape[0]
     values = jax.lax.map(f, jax.tree.map(lambda leaf: split_rows(leaf, size), x))
-    return values.reshape(-1, *values.shape[2:])[: jax.tree.leaves(x)[0].shape[0]]
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:num_rows], values)
 
 
 def average_chunks(
     x: Float[Array, "m d"], size: int
 ) -> tuple[Float[Array, "chunks size d"], Float[Array, "chunks size"]]:
-    """Split rows into chunks, with weights 1/m for true rows and 0 for those that fill the last chunk."""
+    """Split rows into chunks, with weights 1/m for the true rows and 0 for the rows that fill the last chunk."""
     chunks = split_rows(x, size)
     weights = jnp.arange(chunks.shape[0] * size) < x.shape[0]
     return chunks, (weights / x.shape[0]).astype(x.dtype).reshape(-1, size)

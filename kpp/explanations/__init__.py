@@ -1,6 +1,6 @@
 """Explanations: what every explainer returns, and what an explainer is."""
 
-from kpp.explanations.blocks import in_blocks as in_blocks
+from kpp.batching import in_blocks as in_blocks
 from kpp.explanations.comparison import compare as compare
 from kpp.explanations.estimators import EstimatorFunction as EstimatorFunction
 from kpp.explanations.estimators import is_estimator as is_estimator

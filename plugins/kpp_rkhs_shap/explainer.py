@@ -13,12 +13,12 @@ from jaxtyping import Array, Float
 from threadpoolctl import threadpool_limits
 
 from kpp import AbstractExplainer, Explanation, GPPosterior, RKHSFunction
+from kpp.batching import in_blocks
 from kpp.explanations import (
     describe_estimate,
     describe_value_function,
     freeze_groups,
     group_points,
-    in_blocks,
     resolve,
 )
 from kpp.games import (

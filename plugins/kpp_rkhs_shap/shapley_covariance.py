@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import GPPosterior
-from kpp.explanations import in_blocks
+from kpp.batching import in_blocks
 from kpp.games import Players, shapley_covariance
 
 __all__ = ["covariance_of_values", "posterior_of"]

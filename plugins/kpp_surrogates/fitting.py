@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float
-from tqdm import tqdm
 
+from kpp.batching import even_size, map_blocks, progress_bar
 from kpp.typing import AnyArray
-from kpp_surrogates.inputs import Task, even_blocks
+from kpp_surrogates.inputs import Task
 from kpp_surrogates.perturbation import Perturbations
 
 __all__ = ["LinearModels", "fit_in_blocks"]
 
-# Entries of the perturbed rows, or of their predictions, at once; and seconds after which a bar appears.
-_MAX_ENTRIES, _PATIENCE = 2**22, 1.0
+# The most entries of the perturbed rows, or of their predictions, in one block.
+_MAX_ENTRIES = 2**22
 
 Fit = Callable[[Float[np.ndarray, "b n g"], Float[np.ndarray, "b n r"]], "LinearModels"]
 
@@ -63,20 +63,12 @@ def fit_in_blocks(
     Returns:
         The models of all points, as NumPy arrays.
     """
-    entries = num_perturbations * max(task.x.shape[1], task.num_targets)
-    size = even_blocks(len(task.x), _MAX_ENTRIES // entries)
-    starts = range(0, len(task.x), size)
-    parts = []
-    for start in tqdm(starts, desc=label, unit="block", delay=_PATIENCE, disable=not progress):
-        points = task.x[start : start + size]
+
+    def fit_block(points: Float[np.ndarray, "b d"]) -> LinearModels:
         perturbations = sample(points, num_perturbations)
-        targets = task.predict(perturbations.rows)
-        models = fit(_fill(perturbations.features, size), _fill(targets, size))
-        parts.append(jax.tree.map(np.asarray, models))
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(task.x)], *parts)
+        return fit(perturbations.features, task.predict(perturbations.rows))
 
-
-def _fill(array: np.ndarray, size: int) -> np.ndarray:
-    """Repeat the last point, so that all blocks have one shape and the regression compiles once."""
-    missing: Any = [(0, size - len(array)), *[(0, 0)] * (array.ndim - 1)]
-    return np.pad(array, missing, mode="edge")
+    entries = num_perturbations * max(task.x.shape[1], task.num_targets)
+    size = even_size(len(task.x), _MAX_ENTRIES // entries)
+    with progress_bar(math.ceil(len(task.x) / size), label, show=progress) as bar:
+        return map_blocks(fit_block, task.x, size, bar=bar)

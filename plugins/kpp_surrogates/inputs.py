@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import jax
@@ -24,7 +23,6 @@ __all__ = [
     "as_optional_float",
     "check_choice",
     "check_count",
-    "even_blocks",
     "freeze_features",
     "record_key",
     "required_key",
@@ -146,12 +144,6 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
 def freeze_features(features: Any) -> tuple[int | str, ...]:
     """Convert a field that names some features, by name or position, to a tuple."""
     return (features,) if isinstance(features, (int, str)) else tuple(features)
-
-
-def even_blocks(count: int, largest: int) -> int:
-    """Return the size of blocks of at most `largest` things, such that the last block is filled as well as possible."""
-    largest = max(1, min(count, largest))
-    return math.ceil(count / math.ceil(count / largest))
 
 
 def required_key(rng_key: Any, explainer: str) -> RngKey:

@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
-from kpp.explanations import describe_estimate, describe_value_function, freeze_groups, in_blocks
+from kpp.batching import even_size, in_blocks
+from kpp.explanations import describe_estimate, describe_value_function, freeze_groups
 from kpp.games import Interventional, ShapleyEstimate, estimate_shapley
 from kpp.typing import AnyArray, RngKey
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
@@ -19,7 +20,6 @@ from kpp_surrogates.inputs import (
     Task,
     as_background,
     check_choice,
-    even_blocks,
 )
 
 __all__ = ["KernelSHAP", "ShapleySampling"]
@@ -176,4 +176,4 @@ def _instances_at_once(task: Task, num_coalitions: int | None) -> int:
     if task.row_axis > 0 and not isinstance(task.function, RKHSFunction):
         return len(task.x)
     entries = task.num_targets * (num_coalitions or _COALITIONS)
-    return even_blocks(len(task.x), min(_INSTANCES, _MAX_ENTRIES // entries))
+    return even_size(len(task.x), min(_INSTANCES, _MAX_ENTRIES // entries))

@@ -1,11 +1,14 @@
-"""Calls in chunks: the same predictions, few shapes, clear refusals."""
+"""Blocks: the same results as all at once, few shapes, clear refusals."""
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kpp.batching import call_in_chunks
+from kpp import RKHSFunction
+from kpp.batching import call_in_chunks, even_size, in_blocks, map_blocks, map_rows
+from kpp.kernels import RBF
 
 ROWS = np.random.default_rng(0).normal(size=(37, 3))
 FUNCTIONS = {
@@ -38,9 +41,46 @@ def test_few_shapes_are_called():
 
 
 def test_bad_predictions_are_refused():
-    with pytest.raises(ValueError, match=r"one prediction a point, .* got shape \(3,\) for 64 points"):
+    with pytest.raises(ValueError, match=r"one prediction per point, .* got shape \(3,\) for 64 points"):
         call_in_chunks(lambda x: x[:3, 0], ROWS)
     with pytest.raises(ValueError, match="finite numbers, got 37 that are not"):
         call_in_chunks(lambda x: np.full(len(x), np.nan), ROWS)
     with pytest.raises(ValueError, match="`function` must return real numbers, got dtype <U3"):
         call_in_chunks(lambda x: np.full(len(x), "yes"), ROWS)
+
+
+@pytest.mark.parametrize("size", [1, 8, 37, 64])
+@pytest.mark.parametrize("work", [map_rows, map_blocks], ids=["inside a program", "a call per block"])
+def test_blocks_of_rows_give_what_all_rows_give(work, size):
+    rows = (jnp.asarray(ROWS), jnp.arange(37))
+    shapes = set()
+
+    def function(block):
+        shapes.add(block[0].shape)
+        return {"sums": block[0].sum(axis=1), "rows": 2 * block[0], "positions": block[1]}
+
+    results = work(function, rows, size)
+    assert len(shapes) == 1
+    np.testing.assert_allclose(results["sums"], ROWS.sum(axis=1), rtol=1e-14)
+    np.testing.assert_array_equal(results["rows"], 2 * ROWS)
+    np.testing.assert_array_equal(results["positions"], np.arange(37))
+
+
+@pytest.mark.parametrize("num_draws", [3, 50])
+def test_blocks_of_draws_and_points_give_what_one_call_gives(num_draws):
+    coefficients = np.random.default_rng(1).normal(size=(2, num_draws, 4))
+    function = RKHSFunction.over_draws(RBF(), ROWS[:4], coefficients, 0.5, batch_shape=(2, num_draws))
+    shapes = set()
+
+    def solve(part, rows):
+        shapes.add((part.batch_shape, rows.shape))
+        return part(rows), None
+
+    values, nothing = in_blocks(solve, function, jnp.asarray(ROWS), instances_at_once=16, label="test", progress=False)
+    assert nothing is None
+    assert len(shapes) == 1
+    np.testing.assert_allclose(values, function(ROWS), rtol=1e-12)
+
+
+def test_even_blocks_are_no_larger_than_allowed_and_waste_little():
+    assert [even_size(count, 4) for count in (1, 4, 5, 9, 12)] == [1, 4, 3, 3, 4]

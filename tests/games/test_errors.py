@@ -42,7 +42,7 @@ CASES = {
     ),
     "a function that sums": (
         lambda: interventional_shapley(np.sum, X, X),
-        "`function` must return one prediction a point",
+        "`function` must return one prediction per point",
     ),
 }
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from kpp.batching import split_rows
+from kpp.batching import rows_that_fit, split_rows
 from kpp.functions import RKHSFunction
 from kpp.games.estimators.coalition_weights import shapley_values_from_table
 from kpp.games.players.coalitions import all_coalitions
@@ -113,7 +113,7 @@ def _weighted_sections(
     kernel: AbstractKernel, rows: Float[Array, "a d"], loads: Float[Array, "g a"], points: Float[Array, "n d"]
 ) -> Float[Array, "g n"]:
     """Return the weighted sums of kernel sections at points, some rows at a time."""
-    size = max(1, min(rows.shape[0], _MAX_ENTRIES // points.shape[0]))
+    size = rows_that_fit(rows.shape[0], points.shape[0], _MAX_ENTRIES)
     missing = -rows.shape[0] % size
     parts = split_rows(rows, size), jnp.pad(loads, [(0, 0), (0, missing)]).T.reshape(-1, size, loads.shape[0])
 

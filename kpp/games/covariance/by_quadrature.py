@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.batching import average_chunks, sum_arrays
+from kpp.batching import average_chunks, rows_that_fit, sum_arrays
 from kpp.games.estimators.quadrature import gauss_legendre, num_nodes, products_of_others
 from kpp.games.players.players import Players
 from kpp.games.values.interventional import Interventional
@@ -94,7 +94,7 @@ def _term_covariance(
     term: AbstractProductKernel, background: Array, x: Array, x_other: Array, players: Players, nodes: np.ndarray
 ) -> Float[Array, "p g g"]:
     """Sum over chunks of the left background, whose factors with all of it serve every pair of points."""
-    chunks = average_chunks(background, max(1, min(background.shape[0], _PAIRS // background.shape[0])))
+    chunks = average_chunks(background, rows_that_fit(background.shape[0], background.shape[0], _PAIRS))
 
     def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
         rows, weights = chunk

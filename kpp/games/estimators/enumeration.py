@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.batching import average_chunks, map_rows, split_rows, sum_arrays
+from kpp.batching import average_chunks, map_rows, rows_that_fit, split_rows, sum_arrays
 from kpp.functions import RKHSFunction
 from kpp.games.estimators.game import Game
 from kpp.games.players.coalitions import all_coalitions
@@ -77,7 +77,7 @@ def enumerate_products(
     """
     references = value_function.references(x.shape[1]).astype(x.dtype)
     chunks = average_chunks(references, min(references.shape[0], batch_size or _REFERENCES))
-    size = max(1, min(x.shape[0], _MAX_VALUES >> players.num_players))
+    size = rows_that_fit(x.shape[0], 2**players.num_players, _MAX_VALUES)
 
     def explain(draw: RKHSFunction) -> Array:
         def block(rows: Array) -> Array:

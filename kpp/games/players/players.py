@@ -69,9 +69,9 @@ class Players:
         """
         if self.are_features:
             return coalitions
-        where = np.where if isinstance(coalitions, np.ndarray) else jnp.where
         full = coalitions.all(axis=1, keepdims=True)
-        return where((self.membership < 0)[None], full, coalitions[:, np.maximum(self.membership, 0)])
+        conditions = (self.membership < 0)[None], full, coalitions[:, np.maximum(self.membership, 0)]
+        return np.where(*conditions) if isinstance(coalitions, np.ndarray) else jnp.where(*conditions)
 
     def multiply(self, factors: Float[Array, "d *rest"]) -> Float[Array, "g *rest"]:
         """Multiply the factors of each player's features.

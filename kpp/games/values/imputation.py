@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kpp.batching import call_in_chunks, map_rows, row_axis
+from kpp.batching import call_in_chunks, map_rows, row_axis, rows_that_fit
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
@@ -143,15 +143,12 @@ def _values_in_rkhs(
                 return _weighted_sums(pair[1], predictions, draw.intercept)
 
             weights = value_function.imputation_weights(draw, x, mask[None])[0]
-            return map_rows(of_points, (x, weights), _points_at_once(x, weights.shape[1] * draw.num_points))
+            size = rows_that_fit(x.shape[0], weights.shape[1] * draw.num_points, _MAX_ENTRIES)
+            return map_rows(of_points, (x, weights), size)
 
         return jax.lax.map(of_coalition, coalitions)
 
     return function.map_draws(of_draw)
-
-
-def _points_at_once(x: Array, entries: int) -> int:
-    return max(1, min(x.shape[0], _MAX_ENTRIES // entries))
 
 
 def _weighted_sums(

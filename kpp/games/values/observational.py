@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from kpp.batching import sum_arrays
+from kpp.batching import map_rows, rows_that_fit, sum_arrays
 from kpp.embeddings import ConditionalMeanEmbedding
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import all_coalitions, as_coalitions
@@ -26,7 +26,7 @@ from kpp.games.values.conditioning import (
 )
 from kpp.games.values.imputation import imputed_values, mean_prediction
 from kpp.games.values.product_games import example_functions, has_product_terms
-from kpp.games.values.weighted import AbstractWeighted, embedded_values, in_blocks
+from kpp.games.values.weighted import MAX_ENTRIES, AbstractWeighted, embedded_values
 from kpp.kernels import AbstractKernel, AbstractProductKernel, Matern12, check_positive, parameter
 from kpp.linalg import FactorizationError, add_diagonal, cholesky
 from kpp.typing import AnyArray, Leaf, RngKey
@@ -268,9 +268,11 @@ def _product_values(
             return jnp.swapaxes(jax.lax.map(of_coalition, coalitions), 0, 1)
 
         if x is None:
-            values = jnp.swapaxes(block(None), 0, 1)
+            values = block(None)
         else:
-            values = in_blocks(block, x, draw.num_points + background.shape[0])
+            entries = draw.num_points + background.shape[0]
+            values = map_rows(block, x, rows_that_fit(x.shape[0], entries, MAX_ENTRIES))
+        values = jnp.swapaxes(values, 0, 1)
         return values + jnp.broadcast_to(draw.intercept, values.shape)
 
     return function.map_draws(of_draw)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.batching import average_chunks, split_rows
+from kpp.batching import average_chunks, rows_that_fit, split_rows
 from kpp.functions import RKHSFunction
 from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
@@ -137,4 +137,4 @@ def _masked_product(factors: Float[Array, "d b n"], mask: Array) -> Float[Array,
 
 
 def _chunk_size(rows: Array, points: Array) -> int:
-    return max(1, min(rows.shape[0], _MAX_ELEMENTS // (rows.shape[1] * points.shape[0])))
+    return rows_that_fit(rows.shape[0], rows.shape[1] * points.shape[0], _MAX_ELEMENTS)

@@ -11,15 +11,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kpp.batching import map_rows
+from kpp.batching import map_rows, rows_that_fit
 from kpp.functions import RKHSFunction
 from kpp.games.values.imputation import AbstractImputation, mean_prediction, predict_groups
 from kpp.kernels import AbstractKernel
 
-__all__ = ["AbstractWeighted", "embedded_values", "in_blocks"]
+__all__ = ["MAX_ENTRIES", "AbstractWeighted", "embedded_values"]
 
-# Entries of the matrices between explained points and others at once.
-_MAX_ENTRIES = 2**24
+#: The most entries of one matrix between explained points and others.
+MAX_ENTRIES = 2**24
 
 
 class AbstractWeighted(AbstractImputation):
@@ -51,21 +51,6 @@ class AbstractWeighted(AbstractImputation):
         """Return the background for every coalition, but with exact end points x for the full one."""
         full = jnp.all(jnp.asarray(coalitions), axis=1) & self.has_exact_ends
         return jnp.where(full[:, None, None, None], jnp.asarray(x)[None, :, None], self.background[None, None])
-
-
-def in_blocks(block: Callable[[Any], Array], x: Any, size: int) -> Float[Array, "c p *outputs"]:
-    """Value coalitions at some points at a time.
-
-    Args:
-        block: The function of some points that returns their values, (p, c, ...).
-        x: The points, (p, d), or a pytree of arrays that lead with them.
-        size: How many entries each point has in the largest matrix.
-
-    Returns:
-        The values, (c, p, ...).
-    """
-    num_points = jax.tree.leaves(x)[0].shape[0]
-    return jnp.swapaxes(map_rows(block, x, max(1, min(num_points, _MAX_ENTRIES // size))), 0, 1)
 
 
 def embedded_values(
@@ -135,4 +120,5 @@ def _embedded_sums(
 
         return jnp.swapaxes(jax.lax.map(of_coalition, coalitions), 0, 1)
 
-    return in_blocks(block, (x, predictions), references.shape[0])
+    size = rows_that_fit(x.shape[0], references.shape[0], MAX_ENTRIES)
+    return jnp.swapaxes(map_rows(block, (x, predictions), size), 0, 1)
