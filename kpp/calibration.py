@@ -18,7 +18,7 @@ from numpyro.infer import MCMC, NUTS
 from scipy import stats
 
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key
+from kpp.validation import check_rng_key, count
 
 __all__ = [
     "CalibrationResult",
@@ -130,8 +130,7 @@ def uniformity_test(ranks: Any, num_draws: int, *, num_bins: int | None = None) 
         raise ValueError(f"`ranks` must hold integers from 0 to {num_draws} in one dimension, got {ranks!r}")
     if num_bins is None:
         num_bins = int(np.clip(ranks.size // 10, 2, min(20, num_draws + 1)))
-    if not 2 <= num_bins <= num_draws + 1:
-        raise ValueError(f"`num_bins` must be between 2 and {num_draws + 1}, got {num_bins}")
+    num_bins = count(num_bins, "num_bins", 2, most=num_draws + 1)
     bins = np.arange(num_draws + 1) * num_bins // (num_draws + 1)
     counts = np.bincount(bins[ranks], minlength=num_bins)
     expected = ranks.size * np.bincount(bins, minlength=num_bins) / (num_draws + 1)

@@ -15,6 +15,7 @@ import jax.scipy.stats as jss
 import numpy as np
 from jaxtyping import Array, Float
 
+from kpp import validation
 from kpp.validation import as_finite_array, as_targets, is_concrete
 
 __all__ = [
@@ -152,8 +153,7 @@ def interval_score(y: Any, lower: Any, upper: Any, probability: float) -> Float[
         Winkler, A decision-theoretic approach to interval estimation, 1972; Gneiting and Raftery, Strictly proper
         scoring rules, 2007, equation (43).
     """
-    if not 0 < probability < 1:
-        raise ValueError(f"`probability` must be between 0 and 1, got {probability}")
+    validation.probability(probability, "probability")
     y, lower, upper = _interval(y, lower, upper)
     missed = jnp.maximum(lower - y, 0.0) + jnp.maximum(y - upper, 0.0)
     return upper - lower + 2 / (1 - probability) * missed
@@ -182,8 +182,7 @@ def expected_calibration_error(labels: Any, probabilities: Any, *, num_bins: int
     References:
         Naeini, Cooper and Hauskrecht, Obtaining well calibrated probabilities using Bayesian binning, 2015, section 2.
     """
-    if num_bins < 1:
-        raise ValueError(f"`num_bins` must be at least 1, got {num_bins}")
+    num_bins = validation.count(num_bins, "num_bins")
     labels = as_targets(labels, name="labels")
     probabilities = _like(labels, probabilities, "probabilities", "labels")
     _require("labels", "0 or 1", (labels == 0) | (labels == 1), labels)
@@ -252,8 +251,7 @@ def projection_gain(values: Any, expectations: Any, baseline: Any = 0.0, *, leve
         raise ValueError(f"`expectations` must have shape ({n},) or ({n}, m), got {estimates.shape}")
     if n < 2:
         raise ValueError(f"`values` must hold at least two rows, got {n}")
-    if not 0 < level < 1:
-        raise ValueError(f"`level` must be between 0 and 1, got {level}")
+    validation.probability(level, "level")
     estimates = estimates.reshape(n, -1)
     shift = estimates.mean(axis=1) - f0
     terms = 2 * (h - f0) * shift - shift**2
@@ -298,8 +296,7 @@ def structural_similarity(x: Any, y: Any, *, data_range: float) -> float:
     first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)  # in float64, whatever JAX is set to
     if first.shape != second.shape or first.ndim != 2 or min(first.shape) < 11:
         raise ValueError(f"`x` and `y` must have one shape (a, b) from (11, 11), got {first.shape} and {second.shape}")
-    if not data_range > 0:
-        raise ValueError(f"`data_range` must be positive, got {data_range}")
+    validation.positive(data_range, "data_range")
 
     def smooth(image: np.ndarray) -> np.ndarray:
         return gaussian_filter(image, 1.5, radius=5)[5:-5, 5:-5]

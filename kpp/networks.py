@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from tqdm.auto import tqdm
 
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key
+from kpp.validation import at_least, check_rng_key, count, positive
 
 __all__ = ["MLP", "Trained", "train", "train_ensemble"]
 
@@ -49,8 +49,8 @@ class MLP(eqx.Module):
         sizes = tuple(int(size) for size in sizes)
         if len(sizes) < 2 or min(sizes) < 1:
             raise ValueError(f"`sizes` must be at least two positive widths, got {sizes}")
-        if beta is not None and not 0 < beta < math.inf:
-            raise ValueError(f"`beta` must be positive and finite, or None for the ReLU, got {beta}")
+        if beta is not None:
+            positive(beta, "beta")
         keys = jax.random.split(check_rng_key(rng_key), len(sizes) - 1)
         pairs = zip(sizes[:-1], sizes[1:], keys, strict=True)
         self.layers = tuple(eqx.nn.Linear(inputs, outputs, key=key) for inputs, outputs, key in pairs)
@@ -193,13 +193,10 @@ def train_ensemble(
 
 
 def _check_options(num_epochs: int, batch_size: int, learning_rate: float, l2: float) -> None:
-    for name, value in (("num_epochs", num_epochs), ("batch_size", batch_size)):
-        if value < 1:
-            raise ValueError(f"`{name}` must be at least 1, got {value}")
-    if not 0 < learning_rate < math.inf:
-        raise ValueError(f"`learning_rate` must be positive and finite, got {learning_rate}")
-    if not 0 <= l2 < math.inf:
-        raise ValueError(f"`l2` must not be negative, and finite, got {l2}")
+    count(num_epochs, "num_epochs")
+    count(batch_size, "batch_size")
+    positive(learning_rate, "learning_rate")
+    at_least(l2, "l2", 0)
 
 
 def _leading(leaves: list[Any], name: str) -> int:

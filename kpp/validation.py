@@ -7,8 +7,10 @@ under ``jit`` or ``vmap`` shapes are still checked and values are trusted.
 
 from __future__ import annotations
 
+import difflib
 import logging
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +23,19 @@ __all__ = [
     "as_finite_array",
     "as_points",
     "as_targets",
+    "at_least",
+    "between",
     "check_rng_key",
     "check_same_rows",
+    "count",
     "is_concrete",
+    "one_of",
+    "positive",
+    "probability",
     "warn_if_float32",
 ]
+
+T = TypeVar("T")
 
 _LOGGER = logging.getLogger("kpp")
 _warned_float32 = False
@@ -56,6 +66,139 @@ def check_rng_key(rng_key: Any, name: str = "rng_key") -> RngKey:
             return jnp.asarray(rng_key)
     hint = f"; write jax.random.key({rng_key})" if isinstance(rng_key, (int, np.integer)) else ""
     raise TypeError(f"`{name}` must be a single JAX random key, got {_describe(rng_key)}{hint}")
+
+
+def one_of(value: T, name: str, allowed: Iterable[T]) -> T:
+    """Return an option that is one of the allowed values.
+
+    Args:
+        value: The option.
+        name: The argument's name for the message.
+        allowed: The values that are allowed.
+
+    Returns:
+        The option, unchanged.
+
+    Raises:
+        ValueError: If the option is not one of them; a near miss gets a suggestion.
+    """
+    choices = tuple(allowed)
+    for choice in choices:
+        # True == 1, and comparing an array gives an array: only values of one type are compared.
+        if isinstance(value, type(choice)) and isinstance(value, bool) == isinstance(choice, bool) and value == choice:
+            return value
+    words = [choice for choice in choices if isinstance(choice, str)]
+    near = difflib.get_close_matches(value, words, 1) if isinstance(value, str) else []
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"`{name}` must be one of {choices}, got {_shown(value)}{hint}")
+
+
+def count(value: object, name: str, least: int = 1, *, most: int | None = None, most_is: str = "") -> int:
+    """Return an integer that is neither too small nor too large.
+
+    Args:
+        value: The integer, of Python or NumPy; booleans are not counts.
+        name: The argument's name for the message.
+        least: The smallest integer that is allowed.
+        most: The largest integer that is allowed, if there is one.
+        most_is: What the largest integer is, for the message: "the number of rows".
+
+    Returns:
+        A Python integer.
+
+    Raises:
+        ValueError: If the value is not an integer, or is out of range.
+    """
+    limits = f"at least {least}" if most is None else f"between {least} and {most}"
+    limits += f" ({most_is})" if most_is else ""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ValueError(f"`{name}` must be an integer {'of ' if most is None else ''}{limits}, got {_shown(value)}")
+    if value < least or (most is not None and value > most):
+        raise ValueError(f"`{name}` must be {limits}, got {value}")
+    return int(value)
+
+
+def at_least(value: T, name: str, least: int | float) -> T:
+    """Return numbers that are not smaller than a bound; infinity passes.
+
+    Args:
+        value: A number or an array of numbers. Values of traced arrays are trusted.
+        name: The argument's name for the message.
+        least: The bound.
+
+    Returns:
+        The value, unchanged.
+
+    Raises:
+        ValueError: If the value is not numeric, is NaN, or is smaller than the bound.
+    """
+    numbers = _numbers(value, name)
+    if numbers is not None and not np.all(numbers >= least):
+        raise ValueError(f"`{name}` must be at least {least:g}, got {_shown(value)}")
+    return value
+
+
+def positive(value: T, name: str, *, infinity_allowed: bool = False) -> T:
+    """Return numbers that are greater than 0.
+
+    Args:
+        value: A number or an array of numbers. Values of traced arrays are trusted.
+        name: The argument's name for the message.
+        infinity_allowed: Whether infinity passes.
+
+    Returns:
+        The value, unchanged.
+
+    Raises:
+        ValueError: If the value is not numeric, is NaN, or is not positive, or is infinite where that is not allowed.
+    """
+    numbers = _numbers(value, name)
+    if numbers is not None and not np.all(numbers > 0):
+        raise ValueError(f"`{name}` must be positive, got {_shown(value)}")
+    if numbers is not None and not infinity_allowed and np.isinf(numbers).any():
+        raise ValueError(f"`{name}` must be positive and finite, got {_shown(value)}")
+    return value
+
+
+def between(value: T, name: str, low: int | float, high: int | float, *, ends: bool = True) -> T:
+    """Return numbers that lie between two bounds.
+
+    Args:
+        value: A number or an array of numbers. Values of traced arrays are trusted.
+        name: The argument's name for the message.
+        low: The lower bound.
+        high: The upper bound.
+        ends: Whether the bounds themselves are allowed.
+
+    Returns:
+        The value, unchanged.
+
+    Raises:
+        ValueError: If the value is not numeric, is NaN, or is outside of the bounds.
+    """
+    numbers = _numbers(value, name)
+    if numbers is None:
+        return value
+    if not np.all((numbers >= low) & (numbers <= high) if ends else (numbers > low) & (numbers < high)):
+        hint = "" if ends else f"; {low:g} and {high:g} themselves are not allowed"
+        raise ValueError(f"`{name}` must be between {low:g} and {high:g}, got {_shown(value)}{hint}")
+    return value
+
+
+def probability(value: T, name: str) -> T:
+    """Return a probability that is neither 0 nor 1, such as the mass of an interval or a quantile's level.
+
+    Args:
+        value: A number or an array of numbers. Values of traced arrays are trusted.
+        name: The argument's name for the message.
+
+    Returns:
+        The value, unchanged.
+
+    Raises:
+        ValueError: If the value is not numeric, or is not strictly between 0 and 1.
+    """
+    return between(value, name, 0.0, 1.0, ends=False)
 
 
 def as_finite_array(value: Any, name: str) -> jax.Array:
@@ -190,6 +333,32 @@ def warn_if_float32(where: str) -> None:
     )
 
 
+def _numbers(value: object, name: str) -> np.ndarray | None:
+    """Return a numeric value as a NumPy array, or None for a traced array."""
+    if not is_concrete(value):
+        return None
+    # NumPy and not JAX: inside `jit` even operations on known arrays are traced, and could not be looked at.
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        array = np.asarray(None)
+    if array.dtype.kind not in "iuf":
+        raise ValueError(f"`{name}` must be a number, got {_describe(value)}")
+    return array
+
+
+def _shown(value: object) -> str:
+    """Return a short text for a value: plain numbers for arrays of either library."""
+    if not isinstance(value, (jax.Array, np.ndarray, np.generic)) or not is_concrete(value):
+        return _clip(repr(value))
+    array = np.asarray(value)
+    return repr(array.item()) if array.ndim == 0 else np.array2string(array, separator=", ", threshold=20)
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def _numeric(value: Any, name: str) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype.kind in "biuf":
@@ -218,8 +387,7 @@ def _refuse_non_finite(array: np.ndarray, name: str) -> None:
 def _describe(value: Any) -> str:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"an array of shape {tuple(value.shape)} and dtype {value.dtype}"
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+    return f"{type(value).__name__} {_clip(repr(value))}"
 
 
 def _shorten(values: np.ndarray, limit: int = 6) -> str:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from kpp.kernels import RBF, AbstractKernel, median_heuristic
 from kpp.typing import RngKey
-from kpp.validation import as_points, check_rng_key
+from kpp.validation import as_points, check_rng_key, count, one_of
 
 __all__ = ["Landmarks", "landmarks", "mean_discrepancy"]
 
@@ -89,10 +89,8 @@ def landmarks(
 
 def _check(num_points: int, num: int, method: str, rng_key: RngKey | None, max_rows: int) -> None:
     num_rows = min(num_points, max_rows)
-    if method not in _METHODS:
-        raise ValueError(f"`method` must be one of {_METHODS}, got {method!r}")
-    if not 1 <= num <= num_rows:
-        raise ValueError(f"`num` must be between 1 and the number of rows, {num_rows}, got {num}")
+    one_of(method, "method", _METHODS)
+    count(num, "num", most=num_rows, most_is="the number of rows")
     if rng_key is None and (method != "herding" or num_rows < num_points):
         raise ValueError(f"`rng_key` is needed for method {method!r} and {num_points} rows, got None")
 

@@ -21,6 +21,7 @@ from kpp.kernels.composite import as_kernel
 from kpp.kernels.parameters import is_prior, show
 from kpp.kernels.stationary import RBF
 from kpp.typing import Leaf, RngKey
+from kpp.validation import positive
 
 __all__ = ["ApplyFn", "DeepKernel", "network_priors"]
 
@@ -165,8 +166,8 @@ def network_priors(
     Raises:
         ValueError: If `scale` is not positive, or the network has no floating-point arrays.
     """
-    if not callable(scale) and not scale > 0:
-        raise ValueError(f"`scale` must be positive, got {scale}")
+    if not callable(scale):
+        positive(scale, "scale")
 
     def prior(leaf: Any) -> Any:
         if not eqx.is_inexact_array(leaf):

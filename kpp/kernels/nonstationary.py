@@ -8,7 +8,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel
@@ -16,15 +15,9 @@ from kpp.kernels.checks import check_points, example_points
 from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar, show
 from kpp.kernels.stationary import split_variance
 from kpp.typing import Leaf, RngKey
+from kpp.validation import count
 
 __all__ = ["Constant", "Linear", "Polynomial"]
-
-
-def _as_degree(degree: Any) -> int:
-    """Convert the field `degree`."""
-    if isinstance(degree, bool) or not isinstance(degree, (int, np.integer)) or degree < 1:
-        raise ValueError(f"`degree` must be an integer of at least 1, got {degree!r}")
-    return int(degree)
 
 
 class Constant(AbstractProductKernel):
@@ -130,7 +123,7 @@ class Polynomial(AbstractKernel):
         Rasmussen and Williams (2006), section 4.2.2.
     """
 
-    degree: int = eqx.field(static=True, converter=_as_degree)
+    degree: int = eqx.field(static=True, converter=lambda degree: count(degree, "degree"))
     lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
     offset: Leaf = eqx.field(converter=parameter("offset"), default=1.0)

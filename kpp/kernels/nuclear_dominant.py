@@ -23,7 +23,7 @@ from kpp.kernels.distances import gram_distances, squared_distances
 from kpp.kernels.parameters import check_positive, parameter, per_feature, prepared, show, without_priors
 from kpp.kernels.stationary import RBF
 from kpp.typing import Leaf, RngKey
-from kpp.validation import is_concrete
+from kpp.validation import count, is_concrete
 
 __all__ = ["NuclearDominant"]
 
@@ -117,8 +117,7 @@ class NuclearDominant(AbstractProductKernel):
             ValueError: If the order is not a positive integer, or the points do not fit.
             TypeError: If the kernel holds priors.
         """
-        if isinstance(order, bool) or not isinstance(order, (int, np.integer)) or order < 1:
-            raise ValueError(f"`order` must be an integer of at least 1, got {order!r}")
+        order = count(order, "order")
         return prepared(lambda kernel, a, b: kernel._chain(order, a, b))(self, x1, x2)
 
     @without_priors

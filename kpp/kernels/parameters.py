@@ -18,7 +18,7 @@ from jaxtyping import Array
 from numpyro.distributions import Distribution, ExpandedDistribution, Independent
 
 from kpp.typing import Leaf
-from kpp.validation import is_concrete
+from kpp.validation import at_least, between, is_concrete, positive
 
 _NO_DRAWS = "kernels never see draws: `jax.vmap` over the kernel or `RKHSFunction.map_draws` takes them one by one"
 
@@ -68,7 +68,8 @@ def check_positive(value: Leaf, name: str) -> None:
     Raises:
         ValueError: If a value is zero, negative or NaN.
     """
-    _check(value, name, "positive", lambda array: array > 0)
+    if isinstance(value, (jax.Array, np.ndarray)):
+        positive(value, name, infinity_allowed=True)
 
 
 def check_non_negative(value: Leaf, name: str) -> None:
@@ -77,7 +78,8 @@ def check_non_negative(value: Leaf, name: str) -> None:
     Raises:
         ValueError: If a value is negative or NaN.
     """
-    _check(value, name, "zero or positive", lambda array: array >= 0)
+    if isinstance(value, (jax.Array, np.ndarray)):
+        at_least(value, name, 0)
 
 
 def check_in_unit_interval(value: Leaf, name: str) -> None:
@@ -86,7 +88,8 @@ def check_in_unit_interval(value: Leaf, name: str) -> None:
     Raises:
         ValueError: If a value is below 0, above 1 or NaN.
     """
-    _check(value, name, "between 0 and 1", lambda array: (array >= 0) & (array <= 1))
+    if isinstance(value, (jax.Array, np.ndarray)):
+        between(value, name, 0, 1)
 
 
 def scalar(value: Array, name: str) -> Array:
@@ -189,12 +192,6 @@ def _not_a_parameter(name: str, value: Any) -> str:
     text = text if len(text) <= 60 else text[:57] + "..."
     what = f"{type(value).__name__} {text}"
     return f"`{name}` must be a real number, an array of them or a NumPyro distribution, got {what}"
-
-
-def _check(value: Leaf, name: str, wanted: str, holds: Callable[[np.ndarray], np.ndarray]) -> None:
-    # In NumPy: inside `jit` even operations on known arrays are traced, and could not be looked at.
-    if isinstance(value, (jax.Array, np.ndarray)) and is_concrete(value) and not np.all(holds(np.asarray(value))):
-        raise ValueError(f"`{name}` must be {wanted}, got {show(value)}")
 
 
 def _refuse_priors(kernel: Any) -> None:

@@ -23,6 +23,7 @@ from kpp.kernels.nonstationary import Constant
 from kpp.kernels.parameters import check_non_negative, parameter
 from kpp.kernels.stationary import RBF
 from kpp.typing import Leaf, RngKey
+from kpp.validation import one_of
 
 __all__ = ["FORMS", "Projected", "Unprojected"]
 
@@ -110,8 +111,7 @@ class Projected(AbstractKernel):
 
     def __check_init__(self) -> None:
         """Refuse points that are no matrix, a negative regularization and a form that is unknown or does not fit."""
-        if self.form not in FORMS:
-            raise ValueError(f"`form` must be one of {FORMS}, got {self.form!r}")
+        one_of(self.form, "form", FORMS)
         if self.form == "product" and isinstance(self.kernel, Projected):
             raise ValueError("`form` must be 'general' where `kernel` is itself Projected, got 'product'")
         for name in ("points", "landmarks"):

@@ -94,7 +94,7 @@ def test_networks_of_equinox_are_trained_too(data):
         ({"num_epochs": 0}, "`num_epochs` must be at least 1, got 0"),
         ({"batch_size": 0}, "`batch_size` must be at least 1"),
         ({"learning_rate": -1.0}, "`learning_rate` must be positive"),
-        ({"l2": -1.0}, "`l2` must not be negative"),
+        ({"l2": -1.0}, "`l2` must be at least 0"),
     ],
 )
 def test_bad_options_are_refused(data, options, message):
@@ -111,7 +111,7 @@ def test_bad_shapes_are_refused(data):
         train_ensemble(jax.random.key(0), networks, squared, data, rows=[[0, 40], [1, 2]], progress=False)
     with pytest.raises(ValueError, match="`sizes` must be at least two positive widths"):
         MLP(jax.random.key(0), (3,))
-    with pytest.raises(ValueError, match="`beta` must be positive and finite"):
+    with pytest.raises(ValueError, match="`beta` must be positive, got 0.0"):
         MLP(jax.random.key(0), (3, 1), beta=0.0)
 
 

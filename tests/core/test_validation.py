@@ -28,6 +28,58 @@ REFUSED = {
     "one class": (lambda: validation.as_binary_labels([1, 1, 1]), r"both labels 0 and 1, got only 1 in 3 rows"),
 }
 
+REFUSED_SETTINGS = {
+    "no choice": (lambda: validation.one_of("x", "link", ("a", "b")), r"`link` must be one of \('a', 'b'\), got 'x'$"),
+    "near miss": (
+        lambda: validation.one_of("logitt", "link", ["logit", "probit"]),
+        r"'logitt'; did you mean 'logit'\?",
+    ),
+    "a flag": (lambda: validation.one_of(True, "size", (1, 2)), r"`size` must be one of \(1, 2\), got True"),
+    "an array": (lambda: validation.one_of(np.ones(2), "link", ("a",)), r"must be one of \('a',\), got \[1., 1.\]"),
+    "too few": (lambda: validation.count(0, "num"), "`num` must be at least 1, got 0"),
+    "a float": (lambda: validation.count(2.0, "num", 2), "`num` must be an integer of at least 2, got 2.0"),
+    "a boolean": (lambda: validation.count(True, "num"), "`num` must be an integer of at least 1, got True"),
+    "too many": (
+        lambda: validation.count(5, "num", most=4, most_is="the number of rows"),
+        r"`num` must be between 1 and 4 \(the number of rows\), got 5",
+    ),
+    "half": (lambda: validation.count(0.5, "num", most=4), "`num` must be an integer between 1 and 4, got 0.5"),
+    "below": (lambda: validation.at_least(-0.1, "noise", 0), "`noise` must be at least 0, got -0.1"),
+    "below, NaN": (lambda: validation.at_least(np.nan, "noise", 0), "`noise` must be at least 0, got nan"),
+    "text": (lambda: validation.at_least("many", "noise", 0), "`noise` must be a number, got str 'many'"),
+    "ragged": (lambda: validation.at_least([[1], [1, 2]], "noise", 0), "`noise` must be a number, got list"),
+    "a flag as a number": (lambda: validation.positive(True, "noise"), "`noise` must be a number, got bool True"),
+    "zero": (lambda: validation.positive(0.0, "step"), "`step` must be positive, got 0.0"),
+    "one zero": (lambda: validation.positive(jnp.array([1.0, 0.0]), "step"), r"must be positive, got \[1., 0.\]"),
+    "infinite": (lambda: validation.positive(np.inf, "step"), "`step` must be positive and finite, got inf"),
+    "outside": (lambda: validation.between(1.2, "share", 0, 1), "`share` must be between 0 and 1, got 1.2$"),
+    "an end": (lambda: validation.probability(1.0, "level"), "between 0 and 1, got 1.0; 0 and 1 themselves are not"),
+    "no level": (lambda: validation.probability(np.nan, "level"), "`level` must be between 0 and 1, got nan"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_SETTINGS)
+def test_settings_out_of_range_are_refused(case):
+    call, message = REFUSED_SETTINGS[case]
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_settings_in_range_are_returned():
+    ends = np.array([0.0, 1.0])
+    assert validation.one_of(None, "link", ("a", None)) is None
+    assert validation.one_of(np.str_("a"), "link", ("a", "b")) == "a"
+    assert type(validation.count(np.int64(3), "num", 3, most=3)) is int
+    assert validation.between(ends, "share", 0, 1) is ends
+    assert validation.at_least(0, "noise", 0) == 0
+    assert validation.positive(np.inf, "lengthscale", infinity_allowed=True) == np.inf
+    assert validation.probability(0.5, "level") == 0.5
+
+
+def test_values_of_traced_settings_are_trusted():
+    assert jax.jit(lambda value: validation.positive(value, "step"))(-1.0) == -1.0
+    assert jax.jit(lambda value: validation.between(value, "share", 0, 1))(2.0) == 2.0
+
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_bad_input_is_refused(case):

@@ -186,7 +186,7 @@ def test_reference_vectors(root):
 def test_mistakes_are_named(cls):
     with pytest.raises(ValueError, match="`bags` must have covariates"):
         cls(KERNEL, INPUT_KERNEL, Bags.create(X, BAG), 0.1)
-    with pytest.raises(ValueError, match="`regularization` must be zero or positive, got -1"):
+    with pytest.raises(ValueError, match="`regularization` must be at least 0, got -1"):
         embedding(cls, regularization=-1.0)
     with pytest.raises(ValueError, match="`query` must hold values of the condition"):
         embedding(cls).weights()

@@ -163,9 +163,9 @@ def test_mistakes_are_named():
         bayesian.weights()
     with pytest.raises(TypeError, match="`base` must be an RBF"):
         BayesianConditionalMeanEmbedding(Matern32(1.0), WIDTH, KX, X, Y, NOISE)
-    with pytest.raises(ValueError, match="`noise_variance` must be zero or positive"):
+    with pytest.raises(ValueError, match="`noise_variance` must be at least 0"):
         BayesianConditionalMeanEmbedding(KY, WIDTH, KX, X, Y, -1.0)
-    with pytest.raises(ValueError, match="`amplitude` must be zero or positive"):
+    with pytest.raises(ValueError, match="`amplitude` must be at least 0"):
         embedding("none", -1.0)
     with pytest.raises(ValueError, match="`treatment` and `points` must have the same number of rows, got 4 and 3"):
         BayesianConditionalMeanEmbedding(KY, WIDTH, KX, X, Y[:3], NOISE)

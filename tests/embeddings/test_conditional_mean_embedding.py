@@ -108,7 +108,7 @@ def test_noise_is_regularized_more():
 
 
 MISTAKES = [
-    (lambda: embedding(regularization=-1.0), ValueError, "`regularization` must be zero or positive, got -1"),
+    (lambda: embedding(regularization=-1.0), ValueError, "`regularization` must be at least 0, got -1"),
     (lambda: ConditionalMeanEmbedding(KERNEL, KERNEL, X, Z[:3], 0.1), ValueError, "`inputs`.*`points`"),
     (lambda: ConditionalMeanEmbedding(KERNEL, KERNEL, X[:0], Z[:0], 0.1), ValueError, "at least one pair"),
     (lambda: embedding().weights(), ValueError, "`query` must hold values of the condition"),

@@ -121,7 +121,7 @@ def test_mistakes_are_named():
         embedding.function(Z[:2])
     with pytest.raises(ValueError, match="`points` must hold values of the condition, at least one"):
         DeconditionalMeanEmbedding(CONDITIONALS["points"], TARGETS[:0], 0.05)
-    with pytest.raises(ValueError, match="`regularization` must be zero or positive, got -1"):
+    with pytest.raises(ValueError, match="`regularization` must be at least 0, got -1"):
         DeconditionalMeanEmbedding(CONDITIONALS["points"], TARGETS, -1.0)
     with pytest.raises(ValueError, match="`query` must hold"):
         embedding.weights()

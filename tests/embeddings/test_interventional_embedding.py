@@ -186,9 +186,9 @@ def test_mistakes_are_named(vectors):
     embedding = InterventionalMeanEmbedding(RBF(1.0), RBF(1.0), x, y, 0.1)
     with pytest.raises(ValueError, match="`query` must hold"):
         embedding.weights()
-    with pytest.raises(ValueError, match="`regularization` must be zero or positive, got -1"):
+    with pytest.raises(ValueError, match="`regularization` must be at least 0, got -1"):
         InterventionalMeanEmbedding(RBF(1.0), RBF(1.0), x, y, -1.0)
-    with pytest.raises(ValueError, match="`regularization` must be zero or positive, got -1"):
+    with pytest.raises(ValueError, match="`regularization` must be at least 0, got -1"):
         FrontDoor(RBF(1.0), x, -1.0)
     with pytest.raises(ValueError, match="`treatment` and `points` must hold at least one row"):
         InterventionalMeanEmbedding(RBF(1.0), RBF(1.0), x[:0], y[:0], 0.1)

@@ -71,8 +71,8 @@ def test_kernel_is_read_off_the_sample():
 
 
 MISTAKES = [
-    ({"num": 0}, "`num` must be between 1 and the number of rows, 40, got 0"),
-    ({"num": 41}, "`num` must be between 1 and the number of rows, 40, got 41"),
+    ({"num": 0}, "`num` must be between 1 and 40 \\(the number of rows\\), got 0"),
+    ({"num": 41}, "`num` must be between 1 and 40 \\(the number of rows\\), got 41"),
     ({"num": 3, "method": "grid"}, "`method` must be one of .*, got 'grid'"),
     ({"num": 3, "method": "kmeans"}, "`rng_key` is needed for method 'kmeans' and 40 rows, got None"),
     ({"num": 3, "max_rows": 10}, "`rng_key` is needed for method 'herding' and 40 rows, got None"),

@@ -115,8 +115,8 @@ def test_mistakes_are_named():
         NuclearDominant(RBF(0.7), jnp.inf)
     with pytest.raises(ValueError, match="`width` has shape \\(2,\\), but the points have 3 features"):
         NuclearDominant(RBF(0.7), WIDTHS)(np.zeros((1, 3)), np.zeros((1, 3)))
-    for order in (0, True):
-        with pytest.raises(ValueError, match="`order` must be an integer of at least 1, got"):
+    for order, needed in ((0, "at least 1"), (True, "an integer of at least 1")):
+        with pytest.raises(ValueError, match=f"`order` must be {needed}, got"):
             KERNEL.chain(order, X1, X2)
     with pytest.raises(TypeError, match=r"`width` is the prior .*kpp\.sample"):
         NuclearDominant(RBF(0.7), dist.LogNormal(0.0, 1.0)).chain(2, X1, X2)

@@ -59,7 +59,7 @@ def test_what_is_no_number_is_refused(combine):
 
 @pytest.mark.parametrize("combine", [lambda k: k + -1.0, lambda k: -2.0 * k])
 def test_negative_numbers_are_refused(combine):
-    with pytest.raises(ValueError, match=r"`variance` must be zero or positive, got -"):
+    with pytest.raises(ValueError, match=r"`variance` must be at least 0, got -"):
         combine(RBF())
 
 

@@ -121,7 +121,7 @@ def test_landmarks_at_all_points_blocks_and_precomputed_moments_change_nothing(f
         ({"kernel": 1.0}, TypeError, "`kernel` must be a kernel"),
         ({"points": np.zeros((0, 3))}, ValueError, "`points` must have shape"),
         ({"landmarks": np.zeros(3)}, ValueError, "`landmarks` must have shape"),
-        ({"regularization": -1.0}, ValueError, "`regularization` must be zero or positive"),
+        ({"regularization": -1.0}, ValueError, "`regularization` must be at least 0"),
     ],
 )
 def test_refused(arguments, error, message):

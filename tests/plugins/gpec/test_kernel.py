@@ -186,8 +186,8 @@ def test_the_gradient_of_clipping_is_that_of_finite_differences():
         ({"distances": np.triu(np.ones((4, 4)))}, "`distances` must be symmetric"),
         ({"points": np.zeros((0, 2))}, "at least one boundary sample"),
         ({"members": [0, 0]}, r"`members` must have shape \(4,\)"),
-        ({"decay": -1.0}, "`decay` must be zero or positive"),
-        ({"concentration": -1.0}, "`concentration` must be zero or positive"),
+        ({"decay": -1.0}, "`decay` must be at least 0"),
+        ({"concentration": -1.0}, "`concentration` must be at least 0"),
     ],
 )
 def test_bad_arguments_are_refused(change, match):
