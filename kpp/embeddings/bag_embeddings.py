@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.bags import Bags
-from kpp.embeddings.base import AbstractEmbedding
+from kpp.embeddings.embedding import AbstractEmbedding
 from kpp.embeddings.regression import AbstractConditionalEmbedding
 from kpp.embeddings.ridge import BagOutputs
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter

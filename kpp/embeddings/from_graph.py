@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.embeddings.adjustment import AbstractAdjustment, BackDoor, FrontDoor, NoAdjustment
+from kpp.embeddings.treatment_adjustment import AbstractAdjustment, BackDoor, FrontDoor, NoAdjustment
 from kpp.kernels import RBF, AbstractKernel, median_heuristic
 from kpp.tables import Schema, is_table
 from kpp.typing import Leaf

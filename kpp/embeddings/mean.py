@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.embeddings.base import AbstractEmpiricalEmbedding
+from kpp.embeddings.embedding import AbstractEmpiricalEmbedding
 from kpp.kernels import RBF, AbstractKernel
 from kpp.typing import RngKey
 

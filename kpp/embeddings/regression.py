@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.embeddings.base import AbstractEmpiricalEmbedding
+from kpp.embeddings.embedding import AbstractEmpiricalEmbedding
 from kpp.embeddings.ridge import AbstractOutputs, DenseRidge, FeatureRidge
 from kpp.features import AbstractFeatureKernel
 from kpp.kernels import AbstractKernel

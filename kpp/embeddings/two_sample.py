@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.embeddings.base import AbstractEmbedding, check_same_kernel
+from kpp.embeddings.embedding import AbstractEmbedding, check_same_kernel
 from kpp.embeddings.mean import MeanEmbedding
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel

@@ -9,16 +9,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.embeddings.adjustment import (
+from kpp.embeddings.from_graph import read_samples
+from kpp.embeddings.regression import AbstractRegressionEmbedding
+from kpp.embeddings.ridge import PointOutputs
+from kpp.embeddings.treatment_adjustment import (
     AbstractAdjustment,
     BackDoor,
     NoAdjustment,
     check_samples,
     num_rows,
 )
-from kpp.embeddings.from_graph import read_samples
-from kpp.embeddings.regression import AbstractRegressionEmbedding
-from kpp.embeddings.ridge import PointOutputs
 from kpp.features import AbstractFeatureKernel
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.typing import Leaf, RngKey

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.embeddings.base import AbstractEmbedding, AbstractEmpiricalEmbedding
+from kpp.embeddings.embedding import AbstractEmbedding, AbstractEmpiricalEmbedding
 from kpp.posteriors import GPPosterior
 from kpp.validation import is_concrete
 

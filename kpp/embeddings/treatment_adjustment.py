@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.embeddings.intervention import Intervention
+from kpp.embeddings.treatment_sections import Intervention
 from kpp.kernels import AbstractKernel, check_non_negative, parameter
 from kpp.serialization import data_class
 from kpp.typing import Leaf

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.embeddings.base import AbstractEmpiricalEmbedding
+from kpp.embeddings.embedding import AbstractEmpiricalEmbedding
 from kpp.validation import as_targets, check_same_rows, is_concrete
 
 __all__ = ["interventional_cdf", "interventional_quantiles"]
