@@ -4,6 +4,8 @@ from kpp.embeddings.bag_embeddings import AbstractBagEmbedding as AbstractBagEmb
 from kpp.embeddings.bag_embeddings import ReplicatedConditionalMeanEmbedding as ReplicatedConditionalMeanEmbedding
 from kpp.embeddings.bag_embeddings import ShrinkageConditionalMeanEmbedding as ShrinkageConditionalMeanEmbedding
 from kpp.embeddings.bayesian import BayesianConditionalMeanEmbedding as BayesianConditionalMeanEmbedding
+from kpp.embeddings.conditional import AbstractConditionalEmbedding as AbstractConditionalEmbedding
+from kpp.embeddings.conditional import AbstractRegressionEmbedding as AbstractRegressionEmbedding
 from kpp.embeddings.conditional import ConditionalMeanEmbedding as ConditionalMeanEmbedding
 from kpp.embeddings.deconditional import DeconditionalMeanEmbedding as DeconditionalMeanEmbedding
 from kpp.embeddings.embedding import AbstractEmbedding as AbstractEmbedding
@@ -17,8 +19,6 @@ from kpp.embeddings.quadrature_posterior import QuadraturePosterior as Quadratur
 from kpp.embeddings.quadrature_posterior import bayesian_quadrature as bayesian_quadrature
 from kpp.embeddings.quantiles import interventional_cdf as interventional_cdf
 from kpp.embeddings.quantiles import interventional_quantiles as interventional_quantiles
-from kpp.embeddings.regression import AbstractConditionalEmbedding as AbstractConditionalEmbedding
-from kpp.embeddings.regression import AbstractRegressionEmbedding as AbstractRegressionEmbedding
 from kpp.embeddings.regularization import SelectedRegularization as SelectedRegularization
 from kpp.embeddings.regularization import select_regularization as select_regularization
 from kpp.embeddings.treatment_adjustment import AbstractAdjustment as AbstractAdjustment

@@ -1,23 +1,22 @@
 r"""Conditional mean embeddings from bags: many points for each value of the condition.
 
 A bag j is :math:`n_j` points drawn given :math:`y_j`. The usual estimator repeats :math:`y_j` for each of them, a
-system of as many unknowns as there are points. Neither estimator here does: both solve for one weight a bag.
+system with as many unknowns as there are points. Both estimators here solve for one weight per bag instead.
 """
 
-# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
+from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.bags import Bags
+from kpp.embeddings.conditional import AbstractConditionalEmbedding
 from kpp.embeddings.embedding import AbstractEmbedding
-from kpp.embeddings.regression import AbstractConditionalEmbedding
 from kpp.embeddings.ridge import BagOutputs
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.typing import Leaf, RngKey
@@ -31,10 +30,28 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
     .. math:: \hat\mu_{X|y} = \sum_j a_j(y)\, \frac1{n_j} \sum_i k(x_j^i, \cdot)
 
     Values and inner products are computed from means over the bags, block by block: no matrix of all pairs of points is
-    held. Subclasses have the fields `bags` and those of `AbstractConditionalEmbedding`, but for `points` and `inputs`.
+    formed. Subclasses differ in the number of times that a bag counts, `multiplicity`.
+
+    Args:
+        kernel: The kernel k of the space that the embeddings lie in.
+        input_kernel: The kernel l of the covariates.
+        bags: N bags with covariates Y, n points in total.
+        regularization: :math:`\lambda`, at least 0; it is multiplied by the number of rows that count.
+
+    Raises:
+        ValueError: If the regularization is negative or the bags have no covariates.
     """
 
-    bags: eqx.AbstractVar[Bags]
+    kernel: AbstractKernel
+    input_kernel: AbstractKernel
+    bags: Bags
+    regularization: Leaf
+
+    def __init__(self, kernel: AbstractKernel, input_kernel: AbstractKernel, bags: Bags, regularization: Leaf) -> None:
+        self.kernel = kernel
+        self.input_kernel = input_kernel
+        self.bags = bags
+        self.regularization = parameter("regularization")(regularization)
 
     @property  # type: ignore[misc]  # Equinox lets a property stand for an AbstractVar
     def points(self) -> Float[Array, "n d"]:
@@ -56,7 +73,7 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
         check_non_negative(self.regularization, "regularization")
         if self.bags.covariates is None:
             raise ValueError(
-                "`bags` must have covariates, one row a bag, which are the inputs of the embedding, got None"
+                "`bags` must have covariates, one row per bag, which are the inputs of the embedding, got None"
             )
 
     def weights(self, query: Any = None) -> Float[Array, "n p"]:
@@ -111,6 +128,13 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
         weights = self.input_weights(query)
         return jnp.sum(weights * (self.outputs.gram() @ weights), axis=0)
 
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractBagEmbedding, Any]]:
+        """Yield small embeddings of four bags and their queries for the conformance suite."""
+        points = jax.random.normal(rng_key, (7, 2))
+        bags = Bags.create(points, np.array([0, 0, 1, 2, 2, 2, 3]), points[jnp.array([0, 2, 3, 6]), :1] + 0.5)
+        yield cls(RBF(jnp.array([0.8, 1.5])), RBF(1.2), bags, 0.01), jnp.array([[-0.4], [0.3], [1.0]])
+
 
 class ShrinkageConditionalMeanEmbedding(AbstractBagEmbedding):
     r"""The shrinkage estimator: regression of the bags' mean embeddings, each bag counting once.
@@ -135,27 +159,6 @@ class ShrinkageConditionalMeanEmbedding(AbstractBagEmbedding):
     References:
         Chau, Bouabid and Sejdinovic, Deconditional downscaling with Gaussian processes, 2021, equation (10).
     """
-
-    kernel: AbstractKernel
-    input_kernel: AbstractKernel
-    bags: Bags
-    regularization: Leaf
-
-    def __init__(self, kernel: AbstractKernel, input_kernel: AbstractKernel, bags: Bags, regularization: Leaf) -> None:
-        self.kernel = kernel
-        self.input_kernel = input_kernel
-        self.bags = bags
-        self.regularization = parameter("regularization")(regularization)
-
-    @property
-    def ridge(self) -> Float[Array, ""]:
-        r""":math:`N \lambda`."""
-        return self.bags.num_bags * self.regularization
-
-    @classmethod
-    def examples(cls, rng_key: RngKey) -> Iterator[tuple["ShrinkageConditionalMeanEmbedding", Any]]:
-        """Yield small embeddings and their queries for the conformance suite."""
-        yield cls(RBF(jnp.array([0.8, 1.5])), RBF(1.2), _example_bags(rng_key), 0.01), jnp.array([[-0.4], [0.3], [1.0]])
 
 
 class ReplicatedConditionalMeanEmbedding(AbstractBagEmbedding):
@@ -182,34 +185,7 @@ class ReplicatedConditionalMeanEmbedding(AbstractBagEmbedding):
         repeated covariates.
     """
 
-    kernel: AbstractKernel
-    input_kernel: AbstractKernel
-    bags: Bags
-    regularization: Leaf
-
-    def __init__(self, kernel: AbstractKernel, input_kernel: AbstractKernel, bags: Bags, regularization: Leaf) -> None:
-        self.kernel = kernel
-        self.input_kernel = input_kernel
-        self.bags = bags
-        self.regularization = parameter("regularization")(regularization)
-
-    @property
-    def ridge(self) -> Float[Array, ""]:
-        r""":math:`n \lambda`."""
-        return self.bags.num_points * self.regularization
-
     @property
     def multiplicity(self) -> Float[Array, " N"]:
         """The sizes of the bags."""
         return self.bags.sizes.astype(self.bags.points.dtype)
-
-    @classmethod
-    def examples(cls, rng_key: RngKey) -> Iterator[tuple["ReplicatedConditionalMeanEmbedding", Any]]:
-        """Yield small embeddings and their queries for the conformance suite."""
-        yield cls(RBF(jnp.array([0.8, 1.5])), RBF(1.2), _example_bags(rng_key), 0.01), jnp.array([[-0.4], [0.3], [1.0]])
-
-
-def _example_bags(rng_key: RngKey) -> Bags:
-    """Return four bags of sizes 1 to 3."""
-    points = jax.random.normal(rng_key, (7, 2))
-    return Bags.create(points, np.array([0, 0, 1, 2, 2, 2, 3]), points[jnp.array([0, 2, 3, 6]), :1] + 0.5)

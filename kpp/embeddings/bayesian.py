@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -25,6 +25,8 @@ from kpp.kernels import RBF, AbstractKernel, NuclearDominant, check_non_negative
 from kpp.typing import Leaf, RngKey
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from kpp.causal import CausalDAG
 
 __all__ = ["BayesianConditionalMeanEmbedding"]
@@ -107,9 +109,9 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
     def from_graph(
         cls,
         graph: CausalDAG,
-        frame: Any,
-        treatment: Any,
-        outcome: Any,
+        frame: pd.DataFrame,
+        treatment: str | Sequence[str],
+        outcome: str | Sequence[str],
         *,
         width: Leaf,
         noise_variance: Leaf,
@@ -119,42 +121,43 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         adjusting_regularization: Leaf = 0.01,
         amplitude: Leaf = 1.0,
     ) -> BayesianConditionalMeanEmbedding:
-        """Find the adjustment in a causal graph whose nodes are columns of a data frame.
+        """Find the adjustment in a causal graph; see `InterventionalMeanEmbedding.from_graph`.
 
         Args:
             graph: The causal graph.
-            frame: A data frame of numbers, one row a sample.
+            frame: A data frame of numbers, one row per sample.
             treatment: The column of the treatment, or several.
             outcome: The column of the outcome, or several.
             width: The width of the nuclear dominant kernel.
             noise_variance: c, not multiplied by n.
-            base_kernel: The kernel of the outcome; by default an RBF with lengthscales of the median heuristic, as the
-                others.
-            treatment_kernel: The kernel of the treatment.
-            adjusting_kernel: The kernel of the covariates or mediators.
-            adjusting_regularization: That of the mediators' embedding, multiplied by n. Only the front door uses it.
+            base_kernel: The kernel of the outcome, by default an RBF with lengthscales from the data.
+            treatment_kernel: The kernel of the treatment, with the same default.
+            adjusting_kernel: The kernel of the covariates or mediators, with the same default.
+            adjusting_regularization: The regularization of the mediators' embedding, multiplied by n. Only the front
+                door uses it.
             amplitude: s.
 
         Returns:
-            The embedding; its `adjustment` says what was found.
-
-        Raises:
-            CausalError: If a node is unknown, or no such adjustment identifies the effect; the message names the
-                estimand where there is one.
-            ValueError: If columns are missing or hold no numbers.
+            The embedding; its `adjustment` holds the adjustment that was found.
         """
-        samples = read_samples(graph, frame, treatment, outcome)
-        base_kernel = samples.kernel_of("points") if base_kernel is None else base_kernel
-        treatment_kernel = samples.kernel_of("treatment") if treatment_kernel is None else treatment_kernel
-        adjustment = samples.adjustment(adjusting_kernel, adjusting_regularization)
+        samples = read_samples(
+            graph,
+            frame,
+            treatment,
+            outcome,
+            kernel=base_kernel,
+            treatment_kernel=treatment_kernel,
+            adjusting_kernel=adjusting_kernel,
+            adjusting_regularization=adjusting_regularization,
+        )
         return cls(
-            base_kernel,
+            samples.kernel,
             width,
-            treatment_kernel,
+            samples.treatment_kernel,
             samples.treatment,
             samples.points,
             noise_variance,
-            adjustment,
+            samples.adjustment,
             amplitude,
         )
 

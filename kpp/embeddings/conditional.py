@@ -1,21 +1,208 @@
-"""The conditional mean embedding of a sample of pairs."""
+"""Embeddings as kernel ridge regression of elements of an RKHS, and the conditional mean embedding of pairs."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
+import abc
 from collections.abc import Iterator
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.embeddings.regression import AbstractConditionalEmbedding
-from kpp.embeddings.ridge import PointOutputs
+from kpp import linalg
+from kpp.embeddings.embedding import AbstractEmpiricalEmbedding
+from kpp.embeddings.ridge import AbstractOutputs, DenseRidge, FeatureRidge, PointOutputs
+from kpp.features import AbstractFeatureKernel
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.typing import Leaf, RngKey
 from kpp.validation import check_same_rows
 
-__all__ = ["ConditionalMeanEmbedding"]
+__all__ = ["AbstractConditionalEmbedding", "AbstractRegressionEmbedding", "ConditionalMeanEmbedding"]
+
+
+class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
+    r"""An embedding that regresses elements of its RKHS on inputs.
+
+    .. math:: \mu_q = \sum_{j=1}^N a_j(q)\, g_j, \qquad a(q) = (L + c\,\mathrm{diag}(1/r))^{-1} l(q)
+
+    :math:`g_j` are the elements that belong to N inputs, such as sections of the kernel at points. L holds the inner
+    products of the inputs, l(q) their inner products with a query, and :math:`r_j` is the number of times that input j
+    counts. The ridge is :math:`c = \lambda \sum_j r_j`, with the regularization :math:`\lambda`. If the inputs have few
+    features, the weights take :math:`O(N q^2)` time and no matrix of all pairs of inputs is formed. Subclasses define
+    `outputs`, `num_inputs` and the three methods on inputs.
+    """
+
+    regularization: eqx.AbstractVar[Leaf]
+
+    @property
+    @abc.abstractmethod
+    def outputs(self) -> AbstractOutputs:
+        """The elements :math:`g_j`."""
+
+    @property
+    @abc.abstractmethod
+    def num_inputs(self) -> int:
+        """The number of inputs, N."""
+
+    @property
+    def multiplicity(self) -> Float[Array, " N"] | None:
+        """The number of times that each input counts, r; None if each counts once."""
+        return None
+
+    @property
+    def ridge(self) -> Float[Array, ""]:
+        r"""The ridge c, :math:`\lambda` times the number of rows that count."""
+        rows = self.num_inputs if self.multiplicity is None else jnp.sum(self.multiplicity)
+        return rows * self.regularization
+
+    def weights(self, query: Any = None) -> Float[Array, "m p"]:
+        """Return the weights of the support points for each query, which are the weights of the inputs.
+
+        Args:
+            query: The p queries, one row each.
+
+        Returns:
+            The weights, (m, p). They need not be positive, nor sum to 1.
+
+        Raises:
+            ValueError: If there is no query.
+        """
+        return self.input_weights(query)
+
+    @abc.abstractmethod
+    def _input_gram(self) -> Float[Array, "N N"]:
+        """Return L."""
+
+    @abc.abstractmethod
+    def _input_sections(self, query: Any) -> Float[Array, "N p"]:
+        """Return l(q) for p queries."""
+
+    @abc.abstractmethod
+    def _input_features(self, query: Any = None) -> Float[Array, "p q"] | None:
+        r"""Return features of queries, or of the inputs, whose products are l(q) and L; None if there are none."""
+
+    def input_weights(self, query: Any) -> Float[Array, "N p"]:
+        """Return the weights of the inputs' elements for each query.
+
+        Args:
+            query: The p queries, one row each.
+
+        Returns:
+            The weights a(q), (N, p). They need not be positive, nor sum to 1.
+
+        Raises:
+            ValueError: If there is no query.
+        """
+        if query is None:
+            raise ValueError("`query` must hold values of the condition, one row each, got None")
+        system, features = self._system(), self._input_features(query)
+        if features is not None and isinstance(system, FeatureRidge):
+            return system.weights(features)
+        return system.solve(self._input_sections(query))
+
+    def leave_one_out_losses(self) -> Float[Array, " N"]:
+        r"""Return how far the element of each input is from what the other inputs say about it.
+
+        .. math::
+
+            \ell_j = \bigl\|g_j - \mu^{(-j)}_{y_j}\bigr\|^2 = \frac{(A G A)_{jj}}{A_{jj}^2}, \qquad
+            A = (L + c\,\mathrm{diag}(1/r))^{-1}, \quad G_{jj'} = \langle g_j, g_{j'} \rangle
+
+        The embedding without the input j keeps the number c.
+
+        Returns:
+            The squared distances in the RKHS, (N,).
+        """
+        return self._system().leave_one_out(self.outputs)
+
+    def held_out_losses(self, folds: Any) -> Float[Array, " N"]:
+        r"""Return how far the element of each input is from what the inputs outside its fold say about it.
+
+        .. math:: g_i - \mu^{(-I)}_{y_i} = \sum_j \bigl[A_{II}^{-1} A_{I,\cdot}\bigr]_{ij} g_j
+
+        Args:
+            folds: Index arrays that split 0, ..., N - 1.
+
+        Returns:
+            The squared distances in the RKHS, (N,), in the order of the inputs. Matrices (N, N) are formed, however few
+            features there are.
+        """
+        system = DenseRidge.create(self._input_gram(), self.ridge, self.multiplicity)
+        inverse, gram = system.inverse(), self.outputs.gram()
+        losses = jnp.zeros(self.num_inputs, dtype=gram.dtype)
+        for fold in folds:
+            factor = linalg.cholesky(inverse[jnp.ix_(fold, fold)], what="the inverse over a fold")
+            residuals = linalg.cho_solve(factor, inverse[fold])
+            losses = losses.at[fold].set(jnp.sum((residuals @ gram) * residuals, axis=1))
+        return losses
+
+    def log_evidence(self) -> Float[Array, ""]:
+        r"""Return the log evidence of the regression, at its best amplitude.
+
+        The coordinates of :math:`y \mapsto \mu_y` in an orthonormal basis of the span of :math:`g_1, \dots, g_N` are
+        independent Gaussian processes with kernel s l, each :math:`g_j` is seen with independent noise of variance
+        :math:`s c / r_j` in each coordinate, and :math:`s = \mathrm{tr}(C^{-1} G) / N^2` maximises
+
+        .. math::
+
+            \log p = -\tfrac{N^2}{2} \log(2 \pi s) - \tfrac N2 \log\det C - \tfrac{1}{2 s} \mathrm{tr}(C^{-1} G),
+            \qquad C = L + c\,\mathrm{diag}(1/r)
+
+        Seen through the inner products G, whose covariance is :math:`C \otimes s G`, the same density is
+        :math:`\log p - \tfrac N2 \log\det G`. The additional term depends neither on the inputs nor on the
+        regularization, and is not defined where G is singular.
+
+        Returns:
+            The log evidence, a scalar. It compares regularizations and input kernels, not kernels of the space.
+
+        References:
+            Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP: uncertainty quantification for causal data fusion, 2021:
+            the evidence of its Bayesian conditional mean embedding, with s G for the covariance of the outputs.
+        """
+        determinant, trace = self._system().evidence_terms(self.outputs)
+        count = self.num_inputs
+        amplitude = trace / count**2
+        return -0.5 * count * (count * (jnp.log(2 * jnp.pi * amplitude) + 1) + determinant)
+
+    def _system(self) -> DenseRidge | FeatureRidge:
+        features = self._input_features()
+        if features is not None and features.shape[1] <= self.num_inputs:
+            return FeatureRidge.create(features, self.ridge, self.multiplicity)
+        return DenseRidge.create(self._input_gram(), self.ridge, self.multiplicity)
+
+    def _coordinates(self, query: Any) -> Float[Array, "N p"]:
+        return self.input_weights(query)
+
+
+class AbstractConditionalEmbedding(AbstractRegressionEmbedding):
+    r"""An embedding of the distribution of X given Y = y, from N values of Y and what is known of X for each.
+
+    .. math:: \hat\mu_{X|y} = \sum_{j=1}^N a_j(y)\, g_j, \qquad a(y) = (l(Y, Y) + c\,\mathrm{diag}(1/r))^{-1} l(Y, y)
+
+    Subclasses have the fields `input_kernel` (l), `inputs` (Y) and `regularization`, and define `outputs`. The features
+    of an `input_kernel` from `kpp.features` are used.
+    """
+
+    input_kernel: eqx.AbstractVar[AbstractKernel]
+    inputs: eqx.AbstractVar[Any]
+
+    @property
+    def num_inputs(self) -> int:
+        """The number of inputs, N."""
+        return jax.tree.leaves(self.inputs)[0].shape[0]
+
+    def _input_gram(self) -> Float[Array, "N N"]:
+        return self.input_kernel.gram(self.inputs)
+
+    def _input_sections(self, query: Any) -> Float[Array, "N p"]:
+        return self.input_kernel(self.inputs, query)
+
+    def _input_features(self, query: Any = None) -> Float[Array, "p q"] | None:
+        if not isinstance(self.input_kernel, AbstractFeatureKernel):
+            return None
+        return self.input_kernel.feature_map(self.inputs if query is None else query)
 
 
 class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
@@ -65,32 +252,13 @@ class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
                 )
             check_same_rows(self.num_inputs, leaf.shape[0], "inputs", "points")
 
-    def weights(self, query: Any = None) -> Float[Array, "n p"]:
-        """Return the weights of the points for each value of the condition.
-
-        Args:
-            query: The p values, rows as those of `inputs`.
-
-        Returns:
-            The weights, (n, p). They need not be positive, nor sum to 1.
-
-        Raises:
-            ValueError: If there is no query.
-        """
-        return self.input_weights(query)
-
     @property
     def outputs(self) -> PointOutputs:
         """The sections of the kernel at the points."""
         return PointOutputs(self.kernel, self.points)
 
-    @property
-    def ridge(self) -> Float[Array, ""]:
-        r""":math:`n \lambda`."""
-        return self.num_inputs * self.regularization
-
     @classmethod
-    def examples(cls, rng_key: RngKey) -> Iterator[tuple[ConditionalMeanEmbedding, Any]]:
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple["ConditionalMeanEmbedding", Any]]:
         """Yield small embeddings and their queries for the conformance suite."""
         inputs, points = jax.random.normal(rng_key, (6, 3)), jax.random.normal(rng_key, (6, 2)) + 0.3
         yield cls(RBF(jnp.array([0.8, 1.5])), RBF(1.2), inputs, points, 0.01), inputs[:3] - 0.2

@@ -9,8 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.embeddings.conditional import ConditionalMeanEmbedding
-from kpp.embeddings.regression import AbstractConditionalEmbedding, AbstractRegressionEmbedding
+from kpp.embeddings.conditional import (
+    AbstractConditionalEmbedding,
+    AbstractRegressionEmbedding,
+    ConditionalMeanEmbedding,
+)
 from kpp.embeddings.ridge import PointOutputs
 from kpp.features import AbstractFeatureKernel
 from kpp.functions import RKHSFunction
@@ -84,25 +87,6 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
     def num_inputs(self) -> int:
         """The number of values of the condition, M."""
         return jax.tree.leaves(self.points)[0].shape[0]
-
-    @property
-    def ridge(self) -> Float[Array, ""]:
-        r""":math:`M \varepsilon`."""
-        return self.num_inputs * self.regularization
-
-    def weights(self, query: Any = None) -> Float[Array, "M p"]:
-        """Return the weights of the values of the condition for each point x.
-
-        Args:
-            query: p points x, rows as those of the points of the conditional embedding.
-
-        Returns:
-            The weights, (M, p).
-
-        Raises:
-            ValueError: If there is no query.
-        """
-        return self.input_weights(query)
 
     def function(self, values: Any) -> RKHSFunction:
         r"""Return the function whose conditional expectations are given.

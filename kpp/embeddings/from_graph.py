@@ -1,9 +1,9 @@
-"""Samples of an intervention read from a data frame, by what a causal graph says is to be adjusted for."""
+"""Samples for an interventional embedding: columns of a data frame, chosen by a causal graph."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -14,68 +14,65 @@ from kpp.tables import Schema, is_table
 from kpp.typing import Leaf
 
 if TYPE_CHECKING:
-    from kpp.causal import Adjustment, CausalDAG
+    import pandas as pd
+
+    from kpp.causal import CausalDAG
 
 __all__ = ["InterventionSamples", "read_samples"]
 
 
-@dataclasses.dataclass(frozen=True)
-class InterventionSamples:
-    """The columns of a data frame that an interventional embedding needs.
+class InterventionSamples(NamedTuple):
+    """Samples of treatment and outcome with their kernels and their adjustment.
 
-    Args:
+    Attributes:
+        kernel: The kernel of the outcome.
+        treatment_kernel: The kernel of the treatment.
         treatment: The treatments, (n, d).
         points: The outcomes, (n, d').
-        others: What is adjusted for, (n, d''), or None if nothing is.
-        found: The adjustment: its kind and variables, the columns of `others`.
+        adjustment: The adjustment with its covariates or mediators.
     """
 
+    kernel: AbstractKernel
+    treatment_kernel: AbstractKernel
     treatment: Float[Array, "n d"]
     points: Float[Array, "n d2"]
-    others: Float[Array, "n d3"] | None
-    found: Adjustment
-
-    def kernel_of(self, name: str) -> RBF:
-        """Return an RBF with the lengthscales of the median heuristic for one of the arrays.
-
-        Args:
-            name: "treatment", "points" or "others".
-        """
-        values = getattr(self, name)
-        return RBF(median_heuristic(values) * jnp.sqrt(values.shape[1]))
-
-    def adjustment(self, kernel: AbstractKernel | None, regularization: Leaf) -> AbstractAdjustment:
-        """Return the adjustment with its samples.
-
-        Args:
-            kernel: The kernel of what is adjusted for; None for `kernel_of`.
-            regularization: That of the mediators' embedding, for the front door.
-        """
-        if self.others is None:
-            return NoAdjustment()
-        kernel = self.kernel_of("others") if kernel is None else kernel
-        if self.found.kind == "backdoor":
-            return BackDoor(kernel, self.others)
-        return FrontDoor(kernel, self.others, regularization)
+    adjustment: AbstractAdjustment
 
 
-def read_samples(graph: CausalDAG, frame: Any, treatment: Any, outcome: Any) -> InterventionSamples:
-    """Find what is to be adjusted for among the columns of a data frame, and read what is needed.
+def read_samples(
+    graph: CausalDAG,
+    frame: pd.DataFrame,
+    treatment: str | Sequence[str],
+    outcome: str | Sequence[str],
+    *,
+    kernel: AbstractKernel | None,
+    treatment_kernel: AbstractKernel | None,
+    adjusting_kernel: AbstractKernel | None,
+    adjusting_regularization: Leaf,
+) -> InterventionSamples:
+    """Find an adjustment whose variables are columns of a data frame, and read the columns that are needed.
+
+    Each kernel that is None becomes an RBF with the lengthscales of the median heuristic times the root of the number
+    of columns.
 
     Args:
         graph: The causal graph.
-        frame: A data frame, one row a sample.
+        frame: A data frame, one row per sample.
         treatment: The column of the treatment, or several.
         outcome: The column of the outcome, or several.
+        kernel: The kernel of the outcome, or None.
+        treatment_kernel: The kernel of the treatment, or None.
+        adjusting_kernel: The kernel of the covariates or mediators, or None.
+        adjusting_regularization: The regularization of the mediators' embedding. Only the front door uses it.
 
     Returns:
         The samples.
 
     Raises:
         CausalError: If a node is unknown, or no adjustment by these columns identifies the effect.
-        ValueError: If `frame` is no data frame, or the columns needed are missing or hold no finite numbers.
+        ValueError: If `frame` is not a data frame, or the columns are missing or do not hold finite numbers.
     """
-    from kpp.causal import find_adjustment  # networkx is loaded only where there is a graph
+    from kpp.causal import find_adjustment  # loads networkx, which nothing else here needs
 
     if not is_table(frame):
         raise ValueError(f"`frame` must be a data frame with the graph's nodes as columns, got {type(frame).__name__}")
@@ -85,14 +82,34 @@ def read_samples(graph: CausalDAG, frame: Any, treatment: Any, outcome: Any) -> 
         missing = [name for name in wanted if name not in columns]
         if missing:
             raise ValueError(f"`{argument}` must be columns of `frame`, got {missing}; it has {columns}")
-    found = find_adjustment(graph, names["treatment"], names["outcome"], columns=columns)
-    others = _read(frame, found.variables) if found.variables else None
-    return InterventionSamples(_read(frame, names["treatment"]), _read(frame, names["outcome"]), others, found)
+    adjustment = find_adjustment(graph, names["treatment"], names["outcome"], columns=columns)
+    treatments, outcomes = _read(frame, names["treatment"]), _read(frame, names["outcome"])
+    return InterventionSamples(
+        _kernel_or_default(kernel, outcomes),
+        _kernel_or_default(treatment_kernel, treatments),
+        treatments,
+        outcomes,
+        _adjust(adjustment.kind, frame, adjustment.variables, adjusting_kernel, adjusting_regularization),
+    )
 
 
-def _names(names: Any) -> tuple[str, ...]:
+def _adjust(
+    kind: str, frame: pd.DataFrame, variables: tuple[str, ...], kernel: AbstractKernel | None, regularization: Leaf
+) -> AbstractAdjustment:
+    if not variables:
+        return NoAdjustment()
+    values = _read(frame, variables)
+    kernel = _kernel_or_default(kernel, values)
+    return BackDoor(kernel, values) if kind == "backdoor" else FrontDoor(kernel, values, regularization)
+
+
+def _kernel_or_default(kernel: AbstractKernel | None, values: Float[Array, "n d"]) -> AbstractKernel:
+    return RBF(median_heuristic(values) * jnp.sqrt(values.shape[1])) if kernel is None else kernel
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _read(frame: Any, names: tuple[str, ...]) -> Float[Array, "n d"]:
+def _read(frame: pd.DataFrame, names: tuple[str, ...]) -> Float[Array, "n d"]:
     return jnp.asarray(Schema(names).read(frame, "frame"))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kpp.embeddings.conditional import AbstractRegressionEmbedding
 from kpp.embeddings.from_graph import read_samples
-from kpp.embeddings.regression import AbstractRegressionEmbedding
 from kpp.embeddings.ridge import PointOutputs
 from kpp.embeddings.treatment_adjustment import (
     AbstractAdjustment,
@@ -24,6 +24,8 @@ from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.typing import Leaf, RngKey
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from kpp.causal import CausalDAG
 
 __all__ = ["InterventionalMeanEmbedding"]
@@ -89,9 +91,9 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
     def from_graph(
         cls,
         graph: CausalDAG,
-        frame: Any,
-        treatment: Any,
-        outcome: Any,
+        frame: pd.DataFrame,
+        treatment: str | Sequence[str],
+        outcome: str | Sequence[str],
         *,
         regularization: Leaf,
         kernel: AbstractKernel | None = None,
@@ -101,61 +103,47 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
     ) -> InterventionalMeanEmbedding:
         r"""Find the adjustment in a causal graph whose nodes are columns of a data frame.
 
-        `kpp.causal.find_adjustment` looks for it: none if none is needed, else a back-door set, else a front-door set,
-        among the columns.
+        `kpp.causal.find_adjustment` searches the columns: no adjustment if none is needed, else a back-door set, else a
+        front-door set.
 
         Args:
             graph: The causal graph.
-            frame: A data frame of numbers, one row a sample. Its columns are observed nodes of the graph, perhaps not
-                all, and maybe others.
+            frame: A data frame of numbers, one row per sample. Its columns are observed nodes of the graph. Some nodes
+                may be missing, and other columns are ignored.
             treatment: The column of the treatment, or several.
             outcome: The column of the outcome, or several.
             regularization: :math:`\lambda`, multiplied by n.
-            kernel: The kernel of the outcome; by default an RBF with lengthscales of the median heuristic, as the
-                others.
-            treatment_kernel: The kernel of the treatment.
-            adjusting_kernel: The kernel of the covariates or mediators.
-            adjusting_regularization: That of the mediators' embedding, by default `regularization`. Only the front door
-                uses it.
+            kernel: The kernel of the outcome; by default an RBF with the lengthscales of the median heuristic times the
+                root of the number of columns.
+            treatment_kernel: The kernel of the treatment, with the same default.
+            adjusting_kernel: The kernel of the covariates or mediators, with the same default.
+            adjusting_regularization: The regularization of the mediators' embedding, by default `regularization`. Only
+                the front door uses it.
 
         Returns:
-            The embedding; its `adjustment` says what was found.
+            The embedding; its `adjustment` holds the adjustment that was found.
 
         Raises:
-            CausalError: If a node is unknown, or no such adjustment identifies the effect; the message names the
-                estimand where there is one.
-            ValueError: If columns are missing or hold no numbers.
+            CausalError: If a node is unknown, or no such adjustment identifies the effect. The message names the
+                estimand if the effect is identified in another way.
+            ValueError: If columns are missing or do not hold numbers.
         """
-        samples = read_samples(graph, frame, treatment, outcome)
-        kernel = samples.kernel_of("points") if kernel is None else kernel
-        treatment_kernel = samples.kernel_of("treatment") if treatment_kernel is None else treatment_kernel
-        ridge = regularization if adjusting_regularization is None else adjusting_regularization
-        adjustment = samples.adjustment(adjusting_kernel, ridge)
-        return cls(kernel, treatment_kernel, samples.treatment, samples.points, regularization, adjustment)
-
-    def weights(self, query: Any = None) -> Float[Array, "n p"]:
-        """Return the weights of the outcomes for each treatment that is set.
-
-        Args:
-            query: The p treatments, rows as those of `treatment`.
-
-        Returns:
-            The weights, (n, p). They need not be positive, nor sum to 1.
-
-        Raises:
-            ValueError: If there is no query.
-        """
-        return self.input_weights(query)
+        samples = read_samples(
+            graph,
+            frame,
+            treatment,
+            outcome,
+            kernel=kernel,
+            treatment_kernel=treatment_kernel,
+            adjusting_kernel=adjusting_kernel,
+            adjusting_regularization=regularization if adjusting_regularization is None else adjusting_regularization,
+        )
+        return cls(*samples[:4], regularization, samples.adjustment)
 
     @property
     def outputs(self) -> PointOutputs:
         """The sections of the kernel at the outcomes."""
         return PointOutputs(self.kernel, self.points)
-
-    @property
-    def ridge(self) -> Float[Array, ""]:
-        r""":math:`n \lambda`."""
-        return self.num_inputs * self.regularization
 
     @property
     def num_inputs(self) -> int:

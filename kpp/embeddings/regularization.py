@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.embeddings.regression import AbstractRegressionEmbedding
+from kpp.embeddings.conditional import AbstractRegressionEmbedding
 from kpp.typing import RngKey
 from kpp.validation import as_targets, check_rng_key
 
