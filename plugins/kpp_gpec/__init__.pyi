@@ -14,8 +14,8 @@ from .conformal import conformal_check as conformal_check
 from .conformal import widen as widen
 from .fitted import FittedGPEC as FittedGPEC
 from .gpec import GPEC as GPEC
-from .images import interval_bounds as interval_bounds
-from .images import plot_interval_bounds as plot_interval_bounds
+from .interval_images import interval_bounds as interval_bounds
+from .interval_images import plot_interval_bounds as plot_interval_bounds
 from .naive import NaiveGP as NaiveGP
 from .neural import FittedMLPClassifier as FittedMLPClassifier
 from .neural import MLPClassifier as MLPClassifier

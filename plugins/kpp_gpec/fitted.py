@@ -18,7 +18,7 @@ from kpp.games import as_players
 from kpp.tables import Schema
 from kpp.validation import check_same_rows
 from kpp_gpec.boundary.sampler import BoundarySample
-from kpp_gpec.observations import Observations, observe
+from kpp_gpec.noisy_explanations import Observations, observe
 from kpp_gpec.process.explanation_process import ExplanationProcess, Law
 from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
 from kpp_gpec.process.hyperparameters import Selected, combine_kernels
@@ -224,7 +224,7 @@ class FittedGPEC(eqx.Module):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the model to one netCDF file, replacing an existing file once the new one is whole."""
-        from kpp_gpec.storage import save
+        from kpp_gpec.gpec_files import save
 
         save(self, path)
 
@@ -240,7 +240,7 @@ class FittedGPEC(eqx.Module):
             FileNotFoundError: If there is no such file.
             ValueError: If the file holds something else.
         """
-        from kpp_gpec.storage import load
+        from kpp_gpec.gpec_files import load
 
         return load(path, predictor)
 

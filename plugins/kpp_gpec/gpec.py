@@ -14,13 +14,13 @@ from kpp.batching import call_in_chunks
 from kpp.explanations import AbstractExplainer, Explanation, resolve
 from kpp.typing import RngKey
 from kpp.validation import as_finite_array, check_rng_key
+from kpp_gpec.background import Prepared, as_background, check_explainer, finish, freeze_options, prepare, readable
 from kpp_gpec.boundary.bisection_sampler import BisectionSampler
 from kpp_gpec.boundary.geodesics import geodesic_distances
 from kpp_gpec.boundary.margins import class_margin, level_margin, steep_margin
 from kpp_gpec.boundary.sampler import AbstractBoundarySampler, BoundarySample
 from kpp_gpec.fitted import FittedGPEC, FittedOutput, build_geodesic
-from kpp_gpec.fitting import Prepared, as_background, check_explainer, finish, freeze_options, prepare, readable
-from kpp_gpec.observations import check_noise
+from kpp_gpec.noisy_explanations import check_noise
 from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic, farthest_points
 from kpp_gpec.process.hyperparameters import METHODS, combine_kernels, select
 from kpp_gpec.process.multitask import condition, estimate_correlations

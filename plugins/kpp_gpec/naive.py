@@ -16,9 +16,9 @@ from kpp.games import Interventional
 from kpp.kernels import RBF
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
+from kpp_gpec.background import as_background, check_explainer, finish, freeze_options, prepare, readable
 from kpp_gpec.fitted import FittedGPEC, FittedOutput
-from kpp_gpec.fitting import as_background, check_explainer, finish, freeze_options, prepare, readable
-from kpp_gpec.observations import check_noise
+from kpp_gpec.noisy_explanations import check_noise
 from kpp_gpec.process.explanation_process import ExplanationProcess
 from kpp_gpec.process.hyperparameters import METHODS, combine_kernels, select
 

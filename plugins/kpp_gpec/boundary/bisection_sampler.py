@@ -9,7 +9,7 @@ from jaxtyping import Float
 from kpp.serialization import data_class
 from kpp_gpec.boundary.bisection import halve
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
-from kpp_gpec.boundary.pairs import pair_up, two_sides
+from kpp_gpec.boundary.opposite_sides import pair_up, two_sides
 from kpp_gpec.boundary.sampler import AbstractBoundarySampler, check_sampler
 from kpp_gpec.boundary.walk import walk
 

@@ -15,7 +15,7 @@ from kpp.batching import call_in_chunks
 from kpp.serialization import data_class
 from kpp_gpec.boundary.bisection import halve
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
-from kpp_gpec.boundary.pairs import nearest
+from kpp_gpec.boundary.opposite_sides import nearest
 from kpp_gpec.boundary.sampler import AbstractBoundarySampler, check_sampler
 
 __all__ = ["GradientSampler"]

@@ -27,7 +27,7 @@ from kpp.typing import RngKey
 from kpp.validation import as_points, check_same_rows
 from kpp_gpec.boundary.margins import standard_deviations
 from kpp_gpec.fitted import FittedGPEC, FittedOutput
-from kpp_gpec.observations import Observations, observe, repeat_keys
+from kpp_gpec.noisy_explanations import Observations, observe, repeat_keys
 
 __all__ = ["Prepared", "as_background", "check_explainer", "finish", "freeze_options", "prepare", "readable"]
 
