@@ -182,6 +182,14 @@ def test_nothing_imports_the_folders_or_private_jax(folder: Path):
     assert not private
 
 
+@pytest.mark.parametrize(("room", "other"), [("boundary", "process"), ("process", "boundary")])
+def test_boundaries_and_processes_of_gpec_never_import_each_other(room: str, other: str):
+    folder = ROOT / "plugins" / "kpp_gpec" / room
+    names = [name for path, tree in trees(folder) for name in imports(path, tree)]
+    assert names
+    assert not [name for name in names if name.startswith(f"kpp_gpec.{other}.")]
+
+
 def test_every_package_on_disk_is_listed_for_the_wheel():
     on_disk = {ROOT / "kpp"} | {
         path.parent for group in ("models", "plugins") for path in (ROOT / group).glob("*/__init__.py")

@@ -1,4 +1,4 @@
-"""What GPEC and its comparator share when they are fitted: reading the model, explaining the background, scaling."""
+"""The explained background that a GPEC is fitted to: reading the model, explaining its background, standardizing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from kpp.tables import Schema, is_table
 from kpp.typing import RngKey
 from kpp.validation import as_points, check_same_rows
 from kpp_gpec.boundary.margins import standard_deviations
-from kpp_gpec.fitted import FittedGPEC, FittedOutput
+from kpp_gpec.fitted import FittedGPEC
+from kpp_gpec.fitted_output import FittedOutput
 from kpp_gpec.noisy_explanations import Observations, observe, repeat_keys
 
 __all__ = ["Prepared", "as_background", "check_explainer", "finish", "freeze_options", "prepare", "readable"]

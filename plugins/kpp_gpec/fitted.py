@@ -18,52 +18,14 @@ from kpp.games import as_players
 from kpp.tables import Schema
 from kpp.validation import check_same_rows
 from kpp_gpec.boundary.sampler import BoundarySample
+from kpp_gpec.fitted_output import FittedOutput
+from kpp_gpec.gpec_files import load, save
 from kpp_gpec.noisy_explanations import Observations, observe
-from kpp_gpec.process.explanation_process import ExplanationProcess, Law
-from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
-from kpp_gpec.process.hyperparameters import Selected, combine_kernels
-from kpp_gpec.process.multitask import MultitaskProcess, condition
+from kpp_gpec.process.explanation_process import Law
+from kpp_gpec.process.hyperparameters import Selected
+from kpp_gpec.process.multitask import condition
 
-__all__ = ["FittedGPEC", "FittedOutput"]
-
-
-class FittedOutput(eqx.Module):
-    """The process of one output of the model, and the boundary that it knows.
-
-    Args:
-        process: The processes of all features.
-        selected: Their hyperparameters.
-        geodesic: The WEG kernel with its root, or None where there is no boundary.
-        boundary: The boundary sample in the features' own units, or None where none was looked for.
-        num_components: How many parts the graph of the boundary sample has.
-    """
-
-    process: ExplanationProcess | MultitaskProcess
-    selected: Selected
-    geodesic: WeightedExponentialGeodesic | None
-    boundary: BoundarySample | None
-    num_components: int = eqx.field(static=True, default=0)
-
-    def with_hyperparameters(self, **changes: Any) -> FittedOutput:
-        """Return the same output with some of the fields of `selected` replaced, and the processes conditioned anew."""
-        geodesic = self.geodesic
-        if geodesic is None:  # there is no boundary that they could belong to
-            changes |= {"decay": None, "concentration": None}
-        selected = self.selected._replace(**changes)
-        if geodesic is not None and {"decay", "concentration"} & set(changes):
-            geodesic = build_geodesic(geodesic, selected)
-        kernel = combine_kernels(geodesic, selected.lengthscale)
-        old = self.process
-        process = condition(kernel, old.points, old.values, old.noise, selected.variance, old.correlations)
-        return FittedOutput(process, selected, geodesic, self.boundary, self.num_components)
-
-
-def build_geodesic(boundary: WeightedExponentialGeodesic, selected: Selected) -> WeightedExponentialGeodesic:
-    """Return a WEG kernel with other parameters, its root computed."""
-    parameters = selected.decay, selected.concentration, boundary.normalized
-    return WeightedExponentialGeodesic(
-        boundary.points, boundary.distances, *parameters, members=boundary.members
-    ).precompute()
+__all__ = ["FittedGPEC"]
 
 
 class FittedGPEC(eqx.Module):
@@ -224,9 +186,9 @@ class FittedGPEC(eqx.Module):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the model to one netCDF file, replacing an existing file once the new one is whole."""
-        from kpp_gpec.gpec_files import save
-
-        save(self, path)
+        arrays = {name: getattr(self, name) for name in ("x", "location", "scale", "base_values")}
+        names = ("name", "feature_names", "groups", "output_names", "output_positions", "record")
+        save(path, arrays, {name: getattr(self, name) for name in names}, self.schema, self.outputs)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], predictor: Any = None) -> FittedGPEC:
@@ -240,9 +202,7 @@ class FittedGPEC(eqx.Module):
             FileNotFoundError: If there is no such file.
             ValueError: If the file holds something else.
         """
-        from kpp_gpec.gpec_files import load
-
-        return load(path, predictor)
+        return cls(**load(path), predictor=predictor)
 
     def _standardized(self, x: np.ndarray) -> np.ndarray:
         return (np.asarray(x) - self.location) / self.scale

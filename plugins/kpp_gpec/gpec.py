@@ -8,10 +8,14 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from kpp import RKHSFunction, registry
 from kpp.batching import call_in_chunks
 from kpp.explanations import AbstractExplainer, Explanation, resolve
+from kpp.games import Interventional
+from kpp.kernels import RBF
 from kpp.typing import RngKey
 from kpp.validation import as_finite_array, check_rng_key
 from kpp_gpec.background import Prepared, as_background, check_explainer, finish, freeze_options, prepare, readable
@@ -19,13 +23,14 @@ from kpp_gpec.boundary.bisection_sampler import BisectionSampler
 from kpp_gpec.boundary.geodesics import geodesic_distances
 from kpp_gpec.boundary.margins import class_margin, level_margin, steep_margin
 from kpp_gpec.boundary.sampler import AbstractBoundarySampler, BoundarySample
-from kpp_gpec.fitted import FittedGPEC, FittedOutput, build_geodesic
+from kpp_gpec.fitted import FittedGPEC
+from kpp_gpec.fitted_output import FittedOutput, build_geodesic
 from kpp_gpec.noisy_explanations import check_noise
 from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic, farthest_points
 from kpp_gpec.process.hyperparameters import METHODS, combine_kernels, select
 from kpp_gpec.process.multitask import condition, estimate_correlations
 
-__all__ = ["GPEC", "MARGINS"]
+__all__ = ["GPEC", "MARGINS", "example"]
 
 #: What the boundary of a model is.
 MARGINS = ("class", "level", "steep")
@@ -60,7 +65,8 @@ class GPEC(AbstractExplainer):
             "level", where the output is `level`; "steep", around the regions where its gradient is largest.
         level: The level, by default the median of the output over the background; for "steep" the share of the
             background that is not steep, by default 0.9.
-        boundary: The sampler of the boundary; `BisectionSampler()` by default.
+        boundary: The sampler of the boundary; `BisectionSampler()` by default. None for no boundary: the kernel is
+            then the RBF kernel alone, as in `NaiveGP`.
         decay: :math:`\lambda`, how fast the similarity falls along the boundary, or None.
         concentration: :math:`\rho`, how much near samples of the boundary outweigh far ones, or None.
         lengthscale: That of the RBF factor, a number or one a feature, in standard units, or None.
@@ -124,8 +130,8 @@ class GPEC(AbstractExplainer):
             )
         if not (self.feature_covariance is None or isinstance(self.feature_covariance, str) or self.variance is None):
             raise ValueError("give `variance` or a matrix `feature_covariance`, not both")
-        if not isinstance(self.boundary, AbstractBoundarySampler):
-            raise TypeError(f"`boundary` must be a sampler of boundaries, got {self.boundary!r}")
+        if not (self.boundary is None or isinstance(self.boundary, AbstractBoundarySampler)):
+            raise TypeError(f"`boundary` must be a sampler of boundaries or None, got {self.boundary!r}")
         for name in ("decay", "concentration"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < np.inf:
@@ -206,11 +212,15 @@ class GPEC(AbstractExplainer):
             if id(sample) not in known:
                 known[id(sample)] = self._geodesic(prepared, sample)
             outputs.append(self._fit_output(prepared, number, sample, *known[id(sample)], rng))
-        return finish(self, "gpec", prepared, outputs)
+        return finish(self, "naive-gp" if self.boundary is None else "gpec", prepared, outputs)
 
-    def _samples(self, prepared: Prepared, given: Any, rng_key: Any) -> list[BoundarySample]:
-        """Return the boundary sample of each output; two classes have one boundary."""
+    def _samples(self, prepared: Prepared, given: Any, rng_key: Any) -> Sequence[BoundarySample | None]:
+        """Return the boundary sample of each output; two classes share one boundary."""
         count = len(prepared.positions)
+        if self.boundary is None:
+            if given is not None:
+                raise ValueError("no `boundary` can be given to an explainer whose own `boundary` is None")
+            return [None] * count
         if given is not None:
             samples = [given] if isinstance(given, BoundarySample) else list(given)
             if len(samples) != count:
@@ -235,8 +245,12 @@ class GPEC(AbstractExplainer):
             level = float(np.median(call_in_chunks(function, prepared.x)[0].reshape(len(prepared.x), -1)[:, position]))
         return level_margin(function, level, position)
 
-    def _geodesic(self, prepared: Prepared, sample: BoundarySample) -> tuple[WeightedExponentialGeodesic | None, int]:
-        """Return the WEG kernel of a boundary sample with parameters yet to be chosen, and its number of components."""
+    def _geodesic(
+        self, prepared: Prepared, sample: BoundarySample | None
+    ) -> tuple[WeightedExponentialGeodesic | None, int]:
+        """Return the WEG kernel of a boundary sample before its parameters are chosen, and its number of components."""
+        if sample is None:
+            return None, 0
         if not sample.found:
             warnings.warn(
                 f"{sample.status}; the uncertainty knows no boundary, and the kernel is the RBF factor alone",
@@ -258,7 +272,7 @@ class GPEC(AbstractExplainer):
         self,
         prepared: Prepared,
         number: int,
-        sample: BoundarySample,
+        sample: BoundarySample | None,
         boundary: WeightedExponentialGeodesic | None,
         num_components: int,
         rng: np.random.Generator,
@@ -277,13 +291,19 @@ class GPEC(AbstractExplainer):
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
         """Yield explainers with a model and points: a class boundary, the median level, and another with noise."""
-        from kpp_gpec.naive import example
-
         explainer, function, background, x = example(rng_key)
         sampler = BisectionSampler(max_points=12)
         chosen: dict[str, Any] = {"decay": 1.0, "concentration": 1.0, "lengthscale": 1.0, "variance": 1.0}
         yield cls(explainer, background, margin="level", boundary=sampler, **chosen), function, x
         yield cls(explainer, background, margin="level", level=0.1, boundary=sampler, noise=0.01, **chosen), function, x
+
+
+def example(rng_key: RngKey) -> tuple[AbstractExplainer, RKHSFunction, Any, Any]:
+    """Return an explainer to judge, a function in an RKHS, a background and points to explain."""
+    first, second = jax.random.split(rng_key)
+    points, x = jax.random.normal(first, (8, 2)), jax.random.normal(second, (2, 2))
+    function = RKHSFunction(RBF(1.0), points, jnp.sin(jnp.arange(8.0)))
+    return registry.get("explainers", "rkhs-shap")(Interventional(points), progress=False), function, points, x
 
 
 def _correlations(covariance: Any, values: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:

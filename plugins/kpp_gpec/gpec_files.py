@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import xarray as xr
 
 from kpp.tables import Schema
 from kpp_gpec.boundary.sampler import BoundarySample
-from kpp_gpec.fitted import FittedGPEC, FittedOutput, build_geodesic
+from kpp_gpec.fitted_output import FittedOutput, build_geodesic
 from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
 from kpp_gpec.process.hyperparameters import Selected, combine_kernels
 from kpp_gpec.process.multitask import condition
@@ -29,57 +29,78 @@ _MARK, _FORMAT = "kpp_gpec", 1
 _COUNTS = ("num_pairs", "num_converged", "num_calls", "num_evaluations", "status")
 
 
-def save(fitted: FittedGPEC, path: str | os.PathLike[str]) -> None:
-    """Write a fitted GPEC beside `path` and move it there once it is whole."""
+def save(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, np.ndarray],
+    description: Mapping[str, Any],
+    schema: Schema,
+    outputs: Sequence[FittedOutput],
+) -> None:
+    """Write the parts of a fitted GPEC beside `path`, and move the file there once it is complete.
+
+    Args:
+        path: The file.
+        arrays: The fields that are arrays, by name.
+        description: The fields that JSON can hold, by name.
+        schema: The columns of points.
+        outputs: The fitted outputs.
+
+    Raises:
+        FileNotFoundError: If the folder does not exist.
+    """
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"`path` {str(target)!r} lies in a folder that does not exist")
-    shared = {"x": fitted.x, "location": fitted.location, "scale": fitted.scale, "base_values": fitted.base_values}
+    described = {
+        "format": _FORMAT,
+        **description,
+        "schema": schema.to_json(),
+        "outputs": [_describe_output(output) for output in outputs],
+    }
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        _dataset(shared, {_MARK: json.dumps(_describe(fitted))}).to_netcdf(part, engine="h5netcdf")
-        for number, output in enumerate(fitted.outputs):
+        _dataset(arrays, {_MARK: json.dumps(described)}).to_netcdf(part, engine="h5netcdf")
+        for number, output in enumerate(outputs):
             _dataset(_arrays(output)).to_netcdf(part, mode="a", group=f"output_{number}", engine="h5netcdf")
         os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)
 
 
-def load(path: str | os.PathLike[str], predictor: Any = None) -> FittedGPEC:
-    """Read what `save` has written; see `FittedGPEC.load`."""
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a file that `save` has written.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The fields of a fitted GPEC, except the model.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file holds something else, or has a newer format.
+    """
     target = Path(path)
     if not target.is_file():
         raise FileNotFoundError(f"`path` {str(target)!r} is not a file")
     described = _read_description(target)
-    shared = _read_arrays(target, None)
-    z = (shared["x"] - shared["location"]) / shared["scale"]
+    arrays = _read_arrays(target, None)
+    z = (arrays["x"] - arrays["location"]) / arrays["scale"]
     outputs = [
         _rebuild(_read_arrays(target, f"output_{number}"), output, z)
         for number, output in enumerate(described["outputs"])
     ]
     names = described["output_names"]
-    return FittedGPEC(
-        name=described["name"],
-        **shared,
-        outputs=tuple(outputs),
-        schema=Schema.from_json(described["schema"]),
-        feature_names=tuple(described["feature_names"]),
-        groups=described["groups"],
-        output_names=None if names is None else tuple(names),
-        output_positions=tuple(described["output_positions"]),
-        record=described["record"],
-        predictor=predictor,
-    )
-
-
-def _describe(fitted: FittedGPEC) -> dict[str, Any]:
-    """Return all that is no array as JSON values."""
-    names = ("name", "feature_names", "groups", "output_names", "output_positions", "record")
     return {
-        "format": _FORMAT,
-        **{name: getattr(fitted, name) for name in names},
-        "schema": fitted.schema.to_json(),
-        "outputs": [_describe_output(output) for output in fitted.outputs],
+        **arrays,
+        "name": described["name"],
+        "outputs": tuple(outputs),
+        "schema": Schema.from_json(described["schema"]),
+        "feature_names": tuple(described["feature_names"]),
+        "groups": described["groups"],
+        "output_names": None if names is None else tuple(names),
+        "output_positions": tuple(described["output_positions"]),
+        "record": described["record"],
     }
 
 

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
-import numpy as np
 
-from kpp import RKHSFunction, registry
-from kpp.explanations import AbstractExplainer, Explanation, resolve
-from kpp.games import Interventional
-from kpp.kernels import RBF
+from kpp.explanations import AbstractExplainer, Explanation
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key
-from kpp_gpec.background import as_background, check_explainer, finish, freeze_options, prepare, readable
-from kpp_gpec.fitted import FittedGPEC, FittedOutput
-from kpp_gpec.noisy_explanations import check_noise
-from kpp_gpec.process.explanation_process import ExplanationProcess
-from kpp_gpec.process.hyperparameters import METHODS, combine_kernels, select
+from kpp_gpec.background import as_background, freeze_options
+from kpp_gpec.fitted import FittedGPEC
+from kpp_gpec.gpec import GPEC, example
 
-__all__ = ["NaiveGP", "example"]
+__all__ = ["NaiveGP"]
 
 
 class NaiveGP(AbstractExplainer):
@@ -66,11 +58,13 @@ class NaiveGP(AbstractExplainer):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Refuse options that are none of the choices, or out of range."""
-        check_explainer(self.base_explainer, self.explainer_options)
-        check_noise(self.noise, self.num_repeats, self.min_noise_variance)
-        if self.selection not in METHODS:
-            raise ValueError(f"`selection` must be one of {METHODS}, got {self.selection!r}")
+        """Raise TypeError or ValueError for invalid options, as `GPEC` does."""
+        self._as_gpec()
+
+    def _as_gpec(self) -> GPEC:
+        """Return the same explainer as a `GPEC` without a boundary, which does the work."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return GPEC(**fields, boundary=None)
 
     def fit(
         self, predictor: Any, *, explanation: Explanation | None = None, rng_key: RngKey | None = None
@@ -89,7 +83,7 @@ class NaiveGP(AbstractExplainer):
             TypeError: As `GPEC.fit`.
             ValueError: As `GPEC.fit`.
         """
-        return self._fit(predictor, None, explanation, rng_key)
+        return self._as_gpec().fit(predictor, explanation=explanation, rng_key=rng_key)
 
     def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
         """Fit to the background, and predict the explanations of p points with their uncertainty.
@@ -106,33 +100,10 @@ class NaiveGP(AbstractExplainer):
             TypeError: As `GPEC.fit`.
             ValueError: As `GPEC.fit`, or if `x` is not as said.
         """
-        resolved = resolve(readable(predictor, self.background), x, self.requires)
-        return self._fit(predictor, resolved.schema, None, rng_key).explain(np.asarray(resolved.x))
-
-    def _fit(self, predictor: Any, schema: Any, explanation: Any, rng_key: Any) -> FittedGPEC:
-        keys = [None] * 2 if rng_key is None else list(jax.random.split(check_rng_key(rng_key)))
-        prepared = prepare(self, predictor, explanation, keys[0], schema)
-        rng = np.random.default_rng(0 if keys[1] is None else np.asarray(jax.random.bits(keys[1], (4,))))
-        given = {"lengthscale": self.lengthscale, "variance": self.variance}
-        outputs = []
-        for number in range(len(prepared.positions)):
-            data = prepared.z, prepared.seen.values[..., number], prepared.seen.noise[..., number]
-            selected = select(None, *data, given, method=self.selection, rbf=True, rng=rng)
-            kernel = combine_kernels(None, selected.lengthscale)
-            process = ExplanationProcess.condition(kernel, *data, selected.variance)
-            outputs.append(FittedOutput(process, selected, None, None))
-        return finish(self, "naive-gp", prepared, outputs)
+        return self._as_gpec().explain(predictor, x, rng_key=rng_key)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
-        """Yield an explainer with chosen hyperparameters and one with given ones, a model and points."""
+        """Yield an explainer with given hyperparameters, a model and points."""
         explainer, function, background, x = example(rng_key)
         yield cls(explainer, background, lengthscale=1.0, variance=0.5, noise=0.01), function, x
-
-
-def example(rng_key: RngKey) -> tuple[AbstractExplainer, RKHSFunction, Any, Any]:
-    """Return an explainer of the core's interface, a function of an RKHS, a background and points to explain."""
-    first, second = jax.random.split(rng_key)
-    points, x = jax.random.normal(first, (8, 2)), jax.random.normal(second, (2, 2))
-    function = RKHSFunction(RBF(1.0), points, jnp.sin(jnp.arange(8.0)))
-    return registry.get("explainers", "rkhs-shap")(Interventional(points), progress=False), function, points, x

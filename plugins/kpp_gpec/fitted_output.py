@@ -1,0 +1,54 @@
+"""The fitted process of one output of a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+
+from kpp_gpec.boundary.sampler import BoundarySample
+from kpp_gpec.process.explanation_process import ExplanationProcess
+from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
+from kpp_gpec.process.hyperparameters import Selected, combine_kernels
+from kpp_gpec.process.multitask import MultitaskProcess, condition
+
+__all__ = ["FittedOutput", "build_geodesic"]
+
+
+class FittedOutput(eqx.Module):
+    """The process of one output of the model, and the boundary that it knows.
+
+    Args:
+        process: The processes of all features.
+        selected: Their hyperparameters.
+        geodesic: The WEG kernel with its root, or None where there is no boundary.
+        boundary: The boundary sample in the features' own units, or None where none was looked for.
+        num_components: How many parts the graph of the boundary sample has.
+    """
+
+    process: ExplanationProcess | MultitaskProcess
+    selected: Selected
+    geodesic: WeightedExponentialGeodesic | None
+    boundary: BoundarySample | None
+    num_components: int = eqx.field(static=True, default=0)
+
+    def with_hyperparameters(self, **changes: Any) -> FittedOutput:
+        """Return the same output with some of the fields of `selected` replaced, and the processes conditioned anew."""
+        geodesic = self.geodesic
+        if geodesic is None:  # there is no boundary that they could belong to
+            changes |= {"decay": None, "concentration": None}
+        selected = self.selected._replace(**changes)
+        if geodesic is not None and {"decay", "concentration"} & set(changes):
+            geodesic = build_geodesic(geodesic, selected)
+        kernel = combine_kernels(geodesic, selected.lengthscale)
+        old = self.process
+        process = condition(kernel, old.points, old.values, old.noise, selected.variance, old.correlations)
+        return FittedOutput(process, selected, geodesic, self.boundary, self.num_components)
+
+
+def build_geodesic(boundary: WeightedExponentialGeodesic, selected: Selected) -> WeightedExponentialGeodesic:
+    """Return a WEG kernel with other parameters, its root computed."""
+    parameters = selected.decay, selected.concentration, boundary.normalized
+    return WeightedExponentialGeodesic(
+        boundary.points, boundary.distances, *parameters, members=boundary.members
+    ).precompute()
