@@ -1,4 +1,5 @@
-# `make demo` and `make test` are all a newcomer needs; each first makes .venv, once, from constraints.txt.
+# `make demo` and `make test` are all a newcomer needs; each first makes .venv, once, from constraints.txt, with the
+# newest Python found.
 # Another Python than the one found: `make PYTHON=/path/to/python3 test`.
 
 SHELL := bash
@@ -12,8 +13,10 @@ STAMP := $(VENV)/.installed
 DEMO := build/demo
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export PYTHON
+# More options for pytest: `make test PYTEST_OPTIONS='-k kernels'`.
+PYTEST_OPTIONS :=
 # Two processes run the tests; threads of BLAS beside them would only wait for each other.
-TEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+TEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(PYTEST_OPTIONS)
 # Most of the tests' time goes to compiling small programs. Those of the wheel (.ci/run) compile as users do.
 QUICK_COMPILER := KPP_QUICK_COMPILER=1
 
