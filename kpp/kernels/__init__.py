@@ -4,11 +4,13 @@ from kpp.kernels.bag_mean import BagMean as BagMean
 from kpp.kernels.bag_mean import pad_bags as pad_bags
 from kpp.kernels.base import AbstractKernel as AbstractKernel
 from kpp.kernels.base import AbstractProductKernel as AbstractProductKernel
+from kpp.kernels.by_feature import ProductKernel as ProductKernel
+from kpp.kernels.by_feature import Selected as Selected
+from kpp.kernels.by_feature import resolve_features as resolve_features
 from kpp.kernels.categorical import Categorical as Categorical
 from kpp.kernels.checks import check_matrices as check_matrices
 from kpp.kernels.checks import example_points as example_points
 from kpp.kernels.composite import Product as Product
-from kpp.kernels.composite import ProductKernel as ProductKernel
 from kpp.kernels.composite import Scaled as Scaled
 from kpp.kernels.composite import Sum as Sum
 from kpp.kernels.deep import ApplyFn as ApplyFn
@@ -33,8 +35,6 @@ from kpp.kernels.parameters import parameter as parameter
 from kpp.kernels.parameters import scalar as scalar
 from kpp.kernels.projected import Projected as Projected
 from kpp.kernels.projected import Unprojected as Unprojected
-from kpp.kernels.selected import Selected as Selected
-from kpp.kernels.selected import resolve_features as resolve_features
 from kpp.kernels.stationary import RBF as RBF
 from kpp.kernels.stationary import Matern12 as Matern12
 from kpp.kernels.stationary import Matern32 as Matern32

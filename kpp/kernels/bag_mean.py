@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from kpp.kernels.base import AbstractKernel
 from kpp.kernels.checks import example_points
-from kpp.kernels.composite import as_kernel
+from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
 from kpp.typing import RngKey
 from kpp.validation import is_concrete

@@ -8,21 +8,33 @@ one by one, which is what exact Shapley values need.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kpp.kernels.parameters import prepared, show_fields, without_priors
+from kpp.kernels.parameters import prepared, scalar, show_fields, without_priors
 from kpp.modules import AbstractModule
 from kpp.typing import Leaf, RngKey
 
-__all__ = ["AbstractKernel", "AbstractProductKernel"]
+__all__ = ["AbstractKernel", "AbstractProductKernel", "as_mask", "implements", "split_variance"]
+
+
+@runtime_checkable
+class _HasVariance(Protocol):
+    @property
+    def variance(self) -> Leaf: ...
+
+
+WithVariance = TypeVar("WithVariance", bound=_HasVariance)
+Operator = TypeVar("Operator", bound="Callable[..., AbstractKernel]")
 
 # What needs values of all parameters: methods whose arguments are points, and the rest.
 _ON_POINTS = ("evaluate", "evaluate_factors", "__call__", "gram", "diagonal", "factors", "feature_map")
+_OPERATORS: dict[str, Callable[..., AbstractKernel]] = {}  # see `implements`
 _ON_PARAMETERS = ("scale", "restrict", "split_scale", "unfold")
 
 
@@ -190,9 +202,7 @@ class AbstractKernel(AbstractModule):
         Returns:
             The kernel as a function of all features.
         """
-        from kpp.kernels.selected import Selected  # it is a kernel itself
-
-        return Selected(self, features)
+        return _OPERATORS["on"](self, features)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
@@ -207,27 +217,19 @@ class AbstractKernel(AbstractModule):
 
     def __add__(self, other: Any) -> AbstractKernel:
         """Add a kernel, or a number: a `Constant` kernel."""
-        from kpp.kernels.composite import add
-
-        return add(self, other)
+        return _OPERATORS["+"](self, other)
 
     def __radd__(self, other: Any) -> AbstractKernel:
         """Add to a number; `sum` starts from 0."""
-        from kpp.kernels.composite import add
-
-        return self if isinstance(other, int) and other == 0 else add(other, self)
+        return self if isinstance(other, int) and other == 0 else _OPERATORS["+"](other, self)
 
     def __mul__(self, other: Any) -> AbstractKernel:
         """Multiply by a kernel, or by a number: `Scaled`."""
-        from kpp.kernels.composite import multiply
-
-        return multiply(self, other)
+        return _OPERATORS["*"](self, other)
 
     def __rmul__(self, other: Any) -> AbstractKernel:
         """Multiply a number by the kernel: `Scaled`."""
-        from kpp.kernels.composite import multiply
-
-        return multiply(self, other)
+        return _OPERATORS["*"](self, other)
 
     def __repr__(self) -> str:
         return show_fields(self)
@@ -332,6 +334,26 @@ class Restricted(AbstractProductKernel):
     def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
         """Return the product of the factors that are left."""
         return jnp.prod(self.evaluate_factors(x1, x2))
+
+
+def split_variance(kernel: WithVariance) -> tuple[Leaf, WithVariance]:
+    """Split a kernel into its field `variance`, which multiplies it, and the kernel with variance 1."""
+    variance = scalar(kernel.variance, "variance")
+    return variance, eqx.tree_at(lambda k: k.variance, kernel, jnp.ones_like(variance))
+
+
+def implements(operator: str) -> Callable[[Operator], Operator]:
+    """Register a function as the implementation of an operator of kernels: "+", "*" or "on".
+
+    What an operator returns, a sum for instance, is a kernel itself, and its file imports this one. So the function
+    behind the operator is registered from there, when `kpp.kernels` is imported.
+    """
+
+    def register(function: Operator) -> Operator:
+        _OPERATORS[operator] = function
+        return function
+
+    return register
 
 
 def as_mask(mask: Any) -> Bool[Array, " d"]:

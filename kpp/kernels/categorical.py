@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.kernels.base import AbstractKernel, AbstractProductKernel
+from kpp.kernels.base import AbstractKernel, AbstractProductKernel, split_variance
 from kpp.kernels.checks import check_points
 from kpp.kernels.parameters import check_in_unit_interval, check_non_negative, parameter, per_feature, scalar
-from kpp.kernels.stationary import split_variance
 from kpp.typing import Leaf, RngKey
 from kpp.validation import check_rng_key
 

@@ -1,4 +1,4 @@
-r"""Kernels made of kernels: sums, products, multiples, and one kernel for each feature.
+r"""Kernels made of kernels: sums, products and multiples.
 
 All of them are usually written with operators: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, ``k + 1.0``. Sums and products
 written so are flat: ``k1 + k2 + k3`` holds three kernels, not a sum and a kernel.
@@ -16,73 +16,15 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.kernels.base import AbstractKernel, AbstractProductKernel
-from kpp.kernels.checks import check_matrices, check_points, example_points
+from kpp.kernels.base import AbstractKernel, AbstractProductKernel, implements
+from kpp.kernels.checks import example_points
 from kpp.kernels.nonstationary import Constant, Linear
 from kpp.kernels.parameters import check_non_negative, parameter, scalar
+from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels
 from kpp.kernels.stationary import RBF, Matern12, Matern52, Periodic
 from kpp.typing import Leaf, RngKey
 
-__all__ = ["AbstractComposite", "Product", "ProductKernel", "ProductTerm", "Scaled", "Sum"]
-
-
-def _as_kernels(kernels: Any) -> tuple[AbstractKernel, ...]:
-    """Convert the field `kernels`: any iterable of at least one kernel."""
-    if isinstance(kernels, AbstractKernel) or not isinstance(kernels, Iterable):
-        raise TypeError(
-            f"`kernels` must be a tuple of kernels, got {type(kernels).__name__}; `(kernel,)` is one of one"
-        )
-    kernels = tuple(kernels)
-    if not kernels:
-        raise ValueError("`kernels` must hold at least one kernel, got none")
-    for kernel in kernels:
-        if not isinstance(kernel, AbstractKernel):
-            raise TypeError(f"`kernels` must hold kernels, got {type(kernel).__name__}")
-    return kernels
-
-
-def as_kernel(kernel: Any, name: str = "kernel") -> AbstractKernel:
-    """Convert a field that holds a kernel, called `kernel` unless `name` says otherwise: refuse what is none."""
-    if not isinstance(kernel, AbstractKernel):
-        raise TypeError(f"`{name}` must be a kernel, got {type(kernel).__name__}")
-    return kernel
-
-
-class AbstractComposite(AbstractKernel):
-    """A kernel made of others, which is a product kernel if its parts are.
-
-    `scale`, `factors` and `restrict` work where `product_terms` gives exactly one term, and are that term's.
-    """
-
-    @property
-    def scale(self) -> Float[Array, ""]:
-        """The factor that belongs to no feature, of a composite that is a product kernel."""
-        return self._only_term().scale
-
-    def factors(self, x1: Array, x2: Array) -> Float[Array, "d n1 n2"]:
-        """Evaluate the factors at every pair of points, of a composite that is a product kernel.
-
-        Raises:
-            TypeError: If the kernel is no product kernel.
-        """
-        return self._only_term().factors(x1, x2)
-
-    def restrict(self, mask: Any) -> AbstractProductKernel:
-        """Leave out features, of a composite that is a product kernel.
-
-        Raises:
-            TypeError: If the kernel is no product kernel.
-        """
-        return self._only_term().restrict(mask)
-
-    def _only_term(self) -> AbstractProductKernel:
-        terms = self.product_terms()
-        if len(terms) != 1:
-            raise TypeError(
-                f"{type(self).__name__} is a sum of {len(terms)} product kernels, not one; "
-                "work on each of its `product_terms()`"
-            )
-        return terms[0]
+__all__ = ["Product", "ProductTerm", "Scaled", "Sum"]
 
 
 class Sum(AbstractComposite):
@@ -94,7 +36,7 @@ class Sum(AbstractComposite):
         kernels: The kernels, at least one.
     """
 
-    kernels: tuple[AbstractKernel, ...] = eqx.field(converter=_as_kernels)
+    kernels: tuple[AbstractKernel, ...] = eqx.field(converter=as_kernels)
 
     def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
         """Evaluate the sum at two points."""
@@ -131,7 +73,7 @@ class Product(AbstractComposite):
         kernels: The kernels, at least one.
     """
 
-    kernels: tuple[AbstractKernel, ...] = eqx.field(converter=_as_kernels)
+    kernels: tuple[AbstractKernel, ...] = eqx.field(converter=as_kernels)
 
     def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
         """Evaluate the product at two points."""
@@ -222,61 +164,6 @@ class Scaled(AbstractComposite):
         yield cls(Matern52(0.7), 0.5), x
 
 
-class ProductKernel(AbstractProductKernel):
-    r"""One kernel for each feature, multiplied; a product kernel whatever the kernels are.
-
-    .. math::
-
-        k(x, x') = \prod_{j=1}^d k_j(x_j, x'_j) = \sigma^2 \prod_{j=1}^d \tilde k_j(x_j, x'_j), \qquad
-        k_j = \sigma_j^2 \tilde k_j, \quad \sigma^2 = \prod_j \sigma_j^2
-
-    Each kernel sees its feature alone, as a point of shape (1,). The scale is the product of the kernels' scales, their
-    variances in most cases, as `split_scale` gives them; the factors are the kernels without them. Only the product of
-    the variances matters: leave them at 1 and write ``ProductKernel(...) * prior``.
-
-    Args:
-        kernels: One kernel a feature, in the order of the columns.
-    """
-
-    kernels: tuple[AbstractKernel, ...] = eqx.field(converter=_as_kernels)
-
-    @property
-    def scale(self) -> Float[Array, ""]:
-        """The product of the kernels' scales."""
-        return jnp.asarray(_reduce(operator.mul, [kernel.split_scale()[0] for kernel in self.kernels]))
-
-    def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
-        """Return each kernel at its feature, without its scale, for two points of shape (d,)."""
-        self._check_count(check_points(self, x1, x2))
-        return jnp.stack(self._parts(lambda kernel, j: kernel.evaluate(x1[j : j + 1], x2[j : j + 1])))
-
-    def factors(self, x1: Array, x2: Array) -> Float[Array, "d n1 n2"]:
-        """Evaluate the factors at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
-        self._check_count(check_matrices(self, x1, x2))
-        return jnp.stack(self._parts(lambda kernel, j: kernel(x1[:, j : j + 1], x2[:, j : j + 1])))
-
-    def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
-        self._check_count(check_matrices(self, x1, x2))
-        values = [kernel(x1[:, j : j + 1], x2[:, j : j + 1]) for j, kernel in enumerate(self.kernels)]
-        return _reduce(operator.mul, values)
-
-    def _parts(self, evaluate: Callable[[AbstractKernel, int], Array]) -> list[Array]:
-        return [evaluate(kernel.split_scale()[1], j) for j, kernel in enumerate(self.kernels)]
-
-    def _check_count(self, num_features: int) -> None:
-        if num_features != len(self.kernels):
-            raise ValueError(
-                f"`kernels` holds {len(self.kernels)} kernels, but the points have {num_features} features; "
-                "ProductKernel needs one kernel a feature"
-            )
-
-    @classmethod
-    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance with different kernels, and points for it."""
-        yield cls((RBF(0.7, 2.0), Matern12(1.5), Linear(0.5) + 1.0)), example_points(rng_key, 3)
-
-
 class ProductTerm(AbstractProductKernel):
     r"""A multiple of a product of product kernels, as one product kernel; the terms of composites are such.
 
@@ -287,7 +174,7 @@ class ProductTerm(AbstractProductKernel):
         variance: :math:`\sigma^2`, a number of at least 0, or a prior.
     """
 
-    kernels: tuple[AbstractProductKernel, ...] = eqx.field(converter=_as_kernels)
+    kernels: tuple[AbstractProductKernel, ...] = eqx.field(converter=as_kernels)
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     @property
@@ -322,11 +209,13 @@ class ProductTerm(AbstractProductKernel):
         return ProductTerm(tuple(kernel.restrict(mask) for kernel in self.kernels))
 
 
+@implements("+")
 def add(first: Any, second: Any) -> Sum:
     """Add two kernels, one of which may be a number or a prior for one; sums are joined into one."""
     return Sum((*_summands(first), *_summands(second)))
 
 
+@implements("*")
 def multiply(first: AbstractKernel, second: Any) -> AbstractKernel:
     """Multiply a kernel by a kernel, or by a number or a prior for one; products are joined into one."""
     if not isinstance(second, AbstractKernel):

@@ -17,8 +17,8 @@ from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel
 from kpp.kernels.checks import example_points
-from kpp.kernels.composite import as_kernel
 from kpp.kernels.parameters import is_prior, show
+from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
 from kpp.typing import Leaf, RngKey
 from kpp.validation import positive

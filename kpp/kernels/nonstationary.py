@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.kernels.base import AbstractKernel, AbstractProductKernel
+from kpp.kernels.base import AbstractKernel, AbstractProductKernel, split_variance
 from kpp.kernels.checks import check_points, example_points
 from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar, show
-from kpp.kernels.stationary import split_variance
 from kpp.typing import Leaf, RngKey
 from kpp.validation import count
 

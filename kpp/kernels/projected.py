@@ -18,9 +18,9 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.kernels.base import AbstractKernel
 from kpp.kernels.checks import check_matrices, example_points
-from kpp.kernels.composite import as_kernel
 from kpp.kernels.nonstationary import Constant
 from kpp.kernels.parameters import check_non_negative, parameter
+from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
 from kpp.typing import Leaf, RngKey
 from kpp.validation import one_of

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.kernels.base import AbstractKernel, AbstractProductKernel, as_mask
+from kpp.kernels.base import AbstractKernel, AbstractProductKernel, as_mask, split_variance
 from kpp.kernels.checks import check_matrices, check_points, example_points
 from kpp.kernels.distances import (
     gram_distances,
@@ -318,12 +318,6 @@ class Periodic(AbstractProductKernel):
         x = example_points(rng_key, 3)
         yield cls(lengthscale=0.9, variance=1.3, period=1.7), x
         yield cls(lengthscale=jnp.array([0.5, 1.0, 3.0]), period=jnp.array([1.0, 2.0, 0.5])), x
-
-
-def split_variance(kernel: Any) -> tuple[Leaf, AbstractKernel]:
-    """Split a kernel into its field `variance`, which multiplies it, and the kernel with variance 1."""
-    variance = scalar(kernel.variance, "variance")
-    return variance, eqx.tree_at(lambda k: k.variance, kernel, jnp.ones_like(variance))
 
 
 def lengthscale_where(mask: Any, lengthscale: Array) -> Float[Array, " d"]:

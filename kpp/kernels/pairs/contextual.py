@@ -16,9 +16,9 @@ from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel
 from kpp.kernels.checks import example_points
-from kpp.kernels.composite import as_kernel
 from kpp.kernels.pairs.preference import GeneralizedPreferential, example_pairs
 from kpp.kernels.parameters import check_positive
+from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
 from kpp.typing import AnyArray, RngKey
 

@@ -21,8 +21,8 @@ from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel
 from kpp.kernels.checks import example_points
-from kpp.kernels.composite import as_kernel
 from kpp.kernels.pairs.oriented import Oriented, orient, stack_items
+from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
 from kpp.typing import RngKey
 

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel
-from kpp.kernels.composite import as_kernel
 from kpp.kernels.pairs.oriented import check_pairs
 from kpp.kernels.pairs.preference import AbstractPreferenceKernel, example_pairs
+from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF, Matern32
 from kpp.typing import RngKey
 

@@ -1,8 +1,10 @@
-"""Kernels that see some features only: what `kernel.on(features)` returns."""
+"""Kernels that see the features apart: one kernel for each feature, and kernels of some of the features."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -11,14 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.kernels.base import AbstractKernel, AbstractProductKernel, as_mask
+from kpp.kernels.base import AbstractKernel, AbstractProductKernel, as_mask, implements
 from kpp.kernels.checks import check_matrices, check_points, example_points
-from kpp.kernels.composite import AbstractComposite, ProductKernel, as_kernel
+from kpp.kernels.nonstationary import Linear
 from kpp.kernels.parameters import is_prior
-from kpp.kernels.stationary import RBF, Matern32
+from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels
+from kpp.kernels.stationary import RBF, Matern12, Matern32
 from kpp.typing import Leaf, RngKey
 
-__all__ = ["Selected", "SelectedTerm", "resolve_features"]
+__all__ = ["ProductKernel", "Selected", "SelectedTerm", "resolve_features"]
 
 K = TypeVar("K")
 
@@ -37,6 +40,61 @@ def _as_features(features: Any) -> tuple[int | str, ...]:
     if len(set(converted)) < len(converted):
         raise ValueError(f"`features` must name each feature once, got {converted}")
     return converted
+
+
+class ProductKernel(AbstractProductKernel):
+    r"""One kernel for each feature, multiplied; a product kernel whatever the kernels are.
+
+    .. math::
+
+        k(x, x') = \prod_{j=1}^d k_j(x_j, x'_j) = \sigma^2 \prod_{j=1}^d \tilde k_j(x_j, x'_j), \qquad
+        k_j = \sigma_j^2 \tilde k_j, \quad \sigma^2 = \prod_j \sigma_j^2
+
+    Each kernel sees its feature alone, as a point of shape (1,). The scale is the product of the kernels' scales, their
+    variances in most cases, as `split_scale` gives them; the factors are the kernels without them. Only the product of
+    the variances matters: leave them at 1 and write ``ProductKernel(...) * prior``.
+
+    Args:
+        kernels: One kernel a feature, in the order of the columns.
+    """
+
+    kernels: tuple[AbstractKernel, ...] = eqx.field(converter=as_kernels)
+
+    @property
+    def scale(self) -> Float[Array, ""]:
+        """The product of the kernels' scales."""
+        return jnp.asarray(functools.reduce(operator.mul, [kernel.split_scale()[0] for kernel in self.kernels]))
+
+    def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
+        """Return each kernel at its feature, without its scale, for two points of shape (d,)."""
+        self._check_count(check_points(self, x1, x2))
+        return jnp.stack(self._parts(lambda kernel, j: kernel.evaluate(x1[j : j + 1], x2[j : j + 1])))
+
+    def factors(self, x1: Array, x2: Array) -> Float[Array, "d n1 n2"]:
+        """Evaluate the factors at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
+        self._check_count(check_matrices(self, x1, x2))
+        return jnp.stack(self._parts(lambda kernel, j: kernel(x1[:, j : j + 1], x2[:, j : j + 1])))
+
+    def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
+        self._check_count(check_matrices(self, x1, x2))
+        values = [kernel(x1[:, j : j + 1], x2[:, j : j + 1]) for j, kernel in enumerate(self.kernels)]
+        return functools.reduce(operator.mul, values)
+
+    def _parts(self, evaluate: Callable[[AbstractKernel, int], Array]) -> list[Array]:
+        return [evaluate(kernel.split_scale()[1], j) for j, kernel in enumerate(self.kernels)]
+
+    def _check_count(self, num_features: int) -> None:
+        if num_features != len(self.kernels):
+            raise ValueError(
+                f"`kernels` holds {len(self.kernels)} kernels, but the points have {num_features} features; "
+                "ProductKernel needs one kernel a feature"
+            )
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+        """Yield an instance with different kernels, and points for it."""
+        yield cls((RBF(0.7, 2.0), Matern12(1.5), Linear(0.5) + 1.0)), example_points(rng_key, 3)
 
 
 class Selected(AbstractComposite):
@@ -141,6 +199,12 @@ class SelectedTerm(AbstractProductKernel):
         """Restrict the kernel to the features of the mask that it sees."""
         mask = as_mask(mask)
         return SelectedTerm(self.kernel.restrict(mask[_positions(self.features, mask.shape[0])]), self.features)
+
+
+@implements("on")
+def select(kernel: AbstractKernel, features: Any) -> Selected:
+    """Let a kernel see some of the features only."""
+    return Selected(kernel, features)
 
 
 def resolve_features(kernel: K, feature_names: Sequence[str]) -> K:

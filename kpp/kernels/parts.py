@@ -1,0 +1,71 @@
+"""Fields that hold kernels, and the abstract class of the kernels that are made of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jaxtyping import Array, Float
+
+from kpp.kernels.base import AbstractKernel, AbstractProductKernel
+
+__all__ = ["AbstractComposite", "as_kernel", "as_kernels"]
+
+
+def as_kernels(kernels: Any) -> tuple[AbstractKernel, ...]:
+    """Convert the field `kernels`: any iterable of at least one kernel."""
+    if isinstance(kernels, AbstractKernel) or not isinstance(kernels, Iterable):
+        raise TypeError(
+            f"`kernels` must be a tuple of kernels, got {type(kernels).__name__}; `(kernel,)` is one of one"
+        )
+    kernels = tuple(kernels)
+    if not kernels:
+        raise ValueError("`kernels` must hold at least one kernel, got none")
+    for kernel in kernels:
+        if not isinstance(kernel, AbstractKernel):
+            raise TypeError(f"`kernels` must hold kernels, got {type(kernel).__name__}")
+    return kernels
+
+
+def as_kernel(kernel: Any, name: str = "kernel") -> AbstractKernel:
+    """Convert a field that holds a kernel, called `kernel` unless `name` says otherwise: refuse what is none."""
+    if not isinstance(kernel, AbstractKernel):
+        raise TypeError(f"`{name}` must be a kernel, got {type(kernel).__name__}")
+    return kernel
+
+
+class AbstractComposite(AbstractKernel):
+    """A kernel made of others, which is a product kernel if its parts are.
+
+    `scale`, `factors` and `restrict` work where `product_terms` gives exactly one term, and are that term's.
+    """
+
+    @property
+    def scale(self) -> Float[Array, ""]:
+        """The factor that belongs to no feature, of a composite that is a product kernel."""
+        return self._only_term().scale
+
+    def factors(self, x1: Array, x2: Array) -> Float[Array, "d n1 n2"]:
+        """Evaluate the factors at every pair of points, of a composite that is a product kernel.
+
+        Raises:
+            TypeError: If the kernel is no product kernel.
+        """
+        return self._only_term().factors(x1, x2)
+
+    def restrict(self, mask: Any) -> AbstractProductKernel:
+        """Leave out features, of a composite that is a product kernel.
+
+        Raises:
+            TypeError: If the kernel is no product kernel.
+        """
+        return self._only_term().restrict(mask)
+
+    def _only_term(self) -> AbstractProductKernel:
+        terms = self.product_terms()
+        if len(terms) != 1:
+            raise TypeError(
+                f"{type(self).__name__} is a sum of {len(terms)} product kernels, not one; "
+                "work on each of its `product_terms()`"
+            )
+        return terms[0]
