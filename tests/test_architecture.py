@@ -182,6 +182,15 @@ def test_nothing_imports_the_folders_or_private_jax(folder: Path):
     assert not private
 
 
+@pytest.mark.parametrize(
+    ("room", "higher"), [("graph", ("criteria", "identification")), ("criteria", ("identification",))]
+)
+def test_causal_graphs_know_no_criteria_and_criteria_no_identification(room: str, higher: list[str]):
+    names = [name for path, tree in trees(ROOT / "kpp" / "causal" / room) for name in imports(path, tree)]
+    assert names
+    assert not [name for name in names if name.startswith(tuple(f"kpp.causal.{one}" for one in higher))]
+
+
 @pytest.mark.parametrize(("room", "other"), [("boundary", "process"), ("process", "boundary")])
 def test_boundaries_and_processes_of_gpec_never_import_each_other(room: str, other: str):
     folder = ROOT / "plugins" / "kpp_gpec" / room

@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from kpp.causal.errors import CausalError, ColliderError, LatentNodeError
+from kpp.causal.graph.mixed_graph import MixedGraph
 from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.graph.separating_sets import minimal_separators
 from kpp.causal.graph.separation import d_connecting_path, d_separated, reachable
-
-if TYPE_CHECKING:
-    from kpp.causal.graph.dag import CausalDAG
 
 #: The name of a variable, or the position of its column in an array.
 Name = str | int
@@ -98,7 +95,7 @@ class ColliderPartition:
         return Independence(self.outcome, self.spouses, self.parents)
 
 
-def collider_partition(graph: CausalDAG, outcome: str) -> ColliderPartition:
+def collider_partition(graph: MixedGraph, outcome: str) -> ColliderPartition:
     r"""Return an outcome's children, spouses and parents, such that parents separate it from spouses.
 
     $$Y \perp X_2 \mid X_3.$$
@@ -137,7 +134,7 @@ def collider_partition(graph: CausalDAG, outcome: str) -> ColliderPartition:
     raise ColliderError(outcome, given, blamed, tuple(usable))
 
 
-def collider_independences(graph: CausalDAG, outcome: str) -> tuple[Independence, ...]:
+def collider_independences(graph: MixedGraph, outcome: str) -> tuple[Independence, ...]:
     r"""Return the independences of an outcome within its Markov boundary, with as few conditions as there can be.
 
     A statement $Y \perp A \mid B$ is returned for each B in the boundary that separates Y from some node of it while no
@@ -166,7 +163,7 @@ def collider_independences(graph: CausalDAG, outcome: str) -> tuple[Independence
     )
 
 
-def strongest_independences(graph: CausalDAG, outcome: str) -> tuple[Independence, ...]:
+def strongest_independences(graph: MixedGraph, outcome: str) -> tuple[Independence, ...]:
     r"""Return the independences of an outcome within its Markov boundary that constrain its regression the most.
 
     The constraint $E[f(X) \mid A, B] = E[Y \mid B]$ implies those of all statements on fewer variables: average it over
@@ -194,14 +191,14 @@ def strongest_independences(graph: CausalDAG, outcome: str) -> tuple[Independenc
     return _statements(graph, outcome, {some - of: of for some, of in zip(largest, free, strict=True)})
 
 
-def _boundary(graph: CausalDAG, outcome: str) -> tuple[CausalDAG, frozenset[str]]:
+def _boundary(graph: MixedGraph, outcome: str) -> tuple[MixedGraph, frozenset[str]]:
     """Return the projection of a graph, and in it the Markov boundary of an outcome."""
     if as_nodes(graph, outcome, "outcome") & graph.latent:
         raise LatentNodeError("outcome", [outcome])
     return graph.project(), graph.markov_boundary(outcome)
 
 
-def _large_separators(graph: CausalDAG, outcome: str, node: str, within: frozenset[str]) -> Iterator[frozenset[str]]:
+def _large_separators(graph: MixedGraph, outcome: str, node: str, within: frozenset[str]) -> Iterator[frozenset[str]]:
     """Yield sets that separate a node from the outcome, all largest ones among them.
 
     Where a path is open given a set, it is closed given a part of the set only if a collider on it has no descendant
@@ -222,7 +219,7 @@ def _large_separators(graph: CausalDAG, outcome: str, node: str, within: frozens
 
 
 def _statements(
-    graph: CausalDAG, outcome: str, found: dict[frozenset[str], frozenset[str]]
+    graph: MixedGraph, outcome: str, found: dict[frozenset[str], frozenset[str]]
 ) -> tuple[Independence, ...]:
     """Return a statement for each set of conditions and what it separates, the shortest conditions first."""
     in_order = sorted(found, key=lambda given: (len(given), sorted(map(graph.position.__getitem__, given))))

@@ -11,9 +11,9 @@ from kpp.causal import (
     Instrument,
     LatentNodeError,
     UnreachableOutcomeError,
+    instruments,
     is_instrument,
 )
-from kpp.causal.criteria import instruments
 
 
 @pytest.fixture(scope="module")

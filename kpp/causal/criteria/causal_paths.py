@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
 
+from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.graph.separation import Path
-
-if TYPE_CHECKING:
-    from kpp.causal.graph.dag import CausalDAG
 
 
 def directed_path(

@@ -14,13 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
+from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.nodes import as_nodes, check_disjoint
 from kpp.causal.graph.separation import Path, d_connecting_path
-
-if TYPE_CHECKING:
-    from kpp.causal.graph.dag import CausalDAG
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,11 +9,12 @@ from typing import Any
 
 import networkx as nx
 
-from kpp.causal import colliders
+from kpp.causal.colliders import ColliderPartition, collider_partition
 from kpp.causal.errors import CausalError, CycleError
-from kpp.causal.graph import convert, separation
-from kpp.causal.graph import text as text_format
-from kpp.causal.graph.nodes import as_nodes as as_nodes
+from kpp.causal.graph.convert import as_edges, as_pair, from_numpyro
+from kpp.causal.graph.nodes import as_nodes
+from kpp.causal.graph.separation import Path, d_connecting_path, d_separated
+from kpp.causal.graph.text import from_dagitty, from_dot, to_dot
 
 
 class CausalDAG:
@@ -42,12 +43,12 @@ class CausalDAG:
         latent: str | Collection[str] = (),
         bidirected: Iterable[Collection[str]] = (),
     ):
-        found, directed = convert.as_edges(edges)
-        hidden = [convert.as_pair(pair, "bidirected") for pair in bidirected]
+        found, directed = as_edges(edges)
+        hidden = [as_pair(pair, "bidirected") for pair in bidirected]
         graph: nx.DiGraph = nx.DiGraph()
         graph.add_nodes_from(nodes)
         graph.add_nodes_from(found)
-        graph.add_edges_from(convert.as_pair(edge, "edges") for edge in directed)
+        graph.add_edges_from(as_pair(edge, "edges") for edge in directed)
         graph.add_nodes_from(node for pair in hidden for node in pair)
         strange = [node for node in graph if not isinstance(node, str) or not node]
         if strange:
@@ -62,17 +63,17 @@ class CausalDAG:
     @classmethod
     def from_dot(cls, text: str) -> CausalDAG:
         """Read a graph in Graphviz's DOT language: see `kpp.causal.graph.text.from_dot`."""
-        return cls(**text_format.from_dot(text))
+        return cls(**from_dot(text))
 
     @classmethod
     def from_dagitty(cls, text: str) -> CausalDAG:
         """Read a graph in the language of dagitty: see `kpp.causal.graph.text.from_dagitty`."""
-        return cls(**text_format.from_dagitty(text))
+        return cls(**from_dagitty(text))
 
     @classmethod
     def from_numpyro(cls, model: Callable[..., Any], *args: Any, plate: str | None = None, **kwargs: Any) -> CausalDAG:
         """Read the graph of a NumPyro model's sites: see `kpp.causal.graph.convert.from_numpyro`."""
-        return cls(**convert.from_numpyro(model, args, kwargs, plate))
+        return cls(**from_numpyro(model, args, kwargs, plate))
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
@@ -308,25 +309,25 @@ class CausalDAG:
         districts = frozenset().union(*(part for part in projection.districts() if part & seeds))
         return (districts | projection.parents(districts)) - {node}
 
-    def collider_partition(self, outcome: str) -> colliders.ColliderPartition:
+    def collider_partition(self, outcome: str) -> ColliderPartition:
         """Return a node's children, spouses and parents: see `kpp.causal.collider_partition`."""
-        return colliders.collider_partition(self, outcome)
+        return collider_partition(self, outcome)
 
     def d_separated(
         self, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
     ) -> bool:
         """Return whether `given` separates `x` from `y`: see `kpp.causal.d_separated`."""
-        return separation.d_separated(self, x, y, given)
+        return d_separated(self, x, y, given)
 
     def d_connecting_path(
         self, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
-    ) -> separation.Path | None:
+    ) -> Path | None:
         """Return a path that `given` leaves open, or None: see `kpp.causal.d_connecting_path`."""
-        return separation.d_connecting_path(self, x, y, given)
+        return d_connecting_path(self, x, y, given)
 
     def to_dot(self) -> str:
         """Return the graph in Graphviz's DOT language, as `from_dot` reads it."""
-        return text_format.to_dot(self)
+        return to_dot(self)
 
 
 def _closure(links: Mapping[str, Iterable[str]], nodes: frozenset[str]) -> frozenset[str]:

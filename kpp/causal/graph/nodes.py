@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from kpp.causal import errors
-
-if TYPE_CHECKING:
-    from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import MixedGraph
 
 
-def as_nodes(graph: CausalDAG, nodes: str | Collection[str], argument: str) -> frozenset[str]:
+def as_nodes(graph: MixedGraph, nodes: str | Collection[str], argument: str) -> frozenset[str]:
     """Return one name or several as a set of nodes of the graph.
 
     Args:
@@ -49,7 +46,7 @@ def check_disjoint(**sets: frozenset[str]) -> None:
 
 
 def check_effect(
-    graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str]
+    graph: MixedGraph, treatment: str | Collection[str], outcome: str | Collection[str]
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Return the treatments and the outcomes of a question for a causal effect, as sets of observed nodes.
 

@@ -7,19 +7,16 @@ nodes, each linear in the edges (of the moral graph, for minimal sets). Nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
+from kpp.causal.graph.mixed_graph import MixedGraph
 from kpp.causal.graph.separation import d_separated
-
-if TYPE_CHECKING:
-    from kpp.causal.graph.dag import CausalDAG
 
 #: An undirected graph: the neighbours of each node.
 Moral = dict[str, set[str]]
 
 
 def some_separator(
-    graph: CausalDAG, x: frozenset[str], y: frozenset[str], include: frozenset[str], within: frozenset[str]
+    graph: MixedGraph, x: frozenset[str], y: frozenset[str], include: frozenset[str], within: frozenset[str]
 ) -> frozenset[str] | None:
     """Return a set between `include` and `within` that separates `x` from `y`, or None if there is none.
 
@@ -41,7 +38,7 @@ def some_separator(
 
 
 def separators(
-    graph: CausalDAG, x: frozenset[str], y: frozenset[str], include: frozenset[str], within: frozenset[str]
+    graph: MixedGraph, x: frozenset[str], y: frozenset[str], include: frozenset[str], within: frozenset[str]
 ) -> Iterator[frozenset[str]]:
     """Yield every set between `include` and `within` that separates `x` from `y`.
 
@@ -64,7 +61,7 @@ def separators(
 
 
 def minimal_separators(
-    graph: CausalDAG, x: frozenset[str], y: frozenset[str], within: frozenset[str]
+    graph: MixedGraph, x: frozenset[str], y: frozenset[str], within: frozenset[str]
 ) -> Iterator[frozenset[str]]:
     """Yield every set of allowed nodes that separates `x` from `y` and of which no proper subset does.
 
@@ -115,7 +112,7 @@ def _nearest_cut(
 
 
 def between(
-    graph: CausalDAG,
+    graph: MixedGraph,
     include: frozenset[str],
     within: frozenset[str],
     exists: Callable[[frozenset[str], frozenset[str]], bool],
@@ -142,7 +139,7 @@ def between(
         stack.extend(branch for branch in branches if exists(*branch))
 
 
-def moral_graph(graph: CausalDAG, nodes: frozenset[str]) -> Moral:
+def moral_graph(graph: MixedGraph, nodes: frozenset[str]) -> Moral:
     """Return the moral graph of some nodes and their ancestors, hidden common causes being nodes of their own."""
     full, moral = graph.canonical(), dict[str, set[str]]()
     for node in graph.ancestors(nodes):

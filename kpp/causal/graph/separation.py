@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
 from kpp.causal.errors import CausalError
+from kpp.causal.graph.mixed_graph import MixedGraph
 from kpp.causal.graph.nodes import as_nodes, check_disjoint
-
-if TYPE_CHECKING:
-    from kpp.causal.graph.dag import CausalDAG
 
 #: A node, and whether the last edge of the search points at it.
 State = tuple[str, bool]
@@ -49,7 +46,7 @@ class Path(tuple[str, ...]):
 
 
 def d_connecting_path(
-    graph: CausalDAG, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
+    graph: MixedGraph, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
 ) -> Path | None:
     """Return a shortest path from `x` to `y` that `given` leaves open, or None if it closes them all.
 
@@ -77,7 +74,7 @@ def d_connecting_path(
     return _trace(came_from, ends[0]) if ends else None
 
 
-def reachable(graph: CausalDAG, x: str | Collection[str], given: str | Collection[str] = ()) -> frozenset[str]:
+def reachable(graph: MixedGraph, x: str | Collection[str], given: str | Collection[str] = ()) -> frozenset[str]:
     """Return the nodes that `given` does not separate from `x`, those of `x` included.
 
     Args:
@@ -99,7 +96,7 @@ def reachable(graph: CausalDAG, x: str | Collection[str], given: str | Collectio
 
 
 def d_separated(
-    graph: CausalDAG, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
+    graph: MixedGraph, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
 ) -> bool:
     """Return whether `given` separates `x` from `y`: whether it closes every path between them.
 
@@ -120,7 +117,7 @@ def d_separated(
 
 
 def minimal_separator(
-    graph: CausalDAG,
+    graph: MixedGraph,
     x: str | Collection[str],
     y: str | Collection[str],
     *,
@@ -153,7 +150,7 @@ def minimal_separator(
 
 
 def is_minimal_separator(
-    graph: CausalDAG,
+    graph: MixedGraph,
     x: str | Collection[str],
     y: str | Collection[str],
     given: str | Collection[str],
@@ -182,7 +179,7 @@ def is_minimal_separator(
 
 
 def nearest_separators(
-    graph: CausalDAG, x: frozenset[str], y: frozenset[str], include: frozenset[str], allowed: frozenset[str]
+    graph: MixedGraph, x: frozenset[str], y: frozenset[str], include: frozenset[str], allowed: frozenset[str]
 ) -> tuple[frozenset[str], frozenset[str]] | None:
     """Return the separator of ancestors nearest to x, and the part of it that y needs; None if none separates.
 
@@ -207,7 +204,7 @@ def nearest_separators(
 
 
 def _checked(
-    graph: CausalDAG,
+    graph: MixedGraph,
     x: str | Collection[str],
     y: str | Collection[str],
     include: str | Collection[str],
@@ -223,7 +220,7 @@ def _checked(
 
 
 def _search(
-    graph: CausalDAG,
+    graph: MixedGraph,
     sources: frozenset[str],
     targets: frozenset[str],
     closed: frozenset[str],

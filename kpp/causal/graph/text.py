@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from kpp.causal.errors import GraphSyntaxError
-
-if TYPE_CHECKING:
-    from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import MixedGraph
 
 _TOKEN = re.compile(
     r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/|\#[^\n]*)
@@ -92,7 +90,7 @@ def from_dagitty(text: str) -> dict[str, Any]:
     return _arguments(said, edges, hidden)
 
 
-def to_dot(graph: CausalDAG) -> str:
+def to_dot(graph: MixedGraph) -> str:
     """Return a graph in Graphviz's DOT language, as `from_dot` reads it.
 
     Args:

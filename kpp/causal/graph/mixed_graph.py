@@ -1,0 +1,53 @@
+"""The graph as functions of graphs see it, so that `CausalDAG` can offer these functions as methods."""
+
+# ruff: noqa: D102
+# `CausalDAG` documents the members.
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Protocol, runtime_checkable
+
+import networkx as nx
+
+__all__ = ["MixedGraph"]
+
+
+@runtime_checkable
+class MixedGraph(Protocol):
+    """A graph with directed and bidirected edges and latent nodes; `CausalDAG` says what each member returns."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]: ...
+
+    @property
+    def edges(self) -> tuple[tuple[str, str], ...]: ...
+
+    @property
+    def bidirected(self) -> frozenset[frozenset[str]]: ...
+
+    @property
+    def latent(self) -> frozenset[str]: ...
+
+    @property
+    def observed(self) -> frozenset[str]: ...
+
+    @property
+    def position(self) -> dict[str, int]: ...
+
+    def sort(self, nodes: Iterable[str]) -> list[str]: ...
+
+    def neighbors(self, node: str) -> list[tuple[str, str]]: ...
+
+    def parents(self, nodes: str | Collection[str]) -> frozenset[str]: ...
+
+    def children(self, nodes: str | Collection[str]) -> frozenset[str]: ...
+
+    def ancestors(self, nodes: str | Collection[str]) -> frozenset[str]: ...
+
+    def descendants(self, nodes: str | Collection[str]) -> frozenset[str]: ...
+
+    def markov_boundary(self, node: str) -> frozenset[str]: ...
+
+    def canonical(self) -> nx.DiGraph: ...
+
+    def project(self) -> MixedGraph: ...
