@@ -5,14 +5,12 @@ RKHS of a product kernel, too,
 
 .. math:: g = \sum_j \alpha_j \bigl[\kappa((a_j, b_j), \cdot) - \kappa((b_j, a_j), \cdot)\bigr]
 
-with :math:`\kappa(z, z') = k(x, y)\, k(x', y')`, or :math:`k(x, y) + k(x', y')` where there is a utility. So whatever
-explains a function of points explains it: with a player for each feature of each item, the naive way; or, with features
-j and d + j as one player, exactly as Pref-SHAP does, in polynomial time for interventional values.
+with :math:`\kappa(z, z') = k(x, y)\, k(x', y')`, or :math:`k(x, y) + k(x', y')` where there is a utility. Any explainer
+of functions of points can therefore explain it: with one player for each feature of each item, the naive way; or, with
+features j and d + j as one player, exactly as Pref-SHAP does, in polynomial time for interventional values.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,24 +20,24 @@ from kpp import RKHSFunction
 from kpp.batching import sum_arrays
 from kpp.games import Interventional, Players, has_product_terms, quadrature_shapley
 from kpp.kernels import AbstractKernel, Preferential
-from kpp_pref_shap.comparisons import Comparison, check_preference, comparisons, split_points
-from kpp_pref_shap.item_game import PreferentialItems
+from kpp.typing import AnyArray
+from kpp_pref_shap.pair_functions import Comparison, check_preference, comparisons, split_points
 
-__all__ = ["as_concatenated", "as_utility", "can_use_quadrature", "items_by_quadrature"]
+__all__ = ["as_concatenated", "as_utility", "has_product_items", "items_by_quadrature"]
 
 
 def as_concatenated(function: RKHSFunction) -> RKHSFunction:
-    """Return a preference function as one of points (p, 2 d), both items side by side, or (p, 2 d + c) with contexts.
+    """Return a preference function as one of rows of both items, (p, 2 d), or (p, 2 d + c) with contexts.
 
     Args:
         function: A function of pairs, or of pairs in contexts, perhaps with draws.
 
     Returns:
-        The same function. Explained by "rkhs-shap" it gives two values for each feature, the naive way that ignores
-        that both items have the same features.
+        The same function. Explained by "rkhs-shap" it has two values for each feature; this naive way ignores that both
+        items have the same features.
 
     Raises:
-        TypeError: If its kernel is not one of comparisons.
+        TypeError: If its kernel is not made of kernels on pairs.
     """
     function = check_preference(function)
     pairs, contexts = split_points(function.points)
@@ -74,7 +72,7 @@ def as_utility(function: RKHSFunction) -> RKHSFunction:
         The function f of single items (p, d) with g(x, x') = f(x) - f(x').
 
     Raises:
-        TypeError: If the kernel is another: then no utility needs to be behind it.
+        TypeError: If the kernel is not `Preferential`: other functions need not have a utility.
     """
     if not isinstance(function, RKHSFunction) or not isinstance(function.kernel, Preferential):
         kind = function.kernel if isinstance(function, RKHSFunction) else function
@@ -84,37 +82,35 @@ def as_utility(function: RKHSFunction) -> RKHSFunction:
     return RKHSFunction(function.kernel.kernel, points, coefficients, batch_shape=function.batch_shape)
 
 
-def can_use_quadrature(game: Any, function: RKHSFunction) -> bool:
-    """Tell whether a game is one that `items_by_quadrature` solves."""
-    if not isinstance(game, PreferentialItems) or game.conditional != "interventional":
-        return False
+def has_product_items(function: RKHSFunction) -> bool:
+    """Return whether the kernels of items are sums of product kernels, which `items_by_quadrature` needs."""
     return all(has_product_terms(term.kernel) for term in comparisons(function.kernel))
 
 
 def items_by_quadrature(
-    game: PreferentialItems,
+    background: Float[AnyArray, "n d"],
     function: RKHSFunction,
     pairs: Float[Array, "p 2 d"],
-    contexts: Float[Array, "k c"] | None,
+    contexts: Float[AnyArray, "k c"] | None,
     players: Players,
 ) -> Float[Array, "*draws p g"]:
-    """Compute exact Shapley values of an interventional game in time polynomial in the number of features.
+    """Compute exact Shapley values of the interventional game of items in time polynomial in the number of features.
 
     The references are all pairs of the background, so time grows with their number squared, and with the matches.
 
     Args:
-        game: The game; its opponents and contexts are those of the arguments.
+        background: The reference items, (n, d).
         function: The function, whose kernels of items are sums of product kernels.
         pairs: The duels, (p, 2, d).
-        contexts: Contexts that the function is averaged over; None without any.
+        contexts: Contexts that the function is averaged over; None if the function has no contexts.
         players: The players, of both items side by side.
 
     Returns:
         The Shapley values, (p, g), led by draws.
     """
     num_features = pairs.shape[2]
-    first, second = np.indices((len(game.background),) * 2).reshape(2, -1)
-    background = jnp.concatenate([jnp.asarray(game.background)[first], jnp.asarray(game.background)[second]], axis=1)
+    first, second = np.indices((len(background),) * 2).reshape(2, -1)
+    both = jnp.concatenate([jnp.asarray(background)[first], jnp.asarray(background)[second]], axis=1)
     x = pairs.reshape(-1, 2 * num_features)
 
     def of_draw(draw: RKHSFunction) -> Array:
@@ -126,7 +122,7 @@ def items_by_quadrature(
             if term.context_kernel is not None:
                 weights = weights * jnp.mean(term.context_kernel(own_contexts, contexts), axis=1)
             part = RKHSFunction(_kernel_side_by_side(term, num_features), points, _with_both_signs(weights))
-            return quadrature_shapley(Interventional(background), part, x, players=players)
+            return quadrature_shapley(Interventional(both), part, x, players=players)
 
         return sum_arrays(of_term(term) for term in comparisons(draw.kernel))
 

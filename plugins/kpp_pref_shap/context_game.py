@@ -1,32 +1,39 @@
-"""The value function "preferential-context": what features of the context are worth for a preference."""
+"""The value function "preferential-context": contributions of features of the context to a preference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from kpp import RKHSFunction
-from kpp.batching import sum_arrays
-from kpp.games import AbstractValueFunction, Observational, as_coalitions
+from kpp.games import AbstractValueFunction, Observational
 from kpp.kernels import RBF, AbstractKernel, Contextual, GeneralizedPreferential, Oriented, orient, parameter
 from kpp.typing import AnyArray, Leaf, RngKey
-from kpp.validation import as_points, check_same_rows, warn_if_float32
-from kpp_pref_shap.comparisons import Comparison, check_preference, comparisons, split_points
-from kpp_pref_shap.item_game import as_pairs, check_finite, coalitions_at_once
-from kpp_pref_shap.match_table import MatchTable
-from kpp_pref_shap.sections import absent_weights, check_conditional, game_of_references, restricted_sections
-from kpp_pref_shap.skew_forms import SkewForm, number_rows
+from kpp.validation import as_points, check_same_rows
+from kpp_pref_shap.game import AbstractPreferenceGame, TermValues
+from kpp_pref_shap.pair_functions import (
+    Comparison,
+    MatchTable,
+    PairPoints,
+    as_pairs,
+    number_items,
+    number_rows,
+    split_points,
+)
+from kpp_pref_shap.sections import Sections
+from kpp_pref_shap.skew_forms import SkewForm
 
 __all__ = ["PreferentialContext"]
 
 
-class PreferentialContext(AbstractValueFunction):
+class PreferentialContext(AbstractPreferenceGame):
     r"""Absent features of the context are averaged over reference contexts; the two items stay as they are.
 
     .. math::
@@ -70,25 +77,7 @@ class PreferentialContext(AbstractValueFunction):
     )
     batch_size: int | None = eqx.field(static=True, default=None)
 
-    def __check_init__(self) -> None:
-        """Refuse unknown options."""
-        check_conditional(self.conditional)
-        self.observational()
-
-    def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p"]:
-        """Value coalitions of context features at duels in contexts, or at contexts if there are matches.
-
-        Raises:
-            ValueError: If `x` or `coalitions` are not as said, or the system is numerically singular.
-            TypeError: If `function` is no function of pairs in contexts.
-            RuntimeError: If conjugate gradients do not converge.
-        """
-        function = check_preference(function, contextual=True)
-        settings = self._read(function, x)
-        coalitions = as_coalitions(coalitions, settings.rows.shape[1])
-        warn_if_float32("PreferentialContext")
-        values = _values(self, function, MatchTable.shared(function), settings, jnp.asarray(coalitions))
-        return check_finite(values, self.regularization)
+    plays_contexts: ClassVar = True
 
     def base(self, function: Any) -> Float[Array, "*draws"]:
         """Return the value of the empty coalition, averaged over `matches`."""
@@ -101,10 +90,28 @@ class PreferentialContext(AbstractValueFunction):
         return self(function, x, np.zeros((1, self.contexts.shape[1]), dtype=bool))[..., 0, :]
 
     def observational(self) -> Observational:
-        """Return the game of a context alone, which has the references and knows how to condition on them."""
-        return game_of_references(self, self.contexts)
+        """Return the observational game of contexts alone."""
+        return Observational(self.contexts, **self.conditioning)
 
-    def _read(self, function: RKHSFunction, x: Any) -> _Settings:
+    def interventional(self) -> PreferentialContext:
+        """Return the interventional game with one reference and exact end points."""
+        return dataclasses.replace(self, contexts=self.contexts[:1], conditional="interventional", end_points="exact")
+
+    def points(self, pairs: Float[Array, "p 2 d"], contexts: Float[Array, "p c"] | None) -> Any:
+        """Return pairs with contexts, or contexts alone if there are matches."""
+        return (pairs, contexts) if self.matches is None else contexts
+
+    def playing_kernel(self, term: Comparison) -> AbstractKernel:
+        """Return the kernel of contexts."""
+        assert term.context_kernel is not None, "`check_preference` has checked it"
+        return term.context_kernel
+
+    def playing_rows(self, matches: MatchTable) -> Float[Array, "m d"]:
+        """Return the distinct contexts."""
+        return matches.in_contexts()[0]
+
+    def read_instances(self, function: RKHSFunction, x: PairPoints) -> _DuelsInContexts:
+        """Check the duels and number their items and contexts."""
         (pairs, contexts), num_features = split_points(function.points), self.contexts.shape[1]
         if contexts.shape[-1] != num_features:
             raise ValueError(
@@ -114,15 +121,26 @@ class PreferentialContext(AbstractValueFunction):
         if (self.matches is None) != isinstance(x, tuple):
             needed = "the tuple (pairs, contexts)" if self.matches is None else "contexts alone, beside `matches`"
             raise ValueError(f"`x` must be {needed}, got {type(x).__name__}")
-        own, rows = x if self.matches is None else (None, x)
+        duels, rows = x if isinstance(x, tuple) else (self.matches, x)
         rows, at = number_rows(as_points(rows, num_features=num_features))
-        met = as_pairs(self.matches if own is None else own, "x" if own is not None else "matches", pairs.shape[-1])
-        oriented = orient(met, PreferentialContext, "x")
-        if own is not None:
-            check_same_rows(met.shape[0], len(at), "the pairs of x", "the contexts of x")
-        items, index = number_rows(oriented.pairs.reshape(-1, met.shape[2]))
-        left, right = jnp.asarray(index).reshape(-1, 2).T
-        return _Settings(rows, jnp.asarray(at), items, left, right, oriented)
+        duels = as_pairs(duels, "x" if self.matches is None else "matches", pairs.shape[-1])
+        oriented = orient(duels, PreferentialContext, "x")
+        if self.matches is None:
+            check_same_rows(duels.shape[0], len(at), "the pairs of x", "the contexts of x")
+        return _DuelsInContexts(rows, jnp.asarray(at), *number_items(oriented.pairs), oriented)
+
+    def term_values(
+        self,
+        term: Comparison,
+        weights: Float[Array, " m"],
+        sections: Sections,
+        matches: MatchTable,
+        instances: _DuelsInContexts,
+    ) -> TermValues:
+        """Return the values of one term of the kernel: weighted sums of the sections."""
+        average = _weights_of_duels if self.matches is None else _mean_weights
+        shares = average(term, weights, matches, instances)
+        return lambda mask, weights: jnp.sum(shares * sections(mask, weights)[:, instances.at], axis=0)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
@@ -134,8 +152,8 @@ class PreferentialContext(AbstractValueFunction):
         yield cls(points[1][:3] + 0.1, 0.01), function, rows
 
 
-class _Settings(eqx.Module):
-    """Numbered contexts, and the duels in them: one for each context, or those that are averaged over."""
+class _DuelsInContexts(eqx.Module):
+    """Numbered contexts, the context of each instance, and duels: one per instance, or duels to average over."""
 
     rows: Float[Array, "q c"]
     at: Int[Array, " p"]
@@ -145,72 +163,24 @@ class _Settings(eqx.Module):
     orientation: Oriented
 
 
-@eqx.filter_jit
-def _values(
-    game: PreferentialContext, function: RKHSFunction, table: MatchTable | None, settings: _Settings, coalitions: Array
-) -> Float[Array, "*draws c p"]:
-    def of_draw(draw: RKHSFunction) -> Array:
-        known = MatchTable.read(draw.points) if table is None else table
-        terms, observational = comparisons(draw.kernel), game.observational()
-        weights = absent_weights(observational, game.conditional, _context_kernel(terms[0]), settings.rows)
-        parts = [_term_values(game, observational, term, draw, known, settings) for term in terms]
-
-        def of_coalition(mask: Bool[Array, " c"]) -> Float[Array, " p"]:
-            found = weights(mask)
-            return sum_arrays(part(mask, found) for part in parts)
-
-        num_references, num_rows = game.contexts.shape[0], settings.rows.shape[0]
-        entries = (known.in_contexts()[0].shape[0] + num_references) * (num_rows + num_references)
-        size = game.batch_size or coalitions_at_once(entries, coalitions.shape[0])
-        return jax.lax.map(of_coalition, coalitions, batch_size=size) + draw.intercept
-
-    return function.map_draws(of_draw)
-
-
-def _term_values(
-    game: PreferentialContext,
-    observational: Observational,
-    term: Comparison,
-    function: RKHSFunction,
-    table: MatchTable,
-    settings: _Settings,
-) -> Callable[[Array, Array], Float[Array, " p"]]:
-    """Return the values of one term of the kernel as a function of a coalition and the weights of the references."""
-    kernel = _context_kernel(term)
-    sections = restricted_sections(observational, game.conditional, kernel, table.in_contexts()[0], settings.rows)
-    weights = term.scale(function.coefficients)
-    average = _mean_weights if game.matches is not None else _own_weights
-    shares = average(term, weights, table, settings)
-
-    def values(mask: Array, found: Array) -> Float[Array, " p"]:
-        return jnp.sum(shares * sections(mask, found)[:, settings.at], axis=0)
-
-    return values
-
-
-def _context_kernel(term: Comparison) -> AbstractKernel:
-    assert term.context_kernel is not None, "`check_preference` has seen to it"
-    return term.context_kernel
-
-
-def _own_weights(
-    term: Comparison, weights: Float[Array, " m"], table: MatchTable, settings: _Settings
+def _weights_of_duels(
+    term: Comparison, weights: Float[Array, " m"], matches: MatchTable, duels: _DuelsInContexts
 ) -> Float[Array, "u p"]:
     r"""Return for each context of the function, and each duel, :math:`\sum_j \alpha_j k_E((a_j, b_j), (x, x'))`."""
-    form = SkewForm.compare(term.is_general, table.items.shape[0], table.first, table.second, weights)
-    sections = form.extend(term.kernel(table.items, settings.items), jnp.ones(()))
-    contexts, context = table.in_contexts()
-    sums = form.sum_groups(sections, sections, settings.left, settings.right, context, contexts.shape[0])
-    return settings.orientation.skew(sums.T).T
+    form = SkewForm.compare(term.is_general, matches.items.shape[0], matches.first, matches.second, weights)
+    sections = form.extend(term.kernel(matches.items, duels.items), jnp.ones(()))
+    contexts, context = matches.in_contexts()
+    sums = form.sum_groups(sections, sections, duels.left, duels.right, context, contexts.shape[0])
+    return duels.orientation.skew(sums, axis=1)
 
 
 def _mean_weights(
-    term: Comparison, weights: Float[Array, " m"], table: MatchTable, settings: _Settings
+    term: Comparison, weights: Float[Array, " m"], matches: MatchTable, duels: _DuelsInContexts
 ) -> Float[Array, "u 1"]:
     """Return the same for the mean over duels, by a form over these duels, evaluated at the matches of the function."""
-    shares = settings.orientation.signs * ~settings.orientation.trivial / len(settings.left)
-    form = SkewForm.compare(term.is_general, settings.items.shape[0], settings.left, settings.right, shares)
-    sections = form.extend(term.kernel(settings.items, table.items), jnp.ones(()))
-    means = form.prepare()(sections, sections, table.first, table.second)
-    contexts, context = table.in_contexts()
+    shares = duels.orientation.signs * ~duels.orientation.trivial / len(duels.left)
+    form = SkewForm.compare(term.is_general, duels.items.shape[0], duels.left, duels.right, shares)
+    sections = form.extend(term.kernel(duels.items, matches.items), jnp.ones(()))
+    means = form.prepare()(sections, sections, matches.first, matches.second)
+    contexts, context = matches.in_contexts()
     return jax.ops.segment_sum(weights * means, context, contexts.shape[0])[:, None]

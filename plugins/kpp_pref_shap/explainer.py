@@ -16,10 +16,11 @@ from kpp.explanations import describe_estimate, describe_value_function, freeze_
 from kpp.games import Players, ShapleyEstimate, as_players, estimate_shapley, num_nodes
 from kpp.kernels import RBF, GeneralizedPreferential, Preferential
 from kpp.typing import RngKey
-from kpp_pref_shap.concatenation import as_concatenated, can_use_quadrature, items_by_quadrature
+from kpp_pref_shap.concatenation import as_concatenated, has_product_items, items_by_quadrature
 from kpp_pref_shap.context_game import PreferentialContext
-from kpp_pref_shap.inputs import Task, read_task
+from kpp_pref_shap.inputs import Inputs, read_contexts, read_duels
 from kpp_pref_shap.item_game import PreferentialItems
+from kpp_pref_shap.pair_functions import PairPoints
 from kpp_pref_shap.side_by_side import SideBySide
 
 __all__ = ["PrefShap"]
@@ -98,34 +99,42 @@ class PrefShap(AbstractExplainer):
             TypeError: If the predictor is no such function, or something must be sampled without a key.
             ValueError: If `x`, or an option, is not as said.
         """
-        task = read_task(self.value_function, predictor, x)
+        inputs = self._read(predictor, x)
         groups = None if self.groups is None else dict(self.groups)
-        players = as_players(groups, task.schema.num_features, task.schema.feature_names)
-        shown = group_points(task.data, players, task.schema)
-        arrays, estimate = self._values(task, players, rng_key)
+        players = as_players(groups, inputs.schema.num_features, inputs.schema.feature_names)
+        shown = group_points(inputs.data, players, inputs.schema)
+        arrays, estimate = self._values(inputs, players, rng_key)
         return Explanation.create(
             **arrays,
             data=shown.data,
             schema=shown.schema,
-            instance_names=task.instance_names,
+            instance_names=inputs.instance_names,
             groups=shown.groups,
-            draws=bool(task.function.batch_shape),
+            draws=bool(inputs.function.batch_shape),
             attrs={
                 "explainer": "pref-shap",
                 **describe_value_function(self.value_function),
-                "explains": task.explains,
+                "explains": inputs.explains,
                 **describe_estimate(estimate, rng_key),
             },
         )
 
-    def _values(self, task: Task, players: Players, rng_key: Any) -> tuple[dict[str, Any], ShapleyEstimate]:
-        """Return values, errors, base values and predictions, and how they were found."""
-        game, method = self.value_function, self._method(task.function, players)
+    def _read(self, predictor: Any, x: Any) -> Inputs:
+        game = self.value_function
+        if isinstance(game, PreferentialContext):
+            return read_contexts(predictor, x, game.contexts, game.matches)
+        return read_duels(predictor, x, game.opponents, has_contexts=game.contexts is not None)
+
+    def _values(
+        self, inputs: Inputs, players: Players, rng_key: RngKey | None
+    ) -> tuple[dict[str, Any], ShapleyEstimate]:
+        """Return values, errors, base values and predictions, and the record of their estimation."""
+        game, method = self.value_function, self._method(inputs.function, players)
 
         def solve(function: RKHSFunction, rows: Array) -> Any:
             packed = SideBySide(game, function)
-            inputs = packed.unpack(rows)
-            known = packed.predictions(inputs), self._own_bases(function, inputs)
+            points = packed.unpack(rows)
+            known = packed.predictions(points), self._base_values(function, points)
             if method == "quadrature":
                 values = self._by_quadrature(function, *packed.split(rows), packed.players(players))
                 return ShapleyEstimate(values, None, method, True, None, num_nodes(players.num_players)), *known
@@ -140,27 +149,29 @@ class PrefShap(AbstractExplainer):
             )
             return estimate, *known
 
-        size = self.instances_at_once or self._instances_at_once(task.function, players)
+        size = self.instances_at_once or self._instances_at_once(inputs.function, players)
         estimate, predictions, base = in_blocks(
-            solve, task.function, task.rows, instances_at_once=size, label="explain", progress=self.progress
+            solve, inputs.function, inputs.rows, instances_at_once=size, label="explain", progress=self.progress
         )
         arrays = {
             "values": estimate.values,
             "standard_errors": estimate.standard_errors,
-            "base_values": game.base(task.function) if base is None else base,
+            "base_values": game.base(inputs.function) if base is None else base,
             "predictions": predictions,
         }
         return arrays, estimate
 
-    def _own_bases(self, function: RKHSFunction, x: Any) -> Float[Array, "*draws p"] | None:
-        """Return the base values of instances, or None where all have the same."""
+    def _base_values(self, function: RKHSFunction, x: PairPoints) -> Float[Array, "*draws p"] | None:
+        """Return the base values of instances, or None if all instances share one."""
         game = self.value_function
-        own = isinstance(game, PreferentialContext) and game.matches is None
-        return game.base_at(function, x) if own else None
+        differ = isinstance(game, PreferentialContext) and game.matches is None
+        return game.base_at(function, x) if differ else None
 
     def _method(self, function: RKHSFunction, players: Players) -> str:
-        """Choose quadrature where it is asked for, or the only exact method."""
-        possible = can_use_quadrature(self.value_function, function)
+        """Choose quadrature if it is asked for, or if it is the only exact method."""
+        game = self.value_function
+        interventional = isinstance(game, PreferentialItems) and game.conditional == "interventional"
+        possible = interventional and has_product_items(function)
         if self.method == "quadrature" and not possible:
             raise TypeError(
                 "`method` 'quadrature' needs PreferentialItems with `conditional` 'interventional', and kernels of "
@@ -175,28 +186,27 @@ class PrefShap(AbstractExplainer):
     ) -> Float[Array, "*draws p g"]:
         """Solve a game of items by quadrature, one context and one opponent after another."""
         game = self.value_function
-        assert isinstance(game, PreferentialItems), "`can_use_quadrature` has seen to it"
-        if game.opponents is not None:
-            items = pairs[:, 0]
-            sides = [jnp.broadcast_to(opponent, items.shape) for opponent in jnp.asarray(game.opponents)]
-            duels = [jnp.stack([items, side], axis=1) for side in sides]
-            parts = [self._by_context(game, function, duel, contexts, players) for duel in duels]
-            return jnp.mean(jnp.stack(parts), axis=0)
-        return self._by_context(game, function, pairs, contexts, players)
+        assert isinstance(game, PreferentialItems), "`_method` has checked it"
+        if game.opponents is None:
+            return self._by_context(game, function, pairs, contexts, players)
+        opponents = jnp.asarray(game.opponents)
+        duels = [pairs.at[:, 1].set(opponent) for opponent in opponents]
+        return jnp.mean(
+            jnp.stack([self._by_context(game, function, duel, contexts, players) for duel in duels]), axis=0
+        )
 
     def _by_context(
         self,
         game: PreferentialItems,
         function: RKHSFunction,
         pairs: Float[Array, "p 2 d"],
-        contexts: Array | None,
+        contexts: Float[Array, "p c"] | None,
         players: Players,
     ) -> Float[Array, "*draws p g"]:
-        if contexts is None:
-            known = None if game.contexts is None else jnp.asarray(game.contexts)
-            return items_by_quadrature(game, function, pairs, known, players)
+        if contexts is None or game.contexts is not None:
+            return items_by_quadrature(game.background, function, pairs, game.contexts, players)
         parts = [
-            items_by_quadrature(game, function, pair[None], context[None], players)
+            items_by_quadrature(game.background, function, pair[None], context[None], players)
             for pair, context in zip(pairs, contexts, strict=True)
         ]
         return jnp.concatenate(parts, axis=-2)

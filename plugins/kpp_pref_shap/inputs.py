@@ -1,4 +1,4 @@
-"""What is to be explained, read: duels, items, contexts, or matches, and what their features are called."""
+"""The inputs of an explanation: duels, items, contexts or matches, and the names of their features."""
 
 from __future__ import annotations
 
@@ -6,30 +6,28 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from kpp import RKHSFunction
 from kpp.explanations import fitted_schema, resolve, schema_of
 from kpp.preferences import Matches
 from kpp.tables import Schema, is_table
+from kpp.typing import AnyArray
 from kpp.validation import as_points, check_same_rows
-from kpp_pref_shap.comparisons import check_preference, split_points
-from kpp_pref_shap.context_game import PreferentialContext
-from kpp_pref_shap.item_game import PreferentialItems, as_pairs
-from kpp_pref_shap.side_by_side import pack_rows
+from kpp_pref_shap.pair_functions import PairPoints, as_pairs, check_preference, split_points
 
-__all__ = ["Task", "read_task"]
+__all__ = ["Inputs", "read_contexts", "read_duels"]
 
 
-class Task(NamedTuple):
-    """What is explained.
+class Inputs(NamedTuple):
+    """The function and the instances to explain.
 
     Attributes:
         function: The function on pairs, perhaps in contexts.
         rows: Both items and the context of each instance side by side, (p, 2 d + c).
-        data: What is shown of each instance, (p, players' features).
+        data: The data shown with the values of each instance, (p, players' features).
         schema: The names of the features that play, and for contexts their levels.
-        instance_names: What the instances are called, or None.
+        instance_names: The names of the instances, or None.
         explains: "duels", "items against opponents", "contexts of duels" or "contexts".
     """
 
@@ -41,31 +39,93 @@ class Task(NamedTuple):
     explains: str
 
 
-def read_task(game: PreferentialItems | PreferentialContext, predictor: Any, x: Any) -> Task:
-    """Read what a game is to explain.
+def read_duels(predictor: Any, x: Any, opponents: Float[AnyArray, "r d"] | None, *, has_contexts: bool) -> Inputs:
+    """Read the inputs of a game of items.
 
     Args:
-        game: The value function, which says what instances are.
         predictor: A `kpp.Fit` of a preference model, or a `kpp.RKHSFunction` on pairs.
-        x: The instances.
+        x: Pairs, or items if there are opponents; a tuple with contexts if the function has contexts of its own; or
+            matches.
+        opponents: The items that each item is compared with, or None.
+        has_contexts: Whether the game averages over its own contexts.
 
     Returns:
-        The task.
+        The inputs.
 
     Raises:
-        TypeError: If the predictor is no such function.
-        ValueError: If `x` is not what the game and the function ask for.
+        TypeError: If the predictor is not a function of pairs.
+        ValueError: If `x` has not the form that the game and the function need.
     """
     matches = x if isinstance(x, Matches) else None
-    if matches is not None:
-        x = _winners_first(matches)
-    if isinstance(game, PreferentialContext):
-        return _read_contexts(game, predictor, x, matches)
-    return _read_items(game, predictor, x, matches)
+    items, contexts = split_points(x if matches is None else _winners_first(matches))
+    schema: Schema | None
+    if opponents is not None:
+        if matches is not None:
+            raise ValueError("`x` must be items (p, d), which are compared with all `opponents`, got Matches")
+        known = fitted_schema(predictor) or schema_of(items)
+        schema, items = known, jnp.asarray(known.read(items))
+        opponent = jnp.mean(jnp.asarray(opponents), axis=0, keepdims=True)
+        items = jnp.stack([items, jnp.broadcast_to(opponent, items.shape)], axis=1)
+    else:
+        schema = fitted_schema(predictor) or (None if matches is None else matches.schema)
+    resolved = resolve(predictor, items, "pairs")
+    function, pairs = check_preference(resolved.function), resolved.x
+    names = (schema or resolved.schema).feature_names
+    as_pairs(pairs, "x", split_points(function.points)[0].shape[-1])
+    contexts = _contexts_of_duels(function, contexts, len(pairs), has_contexts)
+    return Inputs(
+        function,
+        _pack_rows(function, pairs[:, 0], pairs[:, 1], contexts, len(pairs)),
+        np.asarray(pairs[:, 0] - pairs[:, 1]),
+        Schema(names),
+        _names(matches),
+        "duels" if opponents is None else "items against opponents",
+    )
 
 
-def _winners_first(matches: Matches) -> Any:
-    """Return the points of matches, each with the item first that won more often."""
+def read_contexts(predictor: Any, x: Any, references: Float[AnyArray, "n c"], pairs: AnyArray | None) -> Inputs:
+    """Read the inputs of a game of contexts.
+
+    Args:
+        predictor: A `kpp.Fit` of a preference model, or a `kpp.RKHSFunction` on pairs.
+        x: A tuple of pairs and contexts, or contexts if there are pairs to average over; or matches.
+        references: The reference contexts.
+        pairs: The pairs that the game averages over, or None.
+
+    Returns:
+        The inputs.
+
+    Raises:
+        TypeError: If the predictor is not a function of pairs in contexts.
+        ValueError: If `x` has not the form that the game and the function need.
+    """
+    matches = x if isinstance(x, Matches) else None
+    points = x if matches is None else _winners_first(matches)
+    if pairs is None:
+        duels, contexts = split_points(points)
+        if contexts is None:
+            raise ValueError("`x` must be a tuple of pairs and contexts, or the value function needs `matches`")
+    else:
+        duels, contexts = None, points[1] if isinstance(points, tuple) else points
+    resolved = resolve(predictor, pairs if duels is None else duels, "pairs")
+    function = check_preference(resolved.function, contextual=True)
+    schema = matches.context_schema if matches is not None else _context_schema(contexts, references.shape[1])
+    contexts = as_points(schema.read(contexts, "x"), "x", num_features=split_points(function.points)[1].shape[-1])
+    first, second = (None, None) if duels is None else (resolved.x[:, 0], resolved.x[:, 1])
+    if first is not None:
+        check_same_rows(first.shape[0], contexts.shape[0], "the pairs of x", "the contexts of x")
+    return Inputs(
+        function,
+        _pack_rows(function, first, second, contexts, contexts.shape[0]),
+        np.asarray(contexts),
+        schema,
+        _names(matches),
+        "contexts of duels" if pairs is None else "contexts",
+    )
+
+
+def _winners_first(matches: Matches) -> PairPoints:
+    """Return the points of matches, each pair with the more frequent winner first."""
     pairs = np.asarray(matches.points)
     lost = np.asarray(matches.wins) < np.asarray(matches.losses)
     pairs = np.where(lost[:, None, None], pairs[:, ::-1], pairs)
@@ -73,7 +133,7 @@ def _winners_first(matches: Matches) -> Any:
 
 
 def _names(matches: Matches | None) -> list[str] | None:
-    """Return "winner - loser" for each match, unless matches of one pair share it."""
+    """Return "winner - loser" for each match, or None if a pair occurs twice."""
     if matches is None or not matches.item_names:
         return None
     lost = np.asarray(matches.wins) < np.asarray(matches.losses)
@@ -82,37 +142,12 @@ def _names(matches: Matches | None) -> list[str] | None:
     return names if len(set(names)) == len(names) else None
 
 
-def _read_items(game: PreferentialItems, predictor: Any, x: Any, matches: Matches | None) -> Task:
-    items, contexts = _split_input(x)
-    schema: Schema | None
-    if game.opponents is not None:
-        if matches is not None:
-            raise ValueError("`x` must be items (p, d), which are compared with all `opponents`, got Matches")
-        known = fitted_schema(predictor) or schema_of(items)
-        schema, items = known, jnp.asarray(known.read(items))
-        opponent = jnp.mean(jnp.asarray(game.opponents), axis=0, keepdims=True)
-        items = jnp.stack([items, jnp.broadcast_to(opponent, items.shape)], axis=1)
-    else:
-        schema = fitted_schema(predictor) or (None if matches is None else matches.schema)
-    resolved = resolve(predictor, items, "pairs")
-    function, pairs = check_preference(resolved.function), resolved.x
-    names = (schema or resolved.schema).feature_names
-    as_pairs(pairs, "x", split_points(function.points)[0].shape[-1])
-    contexts = _contexts_of_items(game, function, contexts, len(pairs))
-    return Task(
-        function,
-        pack_rows(function, pairs[:, 0], pairs[:, 1], contexts, len(pairs)),
-        np.asarray(pairs[:, 0] - pairs[:, 1]),
-        Schema(names),
-        _names(matches),
-        "duels" if game.opponents is None else "items against opponents",
-    )
-
-
-def _contexts_of_items(game: PreferentialItems, function: RKHSFunction, contexts: Any, num_rows: int) -> Any:
-    """Return the contexts of duels, or None if the function has none, or is averaged over others."""
+def _contexts_of_duels(
+    function: RKHSFunction, contexts: ArrayLike | None, num_rows: int, has_contexts: bool
+) -> Float[Array, "p c"] | None:
+    """Return the contexts of duels, or None if the function has none, or is averaged over other contexts."""
     known = split_points(function.points)[1]
-    if known is None or game.contexts is not None:
+    if known is None or has_contexts:
         if contexts is not None and known is None:
             raise ValueError("`x` must hold no contexts: the preference function has none")
         return None
@@ -126,35 +161,33 @@ def _contexts_of_items(game: PreferentialItems, function: RKHSFunction, contexts
     return contexts
 
 
-def _read_contexts(game: PreferentialContext, predictor: Any, x: Any, matches: Matches | None) -> Task:
-    if game.matches is not None:
-        pairs, contexts = None, x[1] if isinstance(x, tuple) else x
-    else:
-        pairs, contexts = _split_input(x)
-        if contexts is None:
-            raise ValueError("`x` must be a tuple of pairs and contexts, or the value function needs `matches`")
-    resolved = resolve(predictor, game.matches if pairs is None else pairs, "pairs")
-    function = check_preference(resolved.function, contextual=True)
-    schema = matches.context_schema if matches is not None else _context_schema(contexts, game.contexts.shape[1])
-    contexts = as_points(schema.read(contexts, "x"), "x", num_features=split_points(function.points)[1].shape[-1])
-    first, second = (None, None) if pairs is None else (resolved.x[:, 0], resolved.x[:, 1])
-    if first is not None:
-        check_same_rows(first.shape[0], contexts.shape[0], "the pairs of x", "the contexts of x")
-    return Task(
-        function,
-        pack_rows(function, first, second, contexts, contexts.shape[0]),
-        np.asarray(contexts),
-        schema,
-        _names(matches),
-        "contexts of duels" if game.matches is None else "contexts",
-    )
-
-
-def _split_input(x: Any) -> tuple[Any, Any]:
-    """Return items or pairs and contexts, None where there are none."""
-    return x if isinstance(x, tuple) and len(x) == 2 else (x, None)
-
-
 def _context_schema(contexts: Any, num_features: int) -> Schema:
     """Return the names of a data frame's columns, or u0, u1, ..."""
     return schema_of(contexts) if is_table(contexts) else Schema(tuple(f"u{j}" for j in range(num_features)))
+
+
+def _pack_rows(
+    function: RKHSFunction,
+    first: Float[AnyArray, "p d"] | None,
+    second: Float[AnyArray, "p d"] | None,
+    contexts: Float[AnyArray, "p c"] | None,
+    num_rows: int,
+) -> Float[Array, "p columns"]:
+    """Return rows of items (p, d) and contexts (p, c), with zeros for missing ones.
+
+    Args:
+        function: The function on pairs.
+        first: The first items, or None.
+        second: The second items, or None.
+        contexts: The contexts, or None.
+        num_rows: p.
+
+    Returns:
+        The rows, (p, 2 d), or (p, 2 d + c) for a function with contexts.
+    """
+    pairs, own_contexts = split_points(function.points)
+    parts = [(first, pairs.shape[-1]), (second, pairs.shape[-1])]
+    parts += [] if own_contexts is None else [(contexts, own_contexts.shape[-1])]
+    return jnp.concatenate(
+        [jnp.zeros((num_rows, width)) if part is None else jnp.asarray(part) for part, width in parts], axis=1
+    )

@@ -1,4 +1,4 @@
-r"""Sections of a kernel of which only some features are known: the others are averaged over references.
+r"""Sections of a kernel at rows of which only some features are present; the others are averaged over references.
 
 .. math:: G_S(x) = k_S(Z, x_S) \odot k_{S^c}(Z, X_{S^c})\, w_S(x)
 
@@ -9,7 +9,7 @@ embedding, :math:`w_S(x) = (K_{X_S X_S} + n \lambda I)^{-1} k(X_S, x_S)`, or 1/n
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -17,39 +17,39 @@ from jaxtyping import Array, Bool, Float
 
 from kpp import RKHSFunction
 from kpp.batching import sum_arrays
-from kpp.games import Observational, has_product_terms, restricted_matrices
-from kpp.kernels import AbstractKernel
+from kpp.games import has_product_terms, restricted_matrices
+from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.typing import AnyArray
 
-__all__ = ["CONDITIONALS", "absent_weights", "check_conditional", "game_of_references", "restricted_sections"]
+__all__ = ["Conditioning", "Mask", "Sections", "Weights", "absent_weights", "restricted_sections"]
 
-CONDITIONALS = ("observational", "interventional")
-
+#: A coalition: the features that are present.
 Mask = Bool[Array, " d"]
-#: A function of a coalition to the weights of the references, (n, q), or (n, 1) if they are those of all rows.
+#: A function of a coalition to the weights of the references, (n, q), or (n, 1) if all rows share them.
 Weights = Callable[[Mask], Float[Array, "n q"]]
+#: A function of a coalition and the weights of the references to the sections of a kernel, (m, q).
+Sections = Callable[[Mask, Float[Array, "n w"]], Float[Array, "m q"]]
 
 
-def check_conditional(value: str) -> None:
-    """Refuse what is no way to fill absent features in."""
-    if value not in CONDITIONALS:
-        raise ValueError(f"`conditional` must be one of {', '.join(CONDITIONALS)}, got {value!r}")
+@runtime_checkable
+class Conditioning(Protocol):
+    """References and their weights given the present features; `kpp.games.Observational` has this form."""
 
+    background: Float[AnyArray, "n d"]
 
-def game_of_references(game: Any, references: Float[AnyArray, "n d"]) -> Observational:
-    """Return the observational game of single rows with the options of a game of pairs or contexts."""
-    return Observational(
-        references,
-        game.regularization,
-        game.kernel,
-        end_points=game.end_points,
-        solver=game.solver,
-        max_steps=game.max_steps,
-    )
+    @property
+    def has_exact_ends(self) -> bool:
+        """Whether the full coalition has the exact value."""
+
+    def kernel_for(self, function: Any) -> AbstractKernel:
+        """Return the kernel that conditions for a function."""
+
+    def weights_of(self, kernel: AbstractKernel, x: Any) -> Weights:
+        """Return the weights at the rows x."""
 
 
 def absent_weights(
-    observational: Observational, conditional: str, kernel: AbstractKernel, rows: Float[Array, "q d"]
+    observational: Conditioning, conditional: str, kernel: AbstractKernel, rows: Float[Array, "q d"]
 ) -> Weights:
     """Return the weights of the references, given the present features of some rows.
 
@@ -70,16 +70,17 @@ def absent_weights(
 
 
 def restricted_sections(
-    observational: Observational,
+    observational: Conditioning,
     conditional: str,
     kernel: AbstractKernel,
     points: Float[Array, "m d"],
     rows: Float[Array, "q d"],
-) -> Callable[[Mask, Float[Array, "n w"]], Float[Array, "m q"]]:
+) -> Sections:
     """Return the sections at some rows as a function of a coalition and the weights of the references.
 
-    A kernel that is no sum of product kernels is evaluated at references whose present features are those of a row; or,
-    where the weights condition on them, at the references as they are, which then stand for the row in all features.
+    A kernel that is not a sum of product kernels is evaluated at references whose present features are replaced by
+    those of a row. With observational weights it is evaluated at the unchanged references, which then replace the row
+    in all features.
 
     Args:
         observational: The references, and how to condition on them.
@@ -106,7 +107,7 @@ def restricted_sections(
         return embedded
 
     def imputed(mask: Mask, weights: Array) -> Array:
-        def add(total: Array, pair: Any) -> tuple[Array, None]:
+        def add(total: Array, pair: tuple[Array, Array]) -> tuple[Array, None]:
             return total + pair[1][None] * kernel(points, jnp.where(mask[None], rows, pair[0][None])), None
 
         return jax.lax.scan(add, jnp.zeros_like(whole), (references, weights))[0]
@@ -114,7 +115,7 @@ def restricted_sections(
     return imputed
 
 
-def _product_sections(term: Any, points: Array, rows: Array, references: Array) -> Callable[[Mask, Array], Array]:
+def _product_sections(term: AbstractProductKernel, points: Array, rows: Array, references: Array) -> Sections:
     present, absent = restricted_matrices(term, points, rows), restricted_matrices(term, points, references)
 
     def sections(mask: Mask, weights: Array) -> Array:

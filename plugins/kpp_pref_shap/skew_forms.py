@@ -18,23 +18,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kpp.typing import AnyArray
-from kpp.validation import is_concrete
 
-__all__ = ["SkewForm", "number_rows"]
+__all__ = ["SkewForm"]
 
 #: A function of left vectors (n, q), right vectors (n, r), and which of them meet, (p,) twice, to values (p,).
 Evaluation = Callable[[Array, Array, Array, Array], Float[Array, " p"]]
 
 # Entries of M; where there are more, matches are added up as they are. Entries of a chunk of matches.
 _MAX_TABLE, _MAX_CHUNK = 2**26, 2**22
-
-
-def number_rows(rows: Float[AnyArray, "k d"]) -> tuple[Float[Array, "n d"], Int[AnyArray, " k"]]:
-    """Return the different ones of some rows, sorted, and which of them each row is; traced rows all count."""
-    if not is_concrete(rows):
-        return jnp.asarray(rows), np.arange(rows.shape[0])
-    different, index = np.unique(np.asarray(rows) + 0.0, axis=0, return_inverse=True)  # -0. is 0.
-    return jnp.asarray(different), index.reshape(-1)
 
 
 class SkewForm(NamedTuple):

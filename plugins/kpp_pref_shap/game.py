@@ -1,0 +1,197 @@
+"""Games of preferences: the part that the games of items' features and of contexts' features share."""
+
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float
+
+from kpp import RKHSFunction
+from kpp.batching import sum_arrays
+from kpp.games import AbstractValueFunction, as_coalitions
+from kpp.kernels import AbstractKernel
+from kpp.linalg import FactorizationError
+from kpp.typing import Leaf
+from kpp.validation import is_concrete, warn_if_float32
+from kpp_pref_shap.pair_functions import Comparison, MatchTable, PairPoints, check_preference, comparisons
+from kpp_pref_shap.sections import Conditioning, Mask, Sections, absent_weights, restricted_sections
+
+__all__ = ["AbstractPreferenceGame", "Instances", "TermValues"]
+
+#: A function of a coalition and the weights of the references to the values of instances, (p,).
+TermValues = Callable[[Mask, Float[Array, "n w"]], Float[Array, " p"]]
+
+_CONDITIONALS = ("observational", "interventional")
+# Entries of the matrices of the coalitions that are worked on at once.
+_MAX_ENTRIES = 2**22
+
+
+@runtime_checkable
+class Instances(Protocol):
+    """The instances to value: pytrees that hold the distinct rows of playing features."""
+
+    rows: Float[Array, "q d"]
+
+
+class _Fields:
+    """The fields of every final class, in a plain class for the sake of type checkers; see `kpp.modules`."""
+
+    regularization: eqx.AbstractVar[Leaf]
+    conditional: eqx.AbstractVar[str]
+    kernel: eqx.AbstractVar[AbstractKernel | None]
+    end_points: eqx.AbstractVar[str]
+    solver: eqx.AbstractVar[str]
+    max_steps: eqx.AbstractVar[int]
+    batch_size: eqx.AbstractVar[int | None]
+
+
+class AbstractPreferenceGame(_Fields, AbstractValueFunction):
+    r"""A game whose players are features of both items of a duel, or of the context of a duel.
+
+    Absent features are averaged over references. The function is a sum of terms, one for each term of its kernel; a
+    final class says which kernel of a term sees the players' features, and how the sections of this kernel, restricted
+    to a coalition, give the values of instances.
+    """
+
+    plays_contexts: ClassVar[bool]
+
+    def __check_init__(self) -> None:
+        """Raise ValueError if an option is unknown."""
+        if self.conditional not in _CONDITIONALS:
+            raise ValueError(f"`conditional` must be one of {', '.join(_CONDITIONALS)}, got {self.conditional!r}")
+        self.observational()
+
+    @abstractmethod
+    def observational(self) -> Conditioning:
+        """Return the game of single rows, which has the references and conditions on present features."""
+
+    @abstractmethod
+    def interventional(self) -> "AbstractPreferenceGame":
+        """Return the interventional game with one reference and exact end points, which values full coalitions."""
+
+    @abstractmethod
+    def points(self, pairs: Float[Array, "p 2 d"], contexts: Float[Array, "p c"] | None) -> Any:
+        """Return the points of instances in the form that the game takes."""
+
+    @abstractmethod
+    def playing_kernel(self, term: Comparison) -> AbstractKernel:
+        """Return the kernel of a term that sees the players' features."""
+
+    @abstractmethod
+    def playing_rows(self, matches: MatchTable) -> Float[Array, "m d"]:
+        """Return the distinct rows of players' features of the function's matches."""
+
+    @abstractmethod
+    def read_instances(self, function: RKHSFunction, x: PairPoints) -> Instances:
+        """Check the points and number their distinct rows."""
+
+    @abstractmethod
+    def term_values(
+        self,
+        term: Comparison,
+        weights: Float[Array, " m"],
+        sections: Sections,
+        matches: MatchTable,
+        instances: Any,
+    ) -> TermValues:
+        """Return the values of one term of the kernel.
+
+        Args:
+            term: The term.
+            weights: The weights of the matches, (m,), which include the scale of the term.
+            sections: The sections of the playing kernel at the rows of the instances.
+            matches: The matches of the function.
+            instances: The result of `read_instances`.
+        """
+
+    def entries_of_matches(self, num_matches: int, instances: Any) -> int:
+        """Return how many entries a coalition takes where matches are added one by one; by default none."""
+        return 0
+
+    def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p"]:
+        """Value coalitions of the players' features.
+
+        Args:
+            function: A function of pairs, perhaps with draws.
+            x: The points, in the form that the class describes.
+            coalitions: Booleans, (c, d).
+
+        Returns:
+            The values, (c, p), led by draws.
+
+        Raises:
+            ValueError: If the form of `x` or `coalitions` is wrong, or the system is numerically singular.
+            TypeError: If `function` is not an RKHS function of pairs with a kernel that the class describes.
+            RuntimeError: If conjugate gradients do not converge.
+        """
+        function = check_preference(function, contextual=self.plays_contexts)
+        instances = self.read_instances(function, x)
+        coalitions = as_coalitions(coalitions, instances.rows.shape[1])
+        warn_if_float32(type(self).__name__)
+        values = _values(self, function, MatchTable.shared(function), instances, jnp.asarray(coalitions))
+        return _check_finite(values, self.regularization)
+
+    def predictions(self, function: RKHSFunction, x: PairPoints, num_features: int) -> Float[Array, "*draws p"]:
+        """Return the exact values of the full coalition, which do not depend on the references."""
+        return self.interventional()(function, x, np.ones((1, num_features), dtype=bool))[..., 0, :]
+
+    @property
+    def conditioning(self) -> dict[str, Any]:
+        """The options of `kpp.games.Observational` beside the references."""
+        names = ("regularization", "kernel", "end_points", "solver", "max_steps")
+        return {name: getattr(self, name) for name in names}
+
+
+@eqx.filter_jit
+def _values(
+    game: AbstractPreferenceGame,
+    function: RKHSFunction,
+    table: MatchTable | None,
+    instances: Any,
+    coalitions: Bool[Array, "c d"],
+) -> Float[Array, "*draws c p"]:
+    observational, rows = game.observational(), instances.rows
+
+    def of_draw(draw: RKHSFunction) -> Array:
+        matches = MatchTable.read(draw.points) if table is None else table
+        points, terms = game.playing_rows(matches), comparisons(draw.kernel)
+        conditional_weights = absent_weights(observational, game.conditional, game.playing_kernel(terms[0]), rows)
+
+        def of_term(term: Comparison) -> TermValues:
+            kernel = game.playing_kernel(term)
+            sections = restricted_sections(observational, game.conditional, kernel, points, rows)
+            return game.term_values(term, term.scale(draw.coefficients), sections, matches, instances)
+
+        parts = [of_term(term) for term in terms]
+
+        def of_coalition(mask: Mask) -> Float[Array, " p"]:
+            weights = conditional_weights(mask)
+            return sum_arrays(part(mask, weights) for part in parts)
+
+        num_references = observational.background.shape[0]
+        entries = (points.shape[0] + num_references) * (rows.shape[0] + num_references)
+        entries += game.entries_of_matches(draw.num_points, instances)
+        size = game.batch_size or max(1, min(coalitions.shape[0], _MAX_ENTRIES // entries))
+        return jax.lax.map(of_coalition, coalitions, batch_size=size) + draw.intercept
+
+    return function.map_draws(of_draw)
+
+
+def _check_finite(values: Array, regularization: ArrayLike) -> Array:
+    """Return the values unchanged.
+
+    Raises:
+        FactorizationError: If some are NaN or infinite, because a matrix could not be factorized.
+    """
+    if is_concrete(values) and not bool(jnp.all(jnp.isfinite(values))):
+        raise FactorizationError(
+            f"`regularization` {regularization} is too small for the kernel matrix of the references: some values are "
+            "NaN or infinite; make it larger, or remove duplicated rows"
+        )
+    return values

@@ -1,0 +1,180 @@
+r"""Functions on pairs taken apart: the terms of their kernels, and the matches that span them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from kpp import RKHSFunction
+from kpp.kernels import AbstractKernel, Contextual, GeneralizedPreferential, Preferential, Scaled, Sum
+from kpp.typing import AnyArray, Leaf
+from kpp.validation import as_finite_array, as_points, is_concrete
+
+__all__ = [
+    "Comparison",
+    "MatchTable",
+    "PairPoints",
+    "as_pairs",
+    "check_preference",
+    "comparisons",
+    "number_items",
+    "number_rows",
+    "split_points",
+]
+
+#: Pairs (p, 2, d), or a tuple of pairs and contexts (p, c).
+PairPoints = AnyArray | tuple[AnyArray, AnyArray]
+
+
+class Comparison(NamedTuple):
+    r"""One term of a kernel on pairs, :math:`s\, k_E(p, q)\, k_z(z, z')`.
+
+    Attributes:
+        kernel: The kernel k of single items that :math:`k_E` is made of.
+        is_general: Whether :math:`k_E` is `GeneralizedPreferential`; it is `Preferential` otherwise.
+        scales: Numbers whose product is s.
+        context_kernel: :math:`k_z`, or None.
+    """
+
+    kernel: AbstractKernel
+    is_general: bool
+    scales: tuple[Leaf, ...] = ()
+    context_kernel: AbstractKernel | None = None
+
+    def scale(self, values: Float[Array, "*rest"]) -> Float[Array, "*rest"]:
+        """Multiply values by s."""
+        for factor in self.scales:
+            values = jnp.asarray(factor, values.dtype) * values
+        return values
+
+
+def comparisons(kernel: AbstractKernel) -> tuple[Comparison, ...]:
+    """Return the terms of a kernel on pairs.
+
+    Args:
+        kernel: `GeneralizedPreferential`, `Preferential`, `Contextual` of them, or sums and multiples of those.
+
+    Returns:
+        The terms.
+
+    Raises:
+        TypeError: If the kernel is made of anything else.
+    """
+    if isinstance(kernel, GeneralizedPreferential | Preferential):
+        return (Comparison(kernel.kernel, isinstance(kernel, GeneralizedPreferential)),)
+    if isinstance(kernel, Sum):
+        return tuple(term for part in kernel.kernels for term in comparisons(part))
+    if isinstance(kernel, Scaled):
+        return tuple(term._replace(scales=(*term.scales, kernel.variance)) for term in comparisons(kernel.kernel))
+    if isinstance(kernel, Contextual):
+        return tuple(term._replace(context_kernel=kernel.context_kernel) for term in comparisons(kernel.kernel))
+    raise TypeError(
+        "the kernel of a preference function must be GeneralizedPreferential, Preferential or Contextual, or a sum or "
+        f"multiple of these, got {type(kernel).__name__}"
+    )
+
+
+def split_points(points: Any) -> tuple[Any, Any]:
+    """Return pairs and contexts of a batch of points; the contexts are None where there are none."""
+    return points if isinstance(points, tuple) else (points, None)
+
+
+def as_pairs(pairs: ArrayLike | None, name: str, num_features: int | None = None) -> Float[Array, "p 2 d"]:
+    """Return pairs of items as an array.
+
+    Raises:
+        ValueError: If the values are not pairs of items with finite features.
+    """
+    array = as_finite_array(pairs, name)
+    if array.ndim != 3 or array.shape[1] != 2 or 0 in array.shape:
+        raise ValueError(f"`{name}` must hold pairs of items, shape (p, 2, d), got shape {array.shape}")
+    as_points(array[:, 0], name, num_features=num_features)
+    return array
+
+
+def check_preference(function: object, *, contextual: bool = False) -> RKHSFunction:
+    """Check that a function of pairs can be explained.
+
+    Args:
+        function: The function.
+        contextual: Whether it must depend on contexts.
+
+    Returns:
+        The function, unchanged.
+
+    Raises:
+        TypeError: If it is not an `RKHSFunction` of pairs with one output, or has no contexts where they are needed.
+    """
+    if not isinstance(function, RKHSFunction):
+        raise TypeError(f"`function` must be a kpp.RKHSFunction on pairs of items, got {type(function).__name__}")
+    if function.output_shape:
+        raise TypeError(f"`function` must have one output, got {function.output_shape[0]}")
+    terms = comparisons(function.kernel)
+    pairs, _ = split_points(function.points)
+    if not isinstance(pairs, jax.Array):
+        raise TypeError(f"`function` must have points that are arrays (m, 2, d), got {type(pairs).__name__}")
+    if contextual and any(term.context_kernel is None for term in terms):
+        raise TypeError(
+            "`function` must depend on contexts to explain what they contribute: its kernel needs to be Contextual, "
+            f"got {type(function.kernel).__name__}"
+        )
+    return function
+
+
+def number_rows(rows: Float[AnyArray, "k d"]) -> tuple[Float[Array, "n d"], Int[AnyArray, " k"]]:
+    """Return the distinct rows, sorted, and the number of each row among them; traced rows count as distinct."""
+    if not is_concrete(rows):
+        return jnp.asarray(rows), np.arange(rows.shape[0])
+    distinct, index = np.unique(np.asarray(rows) + 0.0, axis=0, return_inverse=True)  # -0. is 0.
+    return jnp.asarray(distinct), index.reshape(-1)
+
+
+class MatchTable(eqx.Module):
+    """The matches that span a preference function: numbered items in numbered contexts, each written once.
+
+    Args:
+        items: The distinct items, (n, d).
+        first: The number of the first item of each match, (m,).
+        second: The number of the second item of each match, (m,).
+        contexts: The distinct contexts, (u, c), or None.
+        context: The number of each match's context, (m,), or None.
+    """
+
+    items: Float[Array, "n d"]
+    first: Int[Array, " m"]
+    second: Int[Array, " m"]
+    contexts: Float[Array, "u c"] | None
+    context: Int[Array, " m"] | None
+
+    @classmethod
+    def read(cls, points: PairPoints) -> MatchTable:
+        """Number the items and contexts of points, pairs (m, 2, d) or a tuple of pairs and contexts (m, c)."""
+        pairs, contexts = split_points(points)
+        items, first, second = number_items(pairs)
+        if contexts is None:
+            return cls(items, first, second, None, None)
+        distinct, context = number_rows(contexts)
+        return cls(items, first, second, distinct, jnp.asarray(context))
+
+    def in_contexts(self) -> tuple[Float[Array, "u c"], Int[Array, " m"]]:
+        """Return `contexts` and `context` of a function that has contexts."""
+        assert self.contexts is not None and self.context is not None, "the kernel is one of contexts"
+        return self.contexts, self.context
+
+    @classmethod
+    def shared(cls, function: RKHSFunction) -> MatchTable | None:
+        """Return the table that all draws of a function share, or None if each draw has its own points."""
+        pairs, _ = split_points(function.points)
+        return None if pairs.ndim > 3 else cls.read(function.points)
+
+
+def number_items(pairs: Float[AnyArray, "m 2 d"]) -> tuple[Float[Array, "n d"], Int[Array, " m"], Int[Array, " m"]]:
+    """Return the distinct items of pairs, and the numbers of each pair's first and second item."""
+    items, index = number_rows(pairs.reshape(-1, pairs.shape[-1]))
+    first, second = jnp.asarray(index).reshape(-1, 2).T
+    return items, first, second
