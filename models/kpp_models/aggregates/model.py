@@ -38,10 +38,10 @@ from kpp.posteriors import GPPosterior
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
 from kpp.typing import Leaf, RngKey
+from kpp_models.aggregates.aggregate_likelihoods import ExpectedLikelihood, Observation, marginal_log_density
 from kpp_models.aggregates.bag_grams import approximate_gram
 from kpp_models.aggregates.conditional_mean import Places, target_places
 from kpp_models.aggregates.data import bags_of
-from kpp_models.aggregates.observations import ExpectedLikelihood, Observation, marginal_log_density
 from kpp_models.aggregates.prior import (
     AggregatePrior,
     Aggregates,

@@ -19,6 +19,7 @@ from kpp.priors import is_prior
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import as_finite_array, as_targets, is_concrete
+from kpp_models.aggregates.aggregate_likelihoods import as_aggregate_targets, check_likelihood
 from kpp_models.aggregates.bag_grams import gram_data
 from kpp_models.aggregates.data import (
     as_bags,
@@ -26,7 +27,6 @@ from kpp_models.aggregates.data import (
     join_bags,
     read_aggregates,
 )
-from kpp_models.aggregates.observations import as_aggregate_targets, check_likelihood
 
 __all__ = [
     "check_aggregate_fields",

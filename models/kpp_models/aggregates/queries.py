@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Array
 
 from kpp.inference import Fit
+from kpp_models.aggregates.aggregate_likelihoods import Observation, response_mean
 from kpp_models.aggregates.conditional_mean import Places
 from kpp_models.aggregates.data import read_places
 from kpp_models.aggregates.model import AbstractAggregateModel
-from kpp_models.aggregates.observations import Observation, response_mean
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -7,7 +7,7 @@ import pytest
 from numpyro import distributions as dist
 from scipy import special, stats
 
-from kpp_models.aggregates.observations import (
+from kpp_models.aggregates.aggregate_likelihoods import (
     LIKELIHOODS,
     ExpectedLikelihood,
     Observation,
