@@ -13,15 +13,23 @@ from kpp.bags import Bags
 from kpp.gp import InducingSettings
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
+from kpp.validation import one_of
 from kpp_models.aggregates.prior import Basis
 from kpp_models.aggregates.spectra import fourier_gram
 
-__all__ = ["BAG_GRAMS", "approximate_gram", "gram_data", "positive_part"]
+__all__ = ["BAG_GRAMS", "approximate_gram", "default_gram_size", "gram_data", "positive_part"]
 
 _LOGGER = logging.getLogger("kpp")
 
 BAG_GRAMS = ("exact", "sampled", "fourier")
+_DEFAULT_SIZES = {"exact": 2, "sampled": 20, "fourier": 500}  # points per bag for "sampled", frequencies for "fourier"
+_LEAST_SIZES = {"exact": 0, "sampled": 2, "fourier": 1}
 _WARN_PAIRS = 2e9  # kernel values of one exact Gram matrix that take the better part of a minute with their gradient
+
+
+def default_gram_size(bag_gram: str) -> int:
+    """Return the size of an approximation of the Gram matrix when the user gives none."""
+    return _DEFAULT_SIZES[one_of(bag_gram, "bag_gram", BAG_GRAMS)]
 
 
 def gram_data(settings: InducingSettings, bags: Bags) -> dict[str, Array] | None:
@@ -173,8 +181,6 @@ def _in_whole_bags(own: Array, same: Array, taken: Array, sizes: Array) -> Float
 
 
 def _check_gram(settings: InducingSettings) -> None:
-    if settings.bag_gram not in BAG_GRAMS:
-        raise ValueError(f"`bag_gram` must be one of {BAG_GRAMS}, got {settings.bag_gram!r}")
-    least = {"exact": 0, "sampled": 2, "fourier": 1}[settings.bag_gram]
+    least = _LEAST_SIZES[one_of(settings.bag_gram, "bag_gram", BAG_GRAMS)]
     if settings.gram_size < least:
         raise ValueError(f"`gram_size` must be at least {least} for {settings.bag_gram!r}, got {settings.gram_size}")

@@ -11,19 +11,16 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from kpp.bags import Bags
-from kpp.gp import InducingSettings, scalar_field
+from kpp.gp import scalar_field
 from kpp.kernels import RBF, AbstractKernel
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp_models.aggregates.bagg_gp import own_bag
-from kpp_models.aggregates.conditional_mean import Places
+from kpp_models.aggregates.aggregate_likelihoods import Likelihood
 from kpp_models.aggregates.data import as_bags
 from kpp_models.aggregates.model import AbstractAggregateModel
 from kpp_models.aggregates.preparation import (
-    check_aggregate_fields,
     example_bags,
     mean_field,
-    prepare_aggregates,
 )
 
 __all__ = ["CentroidGP"]
@@ -64,15 +61,11 @@ class CentroidGP(AbstractAggregateModel):
     high_resolution_variance: Leaf = scalar_field("high_resolution_variance", default=0.0)
     degrees_of_freedom: Leaf = scalar_field("degrees_of_freedom", default=4.0)
     inducing_points: Leaf | None = None
-    likelihood: Any = eqx.field(static=True, default="gaussian")
+    likelihood: Likelihood = eqx.field(static=True, default="gaussian")
     num_inducing: int | None = eqx.field(static=True, default=None)
     learn_inducing: bool = eqx.field(static=True, default=False)
     minibatch: int | None = eqx.field(static=True, default=None)
     seed: int = eqx.field(static=True, default=0)
-
-    def __check_init__(self) -> None:
-        """Refuse numbers out of range and unknown names."""
-        check_aggregate_fields(self)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[CentroidGP, Bags, Array]]:
@@ -82,38 +75,19 @@ class CentroidGP(AbstractAggregateModel):
         yield cls(RBF(prior), prior, dist.Normal(0.0, 1.0), num_inducing=3), bags, targets + 2.0
 
     def prepare(self, x: Any, y: Any, *, exposure: Any = None) -> tuple[CentroidGP, dict[str, Any], Schema]:
-        """Read the data; the points of the data returned are the centroids.
-
-        Args:
-            x: `kpp.Bags`, or a list of them; or points, (n, d), each a bag of its own.
-            y: z, one target a bag in the order of the bags, (N,); a list where `x` is one.
-            exposure: What scales each target, as for `CMP`, (N,).
-
-        Returns:
-            The model with names of features resolved, the data, and the schema of the points.
-
-        Raises:
-            ValueError: If the data are unfit, naming the argument.
-        """
+        """Read bags and one target per bag, with each bag replaced by its centroid; see `BaggGP.prepare`."""
         sources = [_centroids(bags) for bags in as_bags(x)]
         several = isinstance(x, (list, tuple)) and any(isinstance(part, Bags) for part in x)
-        return prepare_aggregates(self, sources if several else sources[0], y, exposure=exposure, matched=True)
+        return self._prepare(sources if several else sources[0], y, exposure=exposure, matched=True)
 
-    @property
-    def inducing(self) -> InducingSettings | None:
-        """How the field is summarised by inducing points."""
-        if self.num_inducing is None and self.inducing_points is None:
-            return None
-        return InducingSettings(self.inducing_points, self.num_inducing, self.learn_inducing, seed=self.seed)
+    @property  # type: ignore[misc]  # Equinox lets a property stand for an AbstractVar
+    def bag_gram(self) -> str:  # type: ignore[override]
+        """The Gram matrix of the bags, which are single points, is exact."""
+        return "exact"
 
-    @property
-    def minibatch_size(self) -> int | None:
-        """How many targets each step of stochastic inference sees."""
-        return self.minibatch
-
-    def operator(self, data: Mapping[str, Any], at: Places | None = None) -> Float[Array, "N N"]:
-        """Return the identity: every target belongs to the bag of its number."""
-        return own_bag(self, data, at)
+    @property  # type: ignore[misc]
+    def gram_size(self) -> None:  # type: ignore[override]
+        """An exact Gram matrix needs no size."""
 
     def target_noise(self, data: Mapping[str, Any]) -> Float[Array, " N"]:
         """Return the variance of the noise of every target."""

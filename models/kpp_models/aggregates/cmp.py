@@ -2,6 +2,7 @@ r"""Conditional mean processes: a field recovered from aggregates that are known
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,26 +12,25 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from kpp.bags import Bags
-from kpp.gp import InducingSettings, refuse_below, scalar_field
+from kpp.gp import refuse_below, scalar_field
 from kpp.kernels import RBF, AbstractKernel
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import is_concrete
+from kpp.validation import is_concrete, one_of
+from kpp_models.aggregates.aggregate_likelihoods import Likelihood
 from kpp_models.aggregates.conditional_mean import (
     ESTIMATORS,
     ConditionalMeanOperator,
     Places,
     target_places,
 )
-from kpp_models.aggregates.data import bags_of
+from kpp_models.aggregates.data import as_bags, bags_of, join_bags, num_sources
 from kpp_models.aggregates.model import AbstractAggregateModel
 from kpp_models.aggregates.preparation import (
-    check_aggregate_fields,
     example_bags,
-    inducing_settings,
+    fitted_kernel,
     mean_field,
     numbers_field,
-    prepare_aggregates,
 )
 
 __all__ = ["CMP"]
@@ -100,7 +100,7 @@ class CMP(AbstractAggregateModel):
     inducing_points: Leaf | None = None
     covariate_names: tuple[str, ...] = eqx.field(static=True, converter=tuple, default=())
     estimator: str = eqx.field(static=True, default="exact")
-    likelihood: Any = eqx.field(static=True, default="gaussian")
+    likelihood: Likelihood = eqx.field(static=True, default="gaussian")
     num_inducing: int | None = eqx.field(static=True, default=None)
     learn_inducing: bool = eqx.field(static=True, default=False)
     bag_gram: str = eqx.field(static=True, default="exact")
@@ -110,11 +110,9 @@ class CMP(AbstractAggregateModel):
 
     def __check_init__(self) -> None:
         """Refuse numbers out of range and unknown names."""
-        check_aggregate_fields(self)
         refuse_below(self.regularization, "regularization", zero_allowed=False)
         refuse_below(self.operator_variance, "operator_variance", zero_allowed=True)
-        if self.estimator not in ESTIMATORS:
-            raise ValueError(f"`estimator` must be one of {ESTIMATORS}, got {self.estimator!r}")
+        one_of(self.estimator, "estimator", ESTIMATORS)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[CMP, Bags, Array]]:
@@ -145,17 +143,20 @@ class CMP(AbstractAggregateModel):
         Raises:
             ValueError: If the data are unfit, naming the argument.
         """
-        return prepare_aggregates(self, x, y, covariates=covariates, exposure=exposure)
+        model, data, schema = self._prepare(x, y, covariates, exposure=exposure)
+        bags = join_bags(as_bags(x))[0]
+        kernels = self.bag_kernel
+        if isinstance(kernels, (tuple, list)) and len(kernels) != num_sources(data):
+            raise ValueError(
+                f"`bag_kernel` must be one kernel, or one for each of the {num_sources(data)} sources, "
+                f"got {len(kernels)}"
+            )
 
-    @property
-    def inducing(self) -> InducingSettings | None:
-        """How the field is summarised by inducing points."""
-        return inducing_settings(self)
+        def fitted(kernel: AbstractKernel) -> AbstractKernel:
+            return fitted_kernel(kernel, bags.covariate_names, data["covariates"], "bag_kernel", "covariates")
 
-    @property
-    def minibatch_size(self) -> int | None:
-        """How many targets each step of stochastic inference sees."""
-        return self.minibatch
+        bag_kernel = tuple(map(fitted, kernels)) if isinstance(kernels, (tuple, list)) else fitted(kernels)
+        return dataclasses.replace(model, bag_kernel=bag_kernel, covariate_names=bags.covariate_names), data, schema
 
     def operator(self, data: Mapping[str, Any], at: Places | None = None) -> Float[Array, "N M"]:
         """Return the estimated conditional mean operator; see `ConditionalMeanOperator.weights`."""

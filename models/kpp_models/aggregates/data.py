@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,12 +11,15 @@ from jaxtyping import Array
 
 from kpp.bags import Bags
 from kpp.tables import Schema
-from kpp.validation import as_points, check_same_rows, warn_if_float32
+from kpp.validation import as_points, as_targets, check_same_rows, warn_if_float32
 
-__all__ = ["as_bags", "bags_of", "join_bags", "read_aggregates", "read_places"]
+__all__ = ["as_bags", "bags_of", "join_bags", "join_exposures", "num_sources", "read_aggregates", "read_places"]
 
 
-def bags_of(data: Any) -> Bags:
+Data = Mapping[str, Any]
+
+
+def bags_of(data: Data) -> Bags:
     """Return the bags that the data of a model hold."""
     return Bags(data["x"], data["bag_of"], data["sizes"], data["covariates"])
 
@@ -48,9 +51,7 @@ def as_bags(x: Any, name: str = "x") -> list[Bags]:
     return sources
 
 
-def read_aggregates(
-    x: Any, y: Any, covariates: Any, *, matched: bool, as_targets: Callable[..., Array]
-) -> tuple[dict[str, Any], Schema]:
+def read_aggregates(x: Any, y: Any, covariates: Any, *, matched: bool) -> tuple[dict[str, Any], Schema]:
     """Read bags and their aggregates into the data of a model.
 
     Args:
@@ -59,7 +60,6 @@ def read_aggregates(
         covariates: The covariates of the targets, (M, dy), or a list; None if there is one target a bag, in the
             order of the bags.
         matched: Whether the model has no other way than one target a bag.
-        as_targets: Checks and converts targets; takes the values and ``name=``.
 
     Returns:
         The data but for what belongs to likelihood and inference, and the schema of the points.
@@ -88,6 +88,17 @@ def read_aggregates(
         "y": jnp.concatenate(targets),
     }
     return data, Schema(bags.feature_names)
+
+
+def num_sources(data: Data) -> int:
+    """Return the number of sources of the aggregates."""
+    return int(np.max(data["source"])) + 1
+
+
+def join_exposures(exposure: Any) -> Any:
+    """Return the exposures of all targets, which come in a list if there are several sources."""
+    several = isinstance(exposure, (list, tuple)) and _nested(exposure)
+    return np.concatenate([np.asarray(part) for part in exposure]) if several else exposure
 
 
 def join_bags(sources: Sequence[Bags]) -> tuple[Bags, Array]:

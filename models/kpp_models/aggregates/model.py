@@ -1,12 +1,13 @@
 r"""Gaussian processes that are seen through aggregates only: what all such models share.
 
-A field f has a Gaussian-process prior. What is observed are targets, each tied to a linear combination of the means
-of f over bags of points, :math:`g_m = \sum_j A_{jm} \frac{1}{n_j} \sum_i f(x_j^i)`. Models differ in the matrix A and
-in the noise; conditioning, inducing points, likelihoods, predictions and draws are the same and live here.
+A field f has a Gaussian-process prior. Each target belongs to a linear combination of the means of f over bags of
+points, :math:`g_m = \sum_j A_{jm} \frac{1}{n_j} \sum_i f(x_j^i)`. Models differ in the matrix A and in the noise of the
+targets. This module holds what they share: conditioning, inducing points, likelihoods, predictions and draws.
 """
 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -25,10 +26,13 @@ from kpp.gp import (
     CollapsedBound,
     GaussianProcessMarginal,
     InducingSettings,
+    check_mean_fits,
     draw_gaussian,
     leave_one_out,
     normal_log_density,
+    place_inducing,
     prior_factor,
+    refuse_below,
     replace_priors,
     trace_deficit,
 )
@@ -37,11 +41,21 @@ from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
+from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp_models.aggregates.aggregate_likelihoods import ExpectedLikelihood, Observation, marginal_log_density
-from kpp_models.aggregates.bag_grams import approximate_gram
+from kpp.validation import count
+from kpp_models.aggregates.aggregate_likelihoods import (
+    ExpectedLikelihood,
+    Likelihood,
+    Observation,
+    as_aggregate_targets,
+    check_likelihood,
+    marginal_log_density,
+)
+from kpp_models.aggregates.bag_grams import approximate_gram, default_gram_size, gram_data
 from kpp_models.aggregates.conditional_mean import Places, target_places
-from kpp_models.aggregates.data import bags_of
+from kpp_models.aggregates.data import bags_of, join_exposures, num_sources, read_aggregates
+from kpp_models.aggregates.preparation import check_noise_of_sources, fitted_kernel, is_zero
 from kpp_models.aggregates.prior import (
     AggregatePrior,
     Aggregates,
@@ -65,10 +79,18 @@ class _Fields:
     """The fields of every final class, in a plain class for the sake of type checkers; see `kpp.modules`."""
 
     kernel: eqx.AbstractVar[AbstractKernel]
+    noise_variance: eqx.AbstractVar[Leaf]
     mean: eqx.AbstractVar[Any]
     high_resolution_variance: eqx.AbstractVar[Leaf]
     degrees_of_freedom: eqx.AbstractVar[Leaf]
-    likelihood: eqx.AbstractVar[Any]
+    inducing_points: eqx.AbstractVar[Leaf | None]
+    likelihood: eqx.AbstractVar[Likelihood]
+    num_inducing: eqx.AbstractVar[int | None]
+    learn_inducing: eqx.AbstractVar[bool]
+    bag_gram: eqx.AbstractVar[str]
+    gram_size: eqx.AbstractVar[int | None]
+    minibatch: eqx.AbstractVar[int | None]
+    seed: eqx.AbstractVar[int]
 
 
 class AbstractAggregateModel(_Fields, AbstractModel):
@@ -76,24 +98,90 @@ class AbstractAggregateModel(_Fields, AbstractModel):
 
     .. math:: f \sim GP(m, k), \qquad g = A^\top \bar f, \quad \bar f_j = \tfrac{1}{n_j} \textstyle\sum_i f(x_j^i)
 
-    Subclasses have the fields above and say A by `operator` and the noise of the targets by `target_noise`; there,
-    as in every method that is called with data only, all priors have been replaced by numbers.
+    Subclasses have the fields above and define the noise of the targets by `target_noise`. By default there is one
+    target per bag; a subclass with other aggregates defines `operator` and `prepare`. In these methods, as in every
+    method that takes the data but no draw, all priors have been replaced by numbers.
     """
 
-    @abstractmethod
+    def __check_init__(self) -> None:
+        """Raise ValueError if a number is out of range or a name is unknown."""
+        refuse_below(self.noise_variance, "noise_variance", zero_allowed=True)
+        refuse_below(self.high_resolution_variance, "high_resolution_variance", zero_allowed=True)
+        refuse_below(self.degrees_of_freedom, "degrees_of_freedom", zero_allowed=False)
+        check_likelihood(self.likelihood)
+        if self.minibatch is not None:
+            count(self.minibatch, "minibatch")
+            if self.likelihood == "gaussian" or self.inducing is None:
+                raise ValueError(
+                    "`minibatch` must be None unless the model has inducing points and a likelihood other than the "
+                    f"Gaussian, got {self.minibatch}"
+                )
+
+    def prepare(self: Model, x: Any, y: Any, *, exposure: Any = None) -> tuple[Model, dict[str, Any], Schema]:
+        """Read bags and one target per bag.
+
+        Args:
+            x: `kpp.Bags`, or a list of them, one per source; or points, (n, d), each of which is a bag.
+            y: z, one target per bag in the order of the bags, (N,); a list if `x` is one.
+            exposure: The exposure of each target, as for `CMP`, (N,).
+
+        Returns:
+            The model with names of features resolved, the data, and the schema of the points.
+
+        Raises:
+            ValueError: If the data are invalid, naming the argument.
+        """
+        return self._prepare(x, y, exposure=exposure, matched=True)
+
+    def _prepare(
+        self: Model, x: Any, y: Any, covariates: Any = None, *, exposure: Any = None, matched: bool = False
+    ) -> tuple[Model, dict[str, Any], Schema]:
+        """Read bags and targets, resolve names of features in the kernel, and place the inducing points.
+
+        Args:
+            x: Bags, or a list of them, or points.
+            y: Targets, or a list of them.
+            covariates: The covariates of the targets, or None.
+            exposure: The exposure of each target, or None; a list if there are several sources.
+            matched: Whether the model takes only one target per bag.
+
+        Returns:
+            The model, the data, and the schema of the points.
+
+        Raises:
+            ValueError: If the data are invalid.
+        """
+        data, schema = read_aggregates(x, y, covariates, matched=matched)
+        bags = bags_of(data)
+        check_mean_fits(self.mean, bags.points)
+        check_noise_of_sources(self.noise_variance, num_sources(data))
+        data["y"], data["exposure"] = as_aggregate_targets(self.likelihood, data["y"], join_exposures(exposure))
+        changes: dict[str, Any] = {
+            "kernel": fitted_kernel(self.kernel, schema.feature_names, bags.points, "kernel", "x")
+        }
+        data["coincidence"] = None if is_zero(self.high_resolution_variance) else bags.coincidence()
+        data["inducing"] = None
+        if self.inducing is not None:
+            changes |= {"inducing_points": place_inducing(self.inducing, bags), "num_inducing": None}
+            data["inducing"] = gram_data(self.inducing, bags)
+        return dataclasses.replace(self, **changes), data, schema
+
     def operator(self, data: Data, at: Places | None = None) -> Float[Array, "N M"]:
-        """Return the matrix A at the places of the targets, or at others.
+        """Return the matrix A at the places of the targets, or at others; by default the identity.
 
         Args:
             data: The data.
-            at: The places; None for those of the targets.
+            at: The places; None for the places of the targets.
 
         Returns:
             The weights of the bag means, (N, M).
 
         Raises:
-            TypeError: If the model knows no aggregates but those of the bags themselves.
+            TypeError: If the model has no aggregates other than the bags themselves.
         """
+        if at is not None:
+            raise TypeError(f"{type(self).__name__} has no aggregates other than its bags; kpp_models.CMP has others")
+        return jnp.eye(data["sizes"].shape[0], dtype=data["x"].dtype)
 
     @abstractmethod
     def target_noise(self, data: Data) -> Float[Array, " M"]:
@@ -105,13 +193,13 @@ class AbstractAggregateModel(_Fields, AbstractModel):
 
     @property
     def inducing(self) -> InducingSettings | None:
-        """How the field is summarised by inducing points; None if it is not."""
-        return None
-
-    @property
-    def minibatch_size(self) -> int | None:
-        """How many targets each step of stochastic inference sees; None for all."""
-        return None
+        """The settings of the inducing points; None if there are none."""
+        if self.num_inducing is None and self.inducing_points is None:
+            return None
+        size = default_gram_size(self.bag_gram) if self.gram_size is None else self.gram_size
+        return InducingSettings(
+            self.inducing_points, self.num_inducing, self.learn_inducing, self.bag_gram, size, self.seed
+        )
 
     def numpyro_model(
         self,
@@ -127,7 +215,7 @@ class AbstractAggregateModel(_Fields, AbstractModel):
         inducing: Any,
         y: Any = None,
     ) -> None:
-        r"""Be an ordinary NumPyro model; its arguments are what `prepare` returns.
+        r"""The NumPyro model; its arguments are the data that `prepare` returns.
 
         Args:
             x: The points of all bags, (n, d).
@@ -318,9 +406,9 @@ class AbstractAggregateModel(_Fields, AbstractModel):
         assert prior.basis is not None  # there are inducing points
         num_inducing = prior.basis.points.shape[0]
         white = numpyro.sample(INDUCING, dist.Normal(0.0, 1.0).expand([num_inducing]).to_event(1))
-        count = data["target_source"].shape[0]
-        size = None if self.minibatch_size is None else min(self.minibatch_size, count)
-        with numpyro.plate("instance", count, subsample_size=size) as rows:
+        num_targets = data["target_source"].shape[0]
+        size = None if self.minibatch is None else min(self.minibatch, num_targets)
+        with numpyro.plate("instance", num_targets, subsample_size=size) as rows:
             mean, variance = self._given_inducing(prior, data, white, rows)
             law = ExpectedLikelihood(self._observation(data).take(rows), mean, variance)
             numpyro.sample("y", law, obs=None if y is None else y[rows])

@@ -1,10 +1,9 @@
-"""What the models of aggregates share: their fields, the checks of these, and the making of data."""
+"""Fields of the models of aggregates, checks that fields fit the data, and example data."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from typing import Any, TypeVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,36 +12,24 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.bags import Bags
-from kpp.gp import InducingSettings, check_kernel_fits, check_mean_fits, place_inducing, refuse_below
+from kpp.gp import check_kernel_fits
 from kpp.kernels import AbstractKernel, resolve_features
 from kpp.priors import is_prior
-from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import as_finite_array, as_targets, is_concrete
-from kpp_models.aggregates.aggregate_likelihoods import as_aggregate_targets, check_likelihood
-from kpp_models.aggregates.bag_grams import gram_data
-from kpp_models.aggregates.data import (
-    as_bags,
-    bags_of,
-    join_bags,
-    read_aggregates,
-)
+from kpp.validation import as_finite_array, is_concrete
 
 __all__ = [
-    "check_aggregate_fields",
+    "check_noise_of_sources",
     "example_bags",
-    "inducing_settings",
+    "fitted_kernel",
+    "is_zero",
     "mean_field",
     "numbers_field",
-    "prepare_aggregates",
 ]
-
-Model = TypeVar("Model", bound=Any)
-_GRAM_SIZES = {"exact": 2, "sampled": 20, "fourier": 500}
 
 
 def numbers_field(name: str, **options: Any) -> Any:
-    """Return an Equinox field that holds one number, or one a source, or a prior."""
+    """Return an Equinox field that holds one number, one number per source, or a prior."""
     return eqx.field(converter=functools.partial(_as_numbers, name=name), **options)
 
 
@@ -56,7 +43,7 @@ def _as_numbers(value: Leaf, name: str) -> Leaf:
         return value
     array = as_finite_array(value, name)
     if array.ndim > 1:
-        raise ValueError(f"`{name}` must be one number, or one a source, got an array of shape {array.shape}")
+        raise ValueError(f"`{name}` must be one number, or one per source, got an array of shape {array.shape}")
     return array
 
 
@@ -69,74 +56,8 @@ def _as_mean(value: Any) -> Any:
     return array
 
 
-def check_aggregate_fields(model: Any) -> None:
-    """Refuse negative variances, an unknown likelihood, and unfit numbers of inducing points and targets.
-
-    Raises:
-        ValueError: Naming the field.
-    """
-    refuse_below(model.noise_variance, "noise_variance", zero_allowed=True)
-    refuse_below(model.high_resolution_variance, "high_resolution_variance", zero_allowed=True)
-    refuse_below(model.degrees_of_freedom, "degrees_of_freedom", zero_allowed=False)
-    check_likelihood(model.likelihood)
-    size = model.minibatch_size
-    if size is not None and size < 1:
-        raise ValueError(f"`minibatch` must be at least 1, got {size}")
-    if size is not None and (model.likelihood == "gaussian" or model.inducing is None):
-        raise ValueError("`minibatch` is for inducing points and another likelihood than the Gaussian; leave it out")
-
-
-def inducing_settings(model: Any) -> InducingSettings | None:
-    """Return how a model's fields say that the field is summarised by inducing points, or None."""
-    if model.num_inducing is None and model.inducing_points is None:
-        return None
-    size = _GRAM_SIZES.get(model.bag_gram, 2) if model.gram_size is None else model.gram_size
-    return InducingSettings(
-        model.inducing_points, model.num_inducing, model.learn_inducing, model.bag_gram, size, model.seed
-    )
-
-
-def prepare_aggregates(
-    model: Model, x: Any, y: Any, *, covariates: Any = None, exposure: Any = None, matched: bool = False
-) -> tuple[Model, dict[str, Any], Schema]:
-    """Read the data of a model of aggregates and tie its kernels to the columns.
-
-    Args:
-        model: The model.
-        x: Bags, or a list of them, or points.
-        y: Targets, or a list of them.
-        covariates: The covariates of the targets, or None.
-        exposure: What scales each target, or None; a list where there are several sources.
-        matched: Whether the model takes one target a bag only.
-
-    Returns:
-        The model with names resolved and inducing points in place, the data, and the schema of the points.
-
-    Raises:
-        ValueError: If the data are unfit.
-    """
-    data, schema = read_aggregates(x, y, covariates, matched=matched, as_targets=as_targets)
-    bags = bags_of(data)
-    check_mean_fits(model.mean, bags.points)
-    _check_noise_of_sources(model.noise_variance, int(np.max(data["source"])) + 1)
-    if isinstance(exposure, (list, tuple)) and any(np.ndim(part) > 0 for part in exposure):
-        exposure = np.concatenate([np.asarray(part) for part in exposure])
-    data["y"], data["exposure"] = as_aggregate_targets(model.likelihood, data["y"], exposure)
-    changes: dict[str, Any] = {"kernel": _fitted(model.kernel, schema.feature_names, bags.points, "kernel", "x")}
-    if hasattr(model, "bag_kernel"):
-        named = join_bags(as_bags(x))[0]
-        changes["bag_kernel"] = _fit_bag_kernels(model.bag_kernel, named, data)
-        changes["covariate_names"] = named.covariate_names
-    data["coincidence"] = None if _is_zero(model.high_resolution_variance) else bags.coincidence()
-    data["inducing"] = None
-    if model.inducing is not None:
-        changes |= {"inducing_points": place_inducing(model.inducing, bags), "num_inducing": None}
-        data["inducing"] = gram_data(model.inducing, bags)
-    y = data.pop("y")
-    return dataclasses.replace(model, **changes), {**data, "y": y}, schema
-
-
-def _check_noise_of_sources(noise_variance: Leaf, count: int) -> None:
+def check_noise_of_sources(noise_variance: Leaf, count: int) -> None:
+    """Raise ValueError unless there is one noise variance, or one per source."""
     shape = noise_variance.shape() if is_prior(noise_variance) else jnp.shape(noise_variance)
     if shape not in ((), (count,)):
         raise ValueError(
@@ -144,26 +65,17 @@ def _check_noise_of_sources(noise_variance: Leaf, count: int) -> None:
         )
 
 
-def _fit_bag_kernels(kernels: Any, bags: Bags, data: dict[str, Any]) -> Any:
-    several = isinstance(kernels, (tuple, list))
-    count = int(np.max(data["source"])) + 1
-    if several and len(kernels) != count:
-        raise ValueError(f"`bag_kernel` must be one kernel, or one for each of the {count} sources, got {len(kernels)}")
-    fitted = tuple(
-        _fitted(kernel, bags.covariate_names, data["covariates"], "bag_kernel", "covariates")
-        for kernel in (kernels if several else (kernels,))
-    )
-    return fitted if several else fitted[0]
-
-
-def _fitted(kernel: AbstractKernel, names: tuple[str, ...], points: Array, name: str, what: str) -> AbstractKernel:
-    """Return a kernel with names of features resolved, once it is known to fit the points."""
+def fitted_kernel(
+    kernel: AbstractKernel, names: tuple[str, ...], points: Array, name: str, what: str
+) -> AbstractKernel:
+    """Return a kernel with names of features resolved; raise ValueError if it does not fit the points."""
     resolved = resolve_features(kernel, names) if names else kernel
     check_kernel_fits(resolved, points, name, what)
     return resolved
 
 
-def _is_zero(value: Leaf) -> bool:
+def is_zero(value: Leaf) -> bool:
+    """Tell whether a field is known to be the number 0."""
     return not is_prior(value) and is_concrete(value) and float(value) == 0.0
 
 

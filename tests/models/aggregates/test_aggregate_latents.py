@@ -176,7 +176,7 @@ def test_fits_by_subsamples_describe_all_targets(dense, tmp_path):
 
 
 def test_models_without_inducing_points_have_no_minibatches():
-    with pytest.raises(ValueError, match="`minibatch` is for inducing points"):
+    with pytest.raises(ValueError, match="`minibatch` must be None unless the model has inducing points"):
         model_of(likelihood="poisson", minibatch=2)
 
 

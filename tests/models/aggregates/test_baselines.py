@@ -189,5 +189,5 @@ def test_bad_data_are_refused(bags, targets):
 
 def test_other_aggregates_are_a_type_error(bags, targets):
     model, data, _ = CentroidGP(KERNEL, NOISE).prepare(bags, targets)
-    with pytest.raises(TypeError, match="CentroidGP knows no aggregates but those of its bags"):
+    with pytest.raises(TypeError, match="CentroidGP has no aggregates other than its bags"):
         model.operator(data, Places(jnp.zeros((1, 1)), jnp.zeros(1, int)))

@@ -252,7 +252,7 @@ MISTAKES = [
     (lambda: fit(num_inducing=0), "`num_inducing` must be"),
     (lambda: fit(num_inducing=7), "`num_inducing` must be"),
     (lambda: fit(num_inducing=2, bag_gram="cheap"), "`bag_gram` must be one of"),
-    (lambda: fit(minibatch=2), "`minibatch` is for inducing points"),
+    (lambda: fit(minibatch=2), "`minibatch` must be None unless the model has inducing points"),
     (lambda: fit(bags=[BAGS, BAGS], y=[Z]), "`y` must have one entry for each of the 2 sources, got 1"),
 ]
 
