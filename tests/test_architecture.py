@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import tomllib
 from collections.abc import Iterator
@@ -18,9 +19,14 @@ ADD_ONS = [package for package in PACKAGES if package.name != "kpp"]
 EXAMPLES = [ROOT / "examples"]
 
 
+@functools.cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
 def trees(folder: Path) -> Iterator[tuple[Path, ast.Module]]:
     for path in sorted(folder.rglob("*.py")):
-        yield path, ast.parse(path.read_text(encoding="utf-8"), str(path))
+        yield path, parse(path)
 
 
 def is_type_checking(node: ast.AST) -> bool:
@@ -35,8 +41,17 @@ def run_time_nodes(node: ast.AST) -> Iterator[ast.AST]:
             yield from run_time_nodes(child)
 
 
-def imports(path: Path, tree: ast.Module) -> Iterator[str]:
+def imports(path: Path, tree: ast.Module) -> list[str]:
     """The dotted names a file imports, `from a import b` as `a.b`, relative imports made absolute."""
+    if path not in _IMPORTS:
+        _IMPORTS[path] = list(read_imports(path, tree))
+    return _IMPORTS[path]
+
+
+_IMPORTS: dict[Path, list[str]] = {}  # many tests ask for the same
+
+
+def read_imports(path: Path, tree: ast.Module) -> Iterator[str]:
     top = next((package for package in PACKAGES if path.is_relative_to(package)), path.parent)
     package = [top.name, *path.relative_to(top).parent.parts]
     for node in run_time_nodes(tree):

@@ -14,7 +14,15 @@ import pytest
 
 import kpp
 
-PACKAGES = ("kpp", "kpp_models", "kpp_gpec", "kpp_pref_shap", "kpp_rkhs_shap", "kpp_surrogates")
+PACKAGES = (
+    "kpp",
+    "kpp_models",
+    "kpp_gpec",
+    "kpp_optimization",
+    "kpp_pref_shap",
+    "kpp_rkhs_shap",
+    "kpp_surrogates",
+)
 HEAVY = ("arviz", "shap", "sklearn", "matplotlib", "networkx", "xarray", "optax", "pandas")
 
 
@@ -60,6 +68,7 @@ def test_the_wheel_registers_the_plugins_and_the_command(built: Path):
         "core = kpp.builtin",
         "gpec = kpp_gpec",
         "models = kpp_models",
+        "optimization = kpp_optimization",
         "pref_shap = kpp_pref_shap",
         "rkhs_shap = kpp_rkhs_shap",
         "surrogates = kpp_surrogates",
