@@ -1,4 +1,4 @@
-"""Linear algebra of symmetric positive definite matrices: factorization, jitter, solves."""
+"""Linear algebra of symmetric matrices: factorization with jitter, regularized systems, positive parts and roots."""
 
 from kpp.linalg.cholesky import FactorizationError as FactorizationError
 from kpp.linalg.cholesky import add_diagonal as add_diagonal
@@ -9,3 +9,9 @@ from kpp.linalg.cholesky import cholesky as cholesky
 from kpp.linalg.cholesky import half_log_determinant as half_log_determinant
 from kpp.linalg.cholesky import max_relative_jitter as max_relative_jitter
 from kpp.linalg.cholesky import solve_lower as solve_lower
+from kpp.linalg.ridge import AbstractRidge as AbstractRidge
+from kpp.linalg.ridge import DenseRidge as DenseRidge
+from kpp.linalg.ridge import FeatureRidge as FeatureRidge
+from kpp.linalg.ridge import GramMatrix as GramMatrix
+from kpp.linalg.spectral import positive_part as positive_part
+from kpp.linalg.spectral import root_of_full_rank as root_of_full_rank

@@ -12,12 +12,11 @@ from kpp import linalg
 from kpp.bags import Bags
 from kpp.gp import InducingSettings
 from kpp.kernels import AbstractKernel
-from kpp.typing import AnyArray
 from kpp.validation import one_of
 from kpp_models.aggregates.prior import Basis
 from kpp_models.aggregates.spectra import fourier_gram
 
-__all__ = ["BAG_GRAMS", "approximate_gram", "default_gram_size", "gram_data", "positive_part"]
+__all__ = ["BAG_GRAMS", "approximate_gram", "default_gram_size", "gram_data"]
 
 _LOGGER = logging.getLogger("kpp")
 
@@ -103,7 +102,7 @@ def approximate_gram(
     if settings.bag_gram == "fourier":
         gram = fourier_gram(jax.random.key(settings.seed), kernel, bags, settings.gram_size)
         explained = 0.0 if basis is None else basis.sections.T @ basis.sections
-        return gram if basis is None else explained + positive_part(gram - explained)
+        return gram if basis is None else explained + linalg.positive_part(gram - explained)
     if arrays is None:
         raise ValueError("`arrays` must be what `gram_data` returned, got None")
     thin = Bags(arrays["points"], arrays["index"], arrays["sizes"])
@@ -112,44 +111,6 @@ def approximate_gram(
         index = jnp.arange(gram.shape[0])
         return gram.at[index, index].set(_in_whole_bags(jnp.diagonal(gram), same, thin.sizes, bags.sizes))
     return basis.sections.T @ basis.sections + _unexplained_gram(kernel, thin, bags.sizes, basis)
-
-
-@jax.custom_jvp
-def positive_part(matrix: Float[AnyArray, "N N"]) -> Float[Array, "N N"]:
-    r"""Replace the negative eigenvalues of a symmetric matrix by 0.
-
-    .. math:: M = U \Lambda U^\top \;\mapsto\; U \Lambda_+ U^\top, \qquad
-        dM \mapsto U (F \circ U^\top dM\, U)\, U^\top, \quad
-        F_{ij} = \frac{(\lambda_i)_+ - (\lambda_j)_+}{\lambda_i - \lambda_j}
-
-    The derivative is finite for equal eigenvalues too.
-
-    Args:
-        matrix: M, symmetric, (N, N).
-
-    Returns:
-        The nearest positive semi-definite matrix, (N, N).
-
-    References:
-        Higham, Computing a nearest symmetric positive semidefinite matrix, 1988, theorem 2.1.
-    """
-    return _positive_part(jnp.asarray(matrix))[0]
-
-
-@positive_part.defjvp
-def _positive_part_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    value, values, vectors = _positive_part(primals[0])
-    positive = values > 0
-    size = jnp.abs(values)
-    both = size[:, None] + size[None, :]  # the distance of eigenvalues of different signs
-    mixed = jnp.where(positive[:, None], size[:, None], size[None, :]) / jnp.where(both > 0, both, 1.0)
-    share = jnp.where(positive[:, None] == positive[None, :], 1.0 * positive[:, None], mixed)
-    return value, vectors @ (share * (vectors.T @ tangents[0] @ vectors)) @ vectors.T
-
-
-def _positive_part(matrix: Array) -> tuple[Array, Array, Array]:
-    values, vectors = jnp.linalg.eigh(matrix)
-    return (vectors * jnp.maximum(values, 0.0)[None, :]) @ vectors.T, values, vectors
 
 
 def _unexplained_gram(kernel: AbstractKernel, thin: Bags, sizes: Array, basis: Basis) -> Float[Array, "N N"]:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from kpp import linalg
 from kpp.features import AbstractFeatureKernel
 from kpp.kernels import AbstractKernel
 from kpp.preferences import entries_at_pairs, multiply_skew, preference_terms, row_sums
@@ -110,15 +111,11 @@ def _feature_map(kernel: AbstractFeatureKernel, items: Float[Array, "n d"]) -> F
 
 def _factor(kernel: AbstractKernel, items: Float[Array, "n d"]) -> Float[Array, "n q"]:
     r"""Return F with :math:`K = F F^\top` and orthogonal columns, largest first, without those of rounding errors."""
-    if isinstance(kernel, AbstractFeatureKernel):
-        features = np.asarray(_feature_map(kernel, items))
-        left, singular, _ = np.linalg.svd(features, full_matrices=False)
-        values = singular**2
-    else:
-        values, left = np.linalg.eigh(np.asarray(_gram(kernel, items)))
-        values, left = values[::-1], left[:, ::-1]
-    kept = values > len(items) * np.finfo(values.dtype).eps * values[0]
-    return jnp.asarray(left[:, kept] * np.sqrt(values[kept]))
+    if not isinstance(kernel, AbstractFeatureKernel):
+        return linalg.root_of_full_rank(_gram(kernel, items))
+    left, singular, _ = np.linalg.svd(np.asarray(_feature_map(kernel, items)), full_matrices=False)
+    kept = singular**2 > len(items) * np.finfo(singular.dtype).eps * singular[0] ** 2
+    return jnp.asarray(left[:, kept] * singular[kept])
 
 
 def _wedges(factor: Float[np.ndarray, "n q"], pairs: Int[np.ndarray, "m 2"], count: int) -> Float[np.ndarray, "m r"]:

@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from kpp import linalg
 from kpp.kernels import AbstractKernel, check_matrices, check_non_negative, example_points, parameter, scalar
 from kpp.typing import AnyArray, Leaf, RngKey
 from kpp.validation import is_concrete
 
-__all__ = ["WeightedExponentialGeodesic", "clip_eigenvalues", "farthest_points"]
+__all__ = ["WeightedExponentialGeodesic", "farthest_points"]
 
 
 def _as_members(value: Any) -> Any:
@@ -117,10 +118,7 @@ class WeightedExponentialGeodesic(AbstractKernel):
 
     def precompute(self) -> WeightedExponentialGeodesic:
         """Return the same kernel with the root of G computed once; it holds for the `decay` that the kernel has now."""
-        values, vectors = jnp.linalg.eigh(self._geodesic())
-        values, vectors = np.asarray(values), np.asarray(vectors)
-        kept = values > np.finfo(values.dtype).eps * len(values) * values.max()
-        root = jnp.asarray(vectors[:, kept] * np.sqrt(values[kept]))
+        root = linalg.root_of_full_rank(self._geodesic())
         return eqx.tree_at(lambda kernel: kernel.root, self, root, is_leaf=lambda leaf: leaf is None)
 
     def thin(self, num_landmarks: int) -> WeightedExponentialGeodesic:
@@ -182,7 +180,7 @@ class WeightedExponentialGeodesic(AbstractKernel):
 
     def _similarity(self) -> Array:
         """Return R where it is known, else G itself."""
-        return clip_eigenvalues(self._geodesic()) if self.root is None else self.root
+        return linalg.positive_part(self._geodesic()) if self.root is None else self.root
 
     def _between(self, similarity: Array, first: Array, second: Array) -> Float[Array, "n1 n2"]:
         if self.root is None:
@@ -198,46 +196,6 @@ class WeightedExponentialGeodesic(AbstractKernel):
         """Return each point's similarity with itself, which is positive: that of the largest weight is."""
         spread = weights @ similarity
         return jnp.sum(spread * (weights if self.root is None else spread), axis=1)
-
-
-@jax.custom_jvp
-def clip_eigenvalues(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    r"""Return the positive part of a symmetric matrix, :math:`V \max(\Lambda, 0) V^\top`.
-
-    It is the nearest positive semi-definite matrix in the Frobenius norm. Its derivative is finite also where
-    eigenvalues coincide, which that of the eigenvectors is not.
-
-    Args:
-        matrix: :math:`V \Lambda V^\top`, (n, n).
-
-    Returns:
-        The positive part, (n, n).
-
-    References:
-        Higham, Computing a nearest symmetric positive semidefinite matrix, 1988; for the derivative Bhatia, Matrix
-        analysis, 1997, theorem V.3.3 (Daleckii and Krein).
-    """
-    values, vectors = jnp.linalg.eigh(matrix)
-    return (vectors * jnp.maximum(values, 0.0)[None, :]) @ vectors.T
-
-
-@clip_eigenvalues.defjvp
-def _clip_eigenvalues_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    values, vectors = jnp.linalg.eigh(primals[0])
-    clipped = (vectors * jnp.maximum(values, 0.0)[None, :]) @ vectors.T
-    symmetric = (tangents[0] + tangents[0].T) / 2
-    inner = _divided_differences(values) * (vectors.T @ symmetric @ vectors)
-    return clipped, vectors @ inner @ vectors.T
-
-
-def _divided_differences(values: Float[Array, " n"]) -> Float[Array, "n n"]:
-    """Return (max(a, 0) - max(b, 0)) / (a - b) for all pairs: 1 for two positive ones, 0 for two that are not."""
-    positive = values > 0
-    mixed = positive[:, None] != positive[None, :]
-    gaps = jnp.where(mixed, values[:, None] - values[None, :], 1.0)
-    clipped = jnp.maximum(values, 0.0)
-    slopes = (clipped[:, None] - clipped[None, :]) / gaps
-    return jnp.where(mixed, slopes, (positive[:, None] & positive[None, :]).astype(values.dtype))
 
 
 def farthest_points(

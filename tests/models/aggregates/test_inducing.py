@@ -24,7 +24,7 @@ from kpp.gp.inducing import (
     trace_deficit,
 )
 from kpp.kernels import RBF, Constant, Linear, Matern12, Matern32, ProductKernel
-from kpp_models.aggregates.bag_grams import approximate_gram, gram_data, positive_part
+from kpp_models.aggregates.bag_grams import approximate_gram, gram_data
 from kpp_models.aggregates.prior import Basis
 
 SIZES = [1, 2, 3, 6, 8]
@@ -282,23 +282,3 @@ class TestGram:
     def test_sampled_needs_its_points(self, bags):
         with pytest.raises(ValueError, match="`arrays` must be what `gram_data` returned, got None"):
             approximate_gram(InducingSettings(bag_gram="sampled"), KERNEL, bags, None)
-
-
-class TestPositivePart:
-    def test_negative_eigenvalues_are_left_out(self):
-        vectors = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0]
-        found = positive_part(jnp.asarray(vectors * [2.0, 0.5, -0.5, -1.0] @ vectors.T))
-        np.testing.assert_allclose(found, vectors[:, :2] * [2.0, 0.5] @ vectors[:, :2].T, atol=1e-14)
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("values", [[2.0, 0.5, -0.5, -1.0], [1.0, 1.0, -1.0, -1.0], [2.0, 2.0, 2.0, 2.0]])
-    def test_derivative_is_that_of_differences_for_equal_eigenvalues_too(self, values, derivative):
-        rng = np.random.default_rng(0)
-        vectors, direction, weights = (rng.normal(size=(4, 4)) for _ in range(3))
-        vectors, direction = np.linalg.qr(vectors)[0], direction + direction.T
-        start = vectors * values @ vectors.T
-
-        def total(step):
-            return jnp.sum(weights * positive_part(start + step * direction))
-
-        np.testing.assert_allclose(jax.grad(total)(0.0), derivative(total, 0.0), rtol=1e-7)  # fourth order

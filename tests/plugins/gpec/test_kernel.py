@@ -160,24 +160,6 @@ def test_parameters_take_priors(boundaries):
     assert np.isfinite(np.asarray(drawn.gram(x))).all()
 
 
-def test_the_gradient_of_clipping_is_that_of_finite_differences():
-    """A matrix with eigenvalues of both signs, two of them equal, moved in a direction that is not symmetric."""
-    from kpp_gpec.process.geodesic_kernel import clip_eigenvalues
-
-    rng = np.random.default_rng(7)
-    basis = np.linalg.qr(rng.normal(size=(5, 5)))[0]
-    matrix = (basis * np.array([-1.0, -1.0, 0.5, 0.5, 2.0])) @ basis.T
-    direction, weights = rng.normal(size=(5, 5)), rng.normal(size=(5, 5))
-    matrix, direction = jnp.asarray(matrix), jnp.asarray(direction + direction.T)
-
-    def value(step):
-        return jnp.sum(weights * clip_eigenvalues(matrix + step * direction))
-
-    expected = (value(1e-5) - value(-1e-5)) / 2e-5
-    assert float(jax.grad(value)(0.0)) == pytest.approx(float(expected), rel=1e-7)
-    assert float(jax.jvp(value, (0.0,), (1.0,))[1]) == pytest.approx(float(expected), rel=1e-7)
-
-
 @pytest.mark.parametrize(
     ("change", "match"),
     [
