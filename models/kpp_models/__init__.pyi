@@ -18,11 +18,11 @@ from .effects.model import AbstractEffectModel as AbstractEffectModel
 from .effects.queries import argmin_posterior as argmin_posterior
 from .effects.queries import contrast as contrast
 from .effects.sampling_effect import SamplingEffect as SamplingEffect
+from .preferences.many_matches import PreferenceLogistic as PreferenceLogistic
+from .preferences.many_matches import PreferenceRidge as PreferenceRidge
 from .preferences.preference_gp import GPGP as GPGP
 from .preferences.preference_gp import PGP as PGP
 from .preferences.preference_gp import PreferenceGP as PreferenceGP
-from .preferences.preference_logistic import PreferenceLogistic as PreferenceLogistic
-from .preferences.preference_ridge import PreferenceRidge as PreferenceRidge
 from .preferences.queries import duel as duel
 from .preferences.queries import preference_matrix as preference_matrix
 from .preferences.queries import sample_preferences as sample_preferences

@@ -8,13 +8,12 @@ Its eigenvalues are at least 1. The preconditioner takes the leading features of
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kpp import linalg
@@ -22,21 +21,21 @@ from kpp.gp import check_kernel_fits
 from kpp.inference import ConvergenceError
 from kpp.kernels import AbstractKernel, resolve_features
 from kpp.preferences import ItemFunction, Matches
+from kpp.typing import Leaf
 from kpp.validation import warn_if_float32
 from kpp_models.preferences.pair_gram import PairGram
 
-__all__ = ["PairSolver", "count_field"]
+__all__ = ["PairSolver"]
 
 
-def count_field(name: str, *, default: int) -> Any:
-    """Return a static Equinox field that holds a number of at least 1."""
+@runtime_checkable
+class _Settings(Protocol):
+    """The settings of a model that a solver needs."""
 
-    def convert(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}")
-        return int(value)
-
-    return eqx.field(converter=convert, static=True, default=default)
+    kernel: AbstractKernel
+    regularization: Leaf
+    preconditioner_rank: int
+    max_steps: int
 
 
 class PairSolver(eqx.Module):
@@ -48,9 +47,7 @@ class PairSolver(eqx.Module):
         gram: :math:`K_E`.
         features: :math:`\Psi`, (m, r).
         ridge: :math:`\rho`.
-        tolerance: The largest entry of the residual and of the last change, for a right-hand side of largest entry 1;
-            in float32 it is at least 1e-5.
-        max_steps: The largest number of steps of conjugate gradients a system.
+        max_steps: The largest number of steps of conjugate gradients for a system.
     """
 
     kernel: AbstractKernel
@@ -58,24 +55,22 @@ class PairSolver(eqx.Module):
     gram: PairGram
     features: Float[Array, "m r"]
     ridge: Float[Array, ""]
-    tolerance: float = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
 
     @classmethod
-    def of(cls, model: Any, matches: Matches, tolerance: float) -> PairSolver:
+    def of(cls, model: _Settings, matches: Matches) -> PairSolver:
         r"""Prepare for a model's kernel, with :math:`\rho = N \lambda`. Not traceable by JAX.
 
         Args:
-            model: It has `kernel`, `regularization`, `preconditioner_rank` and `max_steps`.
+            model: The model with its kernel, regularization and settings.
             matches: The matches, N of them.
-            tolerance: See the class.
 
         Returns:
             The solver.
 
         Raises:
             ValueError: If the matches have contexts, or the kernel does not fit the items.
-            TypeError: If the kernel is no sum of preferential kernels.
+            TypeError: If the kernel is not a sum of preferential kernels.
         """
         warn_if_float32(type(model).__name__)
         if matches.contexts is not None:
@@ -88,7 +83,7 @@ class PairSolver(eqx.Module):
         gram = PairGram.of(kernel, matches.items, matches.pairs)
         features = gram.leading_features(model.preconditioner_rank)
         ridge = matches.num_matches * model.regularization
-        return cls(kernel, matches.items, gram, features, ridge, tolerance, model.max_steps)
+        return cls(kernel, matches.items, gram, features, ridge, model.max_steps)
 
     def function(self, coefficients: Float[Array, " m"]) -> ItemFunction:
         """Return the function of these coefficients."""
@@ -98,12 +93,14 @@ class PairSolver(eqx.Module):
         r"""Return :math:`K_E v / \rho`, (m,)."""
         return _multiply(self.gram, vector) / self.ridge
 
-    def solve(self, root: Float[Array, " m"], right: Float[Array, " m"]) -> Float[Array, " m"]:
+    def solve(self, root: Float[Array, " m"], right: Float[Array, " m"], tolerance: float) -> Float[Array, " m"]:
         r"""Return :math:`\beta = (I + R K_E R / \rho)^{-1} b`. Not traceable by JAX.
 
         Args:
             root: r, the roots of the weights, (m,).
             right: b, (m,).
+            tolerance: The largest entry of the residual and of the last change, for a right-hand side of largest
+                entry 1; in float32 it is at least 1e-5.
 
         Returns:
             The solution, (m,).
@@ -111,7 +108,7 @@ class PairSolver(eqx.Module):
         Raises:
             kpp.inference.ConvergenceError: If it is not found within `max_steps`.
         """
-        tolerance = max(self.tolerance, 100 * float(jnp.finfo(right.dtype).eps))
+        tolerance = max(tolerance, 100 * float(jnp.finfo(right.dtype).eps))
         value, steps, residual = _solve(
             self.gram,
             self.features,
