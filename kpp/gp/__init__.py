@@ -1,5 +1,8 @@
 """The Gaussian-process toolkit: densities, likelihoods and approximations that Gaussian-process models share."""
 
+from kpp.gp.conditioning import ConditionedGP as ConditionedGP
+from kpp.gp.conditioning import condition as condition
+from kpp.gp.conditioning import condition_on_values as condition_on_values
 from kpp.gp.distributions import AbstractLaplaceMarginal as AbstractLaplaceMarginal
 from kpp.gp.distributions import GaussianProcessMarginal as GaussianProcessMarginal
 from kpp.gp.distributions import LaplaceBernoulliMarginal as LaplaceBernoulliMarginal
@@ -20,6 +23,7 @@ from kpp.gp.fields import scalar_field as scalar_field
 from kpp.gp.gaussian import LOG_TWO_PI as LOG_TWO_PI
 from kpp.gp.gaussian import LatentPredictive as LatentPredictive
 from kpp.gp.gaussian import draw_gaussian as draw_gaussian
+from kpp.gp.gaussian import draw_joint as draw_joint
 from kpp.gp.gaussian import gaussian_loo_log_density as gaussian_loo_log_density
 from kpp.gp.gaussian import latent_predictive as latent_predictive
 from kpp.gp.gaussian import leave_one_out as leave_one_out
@@ -36,6 +40,7 @@ from kpp.gp.laplace import leave_one_out_latent as leave_one_out_latent
 from kpp.gp.laplace import posterior_mode as posterior_mode
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood as AbstractPointwiseLikelihood
 from kpp.gp.likelihoods import BernoulliLikelihood as BernoulliLikelihood
+from kpp.gp.likelihoods import GaussianLikelihood as GaussianLikelihood
 from kpp.gp.links import LINKS as LINKS
 from kpp.gp.links import Derivatives as Derivatives
 from kpp.gp.links import derivatives as derivatives
@@ -44,3 +49,4 @@ from kpp.gp.links import log_likelihood as log_likelihood
 from kpp.gp.links import probability as probability
 from kpp.gp.means import LinearMean as LinearMean
 from kpp.gp.means import check_mean_fits as check_mean_fits
+from kpp.gp.model import AbstractGPModel as AbstractGPModel

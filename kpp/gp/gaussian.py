@@ -1,4 +1,4 @@
-r"""Formulas of a Gaussian vector with a kernel matrix for covariance: density, gradient, leave-one-out, conditioning.
+r"""Formulas of a Gaussian vector with a kernel matrix for covariance: density, gradient, leave-one-out, draws.
 
 Everything takes arrays of one data set and one draw of the hyperparameters; `jax.vmap` or `jax.lax.map` goes over
 draws.
@@ -20,10 +20,12 @@ from kpp.typing import AnyArray
 __all__ = [
     "LatentPredictive",
     "draw_gaussian",
+    "draw_joint",
     "gaussian_log_density",
     "gaussian_loo_log_density",
     "latent_predictive",
     "leave_one_out",
+    "leave_one_out_by_factor",
     "normal_log_density",
     "prior_factor",
 ]
@@ -96,7 +98,13 @@ def leave_one_out(
     References:
         Rasmussen and Williams (2006), equation 5.12.
     """
-    factor = linalg.cholesky(covariance, what="the covariance matrix of `y`")
+    return leave_one_out_by_factor(residual, linalg.cholesky(covariance, what="the covariance matrix of `y`"))
+
+
+def leave_one_out_by_factor(
+    residual: Float[AnyArray, " n"], factor: Float[AnyArray, "n n"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Return what `leave_one_out` does, from the lower Cholesky factor of the covariance, (n, n)."""
     precision = jnp.diagonal(linalg.cho_inverse(factor))
     return residual - linalg.cho_solve(factor, residual) / precision, 1.0 / precision
 
@@ -183,3 +191,20 @@ def draw_gaussian(
     covariance = linalg.add_diagonal(covariance, linalg.max_relative_jitter(covariance.dtype) * scale)
     factor = linalg.cholesky(covariance, what="the predictive covariance matrix")
     return jnp.asarray(mean) + factor @ jax.random.normal(rng_key, mean.shape, dtype=factor.dtype)
+
+
+def draw_joint(
+    rng_key: Array,
+    latent: LatentPredictive,
+    scale: Float[AnyArray, ""],
+    noise_variance: Float[AnyArray, ""] | None = None,
+) -> Float[Array, " p"]:
+    """Draw once from the law of the latent function at p points, with noise if there is some; see `draw_gaussian`.
+
+    Raises:
+        ValueError: If the law has no covariance.
+    """
+    if latent.covariance is None:
+        raise ValueError("`latent` must hold the covariance for a joint draw, got None")
+    noisy = latent.covariance if noise_variance is None else linalg.add_diagonal(latent.covariance, noise_variance)
+    return draw_gaussian(rng_key, latent.mean, noisy, scale)

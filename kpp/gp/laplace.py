@@ -29,6 +29,8 @@ __all__ = [
     "posterior_mode",
 ]
 
+PriorMeans = Float[AnyArray, ""] | Float[AnyArray, " n"]
+
 _MAX_ITERATIONS = 100
 _HALVINGS = 12
 
@@ -47,14 +49,14 @@ class LaplacePosterior(NamedTuple):
 
 
 def laplace_posterior(
-    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: Float[AnyArray, ""]
+    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: PriorMeans
 ) -> LaplacePosterior:
     """Return the Gaussian approximation of p(f | y).
 
     Args:
         likelihood: p(y | f), which holds the n observations.
         covariance: K, of shape (n, n).
-        mean: m, a scalar.
+        mean: m, a number, or one for each observation, (n,).
 
     Returns:
         The approximation.
@@ -68,7 +70,7 @@ def laplace_posterior(
 
 @jax.custom_jvp
 def posterior_mode(
-    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: Float[AnyArray, ""]
+    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: PriorMeans
 ) -> Float[Array, " n"]:
     r"""Find the mode of p(f | y) by Newton's method; differentiable through the implicit function theorem.
 
@@ -79,7 +81,7 @@ def posterior_mode(
     Args:
         likelihood: p(y | f), which holds the n observations.
         covariance: K, of shape (n, n).
-        mean: m, a scalar.
+        mean: m, a number, or one for each observation, (n,).
 
     Returns:
         a, of shape (n,); NaN in traced code where the iteration does not converge.
@@ -127,7 +129,7 @@ def _posterior_mode_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
 @jax.custom_jvp
 def laplace_log_evidence(
-    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: Float[AnyArray, ""]
+    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: PriorMeans
 ) -> Float[Array, ""]:
     r"""Return Laplace's approximation of the log marginal likelihood, differentiable in everything.
 
@@ -144,7 +146,7 @@ def laplace_log_evidence(
     Args:
         likelihood: p(y | f), which holds the n observations.
         covariance: K, of shape (n, n).
-        mean: m, a scalar.
+        mean: m, a number, or one for each observation, (n,).
 
     Returns:
         The log evidence, a scalar.
@@ -169,7 +171,7 @@ def _laplace_log_evidence_jvp(primals: tuple, tangents: tuple) -> tuple[Array, A
     shift = slope - precision @ (covariance @ slope)
     moved = jnp.outer(shift, a)
     gradient = 0.5 * (jnp.outer(a, a) - precision + moved + moved.T)
-    tangent = jnp.sum(gradient * d_covariance) + jnp.sum(a + shift) * d_mean
+    tangent = jnp.sum(gradient * d_covariance) + jnp.sum((a + shift) * d_mean)
 
     def at_the_mode(law: AbstractPointwiseLikelihood) -> tuple[Array, Array, Array]:
         found = law.derivatives(posterior.mode)
@@ -210,7 +212,7 @@ def leave_one_out_latent(
 
 
 def laplace_loo_log_density(
-    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: Float[AnyArray, ""]
+    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: PriorMeans
 ) -> Float[Array, " n"]:
     r"""Return :math:`\log p(y_i \mid y_{-i})` for every i, the latent value integrated over its Laplace cavity."""
     posterior = laplace_posterior(likelihood, covariance, mean)

@@ -5,20 +5,23 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.gp.expectations import expectation, log_expectation
+from kpp.gp.gaussian import LatentPredictive, draw_joint, normal_log_density
 from kpp.gp.links import (
     Derivatives,
     Link,
     derivatives,
     expected_log_probability,
     log_likelihood,
+    probability,
 )
-from kpp.typing import AnyArray
+from kpp.typing import AnyArray, RngKey
 
-__all__ = ["AbstractPointwiseLikelihood", "BernoulliLikelihood"]
+__all__ = ["AbstractPointwiseLikelihood", "BernoulliLikelihood", "GaussianLikelihood"]
 
 
 class AbstractPointwiseLikelihood(eqx.Module):
@@ -36,6 +39,36 @@ class AbstractPointwiseLikelihood(eqx.Module):
     def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:
         r"""Return :math:`\partial \log p_i`, :math:`-\partial^2 \log p_i` and :math:`\partial^3 \log p_i`."""
 
+    @abstractmethod
+    def draw(self, rng_key: RngKey, f: Float[AnyArray, " p"]) -> Array:
+        """Draw one new observation for each of p latent values, which need not be those of the observations."""
+
+    def predict(self, mean: Float[AnyArray, " p"], variance: Float[AnyArray, " p"]) -> dict[str, Float[Array, " p"]]:
+        r"""Return what a prediction says beyond the latent moments, for :math:`f \sim N(\mu, v)`; nothing by default.
+
+        Args:
+            mean: :math:`\mu`, (p,).
+            variance: v, (p,).
+
+        Returns:
+            Some of ``noise_variance`` and ``probability``, each (p,), or quantities of the likelihood's own.
+        """
+        return {}
+
+    def draw_predictive(self, rng_key: RngKey, latent: LatentPredictive, scale: Float[AnyArray, ""]) -> Array:
+        """Draw one new observation at each of p points, whose latent values are drawn jointly.
+
+        Args:
+            rng_key: A random key.
+            latent: The law of the latent values, with their covariance.
+            scale: The prior variance of the latent values, for `kpp.gp.draw_joint`.
+
+        Returns:
+            The observations, led by p.
+        """
+        latent_key, observation_key = jax.random.split(rng_key)
+        return self.draw(observation_key, draw_joint(latent_key, latent, scale))
+
     def marginal_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
         r"""Return :math:`\log \int p_i(y_i \mid f)\, N(f; \mu_i, v_i)\, df` for every i."""
         return log_expectation(self.log_density, mean, variance)
@@ -43,6 +76,48 @@ class AbstractPointwiseLikelihood(eqx.Module):
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
         r"""Return :math:`\int \log p_i(y_i \mid f)\, N(f; \mu_i, v_i)\, df` for every i."""
         return expectation(self.log_density, mean, variance)
+
+
+class GaussianLikelihood(AbstractPointwiseLikelihood):
+    r"""Numbers with Gaussian noise, :math:`y_i \sim N(f_i, \sigma^2)`.
+
+    Args:
+        y: The observations, (n,).
+        noise_variance: :math:`\sigma^2`, a number.
+    """
+
+    y: Float[Array, " n"] = eqx.field(converter=jnp.asarray)
+    noise_variance: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+
+    def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
+        """Return the log density of every observation."""
+        return normal_log_density(self.y, jnp.asarray(f), self.noise_variance)
+
+    def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:
+        """Return its derivatives."""
+        precision = jnp.broadcast_to(1.0 / self.noise_variance, jnp.shape(f))
+        return Derivatives((self.y - f) * precision, precision, jnp.zeros_like(precision))
+
+    def draw(self, rng_key: RngKey, f: Float[AnyArray, " p"]) -> Float[Array, " p"]:
+        """Draw numbers."""
+        f = jnp.asarray(f)
+        return f + jnp.sqrt(self.noise_variance) * jax.random.normal(rng_key, f.shape, f.dtype)
+
+    def predict(self, mean: Float[AnyArray, " p"], variance: Float[AnyArray, " p"]) -> dict[str, Float[Array, " p"]]:
+        """Return the ``noise_variance``, once for each point."""
+        return {"noise_variance": jnp.broadcast_to(self.noise_variance, mean.shape)}
+
+    def draw_predictive(self, rng_key: RngKey, latent: LatentPredictive, scale: Float[AnyArray, ""]) -> Array:
+        """Draw numbers from the Gaussian that has the noise in its covariance."""
+        return draw_joint(rng_key, latent, scale, self.noise_variance)
+
+    def marginal_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
+        """Return the log density of every observation, in closed form."""
+        return normal_log_density(self.y, jnp.asarray(mean), variance + self.noise_variance)
+
+    def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
+        """Return the expected log density of every observation, in closed form."""
+        return self.log_density(mean) - 0.5 * jnp.asarray(variance) / self.noise_variance
 
 
 class BernoulliLikelihood(AbstractPointwiseLikelihood):
@@ -63,6 +138,14 @@ class BernoulliLikelihood(AbstractPointwiseLikelihood):
     def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:
         """Return its derivatives; see `kpp.gp.links.derivatives`."""
         return derivatives(self.link, self.y, f)
+
+    def draw(self, rng_key: RngKey, f: Float[AnyArray, " p"]) -> Float[Array, " p"]:
+        """Draw labels, as numbers 0 and 1."""
+        return jax.random.bernoulli(rng_key, probability(self.link, f)).astype(jnp.asarray(f).dtype)
+
+    def predict(self, mean: Float[AnyArray, " p"], variance: Float[AnyArray, " p"]) -> dict[str, Float[Array, " p"]]:
+        """Return the ``probability`` of label 1."""
+        return {"probability": jnp.exp(expected_log_probability(self.link, jnp.ones_like(mean), mean, variance))}
 
     def marginal_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
         """Return the log probability of every label; see `kpp.gp.links.expected_log_probability`."""

@@ -7,5 +7,7 @@ from kpp.inference.fit import Fit as Fit
 from kpp.inference.laplace import Laplace as Laplace
 from kpp.inference.map import MAP as MAP
 from kpp.inference.model import AbstractModel as AbstractModel
+from kpp.inference.model import Data as Data
+from kpp.inference.model import Sample as Sample
 from kpp.inference.nuts import NUTS as NUTS
 from kpp.inference.svi import SVI as SVI

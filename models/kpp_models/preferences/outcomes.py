@@ -149,6 +149,15 @@ class OutcomeLikelihood(AbstractPointwiseLikelihood):
         orders = zip(*parts, strict=True)
         return Derivatives(*(sum(count * part for count, part in zip(counts, order, strict=True)) for order in orders))
 
+    def draw(self, rng_key: Array, f: Float[AnyArray, " p"]) -> Float[Array, " p"]:
+        """Draw the outcome of one match for each latent preference: 1 for a win, 0 for a loss, 1/2 for a tie."""
+        counts = self.outcomes.draw(rng_key, f, jnp.ones_like(f))
+        return counts[:, 0] + 0.5 * counts[:, 1]
+
+    def predict(self, mean: Float[AnyArray, " p"], variance: Float[AnyArray, " p"]) -> dict[str, Float[Array, " p"]]:
+        """Return the probabilities of outcomes; see `Outcomes.predict`."""
+        return self.outcomes.predict(mean, variance)
+
     def expected_log_density(self, mean: Float[AnyArray, " m"], variance: Float[AnyArray, " m"]) -> Float[Array, " m"]:
         r"""Return :math:`E \log p`; by `kpp.gp.expectations.expected_softplus` for the logit."""
         if self.outcomes.link != "logit":

@@ -2,41 +2,32 @@ r"""Gaussian-process classification into two classes, with priors on the kernel 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpyro
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from kpp import linalg
-from kpp.functions import RKHSFunction
 from kpp.gp import (
     LINKS,
+    AbstractGPModel,
     BernoulliLikelihood,
+    ConditionedGP,
     LaplaceBernoulliMarginal,
-    LatentPredictive,
-    draw_gaussian,
+    condition,
+    condition_on_values,
     example_points,
-    expected_log_probability,
-    laplace_loo_log_density,
-    laplace_posterior,
-    latent_predictive,
-    log_likelihood,
     prior_factor,
-    probability,
     read_data,
     scalar_field,
 )
-from kpp.inference import AbstractModel
+from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel
-from kpp.posteriors import GPPosterior
 from kpp.priors import sample as draw_priors
-from kpp.priors import substitute
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import as_binary_labels
@@ -87,7 +78,7 @@ def gp_classification(
         numpyro.sample("y", dist.Bernoulli(logits=f if link == "logit" else log_ndtr(f) - log_ndtr(-f)), obs=y)
 
 
-class GPClassification(AbstractModel):
+class GPClassification(AbstractGPModel):
     r"""Gaussian-process classification with labels 0 and 1.
 
     .. math:: p(y_i = 1 \mid f) = \sigma(f(x_i)), \qquad f \sim GP(m, k)
@@ -136,84 +127,25 @@ class GPClassification(AbstractModel):
         return read_data(self, x, y, as_binary_labels)
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
-        """Be an ordinary NumPyro model, `gp_classification` with these fields."""
+        """The NumPyro model: `gp_classification` with these fields."""
         gp_classification(x, y, self.kernel, self.mean, self.link, self.latent)
 
-    def log_likelihood(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> dict[str, Array]:
-        """Return the log probability of every label; see the class and `AbstractModel.log_likelihood`."""
-        kernel, mean = self._at(sample)
-        covariance = kernel.gram(data["x"])
-        if self.latent == "laplace":
-            return {"y": laplace_loo_log_density(self._likelihood(data), covariance, mean)}
-        f = mean + prior_factor(covariance) @ sample[WHITENED]
-        return {"y": log_likelihood(self.link, data["y"], f)}
-
-    def predictive(
-        self, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"], *, covariance: bool = False
-    ) -> dict[str, Array]:
-        """Return latent mean and variance and the probability of label 1; see `AbstractModel.predictive`."""
-        latent = self._latent(sample, data, x, covariance)
-        chance = jnp.exp(expected_log_probability(self.link, jnp.ones_like(latent.mean), latent.mean, latent.variance))
-        result = {"mean": latent.mean, "latent_variance": latent.variance, "probability": chance}
-        return result | ({"latent_covariance": latent.covariance} if latent.covariance is not None else {})
-
-    def draw_predictive(
-        self, rng_key: RngKey, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"]
-    ) -> Float[Array, " p"]:
-        """Draw new labels given the data, the latent function jointly; see `AbstractModel.draw_predictive`."""
-        first, second = jax.random.split(rng_key)
-        latent = self._latent(sample, data, x, True)
-        assert latent.covariance is not None  # asked for above
-        scale = jnp.mean(self._at(sample)[0].diagonal(x))
-        f = draw_gaussian(first, latent.mean, latent.covariance, scale)
-        return jax.random.bernoulli(second, probability(self.link, f)).astype(f.dtype)
-
-    def function_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> RKHSFunction:
-        """Return the mean of the latent function (the function itself, if it is sampled), a function of the RKHS."""
-        kernel, mean = self._at(sample)
-        coefficients, _ = self._condition(sample, data)
-        return RKHSFunction(kernel, data["x"], coefficients, mean)
-
-    def posterior_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> GPPosterior:
+    def posterior(self, sample: Sample, data: Data) -> ConditionedGP:
         r"""Return the posterior of the latent function.
 
         With ``latent="laplace"``, :math:`R R^\top = W^{1/2} B^{-1} W^{1/2} = (K + W^{-1})^{-1}` (Rasmussen and Williams
         2006, equations 3.24 and 3.27), an approximation. With ``latent="sample"`` it is conditioned on the latent
         values that are drawn, :math:`R R^\top = K^{-1}`, so that nothing is left to vary at the training points.
         """
-        kernel, mean = self._at(sample)
-        coefficients, whiten = self._condition(sample, data)
-        function = RKHSFunction(kernel, data["x"], coefficients, mean)
-        return GPPosterior(function, whiten(jnp.eye(function.num_points, dtype=coefficients.dtype)).T)
+        model, likelihood = self.at(sample), BernoulliLikelihood(data["y"], self.link)
+        if self.latent == "laplace":
+            return condition(model.kernel, data["x"], likelihood, model.mean)
+        white = sample[WHITENED]
+        return condition_on_values(model.kernel, data["x"], white, likelihood, model.mean, at_observations=True)
 
-    def site_dims(self, data: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
         """Name the axis of the whitened latent values, which belong to the rows."""
         return {WHITENED: ("instance",)} if self.latent == "sample" else {}
-
-    def _likelihood(self, data: Mapping[str, Any]) -> BernoulliLikelihood:
-        return BernoulliLikelihood(data["y"], self.link)
-
-    def _at(self, sample: Mapping[str, Array]) -> tuple[AbstractKernel, Array]:
-        mean = substitute("mean", self.mean, sample)
-        return substitute("kernel", self.kernel, sample), jnp.asarray(mean)
-
-    def _latent(
-        self, sample: Mapping[str, Array], data: Mapping[str, Any], x: Array, covariance: bool
-    ) -> LatentPredictive:
-        kernel, mean = self._at(sample)
-        coefficients, whiten = self._condition(sample, data)
-        return latent_predictive(kernel, data["x"], x, mean, coefficients, whiten, covariance=covariance)
-
-    def _condition(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> tuple[Array, Any]:
-        """Return what `latent_predictive` needs: coefficients and the map that whitens."""
-        kernel, mean = self._at(sample)
-        covariance = kernel.gram(data["x"])
-        if self.latent == "laplace":
-            posterior = laplace_posterior(self._likelihood(data), covariance, mean)
-            return posterior.coefficients, posterior.whiten
-        factor = prior_factor(covariance)
-        coefficients = linalg.cho_solve(factor, factor @ sample[WHITENED])
-        return coefficients, lambda cross: linalg.solve_lower(factor, cross)
 
 
 def _check_names(link: str, latent: str) -> None:

@@ -2,31 +2,27 @@ r"""Gaussian-process regression, exact, with priors on the kernel, the noise and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
-import jax.numpy as jnp
 import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from kpp import linalg
-from kpp.functions import RKHSFunction
 from kpp.gp import (
+    AbstractGPModel,
+    ConditionedGP,
+    GaussianLikelihood,
     GaussianProcessMarginal,
-    draw_gaussian,
+    condition,
     example_points,
-    gaussian_loo_log_density,
-    latent_predictive,
     read_data,
     refuse_below,
     scalar_field,
 )
-from kpp.inference import AbstractModel
+from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel, Matern52
-from kpp.posteriors import GPPosterior
 from kpp.priors import sample as draw_priors
-from kpp.priors import substitute
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import as_targets
@@ -55,17 +51,7 @@ def gp_regression(x: Array, y: Array | None, kernel: AbstractKernel, noise_varia
     numpyro.sample("y", GaussianProcessMarginal(mean, kernel.gram(x), noise_variance), obs=y)
 
 
-class _Draw(NamedTuple):
-    """One draw of the hyperparameters and what follows: y less its mean, and the covariance of y."""
-
-    kernel: AbstractKernel
-    noise_variance: Array
-    mean: Array
-    residual: Array
-    covariance: Array
-
-
-class GPRegression(AbstractModel):
+class GPRegression(AbstractGPModel):
     r"""Exact Gaussian-process regression.
 
     .. math:: y_i = f(x_i) + \epsilon_i, \qquad f \sim GP(m, k), \qquad \epsilon_i \sim N(0, \sigma^2)
@@ -106,60 +92,10 @@ class GPRegression(AbstractModel):
         return read_data(self, x, y, as_targets)
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
-        """Be an ordinary NumPyro model, `gp_regression` with this kernel, noise and mean."""
+        """The NumPyro model: `gp_regression` with this kernel, noise and mean."""
         gp_regression(x, y, self.kernel, self.noise_variance, self.mean)
 
-    def log_likelihood(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> dict[str, Array]:
-        """Return the leave-one-out log likelihood of every target; see `AbstractModel.log_likelihood`."""
-        draw = self._at(sample, data)
-        return {"y": gaussian_loo_log_density(draw.residual, draw.covariance)}
-
-    def predictive(
-        self, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"], *, covariance: bool = False
-    ) -> dict[str, Array]:
-        """Return mean, latent variance and noise variance at new points; see `AbstractModel.predictive`."""
-        draw = self._at(sample, data)
-        factor = linalg.cholesky(draw.covariance, what="the covariance matrix of `y`")
-        latent = latent_predictive(
-            draw.kernel,
-            data["x"],
-            x,
-            draw.mean,
-            linalg.cho_solve(factor, draw.residual),
-            lambda cross: linalg.solve_lower(factor, cross),
-            covariance=covariance,
-        )
-        noise = jnp.broadcast_to(draw.noise_variance, latent.mean.shape)
-        result = {"mean": latent.mean, "latent_variance": latent.variance, "noise_variance": noise}
-        return result | ({"latent_covariance": latent.covariance} if latent.covariance is not None else {})
-
-    def draw_predictive(
-        self, rng_key: RngKey, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"]
-    ) -> Float[Array, " p"]:
-        """Draw new targets given the data, jointly at all points; see `AbstractModel.draw_predictive`."""
-        found = self.predictive(sample, data, x, covariance=True)
-        kernel = substitute("kernel", self.kernel, sample)
-        covariance = linalg.add_diagonal(found["latent_covariance"], found["noise_variance"])
-        return draw_gaussian(rng_key, found["mean"], covariance, jnp.mean(kernel.diagonal(x)))
-
-    def function_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> RKHSFunction:
-        r"""Return the posterior mean function, :math:`\alpha = (K + \sigma^2 I)^{-1}(y - m)`, intercept m."""
-        return self._function(self._at(sample, data), data)[0]
-
-    def posterior_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> GPPosterior:
-        r"""Return the posterior of the function, :math:`R R^\top = (K + \sigma^2 I)^{-1}`."""
-        mean, factor = self._function(self._at(sample, data), data)
-        return GPPosterior(mean, linalg.solve_lower(factor, jnp.eye(mean.num_points, dtype=factor.dtype)).T)
-
-    def _function(self, draw: _Draw, data: Mapping[str, Any]) -> tuple[RKHSFunction, Array]:
-        """Return the posterior mean function and the factor of the covariance of y."""
-        factor = linalg.cholesky(draw.covariance, what="the covariance matrix of `y`")
-        return RKHSFunction(draw.kernel, data["x"], linalg.cho_solve(factor, draw.residual), draw.mean), factor
-
-    def _at(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> _Draw:
-        """Put the values of one draw in place."""
-        kernel = substitute("kernel", self.kernel, sample)
-        noise_variance = jnp.asarray(substitute("noise_variance", self.noise_variance, sample))
-        mean = jnp.asarray(substitute("mean", self.mean, sample))
-        covariance = linalg.add_diagonal(kernel.gram(data["x"]), noise_variance)
-        return _Draw(kernel, noise_variance, mean, data["y"] - mean, covariance)
+    def posterior(self, sample: Sample, data: Data) -> ConditionedGP:
+        r"""Return the posterior, exact: :math:`\alpha = (K + \sigma^2 I)^{-1}(y - m)`; see `kpp.gp.condition`."""
+        model = self.at(sample)
+        return condition(model.kernel, data["x"], GaussianLikelihood(data["y"], model.noise_variance), model.mean)

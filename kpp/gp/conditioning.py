@@ -1,0 +1,193 @@
+r"""Gaussian processes conditioned on data, under one draw of the hyperparameters.
+
+`condition` takes observations with any pointwise likelihood: it is exact for the Gaussian one and Laplace's
+approximation for the others. `condition_on_values` takes latent values that an inference has drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.bags import Bags
+from kpp.functions import RKHSFunction
+from kpp.gp.gaussian import LatentPredictive, leave_one_out_by_factor, prior_factor
+from kpp.gp.laplace import laplace_posterior, leave_one_out_latent
+from kpp.gp.likelihoods import AbstractPointwiseLikelihood, GaussianLikelihood
+from kpp.kernels import AbstractKernel
+from kpp.posteriors import GPPosterior
+from kpp.typing import AnyArray
+
+__all__ = ["ConditionedGP", "condition", "condition_on_values"]
+
+#: A prior mean: a number, or a function from points to one number for each point, such as `kpp.gp.LinearMean`.
+PriorMean = AnyArray | float | Callable[[Any], Array]
+
+
+class ConditionedGP(eqx.Module):
+    r"""The posterior of a function under a Gaussian process and one draw of the hyperparameters.
+
+    .. math:: f \mid D \sim GP\bigl(m(x) + k(x, X)\, \alpha,\; k(x, x') - V(x)^\top V(x')\bigr), \qquad
+        V(x) = M k(X, x)
+
+    The data reduce the prior covariance by an inner product. That holds for observations at the points X, for inducing
+    points X, and for bags of points, whose kernel sections k(X, x) are means over each bag.
+
+    `posterior` writes the same law with a root in place of the map M, which is what `kpp.GPPosterior` keeps for all
+    draws. Here M is a function, because solving a triangular system is more accurate than multiplying by an inverse.
+
+    Args:
+        kernel: k.
+        points: The n points X, (n, d) or a batch of what the kernel takes; or n `kpp.Bags`.
+        coefficients: :math:`\alpha`, (n,).
+        whiten: The linear map M, from (n, p) to (r, p). For a regression it is :math:`L^{-1}`.
+        likelihood: The likelihood of observations at new points, and of the observations where the law of
+            `held_out` is that of their latent values.
+        prior_mean: m, a number, or a function from points to one number for each point.
+        held_out: Returns mean and variance of the latent value of every observation given all other observations;
+            the variance is None where the latent values are known. Without it, the observations depend on the
+            function only through what it is conditioned on.
+    """
+
+    kernel: AbstractKernel
+    points: Any
+    coefficients: Float[Array, " n"]
+    whiten: Callable[[Array], Array]
+    likelihood: AbstractPointwiseLikelihood
+    prior_mean: PriorMean = 0.0
+    held_out: Callable[[], tuple[Array, Array | None]] | None = None
+
+    def moments(self, x: Any, *, covariance: bool = False) -> LatentPredictive:
+        """Return the law of the function's values at p points.
+
+        Args:
+            x: The points, (p, d), or a batch of what the kernel takes.
+            covariance: Whether the whole covariance matrix is wanted.
+
+        Returns:
+            Mean, variance (not below 0) and, if wanted, covariance.
+        """
+        sections = self._sections(x)
+        reduction = self.whiten(sections)
+        variance = self.kernel.diagonal(x) - jnp.sum(reduction**2, axis=0)
+        matrix = self.kernel.gram(x) - reduction.T @ reduction if covariance else None
+        mean = sections.T @ self.coefficients + evaluate_mean(self.prior_mean, x)
+        return LatentPredictive(mean, jnp.maximum(variance, 0.0), matrix)
+
+    def function(self) -> RKHSFunction:
+        """Return the posterior mean as a function of the RKHS, plus a constant.
+
+        Raises:
+            TypeError: If the prior mean is not a constant.
+        """
+        if callable(self.prior_mean):
+            raise TypeError(
+                "the prior mean is not a constant, so that the posterior mean is not a function of the RKHS; "
+                "`predict` gives its values"
+            )
+        points, coefficients = self.points, self.coefficients
+        if isinstance(points, Bags):
+            points, coefficients = points.points, points.spread(coefficients)
+        return RKHSFunction(self.kernel, points, coefficients, self.prior_mean)
+
+    def posterior(self) -> GPPosterior:
+        r"""Return the law with :math:`R = M^\top` written out.
+
+        Raises:
+            TypeError: If the prior mean is not a constant.
+        """
+        points, count = self.points, self.coefficients.shape[0]
+        root = self.whiten(jnp.eye(count, dtype=self.coefficients.dtype)).T
+        return GPPosterior(self.function(), points.spread(root) if isinstance(points, Bags) else root)
+
+    def _sections(self, x: Any) -> Float[Array, "n p"]:
+        if isinstance(self.points, Bags):
+            return self.points.sections(self.kernel, x)
+        return self.kernel(self.points, x)
+
+
+def condition(
+    kernel: AbstractKernel, points: Any, likelihood: AbstractPointwiseLikelihood, mean: PriorMean = 0.0
+) -> ConditionedGP:
+    r"""Condition a Gaussian process on observations at points.
+
+    With a `GaussianLikelihood`, :math:`\alpha = (K + \sigma^2 I)^{-1} (y - m)` and
+    :math:`M = L^{-1}, L L^\top = K + \sigma^2 I`. With another likelihood it is Laplace's approximation,
+    :math:`M = L^{-1} W^{1/2}, L L^\top = I + W^{1/2} K W^{1/2}` (`kpp.gp.laplace_posterior`).
+
+    Args:
+        kernel: k.
+        points: The n points, (n, d), or a batch of what the kernel takes.
+        likelihood: The likelihood, which holds the n observations.
+        mean: The prior mean, a number or a function from points to one number for each.
+
+    Returns:
+        The posterior, whose `held_out` is leave-one-out in closed form.
+
+    References:
+        Rasmussen and Williams (2006), algorithms 2.1 and 3.2, equation 5.12; Vehtari, Mononen, Tolvanen, Sivula and
+        Winther (2016), section 3.2.
+    """
+    gram, at_points = kernel.gram(points), evaluate_mean(mean, points)
+    if isinstance(likelihood, GaussianLikelihood):
+        noise, residual = likelihood.noise_variance, likelihood.y - at_points
+        factor = linalg.cholesky(linalg.add_diagonal(gram, noise), what="the covariance matrix of `y`")
+
+        def leave_one_out() -> tuple[Array, Array]:
+            predicted, variance = leave_one_out_by_factor(residual, factor)
+            return at_points + predicted, variance - noise
+
+        coefficients = linalg.cho_solve(factor, residual)
+        return ConditionedGP(kernel, points, coefficients, _by(factor), likelihood, mean, leave_one_out)
+    approximation = laplace_posterior(likelihood, gram, at_points)
+    coefficients, whiten = approximation.coefficients, approximation.whiten
+    return ConditionedGP(
+        kernel, points, coefficients, whiten, likelihood, mean, lambda: leave_one_out_latent(gram, approximation)
+    )
+
+
+def condition_on_values(
+    kernel: AbstractKernel,
+    points: Any,
+    white: Float[AnyArray, " n"],
+    likelihood: AbstractPointwiseLikelihood,
+    mean: PriorMean = 0.0,
+    *,
+    at_observations: bool,
+) -> ConditionedGP:
+    r"""Condition a Gaussian process on its values at points, :math:`f = m + L w`, :math:`L L^\top = K`.
+
+    Args:
+        kernel: k.
+        points: The n points, (n, d), or a batch of what the kernel takes.
+        white: w, the whitened values, (n,).
+        likelihood: The likelihood of observations.
+        mean: The prior mean, a number or a function from points to one number for each.
+        at_observations: Whether these are the points of the observations, whose latent values are then known;
+            otherwise they are inducing points.
+
+    Returns:
+        The posterior.
+    """
+    factor = prior_factor(kernel.gram(points))
+    values = factor @ white
+
+    def known() -> tuple[Array, None]:
+        return evaluate_mean(mean, points) + values, None
+
+    coefficients, held_out = linalg.cho_solve(factor, values), known if at_observations else None
+    return ConditionedGP(kernel, points, coefficients, _by(factor), likelihood, mean, held_out)
+
+
+def evaluate_mean(mean: PriorMean, x: Any) -> Array:
+    """Return the prior mean at points: one number for all, or one for each, (p,)."""
+    return mean(x) if callable(mean) else jnp.asarray(mean)
+
+
+def _by(factor: Float[Array, "n n"]) -> Callable[[Array], Array]:
+    return lambda sections: linalg.solve_lower(factor, sections)

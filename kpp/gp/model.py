@@ -1,0 +1,118 @@
+"""The base of Gaussian-process models: three methods to write, everything else follows from the posterior."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.batching import map_rows
+from kpp.functions import RKHSFunction
+from kpp.gp.conditioning import ConditionedGP
+from kpp.gp.fields import replace_priors
+from kpp.gp.gaussian import draw_joint
+from kpp.inference.model import AbstractModel, Data, Sample
+from kpp.posteriors import GPPosterior
+from kpp.priors import substitute
+from kpp.typing import RngKey
+
+__all__ = ["AbstractGPModel"]
+
+Model = TypeVar("Model", bound="AbstractGPModel")
+
+_ROWS = 2048  # points that predictions are made at together, which bounds the memory of their kernel sections
+
+
+class AbstractGPModel(AbstractModel):
+    r"""A model whose function has a Gaussian posterior under each draw of the hyperparameters.
+
+    A subclass writes three methods: `numpyro_model`, `prepare` and `posterior`. Predictions, draws, the RKHS function,
+    its posterior and the pointwise log likelihood follow from `posterior` and from the likelihood that it holds.
+
+    The observed site is called ``y``. The points of the observations are ``data["x"]``; a model whose observations are
+    not made at its points overrides `log_likelihood` and `replicate`.
+    """
+
+    @abc.abstractmethod
+    def posterior(self, sample: Sample, data: Data) -> ConditionedGP:
+        """Return the Gaussian process conditioned on the data, under one draw.
+
+        Usually one call of `kpp.gp.condition` or `kpp.gp.condition_on_values` with the kernel, the mean and the
+        likelihood of ``self.at(sample)``.
+
+        Args:
+            sample: One draw.
+            data: The data.
+
+        Returns:
+            The posterior with the likelihood of observations.
+        """
+
+    def at(self: Model, sample: Sample) -> Model:
+        """Return this model with the values of one draw in place of its priors."""
+        return replace_priors(self, lambda name, value: substitute(name, value, sample))
+
+    def variance_scale(self, posterior: ConditionedGP, x: Any) -> Float[Array, ""]:
+        """Return the size of the numbers whose difference the predictive covariance is; draws are jittered in its unit.
+
+        By default it is the mean prior variance at the points.
+        """
+        return jnp.mean(posterior.kernel.diagonal(x))
+
+    def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
+        r"""Return the pointwise log likelihood of one draw; see `AbstractModel.log_likelihood`.
+
+        It is :math:`\log p(y_i \mid y_{-i})` in closed form where the function is integrated out: exact for a Gaussian
+        likelihood, by the Laplace cavity for another one. It is :math:`\log p(y_i \mid f_i)` where the latent values
+        are drawn, and :math:`\log p(y_i \mid u)` where those at inducing points are.
+        """
+        posterior = self.posterior(sample, data)
+        mean, variance = posterior.moments(data["x"])[:2] if posterior.held_out is None else posterior.held_out()
+        if variance is None:
+            return {"y": posterior.likelihood.log_density(mean)}
+        return {"y": posterior.likelihood.marginal_log_density(mean, variance)}
+
+    def predictive(self, sample: Sample, data: Data, x: Any, *, covariance: bool = False) -> dict[str, Array]:
+        """Return moments of the function and what the likelihood adds; see `AbstractModel.predictive`."""
+        posterior = self.posterior(sample, data)
+        if covariance or jax.tree.leaves(x)[0].shape[0] <= _ROWS:
+            latent = posterior.moments(x, covariance=covariance)
+        else:
+            latent = map_rows(posterior.moments, x, _ROWS)
+        result = {"mean": latent.mean, "latent_variance": latent.variance}
+        result |= posterior.likelihood.predict(latent.mean, latent.variance)
+        return result if latent.covariance is None else result | {"latent_covariance": latent.covariance}
+
+    def draw_latent(self, rng_key: RngKey, sample: Sample, data: Data, x: Any) -> Float[Array, " p"]:
+        """Return one draw of the function's values at p points, jointly, given the data and one draw of the sites."""
+        posterior = self.posterior(sample, data)
+        return draw_joint(rng_key, posterior.moments(x, covariance=True), self.variance_scale(posterior, x))
+
+    def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Any) -> Array:
+        """Return one draw of new observations at p points, jointly; see `AbstractModel.draw_predictive`."""
+        posterior = self.posterior(sample, data)
+        latent = posterior.moments(x, covariance=True)
+        return posterior.likelihood.draw_predictive(rng_key, latent, self.variance_scale(posterior, x))
+
+    def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
+        """Return one draw of new observations at the training points; see `AbstractModel.replicate`."""
+        return {"y": self.draw_predictive(rng_key, sample, data, data["x"])}
+
+    def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
+        """Return the posterior mean under one draw; see `AbstractModel.function_draw`.
+
+        Raises:
+            TypeError: If the prior mean is not a constant.
+        """
+        return self.posterior(sample, data).function()
+
+    def posterior_draw(self, sample: Sample, data: Data) -> GPPosterior:
+        """Return the posterior of the function under one draw; see `AbstractModel.posterior_draw`.
+
+        Raises:
+            TypeError: If the prior mean is not a constant.
+        """
+        return self.posterior(sample, data).posterior()
