@@ -13,6 +13,7 @@ import xarray as xr
 from kpp.explanations import Explanation
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
+from kpp.validation import probability as check_probability
 from kpp_gpec.fitted import FittedGPEC
 
 __all__ = ["ConformalCheck", "conformal_check", "widen"]
@@ -73,8 +74,7 @@ def conformal_check(
         Lei, G'Sell, Rinaldo, Tibshirani and Wasserman, Distribution-free predictive inference for regression, 2018.
     """
     for name, value in (("probability", probability), ("calibration_share", calibration_share)):
-        if not 0 < value < 1:
-            raise ValueError(f"`{name}` must lie between 0 and 1, got {value}")
+        check_probability(value, name)
     scores = _scores(fitted, explanation, x)
     num_rows = scores.sizes["instance"]
     num_calibration = math.floor(calibration_share * num_rows)

@@ -17,7 +17,7 @@ from kpp.explanations import AbstractExplainer, Explanation, resolve
 from kpp.games import Interventional
 from kpp.kernels import RBF
 from kpp.typing import RngKey
-from kpp.validation import as_finite_array, check_rng_key
+from kpp.validation import as_finite_array, check_rng_key, count, one_of
 from kpp_gpec.background import Prepared, as_background, check_explainer, finish, freeze_options, prepare, readable
 from kpp_gpec.boundary.bisection_sampler import BisectionSampler
 from kpp_gpec.boundary.geodesics import geodesic_distances
@@ -121,9 +121,8 @@ class GPEC(AbstractExplainer):
         """Refuse options that are none of the choices, or out of range."""
         check_explainer(self.base_explainer, self.explainer_options)
         check_noise(self.noise, self.num_repeats, self.min_noise_variance)
-        for name, choices in (("margin", MARGINS), ("selection", METHODS)):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"`{name}` must be one of {choices}, got {getattr(self, name)!r}")
+        one_of(self.margin, "margin", MARGINS)
+        one_of(self.selection, "selection", METHODS)
         if isinstance(self.feature_covariance, str) and self.feature_covariance != "estimated":
             raise ValueError(
                 f"`feature_covariance` must be a matrix, 'estimated' or None, got {self.feature_covariance!r}"
@@ -136,9 +135,8 @@ class GPEC(AbstractExplainer):
             value = getattr(self, name)
             if value is not None and not 0 <= value < np.inf:
                 raise ValueError(f"`{name}` must be a finite number that is at least 0, or None, got {value}")
-        for name in ("num_neighbors", "max_landmarks"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}")
+        count(self.num_neighbors, "num_neighbors")
+        count(self.max_landmarks, "max_landmarks")
 
     @classmethod
     def published(cls, base_explainer: Any, background: Any, **options: Any) -> GPEC:
@@ -216,20 +214,20 @@ class GPEC(AbstractExplainer):
 
     def _samples(self, prepared: Prepared, given: Any, rng_key: Any) -> Sequence[BoundarySample | None]:
         """Return the boundary sample of each output; two classes share one boundary."""
-        count = len(prepared.positions)
+        num_outputs = len(prepared.positions)
         if self.boundary is None:
             if given is not None:
                 raise ValueError("no `boundary` can be given to an explainer whose own `boundary` is None")
-            return [None] * count
+            return [None] * num_outputs
         if given is not None:
             samples = [given] if isinstance(given, BoundarySample) else list(given)
-            if len(samples) != count:
-                raise ValueError(f"`boundary` must hold one sample an output, {count}, got {len(samples)}")
+            if len(samples) != num_outputs:
+                raise ValueError(f"`boundary` must hold one sample per output, {num_outputs}, got {len(samples)}")
             return samples
         key = check_rng_key(rng_key)
         if self.margin == "class" and prepared.num_outputs == 2:
-            return [self.boundary.sample(key, class_margin(prepared.function, 1), prepared.x)] * count
-        keys = jax.random.split(key, count)
+            return [self.boundary.sample(key, class_margin(prepared.function, 1), prepared.x)] * num_outputs
+        keys = jax.random.split(key, num_outputs)
         margins = (self._margin(prepared, position) for position in prepared.positions)
         return [self.boundary.sample(one, margin, prepared.x) for one, margin in zip(keys, margins, strict=True)]
 

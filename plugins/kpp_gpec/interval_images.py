@@ -10,6 +10,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from kpp import Explanation
+from kpp.validation import probability as check_probability
 from kpp_gpec.superpixels import image_shape
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ def interval_bounds(
         ValueError: If there is no variance, several outputs and none named, draws, or features that are no pixels of
             such images.
     """
-    if not 0 < probability < 1:
-        raise ValueError(f"`probability` must be between 0 and 1, got {probability}")
+    check_probability(probability, "probability")
     values, variance = _of_output(explanation, output)
     half = stats.norm.ppf(0.5 + 0.5 * probability) * np.sqrt(variance)
     height, width, channels = image_shape(shape)

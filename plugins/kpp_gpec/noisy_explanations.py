@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from kpp.explanations import Explanation
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key
+from kpp.validation import check_rng_key, count
 
 __all__ = ["NOISES", "Observations", "check_noise", "observe", "repeat_keys"]
 
@@ -46,8 +46,8 @@ def check_noise(noise: Any, num_repeats: int, least: float) -> None:
         raise ValueError(f"`noise` must be a number or one of {NOISES}, got {noise!r}")
     if not isinstance(noise, str) and not 0 <= noise < np.inf:
         raise ValueError(f"`noise` must be a finite number that is at least 0, got {noise}")
-    if noise == "repeats" and num_repeats < 2:
-        raise ValueError(f"`num_repeats` must be at least 2 where `noise` is 'repeats', got {num_repeats}")
+    if noise == "repeats":
+        count(num_repeats, "num_repeats", 2)
     if not 0 <= least < np.inf:
         raise ValueError(f"`min_noise_variance` must be a finite number that is at least 0, got {least}")
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import ndimage
 
-from kpp.validation import as_points
+from kpp.validation import as_points, count, positive
 
 __all__ = ["grid_superpixels", "label_groups", "slic_superpixels"]
 
@@ -73,10 +73,8 @@ def slic_superpixels(
     height, width, channels = image_shape(shape)
     points = as_points(np.atleast_2d(np.asarray(images)), "images", num_features=height * width * channels)
     image = np.asarray(points).mean(axis=0).reshape(height, width, channels)
-    if not 1 <= num_superpixels <= height * width:
-        raise ValueError(f"`num_superpixels` must be from 1 to {height * width}, got {num_superpixels}")
-    if not 0 < compactness < math.inf:
-        raise ValueError(f"`compactness` must be positive and finite, got {compactness}")
+    count(num_superpixels, "num_superpixels", most=height * width, most_is="the number of pixels")
+    positive(compactness, "compactness")
     labels = _cluster(image, num_superpixels, compactness)
     return {f"superpixel {k}": members for k, members in enumerate(label_groups(_connect(labels), shape).values())}
 
@@ -113,25 +111,25 @@ def image_shape(shape: _Shape) -> tuple[int, int, int]:
     return sizes[0], sizes[1], sizes[2] if len(sizes) == 3 else 1
 
 
-def _cluster(image: Float[np.ndarray, "h w c"], count: int, compactness: float) -> Int[np.ndarray, "h w"]:
+def _cluster(image: Float[np.ndarray, "h w c"], num_clusters: int, compactness: float) -> Int[np.ndarray, "h w"]:
     """Return the cluster of each pixel."""
     from sklearn.cluster import KMeans
 
     height, width, _ = image.shape
     positions = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), axis=-1)
-    scale = compactness / math.sqrt(height * width / count)
+    scale = compactness / math.sqrt(height * width / num_clusters)
     pixels = np.concatenate([image, positions * scale], axis=-1).reshape(height * width, -1)
-    starts = _grid(height, width, count)
+    starts = _grid(height, width, num_clusters)
     values = image[tuple(np.floor(starts + 0.5).astype(int).T)]
     # With its first centers given, k-means is not random.
-    means = KMeans(count, init=np.concatenate([values, starts * scale], axis=-1), n_init=1)
+    means = KMeans(num_clusters, init=np.concatenate([values, starts * scale], axis=-1), n_init=1)
     return means.fit_predict(pixels).reshape(height, width)
 
 
-def _grid(height: int, width: int, count: int) -> Float[np.ndarray, "k 2"]:
-    """Return the middles of `count` rectangles of about equal sides that divide an image, in pixels."""
-    num_rows = min(height, count, max(1, round(math.sqrt(count * height / width)), -(-count // width)))
-    sizes = np.diff(np.linspace(0, count, num_rows + 1).round().astype(int))
+def _grid(height: int, width: int, num_cells: int) -> Float[np.ndarray, "k 2"]:
+    """Return the middles of `num_cells` rectangles of about equal sides that divide an image, in pixels."""
+    num_rows = min(height, num_cells, max(1, round(math.sqrt(num_cells * height / width)), -(-num_cells // width)))
+    sizes = np.diff(np.linspace(0, num_cells, num_rows + 1).round().astype(int))
     rows = (np.repeat(np.arange(num_rows), sizes) + 0.5) * height / num_rows - 0.5
     columns = np.concatenate([(np.arange(size) + 0.5) * width / size - 0.5 for size in sizes])
     return np.stack([rows, columns], axis=1)
@@ -144,8 +142,8 @@ def _connect(labels: Int[np.ndarray, "h w"]) -> Int[np.ndarray, "h w"]:
         pieces, _ = ndimage.label(labels == label)
         sizes = np.bincount(pieces.ravel())[1:]
         kept[pieces == 1 + sizes.argmax()] = label
-    pieces, count = ndimage.label(kept < 0)
-    for piece in range(1, count + 1):
+    pieces, num_pieces = ndimage.label(kept < 0)
+    for piece in range(1, num_pieces + 1):
         inner = pieces == piece
         kept[inner] = np.bincount(kept[ndimage.binary_dilation(inner) & ~inner]).argmax()
     return kept

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from kpp.preferences import Matches
 from kpp.tables import read_points
 from kpp.typing import RngKey
-from kpp.validation import as_finite_array, check_rng_key
+from kpp.validation import as_finite_array, check_rng_key, count, one_of
 
 __all__ = ["DuelSearch", "expected_best_utility", "search_by_duels", "thompson_duel"]
 
@@ -83,14 +83,11 @@ def search_by_duels(
         ValueError: If an option is out of range, `duel` gives other than 0 or 1, or `believe` no finite draws.
     """
     points, _ = read_points(candidates, "candidates")
-    choose = _ACQUISITIONS.get(acquisition)
-    if choose is None:
-        raise ValueError(f"`acquisition` must be 'thompson', 'expected-best' or 'random', got {acquisition!r}")
-    if len(points) < 2 or not 1 <= num_initial <= num_duels:
-        raise ValueError(
-            "`candidates` must be at least 2, `num_duels` at least 1, and `num_initial` between 1 and it, got "
-            f"{len(points)}, {num_duels} and {num_initial}"
-        )
+    choose = _ACQUISITIONS[one_of(acquisition, "acquisition", _ACQUISITIONS)]
+    if len(points) < 2:
+        raise ValueError(f"`candidates` must hold at least 2 points, got {len(points)}")
+    count(num_duels, "num_duels")
+    count(num_initial, "num_initial", most=num_duels, most_is="`num_duels`")
     matches, utilities = _no_matches(points), np.zeros((1, len(points)))
     rows = []
     for number, key in enumerate(jax.random.split(check_rng_key(rng_key), num_duels), start=1):
@@ -146,9 +143,9 @@ def expected_best_utility(rng_key: RngKey, utilities: Any) -> tuple[int, int]:
         optimization, 2023, equation 2 for q = 2.
     """
     draws = np.asarray(as_finite_array(utilities, "utilities"))
-    count = draws.shape[1]
-    expected = np.array([np.maximum(draws[:, [i]], draws).mean(axis=0) for i in range(count)])
-    expected[np.tril_indices(count)] = -np.inf
+    num_candidates = draws.shape[1]
+    expected = np.array([np.maximum(draws[:, [i]], draws).mean(axis=0) for i in range(num_candidates)])
+    expected[np.tril_indices(num_candidates)] = -np.inf
     highest = np.argwhere(expected == expected.max())
     first, second = highest[int(jax.random.randint(check_rng_key(rng_key), (), 0, len(highest)))]
     return int(first), int(second)

@@ -12,7 +12,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from kpp.typing import RngKey
-from kpp.validation import as_finite_array, check_rng_key
+from kpp.validation import as_finite_array, check_rng_key, count
 from kpp_optimization.search import Search
 
 __all__ = ["regret", "regrets", "replicate"]
@@ -91,9 +91,8 @@ def replicate(
     Raises:
         ValueError: If a number is below 1.
     """
-    for value, name in ((num_replications, "num_replications"), (num_workers, "num_workers")):
-        if value < 1:
-            raise ValueError(f"`{name}` must be at least 1, got {value}")
+    count(num_replications, "num_replications")
+    count(num_workers, "num_workers")
     keys = jax.random.split(check_rng_key(rng_key), num_replications)
     with ThreadPoolExecutor(num_workers) as pool:
         return list(pool.map(run, keys, range(num_replications)))

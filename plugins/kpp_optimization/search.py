@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from kpp.tables import read_points
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key
+from kpp.validation import at_least, check_rng_key, count, one_of
 from kpp_optimization.acquisition import expected_improvement
 from kpp_optimization.belief import Belief
 from kpp_optimization.objective_priors import AbstractObjectivePrior
@@ -208,14 +208,16 @@ def _refuse_reserved(names: tuple[str, ...]) -> None:
 
 
 def _check(
-    direction: str, num_queries: int, num_initial: int, noise: float, budget: float, improvement: float, count: int
+    direction: str,
+    num_queries: int,
+    num_initial: int,
+    noise: float,
+    budget: float,
+    improvement: float,
+    num_candidates: int,
 ) -> None:
-    if direction not in ("minimize", "maximize"):
-        raise ValueError(f"`direction` must be 'minimize' or 'maximize', got {direction!r}")
-    if num_queries < 1:
-        raise ValueError(f"`num_queries` must be at least 1, got {num_queries}")
-    if not 0 <= num_initial <= count:
-        raise ValueError(f"`num_initial` must lie between 0 and the {count} candidates, got {num_initial}")
+    one_of(direction, "direction", ("minimize", "maximize"))
+    count(num_queries, "num_queries")
+    count(num_initial, "num_initial", 0, most=num_candidates, most_is="the number of candidates")
     for value, name in ((noise, "noise_variance"), (budget, "budget"), (improvement, "min_improvement")):
-        if not value >= 0.0:
-            raise ValueError(f"`{name}` must be at least 0, got {value}")
+        at_least(value, name, 0.0)

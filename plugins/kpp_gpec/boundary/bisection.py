@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kpp.typing import AnyArray
+from kpp.validation import positive
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 
 __all__ = ["bisect", "halve"]
@@ -41,8 +42,7 @@ def bisect(
         raise ValueError(
             f"`inside` and `outside` must have the same shape (k, d), got shapes {inside.shape} and {outside.shape}"
         )
-    if not width > 0.0:
-        raise ValueError(f"`width` must be positive, got {width}")
+    positive(width, "width")
     margin = margin if isinstance(margin, CountedMargin) else CountedMargin(margin)
     sides = margin.is_inside(np.concatenate([inside, outside]))
     wrong = int((~sides[: len(inside)]).sum()), int(sides[len(inside) :].sum())

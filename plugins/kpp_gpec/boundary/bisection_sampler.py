@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp.serialization import data_class
+from kpp.validation import count, one_of, positive
 from kpp_gpec.boundary.bisection import halve
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 from kpp_gpec.boundary.opposite_sides import pair_up, two_sides
@@ -57,14 +58,11 @@ class BisectionSampler(AbstractBoundarySampler):
 
     def __check_init__(self) -> None:
         check_sampler(self)
-        if self.seeds not in _SEEDS:
-            raise ValueError(f"`seeds` must be one of {', '.join(_SEEDS)}, got {self.seeds!r}")
-        if self.num_pairs is not None and self.num_pairs < 1:
-            raise ValueError(f"`num_pairs` must be at least 1, or None, got {self.num_pairs}")
-        if not self.step > 0.0:
-            raise ValueError(f"`step` must be positive, got {self.step}")
-        if self.num_rounds < 1:
-            raise ValueError(f"`num_rounds` must be at least 1, got {self.num_rounds}")
+        one_of(self.seeds, "seeds", _SEEDS)
+        if self.num_pairs is not None:
+            count(self.num_pairs, "num_pairs")
+        positive(self.step, "step")
+        count(self.num_rounds, "num_rounds")
 
     def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
         """Find segments that the boundary crosses, see `AbstractBoundarySampler.search`."""

@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import connected_components, dijkstra
 from scipy.spatial.distance import cdist
 
 from kpp.typing import AnyArray
-from kpp.validation import as_points
+from kpp.validation import as_points, count
 
 __all__ = ["Geodesics", "geodesic_distances"]
 
@@ -63,8 +63,7 @@ def geodesic_distances(points: AnyArray, num_neighbors: int = 10) -> Geodesics:
         raise ValueError(
             "`points` must hold at least one point of the boundary, got none; the sample's `status` says what was tried"
         )
-    if num_neighbors < 1:
-        raise ValueError(f"`num_neighbors` must be at least 1, got {num_neighbors}")
+    count(num_neighbors, "num_neighbors")
     distinct, positions = np.unique(np.asarray(as_points(points, "points"), float), axis=0, return_inverse=True)
     num_neighbors = min(num_neighbors, len(distinct) - 1)
     if num_neighbors == 0:

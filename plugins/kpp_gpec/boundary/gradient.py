@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kpp.batching import call_in_chunks
 from kpp.serialization import data_class
+from kpp.validation import count, positive
 from kpp_gpec.boundary.bisection import halve
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 from kpp_gpec.boundary.opposite_sides import nearest
@@ -57,12 +58,10 @@ class GradientSampler(AbstractBoundarySampler):
 
     def __check_init__(self) -> None:
         check_sampler(self)
-        if self.num_starts is not None and self.num_starts < 1:
-            raise ValueError(f"`num_starts` must be at least 1, or None, got {self.num_starts}")
-        if self.num_steps < 1:
-            raise ValueError(f"`num_steps` must be at least 1, got {self.num_steps}")
-        if not self.step > 0.0:
-            raise ValueError(f"`step` must be positive, got {self.step}")
+        if self.num_starts is not None:
+            count(self.num_starts, "num_starts")
+        count(self.num_steps, "num_steps")
+        positive(self.step, "step")
 
     def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
         """Find segments that the boundary crosses, see `AbstractBoundarySampler.search`."""
@@ -129,11 +128,11 @@ def _tangent(
     return value, relative / length, length * largest
 
 
-def _starts(rng: np.random.Generator, z: Float[np.ndarray, "n d"], count: int) -> Float[np.ndarray, "k d"]:
+def _starts(rng: np.random.Generator, z: Float[np.ndarray, "n d"], num_starts: int) -> Float[np.ndarray, "k d"]:
     """Draw rows, and if they are too few add points between two of them."""
-    if len(z) >= count:
-        return z[rng.choice(len(z), count, replace=False)]
-    first, second = (z[rng.integers(len(z), size=count - len(z))] for _ in range(2))
+    if len(z) >= num_starts:
+        return z[rng.choice(len(z), num_starts, replace=False)]
+    first, second = (z[rng.integers(len(z), size=num_starts - len(z))] for _ in range(2))
     return np.concatenate([z, first + rng.uniform(size=(len(first), 1)) * (second - first)])
 
 

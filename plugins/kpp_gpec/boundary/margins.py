@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from kpp.batching import call_in_chunks
 from kpp.typing import AnyArray
-from kpp.validation import as_points
+from kpp.validation import as_points, positive, probability
 
 __all__ = ["class_margin", "level_margin", "steep_margin"]
 
@@ -101,10 +101,9 @@ def steep_margin(
     Raises:
         ValueError: If `quantile` is not between 0 and 1, `step` is not positive or `x` is no table of points.
     """
-    if not 0.0 < quantile < 1.0:
-        raise ValueError(f"`quantile` must lie between 0 and 1, got {quantile}")
-    if step is not None and not step > 0.0:
-        raise ValueError(f"`step` must be positive, or None for the gradient by JAX, got {step}")
+    probability(quantile, "quantile")
+    if step is not None:
+        positive(step, "step")
     points = np.asarray(as_points(x))
     scale = standard_deviations(points)
     norms = _norms_by_jax(function, scale, index) if step is None else _norms_by_steps(function, scale, index, step)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from kpp.batching import call_in_chunks
 from kpp.serialization import data_class
+from kpp.validation import count
 from kpp_gpec.boundary.bisection import halve
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 from kpp_gpec.boundary.sampler import AbstractBoundarySampler, check_sampler
@@ -64,9 +65,8 @@ class PGDSampler(AbstractBoundarySampler):
 
     def __check_init__(self) -> None:
         check_sampler(self)
-        for name in ("num_seeds", "num_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}")
+        count(self.num_seeds, "num_seeds")
+        count(self.num_steps, "num_steps")
         if not self.radii or min(self.radii) <= 0 or list(self.radii) != sorted(set(self.radii)):
             raise ValueError(f"`radii` must be positive and increase, got {self.radii}")
 
@@ -111,12 +111,12 @@ class PGDSampler(AbstractBoundarySampler):
 
 
 def _seeds(
-    rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"], count: int
+    rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"], num_rows: int
 ) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, " k"]]:
-    """Draw at most `count` rows of each side; return them and their signs."""
+    """Draw at most `num_rows` rows of each side; return them and their signs."""
     is_inside = margin.is_inside(z)
     sides = [np.flatnonzero(is_inside), np.flatnonzero(~is_inside)]
-    chosen = np.concatenate([rng.choice(side, min(count, len(side)), replace=False) for side in sides])
+    chosen = np.concatenate([rng.choice(side, min(num_rows, len(side)), replace=False) for side in sides])
     return z[chosen], np.where(is_inside[chosen], 1.0, -1.0)
 
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from kpp.modules import AbstractModule
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import as_points, check_rng_key
+from kpp.validation import as_points, at_least, check_rng_key, count, positive
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 from kpp_gpec.boundary.farthest_points import spread
 from kpp_gpec.boundary.margins import standard_deviations
@@ -129,17 +129,14 @@ class AbstractBoundarySampler(_Fields, AbstractModule):
 
 
 def check_sampler(sampler: AbstractBoundarySampler) -> None:
-    """Refuse values that no sampler can have.
+    """Check the fields that every sampler has.
 
     Raises:
         ValueError: If `max_points` is below 1, `width` is not positive or `tolerance` is negative.
     """
-    if sampler.max_points < 1:
-        raise ValueError(f"`max_points` must be at least 1, got {sampler.max_points}")
-    if not sampler.width > 0.0:
-        raise ValueError(f"`width` must be positive, got {sampler.width}")
-    if not sampler.tolerance >= 0.0:
-        raise ValueError(f"`tolerance` must be zero or more, got {sampler.tolerance}")
+    count(sampler.max_points, "max_points")
+    positive(sampler.width, "width")
+    at_least(sampler.tolerance, "tolerance", 0.0)
 
 
 def _generator(rng_key: RngKey) -> np.random.Generator:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 from kpp import linalg
 from kpp.kernels import AbstractKernel, check_matrices, check_non_negative, example_points, parameter, scalar
 from kpp.typing import AnyArray, Leaf, RngKey
-from kpp.validation import is_concrete
+from kpp.validation import count, is_concrete
 
 __all__ = ["WeightedExponentialGeodesic", "farthest_points"]
 
@@ -137,8 +137,7 @@ class WeightedExponentialGeodesic(AbstractKernel):
         Raises:
             ValueError: If `num_landmarks` is less than 1.
         """
-        if num_landmarks < 1:
-            raise ValueError(f"`num_landmarks` must be at least 1, got {num_landmarks}")
+        count(num_landmarks, "num_landmarks")
         distances = np.asarray(self.distances)
         if len(distances) <= num_landmarks:
             return self
@@ -199,20 +198,20 @@ class WeightedExponentialGeodesic(AbstractKernel):
 
 
 def farthest_points(
-    distances: Float[AnyArray, "J J"], count: int
+    distances: Float[AnyArray, "J J"], max_points: int
 ) -> tuple[Int[np.ndarray, " L"], Int[np.ndarray, " J"]]:
-    """Return up to `count` rows, each as far from those before it as can be, and each row's nearest of them.
+    """Choose up to `max_points` rows by farthest-point sampling, and assign each row to the nearest of them.
 
     Args:
         distances: Of all rows, which are looked at one row at a time.
-        count: At most so many are chosen; fewer if all rows coincide with one that is.
+        max_points: The most rows to choose; fewer are chosen if every row coincides with a chosen one.
 
     Returns:
         The chosen rows, and for each row which of these is nearest, as a position among them.
     """
     distances = np.asarray(distances)
     chosen, nearest, gap = [0], np.zeros(len(distances), dtype=np.int32), distances[0].copy()
-    while len(chosen) < count and gap.max() > 0:
+    while len(chosen) < max_points and gap.max() > 0:
         row = int(gap.argmax())
         closer = distances[row] < gap
         nearest[closer], gap = len(chosen), np.where(closer, distances[row], gap)

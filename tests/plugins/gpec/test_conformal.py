@@ -96,7 +96,7 @@ def test_bad_arguments_are_refused(explanations):
     fitted, held_out, _ = check(explanations, NOISE)
     with pytest.raises(ValueError, match="`explanation` must have at least 9 rows to calibrate"):
         conformal_check(fitted, held_out[:12], rng_key=KEY)
-    with pytest.raises(ValueError, match="`probability` must lie between 0 and 1"):
+    with pytest.raises(ValueError, match="`probability` must be between 0 and 1"):
         conformal_check(fitted, held_out, rng_key=KEY, probability=1.0)
     with pytest.raises(TypeError, match="`rng_key`"):
         conformal_check(fitted, held_out, rng_key=3)

@@ -378,7 +378,7 @@ def test_bad_calls_are_refused(background, explanation):
         gpec.fit(probability, explanation=explanation[:4], rng_key=KEY)
     with pytest.raises(ValueError, match="2 outputs, but its explanation 1"):
         gpec.fit(two_classes, explanation=explanation, rng_key=KEY)
-    with pytest.raises(ValueError, match="`boundary` must hold one sample an output"):
+    with pytest.raises(ValueError, match="`boundary` must hold one sample per output"):
         gpec.fit(probability, explanation=explanation, boundary=[], rng_key=KEY)
     with pytest.raises(ValueError, match="`output` 1 is asked for"):
         GPEC("kernel-shap", background, output=1).fit(probability, explanation=explanation, rng_key=KEY)

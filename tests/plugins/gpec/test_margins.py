@@ -83,8 +83,8 @@ def test_a_constant_feature_counts_as_having_scale_one():
             lambda: class_margin(lambda x: x[None], 0)(X),
             r"`function` must return one prediction a point.*\(1, 300, 2\)",
         ),
-        (lambda: steep_margin(lambda x: x[:, 0], X, quantile=1.0), "`quantile` must lie between 0 and 1, got 1.0"),
-        (lambda: steep_margin(lambda x: x[:, 0], X, step=0.0), "`step` must be positive, or None"),
+        (lambda: steep_margin(lambda x: x[:, 0], X, quantile=1.0), "`quantile` must be between 0 and 1, got 1.0"),
+        (lambda: steep_margin(lambda x: x[:, 0], X, step=0.0), "`step` must be positive, got 0.0"),
     ],
 )
 def test_says_what_is_wrong(make, message):

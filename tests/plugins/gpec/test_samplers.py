@@ -237,8 +237,8 @@ def test_survives_the_round_trip_through_a_spec(sampler):
     [
         (lambda: BisectionSampler(max_points=0), "`max_points` must be at least 1, got 0"),
         (lambda: GradientSampler(width=0.0), "`width` must be positive, got 0.0"),
-        (lambda: GradientSampler(tolerance=-1.0), "`tolerance` must be zero or more, got -1.0"),
-        (lambda: BisectionSampler(seeds="grid"), "`seeds` must be one of training, walk, both, got 'grid'"),
+        (lambda: GradientSampler(tolerance=-1.0), "`tolerance` must be at least 0, got -1.0"),
+        (lambda: BisectionSampler(seeds="grid"), "`seeds` must be one of .'training', 'walk', 'both'., got 'grid'"),
         (lambda: BisectionSampler(num_pairs=0), "`num_pairs` must be at least 1"),
         (lambda: BisectionSampler(step=-1.0), "`step` must be positive"),
         (lambda: BisectionSampler(num_rounds=0), "`num_rounds` must be at least 1"),

@@ -129,9 +129,9 @@ def test_regrets_of_replications_and_their_plot():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"direction": "up"}, "`direction` must be 'minimize' or 'maximize', got 'up'"),
+        ({"direction": "up"}, "`direction` must be one of .'minimize', 'maximize'., got 'up'"),
         ({"num_queries": 0}, "`num_queries` must be at least 1"),
-        ({"num_initial": 99}, "`num_initial` must lie between 0 and the 41 candidates, got 99"),
+        ({"num_initial": 99}, "`num_initial` must be between 0 and 41 .the number of candidates., got 99"),
         ({"noise_variance": -1.0}, "`noise_variance` must be at least 0"),
         ({"cost": lambda point: 0.0}, "`cost` must return finite positive numbers"),
         ({"objective": lambda point: np.nan}, "`objective` must return a finite number, got nan"),

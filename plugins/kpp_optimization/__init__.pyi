@@ -1,0 +1,17 @@
+from .acquisition import expected_improvement as expected_improvement
+from .belief import Belief as Belief
+from .duels import DuelSearch as DuelSearch
+from .duels import expected_best_utility as expected_best_utility
+from .duels import search_by_duels as search_by_duels
+from .duels import thompson_duel as thompson_duel
+from .objective_priors import AbstractObjectivePrior as AbstractObjectivePrior
+from .objective_priors import FitPrior as FitPrior
+from .objective_priors import FunctionPrior as FunctionPrior
+from .objective_priors import KernelPrior as KernelPrior
+from .objective_priors import RefittedPrior as RefittedPrior
+from .objective_priors import WidenedPrior as WidenedPrior
+from .regret import regret as regret
+from .regret import regrets as regrets
+from .regret import replicate as replicate
+from .search import Search as Search
+from .search import optimize as optimize
