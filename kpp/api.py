@@ -5,23 +5,24 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from kpp import registry
 from kpp.conversion import as_rkhs_function
 from kpp.explanations import (
     AbstractExplainer,
+    AbstractPointsExplainer,
     EstimatorFunction,
     Explanation,
+    Inputs,
+    Requirement,
     fitted_schema,
     is_estimator,
+    read_rows,
     schema_of,
 )
-from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction
 from kpp.tables import Schema, is_table
 from kpp.typing import RngKey
-from kpp.validation import as_points, check_rng_key
+from kpp.validation import check_rng_key
 
 __all__ = ["explain"]
 
@@ -58,12 +59,21 @@ def explain(
     """
     if rng_key is not None:
         check_rng_key(rng_key)
-    predictor = _read_estimator(predictor, explainer, options.get("background"))
-    schema = _schema(predictor, x)
+    cls = _class_of(explainer)
+    required, schema = _as_required(predictor, cls.requires, options.get("background"))
+    read = read_rows(x, schema) if issubclass(cls, AbstractPointsExplainer) else None
+    if schema is None and is_table(x):
+        schema = schema_of(x) if read is None else read[1]
     if "background" in options:
-        options["background"] = _read_background(options["background"], schema)
+        options["background"] = read_rows(options["background"], schema, "background")[0]
     built = _build(explainer, value_function, options)
-    return built.explain(_convert(predictor, built), _label(x, predictor), rng_key=rng_key)
+    if read is None or not isinstance(built, AbstractPointsExplainer):
+        names = schema if is_estimator(predictor) and not isinstance(required, EstimatorFunction) else None
+        return built.explain(required, _with_names(x, names), rng_key=rng_key)
+    rows, schema = read
+    groups = getattr(built, "groups", None)
+    inputs = Inputs.create(required, rows, schema, built.requires, background=built.reference_points, groups=groups)
+    return built.explain_inputs(inputs, rng_key=rng_key)
 
 
 def _build(explainer: Any, value_function: Any, options: dict[str, Any]) -> AbstractExplainer:
@@ -142,48 +152,25 @@ def _construct(cls: Any, options: dict[str, Any], what: str) -> Any:
     return cls(**options)
 
 
-def _schema(predictor: Any, x: Any) -> Schema | None:
-    """Return the schema of a fit or of an estimator fitted on a data frame, or else that of a data frame `x`."""
-    schema = fitted_schema(predictor)
-    if schema is not None:
-        return schema
+def _as_required(predictor: Any, requires: Requirement, background: Any) -> tuple[Any, Schema | None]:
+    """Turn an estimator into what the explainer requires, and return the schema that the predictor knows."""
+    if not is_estimator(predictor):
+        return predictor, fitted_schema(predictor)
+    if requires == "callable":
+        function = EstimatorFunction.create(predictor, background if is_table(background) else None)
+        return function, function.schema
     names = getattr(predictor, "feature_names_in_", None)
-    if names is not None:
-        return Schema(tuple(str(name) for name in names))
-    return schema_of(x) if is_table(x) else None
+    schema = None if names is None else Schema(tuple(str(name) for name in names))
+    if requires == "rkhs_function":
+        return as_rkhs_function(predictor), schema
+    has_probabilities = requires == "probabilities" and hasattr(predictor, "predict_proba")
+    return predictor.predict_proba if has_probabilities else predictor, schema
 
 
-def _read_background(background: Any, schema: Schema | None) -> np.ndarray:
-    if schema is not None:
-        return schema.read(background, "background")
-    if is_table(background):
-        return schema_of(background, "background").read(background, "background")
-    return np.asarray(as_points(background, "background"))
-
-
-def _read_estimator(predictor: Any, explainer: Any, background: Any) -> Any:
-    """Return an estimator as a function that reads tables as the background's, if that is what the explainer needs."""
-    if _class_of(explainer).requires != "callable" or not is_estimator(predictor):
-        return predictor
-    return EstimatorFunction.create(predictor, background if is_table(background) else None)
-
-
-def _convert(predictor: Any, explainer: AbstractExplainer) -> Any:
-    """Turn a scikit-learn estimator into what the explainer requires; leave everything else to the explainer."""
-    if not is_estimator(predictor) or isinstance(predictor, RKHSFunction):
-        return predictor
-    if explainer.requires == "rkhs_function":
-        return as_rkhs_function(predictor)
-    probabilities = explainer.requires == "probabilities" and hasattr(predictor, "predict_proba")
-    return predictor.predict_proba if probabilities else predictor
-
-
-def _label(x: Any, predictor: Any) -> Any:
-    """Return the points as the columns that an estimator was fitted on, so that their names reach the explanation."""
-    names = getattr(predictor, "feature_names_in_", None)
-    if names is None:
+def _with_names(x: Any, schema: Schema | None) -> Any:
+    """Return points as a data frame of the columns that an estimator was fitted on, so that an explainer knows them."""
+    if schema is None:
         return x
     import pandas as pd
 
-    schema = Schema(tuple(str(name) for name in names))
-    return pd.DataFrame(schema.read(x), columns=list(schema.feature_names))
+    return pd.DataFrame(schema.decode(schema.read(x)))

@@ -1,22 +1,24 @@
-"""The interface of explainers."""
+"""The interface of explainers, and a base for explainers of points whose inputs are read for them."""
 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 from abc import abstractmethod
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
+from jaxtyping import Float
 
 from kpp.explanations.explanation import Explanation
+from kpp.explanations.inputs import Inputs
+from kpp.explanations.predictors import Requirement
 from kpp.modules import AbstractModule
-from kpp.typing import RngKey
+from kpp.typing import AnyArray, RngKey
 
-#: What an explainer can ask of the predictor; `kpp.explanations.resolve` hands over exactly that.
-Requirement = Literal["rkhs_function", "probabilities", "callable", "pairs"]
+__all__ = ["AbstractExplainer", "AbstractPointsExplainer"]
 
 
 class AbstractExplainer(AbstractModule):
-    """A method that says how much each feature contributes to a prediction.
+    """A method that computes how much each feature contributes to a prediction.
 
     A subclass is final, has its options as fields, and defines `explain`. It declares two class attributes:
 
@@ -25,7 +27,7 @@ class AbstractExplainer(AbstractModule):
       to (p,) or (p, outputs), perhaps led by draws; "pairs" an `RKHSFunction` on pairs of points (p, 2, d).
     * ``additive``: whether base value plus contributions equal the prediction. Only then is additivity tested.
 
-    An explainer that values coalitions has a field ``value_function``; `kpp.explain` looks a name given for it up.
+    An explainer that values coalitions has a field ``value_function``, for which `kpp.explain` takes a registered name.
     """
 
     requires: eqx.AbstractClassVar[Requirement]
@@ -52,3 +54,52 @@ class AbstractExplainer(AbstractModule):
             TypeError: If the predictor is not what ``requires`` names.
             ValueError: If `x` does not fit the predictor.
         """
+
+
+class AbstractPointsExplainer(AbstractExplainer):
+    """An explainer of points (p, d), to which users' inputs come read and checked.
+
+    A subclass defines `explain_inputs` in place of `explain`, and has a field `groups`. Its background is the field
+    ``background``, its own or that of its value function, if there is one.
+    """
+
+    @abstractmethod
+    def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
+        """Explain predictions; the laws are those of `explain`.
+
+        Args:
+            inputs: The predictor, points, players and background.
+            rng_key: A JAX random key, for explainers that sample.
+
+        Returns:
+            The explanation, best built by `Inputs.explanation`.
+        """
+
+    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
+        """Explain the predictions at p points.
+
+        Args:
+            predictor: A `kpp.Fit`, a `kpp.RKHSFunction`, or a `kpp.GPPosterior`; an explainer that requires a
+                "callable" takes any function from points to predictions and a fitted estimator, too.
+            x: The points to explain, (p, d), or a data frame.
+            rng_key: A JAX random key, for explainers that sample.
+
+        Returns:
+            The explanation. Its attributes record the options and how the values were found.
+
+        Raises:
+            TypeError: If the predictor is not what the explainer requires, or an explainer that samples gets no key.
+            ValueError: If `x`, or an option, does not fit the predictor.
+        """
+        return self.explain_inputs(self.read_inputs(predictor, x), rng_key=rng_key)
+
+    def read_inputs(self, predictor: Any, x: Any) -> Inputs:
+        """Read a predictor and points for this explainer."""
+        groups = getattr(self, "groups", None)
+        return Inputs.read(predictor, x, self.requires, background=self.reference_points, groups=groups)
+
+    @property
+    def reference_points(self) -> Float[AnyArray, "m d"] | None:
+        """The background of the explainer or of its value function, (m, d), or None."""
+        owner = self if hasattr(self, "background") else getattr(self, "value_function", None)
+        return getattr(owner, "background", None)

@@ -1,21 +1,35 @@
-"""What an explainer is handed, read and checked: the predictor as it needs it, the points, and what they are called."""
+"""Reading a predictor and points: the function that an explainer requires, an array, and the names of its columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from kpp.explanations.estimators import EstimatorFunction, is_estimator
-from kpp.explanations.explainer import Requirement
 from kpp.functions import RKHSFunction
 from kpp.tables import Schema, is_table, read_points
-from kpp.validation import as_finite_array, as_points
+from kpp.typing import AnyArray
+from kpp.validation import as_finite_array, as_points, one_of
 
-__all__ = ["Resolved", "fitted_schema", "is_fit", "resolve", "schema_of"]
+__all__ = [
+    "Requirement",
+    "Resolved",
+    "check_features",
+    "fitted_schema",
+    "is_fit",
+    "read_function",
+    "read_rows",
+    "resolve",
+    "schema_of",
+]
+
+#: What an explainer can require of the predictor; `resolve` returns exactly that.
+Requirement = Literal["rkhs_function", "probabilities", "callable", "pairs"]
 
 _NEEDS = {
     "rkhs_function": "an RKHS function: a kpp.Fit, a kpp.RKHSFunction, or a fitted scikit-learn kernel method",
@@ -28,7 +42,7 @@ _NEEDS = {
 
 @runtime_checkable
 class _Fitted(Protocol):
-    """What of `kpp.Fit` is used here, so that other packages' fits are as good."""
+    """The part of `kpp.Fit` that is used here, so that the fits of other packages can be explained too."""
 
     schema: Schema | None
 
@@ -70,22 +84,19 @@ def resolve(predictor: Any, x: Any, requires: Requirement) -> Resolved:
         TypeError: If the predictor is not what the explainer needs.
         ValueError: If `x` is empty, not finite, of the wrong shape, or lacks columns.
     """
-    if requires not in _NEEDS:
-        raise ValueError(f"`requires` must be one of {sorted(_NEEDS)}, got {requires!r}")
     if requires == "callable" and is_estimator(predictor):
         predictor = EstimatorFunction.create(predictor)
-    function = _function(predictor, requires)
+    function = read_function(predictor, requires)
     schema = fitted_schema(predictor)
     if requires == "pairs":
         return Resolved(function, *_read_pairs(x, schema))
-    schema = schema or schema_of(x)
-    points = jnp.asarray(schema.read(x))
-    _check_features(function, points)
-    return Resolved(function, points, schema)
+    rows, schema = read_rows(x, schema)
+    check_features(function, rows)
+    return Resolved(function, jnp.asarray(rows), schema)
 
 
 def is_fit(predictor: Any) -> bool:
-    """Tell whether a predictor is a `kpp.Fit`, or whatever else has a schema, a function and predictions."""
+    """Tell whether a predictor is a `kpp.Fit`, or another object with a schema, a function and predictions."""
     return isinstance(predictor, _Fitted) and not isinstance(predictor, type)
 
 
@@ -94,22 +105,50 @@ def fitted_schema(predictor: Any) -> Schema | None:
     return predictor.schema if is_fit(predictor) or isinstance(predictor, EstimatorFunction) else None
 
 
-def schema_of(x: Any, name: str = "x") -> Schema:
-    """Return the schema of points that no fit has one for: a data frame's names, or x0, x1, ...
+def read_rows(x: Any, schema: Schema | None, name: str = "x") -> tuple[Float[np.ndarray, "n d"], Schema]:
+    """Read points by a schema, or learn their schema.
+
+    Args:
+        x: The points, (n, d), or a data frame.
+        schema: The columns that the predictor knows. None if it knows none: then the names are those of the data frame,
+            or x0, x1, ...
+        name: The argument's name for messages.
+
+    Returns:
+        The points and their schema.
 
     Raises:
-        ValueError: If a data frame holds text: which code stands for which level only the predictor's own data can say.
+        ValueError: If the points do not fit the schema; or if there is none and a data frame holds text: only the
+            predictor's own data say which code stands for which level.
     """
-    schema = read_points(x, name)[1]
+    if schema is not None:
+        return schema.read(x, name), schema
+    rows, schema = read_points(x, name)
     if schema.levels:
         raise ValueError(
             f"`{name}` holds text in {sorted(schema.levels)}, and this predictor does not know its codes; "
             "give numbers, a kpp.Fit made from a data frame, or an estimator with a data frame as background"
         )
-    return schema
+    return rows, schema
 
 
-def _function(predictor: Any, requires: Requirement) -> Any:
+def schema_of(x: Any, name: str = "x") -> Schema:
+    """Return the names of the columns of points, for a predictor that knows none; see `read_rows`."""
+    return read_rows(x, None, name)[1]
+
+
+def read_function(predictor: Any, requires: Requirement) -> RKHSFunction | Callable[..., Any]:
+    """Return the function that an explainer requires.
+
+    Args:
+        predictor: As for `resolve`, but an estimator as an `EstimatorFunction`.
+        requires: The class attribute ``requires`` of the explainer.
+
+    Raises:
+        TypeError: If the predictor is not what the explainer needs.
+        ValueError: If `requires` is unknown.
+    """
+    one_of(requires, "requires", sorted(_NEEDS))
     fitted = is_fit(predictor)
     if requires == "probabilities":
         if fitted:
@@ -147,7 +186,12 @@ def _read_pairs(x: Any, schema: Schema | None) -> tuple[jax.Array, Schema]:
     return array, schema
 
 
-def _check_features(function: Any, x: jax.Array) -> None:
+def check_features(function: RKHSFunction | Callable[..., Any], x: Float[AnyArray, "n d"]) -> None:
+    """Check that points have as many columns as the points of an RKHS function.
+
+    Raises:
+        ValueError: If they have not.
+    """
     points = function.points if isinstance(function, RKHSFunction) else None
     if isinstance(points, jax.Array) and points.shape[-1] != x.shape[1]:
         raise ValueError(f"`x` must have {points.shape[-1]} columns (features), as the predictor, got shape {x.shape}")

@@ -1,4 +1,4 @@
-"""What an explanation says of how it was made."""
+"""The record in an explanation of how it was made."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from kpp import registry
 from kpp.games import AbstractValueFunction, ShapleyEstimate
+from kpp.typing import RngKey
 
-__all__ = ["describe_estimate", "describe_value_function"]
+__all__ = ["describe_estimate", "describe_key", "describe_value_function"]
 
 
 def describe_value_function(value_function: AbstractValueFunction) -> dict[str, Any]:
@@ -35,14 +36,19 @@ def describe_value_function(value_function: AbstractValueFunction) -> dict[str, 
     return record
 
 
-def describe_estimate(estimate: ShapleyEstimate, rng_key: Any) -> dict[str, Any]:
+def describe_estimate(estimate: ShapleyEstimate, rng_key: RngKey | None) -> dict[str, Any]:
     """Return how values were found; the numbers of the random key where something was sampled."""
     record: dict[str, Any] = {"method": estimate.method, "exact": estimate.exact}
     if estimate.num_nodes is not None:
         record["nodes"] = estimate.num_nodes
     if estimate.num_coalitions is not None:
         record["coalitions"] = estimate.num_coalitions
-    if not estimate.exact:
-        data = jax.random.key_data(rng_key) if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) else rng_key
-        record["rng_key"] = np.asarray(data).tolist()
+    if not estimate.exact and rng_key is not None:
+        record["rng_key"] = describe_key(rng_key)
     return record
+
+
+def describe_key(rng_key: RngKey) -> list[int]:
+    """Return the numbers of a random key."""
+    is_typed = jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(rng_key) if is_typed else rng_key).tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -12,14 +12,14 @@ import numpy as np
 from jaxtyping import Array, Float
 from threadpoolctl import threadpool_limits
 
-from kpp import AbstractExplainer, Explanation, GPPosterior, RKHSFunction
-from kpp.batching import in_blocks
+from kpp import AbstractExplainer, Explanation, RKHSFunction
 from kpp.explanations import (
+    AbstractPointsExplainer,
+    Inputs,
     describe_estimate,
     describe_value_function,
     freeze_groups,
-    group_points,
-    resolve,
+    solve_in_blocks,
 )
 from kpp.games import (
     AbstractImputation,
@@ -28,12 +28,12 @@ from kpp.games import (
     Interventional,
     Players,
     ShapleyEstimate,
-    as_players,
     estimate_shapley,
     interaction_values,
 )
 from kpp.kernels import RBF
 from kpp.typing import RngKey
+from kpp.validation import count, one_of
 from kpp_rkhs_shap.probability import ProbabilityOfDraws
 from kpp_rkhs_shap.shapley_covariance import covariance_of_values, posterior_of
 
@@ -50,8 +50,8 @@ _CHOICES = {
 }
 
 
-class RKHSShap(AbstractExplainer):
-    r"""Shapley values of a function of an RKHS, exact wherever that can be had.
+class RKHSShap(AbstractPointsExplainer):
+    r"""Shapley values of a function of an RKHS, exact whenever an exact method applies.
 
     .. math:: \phi_j = \sum_{S \not\ni j} \frac{|S|!\,(d-1-|S|)!}{d!} \bigl(v(S \cup j) - v(S)\bigr)
 
@@ -98,133 +98,87 @@ class RKHSShap(AbstractExplainer):
     additive: ClassVar = True
 
     def __check_init__(self) -> None:
-        """Refuse options that are none of the choices, or exclude each other."""
+        """Check the options."""
         for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"`{name}` must be one of {choices}, got {getattr(self, name)!r}")
+            one_of(getattr(self, name), name, choices)
         if self.covariance is not None and self.scale != "latent":
             raise ValueError(f"`covariance` belongs to the latent scale, where a law is Gaussian; got {self.scale!r}")
-        if self.instances_at_once is not None and self.instances_at_once < 1:
-            raise ValueError(f"`instances_at_once` must be at least 1, got {self.instances_at_once}")
+        if self.instances_at_once is not None:
+            count(self.instances_at_once, "instances_at_once")
 
-    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
-        """Explain the predictions at p points.
-
-        Args:
-            predictor: A `kpp.Fit`, a `kpp.GPPosterior` or a `kpp.RKHSFunction`, with draws (chain, draw) or without.
-            x: The points to explain, (p, d), or a data frame.
-            rng_key: A JAX random key; needed only where coalitions are sampled.
-
-        Returns:
-            The explanation. Its attributes record the game and its options, the method, and the nodes or coalitions it
-            took.
-
-        Raises:
-            TypeError: If the predictor is no RKHS function, an option asks for more than it or the game has, or
-                something must be sampled without a key.
-            ValueError: If `x`, or an option, is not as said.
-        """
-        mean = predictor.mean if isinstance(predictor, GPPosterior) else predictor
-        function, points, schema = resolve(mean, x, self.requires)
-        groups = None if self.groups is None else dict(self.groups)
-        players = as_players(groups, points.shape[1], schema.feature_names)
-        shown = group_points(points, players, schema, self._known_points(function))
+    def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
+        """Explain predictions; a random key is needed only where coalitions are sampled."""
         # The matrices are many and small: threads of BLAS and those of XLA would wait for each other.
         with threadpool_limits(1, user_api="blas"):
-            arrays, record = self._solve(predictor, function, points, players, rng_key)
-        return Explanation.create(
-            **arrays,
-            data=shown.data,
-            schema=shown.schema,
-            groups=shown.groups,
-            draws=bool(function.batch_shape),
-            attrs=record,
-        )
+            arrays, estimate = self._values(inputs, rng_key)
+            record = {"explainer": "rkhs-shap", **describe_value_function(self.value_function), "scale": self.scale}
+            record |= describe_estimate(estimate, rng_key)
+            if self.interactions is not None:
+                record["interactions"] = self.interactions
+            if self.covariance is not None:
+                arrays["covariance"], at = self._covariance(inputs)
+                record |= {"covariance": self.covariance, "covariance_at": at}
+        return inputs.explanation(record, **arrays)
 
-    def _known_points(self, function: RKHSFunction) -> list[Any]:
-        """Return what tells whether columns are one-hot: the points of the function and the background."""
-        background = getattr(self.value_function, "background", None)
-        points = function.points.reshape(-1, function.points.shape[-1])
-        return [points] if background is None else [points, background]
-
-    def _solve(
-        self, predictor: Any, function: RKHSFunction, x: Float[Array, "p d"], players: Players, rng_key: Any
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the arrays of the explanation, and what it records of them."""
-        record = {"explainer": "rkhs-shap", **describe_value_function(self.value_function), "scale": self.scale}
+    def _values(self, inputs: Inputs, rng_key: RngKey | None) -> tuple[dict[str, Any], ShapleyEstimate]:
+        """Return values, errors, interactions, base values and predictions on the chosen scale."""
         if self.scale == "latent":
-            arrays, estimate = self._values(function, x, players, rng_key)
-        else:
-            arrays, estimate = self._values_of_probability(predictor, function, x, players, rng_key)
-        record |= describe_estimate(estimate, rng_key)
-        if self.interactions is not None:
-            record["interactions"] = self.interactions
-        if self.covariance is not None:
-            posterior = posterior_of(predictor, self.covariance_at)
-            arrays["covariance"] = covariance_of_values(
-                self.value_function,
-                posterior,
-                x,
-                players,
-                joint=self.covariance == "joint",
-                draws=function.batch_shape,
-                instances_at_once=self.instances_at_once or _COVARIANCES,
-                progress=self.progress,
+            return self._values_of(inputs.function, inputs, rng_key)
+        if not isinstance(self.value_function, AbstractImputation):
+            raise TypeError(
+                "`scale` 'probability' needs a value function that is an AbstractImputation, which takes any function, "
+                f"got {type(self.value_function).__name__}"
             )
-            record |= {"covariance": self.covariance, "covariance_at": "draws" if posterior.batch_shape else "mean"}
-        return arrays, record
+        # The draws are computed together, as outputs of one function.
+        probability = ProbabilityOfDraws(inputs.predictor, inputs.batch_shape)
+        arrays, estimate = self._values_of(probability, inputs, rng_key)
+        arrays["predictions"] = probability(inputs.x)
+        named = {name: None if array is None else probability.lead_with_draws(array) for name, array in arrays.items()}
+        return named, estimate
 
-    def _values(
-        self, function: Any, x: Float[Array, "p d"], players: Players, rng_key: Any
+    def _values_of(
+        self, function: Callable[..., Any], inputs: Inputs, rng_key: RngKey | None
     ) -> tuple[dict[str, Any], ShapleyEstimate]:
-        """Return values, errors, interactions, base values and predictions of a function."""
+        """Return values, errors, interactions and base values of a function."""
 
-        def solve(part: Any, rows: Array) -> tuple[ShapleyEstimate, Any]:
-            options: dict[str, Any] = {"groups": players, "batch_size": self.batch_size}
-            estimate = estimate_shapley(
-                self.value_function,
-                part,
-                rows,
-                method=self.method,
-                num_coalitions=self.num_coalitions,
-                rng_key=rng_key,
-                **options,
-            )
+        def solve(part: Any, rows: Float[Array, "b d"]) -> tuple[ShapleyEstimate, Array | None]:
+            options: dict[str, Any] = {"groups": inputs.players, "batch_size": self.batch_size}
+            sampling: dict[str, Any] = {"num_coalitions": self.num_coalitions, "rng_key": rng_key}
+            estimate = estimate_shapley(self.value_function, part, rows, method=self.method, **sampling, **options)
             if self.interactions is None:
                 return estimate, None
             exact = self.method if self.method in ("quadrature", "enumeration") else "auto"
             index = self.interactions
             return estimate, interaction_values(self.value_function, part, rows, index=index, method=exact, **options)
 
-        size = self.instances_at_once or self._instances_at_once(function, players)
-        estimate, interactions = in_blocks(
-            solve, function, x, instances_at_once=size, label="explain", progress=self.progress
+        size = self.instances_at_once or self._instances_at_once(function, inputs.players)
+        estimate, interactions = solve_in_blocks(
+            solve, function, inputs.x, instances_at_once=size, progress=self.progress
         )
         arrays = {
             "values": estimate.values,
             "standard_errors": estimate.standard_errors,
             "interactions": interactions,
             "base_values": self.value_function.base(function),
-            "predictions": function(x),
         }
         return arrays, estimate
 
-    def _values_of_probability(
-        self, predictor: Any, function: RKHSFunction, x: Float[Array, "p d"], players: Players, rng_key: Any
-    ) -> tuple[dict[str, Any], ShapleyEstimate]:
-        """Return the same of the probabilities of a fitted classifier, whose draws are computed together as outputs."""
-        if not isinstance(self.value_function, AbstractImputation):
-            raise TypeError(
-                "`scale` 'probability' needs a value function that is an AbstractImputation, which takes any function, "
-                f"got {type(self.value_function).__name__}"
-            )
-        probability = ProbabilityOfDraws(predictor, function.batch_shape)
-        arrays, estimate = self._values(probability, x, players, rng_key)
-        return {
-            name: None if array is None else probability.lead_with_draws(array) for name, array in arrays.items()
-        }, estimate
+    def _covariance(self, inputs: Inputs) -> tuple[Float[np.ndarray, "..."], str]:
+        """Return the covariance of the values, and whether it is that at the mean of the draws or of each draw."""
+        posterior = posterior_of(inputs.predictor, self.covariance_at)
+        covariance = covariance_of_values(
+            self.value_function,
+            posterior,
+            inputs.x,
+            inputs.players,
+            joint=self.covariance == "joint",
+            draws=inputs.batch_shape,
+            instances_at_once=self.instances_at_once or _COVARIANCES,
+            progress=self.progress,
+        )
+        return covariance, "draws" if posterior.batch_shape else "mean"
 
-    def _instances_at_once(self, function: Any, players: Players) -> int:
+    def _instances_at_once(self, function: Callable[..., Any], players: Players) -> int:
         if isinstance(self.value_function, AbstractProductValueFunction):
             return _INSTANCES
         draws = int(np.prod(getattr(function, "draws", getattr(function, "batch_shape", ()))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -11,26 +10,19 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import comb
 
-from kpp import AbstractExplainer, Explanation
-from kpp.explanations import freeze_groups
+from kpp import AbstractExplainer
+from kpp.explanations import Inputs, describe_key, freeze_groups
 from kpp.typing import AnyArray, RngKey
+from kpp.validation import count, one_of
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
-from kpp_surrogates.fitting import LinearModels, fit_in_blocks
-from kpp_surrogates.inputs import (
-    Task,
-    as_background,
-    check_choice,
-    check_count,
-    record_key,
-    required_key,
-)
+from kpp_surrogates.inputs import as_background, required_key
+from kpp_surrogates.local_linear import AbstractLocalLinear, LinearModels, LocalProblem, fit_posterior
 from kpp_surrogates.perturbation import Coalitions
-from kpp_surrogates.weighted_regression import bayesian_regression
 
 __all__ = ["BayesSHAP"]
 
 
-class BayesSHAP(AbstractExplainer):
+class BayesSHAP(AbstractLocalLinear):
     r"""The posterior of a Bayesian linear regression on coalitions, whose coefficients estimate Shapley values.
 
     A coalition of features keeps the values of the point, and all other features take those of one random row of the
@@ -68,44 +60,22 @@ class BayesSHAP(AbstractExplainer):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Refuse options out of range."""
-        check_count("num_perturbations", self.num_perturbations, 3)
-        check_choice("coalitions", self.coalitions, ("shapley", "uniform"))
+        """Check the options."""
+        count(self.num_perturbations, "num_perturbations", 3)
+        one_of(self.coalitions, "coalitions", ("shapley", "uniform"))
 
-    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
-        """Explain the predictions at p points.
-
-        Args:
-            predictor: A function, an estimator of scikit-learn or XGBoost, a `kpp.Fit` or a `kpp.RKHSFunction`.
-            x: The points to explain, (p, d), or a data frame.
-            rng_key: A JAX random key.
-
-        Returns:
-            The explanation, with the variance of each contribution.
-
-        Raises:
-            TypeError: If the predictor is none of these, or there is no key.
-            ValueError: If `x`, or an option, is not as said.
-        """
+    def local_problem(self, inputs: Inputs, rng_key: RngKey | None) -> LocalProblem:
+        """Return random coalitions and the Bayesian regression on them."""
         rng_key = required_key(rng_key, "bayes-shap")
-        task = Task.read(predictor, x, self.background, self.groups)
-        base = task.base()
-        models = fit_in_blocks(
-            task,
-            Coalitions(rng_key, task.background, task.players, self.coalitions).sample,
-            functools.partial(_fit, base=base, weigh=_kernel_weights if self.coalitions == "uniform" else _ones),
-            self.num_perturbations,
-            label="explain by bayes-shap",
-            progress=self.progress,
-        )
-        record = {
-            "explainer": "bayes-shap",
-            "perturbations": self.num_perturbations,
-            "coalitions_drawn": self.coalitions,
-            "rng_key": record_key(rng_key),
-        }
-        arrays = models.as_arrays(task) | {"base_values": task.unfold(base)}
-        return task.explanation(record, **arrays)
+        base = inputs.mean_predictions()
+        weigh = _kernel_weights if self.coalitions == "uniform" else _ones
+
+        def fit(features: Float[np.ndarray, "p n g"], targets: Float[np.ndarray, "p n r"]) -> LinearModels:
+            return fit_posterior(features, targets, weigh(features), base)
+
+        record = {"explainer": "bayes-shap", "coalitions_drawn": self.coalitions, "rng_key": describe_key(rng_key)}
+        coalitions = Coalitions(rng_key, np.asarray(inputs.background), inputs.players, self.coalitions)
+        return LocalProblem(coalitions.sample, fit, record, base)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
@@ -114,11 +84,6 @@ class BayesSHAP(AbstractExplainer):
         yield cls(background, num_perturbations=40), two_outputs, x
         yield cls(background, num_perturbations=40, groups={"pair": [0, 2]}, coalitions="uniform"), product, x
         yield cls(background, num_perturbations=40), function_with_draws(background), x
-
-
-def _fit(features: Any, targets: Any, *, base: Any, weigh: Any) -> LinearModels:
-    posterior = bayesian_regression(features, weigh(features), targets - base)
-    return LinearModels(posterior.mean[:, 0] + base[None], posterior.mean[:, 1:], posterior.variance[:, 1:])
 
 
 def _ones(features: Float[np.ndarray, "p n g"]) -> Float[np.ndarray, "p n"]:

@@ -12,12 +12,20 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import AbstractExplainer, Explanation
-from kpp.explanations import freeze_groups, group_points, output_names, resolve
+from kpp.explanations import (
+    AbstractPointsExplainer,
+    Inputs,
+    describe_key,
+    freeze_groups,
+    group_points,
+    output_names,
+    resolve,
+)
 from kpp.games import Players, as_players
 from kpp.networks import MLP, train_ensemble
 from kpp.tables import Schema
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import check_same_rows
+from kpp.validation import check_same_rows, count, one_of
 from kpp_surrogates.causal_targets import (
     LOSSES,
     REPLACEMENTS,
@@ -29,10 +37,7 @@ from kpp_surrogates.causal_targets import (
 )
 from kpp_surrogates.inputs import (
     as_background,
-    check_choice,
-    check_count,
     freeze_features,
-    record_key,
     required_key,
 )
 
@@ -42,7 +47,7 @@ __all__ = ["CXPlain", "FittedCXPlain"]
 _WIDTH, _PROBABILITY = 3.92, 0.95
 
 
-class CXPlain(AbstractExplainer):
+class CXPlain(AbstractPointsExplainer):
     r"""A network that predicts which features a model cannot do without, and how sure that is.
 
     At background points each feature is taken from the model and the increase of its loss recorded; increases, as
@@ -96,10 +101,10 @@ class CXPlain(AbstractExplainer):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Refuse options out of range."""
-        check_choice("loss", self.loss, LOSSES)
-        check_choice("replacement", self.replacement, REPLACEMENTS)
-        check_count("num_bootstraps", self.num_bootstraps, 2)  # or nothing varies
+        """Check the options."""
+        one_of(self.loss, "loss", LOSSES)
+        one_of(self.replacement, "replacement", REPLACEMENTS)
+        count(self.num_bootstraps, "num_bootstraps", 2)  # or nothing varies
         if self.y is not None:
             check_same_rows(len(self.background), len(self.y), "background", "y")
 
@@ -120,25 +125,11 @@ class CXPlain(AbstractExplainer):
         function, _, schema = resolve(predictor, self.background, self.requires)
         return self._learn(function, schema, rng_key)
 
-    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
-        """Fit to the background, and explain p points.
+    def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
+        """Fit to the background, and explain: values that sum to about 1 at each point, and their variance."""
+        return self._learn(inputs.function, inputs.schema, rng_key).explain(inputs.rows)
 
-        Args:
-            predictor: As for `fit`.
-            x: The points to explain, (p, d), or a data frame.
-            rng_key: A JAX random key, needed.
-
-        Returns:
-            The explanation: values that sum to about 1 at each point, and their variance.
-
-        Raises:
-            TypeError: If the predictor is no function, or there is no key.
-            ValueError: If `x`, the background or `y` is not as said.
-        """
-        function, points, schema = resolve(predictor, x, self.requires)
-        return self._learn(function, schema, rng_key).explain(points)
-
-    def _learn(self, function: Any, schema: Schema, rng_key: Any) -> FittedCXPlain:
+    def _learn(self, function: Any, schema: Schema, rng_key: RngKey | None) -> FittedCXPlain:
         """Train the networks on the background, columns named by a schema."""
         key, order = jax.random.split(required_key(rng_key, "cxplain"))
         background = schema.read(self.background, "background")
@@ -177,7 +168,7 @@ class CXPlain(AbstractExplainer):
         sizes = (inputs, *self.hidden, outputs)
         return rows, eqx.filter_vmap(lambda key: MLP(key, sizes))(jax.random.split(start, self.num_bootstraps))
 
-    def _record(self, rng_key: Any) -> dict[str, Any]:
+    def _record(self, rng_key: RngKey | None) -> dict[str, Any]:
         """Return what explanations say of how they were made."""
         return {
             "explainer": "cxplain",
@@ -186,7 +177,7 @@ class CXPlain(AbstractExplainer):
             "truth": "predictions" if self.y is None else "labels",
             "bootstraps": self.num_bootstraps,
             "background_size": len(self.background),
-            "rng_key": record_key(rng_key),
+            "rng_key": describe_key(rng_key),
         }
 
     @classmethod

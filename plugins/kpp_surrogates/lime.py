@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from kpp import AbstractExplainer, Explanation
-from kpp.explanations import freeze_groups
+from kpp import AbstractExplainer
+from kpp.explanations import Inputs, describe_key, freeze_groups
 from kpp.typing import AnyArray, RngKey
+from kpp.validation import count, one_of
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
-from kpp_surrogates.fitting import LinearModels, fit_in_blocks
-from kpp_surrogates.inputs import (
-    Task,
-    as_background,
-    as_optional_float,
-    check_choice,
-    check_count,
-    freeze_features,
-    record_key,
-    required_key,
-)
+from kpp_surrogates.inputs import as_background, as_optional_float, freeze_features, required_key
+from kpp_surrogates.local_linear import AbstractLocalLinear, LinearModels, LocalProblem, fit_posterior
 from kpp_surrogates.perturbation import Neighborhood, kinds_of_players
-from kpp_surrogates.weighted_regression import bayesian_regression, ridge_regression
+from kpp_surrogates.weighted_regression import ridge_regression
 
 __all__ = ["LIME", "BayesLIME"]
 
@@ -34,7 +26,7 @@ __all__ = ["LIME", "BayesLIME"]
 _WIDTH = 0.75
 
 
-class LIME(AbstractExplainer):
+class LIME(AbstractLocalLinear):
     r"""The coefficients of a ridge regression of predictions on perturbed features, weighted by proximity.
 
     .. math:: \min_{b, \beta} \sum_i \pi_i \bigl(f(x_i') - b - z_i^\top \beta\bigr)^2 + \lambda \|\beta\|^2,
@@ -75,27 +67,20 @@ class LIME(AbstractExplainer):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Refuse options out of range."""
+        """Check the options."""
         _check_options(self)
         if not self.penalty > 0:
             raise ValueError(f"`penalty` must be positive, got {self.penalty!r}")
 
-    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
-        """Explain the predictions at p points.
+    def local_problem(self, inputs: Inputs, rng_key: RngKey | None) -> LocalProblem:
+        """Return random neighbors of the points and the ridge regression on them."""
 
-        Args:
-            predictor: A function, an estimator of scikit-learn or XGBoost, a `kpp.Fit` or a `kpp.RKHSFunction`.
-            x: The points to explain, (p, d), or a data frame.
-            rng_key: A JAX random key.
+        def fit(
+            features: Float[np.ndarray, "p n g"], targets: Float[np.ndarray, "p n r"], weights: Float[np.ndarray, "p n"]
+        ) -> LinearModels:
+            return LinearModels(*ridge_regression(features, weights, targets, self.penalty), None)
 
-        Returns:
-            The explanation.
-
-        Raises:
-            TypeError: If the predictor is none of these, or there is no key.
-            ValueError: If `x`, or an option, is not as said.
-        """
-        return _explain(self, "lime", functools.partial(_fit_ridge, penalty=self.penalty), predictor, x, rng_key)
+        return _problem(self, "lime", fit, inputs, rng_key)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
@@ -106,7 +91,7 @@ class LIME(AbstractExplainer):
         yield cls(background, num_perturbations=40, penalty=0.1), function_with_draws(background), x
 
 
-class BayesLIME(AbstractExplainer):
+class BayesLIME(AbstractLocalLinear):
     r"""The posterior of a Bayesian linear regression of predictions on perturbed features, weighted by proximity.
 
     The neighbors and their weights :math:`\pi` are those of `LIME`. With rows :math:`X = [1, Z]` and
@@ -145,25 +130,13 @@ class BayesLIME(AbstractExplainer):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Refuse options out of range."""
+        """Check the options."""
         _check_options(self)
 
-    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
-        """Explain the predictions at p points.
-
-        Args:
-            predictor: A function, an estimator of scikit-learn or XGBoost, a `kpp.Fit` or a `kpp.RKHSFunction`.
-            x: The points to explain, (p, d), or a data frame.
-            rng_key: A JAX random key.
-
-        Returns:
-            The explanation, with the variance of each contribution.
-
-        Raises:
-            TypeError: If the predictor is none of these, or there is no key.
-            ValueError: If `x`, or an option, is not as said.
-        """
-        return _explain(self, "bayes-lime", _fit_posterior, predictor, x, rng_key)
+    def local_problem(self, inputs: Inputs, rng_key: RngKey | None) -> LocalProblem:
+        """Return random neighbors of the points and the Bayesian regression on them."""
+        base = inputs.mean_predictions()
+        return _problem(self, "bayes-lime", functools.partial(fit_posterior, base=base), inputs, rng_key)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
@@ -175,47 +148,30 @@ class BayesLIME(AbstractExplainer):
 
 
 def _check_options(explainer: LIME | BayesLIME) -> None:
-    check_count("num_perturbations", explainer.num_perturbations, 3)
-    check_choice("around", explainer.around, ("background", "instance"))
+    count(explainer.num_perturbations, "num_perturbations", 3)
+    one_of(explainer.around, "around", ("background", "instance"))
     if explainer.kernel_width is not None and not explainer.kernel_width > 0:
         raise ValueError(f"`kernel_width` must be positive or None, got {explainer.kernel_width!r}")
 
 
-def _explain(explainer: LIME | BayesLIME, name: str, regress: Any, predictor: Any, x: Any, rng_key: Any) -> Explanation:
-    """Explain by linear models around points, given the regression."""
+def _problem(
+    explainer: LIME | BayesLIME, name: str, fit: Callable[..., LinearModels], inputs: Inputs, rng_key: RngKey | None
+) -> LocalProblem:
+    """Return the neighbors of points, and a regression with weights by proximity."""
     rng_key = required_key(rng_key, name)
-    task = Task.read(predictor, x, explainer.background, explainer.groups)
-    kinds = kinds_of_players(task.players, task.shown, task.schema, explainer.categorical)
-    neighborhood = Neighborhood(rng_key, task.background, task.players, kinds, explainer.around)
-    width = explainer.kernel_width or _WIDTH * task.players.num_players**0.5
-    models = fit_in_blocks(
-        task,
-        neighborhood.sample,
-        functools.partial(regress, width=width, base=task.base()),
-        explainer.num_perturbations,
-        label=f"explain by {name}",
-        progress=explainer.progress,
-    )
-    record = {
-        "explainer": name,
-        "perturbations": explainer.num_perturbations,
-        "kernel_width": width,
-        "around": explainer.around,
-        "rng_key": record_key(rng_key),
-    }
-    return task.explanation(record, **models.as_arrays(task))
+    kinds = kinds_of_players(inputs.players, inputs.shown, inputs.schema, explainer.categorical)
+    background = np.asarray(inputs.background)
+    neighborhood = Neighborhood(rng_key, background, inputs.players, kinds, explainer.around)
+    width = explainer.kernel_width or _WIDTH * inputs.players.num_players**0.5
+
+    def fit_by_proximity(features: Float[np.ndarray, "p n g"], targets: Float[np.ndarray, "p n r"]) -> LinearModels:
+        return fit(features, targets, weights=_proximity(features, width))
+
+    record = {"explainer": name, "kernel_width": width, "around": explainer.around, "rng_key": describe_key(rng_key)}
+    return LocalProblem(neighborhood.sample, fit_by_proximity, record)
 
 
 def _proximity(features: Float[np.ndarray, "p n g"], width: float) -> Float[np.ndarray, "p n"]:
     """Return the weights of neighbors by their distance from the first one, the point itself."""
     squares = np.sum((features - features[:, :1]) ** 2, axis=2)
     return np.exp(-squares / width**2) ** 0.5
-
-
-def _fit_ridge(features: Any, targets: Any, *, width: float, base: Any, penalty: float) -> LinearModels:
-    return LinearModels(*ridge_regression(features, _proximity(features, width), targets, penalty), None)
-
-
-def _fit_posterior(features: Any, targets: Any, *, width: float, base: Any) -> LinearModels:
-    posterior = bayesian_regression(features, _proximity(features, width), targets - base)
-    return LinearModels(posterior.mean[:, 0] + base[None], posterior.mean[:, 1:], posterior.variance[:, 1:])

@@ -6,21 +6,24 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
-from kpp.batching import even_size, in_blocks
-from kpp.explanations import describe_estimate, describe_value_function, freeze_groups
+from kpp.batching import even_size
+from kpp.explanations import (
+    AbstractPointsExplainer,
+    Inputs,
+    describe_estimate,
+    describe_value_function,
+    freeze_groups,
+    solve_in_blocks,
+)
 from kpp.games import Interventional, ShapleyEstimate, estimate_shapley
 from kpp.typing import AnyArray, RngKey
+from kpp.validation import one_of
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
-from kpp_surrogates.inputs import (
-    Task,
-    as_background,
-    check_choice,
-)
+from kpp_surrogates.inputs import as_background
 
 __all__ = ["KernelSHAP", "ShapleySampling"]
 
@@ -28,7 +31,7 @@ __all__ = ["KernelSHAP", "ShapleySampling"]
 _INSTANCES, _MAX_ENTRIES, _COALITIONS = 1024, 2**25, 2048
 
 
-class KernelSHAP(AbstractExplainer):
+class KernelSHAP(AbstractPointsExplainer):
     r"""Shapley values by a least squares fit to the values of sampled coalitions, exact where that is affordable.
 
     .. math:: \min_\phi \sum_k \Bigl(v(S_k) - v(\emptyset) - \sum_{j \in S_k} \phi_j\Bigr)^2
@@ -62,28 +65,14 @@ class KernelSHAP(AbstractExplainer):
     additive: ClassVar = True
 
     def __check_init__(self) -> None:
-        """Refuse an unknown method."""
-        check_choice("method", self.method, ("auto", "quadrature", "enumeration", "least-squares"))
+        """Check the method."""
+        one_of(self.method, "method", ("auto", "quadrature", "enumeration", "least-squares"))
 
-    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
-        """Explain the predictions at p points.
-
-        Args:
-            predictor: A function, an estimator of scikit-learn or XGBoost, a `kpp.Fit` or a `kpp.RKHSFunction`.
-            x: The points to explain, (p, d), or a data frame.
-            rng_key: A JAX random key; needed only where coalitions are sampled.
-
-        Returns:
-            The explanation, with standard errors where coalitions were sampled.
-
-        Raises:
-            TypeError: If the predictor is none of these, or something must be sampled without a key.
-            ValueError: If `x`, or an option, is not as said.
-        """
-        task = Task.read(predictor, x, self.background, self.groups)
-        in_rkhs = isinstance(task.function, RKHSFunction)
+    def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
+        """Explain predictions; a random key is needed only where coalitions are sampled."""
+        in_rkhs = isinstance(inputs.function, RKHSFunction)
         method = "least-squares" if self.method == "auto" and not in_rkhs else self.method
-        return _explain(task, "kernel-shap", method, self.num_coalitions, rng_key, self.progress)
+        return _explain(inputs, "kernel-shap", method, self.num_coalitions, rng_key, self.progress)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
@@ -95,7 +84,7 @@ class KernelSHAP(AbstractExplainer):
         yield cls(background), function_with_draws(background), x
 
 
-class ShapleySampling(AbstractExplainer):
+class ShapleySampling(AbstractPointsExplainer):
     r"""Shapley values as mean gains over sampled orders in which the features become known.
 
     .. math:: \hat\phi_j = \frac1K \sum_{k=1}^K \bigl(v(S_{kj} \cup j) - v(S_{kj})\bigr)
@@ -123,23 +112,9 @@ class ShapleySampling(AbstractExplainer):
     requires: ClassVar = "callable"
     additive: ClassVar = True
 
-    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
-        """Explain the predictions at p points.
-
-        Args:
-            predictor: A function, an estimator of scikit-learn or XGBoost, a `kpp.Fit` or a `kpp.RKHSFunction`.
-            x: The points to explain, (p, d), or a data frame.
-            rng_key: A JAX random key; needed where the budget does not cover all coalitions.
-
-        Returns:
-            The explanation, with standard errors where orders were sampled.
-
-        Raises:
-            TypeError: If the predictor is none of these, or something must be sampled without a key.
-            ValueError: If `x`, or an option, is not as said.
-        """
-        task = Task.read(predictor, x, self.background, self.groups)
-        return _explain(task, "shapley-sampling", "permutation", self.num_coalitions, rng_key, self.progress)
+    def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
+        """Explain predictions; a random key is needed where the budget does not cover all coalitions."""
+        return _explain(inputs, "shapley-sampling", "permutation", self.num_coalitions, rng_key, self.progress)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
@@ -150,30 +125,30 @@ class ShapleySampling(AbstractExplainer):
 
 
 def _explain(
-    task: Task, name: str, method: str, num_coalitions: int | None, rng_key: Any, progress: bool
+    inputs: Inputs, name: str, method: str, num_coalitions: int | None, rng_key: RngKey | None, progress: bool
 ) -> Explanation:
-    """Explain a task by an estimator of Shapley values."""
-    game, found = Interventional(task.background), []
+    """Explain by an estimator of Shapley values."""
+    game = Interventional(np.asarray(inputs.background))
 
-    def solve(part: Any, rows: Any) -> tuple[Any, Any]:
+    def solve(part: Any, rows: Float[Array, "b d"]) -> tuple[ShapleyEstimate, None]:
         options: dict[str, Any] = {"num_coalitions": num_coalitions, "rng_key": rng_key}
-        estimate = estimate_shapley(game, part, rows, method=method, groups=task.players, **options)
-        found.append(estimate)
-        return estimate.values, estimate.standard_errors
+        return estimate_shapley(game, part, rows, method=method, groups=inputs.players, **options), None
 
-    size = _instances_at_once(task, num_coalitions)
-    label = f"explain by {name}"
-    x = jnp.asarray(task.x)
-    values, errors = in_blocks(solve, task.function, x, instances_at_once=size, label=label, progress=progress)
-    estimate: ShapleyEstimate = found[0]
-    record = {"explainer": name, **describe_value_function(game), **describe_estimate(estimate, rng_key)}
-    base = np.asarray(game.base(task.function))
-    return task.explanation(record, values=values, standard_errors=errors, base_values=base)
+    size = _instances_at_once(inputs, num_coalitions)
+    options: dict[str, Any] = {"label": f"explain by {name}", "progress": progress}
+    estimate, _ = solve_in_blocks(solve, inputs.function, inputs.x, instances_at_once=size, **options)
+    return inputs.explanation(
+        {"explainer": name, **describe_value_function(game), **describe_estimate(estimate, rng_key)},
+        values=estimate.values,
+        standard_errors=estimate.standard_errors,
+        base_values=np.asarray(game.base(inputs.function)),
+    )
 
 
-def _instances_at_once(task: Task, num_coalitions: int | None) -> int:
+def _instances_at_once(inputs: Inputs, num_coalitions: int | None) -> int:
     """Return how many instances a block has; all of a plain function with draws, whose axes lead the instances."""
-    if task.row_axis > 0 and not isinstance(task.function, RKHSFunction):
-        return len(task.x)
-    entries = task.num_targets * (num_coalitions or _COALITIONS)
-    return even_size(len(task.x), min(_INSTANCES, _MAX_ENTRIES // entries))
+    num_points = len(inputs.rows)
+    if inputs.row_axis > 0 and not isinstance(inputs.function, RKHSFunction):
+        return num_points
+    entries = inputs.num_targets * (num_coalitions or _COALITIONS)
+    return even_size(num_points, min(_INSTANCES, _MAX_ENTRIES // entries))

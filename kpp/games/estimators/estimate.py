@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import equinox as eqx
-from jaxtyping import Array, Float
+from jaxtyping import Float
+
+from kpp.typing import AnyArray
 
 __all__ = ["ShapleyEstimate"]
 
@@ -21,8 +23,8 @@ class ShapleyEstimate(eqx.Module):
         num_nodes: The number of nodes of the quadrature, else None.
     """
 
-    values: Float[Array, "..."]
-    standard_errors: Float[Array, "..."] | None
+    values: Float[AnyArray, "..."]
+    standard_errors: Float[AnyArray, "..."] | None
     method: str = eqx.field(static=True)
     exact: bool = eqx.field(static=True)
     num_coalitions: int | None = eqx.field(static=True)

@@ -72,7 +72,7 @@ def test_a_single_player_has_the_whole_difference():
 
 
 def test_wrong_options_are_refused():
-    with pytest.raises(ValueError, match="`num_perturbations` must be an integer of at least 3, got 0"):
+    with pytest.raises(ValueError, match="`num_perturbations` must be at least 3, got 0"):
         BayesSHAP(BACKGROUND, num_perturbations=0)
     with pytest.raises(ValueError, match=r"`coalitions` must be one of \('shapley', 'uniform'\), got 'kernel'"):
         BayesSHAP(BACKGROUND, coalitions="kernel")

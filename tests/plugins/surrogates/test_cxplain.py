@@ -198,7 +198,7 @@ def test_a_posterior_is_explained_by_its_mean(background):
     [
         ({"loss": "hinge"}, "`loss` must be one of"),
         ({"replacement": "noise"}, "`replacement` must be one of"),
-        ({"num_bootstraps": 1}, "`num_bootstraps` must be an integer of at least 2"),
+        ({"num_bootstraps": 1}, "`num_bootstraps` must be at least 2"),
         ({"y": np.zeros(3)}, "`background` and `y` must have the same number of rows"),
         ({"loss": "log"}, "`loss` 'log' needs probabilities, but `y` gives"),
         ({"y": np.full(NUM_POINTS, np.nan)}, "`y` must hold finite numbers"),

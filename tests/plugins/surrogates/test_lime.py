@@ -109,14 +109,14 @@ def test_sampling_around_the_instance_finds_its_gradient():
 def test_points_are_explained_alike_in_blocks_of_any_size(monkeypatch, tolerance):
     explainer = BayesLIME(BACKGROUND, **OPTIONS)
     whole = explainer.explain(function, BACKGROUND[:5], rng_key=KEY)
-    monkeypatch.setattr("kpp_surrogates.fitting._MAX_ENTRIES", 2 * SIZE * 4)
+    monkeypatch.setattr("kpp_surrogates.local_linear._MAX_ENTRIES", 2 * SIZE * 4)
     parts = explainer.explain(function, BACKGROUND[:5], rng_key=KEY)
     np.testing.assert_allclose(parts.values, whole.values, **tolerance())
     np.testing.assert_allclose(parts.variance, whole.variance, **tolerance())
 
 
 WRONG = [
-    ({"num_perturbations": 2}, "`num_perturbations` must be an integer of at least 3, got 2"),
+    ({"num_perturbations": 2}, "`num_perturbations` must be at least 3, got 2"),
     ({"kernel_width": 0.0}, "`kernel_width` must be positive or None, got 0.0"),
     ({"around": "mean"}, r"`around` must be one of \('background', 'instance'\), got 'mean'"),
 ]

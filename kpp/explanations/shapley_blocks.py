@@ -1,0 +1,68 @@
+"""The common course of explainers by Shapley values: blocks of draws and points, solved one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from kpp.batching import in_blocks
+from kpp.games import ShapleyEstimate
+
+__all__ = ["solve_in_blocks"]
+
+Solver = Callable[[Any, Float[Array, "b d"]], tuple[ShapleyEstimate, PyTree]]
+
+
+def solve_in_blocks(
+    solve: Solver,
+    function: Any,
+    x: Float[Array, "p d"],
+    *,
+    instances_at_once: int,
+    progress: bool,
+    label: str = "explain",
+) -> tuple[ShapleyEstimate, PyTree]:
+    """Estimate Shapley values in blocks of draws and points, with a progress bar.
+
+    Blocks may be solved by different methods: a block in which few players make a difference is solved exactly where
+    another one is sampled. The result is exact if all blocks are, and an exact block has standard errors of 0.
+
+    Args:
+        solve: From a function and a block of points (b, d) to an estimate and a pytree of further arrays, all of which
+            lead with (*draws, b).
+        function: The function; see `kpp.batching.in_blocks`.
+        x: The points, (p, d).
+        instances_at_once: The most points of a block.
+        progress: Whether to show the progress bar.
+        label: The text in front of the progress bar.
+
+    Returns:
+        The estimate for all draws and points, and the further arrays.
+    """
+    estimates: list[ShapleyEstimate] = []
+
+    def solve_block(part: Any, rows: Float[Array, "b d"]) -> tuple[Any, Any, PyTree]:
+        estimate, others = solve(part, rows)
+        estimates.append(estimate)
+        errors = np.zeros(estimate.values.shape) if estimate.standard_errors is None else estimate.standard_errors
+        return estimate.values, errors, others
+
+    options: dict[str, Any] = {"instances_at_once": instances_at_once, "label": label, "progress": progress}
+    values, errors, others = in_blocks(solve_block, function, x, **options)
+    exact = all(estimate.exact for estimate in estimates)
+    estimate = ShapleyEstimate(
+        values,
+        None if all(estimate.standard_errors is None for estimate in estimates) else errors,
+        estimates[0].method,
+        exact,
+        _largest([estimate.num_coalitions for estimate in estimates]),
+        _largest([estimate.num_nodes for estimate in estimates]),
+    )
+    return estimate, others
+
+
+def _largest(numbers: list[int | None]) -> int | None:
+    return max((number for number in numbers if number is not None), default=None)
