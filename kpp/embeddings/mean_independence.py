@@ -21,7 +21,7 @@ from kpp import linalg
 from kpp.kernels import RBF, AbstractKernel, check_positive, median_heuristic
 from kpp.tables import Schema, is_table
 from kpp.typing import RngKey
-from kpp.validation import as_finite_array, as_points, check_rng_key, check_same_rows, warn_if_float32
+from kpp.validation import as_finite_array, as_points, check_rng_key, check_same_rows, count, warn_if_float32
 
 if TYPE_CHECKING:
     from kpp.causal import Independence
@@ -107,10 +107,8 @@ def mean_independence_test(
     """
     row_key, key = jax.random.split(check_rng_key(rng_key))
     y, x, z = _read(y, x, given)
-    if num_permutations < 1:
-        raise ValueError(f"`num_permutations` must be at least 1, got {num_permutations}")
-    if max_rows < 3:
-        raise ValueError(f"`max_rows` must be at least 3, got {max_rows}")
+    count(num_permutations, "num_permutations")
+    count(max_rows, "max_rows", 3)
     if x.shape[0] > max_rows:
         rows = jax.random.choice(row_key, x.shape[0], (max_rows,), replace=False)
         y, x, z = (None if values is None else values[rows] for values in (y, x, z))

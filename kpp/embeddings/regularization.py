@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.embeddings.conditional import AbstractRegressionEmbedding
 from kpp.typing import RngKey
-from kpp.validation import as_targets, check_rng_key
+from kpp.validation import as_targets, check_rng_key, count, one_of
 
 __all__ = ["SelectedRegularization", "select_regularization"]
 
@@ -68,8 +68,7 @@ def select_regularization(
     values = as_targets(_GRID if grid is None else grid, name="grid")
     if not bool((values > 0).all()):
         raise ValueError(f"`grid` must hold positive numbers, got {float(values.min()):g} among them")
-    if criterion not in _CRITERIA:
-        raise ValueError(f"`criterion` must be one of {_CRITERIA}, got {criterion!r}")
+    one_of(criterion, "criterion", _CRITERIA)
     if criterion == "evidence" and num_folds is not None:
         raise ValueError(f"`num_folds` must be None for the criterion 'evidence', got {num_folds}")
     folds = None if num_folds is None else _split(embedding.num_inputs, num_folds, rng_key)
@@ -93,7 +92,6 @@ def _losses(embedding: AbstractRegressionEmbedding, grid: Array, folds: Any, cri
 
 
 def _split(num_inputs: int, num_folds: int, rng_key: RngKey | None) -> list[Array]:
-    if not 2 <= num_folds <= num_inputs:
-        raise ValueError(f"`num_folds` must be between 2 and the number of pairs, {num_inputs}, got {num_folds}")
+    count(num_folds, "num_folds", 2, most=num_inputs, most_is="the number of inputs")
     order = np.asarray(jax.random.permutation(check_rng_key(rng_key), num_inputs))
     return [jnp.asarray(fold) for fold in np.array_split(order, num_folds)]

@@ -19,7 +19,7 @@ from kpp.embeddings.mean import MeanEmbedding
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
 from kpp.typing import RngKey
-from kpp.validation import as_points, check_rng_key
+from kpp.validation import as_points, check_rng_key, count
 
 __all__ = ["TwoSampleTest", "two_sample_test", "witness"]
 
@@ -114,8 +114,7 @@ def two_sample_test(
     for name, sample in (("first", first), ("second", second)):
         if sample.shape[0] < 2:
             raise ValueError(f"`{name}` must hold at least two points, got {sample.shape[0]}")
-    if num_permutations < 1:
-        raise ValueError(f"`num_permutations` must be at least 1, got {num_permutations}")
+    count(num_permutations, "num_permutations")
     statistics = np.asarray(_statistics(rng_key, kernel, first, second, num_permutations))
     statistic, permuted = statistics[0], statistics[1:]
     rounding = 1e3 * np.finfo(statistics.dtype).eps * max(abs(statistics))  # splits that are equal must count as such

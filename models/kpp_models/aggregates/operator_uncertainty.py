@@ -30,7 +30,7 @@ from jaxtyping import Array, Float
 
 from kpp.bags import Bags
 from kpp.kernels import AbstractKernel
-from kpp.validation import as_finite_array
+from kpp.validation import as_finite_array, one_of
 from kpp_models.aggregates.conditional_mean import ESTIMATORS, ConditionalMeanOperator
 
 __all__ = ["operator_amplitude"]
@@ -73,8 +73,7 @@ def operator_amplitude(
     """
     if bags.covariates is None:
         raise ValueError("`bags` must have covariates, got None")
-    if estimator not in ESTIMATORS:
-        raise ValueError(f"`estimator` must be one of {ESTIMATORS}, got {estimator!r}")
+    one_of(estimator, "estimator", ESTIMATORS)
     source = jnp.zeros(bags.num_bags, dtype=bags.index.dtype)
     regularization = as_finite_array(regularization, "regularization")
     operator = ConditionalMeanOperator((bag_kernel,), regularization, estimator, bags, source)

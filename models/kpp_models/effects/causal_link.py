@@ -17,7 +17,7 @@ from kpp.kernels import RBF, AbstractKernel, median_heuristic, resolve_features
 from kpp.priors import has_priors, is_prior
 from kpp.serialization import data_class
 from kpp.typing import Leaf
-from kpp.validation import as_finite_array, as_points
+from kpp.validation import as_finite_array, as_points, one_of
 from kpp_models.effects.data import InterventionData
 from kpp_models.effects.random_functions import OutcomeSpace
 
@@ -78,11 +78,10 @@ class CausalLink(eqx.Module):
     landmarks: Array | None = eqx.field(converter=_as_landmarks, default=None)
 
     def __check_init__(self) -> None:
-        """Refuse what does not go together."""
+        """Raise ValueError if a number is out of range or the fields contradict each other."""
         for name in ("noise_variance", "adjusting_noise_variance", "amplitude"):
             refuse_below(getattr(self, name), name, zero_allowed=False)
-        if self.adjustment not in _ADJUSTMENTS:
-            raise ValueError(f"`adjustment` must be one of {_ADJUSTMENTS}, got {self.adjustment!r}")
+        one_of(self.adjustment, "adjustment", _ADJUSTMENTS)
         if (self.adjusting_kernel is None) != (self.adjustment == "none"):
             needed = "None" if self.adjustment == "none" else "a kernel"
             raise ValueError(

@@ -1,9 +1,9 @@
-r"""What the models of :math:`E[T \mid do(X = x)]` from several data sets share."""
+r"""The base of the models of :math:`E[T \mid do(X = x)]` from several data sets."""
 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -11,12 +11,21 @@ import jax
 import jax.numpy as jnp
 import numpyro
 from jaxtyping import Array, Float
+from numpyro import distributions as dist
 
 from kpp import linalg
 from kpp.functions import RKHSFunction
-from kpp.gp import GaussianProcessMarginal, draw_gaussian, gaussian_loo_log_density, prior_factor, replace_priors
+from kpp.gp import (
+    GaussianProcessMarginal,
+    draw_gaussian,
+    gaussian_loo_log_density,
+    prior_factor,
+    refuse_below,
+    replace_priors,
+    scalar_field,
+)
 from kpp.inference import AbstractModel
-from kpp.kernels import AbstractKernel
+from kpp.kernels import RBF, AbstractKernel
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
 from kpp.tables import Schema
@@ -27,10 +36,10 @@ from kpp_models.effects.data import InterventionData, as_chain, read_mediators
 from kpp_models.effects.embedding_evidence import SharedCovariance, fitted_amplitude
 from kpp_models.effects.random_functions import (
     Effect,
-    GaussianFunction,
-    LinkPosterior,
     OutcomeSpace,
-    fold,
+    RandomEmbedding,
+    RandomFunction,
+    inner_product,
 )
 
 __all__ = ["AbstractEffectModel", "as_links"]
@@ -42,7 +51,7 @@ Sample = Mapping[str, Array]
 _MIN_PIVOT = 1e-10  # of the mean diagonal: below it a kernel matrix of outcomes gets a nugget
 
 
-def as_links(links: Any) -> tuple[CausalLink, ...]:
+def as_links(links: CausalLink | Sequence[CausalLink]) -> tuple[CausalLink, ...]:
     """Return links as a tuple; a field converter."""
     return (links,) if isinstance(links, CausalLink) else tuple(links)
 
@@ -52,39 +61,73 @@ class AbstractEffectModel(AbstractModel):
 
     .. math:: g(x) = E[T \mid do(X = x)] = m + \langle f, \mu(x) \rangle, \qquad t_j = m + f(\tilde y_j) + \epsilon_j
 
-    Two data sets or more: D1 links a treatment x to an outcome y, and perhaps y to a further outcome; the last one
-    holds targets t at outcomes :math:`\tilde y`. :math:`\mu(x)` is the embedding of the outcome's distribution under
-    the intervention, f the function from outcome to target. Subclasses have the fields below and say which of both is
-    uncertain; everything follows from `kpp_models.effects.random_functions`.
+    There are two or more data sets. Each data set of D1 links a treatment x to an outcome y, which may be the treatment
+    of the next one; the last data set holds targets t at outcomes :math:`\tilde y`. :math:`\mu(x)` is the embedding of
+    the outcome's distribution under the intervention, f the function from outcome to target. The final classes differ
+    in which of the two is a Gaussian process and which is known to be the ridge regression; everything else follows
+    from `kpp_models.effects.random_functions`.
 
     Hyperparameters are learned by the evidence of all data sets: a site ``y`` for the targets, and
     ``links.0.embedding`` and so on for the embeddings, observed in the coordinates of
     `kpp_models.effects.embedding_evidence.SharedCovariance`.
+
+    Args:
+        links: How each data set of the chain is modelled: a `CausalLink`, or one per data set.
+        noise_variance: :math:`\lambda_f`, the variance of the targets' noise, in their squared units: a number or a
+            prior.
+        amplitude: a, which multiplies the kernel of f: a number or a prior.
+        mean: m, in units of t: a number or a prior.
+
+    Raises:
+        ValueError: If a number is not a scalar or out of range.
     """
 
     #: Whether the embeddings are Gaussian processes (else ridge regressions), and whether f is one.
     bayesian_embedding: eqx.AbstractClassVar[bool]
     uncertain_function: eqx.AbstractClassVar[bool]
 
-    links: eqx.AbstractVar[tuple[CausalLink, ...]]
-    noise_variance: eqx.AbstractVar[Leaf]
-    amplitude: eqx.AbstractVar[Leaf]
-    mean: eqx.AbstractVar[Leaf]
+    links: tuple[CausalLink, ...] = eqx.field(converter=as_links)
+    noise_variance: Leaf = scalar_field("noise_variance")
+    amplitude: Leaf = scalar_field("amplitude", default=1.0)
+    mean: Leaf = scalar_field("mean", default=0.0)
+
+    def __check_init__(self) -> None:
+        """Raise ValueError if a number is out of range or there are no links."""
+        refuse_below(self.noise_variance, "noise_variance", zero_allowed=False)
+        refuse_below(self.amplitude, "amplitude", zero_allowed=True)
+        if not self.links:
+            raise ValueError("`links` must hold at least one CausalLink, got none")
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple["AbstractEffectModel", InterventionData, Array]]:
+        """Yield models with data for the conformance suite."""
+        keys = jax.random.split(rng_key, 3)
+        z, noise = jax.random.normal(keys[0], (10, 1)), 0.1 * jax.random.normal(keys[1], (10, 3))
+        x = z + jax.random.normal(keys[2], (10, 1))
+        y = jnp.sin(x) - z + noise[:, :1]
+        t = y[:, 0] ** 2 + noise[:, 1]
+        prior = dist.LogNormal(0.0, 0.5)
+        backdoor = CausalLink(
+            RBF(prior.expand([1])), RBF(1.0), prior, adjustment="backdoor", adjusting_kernel=RBF(prior), width=3.0
+        )
+        yield cls((backdoor,), dist.HalfNormal(1.0)), InterventionData.create(x, y, z), t
+        frontdoor = CausalLink(RBF(1.0), None, 0.2, adjustment="frontdoor", adjusting_kernel=RBF(1.5), amplitude=prior)
+        yield cls((frontdoor,), prior, prior, dist.Normal(0.0, 1.0)), InterventionData.create(x, t[:, None], y), t
 
     def prepare(self: Model, x: Any, y: Any, *, mediators: Any = None) -> tuple[Model, dict[str, Any], Schema]:
         r"""Read the data.
 
         Args:
-            x: D1, `kpp_models.InterventionData`; a sequence of them for a chain, one a link.
+            x: D1, `kpp_models.InterventionData`; a sequence of them for a chain, one per link.
             y: The targets t, (M,).
-            mediators: :math:`\tilde y`, (M, dy), the outcomes that they go with; None if they were seen in the rows of
-                the last data set of `x`.
+            mediators: :math:`\tilde y`, (M, dy), the outcomes at which the targets were observed; None if they were
+                observed in the rows of the last data set of `x`.
 
         Returns:
             The model with defaults filled in and names of features resolved, the data, and the schema of the treatment.
 
         Raises:
-            ValueError: If the data are unfit, naming the argument.
+            ValueError: If the data are invalid, naming the argument.
         """
         warn_if_float32(type(self).__name__)
         chain = as_chain(x)
@@ -107,7 +150,7 @@ class AbstractEffectModel(AbstractModel):
         return dataclasses.replace(self, links=links), data, chain[0].treatment_schema
 
     def numpyro_model(self, links: Any, mediators: Any, embeddings: Any = None, y: Any = None) -> None:
-        r"""Be an ordinary NumPyro model; its arguments are what `prepare` returns.
+        r"""The NumPyro model; its arguments are the data that `prepare` returns.
 
         Args:
             links: For each link its ``treatment`` (N, dx), ``outcome`` (N, dy) and ``adjusting`` (N, dz) or None.
@@ -204,8 +247,8 @@ class AbstractEffectModel(AbstractModel):
         return {"factor": factor, "coordinates": linalg.solve_lower(factor, space.kernel.gram(outcome)).T}
 
     def _treatment_kernel(self, number: int) -> AbstractKernel:
-        own = self.links[number].treatment_kernel
-        return self.links[number - 1].space.level_kernel(int(self.bayesian_embedding)) if own is None else own
+        kernel = self.links[number].treatment_kernel
+        return self.links[number - 1].space.level_kernel(int(self.bayesian_embedding)) if kernel is None else kernel
 
     def _covariance(self, number: int, data: Data) -> Float[Array, "N N"]:
         """Return C, the covariance of the rows of an embedding's observations but for its amplitude."""
@@ -214,9 +257,12 @@ class AbstractEffectModel(AbstractModel):
         return linalg.add_diagonal(gram, link.noise_variance)
 
     def _effect(self, data: Data) -> Effect:
-        """Fold the function of the targets with the links, the last one first; there are no priors left."""
+        """Return the effect: the function of the targets through the links, the last one first.
+
+        All priors have been replaced by numbers.
+        """
         level = int(self.bayesian_embedding)
-        function = GaussianFunction.regression(
+        function = RandomFunction.regression(
             self._function_space,
             self._level,
             data["mediators"],
@@ -226,15 +272,15 @@ class AbstractEffectModel(AbstractModel):
             uncertain=self.uncertain_function,
         )
         for number in reversed(range(len(self.links))):
-            effect = self._fold(number, data, function)
+            effect = self._through_link(number, data, function)
             function = effect.as_function(level) if number else function
         return effect
 
     def _moments(self, effect: Effect, x: Float[Array, "p d"], *, covariance: bool) -> dict[str, Array]:
         phi = effect.intervention.cross(x)
-        own = jax.vmap(lambda row: effect.intervention.prior(row[None], row[None])[0, 0])(x)
+        prior = jax.vmap(lambda row: effect.intervention.prior(row[None], row[None])[0, 0])(x)
         explained = jnp.sum(phi[None] * (effect.matrices @ phi), axis=1)
-        parts = jnp.maximum(effect.scales[:, None] * own[None] - explained, 0.0)
+        parts = jnp.maximum(effect.scales[:, None] * prior[None] - explained, 0.0)
         names = [f"variance_data{number + 1}" for number in range(len(self.links) + 1)] + ["variance_interaction"]
         result = {"mean": self.mean + phi.T @ effect.coefficients, "latent_variance": jnp.sum(parts, axis=0)}
         result |= dict(zip(names, parts, strict=True))
@@ -244,19 +290,20 @@ class AbstractEffectModel(AbstractModel):
             result["latent_covariance"] = matrix
         return result
 
-    def _fold(self, number: int, data: Data, function: GaussianFunction) -> Effect:
-        link, table, seen = self.links[number], data["links"][number], data["embeddings"][number]
+    def _through_link(self, number: int, data: Data, function: RandomFunction) -> Effect:
+        """Return the effect of a link's treatment from a function of its outcome."""
+        link, table, observed = self.links[number], data["links"][number], data["embeddings"][number]
         factor = linalg.cholesky(self._covariance(number, table), what="the kernel matrix of the treatments with noise")
         amplitude = link.amplitude
         if amplitude is None:
-            amplitude = fitted_amplitude(seen["coordinates"], factor)
+            amplitude = fitted_amplitude(observed["coordinates"], factor)
         level = int(self.bayesian_embedding)
-        posterior = LinkPosterior(
-            link.space, table["outcome"], seen["factor"], seen["coordinates"], factor, amplitude, level
+        embedding = RandomEmbedding(
+            link.space, table["outcome"], observed["factor"], observed["coordinates"], factor, amplitude, level
         )
         adjustment = link.adjust(table["adjusting"])
         intervention = adjustment.intervention(self._treatment_kernel(number), table["treatment"])
-        return fold(function, posterior, intervention)
+        return inner_product(function, embedding, intervention)
 
 
 def _link_data(part: InterventionData) -> dict[str, Any]:

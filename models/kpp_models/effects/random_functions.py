@@ -1,9 +1,9 @@
-r"""Random functions known by mean and covariance, and their inner products with random embeddings.
+r"""Random functions and random embeddings, known by mean and covariance, and their inner products.
 
-With f the function from an outcome to its effect and :math:`\mu(x)` the embedding of the distribution of the outcome
-under the treatment x, the effect of the treatment is :math:`g(x) = \langle f, \mu(x) \rangle`. Where f and
-:math:`\mu` are independent, mean and covariance of g follow from those of both in closed form, and g is again such a
-function, of x: a chain of links is a fold.
+Let f be the function from an outcome to its effect and :math:`\mu(x)` the embedding of the outcome's distribution under
+the treatment x. The effect of the treatment is :math:`g(x) = \langle f, \mu(x) \rangle`. If f and :math:`\mu` are
+independent, the mean and the covariance of g follow in closed form from those of f and :math:`\mu`. Then g is a random
+function of x, so that a chain of links is a sequence of inner products, the last link first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kpp.embeddings import Intervention
 from kpp.kernels import AbstractKernel, NuclearDominant
 from kpp.typing import Leaf
 
-__all__ = ["Effect", "GaussianFunction", "LinkPosterior", "OutcomeSpace", "fold"]
+__all__ = ["Effect", "OutcomeSpace", "RandomEmbedding", "RandomFunction", "inner_product"]
 
 
 class OutcomeSpace(eqx.Module):
@@ -75,21 +75,21 @@ class OutcomeSpace(eqx.Module):
         return linalg.solve_lower(factor, linalg.solve_lower(factor, self.dominant.gram(landmarks)).T)
 
 
-class GaussianFunction(eqx.Module):
+class RandomFunction(eqx.Module):
     r"""A random function by its mean and the parts of its covariance.
 
     .. math:: E f = \sum_i v_i\, \kappa(p_i, \cdot), \qquad
         \mathrm{cov}_s f = c_s\, \kappa(y, y') - \kappa(y, P)\, A_s\, \kappa(P, y')
 
-    with :math:`\kappa` the kernel of a level. The parts s are those of the sources of data, in the order of the chain
-    from here on, and of their interaction, which is last. A part may be no covariance of its own, the sum is.
+    with :math:`\kappa` the kernel of a level. There is one part s for each source of data, in the order of the chain
+    from here on, and a last part for their interaction. The sum of the parts is a covariance, a part alone may not be.
 
     Args:
         points: P, (n, d).
         coefficients: v, (n,).
         scales: c, (s,).
         matrices: A, (s, n, n).
-        level: That of :math:`\kappa`.
+        level: The level of :math:`\kappa`.
     """
 
     points: Float[Array, "n d"]
@@ -109,7 +109,7 @@ class GaussianFunction(eqx.Module):
         amplitude: Float[Array, ""],
         *,
         uncertain: bool,
-    ) -> GaussianFunction:
+    ) -> RandomFunction:
         r"""Return the posterior of a Gaussian process given noisy values.
 
         .. math:: v = a (a K + \sigma^2 I)^{-1} t, \qquad c = a, \qquad A = a^2 (a K + \sigma^2 I)^{-1}
@@ -138,8 +138,8 @@ class GaussianFunction(eqx.Module):
         return cls(points, amplitude * linalg.cho_solve(factor, targets), scales, matrices, level)
 
 
-class LinkPosterior(eqx.Module):
-    r"""The posterior of the embedding of one link.
+class RandomEmbedding(eqx.Module):
+    r"""The posterior of the embedding of one link's outcome.
 
     .. math::
 
@@ -196,15 +196,15 @@ class Effect(eqx.Module):
     scales: Float[Array, " s"]
     matrices: Float[Array, "s N N"]
 
-    def as_function(self, level: int) -> GaussianFunction:
-        """Return this as a function of a point, for the link before: the treatment's kernel is that of a level."""
-        rows, plain, quadratic = self.intervention.sections()
-        matrices = rows.T @ self.matrices @ rows - self.scales[:, None, None] * quadratic[None]
+    def as_function(self, level: int) -> RandomFunction:
+        """Return the effect as a random function on the outcomes of the previous link, in the kernel of a level."""
+        rows, scale, matrix = self.intervention.sections()
+        matrices = rows.T @ self.matrices @ rows - self.scales[:, None, None] * matrix[None]
         coefficients = rows.T @ self.coefficients
-        return GaussianFunction(self.intervention.treatment, coefficients, self.scales * plain, matrices, level)
+        return RandomFunction(self.intervention.treatment, coefficients, self.scales * scale, matrices, level)
 
 
-def fold(function: GaussianFunction, posterior: LinkPosterior, intervention: Intervention) -> Effect:
+def inner_product(function: RandomFunction, embedding: RandomEmbedding, intervention: Intervention) -> Effect:
     r"""Return the inner products of a random function with the random embeddings of a link.
 
     .. math::
@@ -220,41 +220,40 @@ def fold(function: GaussianFunction, posterior: LinkPosterior, intervention: Int
 
     Args:
         function: f, of the outcome.
-        posterior: :math:`\mu`.
+        embedding: :math:`\mu`.
         intervention: The elements of the link's treatments.
 
     Returns:
-        The effect; its parts are that of the link, those of the function, and what all interactions add.
+        The effect; its parts are the part of the link, the parts of the function, and the part of all interactions.
 
     References:
         Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP: uncertainty quantification for causal data fusion, 2021,
         propositions 3, 4 and C.2; the moments are exact where the paper projects on landmarks.
     """
-    space, level, order = posterior.space, posterior.level, function.level
-    mean_map = posterior.mean_map()
-    across = posterior.whiten(space.chain(level + order, posterior.outcome, function.points))
-    within = space.chain(2 * level + order, posterior.outcome, posterior.outcome)
-    within = posterior.whiten(posterior.whiten(within).T)
+    space, level, order = embedding.space, embedding.level, function.level
+    mean_map = embedding.mean_map()
+    across = embedding.whiten(space.chain(level + order, embedding.outcome, function.points))
+    within = space.chain(2 * level + order, embedding.outcome, embedding.outcome)
+    within = embedding.whiten(embedding.whiten(within).T)
     image = across @ function.coefficients
-    reduced = across @ function.matrices @ across.T
-    spread = function.scales[:, None, None] * within[None] - reduced
+    spread = function.scales[:, None, None] * within[None] - across @ function.matrices @ across.T
     matrices = -(mean_map.T @ spread @ mean_map)
     scales = jnp.zeros_like(function.scales)
-    own_scale, own_matrix = jnp.zeros_like(scales[0]), jnp.zeros_like(matrices[0])
+    link_scale, link_matrix = jnp.zeros_like(scales[0]), jnp.zeros_like(matrices[0])
     if level:
-        inverse = linalg.cho_inverse(posterior.covariance_factor)
-        base = space.chain(2 * order + 1, function.points, function.points)
-        own_scale = posterior.amplitude * (function.coefficients @ base @ function.coefficients)
-        own_matrix = posterior.amplitude * jnp.dot(image, image) * inverse
+        inverse = linalg.cho_inverse(embedding.covariance_factor)
+        gram = space.chain(2 * order + 1, function.points, function.points)
+        link_scale = embedding.amplitude * (function.coefficients @ gram @ function.coefficients)
+        link_matrix = embedding.amplitude * jnp.dot(image, image) * inverse
         scale, matrix = jnp.sum(function.scales), jnp.sum(function.matrices, axis=0)
         norm = space.squared_norm(function.points.shape[1]) if order else jnp.zeros_like(scale)
-        common = posterior.amplitude * (scale * norm - jnp.sum(matrix * base))
-        seen = posterior.amplitude * jnp.trace(jnp.sum(spread, axis=0))
-        scales = scales.at[-1].add(common)
-        matrices = matrices.at[-1].add(seen * inverse)
+        interaction_scale = embedding.amplitude * (scale * norm - jnp.sum(matrix * gram))
+        interaction_trace = embedding.amplitude * jnp.trace(jnp.sum(spread, axis=0))
+        scales = scales.at[-1].add(interaction_scale)
+        matrices = matrices.at[-1].add(interaction_trace * inverse)
     return Effect(
         intervention,
         mean_map.T @ image,
-        jnp.concatenate([own_scale[None], scales]),
-        jnp.concatenate([own_matrix[None], matrices]),
+        jnp.concatenate([link_scale[None], scales]),
+        jnp.concatenate([link_matrix[None], matrices]),
     )

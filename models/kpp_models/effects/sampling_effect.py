@@ -22,7 +22,7 @@ from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import warn_if_float32
+from kpp.validation import count, warn_if_float32
 from kpp_models.effects.causal_link import CausalLink
 from kpp_models.effects.data import InterventionData, as_chain, read_mediators
 from kpp_models.effects.embedding_evidence import SharedCovariance, fitted_amplitude
@@ -121,8 +121,7 @@ class SamplingEffect(AbstractModel):
         refuse_below(self.amplitude, "amplitude", zero_allowed=True)
         if not self.links:
             raise ValueError("`links` must hold at least one CausalLink, got none")
-        if self.num_samples < 2:
-            raise ValueError(f"`num_samples` must be at least 2, got {self.num_samples}")
+        count(self.num_samples, "num_samples", 2)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[SamplingEffect, InterventionData, Array]]:

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from kpp.bags import Bags
 from kpp.tables import unknown_feature
+from kpp.validation import one_of
 from kpp_models.aggregates.grids.points import (
     GridPoints,
     as_dataset,
@@ -113,8 +114,7 @@ def bags_from_grid(
     """
     if (coarse is None) == (blocks is None):
         raise ValueError("exactly one of `coarse` and `blocks` must be given")
-    if empty not in ("drop", "raise"):
-        raise ValueError(f"`empty` must be 'drop' or 'raise', got {empty!r}")
+    one_of(empty, "empty", ("drop", "raise"))
     fine = as_dataset(fine, "fine")
     pixels = grid_points(fine, variables, coordinates=coordinates, standardize=standardize)
     if blocks is not None:
@@ -144,8 +144,7 @@ def coarsen(dataset: Any, blocks: Mapping[Any, int] | int, *, boundary: str = "e
     Raises:
         ValueError: If a dimension is unknown, or with "exact" not a multiple of its block.
     """
-    if boundary not in ("exact", "trim", "pad"):
-        raise ValueError(f"`boundary` must be 'exact', 'trim' or 'pad', got {boundary!r}")
+    one_of(boundary, "boundary", ("exact", "trim", "pad"))
     sizes = _block_sizes(blocks, dataset)
     for dim, size in sizes.items():
         if boundary == "exact" and dataset.sizes[dim] % size:
