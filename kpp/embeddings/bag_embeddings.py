@@ -16,8 +16,8 @@ from jaxtyping import Array, Float
 
 from kpp.bags import Bags
 from kpp.embeddings.conditional import AbstractConditionalEmbedding
+from kpp.embeddings.elements import BagMeans
 from kpp.embeddings.embedding import AbstractEmbedding
-from kpp.embeddings.ridge import BagOutputs
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.typing import Leaf, RngKey
 
@@ -64,9 +64,9 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
         return self.bags.covariates  # type: ignore[return-value]  # None is refused
 
     @property
-    def outputs(self) -> BagOutputs:
+    def outputs(self) -> BagMeans:
         """The mean embeddings of the bags."""
-        return BagOutputs(self.kernel, self.bags)
+        return BagMeans(self.kernel, self.bags)
 
     def __check_init__(self) -> None:
         """Refuse a negative regularization, and bags without covariates."""

@@ -12,14 +12,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.embeddings.elements import PointSections
 from kpp.embeddings.embedding import AbstractEmpiricalEmbedding
-from kpp.embeddings.ridge import AbstractOutputs, DenseRidge, FeatureRidge, PointOutputs
 from kpp.features import AbstractFeatureKernel
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
+from kpp.linalg import DenseRidge, FeatureRidge, GramMatrix
 from kpp.typing import Leaf, RngKey
 from kpp.validation import check_same_rows
 
 __all__ = ["AbstractConditionalEmbedding", "AbstractRegressionEmbedding", "ConditionalMeanEmbedding"]
+
+_WHAT = "the regularized kernel matrix of the inputs"
 
 
 class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
@@ -38,7 +41,7 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
 
     @property
     @abc.abstractmethod
-    def outputs(self) -> AbstractOutputs:
+    def outputs(self) -> GramMatrix:
         """The elements :math:`g_j`."""
 
     @property
@@ -115,7 +118,7 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         Returns:
             The squared distances in the RKHS, (N,).
         """
-        return self._system().leave_one_out(self.outputs)
+        return self._system().leave_one_out_norms(self.outputs)
 
     def held_out_losses(self, folds: Any) -> Float[Array, " N"]:
         r"""Return how far the element of each input is from what the inputs outside its fold say about it.
@@ -129,8 +132,8 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
             The squared distances in the RKHS, (N,), in the order of the inputs. Matrices (N, N) are formed, however few
             features there are.
         """
-        system = DenseRidge.create(self._input_gram(), self.ridge, self.multiplicity)
-        inverse, gram = system.inverse(), self.outputs.gram()
+        inverse = DenseRidge.create(self._input_gram(), self.ridge, self.multiplicity, what=_WHAT).inverse()
+        gram = self.outputs.gram()
         losses = jnp.zeros(self.num_inputs, dtype=gram.dtype)
         for fold in folds:
             factor = linalg.cholesky(inverse[jnp.ix_(fold, fold)], what="the inverse over a fold")
@@ -161,16 +164,15 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
             Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP: uncertainty quantification for causal data fusion, 2021:
             the evidence of its Bayesian conditional mean embedding, with s G for the covariance of the outputs.
         """
-        determinant, trace = self._system().evidence_terms(self.outputs)
-        count = self.num_inputs
-        amplitude = trace / count**2
-        return -0.5 * count * (count * (jnp.log(2 * jnp.pi * amplitude) + 1) + determinant)
+        system, count = self._system(), self.num_inputs
+        amplitude = system.trace(self.outputs) / count**2
+        return -0.5 * count * (count * (jnp.log(2 * jnp.pi * amplitude) + 1) + system.log_determinant())
 
     def _system(self) -> DenseRidge | FeatureRidge:
         features = self._input_features()
         if features is not None and features.shape[1] <= self.num_inputs:
-            return FeatureRidge.create(features, self.ridge, self.multiplicity)
-        return DenseRidge.create(self._input_gram(), self.ridge, self.multiplicity)
+            return FeatureRidge.create(features, self.ridge, self.multiplicity, what=_WHAT)
+        return DenseRidge.create(self._input_gram(), self.ridge, self.multiplicity, what=_WHAT)
 
     def _coordinates(self, query: Any) -> Float[Array, "N p"]:
         return self.input_weights(query)
@@ -253,9 +255,9 @@ class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
             check_same_rows(self.num_inputs, leaf.shape[0], "inputs", "points")
 
     @property
-    def outputs(self) -> PointOutputs:
+    def outputs(self) -> PointSections:
         """The sections of the kernel at the points."""
-        return PointOutputs(self.kernel, self.points)
+        return PointSections(self.kernel, self.points)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple["ConditionalMeanEmbedding", Any]]:

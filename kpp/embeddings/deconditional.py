@@ -14,7 +14,7 @@ from kpp.embeddings.conditional import (
     AbstractRegressionEmbedding,
     ConditionalMeanEmbedding,
 )
-from kpp.embeddings.ridge import PointOutputs
+from kpp.embeddings.elements import PointSections
 from kpp.features import AbstractFeatureKernel
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
@@ -79,9 +79,9 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
         return self.conditional.input_kernel
 
     @property
-    def outputs(self) -> PointOutputs:
+    def outputs(self) -> PointSections:
         """The sections of l at the points."""
-        return PointOutputs(self.kernel, self.points)
+        return PointSections(self.kernel, self.points)
 
     @property
     def num_inputs(self) -> int:

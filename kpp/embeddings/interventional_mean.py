@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.embeddings.conditional import AbstractRegressionEmbedding
+from kpp.embeddings.elements import PointSections
 from kpp.embeddings.from_graph import read_samples
-from kpp.embeddings.ridge import PointOutputs
 from kpp.embeddings.treatment_adjustment import (
     AbstractAdjustment,
     BackDoor,
@@ -141,9 +141,9 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
         return cls(*samples[:4], regularization, samples.adjustment)
 
     @property
-    def outputs(self) -> PointOutputs:
+    def outputs(self) -> PointSections:
         """The sections of the kernel at the outcomes."""
-        return PointOutputs(self.kernel, self.points)
+        return PointSections(self.kernel, self.points)
 
     @property
     def num_inputs(self) -> int:

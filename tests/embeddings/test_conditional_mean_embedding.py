@@ -116,7 +116,7 @@ MISTAKES = [
     (
         lambda: select_regularization(embedding(), num_folds=1),
         ValueError,
-        "`num_folds` must be between 2 and .* 8, got 1",
+        "`num_folds` must be between 2 and 8 \\(the number of inputs\\), got 1",
     ),
     (lambda: select_regularization(embedding(), num_folds=2), TypeError, "`rng_key` must be a single JAX random key"),
 ]

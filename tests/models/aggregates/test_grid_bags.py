@@ -112,7 +112,7 @@ MISTAKES = [
     (lambda: bags_from_grid(FINE), "exactly one of `coarse` and `blocks` must be given"),
     (lambda: bags_from_grid(FINE, COARSE, blocks=2), "exactly one of `coarse` and `blocks` must be given"),
     (lambda: bags_from_grid(FINE, COARSE, covariates=["presure"]), "`covariates`: .* did you mean 'pressure'"),
-    (lambda: bags_from_grid(FINE, COARSE, empty="keep"), "`empty` must be 'drop' or 'raise', got 'keep'"),
+    (lambda: bags_from_grid(FINE, COARSE, empty="keep"), "`empty` must be one of \\('drop', 'raise'\\), got 'keep'"),
     (lambda: bags_from_grid(FINE, COARSE.rename(lat="latitude")), "`coarse` must have a .* coordinate along 'lat'"),
     (lambda: bags_from_grid(FINE, COARSE.isel(lat=[0])), "one cell along 'lat': give its ends as `edges`"),
     (lambda: bags_from_grid(FINE, COARSE.isel(lat=[0, 2, 1])), "must increase or decrease from one cell to the next"),
@@ -121,7 +121,7 @@ MISTAKES = [
     (lambda: bags_from_grid(FINE, blocks={"lat": 4}), "`blocks` must divide the 6 pixels along 'lat', got 4"),
     (lambda: bags_from_grid(FINE, blocks={"height": 2}), "`blocks` must name dimensions of the grid"),
     (lambda: bags_from_grid(FINE, blocks=0), "`blocks` must be at least 1 along each dimension"),
-    (lambda: coarsen(FINE, 2, boundary="cut"), "`boundary` must be 'exact', 'trim' or 'pad', got 'cut'"),
+    (lambda: coarsen(FINE, 2, boundary="cut"), "`boundary` must be one of \\('exact', 'trim', 'pad'\\), got 'cut'"),
 ]
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from tqdm.auto import tqdm
 
+from kpp.batching import map_blocks, progress_bar
 from kpp.metrics import structural_similarity
+from kpp.validation import count, positive
+from kpp.validation import probability as check_probability
 from kpp_models.aggregates.grids.points import GridPoints
 
 __all__ = ["map_scores", "predict_map"]
@@ -57,12 +59,9 @@ def predict_map(
     Raises:
         ValueError: If the probability is not between 0 and 1, or `scale` or `rows` is not positive.
     """
-    if not 0.0 < probability < 1.0:
-        raise ValueError(f"`probability` must be between 0 and 1, got {probability}")
-    if not scale > 0.0:
-        raise ValueError(f"`scale` must be positive, got {scale}")
-    if rows < 1:
-        raise ValueError(f"`rows` must be at least 1, got {rows}")
+    check_probability(probability, "probability")
+    positive(scale, "scale")
+    count(rows, "rows")
     mean, variance = _moments(fit, grid.points, min(rows, grid.num_points), noise, progress)
     mean, sd = center + scale * mean, scale * np.sqrt(variance)
     width = NormalDist().inv_cdf((1.0 + probability) / 2.0) * sd
@@ -110,17 +109,9 @@ def map_scores(truth: xr.DataArray, estimate: xr.DataArray, *, data_range: float
 
 
 def _moments(fit: Any, points: np.ndarray, rows: int, noise: bool, progress: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and variance over the draws at every point."""
-    total = len(points)
-    mean, variance = np.empty(total), np.empty(total)
-    with tqdm(total=total, desc="pixels", disable=not progress or total <= rows) as bar:
-        for start in range(0, total, rows):
-            # The last batch reaches back over pixels already done, so that all have one shape and compile once.
-            low = min(start, total - rows)
-            chunk = fit.predict(points[low : low + rows])
-            mean[low : low + rows], variance[low : low + rows] = _average(chunk, noise)
-            bar.update(min(rows, total - start))
-    return mean, variance
+    """Return the mean and the variance over the draws at every point."""
+    with progress_bar(-(-len(points) // rows), "pixels", show=progress) as bar:
+        return map_blocks(lambda block: _average(fit.predict(block), noise), points, rows, bar=bar)
 
 
 def _average(prediction: xr.Dataset, noise: bool) -> tuple[np.ndarray, np.ndarray]:
