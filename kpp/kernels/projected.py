@@ -194,16 +194,16 @@ class Projected(AbstractKernel):
         averaged = self.kernel + Constant(1.0) if self.form == "product" else self.kernel
         ridge = self.points.shape[0] * self.regularization
         if self.landmarks is None:
-            matrix = linalg.add_diagonal(self.condition_kernel.gram(self.points), ridge)
-            factor = linalg.cholesky(matrix, what="the matrix of the condition kernel plus n * regularization * I")
-            return _Expectation(averaged, self.condition_kernel, self.points, None, factor, None, None)
+            what = "the matrix of the condition kernel plus n * regularization * I"
+            dense = linalg.DenseRidge.create(self.condition_kernel.gram(self.points), ridge, what=what)
+            return _Expectation(averaged, self.condition_kernel, self.points, dense, None, None)
         whitener = linalg.cholesky(
             self.condition_kernel.gram(self.landmarks), what="the kernel matrix of the landmarks"
         )
         features = linalg.solve_lower(whitener, self.condition_kernel(self.landmarks, self.points)).T
-        factor = linalg.cholesky(linalg.add_diagonal(features.T @ features, ridge), what="the matrix of the features")
+        low_rank = linalg.FeatureRidge.create(features, ridge, what="the matrix of the features")
         landmarks = self.landmarks, whitener
-        return _Expectation(averaged, self.condition_kernel, self.points, features, factor, landmarks, self.moments)
+        return _Expectation(averaged, self.condition_kernel, self.points, low_rank, landmarks, self.moments)
 
 
 class _Elements(NamedTuple):
@@ -228,19 +228,23 @@ class _Expectation(NamedTuple):
     kernel: AbstractKernel
     condition_kernel: AbstractKernel
     points: Array
-    features: Array | None
-    factor: Array
+    ridge: linalg.DenseRidge | linalg.FeatureRidge
     landmarks: tuple[Array, Array] | None  # with the factor of their kernel matrix
     known_moments: Array | None
 
     def coordinates(self, x: Array) -> Float[Array, "q n"]:
-        if self.landmarks is None:
-            return linalg.cho_solve(self.factor, self.condition_kernel(self.points, x))
+        if isinstance(self.ridge, linalg.DenseRidge):
+            return self.ridge.solve(self.condition_kernel(self.points, x))
+        assert self.landmarks is not None  # they span the features
         landmarks, whitener = self.landmarks
-        return linalg.cho_solve(self.factor, linalg.solve_lower(whitener, self.condition_kernel(landmarks, x)))
+        return self.ridge.coordinates(linalg.solve_lower(whitener, self.condition_kernel(landmarks, x)).T)
 
     def reduce(self, values: Array) -> Float[Array, "q *outputs"]:
         return values if self.features is None else self.features.T @ values
+
+    @property
+    def features(self) -> Float[Array, "n q"] | None:
+        return None if isinstance(self.ridge, linalg.DenseRidge) else self.ridge.features
 
     def sections(self, x: Any) -> Float[Array, "q n"]:
         """Return the reduced sections of the kernel, `reduce(kernel(points, x))`, without the matrix."""
