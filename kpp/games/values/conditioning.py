@@ -18,16 +18,19 @@ from jaxtyping import Array, Bool, Float
 
 from kpp.games.values.product_games import has_product_terms
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel, Constant
-from kpp.linalg import add_diagonal, cho_inverse, cho_solve, cholesky
+from kpp.linalg import DenseRidge, cho_solve
 
 __all__ = [
+    "REGULARIZED",
     "conjugate_gradients",
     "direct_solve",
     "median_kernel",
     "restricted_matrices",
     "single_term",
-    "smoothing_matrix",
 ]
+
+#: What is factorized, for messages.
+REGULARIZED = "the regularized kernel matrix of the background"
 
 #: A matrix for each coalition of features, which may be traced.
 MatrixOf = Callable[[Bool[Array, " d"]], Float[Array, "n1 n2"]]
@@ -97,28 +100,10 @@ def direct_solve(matrix: Float[Array, "m m"], right: Float[Array, "m p"], ridge:
     Returns:
         The solutions, (m, p).
     """
-    factor = _factorize(matrix, ridge)
+    system = DenseRidge.create(matrix, ridge, what=REGULARIZED)
     if 2 * right.shape[1] < right.shape[0]:
-        return cho_solve(factor, right)
-    return jnp.matmul(cho_inverse(factor), right, precision="highest")
-
-
-def smoothing_matrix(matrix: Float[Array, "m m"], ridge: Any) -> Float[Array, "m m"]:
-    r"""Return :math:`(A + \rho I)^{-1} A = I - \rho\,(A + \rho I)^{-1}`, which spares the product with A.
-
-    Args:
-        matrix: A, symmetric and positive semi-definite, (m, m).
-        ridge: :math:`\rho`.
-
-    Returns:
-        The matrix, (m, m).
-    """
-    return add_diagonal(-ridge * cho_inverse(_factorize(matrix, ridge)), 1.0)
-
-
-def _factorize(matrix: Array, ridge: Any) -> Float[Array, "m m"]:
-    # LAPACK reads columns first: of the transpose XLA keeps the rows, instead of writing the matrix in long strides.
-    return cholesky(add_diagonal(matrix.T, ridge), what="the regularized kernel matrix of the background")
+        return system.solve(right)
+    return jnp.matmul(system.inverse(), right, precision="highest")
 
 
 def conjugate_gradients(

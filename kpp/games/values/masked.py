@@ -17,7 +17,7 @@ from kpp.games.values.conditioning import median_kernel
 from kpp.games.values.product_games import example_functions
 from kpp.games.values.weighted import AbstractWeighted, embedded_values
 from kpp.kernels import AbstractKernel, check_positive, parameter
-from kpp.linalg import add_diagonal, cho_solve, cholesky
+from kpp.linalg import DenseRidge
 from kpp.typing import AnyArray, Leaf, RngKey
 from kpp.validation import as_points, warn_if_float32
 
@@ -85,13 +85,12 @@ class MaskedRegression(AbstractWeighted):
         masks = self.masks()
         rows = jnp.tile(background, (self.masks_per_point, 1))
         gram = self._kernel(kernel, rows, masks, rows, masks)
-        factor = cholesky(
-            add_diagonal(gram, rows.shape[0] * self.regularization), what="the kernel matrix of masked rows"
-        )
+        ridge = rows.shape[0] * self.regularization
+        system = DenseRidge.create(gram, ridge, what="the kernel matrix of masked rows")
 
         def weights(mask: Bool[Array, " d"]) -> Array:
             same = jnp.broadcast_to(mask[None], points.shape)
-            found = cho_solve(factor, self._kernel(kernel, rows, masks, points, same))
+            found = system.solve(self._kernel(kernel, rows, masks, points, same))
             total = jnp.sum(found.reshape(self.masks_per_point, background.shape[0], -1), axis=0)
             return jnp.where(jnp.all(mask) | ~jnp.any(mask), 1 / background.shape[0], total)
 

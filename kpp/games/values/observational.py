@@ -17,18 +17,18 @@ from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import all_coalitions, as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.conditioning import (
+    REGULARIZED,
     conjugate_gradients,
     direct_solve,
     median_kernel,
     restricted_matrices,
     single_term,
-    smoothing_matrix,
 )
 from kpp.games.values.imputation import imputed_values, mean_prediction
 from kpp.games.values.product_games import example_functions, has_product_terms
 from kpp.games.values.weighted import MAX_ENTRIES, AbstractWeighted, embedded_values
 from kpp.kernels import AbstractKernel, AbstractProductKernel, Matern12, check_positive, parameter
-from kpp.linalg import FactorizationError, add_diagonal, cholesky
+from kpp.linalg import DenseRidge, FactorizationError
 from kpp.typing import AnyArray, Leaf, RngKey
 from kpp.validation import as_points, as_targets, check_rng_key, is_concrete, warn_if_float32
 
@@ -180,13 +180,13 @@ class Observational(AbstractWeighted):
         outer = inner if x is None else restricted_matrices(kernel, background, x)
         if self.solver == "cg":
             everything = inner(jnp.ones(background.shape[1], dtype=bool))
-            root = cholesky(add_diagonal(everything, ridge), what="the regularized kernel matrix of the background")
+            root = DenseRidge.create(everything, ridge, what=REGULARIZED).factor
 
         def weights(mask: Bool[Array, " d"]) -> Array:
             if self.solver == "cg":
                 found = conjugate_gradients(inner(mask), outer(mask), ridge, root, self.max_steps)
             elif x is None:
-                found = smoothing_matrix(inner(mask), ridge)
+                found = DenseRidge.create(inner(mask), ridge, what=REGULARIZED).smoother()
             else:
                 found = direct_solve(inner(mask), outer(mask), ridge)
             at_end = self.has_exact_ends & (jnp.all(mask) | ~jnp.any(mask))

@@ -38,12 +38,7 @@ class ConditionRegression(NamedTuple):
 
     def value_errors(self, values: Float[Array, " n"]) -> Float[Array, " n"]:
         """Return what the regression on all other rows lacks of the value at each row."""
-        if self.landmarks is None:
-            inverse = self._inverse()
-            return inverse @ values / jnp.diagonal(inverse)
-        features, factor = self._features()
-        residuals = values - features @ linalg.cho_solve(factor, features.T @ values)
-        return residuals / (1 - _leverages(features, factor))
+        return (self._dense() if self.landmarks is None else self._low_rank()).leave_one_out(values)
 
     def section_errors(
         self, kernel: AbstractKernel, x: Float[Array, "m d"], coefficients: Float[Array, " m"]
@@ -61,33 +56,30 @@ class ConditionRegression(NamedTuple):
             The errors, (n',). With landmarks no matrix (n', m) is formed.
         """
         if self.landmarks is None:
-            inverse = self._inverse()
+            inverse = self._dense().inverse()
             weights = self.condition_kernel(self.sample, x) * coefficients[None, :]
             return jnp.sum((inverse @ kernel(self.sample, x)) * weights, axis=1) / jnp.diagonal(inverse)
-        features, factor = self._features()
+        system = self._low_rank()
+        features = system.features
         averages = jax.lax.map(lambda row: kernel(row[None], self.sample)[0] @ features, x, batch_size=_BATCH)
-        explained = linalg.cho_solve(factor, averages.T)
+        explained = system.coordinates(averages)
 
         def error(row: tuple[Array, Array]) -> Array:
             weights = self.condition_kernel(row[0][None], x)[0] * coefficients
             return jnp.dot(kernel(row[0][None], x)[0] - row[1] @ explained, weights)
 
         errors = jax.lax.map(error, (self.sample, features), batch_size=_BATCH)
-        return errors / (1 - _leverages(features, factor))
+        return errors / (1 - system.leverages())
 
     @property
     def _ridge(self) -> Array:
         return self.sample.shape[0] * self.regularization
 
-    def _inverse(self) -> Float[Array, "n n"]:
-        matrix = linalg.add_diagonal(self.condition_kernel.gram(self.sample), self._ridge)
-        return linalg.cho_inverse(linalg.cholesky(matrix, what="the regularized kernel matrix of the conditions"))
+    def _dense(self) -> linalg.DenseRidge:
+        what = "the regularized kernel matrix of the conditions"
+        return linalg.DenseRidge.create(self.condition_kernel.gram(self.sample), self._ridge, what=what)
 
-    def _features(self) -> tuple[Float[Array, "n q"], Float[Array, "q q"]]:
+    def _low_rank(self) -> linalg.FeatureRidge:
         features = Nystrom(self.condition_kernel, self.landmarks).feature_map(self.sample)
-        matrix = linalg.add_diagonal(features.T @ features, self._ridge)
-        return features, linalg.cholesky(matrix, what="the regularized matrix of the features of the conditions")
-
-
-def _leverages(features: Float[Array, "n q"], factor: Float[Array, "q q"]) -> Float[Array, " n"]:
-    return jnp.sum(linalg.solve_lower(factor, features.T) ** 2, axis=0)
+        what = "the regularized matrix of the features of the conditions"
+        return linalg.FeatureRidge.create(features, self._ridge, what=what)
