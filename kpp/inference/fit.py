@@ -26,11 +26,7 @@ from kpp.inference.arviz_groups import (
 )
 from kpp.inference.base import AbstractInference, Posterior, Site, as_arguments, inspect_sites
 from kpp.inference.draws import DrawMap, draw_map, flatten_draws, unflatten_draws
-from kpp.inference.laplace import Laplace
-from kpp.inference.map import MAP
-from kpp.inference.nuts import NUTS
 from kpp.inference.storage import describe_inference, read_parts, rebuild_inference, write_parts
-from kpp.inference.svi import SVI
 from kpp.posteriors import GPPosterior
 from kpp.tables import Schema
 from kpp.typing import RngKey
@@ -38,7 +34,6 @@ from kpp.validation import check_rng_key
 
 __all__ = ["Fit"]
 
-_INFERENCES = {cls.__name__: cls for cls in (MAP, NUTS, SVI, Laplace)}
 _PREDICTIVE_DIMS = {"latent_covariance": ("instance", "instance_other")}
 
 
@@ -267,7 +262,8 @@ class Fit:
             path: The file. It appears only when it is complete; an existing one is replaced.
 
         Raises:
-            TypeError: If the model, its kernel or the inference is not registered, so that it could not be read back.
+            TypeError: If the model or its kernel is not registered, so that it could not be read back, or a field of
+                the inference is not plain JSON.
         """
         write_parts(
             path,
@@ -276,7 +272,7 @@ class Fit:
             data=self.data,
             schema=self.schema,
             sites=list(self.draws),
-            inference=describe_inference(self.inference, _INFERENCES),
+            inference=describe_inference(self.inference),
             state=self.state,
         )
 
@@ -285,10 +281,10 @@ class Fit:
         """Read a fit that `save` has written.
 
         Raises:
-            ValueError: If the file is not a saved fit.
+            ValueError: If the file is not a saved fit, or its inference is of a class that is not loaded.
         """
         parts = read_parts(path)
-        return cls(**parts | {"inference": rebuild_inference(parts["inference"], _INFERENCES)})
+        return cls(**parts | {"inference": rebuild_inference(parts["inference"])})
 
     @property
     def _shape(self) -> tuple[int, int]:

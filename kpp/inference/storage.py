@@ -10,17 +10,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import h5netcdf
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from kpp import _arviz
+from kpp import _arviz, netcdf
 from kpp.inference.base import AbstractInference
 from kpp.serialization import from_spec, to_spec
 from kpp.tables import Schema
@@ -42,7 +40,7 @@ def write_parts(
     inference: dict[str, Any],
     state: Mapping[str, jax.Array],
 ) -> None:
-    """Write the parts of a fit, all or nothing: under another name in the same folder, which is then renamed.
+    """Write the parts of a fit into one file, which appears only when it is complete.
 
     Raises:
         TypeError: If the model is not registered, or the data are not dicts, lists and tuples of arrays.
@@ -64,7 +62,7 @@ def write_parts(
         "data": structure,
         "attrs": dict(idata.attrs),
     }
-    _write(Path(path), groups, {"kpp": json.dumps(description), **_plain(idata.attrs)})
+    netcdf.write(path, xr.Dataset(attrs={"kpp": json.dumps(description), **idata.attrs}), groups)
 
 
 def read_parts(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -76,14 +74,12 @@ def read_parts(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         ValueError: If the file is not a saved fit, or of a format that this version does not read.
     """
-    with h5netcdf.File(path, "r") as file:
-        names, attrs = list(file.groups), dict(file.attrs)
-    if "kpp" not in attrs:
+    root, groups = netcdf.read(path)
+    if "kpp" not in root.attrs:
         raise ValueError(f"`path` must be a fit saved by kpp, got {os.fspath(path)}, which lacks the attribute 'kpp'")
-    description = json.loads(attrs["kpp"])
+    description = json.loads(root.attrs["kpp"])
     if description["format"] != _FORMAT:
         raise ValueError(f"`path` holds a fit of format {description['format']}; this version of kpp reads {_FORMAT}")
-    groups = {name: xr.load_dataset(path, group=name, engine="h5netcdf") for name in names}
     arrays = {str(name): jnp.asarray(value.to_numpy()) for name, value in groups.pop(_DATA).data_vars.items()}
     state = {str(name): jnp.asarray(value.to_numpy()) for name, value in groups.pop(_STATE).data_vars.items()}
     schema = description["schema"]
@@ -98,48 +94,52 @@ def read_parts(path: str | os.PathLike[str]) -> dict[str, Any]:
     }
 
 
-def describe_inference(inference: AbstractInference, known: Mapping[str, type]) -> dict[str, Any]:
-    """Return an inference as JSON values.
+def describe_inference(inference: AbstractInference) -> dict[str, Any]:
+    """Return an inference as JSON values: the name of its class and its fields.
 
     Raises:
-        TypeError: If its class is not one of `known`, or a field is not a number, text, boolean or None.
+        TypeError: If a field is not a number, text, boolean or None.
     """
-    name = type(inference).__name__
-    if known.get(name) is not type(inference):
-        raise TypeError(f"a fit by {name} cannot be saved; the ways of inference that can are {sorted(known)}")
+    cls = type(inference)
     fields = {field.name: getattr(inference, field.name) for field in dataclasses.fields(inference)}
     for key, value in fields.items():
         if not (value is None or isinstance(value, (bool, int, float, str))):
-            raise TypeError(f"a fit by {name} cannot be saved: its `{key}` is a {type(value).__name__}, not plain JSON")
-    return {"name": name, **fields}
+            raise TypeError(
+                f"a fit by {cls.__name__} cannot be saved: its `{key}` is a {type(value).__name__}; fields of an "
+                "inference must be numbers, text, booleans or None"
+            )
+    return {"name": _class_name(cls), **fields}
 
 
-def rebuild_inference(description: Mapping[str, Any], known: Mapping[str, type]) -> AbstractInference:
-    """Return the inference that `describe_inference` described."""
-    fields = {name: value for name, value in description.items() if name != "name"}
-    return known[description["name"]](**fields)
+def rebuild_inference(description: Mapping[str, Any]) -> AbstractInference:
+    """Return the inference that `describe_inference` described.
+
+    The class is looked up among the subclasses of `AbstractInference` that are loaded. Nothing is imported: a name in a
+    file must not decide which code runs.
+
+    Raises:
+        ValueError: If there is no such class.
+    """
+    name = description["name"]
+    classes = {_class_name(cls): cls for cls in _subclasses(AbstractInference)}
+    if name not in classes:
+        module = name.rpartition(".")[0]
+        raise ValueError(
+            f"`path` holds a fit by {name}, an inference that is not loaded; "
+            + (f"import {module} first" if module else f"those of kpp are {sorted(n for n in classes if '.' not in n)}")
+        )
+    return classes[name](**{key: value for key, value in description.items() if key != "name"})
 
 
-def _write(path: Path, groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        xr.Dataset(attrs=dict(attrs)).to_netcdf(partial, mode="w", engine="h5netcdf")
-        for name, dataset in groups.items():
-            clean = dataset.copy()
-            clean.attrs = _plain(dataset.attrs)
-            clean.to_netcdf(partial, mode="a", group=name, engine="h5netcdf")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+def _class_name(cls: type) -> str:
+    """Return the name of a class in a file: alone for the inferences of kpp, after its module for all others."""
+    return cls.__name__ if cls.__module__.startswith("kpp.") else f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _plain(attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return attributes as netCDF can hold them: numbers and text as they are, the rest as JSON."""
-    kept = (int, float, str, np.integer, np.floating)
-    return {
-        str(name): value if isinstance(value, kept) and not isinstance(value, bool) else json.dumps(value)
-        for name, value in attrs.items()
-    }
+def _subclasses(cls: type[AbstractInference]) -> Iterator[type[AbstractInference]]:
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
 
 
 def _anonymous(arrays: Mapping[str, Any]) -> xr.Dataset:

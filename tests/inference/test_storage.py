@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import subprocess
 import sys
 
@@ -10,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
@@ -18,7 +21,7 @@ import xarray as xr
 import kpp
 import kpp_models
 from kpp import _arviz
-from kpp.inference import storage
+from kpp.inference import AbstractInference, Posterior, storage
 from kpp.kernels import RBF
 from kpp.serialization import to_spec
 
@@ -100,6 +103,60 @@ def test_only_nuts_resumes(map_fit):
 def test_an_unregistered_model_is_refused(laplace_fit, tmp_path):
     with pytest.raises(TypeError, match="not registered"):
         laplace_fit.save(tmp_path / "fit.nc")
+    assert not list(tmp_path.iterdir())
+
+
+class Repeated(AbstractInference):
+    """A third party's inference: it draws from the prior."""
+
+    num_samples: int = 3
+    label: str = "prior"
+    progress: bool = False
+
+    def run(self, rng_key, numpyro_model, data, *, progress=True):
+        keys = jax.random.split(rng_key, self.num_samples)
+        draws = [numpyro.handlers.trace(numpyro.handlers.seed(numpyro_model, key)).get_trace(**data) for key in keys]
+        latent = [name for name, site in draws[0].items() if site["type"] == "sample" and not site["is_observed"]]
+        samples = {name: jnp.stack([draw[name]["value"] for draw in draws])[None] for name in latent}
+        return Posterior(samples, {}, {"inference": "Repeated"})
+
+
+@pytest.fixture(scope="module")
+def repeated_fit(conjugate):
+    model = kpp_models.GPRegression(RBF(1.0), noise_variance=dist.HalfNormal(1.0))
+    return model.fit(jax.random.key(0), conjugate.x, conjugate.y, inference=Repeated(4), num_prior_samples=0)
+
+
+def test_a_third_partys_inference_comes_back(repeated_fit, tmp_path):
+    repeated_fit.save(tmp_path / "fit.nc")
+    loaded = kpp.Fit.load(tmp_path / "fit.nc")
+    assert type(loaded.inference) is Repeated
+    assert loaded.inference == Repeated(4)
+    assert eqx.tree_equal(loaded.draws, repeated_fit.draws)
+
+
+def test_no_module_that_a_file_names_is_imported(repeated_fit, tmp_path, monkeypatch):
+    (tmp_path / "stranger.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(storage, "_class_name", lambda cls: "stranger.Inference" if cls is Repeated else cls.__name__)
+    repeated_fit.save(tmp_path / "fit.nc")
+    monkeypatch.undo()
+    with pytest.raises(
+        ValueError, match="a fit by stranger.Inference, .* not loaded; import stranger first"
+    ):
+        kpp.Fit.load(tmp_path / "fit.nc")
+
+
+def test_the_inferences_of_kpp_are_saved_by_their_own_names(path):
+    description = json.loads(xr.load_dataset(path, engine="h5netcdf").attrs["kpp"])
+    assert description["inference"]["name"] == "NUTS"
+    assert [storage._class_name(cls) for cls in (kpp.MAP, kpp.Laplace, kpp.SVI)] == ["MAP", "Laplace", "SVI"]
+
+
+def test_fields_of_an_inference_must_be_plain(repeated_fit, tmp_path):
+    broken = dataclasses.replace(repeated_fit, inference=Repeated(label=("a",)))
+    with pytest.raises(TypeError, match="its `label` is a tuple; fields of an inference must be numbers, text"):
+        broken.save(tmp_path / "fit.nc")
     assert not list(tmp_path.iterdir())
 
 

@@ -1,0 +1,130 @@
+"""netCDF files: written whole or not at all, with attributes that come back as they were.
+
+netCDF attributes are numbers and text. `encode_attrs` writes everything else as JSON and lists the names that it wrote
+so; `decode_attrs` reverses it. `write` and `read` use both, for the datasets of a file and its groups.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+__all__ = ["decode_attrs", "encode_attrs", "read", "replace_when_complete", "write"]
+
+_AS_JSON = "kpp_json_attributes"  # the attribute that lists which of the others are JSON
+_MAX_INTEGER = 2**63
+
+
+@contextlib.contextmanager
+def replace_when_complete(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a place to write a file at, which takes the place of `path` when the block ends.
+
+    If the block raises, `path` is left as it was and nothing else remains.
+
+    Args:
+        path: The file to write or to replace.
+
+    Yields:
+        Another path in the same folder, so that renaming it is one step of the file system.
+
+    Raises:
+        FileNotFoundError: If the folder does not exist.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"`path` {str(target)!r} lies in a folder that does not exist")
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write(path: str | os.PathLike[str], dataset: xr.Dataset, groups: Mapping[str, xr.Dataset] | None = None) -> None:
+    """Write a dataset, and further ones as groups, into one netCDF file.
+
+    Args:
+        path: The file. It appears only when it is complete; an existing one is replaced.
+        dataset: What stands outside of groups; its attributes are those of the file.
+        groups: Further datasets by the name of the group.
+
+    Raises:
+        FileNotFoundError: If the folder does not exist.
+        TypeError: If an attribute is not a number, text, or what JSON can hold.
+    """
+    with replace_when_complete(path) as partial:
+        _encoded(dataset).to_netcdf(partial, mode="w", engine="h5netcdf")
+        for name, group in (groups or {}).items():
+            _encoded(group).to_netcdf(partial, mode="a", group=name, engine="h5netcdf")
+
+
+def read(path: str | os.PathLike[str]) -> tuple[xr.Dataset, dict[str, xr.Dataset]]:
+    """Read what `write` has written, into memory.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The dataset outside of groups, and the groups by name.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If it is not a netCDF file.
+    """
+    import h5netcdf
+
+    target = Path(path)
+    if not target.is_file():
+        raise FileNotFoundError(f"`path` {str(target)!r} is not a file")
+    try:
+        with h5netcdf.File(target, "r") as file:
+            names = list(file.groups)
+    except OSError as error:
+        raise ValueError(f"`path` {str(target)!r} is not a netCDF file that h5netcdf can read ({error})") from error
+    return _decoded(target, None), {name: _decoded(target, name) for name in names}
+
+
+def encode_attrs(attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return attributes that netCDF can hold: numbers and text unchanged, everything else as JSON.
+
+    Raises:
+        TypeError: If an attribute is not what JSON can hold.
+    """
+    plain = {str(name): value.item() if isinstance(value, np.generic) else value for name, value in attrs.items()}
+    encoded = {name: json.dumps(value) for name, value in plain.items() if not _is_plain(value)}
+    return plain | encoded | {_AS_JSON: json.dumps(sorted(encoded))}
+
+
+def decode_attrs(attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the attributes that `encode_attrs` was given, with Python's numbers in place of NumPy's."""
+    encoded = json.loads(attrs.get(_AS_JSON, "[]"))
+    plain = {str(name): value.item() if isinstance(value, np.generic) else value for name, value in attrs.items()}
+    return {name: json.loads(value) if name in encoded else value for name, value in plain.items() if name != _AS_JSON}
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, str):
+        return bool(value)  # HDF5 has no empty text
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) < _MAX_INTEGER
+    return isinstance(value, float)
+
+
+def _encoded(dataset: xr.Dataset) -> xr.Dataset:
+    copy = dataset.copy()
+    copy.attrs = encode_attrs(dataset.attrs)
+    return copy
+
+
+def _decoded(path: Path, group: str | None) -> xr.Dataset:
+    dataset = xr.load_dataset(path, group=group, engine="h5netcdf")
+    dataset.attrs = decode_attrs(dataset.attrs)
+    return dataset
