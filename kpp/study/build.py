@@ -9,32 +9,14 @@ from typing import Any
 
 from kpp import inference, registry, serialization
 from kpp.inference import AbstractInference, AbstractModel
-from kpp.study.config import ExplainerConfig, InferenceConfig, Rows
+from kpp.study.config import ExplainerConfig, InferenceConfig
 from kpp.study.errors import StudyError, blame, did_you_mean
+from kpp.study.explainer_plan import ExplainerPlan
 
-__all__ = ["ExplainerPlan", "build_inference", "build_model", "describe_model", "plan_explainer"]
+__all__ = ["build_inference", "build_model", "describe_model", "plan_explainer"]
 
 _INFERENCES = ("NUTS", "SVI", "MAP", "Laplace")
 _PATH = re.compile(r"^`([\w.]+)`: ")
-
-
-@dataclasses.dataclass(frozen=True)
-class ExplainerPlan:
-    """An explainer that is known to exist, with options that it is known to have.
-
-    Attributes:
-        name: Its registered name.
-        background: The rows of the background, or None where it takes none.
-        options: The other options, ``value_function`` among them.
-        of_function: Whether it explains a function of an RKHS.
-        shows_progress: Whether it has a progress bar.
-    """
-
-    name: str
-    background: Rows | None
-    options: Mapping[str, Any]
-    of_function: bool
-    shows_progress: bool
 
 
 def build_model(section: Mapping[str, Any]) -> AbstractModel:

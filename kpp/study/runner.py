@@ -18,17 +18,20 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from kpp import _arviz
+from kpp.api import explain
 from kpp.explanations import Explanation
 from kpp.inference import NUTS, AbstractInference, AbstractModel, Fit
 from kpp.report import ReportContents, render_report
 from kpp.study import results, words
-from kpp.study.build import ExplainerPlan, build_inference, build_model, describe_model, plan_explainer
+from kpp.study.build import build_inference, build_model, describe_model, plan_explainer
 from kpp.study.config import StudyConfig
 from kpp.study.data import StudyData, as_json, choose_rows, read_data
 from kpp.study.errors import blame
-from kpp.study.explaining import explain_fit, rehearse, waterfall_positions
+from kpp.study.explainer_plan import ExplainerPlan
+from kpp.study.explaining import rehearsal, thin, waterfall_positions
 from kpp.study.output import check_output, output_folder
 from kpp.study.units import explanation_in_original_units, groups_in_original_units
+from kpp.typing import RngKey
 
 __all__ = ["num_chains", "run_study"]
 
@@ -118,8 +121,16 @@ def _plan(config: StudyConfig, progress: bool) -> _Plan:
     names = ("fit", "explain", "predict", "prior")
     keys = dict(zip(names, jax.random.split(jax.random.key(config.seed), len(names)), strict=True))
     with blame("[explainer]"):
-        rehearse(keys["explain"], prepared, data.schema.read(data.model_frame()), data.schema, explainer)
+        _rehearse(keys["explain"], prepared, data, explainer)
     return _Plan(config, data, model, inference, explainer, instances, background, keys, progress)
+
+
+def _rehearse(rng_key: RngKey, model: AbstractModel, data: StudyData, plan: ExplainerPlan) -> None:
+    """Explain a small function before the fit, so that an explainer that would fail after it fails now."""
+    few = data.schema.read(data.model_frame())[:2]
+    rehearsed = rehearsal(rng_key, model, few, data.schema) if plan.of_function else None
+    if rehearsed is not None:
+        explain(rehearsed, few[:1], rng_key=rng_key, **plan.arguments(None if plan.background is None else few))
 
 
 def num_chains(config: StudyConfig) -> int:
@@ -143,15 +154,12 @@ def _fit(plan: _Plan) -> Fit:
 
 def _explain(plan: _Plan, fit: Fit) -> Explanation:
     frame = plan.data.model_frame()
-    explanation = explain_fit(
-        plan.keys["explain"],
-        fit,
-        frame.iloc[plan.instances],
-        plan.explainer,
-        None if plan.background is None else frame.iloc[plan.background],
-        max_draws=plan.config.explainer.max_draws,
-        progress=plan.progress,
-    )
+    thinned, kept = thin(fit, plan.config.explainer.max_draws)
+    background = None if plan.background is None else frame.iloc[plan.background]
+    arguments = plan.explainer.arguments(background, progress=plan.progress)
+    explanation = explain(thinned, frame.iloc[plan.instances], rng_key=plan.keys["explain"], **arguments)
+    if "draw" in explanation.dataset.dims:
+        explanation = Explanation(explanation.dataset.assign_coords(draw=kept))
     explanation = explanation_in_original_units(explanation, plan.data, plan.instances)
     explanation.attrs.update(
         target=plan.data.target_name,

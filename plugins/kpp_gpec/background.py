@@ -26,11 +26,9 @@ from kpp.tables import Schema, is_table
 from kpp.typing import RngKey
 from kpp.validation import as_points, check_same_rows
 from kpp_gpec.boundary.margins import standard_deviations
-from kpp_gpec.fitted import FittedGPEC
-from kpp_gpec.fitted_output import FittedOutput
 from kpp_gpec.noisy_explanations import Observations, observe, repeat_keys
 
-__all__ = ["Prepared", "as_background", "check_explainer", "finish", "freeze_options", "prepare", "readable"]
+__all__ = ["Prepared", "as_background", "check_explainer", "freeze_options", "prepare", "readable"]
 
 # An explainer given by name compares each point with at most so many of the background.
 _REFERENCES = 100
@@ -147,46 +145,6 @@ def prepare(
     )
 
 
-def finish(gpec: Any, name: str, prepared: Prepared, outputs: Sequence[FittedOutput]) -> FittedGPEC:
-    """Put fitted outputs together with what points and explanations are called.
-
-    Args:
-        gpec: The explainer.
-        name: Its registered name.
-        prepared: What was known before.
-        outputs: One for each output that was chosen.
-
-    Returns:
-        What `fit` returns.
-    """
-    made = prepared.explanation.attrs
-    described = [_describe_boundary(output) for output in outputs]
-    record = {
-        "explainer": name,
-        "explained_by": made.get("explainer", "unknown"),
-        "noise": prepared.seen.source,
-        "given_noise": None if isinstance(gpec.noise, str) else float(gpec.noise),
-        "min_noise_variance": float(gpec.min_noise_variance),
-        "num_explained": len(prepared.x),
-        "boundary": described[0] if prepared.output_names is None else described,
-    }
-    return FittedGPEC(
-        name=name,
-        x=prepared.x,
-        location=prepared.location,
-        scale=prepared.scale,
-        outputs=tuple(outputs),
-        base_values=prepared.base_values,
-        schema=prepared.schema,
-        feature_names=prepared.explanation.feature_names,
-        groups=made.get("groups", {}),
-        output_names=prepared.output_names,
-        output_positions=prepared.positions,
-        record=record,
-        predictor=prepared.predictor,
-    )
-
-
 def _explanations(
     gpec: Any, predictor: Any, function: Any, x: np.ndarray, schema: Schema, given: Explanation | None, rng_key: Any
 ) -> list[Explanation]:
@@ -250,17 +208,3 @@ def _bases(chosen: Sequence[Explanation]) -> np.ndarray:
     """Return what contributions are counted from, (outputs,), averaged over repeats, draws and instances."""
     means = [one.base_values.mean([dim for dim in one.base_values.dims if dim != "output"]).values for one in chosen]
     return np.atleast_1d(np.mean(means, axis=0))
-
-
-def _describe_boundary(output: FittedOutput) -> dict[str, Any]:
-    """Return what an explanation says of a boundary."""
-    sample = output.boundary
-    if sample is None:
-        return {"num_points": 0, "status": "none was looked for", "kernel": "RBF"}
-    weg, rbf = output.geodesic is not None, output.selected.lengthscale is not None
-    return {
-        "num_points": sample.num_points,
-        "num_components": output.num_components,
-        "status": sample.status,
-        "kernel": " * ".join(name for name, used in (("WEG", weg), ("RBF", rbf)) if used),
-    }

@@ -18,7 +18,7 @@ from kpp.games import Interventional
 from kpp.kernels import RBF
 from kpp.typing import RngKey
 from kpp.validation import as_finite_array, check_rng_key, count, one_of
-from kpp_gpec.background import Prepared, as_background, check_explainer, finish, freeze_options, prepare, readable
+from kpp_gpec.background import Prepared, as_background, check_explainer, freeze_options, prepare, readable
 from kpp_gpec.boundary.bisection_sampler import BisectionSampler
 from kpp_gpec.boundary.geodesics import geodesic_distances
 from kpp_gpec.boundary.margins import class_margin, level_margin, steep_margin
@@ -210,7 +210,7 @@ class GPEC(AbstractExplainer):
             if id(sample) not in known:
                 known[id(sample)] = self._geodesic(prepared, sample)
             outputs.append(self._fit_output(prepared, number, sample, *known[id(sample)], rng))
-        return finish(self, "naive-gp" if self.boundary is None else "gpec", prepared, outputs)
+        return self._finish(prepared, outputs)
 
     def _samples(self, prepared: Prepared, given: Any, rng_key: Any) -> Sequence[BoundarySample | None]:
         """Return the boundary sample of each output; two classes share one boundary."""
@@ -286,6 +286,36 @@ class GPEC(AbstractExplainer):
         process = condition(kernel, prepared.z, values, noise, selected.variance, correlations)
         return FittedOutput(process, selected, geodesic, sample, num_components)
 
+    def _finish(self, prepared: Prepared, outputs: Sequence[FittedOutput]) -> FittedGPEC:
+        """Return the fitted outputs together with the names of points and explanations."""
+        name = "naive-gp" if self.boundary is None else "gpec"
+        made = prepared.explanation.attrs
+        described = [_describe_boundary(output) for output in outputs]
+        record = {
+            "explainer": name,
+            "explained_by": made.get("explainer", "unknown"),
+            "noise": prepared.seen.source,
+            "given_noise": None if isinstance(self.noise, str) else float(self.noise),
+            "min_noise_variance": float(self.min_noise_variance),
+            "num_explained": len(prepared.x),
+            "boundary": described[0] if prepared.output_names is None else described,
+        }
+        return FittedGPEC(
+            name=name,
+            x=prepared.x,
+            location=prepared.location,
+            scale=prepared.scale,
+            outputs=tuple(outputs),
+            base_values=prepared.base_values,
+            schema=prepared.schema,
+            feature_names=prepared.explanation.feature_names,
+            groups=made.get("groups", {}),
+            output_names=prepared.output_names,
+            output_positions=prepared.positions,
+            record=record,
+            predictor=prepared.predictor,
+        )
+
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
         """Yield explainers with a model and points: a class boundary, the median level, and another with noise."""
@@ -319,3 +349,17 @@ def _correlations(covariance: Any, values: np.ndarray) -> tuple[np.ndarray | Non
         raise ValueError("`feature_covariance` must be symmetric, positive semi-definite and positive on its diagonal")
     scale = np.sqrt(np.diagonal(matrix))
     return matrix / np.outer(scale, scale), np.diagonal(matrix)
+
+
+def _describe_boundary(output: FittedOutput) -> dict[str, Any]:
+    """Return what an explanation says of a boundary."""
+    sample = output.boundary
+    if sample is None:
+        return {"num_points": 0, "status": "none was looked for", "kernel": "RBF"}
+    weg, rbf = output.geodesic is not None, output.selected.lengthscale is not None
+    return {
+        "num_points": sample.num_points,
+        "num_components": output.num_components,
+        "status": sample.status,
+        "kernel": " * ".join(name for name, used in (("WEG", weg), ("RBF", rbf)) if used),
+    }

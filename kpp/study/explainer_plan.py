@@ -1,0 +1,41 @@
+"""An explainer as a study uses it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from kpp.study.config import Rows
+
+__all__ = ["ExplainerPlan"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ExplainerPlan:
+    """A registered explainer whose options have been checked.
+
+    Attributes:
+        name: Its registered name.
+        background: The rows of the background, or None if it takes none.
+        options: The other options, ``value_function`` among them.
+        of_function: Whether it explains a function in an RKHS.
+        shows_progress: Whether it has a progress bar.
+    """
+
+    name: str
+    background: Rows | None
+    options: Mapping[str, Any]
+    of_function: bool
+    shows_progress: bool
+
+    def arguments(self, background: Any, *, progress: bool = False) -> dict[str, Any]:
+        """Return the arguments of `kpp.explain` that choose the explainer.
+
+        Args:
+            background: The background points, or None if the explainer takes none.
+            progress: Whether an explainer that has a progress bar shows it.
+        """
+        shown = {"progress": progress} if self.shows_progress else {}
+        given = {} if background is None else {"background": background}
+        return {"explainer": self.name, **shown, **self.options, **given}
