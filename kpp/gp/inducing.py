@@ -40,22 +40,18 @@ _MAX_ROWS = 20_000  # rows that k-means sees
 
 
 class InducingSettings(NamedTuple):
-    """How inducing points are placed, and how the Gram matrix of the bags is had.
+    """How inducing points are placed.
 
     Attributes:
         points: The points, (w, d), or a prior for them, or None to place `num` of them.
         num: w, how many points to place; None where `points` are given.
         learn: Whether the points are sites of the model rather than fixed.
-        bag_gram: "exact", "sampled" or "fourier"; see `kpp_models.aggregates.bag_grams`.
-        gram_size: Points a bag for "sampled", at least 2; frequencies for "fourier".
-        seed: Of k-means, of the sampled points and of the frequencies.
+        seed: The seed of k-means.
     """
 
     points: Any = None
     num: int | None = None
     learn: bool = False
-    bag_gram: str = "exact"
-    gram_size: int = 100
     seed: int = 0
 
 

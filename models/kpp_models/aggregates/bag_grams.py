@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +11,12 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.bags import Bags
-from kpp.gp import InducingSettings
 from kpp.kernels import AbstractKernel
 from kpp.validation import one_of
 from kpp_models.aggregates.prior import Basis
 from kpp_models.aggregates.spectra import fourier_gram
 
-__all__ = ["BAG_GRAMS", "approximate_gram", "default_gram_size", "gram_data"]
+__all__ = ["BAG_GRAMS", "BagGram", "approximate_gram", "default_gram_size", "gram_data"]
 
 _LOGGER = logging.getLogger("kpp")
 
@@ -26,16 +26,30 @@ _LEAST_SIZES = {"exact": 0, "sampled": 2, "fourier": 1}
 _WARN_PAIRS = 2e9  # kernel values of one exact Gram matrix that take the better part of a minute with their gradient
 
 
+class BagGram(NamedTuple):
+    """How the Gram matrix of the bags is computed.
+
+    Attributes:
+        kind: "exact", "sampled" or "fourier"; see `approximate_gram`.
+        size: Points per bag for "sampled", at least 2; frequencies for "fourier".
+        seed: The seed of the sampled points or of the frequencies.
+    """
+
+    kind: str = "exact"
+    size: int = 100
+    seed: int = 0
+
+
 def default_gram_size(bag_gram: str) -> int:
     """Return the size of an approximation of the Gram matrix when the user gives none."""
     return _DEFAULT_SIZES[one_of(bag_gram, "bag_gram", BAG_GRAMS)]
 
 
-def gram_data(settings: InducingSettings, bags: Bags) -> dict[str, Array] | None:
+def gram_data(settings: BagGram, bags: Bags) -> dict[str, Array] | None:
     """Return the arrays that `approximate_gram` needs beside the bags.
 
     Args:
-        settings: `bag_gram`, `gram_size` and `seed` of it.
+        settings: How the Gram matrix is computed.
         bags: The bags.
 
     Returns:
@@ -43,24 +57,24 @@ def gram_data(settings: InducingSettings, bags: Bags) -> dict[str, Array] | None
         otherwise.
 
     Raises:
-        ValueError: If `bag_gram` or `gram_size` is not as said.
+        ValueError: If the kind is unknown or the size too small.
     """
     _check_gram(settings)
-    if settings.bag_gram == "exact" and bags.num_points**2 / 2 > _WARN_PAIRS:
+    if settings.kind == "exact" and bags.num_points**2 / 2 > _WARN_PAIRS:
         _LOGGER.warning(
             "the exact Gram matrix of bags with %d points takes %.1e kernel values at every step; "
             "bag_gram='sampled' or 'fourier' takes far fewer",
             bags.num_points,
             bags.num_points**2 / 2,
         )
-    if settings.bag_gram != "sampled":
+    if settings.kind != "sampled":
         return None
-    thin = bags.subsample(jax.random.key(settings.seed), settings.gram_size)
+    thin = bags.subsample(jax.random.key(settings.seed), settings.size)
     return {"points": thin.points, "index": thin.index, "sizes": thin.sizes}
 
 
 def approximate_gram(
-    settings: InducingSettings,
+    settings: BagGram,
     kernel: AbstractKernel,
     bags: Bags,
     arrays: dict[str, Array] | None,
@@ -85,7 +99,7 @@ def approximate_gram(
     The draws are fixed by `seed`, so that the bound is a smooth function of the parameters.
 
     Args:
-        settings: `bag_gram`, `gram_size` and `seed` of it.
+        settings: How the Gram matrix is computed.
         kernel: k.
         bags: N bags.
         arrays: What `gram_data` returned.
@@ -97,10 +111,10 @@ def approximate_gram(
     Raises:
         TypeError: If "fourier" does not know the spectral density of the kernel.
     """
-    if settings.bag_gram == "exact":
+    if settings.kind == "exact":
         return bags.gram(kernel)
-    if settings.bag_gram == "fourier":
-        gram = fourier_gram(jax.random.key(settings.seed), kernel, bags, settings.gram_size)
+    if settings.kind == "fourier":
+        gram = fourier_gram(jax.random.key(settings.seed), kernel, bags, settings.size)
         explained = 0.0 if basis is None else basis.sections.T @ basis.sections
         return gram if basis is None else explained + linalg.positive_part(gram - explained)
     if arrays is None:
@@ -141,7 +155,7 @@ def _in_whole_bags(own: Array, same: Array, taken: Array, sizes: Array) -> Float
     return jnp.where(taken == sizes, own, (1.0 - 1.0 / sizes) * different + same / sizes)
 
 
-def _check_gram(settings: InducingSettings) -> None:
-    least = _LEAST_SIZES[one_of(settings.bag_gram, "bag_gram", BAG_GRAMS)]
-    if settings.gram_size < least:
-        raise ValueError(f"`gram_size` must be at least {least} for {settings.bag_gram!r}, got {settings.gram_size}")
+def _check_gram(settings: BagGram) -> None:
+    least = _LEAST_SIZES[one_of(settings.kind, "bag_gram", BAG_GRAMS)]
+    if settings.size < least:
+        raise ValueError(f"`gram_size` must be at least {least} for {settings.kind!r}, got {settings.size}")

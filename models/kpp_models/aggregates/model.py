@@ -9,7 +9,6 @@ targets. This module holds what they share: conditioning, inducing points, likel
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -21,13 +20,14 @@ from numpyro import distributions as dist
 
 from kpp import linalg
 from kpp.bags import Bags
-from kpp.functions import RKHSFunction
 from kpp.gp import (
+    AbstractGPModel,
     CollapsedBound,
+    ConditionedGP,
+    GaussianLikelihood,
     GaussianProcessMarginal,
     InducingSettings,
     check_mean_fits,
-    draw_gaussian,
     leave_one_out,
     normal_log_density,
     place_inducing,
@@ -36,11 +36,9 @@ from kpp.gp import (
     replace_priors,
     trace_deficit,
 )
-from kpp.inference import AbstractModel
+from kpp.inference import Data, Sample
 from kpp.kernels import AbstractKernel
-from kpp.posteriors import GPPosterior
 from kpp.priors import sample as draw_priors
-from kpp.priors import substitute
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import count
@@ -52,7 +50,7 @@ from kpp_models.aggregates.aggregate_likelihoods import (
     check_likelihood,
     marginal_log_density,
 )
-from kpp_models.aggregates.bag_grams import approximate_gram, default_gram_size, gram_data
+from kpp_models.aggregates.bag_grams import BagGram, approximate_gram, default_gram_size, gram_data
 from kpp_models.aggregates.conditional_mean import Places, target_places
 from kpp_models.aggregates.data import bags_of, join_exposures, num_sources, read_aggregates
 from kpp_models.aggregates.preparation import check_noise_of_sources, fitted_kernel, is_zero
@@ -60,7 +58,6 @@ from kpp_models.aggregates.prior import (
     AggregatePrior,
     Aggregates,
     Basis,
-    Conditioned,
 )
 
 __all__ = ["AbstractAggregateModel"]
@@ -68,11 +65,7 @@ __all__ = ["AbstractAggregateModel"]
 #: Sites of whitened latent values: of the aggregates (M,), or of the field at the inducing points (w,).
 LATENT, INDUCING = "latent_whitened", "inducing_whitened"
 
-_ROWS = 2048  # points that predictions are made at together
-
 Model = TypeVar("Model", bound="AbstractAggregateModel")
-Data = Mapping[str, Any]
-Sample = Mapping[str, Array]
 
 
 class _Fields:
@@ -93,7 +86,7 @@ class _Fields:
     seed: eqx.AbstractVar[int]
 
 
-class AbstractAggregateModel(_Fields, AbstractModel):
+class AbstractAggregateModel(_Fields, AbstractGPModel):
     r"""A Gaussian process observed through linear combinations of bag means.
 
     .. math:: f \sim GP(m, k), \qquad g = A^\top \bar f, \quad \bar f_j = \tfrac{1}{n_j} \textstyle\sum_i f(x_j^i)
@@ -163,7 +156,7 @@ class AbstractAggregateModel(_Fields, AbstractModel):
         data["inducing"] = None
         if self.inducing is not None:
             changes |= {"inducing_points": place_inducing(self.inducing, bags), "num_inducing": None}
-            data["inducing"] = gram_data(self.inducing, bags)
+            data["inducing"] = gram_data(self.approximation, bags)
         return dataclasses.replace(self, **changes), data, schema
 
     def operator(self, data: Data, at: Places | None = None) -> Float[Array, "N M"]:
@@ -196,10 +189,15 @@ class AbstractAggregateModel(_Fields, AbstractModel):
         """The settings of the inducing points; None if there are none."""
         if self.num_inducing is None and self.inducing_points is None:
             return None
+        return InducingSettings(self.inducing_points, self.num_inducing, self.learn_inducing, self.seed)
+
+    @property
+    def approximation(self) -> BagGram:
+        """How the Gram matrix of the bags is computed; only models with inducing points approximate it."""
+        if self.inducing is None:
+            return BagGram()
         size = default_gram_size(self.bag_gram) if self.gram_size is None else self.gram_size
-        return InducingSettings(
-            self.inducing_points, self.num_inducing, self.learn_inducing, self.bag_gram, size, self.seed
-        )
+        return BagGram(self.bag_gram, size, self.seed)
 
     def numpyro_model(
         self,
@@ -239,31 +237,21 @@ class AbstractAggregateModel(_Fields, AbstractModel):
         else:
             model._sample_inducing(data, y)
 
-    def predictive(self, sample: Sample, data: Data, x: Any, *, covariance: bool = False) -> dict[str, Array]:
-        """Return mean and variance of the field at new points; see `AbstractModel.predictive`.
+    def posterior(self, sample: Sample, data: Data) -> ConditionedGP:
+        """Return the field conditioned on the data, under one draw.
 
-        ``noise_variance`` is that of the field itself, the high-resolution noise.
+        The likelihood of new observations of the field is its high-resolution noise; the likelihood of the targets
+        enters through what the field is conditioned on.
         """
-        model = self._at(sample)
-        found = model._condition(data, sample)
-        mean, variance = _in_blocks(lambda block: model._moments(found, block), x)
-        noise = jnp.broadcast_to(jnp.asarray(model.high_resolution_variance, mean.dtype), mean.shape)
-        result = {"mean": mean, "latent_variance": variance, "noise_variance": noise}
-        if covariance:
-            projections = found.projections(x)
-            result["latent_covariance"] = found.kernel.gram(x) - projections.T @ projections
-        return result
-
-    def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Any) -> Float[Array, " p"]:
-        """Draw the field, with its high-resolution noise, jointly at new points; see `AbstractModel`."""
-        found = self.predictive(sample, data, x, covariance=True)
-        covariance = linalg.add_diagonal(found["latent_covariance"], found["noise_variance"])
-        scale = jnp.mean(self._at(sample).kernel.diagonal(x))
-        return draw_gaussian(rng_key, found["mean"], covariance, scale)
+        model = self.at(sample)
+        prior = model._prior(data)
+        root, white = model._condition(prior, data, sample)
+        noise = GaussianLikelihood(data["y"], model.high_resolution_variance)
+        return ConditionedGP(model.kernel, prior.support, root @ white, lambda k: root.T @ k, noise, model.mean)
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
         """Draw new targets at the places of those observed, each by itself; see `AbstractModel.replicate`."""
-        model = self._at(sample)
+        model = self.at(sample)
         mean, variance = model._target_moments(data, sample)
         latent_key, noise_key = jax.random.split(rng_key)
         g = mean + jnp.sqrt(variance) * jax.random.normal(latent_key, mean.shape, mean.dtype)
@@ -275,7 +263,7 @@ class AbstractAggregateModel(_Fields, AbstractModel):
         Under a Gaussian likelihood it is leave-one-out, :math:`\log p(z_m \mid z_{-m})`; with inducing points that is
         an approximation, in which they stand for the prior. Otherwise it is given the draw of the latent values.
         """
-        model = self._at(sample)
+        model = self.at(sample)
         if model.likelihood == "gaussian":
             prior = model._prior(data)
             at, explained, rest = model._covariance(prior, data)
@@ -284,30 +272,6 @@ class AbstractAggregateModel(_Fields, AbstractModel):
             return {"y": normal_log_density(data["y"] - at.mean, mean, variance)}
         mean, variance = model._target_moments(data, sample)
         return {"y": marginal_log_density(model._observation(data), data["y"], mean, variance)}
-
-    def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
-        """Return the posterior mean of the field; see `AbstractModel.function_draw`.
-
-        Raises:
-            TypeError: If the prior mean is no constant, so that the posterior mean is no function of the RKHS.
-        """
-        return self.posterior_draw(sample, data).mean
-
-    def posterior_draw(self, sample: Sample, data: Data) -> GPPosterior:
-        """Return the posterior of the field given one draw; see `AbstractModel.posterior_draw`.
-
-        Raises:
-            TypeError: If the prior mean is no constant.
-        """
-        model = self._at(sample)
-        if callable(model.mean):
-            raise TypeError(
-                f"the prior mean is a {type(model.mean).__name__}, no constant, so that the posterior mean is no "
-                "function of the RKHS; `predict` gives its values"
-            )
-        found = model._condition(data, sample)
-        points, root = found.on_points()
-        return GPPosterior(RKHSFunction(found.kernel, points, root @ found.white, model.mean), root)
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
         """Name the axes of the latent values and of the inducing points."""
@@ -329,36 +293,27 @@ class AbstractAggregateModel(_Fields, AbstractModel):
         Returns:
             ``mean`` (p,), ``latent_covariance`` (p, p), and ``field_covariance`` (points, p) where `x` is given.
         """
-        model = self._at(sample)
+        model = self.at(sample)
         prior = model._prior(data)
         here = prior.aggregates(model.operator(data, at))
-        found, projections = model._project(prior, data, sample, here, at)
-        own = prior.covariance(here, here) + prior.deficit(here, here)
-        own = own + model._other_covariance(prior, data, (here, at), (here, at))
-        mean = here.mean + projections.T @ found.white
-        result = {"mean": mean, "latent_covariance": own - projections.T @ projections}
+        root, white, projections = model._project(prior, data, sample, here, at)
+        covariance = prior.covariance(here, here) + prior.deficit(here, here)
+        covariance = covariance + model._other_covariance(prior, data, (here, at), (here, at))
+        mean = here.mean + projections.T @ white
+        result = {"mean": mean, "latent_covariance": covariance - projections.T @ projections}
         if x is not None:
             cross = prior.bags.sections(model.kernel, x).T @ here.weights
-            result["field_covariance"] = cross - found.projections(x).T @ projections
+            result["field_covariance"] = cross - prior.sections(x).T @ (root @ projections)
         return result
 
-    def _moments(self, found: Conditioned, x: Array) -> tuple[Array, Array]:
-        projections = found.projections(x)
-        variance = found.kernel.diagonal(x) - jnp.sum(projections**2, axis=0)
-        return self._prior_mean(x) + projections.T @ found.white, jnp.maximum(variance, 0.0)
-
-    def _prior_mean(self, x: Array) -> Float[Array, " p"]:
-        return self.mean(x) if callable(self.mean) else jnp.full(x.shape[0], self.mean, dtype=x.dtype)
-
-    def _at(self: Model, sample: Sample) -> Model:
-        """Return this model with the values of one draw in place of its priors."""
-        return replace_priors(self, lambda name, value: substitute(name, value, sample))
-
     def _prior(self, data: Data) -> AggregatePrior:
-        bags, settings = bags_of(data), self.inducing
-        bag_means = bags.means(self._prior_mean(bags.points))
+        bags = bags_of(data)
+        points = bags.points
+        mean = self.mean(points) if callable(self.mean) else jnp.full(points.shape[0], self.mean, dtype=points.dtype)
+        bag_means = bags.means(mean)
         noise = None if data["coincidence"] is None else self.high_resolution_variance * data["coincidence"]
-        gram, basis = _over_bags(settings, self.kernel, bags, data["inducing"])
+        inducing_points = None if self.inducing is None else self.inducing.points
+        gram, basis = _over_bags(self.approximation, self.kernel, bags, inducing_points, data["inducing"])
         return AggregatePrior(self.kernel, bags, bag_means, gram, noise, basis)
 
     def _targets(self, prior: AggregatePrior, data: Data) -> tuple[Aggregates, Places]:
@@ -440,13 +395,12 @@ class AbstractAggregateModel(_Fields, AbstractModel):
         mean = at.mean + projections.T @ linalg.solve_lower(factor, data["y"] - at.mean)
         return mean, jnp.maximum(variance, 0.0)
 
-    def _condition(self, data: Data, sample: Sample) -> Conditioned:
-        """Return the posterior of f given the data and one draw."""
-        prior = self._prior(data)
+    def _condition(self, prior: AggregatePrior, data: Data, sample: Sample) -> tuple[Array, Array]:
+        """Return what f is conditioned on: the root of the projections, and the whitened values."""
         if self.likelihood != "gaussian" and prior.basis is not None:
-            return prior.given_inducing(sample[INDUCING])
+            return prior.root_of_inducing(), sample[INDUCING]
         at, factor, white = self._whiten(prior, data, sample)
-        return prior.given_aggregates(at, factor, white)
+        return prior.root_of_aggregates(at, factor), white
 
     def _whiten(self, prior: AggregatePrior, data: Data, sample: Sample) -> tuple[Aggregates, Array, Array]:
         """Return the aggregates conditioned on, the factor of their covariance, and their whitened values."""
@@ -458,33 +412,24 @@ class AbstractAggregateModel(_Fields, AbstractModel):
 
     def _project(
         self, prior: AggregatePrior, data: Data, sample: Sample, here: Aggregates, at: Places
-    ) -> tuple[Conditioned, Float[Array, "q p"]]:
-        """Return the posterior of f, and the projections of aggregates elsewhere on what it is conditioned on."""
+    ) -> tuple[Array, Array, Float[Array, "q p"]]:
+        """Return what f is conditioned on, and the projections of aggregates elsewhere on it."""
         if self.likelihood != "gaussian" and here.low_rank is not None:
-            return prior.given_inducing(sample[INDUCING]), here.low_rank
+            return prior.root_of_inducing(), sample[INDUCING], here.low_rank
         targets, factor, white = self._whiten(prior, data, sample)
         other = self._other_covariance(prior, data, (targets, target_places(data)), (here, at))
         cross = prior.covariance(targets, here) + other
-        return prior.given_aggregates(targets, factor, white), linalg.solve_lower(factor, cross)
+        return prior.root_of_aggregates(targets, factor), white, linalg.solve_lower(factor, cross)
 
 
 @eqx.filter_jit  # where inference runs a model without compiling it, this part is compiled once and not by its parts
 def _over_bags(
-    settings: InducingSettings | None, kernel: AbstractKernel, bags: Bags, arrays: dict[str, Array] | None
+    approximation: BagGram,
+    kernel: AbstractKernel,
+    bags: Bags,
+    inducing_points: Float[Array, "w d"] | None,
+    arrays: dict[str, Array] | None,
 ) -> tuple[Float[Array, "N N"], Basis | None]:
-    """Return the Gram matrix of the bags and the inducing points, if there are any."""
-    if settings is None:
-        return bags.gram(kernel), None
-    basis = Basis.build(kernel, settings.points, bags)
-    return approximate_gram(settings, kernel, bags, arrays, basis), basis
-
-
-def _in_blocks(f: Callable[[Array], tuple[Array, Array]], x: Any) -> tuple[Array, Array]:
-    """Apply a function of points to blocks of them, one after the other where there are many."""
-    count = x.shape[0]
-    if count <= _ROWS:
-        return f(x)
-    blocks = -(-count // _ROWS)
-    padded = jnp.pad(x, ((0, blocks * _ROWS - count), (0, 0)), mode="edge")
-    values = jax.lax.map(f, padded.reshape(blocks, _ROWS, -1))
-    return tuple(value.reshape(-1)[:count] for value in values)
+    """Return the Gram matrix of the bags, and the bags seen from the inducing points if there are any."""
+    basis = None if inducing_points is None else Basis.build(kernel, inducing_points, bags)
+    return approximate_gram(approximation, kernel, bags, arrays, basis), basis

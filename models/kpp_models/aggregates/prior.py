@@ -1,8 +1,8 @@
-r"""What a Gaussian-process prior says about linear combinations of bag means, and what is left after conditioning."""
+r"""The Gaussian-process prior of linear combinations of bag means, and conditioning on them."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from kpp.bags import Bags
 from kpp.gp import prior_factor
 from kpp.kernels import AbstractKernel
 
-__all__ = ["AggregatePrior", "Aggregates", "Basis", "Conditioned"]
+__all__ = ["AggregatePrior", "Aggregates", "Basis"]
 
 
 class Basis(NamedTuple):
@@ -48,38 +48,6 @@ class Aggregates(NamedTuple):
     weights: Float[Array, "N M"]
     low_rank: Float[Array, "w M"] | None
     mean: Float[Array, " M"]
-
-
-class Conditioned(NamedTuple):
-    r"""The posterior of f under one draw, by functionals :math:`\varphi` of it.
-
-    With whitened observations t and projections :math:`P_\varphi`, a posterior mean is the prior one plus
-    :math:`P_\varphi^\top t`, and covariances are the prior ones less :math:`P_\varphi^\top P_{\varphi'}`.
-
-    Attributes:
-        kernel: k.
-        support: The bags, or the inducing points, (w, d), whose sections span the posterior mean.
-        root: R, (r, q), a row a bag or an inducing point: the projection of f(x) is :math:`R^\top` times the sections
-            at x.
-        white: t, (q,).
-    """
-
-    kernel: AbstractKernel
-    support: Bags | Array
-    root: Float[Array, "r q"]
-    white: Float[Array, " q"]
-
-    def projections(self, x: Any) -> Float[Array, "q p"]:
-        """Return the projections of f at points."""
-        if isinstance(self.support, Bags):
-            return self.root.T @ self.support.sections(self.kernel, x)
-        return self.root.T @ self.kernel(self.support, x)
-
-    def on_points(self) -> tuple[Array, Array]:
-        """Return the points whose sections span the posterior mean, and the root with a row for each of them."""
-        if isinstance(self.support, Bags):
-            return self.support.points, self.support.spread(self.root)
-        return self.support, self.root
 
 
 class AggregatePrior(NamedTuple):
@@ -130,19 +98,34 @@ class AggregatePrior(NamedTuple):
             return jnp.zeros((first.weights.shape[1], second.weights.shape[1]), first.weights.dtype)
         return first.weights.T @ self.noise @ second.weights
 
-    def given_aggregates(self, at: Aggregates, factor: Float[Array, "M M"], white: Float[Array, " M"]) -> Conditioned:
-        r"""Condition on aggregates with the covariance :math:`L L^\top` and the values :math:`L t` above their mean."""
+    @property
+    def support(self) -> Bags | Float[Array, "w d"]:
+        """The bags, or the inducing points, whose kernel sections span the posterior mean of f."""
+        return self.bags if self.basis is None else self.basis.points
+
+    def sections(self, x: Float[Array, "p d"]) -> Float[Array, "r p"]:
+        """Return the kernel sections of the support at points."""
         if self.basis is None:
-            return Conditioned(self.kernel, self.bags, linalg.solve_lower(factor, at.weights.T).T, white)
+            return self.bags.sections(self.kernel, x)
+        return self.kernel(self.basis.points, x)
+
+    def root_of_aggregates(self, at: Aggregates, factor: Float[Array, "M M"]) -> Float[Array, "r M"]:
+        r"""Return R for conditioning on aggregates with the covariance :math:`L L^\top`.
+
+        With whitened observations t and the projections :math:`P(x) = R^\top s(x)` of the sections s(x) of the support,
+        the posterior mean of f is the prior mean plus :math:`P(x)^\top t`, and the covariance of f(x) and f(x') is the
+        prior covariance less :math:`P(x)^\top P(x')`.
+        """
+        if self.basis is None:
+            return linalg.solve_lower(factor, at.weights.T).T
         assert at.low_rank is not None  # as there is a basis
         combinations = _solve_transposed(self.basis.factor, at.low_rank)
-        return Conditioned(self.kernel, self.basis.points, linalg.solve_lower(factor, combinations.T).T, white)
+        return linalg.solve_lower(factor, combinations.T).T
 
-    def given_inducing(self, white: Float[Array, " w"]) -> Conditioned:
-        """Condition on the whitened values at the inducing points."""
+    def root_of_inducing(self) -> Float[Array, "w w"]:
+        """Return R, as of `root_of_aggregates`, for conditioning on the values at the inducing points."""
         assert self.basis is not None
-        root = _solve_transposed(self.basis.factor, jnp.eye(white.shape[0], dtype=white.dtype))
-        return Conditioned(self.kernel, self.basis.points, root, white)
+        return _solve_transposed(self.basis.factor, jnp.eye(self.basis.factor.shape[0], dtype=self.basis.factor.dtype))
 
 
 def _solve_transposed(factor: Float[Array, "w w"], b: Float[Array, "w k"]) -> Float[Array, "w k"]:

@@ -65,7 +65,7 @@ def test_mean_function_shifts_targets_and_field(bags):
 def test_mean_function_is_no_function_of_the_space(bags):
     model, data = prepared(bags, LinearMean(WEIGHTS, BIAS))
     for ask in (model.function_draw, model.posterior_draw):
-        with pytest.raises(TypeError, match="the prior mean is a LinearMean, no constant"):
+        with pytest.raises(TypeError, match="the prior mean is not a constant"):
             ask({}, data)
 
 

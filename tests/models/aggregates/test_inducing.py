@@ -24,7 +24,7 @@ from kpp.gp.inducing import (
     trace_deficit,
 )
 from kpp.kernels import RBF, Constant, Linear, Matern12, Matern32, ProductKernel
-from kpp_models.aggregates.bag_grams import approximate_gram, gram_data
+from kpp_models.aggregates.bag_grams import BagGram, approximate_gram, gram_data
 from kpp_models.aggregates.prior import Basis
 
 SIZES = [1, 2, 3, 6, 8]
@@ -192,13 +192,13 @@ def exact():
 
 
 class TestGram:
-    @pytest.mark.parametrize("settings", [InducingSettings(), InducingSettings(bag_gram="sampled", gram_size=8)])
+    @pytest.mark.parametrize("settings", [BagGram(), BagGram(kind="sampled", size=8)])
     def test_exact_and_sampled_in_full_are_the_dense_matrix(self, bags, exact, settings):
         np.testing.assert_allclose(_estimate(settings, bags), exact, rtol=1e-12)
 
     @pytest.mark.slow
     def test_sampled_is_unbiased_and_nearer_with_inducing_points(self, bags, exact):
-        settings = [InducingSettings(bag_gram="sampled", gram_size=2, seed=seed) for seed in range(60)]
+        settings = [BagGram(kind="sampled", size=2, seed=seed) for seed in range(60)]
         arrays = jax.tree.map(lambda *parts: jnp.stack(parts), *[gram_data(each, bags) for each in settings])
         basis = Basis.build(KERNEL, jnp.asarray(POINTS[::2]), bags)
 
@@ -216,14 +216,14 @@ class TestGram:
 
     @pytest.mark.slow
     def test_sampled_in_full_is_exact_with_inducing_points_too(self, bags, exact):
-        settings = InducingSettings(bag_gram="sampled", gram_size=8)
+        settings = BagGram(kind="sampled", size=8)
         basis = Basis.build(KERNEL, jnp.asarray(POINTS[::2]), bags)
         found = _compiled(settings, KERNEL, bags, gram_data(settings, bags), basis)
         np.testing.assert_allclose(found, exact, rtol=1e-8)  # the matrix of the inducing points has a condition number
 
     @pytest.mark.slow
     def test_fourier_is_near(self, bags, exact):
-        found = _estimate(InducingSettings(bag_gram="fourier", gram_size=2000), bags)
+        found = _estimate(BagGram(kind="fourier", size=2000), bags)
         # A term's error has a standard deviation of at most its variance over the root of twice the frequencies.
         np.testing.assert_allclose(found, exact, atol=4 * (0.7 + 0.4) / np.sqrt(2 * 2000))
         assert np.linalg.eigvalsh(found).min() > -1e-12
@@ -231,7 +231,7 @@ class TestGram:
     @pytest.mark.slow
     def test_fourier_is_not_below_what_inducing_points_explain(self, bags, exact):
         basis = Basis.build(KERNEL, jnp.asarray(POINTS[::2]), bags)
-        settings = InducingSettings(bag_gram="fourier", gram_size=2000)
+        settings = BagGram(kind="fourier", size=2000)
         found = _compiled(settings, KERNEL, bags, None, basis)
         np.testing.assert_allclose(found, exact, atol=5 * 4 * (0.7 + 0.4) / np.sqrt(2 * 2000))  # 5 eigenvalues
         assert np.linalg.eigvalsh(found - basis.sections.T @ basis.sections).min() > -1e-12
@@ -239,20 +239,20 @@ class TestGram:
     @pytest.mark.slow
     def test_fourier_takes_one_kernel_a_feature(self, bags):
         kernel = ProductKernel((RBF(0.9), Matern12(1.5), Matern32(2.0, 0.5)))
-        found = _estimate(InducingSettings(bag_gram="fourier", gram_size=2000), bags, kernel)
+        found = _estimate(BagGram(kind="fourier", size=2000), bags, kernel)
         np.testing.assert_allclose(found, bags.gram(kernel), atol=4 * 0.5 / np.sqrt(2 * 2000))
 
     def test_fourier_keeps_the_frequencies_that_a_kernel_has(self, bags):
         kernel = RandomFourier.approximate(jax.random.key(0), RBF(0.8), 10, 3)
-        found = _estimate(InducingSettings(bag_gram="fourier", gram_size=10), bags, kernel)
+        found = _estimate(BagGram(kind="fourier", size=10), bags, kernel)
         np.testing.assert_allclose(found, bags.gram(kernel), rtol=1e-10)
         with pytest.raises(ValueError, match="`gram_size` must be the 10 frequencies"):
-            _estimate(InducingSettings(bag_gram="fourier", gram_size=11), bags, kernel)
+            _estimate(BagGram(kind="fourier", size=11), bags, kernel)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("bag_gram", ["sampled", pytest.param("fourier", marks=pytest.mark.slow)])
     def test_lengthscales_can_be_learned(self, bags, bag_gram, derivative):
-        settings = InducingSettings(bag_gram=bag_gram, gram_size=3)
+        settings = BagGram(kind=bag_gram, size=3)
         arrays = gram_data(settings, bags)
 
         @jax.jit
@@ -265,14 +265,14 @@ class TestGram:
 
     def test_fourier_points_elsewhere_for_other_kernels(self, bags):
         with pytest.raises(TypeError, match="spectral density of Linear is not known.*bag_gram='sampled'"):
-            _estimate(InducingSettings(bag_gram="fourier", gram_size=4), bags, RBF(1.0) + Linear(1.0))
+            _estimate(BagGram(kind="fourier", size=4), bags, RBF(1.0) + Linear(1.0))
 
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
-            (InducingSettings(bag_gram="nystrom"), "`bag_gram` must be one of"),
-            (InducingSettings(bag_gram="sampled", gram_size=1), "`gram_size` must be at least 2 for 'sampled', got 1"),
-            (InducingSettings(bag_gram="fourier", gram_size=0), "`gram_size` must be at least 1"),
+            (BagGram(kind="nystrom"), "`bag_gram` must be one of"),
+            (BagGram(kind="sampled", size=1), "`gram_size` must be at least 2 for 'sampled', got 1"),
+            (BagGram(kind="fourier", size=0), "`gram_size` must be at least 1"),
         ],
     )
     def test_bad_settings_are_refused(self, bags, settings, message):
@@ -281,4 +281,4 @@ class TestGram:
 
     def test_sampled_needs_its_points(self, bags):
         with pytest.raises(ValueError, match="`arrays` must be what `gram_data` returned, got None"):
-            approximate_gram(InducingSettings(bag_gram="sampled"), KERNEL, bags, None)
+            approximate_gram(BagGram(kind="sampled"), KERNEL, bags, None)
