@@ -7,11 +7,11 @@ from kpp.explanations.estimators import is_estimator as is_estimator
 from kpp.explanations.estimators import output_names as output_names
 from kpp.explanations.explainer import AbstractExplainer as AbstractExplainer
 from kpp.explanations.explainer import AbstractPointsExplainer as AbstractPointsExplainer
+from kpp.explanations.explainer import Inputs as Inputs
 from kpp.explanations.explanation import Explanation as Explanation
 from kpp.explanations.grouped_points import GroupedPoints as GroupedPoints
 from kpp.explanations.grouped_points import freeze_groups as freeze_groups
 from kpp.explanations.grouped_points import group_points as group_points
-from kpp.explanations.inputs import Inputs as Inputs
 from kpp.explanations.predictors import Requirement as Requirement
 from kpp.explanations.predictors import Resolved as Resolved
 from kpp.explanations.predictors import fitted_schema as fitted_schema

@@ -2,19 +2,33 @@
 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
+import dataclasses
+import functools
 from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
-from jaxtyping import Float
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
 
+from kpp.batching import call_in_chunks
+from kpp.explanations.estimators import EstimatorFunction, is_estimator, output_names
 from kpp.explanations.explanation import Explanation
-from kpp.explanations.inputs import Inputs
-from kpp.explanations.predictors import Requirement
+from kpp.explanations.grouped_points import GroupedPoints, group_points
+from kpp.explanations.predictors import Requirement, check_features, fitted_schema, read_function, read_rows
+from kpp.functions import RKHSFunction
+from kpp.games import Players, as_players
 from kpp.modules import AbstractModule
+from kpp.posteriors import GPPosterior
+from kpp.tables import Schema
 from kpp.typing import AnyArray, RngKey
+from kpp.validation import as_points
 
-__all__ = ["AbstractExplainer", "AbstractPointsExplainer"]
+__all__ = ["AbstractExplainer", "AbstractPointsExplainer", "Inputs"]
+
+Groups = Mapping[str, Any] | Sequence[tuple[str, Any]] | None
 
 
 class AbstractExplainer(AbstractModule):
@@ -54,6 +68,160 @@ class AbstractExplainer(AbstractModule):
             TypeError: If the predictor is not what ``requires`` names.
             ValueError: If `x` does not fit the predictor.
         """
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """A predictor, the points to explain, their columns, the players and the background.
+
+    Args:
+        predictor: The predictor as the user gave it: a `kpp.Fit`, a `kpp.GPPosterior`, an estimator, a function.
+        function: The function that the explainer requires: an `RKHSFunction`, perhaps with draws, or a callable.
+        x: The points, (p, d).
+        schema: The names of the columns and the levels of those that hold categories.
+        players: The features, or groups of features, that are explained.
+        background: The background points, (m, d), or None if the explainer has none.
+        requires: What the explainer requires of the predictor.
+    """
+
+    predictor: Any
+    function: RKHSFunction | Callable[..., Any]
+    x: Float[Array, "p d"]
+    schema: Schema
+    players: Players
+    background: Float[np.ndarray, "m d"] | None
+    requires: Requirement
+
+    @classmethod
+    def read(
+        cls,
+        predictor: Any,
+        x: Any,
+        requires: Requirement,
+        *,
+        background: Float[AnyArray, "m background_d"] | None = None,
+        groups: Groups = None,
+    ) -> "Inputs":
+        """Read what a user gives.
+
+        Args:
+            predictor: A `kpp.Fit`, a `kpp.RKHSFunction`, a `kpp.GPPosterior`, a function, or where a "callable" is
+                required a fitted estimator.
+            x: The points, (p, d), or a data frame.
+            requires: What the explainer requires of the predictor.
+            background: The background, (m, d).
+            groups: Groups of features that play as one, as a mapping or as pairs of a name and features.
+
+        Raises:
+            TypeError: If the predictor is not what the explainer requires.
+            ValueError: If the points, the background or the groups do not fit the predictor.
+        """
+        if requires == "callable" and is_estimator(predictor):
+            predictor = EstimatorFunction.create(predictor)
+        rows, schema = read_rows(x, fitted_schema(predictor))
+        return cls.create(predictor, rows, schema, requires, background=background, groups=groups)
+
+    @classmethod
+    def create(
+        cls,
+        predictor: Any,
+        rows: Float[np.ndarray, "p d"],
+        schema: Schema,
+        requires: Requirement,
+        *,
+        background: Float[AnyArray, "m background_d"] | None,
+        groups: Groups,
+    ) -> "Inputs":
+        """Put together points that have been read and a predictor; arguments and errors are those of `read`."""
+        function = read_function(predictor.mean if isinstance(predictor, GPPosterior) else predictor, requires)
+        check_features(function, rows)
+        if background is not None:
+            background = np.asarray(as_points(background, "background", num_features=rows.shape[1]), dtype=rows.dtype)
+        players = as_players(None if groups is None else dict(groups), rows.shape[1], schema.feature_names)
+        return cls(predictor, function, jnp.asarray(rows), schema, players, background, requires)
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The shape (chain, draw) of the draws of an `RKHSFunction`, or ()."""
+        return self.function.batch_shape if isinstance(self.function, RKHSFunction) else ()
+
+    @functools.cached_property
+    def rows(self) -> Float[np.ndarray, "p d"]:
+        """The points as a NumPy array."""
+        return np.asarray(self.x)
+
+    @functools.cached_property
+    def shown(self) -> GroupedPoints:
+        """The points as the explanation shows them, one column per player."""
+        others = [] if self.background is None else [self.background]
+        if self.requires == "rkhs_function" and isinstance(self.function, RKHSFunction):
+            points = np.asarray(self.function.points)
+            others.append(points.reshape(-1, points.shape[-1]))
+        return group_points(self.rows, self.players, self.schema, others)
+
+    @functools.cached_property
+    def predictions(self) -> Float[np.ndarray, "..."]:
+        """The predictions, (p,), led by (chain, draw) if there are draws, with the outputs last."""
+        return self._predictions[0]
+
+    @property
+    def row_axis(self) -> int:
+        """The axis of the points in `predictions`: 2 with draws, else 0."""
+        return self._predictions[1]
+
+    @functools.cached_property
+    def _predictions(self) -> tuple[np.ndarray, int]:
+        predictions, axis = call_in_chunks(self.function, self.rows)
+        return predictions.astype(self.rows.dtype), axis
+
+    @property
+    def num_targets(self) -> int:
+        """How many numbers are predicted for a point: draws times outputs."""
+        return self.predictions.size // len(self.rows)
+
+    def predict(self, rows: Float[np.ndarray, "*shape d"]) -> Float[np.ndarray, "*shape r"]:
+        """Return the predictions of rows, with all draws and outputs in one last axis."""
+        values, axis = call_in_chunks(self.function, rows.reshape(-1, rows.shape[-1]))
+        values = np.moveaxis(values, axis, 0).astype(rows.dtype, copy=False)
+        return values.reshape(*rows.shape[:-1], self.num_targets)
+
+    def mean_predictions(self) -> Float[np.ndarray, " r"]:
+        """Return the mean predictions over the background.
+
+        Raises:
+            ValueError: If there is no background.
+        """
+        if self.background is None:
+            raise ValueError("`background` must be given for a mean prediction over it, got None")
+        return self.predict(self.background).mean(axis=0)
+
+    def unfold(self, values: Float[np.ndarray, "*rest r"]) -> Float[np.ndarray, "..."]:
+        """Return results whose last axis holds draws and outputs with the draws first and the outputs last."""
+        draws, outputs = self.predictions.shape[: self.row_axis], self.predictions.shape[self.row_axis + 1 :]
+        values = np.moveaxis(values, -1, 0)
+        values = values.reshape((*draws, *outputs, *values.shape[1:]))
+        return np.moveaxis(values, range(len(draws), len(draws) + len(outputs)), range(-len(outputs), 0))
+
+    def explanation(self, attrs: Mapping[str, Any], **arrays: Any) -> Explanation:
+        """Return an explanation of the points.
+
+        Args:
+            attrs: How the values were found.
+            **arrays: The arrays of `Explanation.create`: at least values and base values; predictions only if they are
+                not those of the function.
+        """
+        if "predictions" not in arrays:
+            arrays["predictions"] = self.predictions
+        size = {} if self.background is None else {"background_size": len(self.background)}
+        return Explanation.create(
+            **arrays,
+            data=self.shown.data,
+            schema=self.shown.schema,
+            groups=self.shown.groups,
+            draws=bool(self.batch_shape) or self.row_axis > 0,
+            output_names=output_names(self.function),
+            attrs={**size, **attrs},
+        )
 
 
 class AbstractPointsExplainer(AbstractExplainer):
