@@ -15,7 +15,7 @@ from kpp import linalg
 from kpp.gp.gaussian import gaussian_log_density, prior_factor
 from kpp.gp.laplace import laplace_log_evidence
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood, BernoulliLikelihood
-from kpp.gp.links import LINKS, probability
+from kpp.gp.links import LINKS
 from kpp.typing import AnyArray
 
 __all__ = ["AbstractLaplaceMarginal", "GaussianProcessMarginal", "LaplaceBernoulliMarginal"]
@@ -119,9 +119,9 @@ class AbstractLaplaceMarginal(dist.Distribution):
     def likelihood(self, y: Array) -> AbstractPointwiseLikelihood:
         """Return the likelihood of one data set."""
 
-    @abc.abstractmethod
     def draw(self, key: Array, f: Float[Array, "*sample n"]) -> Array:
-        """Draw observations given latent values, of shape (*sample, *event_shape)."""
+        """Draw observations given latent values, (*sample, *event_shape), by default as the likelihood draws them."""
+        return self.likelihood(jnp.zeros(self.event_shape, f.dtype)).draw(key, f)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw sets of observations, of shape (*sample_shape, *event_shape)."""
@@ -174,10 +174,6 @@ class LaplaceBernoulliMarginal(AbstractLaplaceMarginal):
     def likelihood(self, y: Array) -> BernoulliLikelihood:
         """Return the likelihood of n labels in {0, 1}."""
         return BernoulliLikelihood(y, self.link)
-
-    def draw(self, key: Array, f: Float[Array, "*sample n"]) -> Array:
-        """Draw labels."""
-        return jax.random.bernoulli(key, probability(self.link, f)).astype(f.dtype)
 
 
 def _over_leading(log_density: Any, value: Array, event_ndim: int = 1) -> Array:

@@ -40,8 +40,8 @@ class AbstractPointwiseLikelihood(eqx.Module):
         r"""Return :math:`\partial \log p_i`, :math:`-\partial^2 \log p_i` and :math:`\partial^3 \log p_i`."""
 
     @abstractmethod
-    def draw(self, rng_key: RngKey, f: Float[AnyArray, " p"]) -> Array:
-        """Draw one new observation for each of p latent values, which need not be those of the observations."""
+    def draw(self, rng_key: RngKey, f: Float[AnyArray, "*p"]) -> Array:
+        """Draw one new observation for each latent value; they need not be the latent values of the observations."""
 
     def predict(self, mean: Float[AnyArray, " p"], variance: Float[AnyArray, " p"]) -> dict[str, Float[Array, " p"]]:
         r"""Return what a prediction says beyond the latent moments, for :math:`f \sim N(\mu, v)`; nothing by default.
@@ -98,7 +98,7 @@ class GaussianLikelihood(AbstractPointwiseLikelihood):
         precision = jnp.broadcast_to(1.0 / self.noise_variance, jnp.shape(f))
         return Derivatives((self.y - f) * precision, precision, jnp.zeros_like(precision))
 
-    def draw(self, rng_key: RngKey, f: Float[AnyArray, " p"]) -> Float[Array, " p"]:
+    def draw(self, rng_key: RngKey, f: Float[AnyArray, "*p"]) -> Float[Array, "*p"]:
         """Draw numbers."""
         f = jnp.asarray(f)
         return f + jnp.sqrt(self.noise_variance) * jax.random.normal(rng_key, f.shape, f.dtype)
@@ -139,7 +139,7 @@ class BernoulliLikelihood(AbstractPointwiseLikelihood):
         """Return its derivatives; see `kpp.gp.links.derivatives`."""
         return derivatives(self.link, self.y, f)
 
-    def draw(self, rng_key: RngKey, f: Float[AnyArray, " p"]) -> Float[Array, " p"]:
+    def draw(self, rng_key: RngKey, f: Float[AnyArray, "*p"]) -> Float[Array, "*p"]:
         """Draw labels, as numbers 0 and 1."""
         return jax.random.bernoulli(rng_key, probability(self.link, f)).astype(jnp.asarray(f).dtype)
 

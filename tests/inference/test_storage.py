@@ -141,9 +141,7 @@ def test_no_module_that_a_file_names_is_imported(repeated_fit, tmp_path, monkeyp
     monkeypatch.setattr(storage, "_class_name", lambda cls: "stranger.Inference" if cls is Repeated else cls.__name__)
     repeated_fit.save(tmp_path / "fit.nc")
     monkeypatch.undo()
-    with pytest.raises(
-        ValueError, match="a fit by stranger.Inference, .* not loaded; import stranger first"
-    ):
+    with pytest.raises(ValueError, match="a fit by stranger.Inference, .* not loaded; import stranger first"):
         kpp.Fit.load(tmp_path / "fit.nc")
 
 
