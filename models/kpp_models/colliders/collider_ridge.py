@@ -233,9 +233,8 @@ class ColliderRidge(AbstractColliderModel):
             The residuals, (n,).
         """
         cross, gram = self.matrices(data) if matrices is None else matrices
-        factor = self._factor(gram)
         targets, baseline = self._held_out_targets(data)
-        return data["y"] - baseline - held_out_predictions(cross, factor, targets)
+        return data["y"] - baseline - held_out_predictions(cross, self._system(gram), targets)
 
     def log_likelihood(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> dict[str, Array]:
         """Return the leave-one-out log likelihood of every target, with the mean squared residual for variance."""
@@ -277,7 +276,7 @@ class ColliderRidge(AbstractColliderModel):
 
     def coefficients(self, data: Mapping[str, Any], kernel: AbstractKernel) -> Float[Array, " n"]:
         r"""Return those of h, :math:`\alpha = (K + n \lambda I)^{-1} (y - f_0(X))`, with the kernel of g."""
-        return linalg.cho_solve(self._factor(kernel.gram(self.seen(data["x"]))), self._deviations(data))
+        return self._system(kernel.gram(self.seen(data["x"]))).solve(self._deviations(data))
 
     def condition_errors(self, data: Mapping[str, Any], coefficients: Float[Array, " n"]) -> Float[Array, " m"]:
         """Return what the conditional expectation lacks of the function with these coefficients, row by row."""
@@ -292,9 +291,9 @@ class ColliderRidge(AbstractColliderModel):
         gram = kernel.gram(self.seen(x))
         return (gram if self.seen(x) is x else kernel(x, self.seen(x))), gram
 
-    def _factor(self, gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-        matrix = linalg.add_diagonal(gram, gram.shape[0] * self.regularization)
-        return linalg.cholesky(matrix, what="the matrix K + n * regularization * I")
+    def _system(self, gram: Float[Array, "n n"]) -> linalg.DenseRidge:
+        what = "the matrix K + n * regularization * I"
+        return linalg.DenseRidge.create(gram, gram.shape[0] * self.regularization, what=what)
 
     def _deviations(self, data: Mapping[str, Any]) -> Float[Array, " n"]:
         """Return what the baseline leaves of the targets."""
@@ -303,14 +302,15 @@ class ColliderRidge(AbstractColliderModel):
         return self._baseline_ridge(data) * self._baseline_coefficients(data)
 
     def _baseline_coefficients(self, data: Mapping[str, Any]) -> Float[Array, " n"]:
-        return linalg.cho_solve(self._baseline_factor(data), data["y"] - data["intercept"])
+        return self._baseline_system(data).solve(data["y"] - data["intercept"])
 
     def _baseline_ridge(self, data: Mapping[str, Any]) -> Float[Array, ""]:
         return data["x"].shape[0] * self.baseline_regularization
 
-    def _baseline_factor(self, data: Mapping[str, Any]) -> Float[Array, "n n"]:
-        matrix = linalg.add_diagonal(self.kernel_of_baseline().gram(data["x"]), self._baseline_ridge(data))
-        return linalg.cholesky(matrix, what="the matrix of the baseline plus n * baseline_regularization * I")
+    def _baseline_system(self, data: Data) -> linalg.DenseRidge:
+        gram = self.kernel_of_baseline().gram(data["x"])
+        what = "the matrix of the baseline plus n * baseline_regularization * I"
+        return linalg.DenseRidge.create(gram, self._baseline_ridge(data), what=what)
 
     def _held_out_targets(self, data: Mapping[str, Any]) -> tuple[Float[Array, "n n"], Float[Array, " n"]]:
         r"""Return, in column i, what mean and baseline without i leave of the targets, and what they say about i.
@@ -324,7 +324,7 @@ class ColliderRidge(AbstractColliderModel):
         centered = y[:, None] - means[None, :]
         if not self.has_baseline:
             return centered, means
-        inverse = linalg.cho_inverse(self._baseline_factor(data))
+        inverse = self._baseline_system(data).inverse()
         solved = inverse @ centered
         left = jnp.diagonal(solved) / jnp.diagonal(inverse)  # what the baseline without i lacks of target i
         return self._baseline_ridge(data) * (solved - inverse * left[None, :]), y - left

@@ -1,53 +1,51 @@
-r"""What a projected fit to all other targets says about each target: exact, without refits."""
+r"""Exact leave-one-out predictions and variances of projected fits, without refits."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp import linalg
+from kpp.linalg import DenseRidge
 
 __all__ = ["held_out_predictions", "held_out_variances"]
 
 
 def held_out_predictions(
-    cross: Float[Array, "n n"], factor: Float[Array, "n n"], targets: Float[Array, "n n"]
+    cross: Float[Array, "n n"], system: DenseRidge, targets: Float[Array, "n n"]
 ) -> Float[Array, " n"]:
-    r"""Return what a linear fit to all other targets says at each point.
+    r"""Return the prediction at each point of a linear fit to all other targets.
 
     .. math:: \hat t_i = G_{i,-i} (C_{-i,-i})^{-1} t^{(i)}_{-i}
         = (H t^{(i)})_i - H_{ii}\, (M t^{(i)})_i / M_{ii}, \qquad M = C^{-1}, \quad H = G M
 
     Args:
         cross: G, the kernel between the points to predict at and those fitted to.
-        factor: The Cholesky factor of C, the matrix of the fit, ridge included.
-        targets: In column i the targets :math:`t^{(i)}` of the fit without i, whose own entry plays no part.
+        system: The system with C, the matrix of the fit, ridge included.
+        targets: In column i the targets :math:`t^{(i)}` of the fit without i, whose own entry has no effect.
 
     Returns:
         The predictions, (n,).
     """
-    inverse = linalg.cho_inverse(factor)
+    inverse = system.inverse()
     hat = cross @ inverse
     at_left_out = jnp.sum(inverse * targets.T, axis=1) / jnp.diagonal(inverse)
     return jnp.sum(hat * targets.T, axis=1) - jnp.diagonal(hat) * at_left_out
 
 
-def held_out_variances(
-    prior: Float[Array, " n"], cross: Float[Array, "n n"], factor: Float[Array, "n n"]
-) -> Float[Array, " n"]:
+def held_out_variances(prior: Float[Array, " n"], cross: Float[Array, "n n"], system: DenseRidge) -> Float[Array, " n"]:
     r"""Return the variance of the function at each point given all other targets.
 
     .. math:: v_i = k_i - G_{i,-i} (C_{-i,-i})^{-1} G_{i,-i}^\top = k_i - (H G^\top)_{ii} + H_{ii}^2 / M_{ii}
 
     Args:
-        prior: k, the variances before any target.
+        prior: k, the prior variances.
         cross: G, the covariances with the targets.
-        factor: The Cholesky factor of the covariance C of the targets.
+        system: The system with the covariance C of the targets.
 
     Returns:
         The variances, (n,), not below 0.
     """
-    inverse = linalg.cho_inverse(factor)
+    inverse = system.inverse()
     hat = cross @ inverse
     explained = jnp.sum(hat * cross, axis=1) - jnp.diagonal(hat) ** 2 / jnp.diagonal(inverse)
     return jnp.maximum(prior - explained, 0.0)

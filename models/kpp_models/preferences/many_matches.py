@@ -122,9 +122,9 @@ class PreferenceLogistic(AbstractPreferenceMachine):
     over the N matches, w of which a pair's first item won and l it lost, a tie counting half for both. g are the
     log-odds that the first item of a pair wins, so that ``jax.nn.sigmoid(g(pairs))`` are probabilities. The
     coefficients of :math:`g = \sum_i \alpha_i k_E(\cdot, p_i)` satisfy
-    :math:`N \lambda\, \alpha_i = w_i - (w_i + l_i) \sigma(g_i)`. It is `kpp_models.KernelLogistic` on single matches, and the mode of a preference process with kernel
-    :math:`k_E / (N \lambda)`, by Newton's method whose steps are found by conjugate gradients with matrices of items:
-    the Gram matrix of the pairs is never made.
+    :math:`N \lambda\, \alpha_i = w_i - (w_i + l_i) \sigma(g_i)`. It is `kpp_models.KernelLogistic` on single matches,
+    and the mode of a preference process with kernel :math:`k_E / (N \lambda)`, by Newton's method whose steps are found
+    by conjugate gradients with matrices of items: the Gram matrix of the pairs is never made.
 
     Args:
         kernel: :math:`k_E`, as for `PreferenceRidge`.
