@@ -2,8 +2,9 @@ r"""Gaussian-process regression that obeys what a collider implies, in its prior
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,23 +12,21 @@ import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from kpp import linalg
-from kpp.functions import RKHSFunction
 from kpp.gp import (
+    AbstractGPModel,
+    ConditionedGP,
+    GaussianLikelihood,
     GaussianProcessMarginal,
-    draw_gaussian,
-    latent_predictive,
-    normal_log_density,
+    condition,
     optional_scalar_field,
     refuse_below,
     replace_priors,
     scalar_field,
 )
+from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel
-from kpp.posteriors import GPPosterior
+from kpp.linalg import DenseRidge
 from kpp.priors import sample as draw_priors
-from kpp.priors import substitute
-from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp_models.colliders.decomposed import Decomposed
 from kpp_models.colliders.held_out import held_out_predictions, held_out_variances
@@ -43,18 +42,7 @@ from kpp_models.colliders.model import (
 __all__ = ["ColliderRegression"]
 
 
-class _Draw(NamedTuple):
-    """What follows from one draw of the hyperparameters."""
-
-    kernel: AbstractKernel
-    seen: Any  # the points as the data see the function there
-    noise_variance: Array
-    mean: Array
-    residual: Array
-    factor: Array  # of the covariance of y
-
-
-class ColliderRegression(AbstractColliderModel):
+class ColliderRegression(AbstractColliderModel, AbstractGPModel):
     r"""Gaussian-process regression under an independence :math:`Y \perp X_2 \mid X_3`.
 
     .. math:: y_i = f(x_i) + \epsilon_i, \qquad f = m + f_0 + g, \qquad f_0 \sim GP(0, k_0) \text{ on } X_3, \quad
@@ -132,29 +120,10 @@ class ColliderRegression(AbstractColliderModel):
         yield cls(RBF(1.5), RBF(prior), prior, 0.01, mean=dist.Normal(0.0, 1.0), **parts), x, y
         yield cls(RBF(1.5), RBF(prior), prior, 0.01, children=(0,), spouses=(1, 2), projection="function"), x, y
 
-    def prepare(
-        self, x: Any, y: Any, unlabelled: Any = None, *, use_labelled: bool = True
-    ) -> tuple[ColliderRegression, dict[str, Any], Schema]:
-        """Read the data; see `AbstractModel.prepare`.
-
-        Args:
-            x: The points: an array of shape (n, d) or a data frame.
-            y: The targets, of shape (n,).
-            unlabelled: Further points without targets, for the conditional expectation; None for none.
-            use_labelled: Whether the points with targets serve for it, too.
-
-        Returns:
-            The model with names of columns resolved, the data, and the schema of x.
-
-        Raises:
-            ValueError: If the data are not what they should be.
-        """
-        return self.read(x, y, unlabelled, use_labelled=use_labelled)
-
     def numpyro_model(
         self, x: Float[Array, "n d"], sample: Array, landmarks: Any, y: Float[Array, " n"] | None = None
     ) -> None:
-        """Be an ordinary NumPyro model, with the sites of the priors and the observed site ``y``, one vector.
+        """The NumPyro model, with the sites of the priors and the observed site ``y``, one vector.
 
         Args:
             x: The points, (n, d).
@@ -166,65 +135,29 @@ class ColliderRegression(AbstractColliderModel):
         gram = model._kernel({"sample": sample, "landmarks": landmarks}).gram(model.seen(x))
         numpyro.sample("y", GaussianProcessMarginal(model.mean, gram, model.noise_variance), obs=y)
 
-    def log_likelihood(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> dict[str, Array]:
-        """Return the leave-one-out log likelihood of every target; see the class."""
-        draw = self._at(sample, data)
-        cross = draw.kernel(data["x"], draw.seen)
-        targets = jnp.broadcast_to(draw.residual[:, None], cross.shape)
-        mean = draw.mean + held_out_predictions(cross, draw.factor, targets)
-        variance = held_out_variances(draw.kernel.diagonal(data["x"]), cross, draw.factor)
-        return {"y": normal_log_density(data["y"], mean, variance + draw.noise_variance)}
+    def posterior(self, sample: Sample, data: Data) -> ConditionedGP:
+        r"""Return the posterior, exact: :math:`\alpha = (K + \sigma^2 I)^{-1}(y - m)`; points may be `Unprojected`."""
+        model = self.at(sample)
+        kernel, x, seen = model._kernel(data), data["x"], model.seen(data["x"])
+        likelihood = GaussianLikelihood(data["y"], model.noise_variance)
+        posterior = condition(kernel, seen, likelihood, model.mean)
+        if seen is x:
+            return posterior
 
-    def predictive(
-        self, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"], *, covariance: bool = False
-    ) -> dict[str, Array]:
-        """Return mean, latent variance and noise variance at new points; see `AbstractModel.predictive`."""
-        draw = self._at(sample, data)
-        latent = latent_predictive(
-            draw.kernel,
-            draw.seen,
-            x,
-            draw.mean,
-            linalg.cho_solve(draw.factor, draw.residual),
-            lambda cross: linalg.solve_lower(draw.factor, cross),
-            covariance=covariance,
-        )
-        noise = jnp.broadcast_to(draw.noise_variance, latent.mean.shape)
-        result = {"mean": latent.mean, "latent_variance": latent.variance, "noise_variance": noise}
-        return result | ({"latent_covariance": latent.covariance} if latent.covariance is not None else {})
+        def held_out() -> tuple[Array, Array]:
+            mean, cross = jnp.asarray(model.mean), kernel(x, seen)
+            system = DenseRidge.create(kernel.gram(seen), likelihood.noise_variance)
+            targets = jnp.broadcast_to((likelihood.y - mean)[:, None], cross.shape)
+            variances = held_out_variances(kernel.diagonal(x), cross, system)
+            return mean + held_out_predictions(cross, system, targets), variances
 
-    def draw_predictive(
-        self, rng_key: RngKey, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"]
-    ) -> Float[Array, " p"]:
-        """Draw new targets given the data, jointly at all points; see `AbstractModel.draw_predictive`."""
-        found = self.predictive(sample, data, x, covariance=True)
-        covariance = linalg.add_diagonal(found["latent_covariance"], found["noise_variance"])
-        # At points seen without the projection the kernel has the size of the numbers that are subtracted.
-        scale = jnp.mean(self._at(sample, data).kernel.diagonal(self.seen(x)))
-        return draw_gaussian(rng_key, found["mean"], covariance, scale)
+        return dataclasses.replace(posterior, held_out=held_out)
 
-    def function_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> RKHSFunction:
-        r"""Return the posterior mean, :math:`\alpha = (K + \sigma^2 I)^{-1}(y - m)`; points may be `Unprojected`."""
-        draw = self._at(sample, data)
-        return RKHSFunction(draw.kernel, draw.seen, linalg.cho_solve(draw.factor, draw.residual), draw.mean)
+    def variance_scale(self, posterior: ConditionedGP, x: Float[Array, "p d"]) -> Float[Array, ""]:
+        """Return the mean prior variance without the projection: numbers of that size are subtracted."""
+        return jnp.mean(posterior.kernel.diagonal(self.seen(x)))
 
-    def posterior_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> GPPosterior:
-        r"""Return the posterior of the function, :math:`R R^\top = (K + \sigma^2 I)^{-1}`."""
-        factor = self._at(sample, data).factor
-        root = linalg.solve_lower(factor, jnp.eye(factor.shape[0], dtype=factor.dtype)).T
-        return GPPosterior(self.function_draw(sample, data), root)
-
-    def _kernel(self, data: Mapping[str, Any]) -> AbstractKernel:
+    def _kernel(self, data: Data) -> AbstractKernel:
         """Return the kernel of f - m; there are no priors left."""
         deviation = self.deviation_kernel(data)
         return Decomposed(self.kernel_of_baseline(), deviation) if self.has_baseline else deviation
-
-    def _at(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> _Draw:
-        """Put the values of one draw in place."""
-        model = replace_priors(self, lambda name, value: substitute(name, value, sample))
-        kernel, seen = model._kernel(data), model.seen(data["x"])
-        factor = linalg.cholesky(
-            linalg.add_diagonal(kernel.gram(seen), model.noise_variance), what="the covariance matrix of `y`"
-        )
-        mean = jnp.asarray(model.mean)
-        return _Draw(kernel, seen, jnp.asarray(model.noise_variance), mean, data["y"] - mean, factor)

@@ -22,8 +22,8 @@ from kpp.gp import (
     refuse_priors_in,
     scalar_field,
 )
+from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel, Projected
-from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp_models.colliders.decomposed import Decomposed, Sections
 from kpp_models.colliders.held_out import held_out_predictions
@@ -183,27 +183,9 @@ class ColliderRidge(AbstractColliderModel):
         found = select_from_grid(model, grid, _condition_loss, "condition_loss", data, coefficients)
         return found.with_names_of(self)
 
-    def prepare(
-        self, x: Any, y: Any, unlabelled: Any = None, *, use_labelled: bool = True
-    ) -> tuple[ColliderRidge, dict[str, Any], Schema]:
-        """Read the data; see `AbstractModel.prepare`.
-
-        Args:
-            x: The points: an array of shape (n, d) or a data frame.
-            y: The targets, of shape (n,).
-            unlabelled: Further points without targets, for the conditional expectation; None for none.
-            use_labelled: Whether the points with targets serve for it, too.
-
-        Returns:
-            The model with names of columns resolved, the data, and the schema of x.
-
-        Raises:
-            ValueError: If the data are not what they should be.
-        """
-        model, data, schema = self.read(x, y, unlabelled, use_labelled=use_labelled)
-        targets = data.pop("y")
-        intercept = jnp.mean(targets) if self.center else jnp.zeros((), targets.dtype)
-        return model, data | {"intercept": intercept, "y": targets}, schema
+    def read_targets(self, y: Float[Array, " n"]) -> dict[str, Array]:
+        """Return the targets and their mean, or 0."""
+        return {"intercept": jnp.mean(y) if self.center else jnp.zeros((), y.dtype), "y": y}
 
     def numpyro_model(
         self, x: Float[Array, "n d"], sample: Array, landmarks: Any, intercept: Array, y: Array | None = None
@@ -222,7 +204,7 @@ class ColliderRidge(AbstractColliderModel):
         gram = self.deviation_kernel(data).gram(self.seen(x))
         numpyro.sample("y", GaussianProcessMarginal(mean, gram, x.shape[0] * self.regularization), obs=y)
 
-    def loo_residuals(self, data: Mapping[str, Any], matrices: tuple[Array, Array] | None = None) -> Float[Array, " n"]:
+    def loo_residuals(self, data: Data, matrices: tuple[Array, Array] | None = None) -> Float[Array, " n"]:
         """Return what each target lacks from the fit to all the others; see the class.
 
         Args:
@@ -236,14 +218,14 @@ class ColliderRidge(AbstractColliderModel):
         targets, baseline = self._held_out_targets(data)
         return data["y"] - baseline - held_out_predictions(cross, self._system(gram), targets)
 
-    def log_likelihood(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> dict[str, Array]:
+    def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
         """Return the leave-one-out log likelihood of every target, with the mean squared residual for variance."""
         residuals = self.loo_residuals(data)
         variance = jnp.broadcast_to(jnp.mean(residuals**2), residuals.shape)
         return {"y": normal_log_density(residuals, jnp.zeros_like(residuals), variance)}
 
     def predictive(
-        self, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"], *, covariance: bool = False
+        self, sample: Sample, data: Data, x: Float[Array, "p d"], *, covariance: bool = False
     ) -> dict[str, Array]:
         """Return the fitted values and the mean squared leave-one-out error; see `AbstractModel.predictive`."""
         mean = self.function_draw(sample, data)(x)
@@ -251,14 +233,14 @@ class ColliderRidge(AbstractColliderModel):
         return {"mean": mean, "noise_variance": jnp.broadcast_to(variance, mean.shape)}
 
     def draw_predictive(
-        self, rng_key: RngKey, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"]
+        self, rng_key: RngKey, sample: Sample, data: Data, x: Float[Array, "p d"]
     ) -> Float[Array, " p"]:
         """Draw the fitted values plus normal noise of the leave-one-out variance."""
         found = self.predictive(sample, data, x)
         noise = jax.random.normal(rng_key, found["mean"].shape, dtype=found["mean"].dtype)
         return found["mean"] + jnp.sqrt(found["noise_variance"]) * noise
 
-    def function_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> RKHSFunction:
+    def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
         r"""Return the fit, with the mean of y for intercept.
 
         With a baseline the two parts have coefficients of their own: the kernel is `Decomposed`, the points carry them
@@ -274,18 +256,18 @@ class ColliderRidge(AbstractColliderModel):
         kernel = Decomposed(self.kernel_of_baseline(), kernel)
         return RKHSFunction(kernel, both, jnp.ones_like(coefficients), data["intercept"])
 
-    def coefficients(self, data: Mapping[str, Any], kernel: AbstractKernel) -> Float[Array, " n"]:
+    def coefficients(self, data: Data, kernel: AbstractKernel) -> Float[Array, " n"]:
         r"""Return those of h, :math:`\alpha = (K + n \lambda I)^{-1} (y - f_0(X))`, with the kernel of g."""
         return self._system(kernel.gram(self.seen(data["x"]))).solve(self._deviations(data))
 
-    def condition_errors(self, data: Mapping[str, Any], coefficients: Float[Array, " n"]) -> Float[Array, " m"]:
+    def condition_errors(self, data: Data, coefficients: Float[Array, " n"]) -> Float[Array, " m"]:
         """Return what the conditional expectation lacks of the function with these coefficients, row by row."""
         regression, kernel = self.condition_regression(data), self.averaged_kernel()
         if self.form == "product":
             return regression.section_errors(kernel + 1.0, data["x"], coefficients)
         return regression.value_errors(kernel.combine_sections(data["sample"], data["x"], coefficients))
 
-    def matrices(self, data: Mapping[str, Any]) -> tuple[Float[Array, "n n"], Float[Array, "n n"]]:
+    def matrices(self, data: Data) -> tuple[Float[Array, "n n"], Float[Array, "n n"]]:
         """Return the kernel matrix between predictions at the points and the fit to them, and that of the fit."""
         kernel, x = self.deviation_kernel(data), data["x"]
         gram = kernel.gram(self.seen(x))
@@ -295,16 +277,16 @@ class ColliderRidge(AbstractColliderModel):
         what = "the matrix K + n * regularization * I"
         return linalg.DenseRidge.create(gram, gram.shape[0] * self.regularization, what=what)
 
-    def _deviations(self, data: Mapping[str, Any]) -> Float[Array, " n"]:
+    def _deviations(self, data: Data) -> Float[Array, " n"]:
         """Return what the baseline leaves of the targets."""
         if not self.has_baseline:
             return data["y"] - data["intercept"]
         return self._baseline_ridge(data) * self._baseline_coefficients(data)
 
-    def _baseline_coefficients(self, data: Mapping[str, Any]) -> Float[Array, " n"]:
+    def _baseline_coefficients(self, data: Data) -> Float[Array, " n"]:
         return self._baseline_system(data).solve(data["y"] - data["intercept"])
 
-    def _baseline_ridge(self, data: Mapping[str, Any]) -> Float[Array, ""]:
+    def _baseline_ridge(self, data: Data) -> Float[Array, ""]:
         return data["x"].shape[0] * self.baseline_regularization
 
     def _baseline_system(self, data: Data) -> linalg.DenseRidge:
@@ -312,7 +294,7 @@ class ColliderRidge(AbstractColliderModel):
         what = "the matrix of the baseline plus n * baseline_regularization * I"
         return linalg.DenseRidge.create(gram, self._baseline_ridge(data), what=what)
 
-    def _held_out_targets(self, data: Mapping[str, Any]) -> tuple[Float[Array, "n n"], Float[Array, " n"]]:
+    def _held_out_targets(self, data: Data) -> tuple[Float[Array, "n n"], Float[Array, " n"]]:
         r"""Return, in column i, what mean and baseline without i leave of the targets, and what they say about i.
 
         The coefficients of the baseline without i are
@@ -331,20 +313,20 @@ class ColliderRidge(AbstractColliderModel):
 
 
 @eqx.filter_jit
-def _matrices(model: ColliderRidge, data: Mapping[str, Any]) -> tuple[Array, Array]:
+def _matrices(model: ColliderRidge, data: Data) -> tuple[Array, Array]:
     return model.matrices(data)
 
 
 @eqx.filter_jit
-def _unprojected_coefficients(model: ColliderRidge, data: Mapping[str, Any]) -> Float[Array, " n"]:
+def _unprojected_coefficients(model: ColliderRidge, data: Data) -> Float[Array, " n"]:
     """Return the coefficients of the fit without a projection."""
     plain = dataclasses.replace(model, projection="none")
     return plain.coefficients(data, plain.deviation_kernel(data))
 
 
-def _loo_squared_error(model: ColliderRidge, data: Mapping[str, Any], matrices: Any) -> Float[Array, ""]:
+def _loo_squared_error(model: ColliderRidge, data: Data, matrices: Any) -> Float[Array, ""]:
     return jnp.mean(model.loo_residuals(data, matrices) ** 2)
 
 
-def _condition_loss(model: ColliderRidge, data: Mapping[str, Any], coefficients: Array) -> Float[Array, ""]:
+def _condition_loss(model: ColliderRidge, data: Data, coefficients: Array) -> Float[Array, ""]:
     return jnp.mean(model.condition_errors(data, coefficients) ** 2)

@@ -3,7 +3,7 @@ r"""What the models of collider regression share: which columns play which part,
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from kpp.causal import CausalDAG, collider_partition
 from kpp.features import landmarks as choose_landmarks
 from kpp.gp import check_kernel_fits, refuse_below
-from kpp.inference import AbstractModel
+from kpp.inference import AbstractModel, Data
 from kpp.kernels import AbstractKernel, Projected, Unprojected, resolve_features
 from kpp.tables import Schema, read_points
 from kpp.typing import Leaf
@@ -25,7 +25,6 @@ from kpp_models.colliders.condition import ConditionRegression
 __all__ = ["FORMS", "PROJECTIONS", "AbstractColliderModel", "example_rows", "feature_field", "word_field"]
 
 Model = TypeVar("Model", bound="AbstractColliderModel")
-Data = Mapping[str, Any]
 
 PROJECTIONS = ("space", "function", "none")
 FORMS = ("product", "general")
@@ -143,18 +142,35 @@ class AbstractColliderModel(_Fields, AbstractModel):
         if self.num_landmarks is not None and self.num_landmarks < 1:
             raise ValueError(f"`num_landmarks` must be None or at least 1, got {self.num_landmarks}")
 
-    def read(
-        self: Model, x: Any, y: Any, unlabelled: Any, *, use_labelled: bool
+    def prepare(
+        self: Model, x: Any, y: Any, unlabelled: Any = None, *, use_labelled: bool = True
     ) -> tuple[Model, dict[str, Any], Schema]:
-        """Read the data that all models share; see `prepare` of the subclasses."""
+        """Read the data; see `AbstractModel.prepare`.
+
+        Args:
+            x: The points: an array of shape (n, d) or a data frame.
+            y: The targets, of shape (n,).
+            unlabelled: Further points without targets, for the conditional expectation; None for none.
+            use_labelled: Whether the points with targets serve for the expectation, too.
+
+        Returns:
+            The model with names of columns resolved, the data, and the schema of x.
+
+        Raises:
+            ValueError: If the data are invalid, or do not fit the columns and kernels of the model.
+        """
         warn_if_float32(type(self).__name__)
         rows, schema = read_points(x)
         targets = as_targets(np.asarray(y), name="y")
         check_same_rows(rows.shape[0], targets.shape[0], "x", "y")
         model, points = self._resolve(schema), jnp.asarray(rows, dtype=targets.dtype)
         model._check_kernels(points)
-        data = {"x": points, **model.read_sample(points, schema, unlabelled, use_labelled), "y": targets}
-        return model, data, schema
+        sample = model.read_sample(points, schema, unlabelled, use_labelled)
+        return model, {"x": points, **sample, **model.read_targets(targets)}, schema
+
+    def read_targets(self, y: Float[Array, " n"]) -> dict[str, Array]:
+        """Return the data that come from the targets, ``y`` last; a model may add statistics of them."""
+        return {"y": y}
 
     def read_sample(self, x: Array, schema: Schema, unlabelled: Any, use_labelled: bool = True) -> dict[str, Any]:
         """Return the rows for conditional expectations, labelled ones first, and the landmarks among them."""
@@ -182,6 +198,7 @@ class AbstractColliderModel(_Fields, AbstractModel):
     def condition_regression(self, data: Data) -> ConditionRegression:
         """Return the regression on the condition that `deviation_kernel` averages by."""
         condition = self._on_condition()
+        assert self.condition_regularization is not None  # `check_parts`
         return ConditionRegression(condition, data["sample"], data["landmarks"], self.condition_regularization)
 
     def seen(self, x: Array) -> Array | Unprojected:

@@ -3,8 +3,8 @@ r"""Gaussian processes of preferences between items: matches in, the probability
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -13,28 +13,24 @@ import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from kpp import linalg
-from kpp.functions import RKHSFunction
 from kpp.gp import (
-    LatentPredictive,
+    AbstractGPModel,
+    ConditionedGP,
     check_kernel_fits,
-    draw_gaussian,
-    laplace_loo_log_density,
-    laplace_posterior,
-    latent_predictive,
+    condition,
+    condition_on_values,
     optional_scalar_field,
     prior_factor,
     refuse_below,
     replace_priors,
 )
-from kpp.inference import AbstractModel, Fit
+from kpp.inference import Data, Fit, Sample
 from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential
-from kpp.posteriors import GPPosterior
-from kpp.priors import is_prior, substitute
+from kpp.priors import is_prior
 from kpp.priors import sample as draw_priors
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import warn_if_float32
+from kpp.validation import count, one_of, warn_if_float32
 from kpp_models.preferences.data import (
     check_same_items,
     place_inducing_pairs,
@@ -53,8 +49,6 @@ from kpp_models.preferences.outcomes import (
 __all__ = ["GPGP", "PGP", "AbstractPreferenceModel", "PreferenceGP"]
 
 Model = TypeVar("Model", bound="AbstractPreferenceModel")
-Data = Mapping[str, Any]
-Sample = Mapping[str, Array]
 
 LATENTS = ("laplace", "sample", "inducing")
 
@@ -62,20 +56,7 @@ LATENTS = ("laplace", "sample", "inducing")
 WHITENED, INDUCING = "latent_whitened", "inducing_whitened"
 
 
-class _Conditioned(NamedTuple):
-    """A posterior given one draw: its pairs, coefficients there, and the map that whitens sections at the pairs."""
-
-    points: Any
-    coefficients: Float[Array, " q"]
-    whiten: Callable[[Array], Array]
-
-    def at(self, kernel: AbstractKernel, x: Any, *, covariance: bool = False) -> LatentPredictive:
-        """Return mean, variance and, if wanted, covariance of g at pairs."""
-        origin = jnp.zeros((), self.coefficients.dtype)
-        return latent_predictive(kernel, self.points, x, origin, self.coefficients, self.whiten, covariance=covariance)
-
-
-class AbstractPreferenceModel(AbstractModel):
+class AbstractPreferenceModel(AbstractGPModel):
     r"""A Gaussian process g on pairs of items, seen through the outcomes of matches.
 
     .. math:: P(a \text{ beats } b) = s(g(a, b) - t), \qquad P(\text{tie}) = s(g + t) - s(g - t), \qquad
@@ -120,13 +101,9 @@ class AbstractPreferenceModel(AbstractModel):
         r""":math:`k_E`, the covariance of g; law: it changes its sign where the items of one pair are exchanged."""
 
     def __check_init__(self) -> None:
-        """Refuse unknown names, and numbers that do not go with them."""
-        for name, value, known in (
-            ("likelihood", self.likelihood, tuple(LIKELIHOODS)),
-            ("latent", self.latent, LATENTS),
-        ):
-            if value not in known:
-                raise ValueError(f"`{name}` must be one of {known}, got {value!r}")
+        """Raise ValueError if a name is unknown, or a number is out of range or does not belong to the names."""
+        one_of(self.likelihood, "likelihood", LIKELIHOODS)
+        one_of(self.latent, "latent", LATENTS)
         if LIKELIHOODS[self.likelihood][1] != (self.tie_width is not None):
             raise ValueError(
                 "`tie_width` goes with the likelihoods 'ordinal' and 'ordinal-probit', which need one, got "
@@ -139,11 +116,12 @@ class AbstractPreferenceModel(AbstractModel):
                 f"`num_inducing` goes with latent='inducing', which needs it, got {self.num_inducing} with "
                 f"latent={self.latent!r}"
             )
-        if self.minibatch is not None and (self.latent != "inducing" or self.minibatch < 1):
-            raise ValueError(
-                f"`minibatch` must be at least 1 and goes with latent='inducing', got {self.minibatch} with "
-                f"latent={self.latent!r}"
-            )
+        if self.minibatch is not None:
+            if self.latent != "inducing":
+                raise ValueError(
+                    f"`minibatch` needs latent='inducing', got {self.minibatch} with latent={self.latent!r}"
+                )
+            count(self.minibatch, "minibatch")
 
     def fit(self, rng_key: RngKey, x: Any, y: Any = None, **options: Any) -> Fit:
         """Fit the model to matches.
@@ -181,7 +159,7 @@ class AbstractPreferenceModel(AbstractModel):
         return read_pairs(x, schema)
 
     def numpyro_model(self, x: Any, trials: Any, inducing: Any, y: Any = None) -> None:
-        """Be an ordinary NumPyro model; its arguments are what `prepare` returns.
+        """The NumPyro model; `prepare` returns its arguments.
 
         Args:
             x: The pairs, (m, 2, d), or a tuple of them with contexts (m, c).
@@ -190,118 +168,72 @@ class AbstractPreferenceModel(AbstractModel):
             y: Wins, ties and losses, (m, 3), or None to draw them.
         """
         model = replace_priors(self, draw_priors)
-        outcomes, kernel = model._outcomes, model.pair_kernel
-        count = jnp.shape(trials)[0]
+        outcomes, kernel = model.outcomes, model.pair_kernel
+        num_pairs = jnp.shape(trials)[0]
         if model.latent == "laplace":
             numpyro.sample("y", LaplaceOutcomes(outcomes, trials, kernel.gram(x)), obs=y)
             return
         if model.latent == "sample":
-            white = numpyro.sample(WHITENED, dist.Normal(0.0, 1.0).expand([count]).to_event(1))
+            white = numpyro.sample(WHITENED, dist.Normal(0.0, 1.0).expand([num_pairs]).to_event(1))
             g = prior_factor(kernel.gram(x)) @ white
-            with numpyro.plate("instance", count):
+            with numpyro.plate("instance", num_pairs):
                 numpyro.sample("y", LatentOutcomes(outcomes, trials, g), obs=y)
             return
         size = jax.tree.leaves(inducing)[0].shape[0]
         white = numpyro.sample(INDUCING, dist.Normal(0.0, 1.0).expand([size]).to_event(1))
-        batch = None if model.minibatch is None else min(model.minibatch, count)
-        with numpyro.plate("instance", count, subsample_size=batch) as rows:
-            some = jax.tree.map(lambda leaf: leaf[rows], x)
-            found = model._given_inducing(inducing, white).at(kernel, some)
-            law = LatentOutcomes(outcomes, trials[rows], found.mean, found.variance)
+        likelihood = OutcomeLikelihood(
+            jnp.zeros((num_pairs, 3)) if y is None else y, outcomes
+        )  # has no effect on moments
+        posterior = condition_on_values(kernel, inducing, white, likelihood, at_observations=False)
+        batch = None if model.minibatch is None else min(model.minibatch, num_pairs)
+        with numpyro.plate("instance", num_pairs, subsample_size=batch) as rows:
+            latent = posterior.moments(jax.tree.map(lambda leaf: leaf[rows], x))
+            law = LatentOutcomes(outcomes, trials[rows], latent.mean, latent.variance)
             numpyro.sample("y", law, obs=None if y is None else y[rows])
 
-    def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
-        """Return the log probability of the matches of every pair, by ``y``; see the class.
+    def posterior(self, sample: Sample, data: Data) -> ConditionedGP:
+        """Return the posterior of g.
 
-        With ``latent="laplace"`` it is leave-one-out, by the Laplace cavity; with "sample" it is given the latent
-        preferences; with "inducing" given those at the inducing pairs.
+        With ``latent="laplace"`` it is Laplace's approximation, and the pointwise log likelihood is leave-one-out by
+        the Laplace cavity. With "sample" g is conditioned on the latent preferences that are drawn, and with "inducing"
+        on those at the inducing pairs.
         """
-        model = self._at(sample)
-        likelihood = OutcomeLikelihood(data["y"], model._outcomes)
-        if model.latent == "laplace":
-            return {"y": laplace_loo_log_density(likelihood, model.pair_kernel.gram(data["x"]), jnp.zeros(()))}
-        if model.latent == "sample":
-            return {"y": likelihood.log_density(prior_factor(model.pair_kernel.gram(data["x"])) @ sample[WHITENED])}
-        found = model._latent(sample, data, data["x"])
-        return {"y": likelihood.marginal_log_density(found.mean, found.variance)}
+        model = self.at(sample)
+        kernel, likelihood = model.pair_kernel, OutcomeLikelihood(data["y"], model.outcomes)
+        if self.latent == "laplace":
+            return condition(kernel, data["x"], likelihood)
+        if self.latent == "sample":
+            return condition_on_values(kernel, data["x"], sample[WHITENED], likelihood, at_observations=True)
+        return condition_on_values(kernel, data["inducing"], sample[INDUCING], likelihood, at_observations=False)
 
     def predictive(self, sample: Sample, data: Data, x: Any, *, covariance: bool = False) -> dict[str, Array]:
         """Return the moments of g and the probabilities of outcomes at p pairs; see `AbstractModel.predictive`."""
         check_same_items(x, data["x"])
-        model = self._at(sample)
-        found = model._latent(sample, data, x, covariance=covariance)
-        result = {"mean": found.mean, "latent_variance": found.variance}
-        result |= model._outcomes.predict(found.mean, found.variance)
-        return result | ({"latent_covariance": found.covariance} if found.covariance is not None else {})
+        return super().predictive(sample, data, x, covariance=covariance)
 
     def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Any) -> Float[Array, " p"]:
         """Draw the outcome of one new match of each pair, g jointly: 1 for a win, 0 for a loss, 1/2 for a tie."""
-        latent_key, outcome_key = jax.random.split(rng_key)
-        model = self._at(sample)
-        g = model.draw_latent(latent_key, sample, data, x)
-        counts = model._outcomes.draw(outcome_key, g, jnp.ones_like(g))
-        return counts[:, 0] + 0.5 * counts[:, 1]
-
-    def draw_latent(self, rng_key: RngKey, sample: Sample, data: Data, x: Any) -> Float[Array, " p"]:
-        """Draw g at p pairs, jointly."""
         check_same_items(x, data["x"])
-        model = self._at(sample)
-        found = model._latent(sample, data, x, covariance=True)
-        assert found.covariance is not None  # asked for above
-        return draw_gaussian(rng_key, found.mean, found.covariance, jnp.mean(model.pair_kernel.diagonal(x)))
+        return super().draw_predictive(rng_key, sample, data, x)
 
     def score(self, sample: Sample, g: Float[Array, "*p"]) -> Float[Array, "*p"]:
-        """Return what a match brings the first item given g: the probability of a win plus half of that of a tie."""
-        return self._at(sample)._outcomes.score(g)
+        """Return the expected score of the first item given g: the probability of a win, plus half that of a tie."""
+        return self.at(sample).outcomes.score(g)
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
         """Draw the counts of as many matches as there were, each pair by itself; see `AbstractModel.replicate`."""
-        model = self._at(sample)
-        found = model._latent(sample, data, data["x"])
-        law = LatentOutcomes(model._outcomes, data["trials"], found.mean, found.variance)
+        latent = self.posterior(sample, data).moments(data["x"])
+        law = LatentOutcomes(self.at(sample).outcomes, data["trials"], latent.mean, latent.variance)
         return {"y": law.sample(rng_key)}
-
-    def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
-        """Return the posterior mean of g, a function of pairs (g itself, where it is sampled)."""
-        model = self._at(sample)
-        found = model._condition(sample, data)
-        return RKHSFunction(model.pair_kernel, found.points, found.coefficients)
-
-    def posterior_draw(self, sample: Sample, data: Data) -> GPPosterior:
-        """Return the posterior of g; see `kpp_models.GPClassification.posterior_draw`."""
-        model = self._at(sample)
-        found = model._condition(sample, data)
-        function = RKHSFunction(model.pair_kernel, found.points, found.coefficients)
-        return GPPosterior(function, found.whiten(jnp.eye(function.num_points, dtype=found.coefficients.dtype)).T)
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
         """Name the axes of the counts and of the whitened latent preferences."""
         return {"y": ("instance", "outcome"), WHITENED: ("instance",), INDUCING: ("inducing_pair",)}
 
     @property
-    def _outcomes(self) -> Outcomes:
+    def outcomes(self) -> Outcomes:
+        """The law of the outcome of a match; no priors may be left."""
         return Outcomes(self.likelihood, self.tie_width)
-
-    def _at(self: Model, sample: Sample) -> Model:
-        """Return this model with the values of one draw in place of its priors."""
-        return replace_priors(self, lambda name, value: substitute(name, value, sample))
-
-    def _latent(self, sample: Sample, data: Data, x: Any, *, covariance: bool = False) -> LatentPredictive:
-        """Return the posterior of g at pairs; there are no priors left."""
-        return self._condition(sample, data).at(self.pair_kernel, x, covariance=covariance)
-
-    def _condition(self, sample: Sample, data: Data) -> _Conditioned:
-        if self.latent == "inducing":
-            return self._given_inducing(data["inducing"], sample[INDUCING])
-        gram = self.pair_kernel.gram(data["x"])
-        if self.latent == "sample":
-            return _given_values(data["x"], gram, sample[WHITENED])
-        likelihood = OutcomeLikelihood(data["y"], self._outcomes)
-        posterior = laplace_posterior(likelihood, gram, jnp.zeros((), gram.dtype))
-        return _Conditioned(data["x"], posterior.coefficients, posterior.whiten)
-
-    def _given_inducing(self, inducing: Any, white: Array) -> _Conditioned:
-        return _given_values(inducing, self.pair_kernel.gram(inducing), white)
 
 
 class PreferenceGP(AbstractPreferenceModel):
@@ -408,13 +340,6 @@ class PGP(AbstractPreferenceModel):
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[PGP, Array, Array]]:
         """Yield a model with pairs and outcomes for the conformance suite."""
         yield cls(RBF(dist.LogNormal(0.0, 0.5)), latent="inducing", num_inducing=5), *_example_matches(rng_key)
-
-
-def _given_values(points: Any, gram: Array, white: Array) -> _Conditioned:
-    """Condition on latent preferences L w at some pairs."""
-    factor = prior_factor(gram)
-    coefficients = linalg.cho_solve(factor, factor @ white)
-    return _Conditioned(points, coefficients, lambda cross: linalg.solve_lower(factor, cross))
 
 
 def _example_matches(rng_key: RngKey) -> tuple[Float[Array, "12 2 2"], Float[Array, " 12"]]:
