@@ -118,8 +118,8 @@ def test_masked_regression_is_ridge_regression_on_masked_rows(data):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda data: GaussianConditional(data, samples_per_point=0), "`samples_per_point` must be a positive integer"),
-        (lambda data: MaskedRegression(data, masks_per_point=0), "`masks_per_point` must be a positive integer"),
+        (lambda data: GaussianConditional(data, samples_per_point=0), "`samples_per_point` must be at least 1"),
+        (lambda data: MaskedRegression(data, masks_per_point=0), "`masks_per_point` must be at least 1"),
         (lambda data: MaskedRegression(data, 0.0), "`regularization` must be positive"),
     ],
 )

@@ -28,8 +28,11 @@ CASES = {
     "too many columns": (lambda: interventional_shapley(FUNCTION, np.ones((2, 4)), X), "`x` must have 3 columns"),
     "empty background": (lambda: Interventional(X[:0]), "`background` must have at least one row"),
     "other background": (lambda: interventional_shapley(FUNCTION, X, np.ones((2, 4))), "`background` must have 3"),
-    "unknown method": (lambda: shapley_values(Baseline(), FUNCTION, X, method="fast"), "`method` must be 'auto'"),
-    "batch size 0": (lambda: shapley_values(Baseline(), FUNCTION, X, batch_size=0), "`batch_size` must be a positive"),
+    "unknown method": (
+        lambda: shapley_values(Baseline(), FUNCTION, X, method="fast"),
+        "`method` must be one of .'auto'",
+    ),
+    "batch size 0": (lambda: shapley_values(Baseline(), FUNCTION, X, batch_size=0), "`batch_size` must be at least 1"),
     "numbers as coalitions": (lambda: Baseline()(FUNCTION, X, np.ones((2, 3))), "`coalitions` must be booleans"),
     "coalitions of four": (lambda: Baseline()(FUNCTION, X, np.ones((2, 4), bool)), "`coalitions` must be booleans"),
     "30 features enumerated": (lambda: all_coalitions(30), "`num_features` must be from 1 to 20"),

@@ -117,9 +117,12 @@ def test_single_precision_and_batches(vectors):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x: interaction_values(Interventional(x), np.sum, x, index="k-SII"), "`index` must be 'SII' or 'STII'"),
+        (
+            lambda x: interaction_values(Interventional(x), np.sum, x, index="k-SII"),
+            "`index` must be one of .'SII', 'STII'",
+        ),
         (lambda x: interactions_from_table(np.ones(6)), r"`values` must have 2\^g rows"),
-        (lambda x: interaction_values(Interventional(x), np.sum, x, batch_size=0), "`batch_size` must be a positive"),
+        (lambda x: interaction_values(Interventional(x), np.sum, x, batch_size=0), "`batch_size` must be at least 1"),
     ],
 )
 def test_bad_input_is_refused(data, call, message):

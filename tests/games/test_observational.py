@@ -175,7 +175,7 @@ def test_the_regularization_of_least_loss_is_chosen(problem):
         ({"estimator": "sampled"}, ValueError, "`estimator` must be one of"),
         ({"solver": "lu"}, ValueError, "`solver` must be one of"),
         ({"kernel": "rbf"}, TypeError, "`kernel` must be a kernel"),
-        ({"max_steps": 0}, ValueError, "`max_steps` must be a positive integer"),
+        ({"max_steps": 0}, ValueError, "`max_steps` must be at least 1"),
     ],
 )
 def test_options_are_checked(problem, options, error, message):

@@ -19,6 +19,7 @@ from kpp.games.players.coalitions import MAX_ENUMERATED
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.product_games import is_product_game
 from kpp.typing import RngKey
+from kpp.validation import count, one_of
 
 __all__ = ["estimate_shapley"]
 
@@ -89,23 +90,18 @@ def estimate_shapley(
 def _choose(game: Game, method: str, num_coalitions: int | None) -> str:
     if method in _SAMPLED:
         return method
-    if method not in ("auto", "quadrature", "enumeration"):
-        raise ValueError(
-            f"`method` must be 'auto', 'quadrature', 'enumeration', 'least-squares' or 'permutation', got {method!r}"
-        )
+    one_of(method, "method", ("auto", "quadrature", "enumeration", *_SAMPLED))
     if method == "auto" and not is_product_game(game.value_function, game.function):
         affordable = num_coalitions is None or 2**game.num_players <= num_coalitions
         return "enumeration" if game.num_players <= MAX_PLAYERS and affordable else "least-squares"
     return choose_for_game(game, method)
 
 
-def _check_budget(num_coalitions: Any, num_players: int) -> int:
+def _check_budget(num_coalitions: int | None, num_players: int) -> int:
     """Return how many coalitions may be valued."""
     if num_coalitions is None:
         return _DEFAULT_COALITIONS + 2 * num_players
-    if not isinstance(num_coalitions, int) or num_coalitions < 1:
-        raise ValueError(f"`num_coalitions` must be a positive integer or None, got {num_coalitions!r}")
-    return num_coalitions
+    return count(num_coalitions, "num_coalitions")
 
 
 def _solve(game: Game, method: str, solver: str, batch_size: int | None) -> ShapleyEstimate:

@@ -29,6 +29,7 @@ from kpp.games.players.coalitions import all_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.product_games import is_product_game
 from kpp.typing import AnyArray
+from kpp.validation import one_of
 
 __all__ = ["interaction_values", "interactions_from_table"]
 
@@ -164,5 +165,4 @@ def _add_diagonal(values: Float[Array, "*draws p g g *outputs"], game: Game) -> 
 
 
 def _check_index(index: str) -> None:
-    if index not in _INDICES:
-        raise ValueError(f"`index` must be 'SII' or 'STII', got {index!r}")
+    one_of(index, "index", _INDICES)

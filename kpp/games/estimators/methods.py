@@ -14,6 +14,7 @@ from kpp.games.estimators.quadrature import num_nodes, quadrature_shapley
 from kpp.games.players.coalitions import MAX_ENUMERATED
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.product_games import is_product_game
+from kpp.validation import count, one_of
 
 __all__ = ["MAX_PLAYERS", "check_batch_size", "choose_for_game", "choose_method", "solve_exactly"]
 
@@ -53,8 +54,7 @@ def choose_method(
         TypeError: If quadrature is asked for, or is the only hope, and does not apply.
     """
     players = num_features if num_players is None else num_players
-    if method not in ("auto", "quadrature", "enumeration"):
-        raise ValueError(f"`method` must be 'auto', 'quadrature' or 'enumeration', got {method!r}")
+    one_of(method, "method", ("auto", "quadrature", "enumeration"))
     if method == "enumeration" and players > MAX_ENUMERATED:
         raise ValueError(f"`method` 'enumeration' takes at most {MAX_ENUMERATED} features or groups, got {players}")
     if not is_product_game(value_function, function):
@@ -101,14 +101,10 @@ def solve_exactly(game: Game, method: str, batch_size: int | None = None) -> Flo
     return game.restore(values, len(function.batch_shape))
 
 
-def check_batch_size(batch_size: Any) -> None:
-    """Refuse what is no positive integer and not None.
-
-    Raises:
-        ValueError: If it is not.
-    """
-    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
-        raise ValueError(f"`batch_size` must be a positive integer or None, got {batch_size!r}")
+def check_batch_size(batch_size: int | None) -> None:
+    """Raise ValueError unless a batch size is a positive integer or None."""
+    if batch_size is not None:
+        count(batch_size, "batch_size")
 
 
 def _explain_refusal(value_function: AbstractValueFunction, function: Any, num_players: int) -> str:

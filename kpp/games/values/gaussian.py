@@ -19,7 +19,7 @@ from kpp.games.values.imputation import AbstractImputation
 from kpp.games.values.product_games import example_functions
 from kpp.linalg import add_diagonal, cho_solve, cholesky
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import as_points
+from kpp.validation import as_points, count
 
 __all__ = ["CopulaConditional", "GaussianConditional"]
 
@@ -51,9 +51,8 @@ class AbstractSampled(AbstractImputation):
         """Return the features of scores."""
 
     def __check_init__(self) -> None:
-        """Refuse a number of samples below one."""
-        if not isinstance(self.samples_per_point, int) or self.samples_per_point < 1:
-            raise ValueError(f"`samples_per_point` must be a positive integer, got {self.samples_per_point!r}")
+        """Check the number of samples."""
+        count(self.samples_per_point, "samples_per_point")
 
     def imputation_weights(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p r"]:
         """Return 1/r for each of the r samples."""

@@ -19,7 +19,7 @@ from kpp.games.values.weighted import AbstractWeighted, embedded_values
 from kpp.kernels import AbstractKernel, check_positive, parameter
 from kpp.linalg import DenseRidge
 from kpp.typing import AnyArray, Leaf, RngKey
-from kpp.validation import as_points, warn_if_float32
+from kpp.validation import as_points, count, warn_if_float32
 
 __all__ = ["MaskedRegression"]
 
@@ -56,10 +56,9 @@ class MaskedRegression(AbstractWeighted):
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Refuse a regularization that is not positive, and a number of coalitions below one."""
+        """Check the options."""
         check_positive(self.regularization, "regularization")
-        if not isinstance(self.masks_per_point, int) or self.masks_per_point < 1:
-            raise ValueError(f"`masks_per_point` must be a positive integer, got {self.masks_per_point!r}")
+        count(self.masks_per_point, "masks_per_point")
 
     def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs)."""

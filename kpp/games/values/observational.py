@@ -30,7 +30,7 @@ from kpp.games.values.weighted import MAX_ENTRIES, AbstractWeighted, embedded_va
 from kpp.kernels import AbstractKernel, AbstractProductKernel, Matern12, check_positive, parameter
 from kpp.linalg import DenseRidge, FactorizationError
 from kpp.typing import AnyArray, Leaf, RngKey
-from kpp.validation import as_points, as_targets, check_rng_key, is_concrete, warn_if_float32
+from kpp.validation import as_points, as_targets, check_rng_key, count, is_concrete, one_of, warn_if_float32
 
 __all__ = ["Observational"]
 
@@ -96,15 +96,13 @@ class Observational(AbstractWeighted):
     max_steps: int = eqx.field(static=True, default=500)
 
     def __check_init__(self) -> None:
-        """Refuse unknown options and a regularization that is not positive."""
+        """Check the options."""
         for name, allowed in _OPTIONS.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"`{name}` must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+            one_of(getattr(self, name), name, allowed)
         if jnp.shape(self.regularization) != ():
             raise ValueError(f"`regularization` must be one number, got shape {jnp.shape(self.regularization)}")
         check_positive(self.regularization, "regularization")
-        if not isinstance(self.max_steps, int) or self.max_steps < 1:
-            raise ValueError(f"`max_steps` must be a positive integer, got {self.max_steps!r}")
+        count(self.max_steps, "max_steps")
 
     def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs).
