@@ -3,9 +3,9 @@
     pip install -e ".[peers]"
     python examples/benchmarks/baseline.py [--peer-points 5] [--repeats 3]
 
-Both take absent features out of the kernel, whose factors of theirs become 1. kpp explains all points of a data set at
-once, shapiq `--peer-points` of them one by one, as it does. The values must agree, or the script stops. The table
-compares seconds per explained point.
+Both remove absent features from the kernel: their factors become 1. kpp explains all points of a data set at once.
+shapiq explains `--peer-points` of them one by one. If the values do not agree, the script stops. The table compares
+seconds per explained point.
 """
 
 from __future__ import annotations

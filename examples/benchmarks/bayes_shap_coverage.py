@@ -1,11 +1,11 @@
-"""How often the intervals of BayesSHAP hold the exact Shapley value, on models where it is known.
+"""How often the intervals of BayesSHAP contain the exact Shapley value, on models for which this value is known.
 
     python examples/benchmarks/bayes_shap_coverage.py [--points 40] [--background 50] [--seeds 5] [--perturbations 200]
 
-Each model has 8 to 10 features, so KernelSHAP enumerates all coalitions over the same background: that is the truth.
-Coverage is the share of 90 % intervals that hold it, over points, features and seeds; the width of an interval is in
-units of the root mean square of the exact values. "published" draws all coalitions alike and weighs them by the Shapley
-kernel, "Shapley law" draws them by the kernel, kpp's default.
+Each model has 8 to 10 features, so KernelSHAP enumerates all coalitions over the same background: this gives the exact
+values. Coverage is the share of 90 % intervals that contain the exact value, over points, features and seeds. The width
+of an interval is in units of the root mean square of the exact values. "published" draws coalitions uniformly and
+weights them by the Shapley kernel. "Shapley law" draws them by the Shapley kernel, which is the default of kpp.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python examples/benchmarks/cmp_scale.py --sizes 45x90,90x180,180x360,360x720
 
-A synthetic field on a grid is seen through the means of blocks of 17 x 17 pixels or a little more. Half of the blocks
-give their pixels and covariates (D1), the other half an aggregate at their covariates (D2); the field is recovered on
-the whole grid. One row a size, each in a process of its own: seconds for one value and gradient of the collapsed bound
-after compiling, seconds to fit (placing inducing points, compiling and optimising) and to predict every pixel, and the
-most memory that the process held.
+A synthetic field on a grid is observed through the means of blocks of 17 x 17 pixels or slightly more. One half of the
+blocks provides pixels and covariates (D1); the other half provides an aggregate at its covariates (D2). The field is
+recovered on the whole grid. The table has one row per size, each measured in a separate process: seconds for one value
+and gradient of the collapsed bound after compilation, seconds to fit (choice of inducing points, compilation and
+optimization) and to predict every pixel, and the peak memory of the process.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def measure(rows: int, columns: int, num_inducing: int, gram_size: int, max_step
 @click.command(help=__doc__.partition("\n")[0])
 @click.option("--sizes", default="45x90,90x180,180x360", show_default=True, help="rows x columns of the grids")
 @click.option("--inducing", default=800, show_default=True, help="inducing points")
-@click.option("--gram-size", default=10, show_default=True, help="sampled points a bag for the Gram matrix")
+@click.option("--gram-size", default=10, show_default=True, help="sampled points per bag for the Gram matrix")
 @click.option("--max-steps", default=40, show_default=True, help="steps of L-BFGS")
 @click.option("--one", is_flag=True, hidden=True)
 def main(sizes: str, inducing: int, gram_size: int, max_steps: int, one: bool) -> None:

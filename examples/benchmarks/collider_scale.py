@@ -1,10 +1,11 @@
-"""Time collider regression on many rows, with its memory, and compare it with the exact estimator on fewer.
+"""Measure time and memory of collider regression on many rows, and compare it with the exact estimator on fewer rows.
 
-Run it as `python examples/benchmarks/collider_scale.py [--quick] [--landmarks 500]`. Three children of the target,
-three spouses, noise; 5000 labelled and 20,000 unlabelled rows. `kpp_models.estimators.ProjectedKernelRidge` chooses all
-hyperparameters, with progress bars; the conditional expectation is spanned by landmarks (Nyström's method). The exact
-estimator has no landmarks, and is feasible for some thousand rows: both are fitted to 1000 labelled and 3000 unlabelled
-ones, with the hyperparameters that were chosen there. Peak memory is that of the whole process, up to that line.
+Run it as `python examples/benchmarks/collider_scale.py [--quick] [--landmarks 500]`. The data have three children of
+the target, three spouses and noise, with 5000 labeled and 20,000 unlabeled rows.
+`kpp_models.estimators.ProjectedKernelRidge` chooses all hyperparameters, with progress bars; the conditional
+expectation is spanned by landmarks (Nyström's method). The exact estimator has no landmarks and is feasible for a few
+thousand rows. Both estimators are therefore also fitted to 1000 labeled and 3000 unlabeled rows, with the
+hyperparameters from the large fit. Peak memory is the peak of the whole process up to the printed line.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def run(name: str, model: ProjectedKernelRidge, num_labelled: int, num_unlabelle
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows")
-    parser.add_argument("--landmarks", type=int, default=500, help="how many span the conditional expectation")
+    parser.add_argument("--landmarks", type=int, default=500, help="landmarks for the conditional expectation")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     scale = 10 if options.quick else 1

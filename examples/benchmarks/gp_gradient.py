@@ -1,7 +1,7 @@
-"""Time value and gradient of a Gaussian process's marginal likelihood: ours, and NumPyro's multivariate normal.
+"""Time the value and gradient of the marginal likelihood of a Gaussian process: kpp and NumPyro compared.
 
-Run it as `python examples/benchmarks/gp_gradient.py`. Both use the same kernel (RBF with one lengthscale a feature) on
-scikit-learn's diabetes data, 442 x 10; each number is the least of several runs, the two taken in turn.
+Run it as `python examples/benchmarks/gp_gradient.py`. Both use the same kernel (RBF with one lengthscale per feature)
+on scikit-learn's diabetes data, 442 x 10. Each number is the minimum of several runs, in which the two alternate.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
     python examples/benchmarks/gpec.py [--quick] [--sizes J ...] [--trees 100] [--output FOLDER]
 
-The classifier is XGBoost's where it is installed, else scikit-learn's histogram-based one, with 100 trees on 2000 rows.
-Boundaries of 1000 and 5000 points are sampled by bisection from pairs of rows and a walk, to a width of 1e-6 standard
-deviations; the lines say how many segments came down to it. Elapsed time is that of the quickest of three runs, and
-the processor's time that of all threads in the same run. Goals at 1000 points are 2 s for the sample, 1.5 s for its
-geodesic distances and .1 s for the uncertainty of 100 new points; at 5000 points 20 s for the geodesics.
+The classifier is XGBoost if it is installed, otherwise scikit-learn's histogram-based boosting, with 100 trees on 2000
+rows. Boundaries of 1000 and 5000 points are sampled by bisection from pairs of rows and a walk, to a width of 1e-6
+standard deviations; the output gives the number of segments that reached this width. The elapsed time is the minimum of
+three runs, and the processor time is the sum over all threads in the same run. Goals at 1000 points are 2 s for the
+sample, 1.5 s for its geodesic distances and .1 s for the uncertainty of 100 new points; at 5000 points 20 s for the
+geodesics.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def timed(function: Callable[[], Any], runs: int = RUNS) -> tuple[Any, float, fl
 
 
 def measure(sizes: list[int], num_trees: int) -> pd.DataFrame:
-    """Return a row of seconds for each part and size."""
+    """Return one row of seconds per part and size."""
     x, y = draw(2000)
     model = fit(num_trees, x, y)
     margin = class_margin(model.predict_proba)
@@ -81,7 +82,7 @@ def measure(sizes: list[int], num_trees: int) -> pd.DataFrame:
 
 
 def uncertainty_at_new_points(model: Any, sample: BoundarySample, x: np.ndarray) -> Callable[[], Any]:
-    """Fit GPEC to made-up explanations of some rows, and return what predicts those of new ones, compiled already."""
+    """Fit GPEC to made-up explanations of some rows, and return a compiled function that predicts at new rows."""
     known, new = x[:EXPLAINED], x[EXPLAINED : EXPLAINED + NEW]
     predictions = model.predict_proba(known)[:, 1]
     noise = np.random.default_rng(1).uniform(0.01, 0.1, size=known.shape)

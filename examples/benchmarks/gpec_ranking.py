@@ -5,17 +5,17 @@
 
 An explanation is the gradient of the model, of its probability or of its log-odds. Its change at a point is the mean
 distance between the gradient there and at 30 points around, a twentieth of a standard deviation away in each feature.
-Of 100 rows the explanations are known; at 400 further rows the uncertainty, the root of the summed variances, is
-compared with the change by Spearman's rank correlation. Methods:
+The explanations of 100 rows are known. At 400 further rows, the uncertainty (the square root of the summed variances)
+is compared with the change by Spearman's rank correlation. Methods:
 
 * GPEC with decay 3, concentration 30 and a wide RBF factor of lengthscale 4, in standard units; and without the factor.
   These values were chosen on seeds 0 to 3, and the table begins with seed 10.
 * With `--evidence`, GPEC with all hyperparameters chosen by the evidence, which takes ten times as long.
 * Naive-GP, an RBF kernel of the inputs, its hyperparameters chosen by the evidence.
 
-Printed are means over seeds with their standard errors, and the share of seeds where the first GPEC is above Naive-GP.
-Random functions and networks are others for each seed. Rows are uniform on a square, so that how many there are says
-nothing; with `--law normal` all kinds of uncertainty grow in the tails, far from any boundary.
+The script prints means over seeds with their standard errors, and the share of seeds in which the first GPEC is better
+than Naive-GP. Random functions and networks differ between seeds. Rows are uniform on a square, so the density of the
+rows carries no information. With `--law normal` all kinds of uncertainty grow in the tails, far from any boundary.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def network(key: Any) -> Function:
     return lambda x: fitted.logits(x)[:, 1] - fitted.logits(x)[:, 0]
 
 
-# What makes the log-odds of a model from a key, and the number of features.
+# The function that returns the log-odds of a model, given a key, and the number of features.
 MODELS: dict[str, tuple[Callable[[Any], Function], int]] = {
     "waves": (waves, 2),
     "chirp": (chirp, 2),
@@ -117,7 +117,7 @@ def change(gradient: Function, x: np.ndarray, rng: np.random.Generator) -> np.nd
 
 
 def correlations(name: str, seed: int, law: str, methods: list[str], max_points: int) -> list[dict[str, Any]]:
-    """Return a row for each method and each thing explained, of one model and seed."""
+    """Return one row per method and explained quantity, for one model and seed."""
     make, d = MODELS[name]
     rng, key = np.random.default_rng(seed), jax.random.key(seed)
     score = make(key)
@@ -156,7 +156,7 @@ def main(arguments: list[str] | None = None) -> pd.DataFrame:
     parser.add_argument("--quick", action="store_true", help="one model, two seeds and few points of the boundary")
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=None, help="all by default")
     parser.add_argument("--seeds", type=int, default=5, help="how many")
-    parser.add_argument("--law", choices=["uniform", "normal"], default="uniform", help="that of the rows")
+    parser.add_argument("--law", choices=["uniform", "normal"], default="uniform", help="the distribution of the rows")
     parser.add_argument("--evidence", action="store_true", help="choose GPEC's hyperparameters by the evidence, too")
     parser.add_argument("--output", type=Path, default=None, help="a folder for the tables")
     options = parser.parse_args(arguments)

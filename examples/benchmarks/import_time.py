@@ -1,7 +1,7 @@
-"""How long `import kpp` takes beside `import numpyro`: `python examples/benchmarks/import_time.py [REPEATS]`.
+"""The time of `import kpp` compared with `import numpyro`: `python examples/benchmarks/import_time.py [REPEATS]`.
 
-Each import runs in a fresh interpreter; the statements take turns, so that a busy machine slows all of them alike. The
-last row is what a script that fits a model needs. The bar for the first ratio is 1.5.
+Each import runs in a fresh interpreter; the statements take turns, so that a busy machine slows all of them equally.
+The last row is what a script that fits a model needs. The bar for the first ratio is 1.5.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""KernelSHAP of kpp and of shap at equal budget: errors on a model of 20 features whose Shapley values are known.
+"""KernelSHAP of kpp and of shap with an equal budget: errors on a model of 20 features with known Shapley values.
 
     python examples/benchmarks/kernel_shap.py [--points 4] [--background 20] [--seeds 20]
 
 The model is a polynomial with products of up to four features. Each product is a game of its few features, enumerated
-by the definition; Shapley values are linear, so the sum over the products is the truth. Every explainer may value the
-same number of coalitions, each by its mean prediction over the background. Errors are root mean squares over points and
-features in percent of the exact values', averaged over the seeds.
+by the definition; Shapley values are linear, so the sum over the products gives the exact values. Every explainer may
+evaluate the same number of coalitions, each by its mean prediction over the background. Errors are root mean squares
+over points and features, in percent of the root mean square of the exact values, averaged over the seeds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEADER = (
 )
 REASON = """
 "shap, no l1" is KernelExplainer with l1_reg=False, which keeps all features; its default keeps ten and sets the others
-to 0, whatever the budget. "it states" are the standard errors of kpp. Rows predicted are those handed to the model in
+to 0, for any budget. "it states" are the standard errors of kpp. Rows predicted are those handed to the model in
 all, and additivity errors the largest |base + sum - prediction|, by kpp / by shap."""
 
 

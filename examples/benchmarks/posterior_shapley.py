@@ -2,8 +2,8 @@
 
 Run it as `python examples/benchmarks/posterior_shapley.py [--quick]`. A Gaussian-process regression on scikit-learn's
 diabetes data, 442 x 10, all rows as background; 200 draws of the hyperparameters and 100 explained points. The draws
-are log-normal around fixed values instead of from an inference, which has no part in what is timed. Times of the first
-call include compiling.
+are log-normal around fixed values and do not come from an inference, because the time of the inference is not measured.
+The time of the first call includes compilation.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Cost of Pref-SHAP against matches of training, items, features, and matches explained.
+"""Cost of Pref-SHAP by the number of training matches, items, features, and explained matches.
 
     python examples/benchmarks/pref_shap_cost.py [--quick]
 
-One row a setting and value function: seconds of the processor with all that is compiled, seconds by the clock, and the
-most memory that the process held above what it held with all imported. All coalitions are valued, with all items as
-references. The last column is what a sum over matches for each explained match and coalition would take, in units of
-10^12 operations.
+The table has one row per setting and value function: processor seconds with compilation included, elapsed seconds, and
+the peak memory of the process minus its memory after all imports. All coalitions are evaluated, with all items as
+references. The last column is the cost of a sum over matches for each explained match and coalition, in units of 10^12
+operations.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def measure(conditional: str, num_matches: int, num_items: int, d: int, explaine
 
 
 def report(conditional: str, setting: tuple[int, int, int, int]) -> None:
-    """Measure one setting in a process of its own and print a row."""
+    """Measure one setting in a separate process and print a row."""
     command = [sys.executable, __file__, "--one", json.dumps([conditional, *setting])]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
     num_matches, num_items, d, explained = setting

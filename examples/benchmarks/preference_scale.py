@@ -1,11 +1,11 @@
 """Time preference functions fitted to tens of thousands of matches, with their memory and accuracy.
 
-Run it as `python examples/benchmarks/preference_scale.py [--quick] [--nystrom 300]`. 1000 items with five features meet
-40,000 and 50,000 times at random, a fifth of which is held out, together with the pairs that were decided there. The
-truth is a preference function with circles plus a utility. `kpp_models.PreferenceRidge` and `PreferenceLogistic` fit
-the generalised preferential kernel of k + c; then the same with Nystrom's method on landmarks, and a baseline that is
-linear. Accuracy is that on held-out matches, whose best is that of the truth itself. Peak memory is that of the whole
-process, up to that line.
+Run it as `python examples/benchmarks/preference_scale.py [--quick] [--nystrom 300]`. There are 1000 items with five
+features and 40,000 or 50,000 random matches. One fifth of the pairs is held out, with all their matches. The true
+preference function is the sum of a function with cycles and a utility. `kpp_models.PreferenceRidge` and
+`PreferenceLogistic` use the generalized preferential kernel of k + c, first exactly and then with Nystrom's method on
+landmarks; the baseline is linear. Accuracy is measured on held-out matches, and the accuracy of the true function is
+the best possible. Peak memory is the peak of the whole process up to the printed line.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def truth(pairs: np.ndarray) -> np.ndarray:
 
 
 def draw(num_items: int, num_matches: int) -> tuple[Matches, Matches]:
-    """Matches to fit to, and matches of other pairs to judge on."""
+    """Training matches, and test matches of other pairs."""
     rng = np.random.default_rng(0)
     items = rng.normal(size=(num_items, 5))
     first = rng.integers(0, num_items, num_matches)
@@ -50,7 +50,7 @@ def draw(num_items: int, num_matches: int) -> tuple[Matches, Matches]:
 
 
 def report(name: str, seconds: float, values: Values, test: Matches) -> None:
-    """Print the time, the peak memory, and how many held-out matches are told right."""
+    """Print the time, the peak memory, and the accuracy on held-out matches."""
     found = np.asarray(values(test.points))
     right = np.where(found > 0, np.asarray(test.wins), np.asarray(test.losses)).sum() / test.num_matches
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / UNIT

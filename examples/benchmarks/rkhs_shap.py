@@ -2,8 +2,8 @@
 
     python examples/benchmarks/rkhs_shap.py [--points 64] [--peer-points 2] [--repeats 3]
 
-kpp explains all points of the diabetes data at once, and `--points` of the breast cancer data; KernelExplainer, whose
-first call is discarded, `--peer-points` of each. The table compares seconds per explained point, side by side.
+kpp explains all points of the diabetes data at once, and `--points` points of the breast cancer data. KernelExplainer
+explains `--peer-points` points of each; its first call is discarded. The table compares seconds per explained point.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def measure(load: Callable[..., Any], num_points: int | None, peer_points: int, 
 def explain_by_peer(
     predict: Callable[[np.ndarray], np.ndarray], background: np.ndarray, rows: np.ndarray
 ) -> tuple[float, list[np.ndarray], list[np.ndarray]]:
-    """Return KernelExplainer's median seconds a point, and its values by default and with l1_reg=False."""
+    """Return KernelExplainer's median seconds per point, and its values by default and with l1_reg=False."""
     explainer = shap.KernelExplainer(predict, background)
     explainer.shap_values(rows[0], silent=True)  # the first call is slower
     times, by_default, unregularized = [], [], []

@@ -1,11 +1,11 @@
-"""Cost of exact Shapley values against the number of points of the function, of background points and of features.
+"""Cost of exact Shapley values by the number of points of the function, of background points and of features.
 
     python examples/benchmarks/rkhs_shap_cost.py [--quick] [--points 2]
 
-One row a setting, each in a process of its own: seconds of the processor for one explained point after compiling (a
-first call of more than a minute is not repeated), seconds to compile and run the first time, and the most memory that
-the process held above what it held with all imported. The interventional game goes by the cheaper exact method; the
-observational one by all coalitions, with one factorisation of an m x m matrix each.
+The table has one row per setting, each measured in a separate process: processor seconds for one explained point after
+compilation (a first call of more than a minute is not repeated), seconds to compile and run the first time, and the
+peak memory of the process minus its memory after all imports. The interventional game uses the cheaper exact method.
+The observational game uses all coalitions, with one factorization of an m x m matrix per coalition.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTINGS = (
 )
 QUICK = (("interventional", 300, 200, 10), ("interventional", 300, 200, 40), ("observational", 100, 100, 5))
 HEADER = (
-    f"{'game':<15} {'n':>5} {'m':>5} {'d':>4}  {'method':<12} {'CPU s a point':>13} {'first call':>11} {'memory':>9}"
+    f"{'game':<15} {'n':>5} {'m':>5} {'d':>4}  {'method':<12} {'CPU s / point':>13} {'first call':>11} {'memory':>9}"
 )
 
 

@@ -1,12 +1,13 @@
-"""Observational values of all coalitions: kpp, NumPy, and the products that the linear algebra amounts to, in one run.
+"""Observational values of all coalitions: kpp, NumPy, and an equivalent number of matrix products, in one run.
 
     python examples/benchmarks/rkhs_shap_observational.py [--coalitions 1024] [--rounds 3]
 
-All 442 points of the diabetes data are explained, and all are the background. For each coalition the linear algebra is
-that of a factorisation (n^3 / 3), of solving for all points (2 n^3) and of a product (2 n^3): 13/6 products of
-442 x 442 matrices. The rounds take the methods in turn, and the fastest time of each counts. NumPy is given
-fewer coalitions, drawn at random; its values must agree. BLAS has one thread, as in the explainer "rkhs-shap": more of
-them and those of XLA wait for each other, and for matrices of this size NumPy, too, is faster with one.
+All 442 points of the diabetes data are explained, and all are the background. For each coalition the linear algebra
+consists of a factorization (n^3 / 3), a solve for all points (2 n^3) and a product (2 n^3). This equals 13/6 products
+of 442 x 442 matrices. The methods alternate over the rounds, and the table shows the minimum time of each. NumPy
+evaluates fewer coalitions, drawn at random; its values must agree. BLAS has one thread, as in the explainer
+"rkhs-shap": with more threads, BLAS and XLA wait for each other, and for matrices of this size NumPy is also faster
+with one thread.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def main() -> None:
 
 
 def fit() -> tuple[np.ndarray, RKHSFunction]:
-    """Fit kernel ridge regression to the standardised data."""
+    """Fit kernel ridge regression to the standardized data."""
     x, y = load_diabetes(return_X_y=True)
     x = StandardScaler().fit_transform(x)
     kernel = RBF(lengthscale=jnp.full(x.shape[1], np.sqrt(x.shape[1])))
@@ -95,7 +96,7 @@ def rbf(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def products(x: np.ndarray, repeats: int) -> Callable[[], jax.Array]:
-    """Return a function that multiplies matrices of the size of the data with each other, so many times."""
+    """Return a function that multiplies square matrices of the size of the data a given number of times."""
     matrix = jnp.asarray(np.random.default_rng(0).normal(size=(len(x), len(x))) / np.sqrt(len(x)))
 
     @jax.jit

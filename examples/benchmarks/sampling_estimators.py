@@ -2,9 +2,9 @@
 
     python examples/benchmarks/sampling_estimators.py [--points 4] [--background 20] [--seeds 20]
 
-A kernel ridge model of the breast cancer data (30 features) is explained at some points. The truth is exact, by
-quadrature. Each estimator may value the same number of coalitions; errors are root mean squares over points and
-features, in percent of the exact values', averaged over the seeds.
+A kernel ridge model of the breast cancer data (30 features) is explained at some points. The exact values come from
+quadrature. Each estimator may evaluate the same number of coalitions. Errors are root mean squares over points and
+features, in percent of the root mean square of the exact values, averaged over the seeds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HEADER = (
 )
 REASON = """
 "least squares" are kpp's values, "it states" the standard errors that come with them. KernelExplainer is called with
-l1_reg=False, which keeps all features; its default keeps ten and sets the others to 0, whatever the budget. The last
+l1_reg=False, which keeps all features; its default keeps ten and sets the others to 0, for any budget. The last
 column is kpp's error times the square root of the budget, which stays the same if the error falls as it should."""
 
 

@@ -1,12 +1,12 @@
-"""Conditional mean embeddings from bags: one unknown a bag against one unknown a point, time and error.
+"""Conditional mean embeddings from bags: time and error with one unknown per bag and with one unknown per point.
 
     python examples/benchmarks/shrinkage_embedding.py [--scale 0.6] [--repeats 5]
 
 Bags of points x given y, with y ~ N(0, 2) and x ~ N(y sin y, 0.5^2), kernels by the median heuristic, regularization
 0.1, as in appendix A.4.2 of Chau's thesis (50 bags of 500 points and 500 bags of 50, figures A.3 and A.4). The usual
-estimator repeats y for each point and solves a system of all points, here with NumPy and SciPy's Cholesky factorisation
-on all threads. `--scale` is the share of each bag's points that is taken; all 25,000 need 5 GB and a LAPACK that can
-factorise such a matrix, at which SciPy's own crashed where this was written.
+estimator repeats y for each point and solves a system of all points, here with NumPy and SciPy's Cholesky factorization
+on all threads. `--scale` is the share of each bag's points that is used. All 25,000 points need 5 GB and a LAPACK that
+can factorize such a matrix; the LAPACK of SciPy crashed on the machine where this script was written.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HEADER = (
     f"{'repl.-naive':>12} {'shrink.-naive':>14} {'naive-truth':>12} {'shrink.-truth':>14} {'unscaled':>9}"
 )
 REASON = """
-Times are those of the weights of all points at the test points; "first call" of shrinkage is with compilation. Errors
+Times are for the weights of all points at the test points; "first call" of shrinkage is with compilation. Errors
 are root mean squares over the test points (x*, y*) of the embeddings' values, between estimators and from the true
 E[k(X, x*) | y*]. For bags of equal sizes all three estimators are one, up to rounding; in the last line sizes differ,
 and so do they. The thesis prints factors of 600 and 200 and differences of .03 and .02 for equal sizes, which these
@@ -140,7 +140,7 @@ def truth(problem: Problem) -> np.ndarray:
 
 
 def unscaled_difference(problem: Problem) -> float:
-    """Return the difference of the estimators where both have 0.1 on the diagonal, whatever the number of rows."""
+    """Return the difference of the estimators if both have 0.1 on the diagonal, for any number of rows."""
     bags = problem.bags
     pair = zip(CLASSES, (bags.num_points, bags.num_bags), strict=True)
     cases = [cls(problem.kernel, problem.input_kernel, bags, REGULARIZATION / rows) for cls, rows in pair]

@@ -1,23 +1,24 @@
-"""Aerosol forcing from temperature and CO2 forcing, which meet in the temperature: collider regression on climate data.
+"""Collider regression on climate data: aerosol forcing from temperature (the collider) and CO2 forcing.
 
     python examples/reproduce/aerosol.py [--small] [--data FILE] [--seeds N] [--trees N] [--output FOLDER]
         [--cache FOLDER]
 
 (Bouabid, Fawkes and Sejdinovic, Returning the favour: when regression benefits from probabilistic causal knowledge,
-2023, section 6.2, table 1, figures 7 to 9.) The forcing of aerosols (Y) and that of CO2 (X2) are independent causes of
-the global temperature (X1), all in the year 2020, simulated by the climate emulator FaIR with white noise.
+2023, section 6.2, table 1, figures 7 to 9.) The forcing of aerosols (Y) and the forcing of CO2 (X2) are independent
+causes of the global temperature (X1), all in the year 2020, simulated by the climate emulator FaIR with white noise.
 
-By default `data/fair_aerosol.csv` is taken, 500 simulations: each seed draws 50 labelled and 200 unlabelled rows and
-tests on the other 250. `--data` takes more, a file of NumPy's with arrays `train` and `test`, both with the columns
-temperature, CO2 forcing and aerosol forcing: each seed draws from the first and tests on all of the second.
+By default the script reads `data/fair_aerosol.csv` with 500 simulations: each seed draws 50 labeled and 200 unlabeled
+rows and tests on the other 250. `--data` reads more simulations from a NumPy file with arrays `train` and `test`, both
+with the columns temperature, CO2 forcing and aerosol forcing. Each seed then draws from `train` and tests on all rows
+of `test`.
 
-Settings are the published ones: features and target are centred by the means of the labelled rows and not scaled, RBF
-lengthscales are .5 on X1 and 2 on X2, the ridge is .001 n, that of the conditional mean embedding .1 in total; forests
-have 200 trees of depth 5 with 10 rows a leaf.
+The settings are the published ones. Features and target are centered by the means of the labeled rows and not scaled.
+RBF lengthscales are .5 on X1 and 2 on X2. The ridge is .001 n, and the ridge of the conditional mean embedding is .1 in
+total. Forests have 200 trees of depth 5 with 10 rows per leaf.
 
-Printed are the error, the mean squared error over the mean square of the (centred) target; the signal-to-noise ratio,
-10 log10(sum y^2 / sum residual^2), in decibels; and the correlation of target and prediction. The published table has
-other simulations of the same kind, and 100 seeds.
+The script prints the error, which is the mean squared error divided by the mean square of the centered target; the
+signal-to-noise ratio, 10 log10(sum y^2 / sum residual^2), in decibels; and the correlation of target and prediction.
+The published table uses different simulations of the same kind, and 100 seeds.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def read(path: Path | None) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def split(pool: np.ndarray, test: np.ndarray | None, seed: int) -> tuple[Sample, np.ndarray, np.ndarray]:
-    """Draw labelled and unlabelled rows; return them with the test rows, all centred by the labelled ones."""
+    """Draw labeled and unlabeled rows; return them with the test rows, all centered by the labeled ones."""
     order = np.random.default_rng(seed).permutation(len(pool))
     labelled, unlabelled, rest = np.split(pool[order], [LABELLED, LABELLED + UNLABELLED])
     mean = labelled.mean(axis=0)
@@ -95,15 +96,15 @@ def draw_figure(table: pd.DataFrame, path: Path) -> None:
 
 
 def by_method(table: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return a metric with one row a seed, one column a method."""
+    """Return a metric with one row per seed and one column per method."""
     return table.pivot(index="seed", columns="method", values=metric)[list(METHODS)]
 
 
 @click.command(help=__doc__.partition("\n")[0])
-@click.option("--small", is_flag=True, help="Two seeds and ten trees, to see that it runs.")
+@click.option("--small", is_flag=True, help="Two seeds and ten trees, for a quick trial run.")
 @click.option("--data", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Simulations, an npz file.")
 @click.option("--seeds", type=int, default=100, show_default=True, help="How many splits.")
-@click.option("--trees", type=int, default=FOREST["n_estimators"], show_default=True, help="Trees of a forest.")
+@click.option("--trees", type=int, default=FOREST["n_estimators"], show_default=True, help="Trees per forest.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="A folder for the figure and table.")
 @click.option("--cache", type=click.Path(file_okay=False), help="A folder that keeps compiled programs.")
 def main(small, data, seeds, trees, output, cache) -> None:

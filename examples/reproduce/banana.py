@@ -3,13 +3,13 @@
     python examples/reproduce/banana.py [--quick] [--sizes N ...] [--bends B ...] [--seed SEED] [--samples N]
 
 For each b and n the table holds R^2 of RKHS-ISV and RKHS-OSV, kpp's interventional and observational values of a kernel
-ridge regression, and of GSHAP-OSV, the mean over samples from Gaussian conditional distributions (Aas et al., 2021).
-Nothing is truncated: all n points are training data, background and explained points. R^2 is the mean over the two
+ridge regression, and of GSHAP-OSV, the mean over samples from Gaussian conditional distributions (Aas et al., 2021). No
+points are left out: all n points are training data, background and explained points. R^2 is the mean over the two
 features.
 
-The truth of the interventional values has a closed form. That of the observational values needs
-h(x2) = E[(X1^2 - v) / b | X2 = x2], an integral over X1, by quadrature: the paper's formula takes it to be x2, which
-is right at b = 1 only. The last column is the R^2 of that formula against the truth.
+The true interventional values have a closed form. The true observational values need h(x2) = E[(X1^2 - v) / b | X2 =
+x2], an integral over X1, which is computed by quadrature. The formula of the paper replaces it by x2, which is correct
+for b = 1 only. The last column is the R^2 of this formula.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VARIANCE = 10.0
 def main(arguments: list[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="60 points and two values of b, to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="60 points and two values of b, for a quick trial run")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of points n")
     parser.add_argument("--bends", type=float, nargs="+", default=BENDS, help="values of b")
     parser.add_argument("--seed", type=int, default=0, help="seed of the points")

@@ -1,22 +1,24 @@
-"""Where each estimator of E[T | do(X = x)] is unsure, and whether its intervals are right (BayesIMP, appendix B.4.1).
+"""Uncertainty and calibration of each estimator of E[T | do(X = x)] (BayesIMP, appendix B.4.1).
 
     python examples/reproduce/bayesimp_ablation.py [--small] [--datasets N] [--rows N] [--targets M] [--inference map]
         [--samples L] [--lengthscale-factor C] [--output FOLDER] [--cache FOLDER]
 
 (Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP: uncertainty quantification for causal data fusion, 2021, figure 3
 and appendix B.4.1.) D1: x ~ N(0, 2.5^2), y = x cos(pi x) + N(0, .1^2). D2: y ~ U[-2, 6], t = y cos(y) / 2 + N(0, .1^2).
-Uncertainty should grow in two places: where |x| is large, which D1 hardly has, and where y falls below -2, which D2
-never has, as about x = -4.
+The uncertainty should be large in two regions: where |x| is large, because such values are rare in D1, and where y is
+below -2 (near x = -4), because such values do not occur in D2.
 
-Printed: the mean width of 95 % intervals by place on the first data set; over all data sets the calibration error, the
-mean over nominal coverages .05, ..., .95 of the distance between nominal and true coverage of the effect, and its
-standard error by the jackknife over data sets, once with all treatments in [-6, 6] alike, once weighted as x is
-distributed; and root mean squared errors. The published figures print no numbers to compare with; what their text
-claims is printed beside. IME has no uncertainty and is drawn only.
+The script prints the mean width of 95 % intervals by region on the first data set. For all data sets, it prints the
+calibration error, which is the mean over nominal coverages .05, ..., .95 of the distance between nominal and true
+coverage of the effect. Its standard error comes from the jackknife over data sets. The error is printed with equal
+weights for all treatments in [-6, 6], and with weights from the distribution of x. The script also prints root mean
+squared errors. The published figures contain no numbers; the claims of the text are printed for comparison. IME has no
+uncertainty and appears in the figures only.
 
-The width of the nuclear dominant kernel's measure, which the paper does not print, is the default of `CausalLink`, 1.5
-root mean squares of the outcomes. It was chosen on data sets 100 to 109, with 1, 1.5, 2, 2.5 and 3 tried: the errors of
-BayesIMP were .136, .067, .056, .122 and .182 with all treatments alike, .051, .039, .145, .223 and .273 as x is.
+The paper does not give the width of the nuclear dominant kernel's measure. The script uses the default of `CausalLink`,
+1.5 times the root mean square of the outcomes. It was chosen on data sets 100 to 109 from 1, 1.5, 2, 2.5 and 3. The
+errors of BayesIMP were .136, .067, .056, .122 and .182 with equal weights, and .051, .039, .145, .223 and .273 with the
+distribution of x.
 """
 
 from __future__ import annotations
@@ -143,7 +145,7 @@ def draw_calibration(curves: dict[str, np.ndarray], path: Path) -> None:
 
 
 @click.command(help=__doc__.partition("\n")[0])
-@click.option("--small", is_flag=True, help="One small data set, to see that it runs.")
+@click.option("--small", is_flag=True, help="One small data set, for a quick trial run.")
 @click.option("--datasets", type=int, default=100, show_default=True, help="Pairs of data sets for the calibration.")
 @click.option("--rows", type=int, default=100, show_default=True, help="N, rows of D1.")
 @click.option("--targets", type=int, default=100, show_default=True, help="M, rows of D2.")

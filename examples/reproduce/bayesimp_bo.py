@@ -1,4 +1,4 @@
-"""Causal Bayesian optimisation: how fast the best treatment is found from different priors (BayesIMP, section 4).
+"""Causal Bayesian optimization: how fast different priors find the best treatment (BayesIMP, section 4).
 
     python examples/reproduce/bayesimp_bo.py [--small] [--problems 0,1,...] [--priors A,B] [--direction minimize]
         [--replications R] [--queries N] [--targets M] [--inference map] [--prostate TSV] [--samples L]
@@ -8,16 +8,17 @@
 (Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP: uncertainty quantification for causal data fusion, 2021, section 5
 and appendices B.4.2 to B.4.4.) Data sets D1 and D2 of another study give a prior about E[T | do(X = x)]; then
 treatments are queried one after the other, by expected improvement, each answered by the true effect.
-`causal_models.py` says what the problems are. Priors: IMP, BayesIME and BayesIMP; "sampling", the one of Aglietti et
-al. (2020), mean and standard deviation of sampled outcomes plus an RBF kernel with the unit scale and lengthscale of
-standardised data; "GP", a Gaussian process that knows nothing of D1, with its constant mean, scale and lengthscale
-refitted after every query.
+`causal_models.py` defines the problems. The priors are: IMP, BayesIME and BayesIMP; "sampling", the prior of Aglietti
+et al. (2020), which uses the mean and standard deviation of sampled outcomes plus an RBF kernel with unit scale and
+lengthscale for standardized data; and "GP", a Gaussian process that does not use D1, whose constant mean, scale and
+lengthscale are refitted after every query.
 
-Every replication has its own D1 and D2, the same for all priors. Printed: the simple regret, in units of the effect's
-range, after 1, 3, 5 and 10 queries, mean +- standard deviation over replications; and paired tests of the regret after
-10 queries, and of its mean over queries 1 to 10, between BayesIMP and the others (t-test and Wilcoxon). The published
-figures print no numbers; their claim is that BayesIMP reaches the optimum in fewer queries than sampling and GP in
-every problem, that IMP and BayesIME do no better everywhere, and that IMP is best on the harder graph with N = 500.
+Every replication has its own D1 and D2, which are the same for all priors. The script prints the simple regret in units
+of the effect's range, after 1, 3, 5 and 10 queries, as mean +- standard deviation over replications. It also prints
+paired tests (t-test and Wilcoxon) between BayesIMP and the others, for the regret after 10 queries and for its mean
+over queries 1 to 10. The published figures contain no numbers. Their claims are that BayesIMP reaches the optimum in
+fewer queries than sampling and GP in every problem, that IMP and BayesIME are not better in every problem, and that IMP
+is best on the harder graph with N = 500.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def compare(ours: xr.DataArray, other: xr.DataArray) -> str:
 
 
 @click.command(help=__doc__.partition("\n")[0])
-@click.option("--small", is_flag=True, help="One problem, two small replications, fewer priors, to see that it runs.")
+@click.option("--small", is_flag=True, help="One problem, two small replications, fewer priors, for a quick trial run.")
 @click.option("--problems", "chosen", default="0,1,2,3,4,5,6,7,8", show_default=True, help="Which, with commas.")
 @click.option("--priors", default=",".join(PRIORS), show_default=True, help="Which, with commas.")
 @click.option("--direction", type=click.Choice(["minimize", "maximize"]), default="minimize", show_default=True)

@@ -1,15 +1,15 @@
 """The structural models of the experiments on interventions: their data, and the true effects of their treatments.
 
-(Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP: uncertainty quantification for causal data fusion, 2021; the
-thesis' appendix B.4.) Each problem has two data sets, D1 of treatment, what is adjusted for and mediator y, and D2 of y
-and target t from another study. The truth is E[T | do(X = x)].
+(Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP: uncertainty quantification for causal data fusion, 2021; the thesis'
+appendix B.4.) Each problem has two data sets. D1 holds the treatment, the adjustment variables and the mediator y. D2
+holds y and the target t, from another study. The true effect is E[T | do(X = x)].
 
 Settings. Ablation: x ~ N(0, 2.5^2), y = x cos(pi x), t = y cos(y) / 2, all noise sds .1, D2's y ~ U[-2, 6]. Simple
-graph: noise sd .1; in the multimodal version y is, with probability 1/2, (u - 1) + exp(-z) - 3 in place of u +
-exp(-z). Harder graph: E = cos(A) + C/10 + noise, all noise N(0, 1) as printed. There the true effect is all but flat,
-because U1 + U2, of variance 2, blurs sin(3 y), of period 2 pi / 3: `harder` takes another noise sd for that reason.
-Healthcare: as printed statin is a function of age and bmi, so that nothing tells its effect from theirs; it gets noise
-N(0, 1) here. D2 is in levels, not logarithms: y = PSA, t = cancer volume.
+graph: noise sd .1; in the multimodal version y is, with probability 1/2, (u - 1) + exp(-z) - 3 instead of u + exp(-z).
+Harder graph: E = cos(A) + C/10 + noise, all noise N(0, 1) as printed. In this graph the true effect is almost constant,
+because U1 + U2 has variance 2 and blurs sin(3 y), which has period 2 pi / 3. `harder` therefore has an option for
+another noise sd. Healthcare: as printed, statin is a function of age and bmi, so its effect cannot be distinguished
+from their effects; here it gets noise N(0, 1). D2 is in levels, not logarithms: y = PSA, t = cancer volume.
 """
 
 from __future__ import annotations

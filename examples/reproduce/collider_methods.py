@@ -23,13 +23,13 @@ from kpp_models.estimators import ProjectedRegressor
 
 METHODS = ("RF", "P-RF", "KRR", "P-KRR", "H_P-KRR")
 UNPROJECTED = {"P-RF": "RF", "P-KRR": "KRR", "H_P-KRR": "KRR"}
-REGULARIZATION = 1e-3  # of ridge regression, multiplied by the number of labelled rows
+REGULARIZATION = 1e-3  # of ridge regression, multiplied by the number of labeled rows
 Function = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """Labelled rows (n, d) with targets that are centred already, unlabelled rows, and how many columns are children.
+    """Labeled rows (n, d) with targets that are centered already, unlabeled rows, and how many columns are children.
 
     The children of Y come first; the other columns are spouses.
     """
@@ -55,7 +55,7 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Hyperparameters; `ridge` is that of the conditional mean embedding in total, not multiplied by its rows."""
+    """Hyperparameters; `ridge` is the total ridge of the conditional mean embedding, not multiplied by its rows."""
 
     lengthscales: tuple[float, float]  # of children and spouses
     ridge: float
@@ -110,7 +110,7 @@ def unlabelled_of(sample: Sample) -> np.ndarray | None:
 def project_forest(forest: Function, sample: Sample) -> Function:
     """Return P-RF: the forest less a linear regression of its predictions at all rows on the spouses.
 
-    Targets are centred, which those of 0 say as well: where the forest is fitted already, no more is made of them.
+    Targets are centered, which those of 0 say as well: where the forest is fitted already, no more is made of them.
     """
     projected = ProjectedRegressor(
         forest,
@@ -143,7 +143,7 @@ def print_scores(scores: pd.DataFrame, title: str, *, lower_is_better: bool = Tr
     """Print mean, spread and standard error over seeds (rows), and how often and by how much the projection is better.
 
     Args:
-        scores: One row a seed, one column a method.
+        scores: One row per seed and one column per method.
         title: What the scores are.
         lower_is_better: Whether they are errors.
     """

@@ -9,22 +9,24 @@
     X1 <- g1(X1) + N(0, .1^2),  g1(u) = u + .1 cos(2 pi u^2);    X2 <- g2(X2),  g2(u) = u + .1 sin(2 pi u^2).
 
 The covariance, `data/collider_sigma.csv`, was drawn once by the paper's algorithm 7 for three X1 and eight X2, of which
-the first three are used unless the dimension of X2 is varied. Everything is standardised by the moments of 100,000
-draws, so that the mean of Y is known to be 0 and no method estimates it. Labelled, unlabelled and test rows are
-independent, and all methods see the same.
+the first three are used unless the dimension of X2 is varied. All variables are standardized by the moments of 100,000
+draws, so the mean of Y is known to be 0 and no method estimates it. Labeled, unlabeled and test rows are independent,
+and all methods use the same rows.
 
-Methods: random forest (RF), the same less a linear regression of its predictions on X2 (P-RF), kernel ridge regression
-(KRR), the same projected (P-KRR), and kernel ridge regression in the space of projected functions (H_P-KRR). Unlabelled
-rows serve for the projections. RBF lengthscales are 8 on X1 and 2 on X2, the ridge is .001 n, that of the conditional
-mean embedding 1 in total; forests have 400 trees of depth 20 with two rows a leaf.
+The methods are a random forest (RF), this forest minus a linear regression of its predictions on X2 (P-RF), kernel
+ridge regression (KRR), its projection (P-KRR), and kernel ridge regression in the space of projected functions
+(H_P-KRR). The projections use unlabeled rows. RBF lengthscales are 8 on X1 and 2 on X2. The ridge is .001 n, and the
+ridge of the conditional mean embedding is 1 in total. Forests have 400 trees of depth 20 with two rows per leaf.
 
-The oracle gap of proposition 4.1, E[E[f(X) | X2]^2], is what the exact projection would take off the error of f. It is
-averaged over 400 points with 200 draws of X1 each, and the variance of the means of 200 draws is taken off. What is
-given is the Gaussian vector that X2 is made of, which says more than X2 does, as g2 is not one to one; with X2 itself
-the gap of KRR was the same, 12 seeds having a mean difference of .0000 +- .0004.
+The oracle gap of proposition 4.1, E[E[f(X) | X2]^2], is the reduction of the error of f by the exact projection. It is
+averaged over 400 points with 200 draws of X1 each, and the variance of the means of 200 draws is subtracted. The
+expectation is conditional on the Gaussian vector from which X2 is computed. This vector contains more information than
+X2, because g2 is not one to one. With X2 itself the gap of KRR was the same: over 12 seeds, the mean difference was
+.0000 +- .0004.
 
-`ColliderRidge.select_condition` chooses the ridge by the leave-one-out error of the conditional expectation of what KRR
-fitted, for which rows need no labels. It is compared with the fixed ridge whose mean error over all seeds is the least.
+`ColliderRidge.select_condition` chooses the ridge by the leave-one-out error of the conditional expectation of the
+function fitted by KRR, which needs no labels. It is compared with the fixed ridge that has the smallest mean error over
+all seeds.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ SMALL = Plan(200, labelled=(20, 50), unlabelled=(0, 100), spouses=(1, 3), gap=(2
 
 @dataclasses.dataclass(frozen=True)
 class Process:
-    """The law of the data, with the moments by which features and target are standardised."""
+    """The law of the data, with the moments by which features and target are standardized."""
 
     mean: np.ndarray
     scale: np.ndarray
@@ -135,7 +137,7 @@ def transform(rng: np.random.Generator, columns: np.ndarray) -> np.ndarray:
 
 
 class Seed:
-    """The data and forests of one seed: cases with the same labelled rows share a forest."""
+    """The data and forests of one seed: cases with the same labeled rows share a forest."""
 
     def __init__(self, seed: int, process: Process, settings: Settings, plan: Plan):
         self.seed, self.process, self.settings, self.plan = seed, process, settings, plan
@@ -189,15 +191,15 @@ class Seed:
 
 
 def oracle_gap(function: Function, points: np.ndarray) -> float:
-    """Return the mean square of conditional means, from draws (points, draws, d), less what their error adds to it."""
+    """Return the mean square of conditional means, from draws (points, draws, d), without the part of their error."""
     values = function(points.reshape(-1, points.shape[-1])).reshape(points.shape[:2])
     return float(np.mean(values.mean(1) ** 2 - values.var(1, ddof=1) / points.shape[1]))
 
 
 def print_gaps(frame: pd.DataFrame) -> None:
     """Print what the exact projection would gain, and what the estimated ones did."""
-    click.echo("\nOracle gap (proposition 4.1): what the exact projection would take off the error")
-    click.echo(f"{'':>9}{'mean':>9}{'sd':>9}{'se':>9}   taken off by estimated projections")
+    click.echo("\nOracle gap (proposition 4.1): reduction of the error by the exact projection")
+    click.echo(f"{'':>9}{'mean':>9}{'sd':>9}{'se':>9}   reduction by estimated projections")
     for name, projections in (("RF", ("P-RF",)), ("KRR", ("P-KRR", "H_P-KRR"))):
         gap = frame[f"gap-{name}"]
         gains = ", ".join(f"{other} {(frame[name] - frame[other]).mean():.4f}" for other in projections)
@@ -253,11 +255,11 @@ def draw_figure(tables: dict[str, pd.DataFrame], plan: Plan, path: Path) -> None
 
 
 @click.command(help=__doc__.partition("\n")[0])
-@click.option("--small", is_flag=True, help="Few seeds, rows, trees and values, to see that it runs.")
+@click.option("--small", is_flag=True, help="Few seeds, rows, trees and values, for a quick trial run.")
 @click.option("--seeds", type=int, default=100, show_default=True, help="Data sets of the comparison.")
 @click.option("--ablation-seeds", type=int, default=40, show_default=True, help="Data sets of the ablations.")
 @click.option("--ablations", default=",".join(ABLATIONS), show_default=True, help='With commas, or "".')
-@click.option("--trees", type=int, default=FOREST["n_estimators"], show_default=True, help="Trees of a forest.")
+@click.option("--trees", type=int, default=FOREST["n_estimators"], show_default=True, help="Trees per forest.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="A folder for the figure and tables.")
 @click.option("--cache", type=click.Path(file_okay=False), help="A folder that keeps compiled programs.")
 def main(seeds, ablation_seeds, ablations, trees, small, output, cache) -> None:

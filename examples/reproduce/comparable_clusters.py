@@ -1,18 +1,19 @@
-"""Groups of items that can be ranked within, but not across: who finds them (GPGP, section 4.2 and figure 3).
+"""Methods that find groups of items which can be ranked within but not across groups (GPGP, section 4.2 and figure 3).
 
     python examples/reproduce/comparable_clusters.py [--runs 20] [--states 2,3] [--fractions 0.1,...] [--small]
         [--output FOLDER]
 
-(Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, 2022.) Players as in
-`gpgp_simulation.py`; matches within a group follow its utility, those between groups a fair coin. The number of groups
-is known. GPGP-CLUS clusters the preference matrix of a GPGP, whose lengthscale and variance are chosen by the evidence;
-SVD-CLUS clusters the outcomes seen; PR-CLUS clusters those of them that a preferential process (PGP), which ranks all
-items, puts further than .1 from one half (or than the median of that distance, if it is less).
+(Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, 2022.) The players are the
+same as in `gpgp_simulation.py`. Matches within a group follow its utility, and matches between groups are decided by a
+fair coin. The number of groups is known. GPGP-CLUS clusters the preference matrix of a GPGP, whose lengthscale and
+variance are chosen by the evidence. SVD-CLUS clusters the observed outcomes. PR-CLUS clusters only some of them: the
+outcomes whose probability under a preferential process (PGP), which ranks all items, differs from one half by more than
+.1 (or by more than the median difference, if this is smaller).
 
-Printed: the share of players in the right group, under the best matching of labels, mean +- standard deviation over
-runs; how often GPGP-CLUS does better and worse than the others; the number of groups that would be chosen. Published is
-a figure without numbers; its claims are that GPGP-CLUS is best but for dense graphs, where SVD-CLUS does as well, and
-that PR-CLUS is poor throughout.
+The script prints the share of players in the correct group, under the best matching of labels, as mean +- standard
+deviation over runs; how often GPGP-CLUS is better and worse than the others; and the number of groups that would be
+chosen. The published result is a figure without numbers. Its claims are that GPGP-CLUS is best except for dense graphs,
+where SVD-CLUS is equally good, and that PR-CLUS is always poor.
 """
 
 from __future__ import annotations

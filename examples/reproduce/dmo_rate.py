@@ -1,25 +1,26 @@
-"""The rate at which the deconditional mean operator is learned, beside the one that theorem 3.4.2 promises.
+"""The rate at which the deconditional mean operator is learned, compared with the rate of theorem 3.4.2.
 
     python examples/reproduce/dmo_rate.py [--quick] [--speeds A ...] [--b B] [--c C] [--c-prime C] [--repeats R]
                                           [--seed SEED] [--figure FILE]
 
-The deconditional operator D is to satisfy D E[k(X, .) | Y = y] = l(y, .). It is estimated in two stages: the
-conditional mean operator from N pairs (x, y) with the penalty lambda, then D from M values of y with the penalty
-epsilon. With lambda = N^(-1/(c'+1)) and N = M^(a(c'+1)/(iota(c'-1))) the theorem bounds the excess risk by
+The deconditional operator D satisfies D E[k(X, .) | Y = y] = l(y, .). It is estimated in two stages: the conditional
+mean operator from N pairs (x, y) with the penalty lambda, then D from M values of y with the penalty epsilon. With
+lambda = N^(-1/(c'+1)) and N = M^(a(c'+1)/(iota(c'-1))) the theorem bounds the excess risk by
 
     M^(-ac/(c+1))    with epsilon = M^(-a/(c+1))     if a <= b(c+1)/(bc+1),
     M^(-bc/(bc+1))   with epsilon = M^(-b/(bc+1))    otherwise.
 
-Here everything is known. X and Y live on 24 angles, Y uniform and P(x | y) proportional to (1 + cos(x - y))^2, whose
-Fourier coefficients beyond the second vanish. l has the frequencies 0 to 2, so that its space has five dimensions and
-holds all conditional means; k has all of them and is characteristic. The conditional mean operator is then diagonal,
-E[cos(hx) | y] = rho_h cos(hy) with rho = (1, 2/3, 1/6), the population D is its inverse and has risk zero, and the
-excess risk has the closed form tr[(I - DC) S (I - DC)'] with S the second moments of the features of y. As points lie
-on a grid, counts say all about a sample: N of 1e15 pairs costs no more than 100.
+In this example all quantities are known. X and Y take values on 24 angles, Y uniform and P(x | y) proportional to (1 +
+cos(x - y))^2, whose Fourier coefficients beyond the second vanish. l has the frequencies 0 to 2, so that its space has
+five dimensions and holds all conditional means; k has all of them and is characteristic. The conditional mean operator
+is then diagonal, E[cos(hx) | y] = rho_h cos(hy) with rho = (1, 2/3, 1/6), the population D is its inverse and has risk
+zero, and the excess risk has the closed form tr[(I - DC) S (I - DC)'] with S the second moments of the features of y.
+Because points lie on a grid, the counts describe a sample completely: N = 1e15 pairs cost no more than N = 100.
 
-With l of finite dimension the covariance operator has finite rank: it decays faster than any n^(-b), which is b
-infinite (the default), and the range assumption holds for every c and c' up to 2. At c = 2 the bound is attained: the
-risk is epsilon squared times a constant. Below, the bound is not sharp here and the slope is steeper.
+With l of finite dimension the covariance operator has finite rank: it decays faster than any n^(-b), which means that b
+is infinite (the default), and the range assumption holds for every c and c' up to 2. At c = 2 the bound is attained:
+the risk is epsilon squared times a constant. For smaller c the bound is not sharp in this example, and the slope is
+steeper.
 
 The thesis prints (c'+1)/(c-1) for the exponent of N in the remarks on the theorem, which is (c'+1)/(c'-1), and says
 that a larger b undermines the optimal rate: bc/(bc+1) increases with b. What is smallest at the a where both cases
@@ -46,7 +47,7 @@ LARGEST = 1e15  # pairs; their number must be an integer in double precision
 def main(arguments: list[str] | None = None) -> None:
     """Print the risks and the slopes, and draw them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="four sizes and two repeats, to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="four sizes and two repeats, for a quick trial run")
     parser.add_argument("--speeds", type=float, nargs="+", default=(0.5, 1.0, 1.5, 2.0), help="values of a")
     parser.add_argument("--b", type=float, default=math.inf, help="decay of the spectrum")
     parser.add_argument("--c", type=float, default=2.0, help="smoothness in the second stage, in (1, 2]")
@@ -185,7 +186,7 @@ def estimate(problem: Problem, pairs: np.ndarray, values: np.ndarray, first: flo
 
 
 def excess_risk(problem: Problem, deconditional: np.ndarray) -> float:
-    """Return E |l(Y, .) - D E[k(X, .) | Y]|^2; that of the best operator is zero."""
+    """Return E |l(Y, .) - D E[k(X, .) | Y]|^2; it is zero for the best operator."""
     error = np.eye(problem.moments.shape[0]) - deconditional @ problem.operator
     return float(np.trace(error @ problem.moments @ error.T))
 
@@ -207,7 +208,7 @@ def slope(sizes: np.ndarray, risks: np.ndarray) -> float:
 
 
 def report(schedule: Schedule, sizes: np.ndarray, risks: np.ndarray) -> None:
-    """Print the risks for one a, then the slope beside the exponent of the theorem."""
+    """Print the risks for one a, then the slope and the exponent of the theorem."""
     side = "<=" if schedule.a <= schedule.turning_point else ">"
     print(f"a = {schedule.a:g} {side} {schedule.turning_point:g}, N = M^{schedule.pairs_growth:g}")
     print(f"{'M':>10} {'N':>10} {'lambda':>10} {'epsilon':>10} {'risk':>12}")

@@ -1,23 +1,26 @@
-"""Mediated downscaling of a field: a coarse field made fine by covariates that were never seen beside it.
+"""Mediated downscaling of a field: a coarse field is refined by covariates that were never observed together with it.
 
     python examples/reproduce/downscaling.py [--small] [--data NPZ] [--output FOLDER] [--seeds N] [--inducing N]
         [--steps N] [--pixels N] [--block N] [--regularization LAMBDA]
 
 (Chau, Bouabid and Sejdinovic, Deconditional downscaling with Gaussian processes, 2021, section 5.2.) A fine grid is cut
-into blocks, the bags. Of one half of them (D1) the pixels are seen, with latitude, longitude and a cloud field as
-covariates; of the other half (D2) the block mean of the temperature. Both are known by the position and mean cloud of
-the block. To be found is the temperature of every pixel, which nobody has seen.
+into blocks, the bags. For one half of the blocks (D1), the pixels are observed, with latitude, longitude and a cloud
+field as covariates. For the other half (D2), the block mean of the temperature is observed. For both halves, the
+position and the mean cloud of the block are known. The task is to predict the temperature of every pixel, which is
+never observed.
 
-VarCMP takes D1 and D2 as they are. The baselines need a target for every bag of D1: Gaussian-process regression of the
+VarCMP uses D1 and D2 directly. The baselines need a target for every bag of D1: Gaussian-process regression of the
 targets on position and mean cloud, fitted to D2, predicts them (two-step mediation). All hyperparameters are at their
-joint mode (MAP), found with a few pixels of each bag; then the models are conditioned on all pixels. Noise of single
-pixels, which the paper has, is left out: its share of a bag's mean would depend on how many pixels are taken.
+joint mode (MAP), found with a few pixels of each bag; then the models are conditioned on all pixels. The paper has
+noise for single pixels. It is omitted here, because its share of a bag's mean would depend on the number of pixels that
+are used.
 
-The fields are random ones, or with --data those of an .npz file with the arrays ttop (a, b) [K], lat (a,), lon (b,) and
-pctisccp (a / 3, b / 3) [Pa]: temperature and pressure at the cloud tops, the pressure repeated 3 x 3. Printed for each
-model, mean and standard deviation over seeds: RMSE, MAE, Spearman's rank correlation and structural similarity (11 x 11
-pixels) of the mean, and how many pixels lie in their 95 % intervals; p-values of Wilcoxon's signed-rank test between
-models; time and peak memory. The published numbers stand beside ours but were measured on other fields.
+By default the fields are random. With --data they come from an .npz file with the arrays ttop (a, b) [K], lat (a,), lon
+(b,) and pctisccp (a / 3, b / 3) [Pa]: temperature and pressure at the cloud tops, with the pressure repeated 3 x 3. For
+each model the script prints the mean and standard deviation over seeds of RMSE, MAE, Spearman's rank correlation and
+structural similarity (11 x 11 pixels) of the mean, and the share of pixels in their 95 % intervals. It also prints
+p-values of Wilcoxon's signed-rank test between models, time and peak memory. The published numbers are printed for
+comparison, but they were measured on other fields.
 """
 
 from __future__ import annotations
@@ -70,7 +73,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """Fields cut into bags, half of them in D1 and half in D2; targets standardised by those of D2."""
+    """Fields cut into bags, half of them in D1 and half in D2; targets standardized by the targets of D2."""
 
     fields: xr.Dataset
     cells: grids.GridBags
@@ -236,7 +239,7 @@ def run_seed(fields: xr.Dataset, block: int, settings: Settings, seed: int) -> t
 
 
 def print_table(scores: pd.DataFrame) -> None:
-    """Print ours beside the published numbers."""
+    """Print our numbers and the published numbers."""
     click.echo("\nOurs (mean +- standard deviation over seeds) | published, on other fields: levels do not compare")
     click.echo(f"{'':>8}" + "".join(f"{name:>34}" for name in METRICS) + f"{'in 95 % intervals':>20}")
     for name, rows in scores.groupby("model", sort=False):
@@ -287,11 +290,13 @@ def draw(problem: Problem, maps: dict[str, xr.Dataset], folder: Path) -> None:
 
 @click.command(help=__doc__.partition("\n")[0])
 @click.option("--data", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="An .npz file of fields.")
-@click.option("--small", is_flag=True, help="A small random field and few steps, to see that it runs.")
+@click.option("--small", is_flag=True, help="A small random field and few steps, for a quick trial run.")
 @click.option("--seeds", type=int, default=10, show_default=True, help="Number of splits.")
 @click.option("--inducing", type=int, default=300, show_default=True, help="Inducing points; published: 800.")
 @click.option("--steps", type=int, default=100, show_default=True, help="Steps of L-BFGS at most.")
-@click.option("--pixels", type=int, default=40, show_default=True, help="Pixels a bag while hyperparameters are found.")
+@click.option(
+    "--pixels", type=int, default=40, show_default=True, help="Pixels per bag while hyperparameters are found."
+)
 @click.option("--block", type=int, default=None, help="Pixels on a side of a block; 17 with --data, else 8.")
 @click.option("--regularization", type=float, default=1e-5, show_default=True, help="Lambda of the CMP.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="A folder for maps and table.")

@@ -1,9 +1,9 @@
-"""The estimators that the experiments on interventions compare, fitted to one pair of data sets in one way.
+"""The estimators of the experiments on interventions, all fitted in the same way to one pair of data sets.
 
-Treatments, covariates, mediators and targets are standardised first, mediators by both data sets together. Lengthscales
-of the mediators' kernel are fixed at the median heuristic (times `--lengthscale-factor`); the sampling comparator
-learns that of its regression of targets on mediators. All other hyperparameters are at their joint mode (MAP) under
-LogNormal priors, or drawn by NUTS.
+Treatments, covariates, mediators and targets are standardized first; mediators are standardized by both data sets
+together. Lengthscales of the mediators' kernel are fixed at the median heuristic (times `--lengthscale-factor`); the
+sampling baseline learns the lengthscale of its regression of targets on mediators. All other hyperparameters are at
+their joint mode (MAP) under LogNormal priors, or drawn by NUTS.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Scaling:
 
 
 class EffectPrior(AbstractObjectivePrior):
-    """The posterior of the effect in the units of the data, from a fit to standardised data."""
+    """The posterior of the effect in the units of the data, from a fit to standardized data."""
 
     fit: kpp.Fit
     scaling: Scaling

@@ -1,18 +1,18 @@
-"""Explanations of a medical classifier, sorted by how far they can be trusted (GPEC, appendix F.2, figure 7).
+"""Explanations of a medical classifier, divided by their uncertainty (GPEC, appendix F.2, figure 7).
 
     python examples/reproduce/gpec_case_study.py [--data nhanes.csv] [--features 3] [--small] [--output FOLDER]
 
 (Hill, Masoomi, Torop, Ghimire and Dy, Boundary-aware uncertainty for feature attribution explainers, 2024.) Boosted
-trees are trained on breast cancer, which comes with scikit-learn, or on the table given. The paper's is NHANES
-2013-2014 with the 27 features of Dinh, Miertschin, Young and Mohanty (2019): a CSV file, a row a patient, with a column
-`diabetes` of 0 and 1, and numeric columns under any names, there for instance RIDAGEYR (age), BMXWAIST (waist),
-LBXSNASI (sodium) and HUD080 (times in hospital overnight). Rows with missing values are left out.
+trees are trained on breast cancer, which comes with scikit-learn, or on the table given. The table of the paper is
+NHANES 2013-2014 with the 27 features of Dinh, Miertschin, Young and Mohanty (2019): a CSV file with one row per
+patient, a column `diabetes` of 0 and 1, and numeric columns with any names, for instance RIDAGEYR (age), BMXWAIST
+(waist), LBXSNASI (sodium) and HUD080 (times in hospital overnight). Rows with missing values are left out.
 
-BayesLIME explains the rows that were not trained on, and GPEC says how sure that is; all rows and features are divided
-by the width of their interval, four standard deviations, into thirds of low, medium and high uncertainty. Printed for
-each third: the widths, the size of the attributions, and how far KernelSHAP's exact value moves if the row is moved a
-little, which no part of GPEC has seen: where explanations are unreliable it should be large. Then for the features of
-largest attributions how many rows fall into each third.
+BayesLIME explains the rows that were not used for training, and GPEC gives the uncertainty. All pairs of row and
+feature are divided by the width of their interval, four standard deviations, into thirds of low, medium and high
+uncertainty. For each third the script prints the widths, the size of the attributions, and the change of KernelSHAP's
+exact value if the row is moved a little. GPEC does not use this change; it should be large where explanations are
+unreliable. For the features with the largest attributions, the script prints how many rows fall into each third.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def explain(case: Case, num_moves: int) -> dict[str, np.ndarray]:
 
 
 def describe(name: str, columns: list[str], arrays: dict[str, np.ndarray], num_features: int) -> pd.DataFrame:
-    """Print what the thirds are like, and how the largest features divide into them; return a row a row and feature."""
+    """Print statistics of the thirds and of the largest features; return one row per data row and feature."""
     level = thirds(arrays["width"])
     click.echo(f"\n{name}: {arrays['width'].shape[0]} rows, {len(columns)} features; in each third of uncertainty the")
     click.echo("mean width, mean |attribution|, and mean change of KernelSHAP's values when rows move a little")
@@ -133,7 +133,7 @@ def draw(columns: list[str], arrays: dict[str, np.ndarray], num_features: int, p
 
 @click.command(help=__doc__)
 @click.option("--data", type=click.Path(path_type=Path, exists=True), help="A table, such as NHANES.")
-@click.option("--features", default=3, show_default=True, help="How many features are told of one by one.")
+@click.option("--features", default=3, show_default=True, help="Number of features to print one by one.")
 @click.option("--small", is_flag=True, help="30 training rows, 10 explained ones.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the figure and table.")
 def main(data: Path | None, features: int, small: bool, output: Path | None) -> None:

@@ -72,7 +72,7 @@ def read_table(path: Path) -> Table:
     """Read a CSV file with a header and one of `TARGETS` among its columns; text becomes indicator columns.
 
     Raises:
-        click.UsageError: If no column is a target, or one class only is present.
+        click.UsageError: If no column is a target, or if only one class is present.
     """
     table = pd.read_csv(path, skipinitialspace=True)
     target = next((name for name in TARGETS if name in table), None)
@@ -126,7 +126,7 @@ def boosted_trees(x: np.ndarray, y: np.ndarray, gamma: float | None = None) -> A
     Args:
         x: The rows, (n, d).
         y: The labels 0 and 1, (n,).
-        gamma: What a leaf costs in XGBoost; 0 there where it is None.
+        gamma: The cost of a leaf in XGBoost; None means 0.
 
     Raises:
         click.UsageError: If `gamma` is given and XGBoost is not installed.

@@ -1,18 +1,19 @@
-"""Whether GPEC's uncertainty falls as neural classifiers of images are made simpler (GPEC, table 1, figure 8).
+"""Does GPEC's uncertainty decrease for simpler neural classifiers of images (GPEC, table 1, figure 8)?
 
     python examples/reproduce/gpec_digits.py [--data mnist.npz] [--seeds 5] [--patch 2] [--hidden 64,64] [--evidence]
         [--small] [--output FOLDER]
 
 (Hill, Masoomi, Torop, Ghimire and Dy, Boundary-aware uncertainty for feature attribution explainers, 2024.) Networks
 are trained with a penalty l2 on their weights of 0, 1e-5 and 1e-4, and with Softplus activations of beta 1, 0.5 and
-0.25 in place of ReLU; the features are square patches of pixels. Printed for every method: the mean width of its
-intervals, four standard deviations, over test images, patches and classes, with standard errors over seeds, each of
-which has networks of its own (and, of the digits, another division into training and test images); and in how many
-seeds it falls strictly along each of the two rows of settings.
+0.25 instead of ReLU; the features are square patches of pixels. For every method the script prints the mean width of
+its intervals, four standard deviations, over test images, patches and classes, with standard errors over seeds. Each
+seed has its own networks and, for the digits, its own division into training and test images. The script also prints in
+how many seeds the width decreases strictly along each of the two sequences of settings.
 
-GPEC and Naive-GP judge KernelSHAP. GPEC is as published; Naive-GP has the prior variance 1, too, and the median
-distance of images for its lengthscale. With `--evidence` both are also there with parameters chosen by evidence for
-each class, which takes most of the time. CXPlain is a fully connected network here, where the paper has a U-Net.
+GPEC and Naive-GP use KernelSHAP as explainer. GPEC has the published settings. Naive-GP also has prior variance 1, and
+its lengthscale is the median distance of images. With `--evidence`, both are also run with parameters chosen by the
+evidence for each class, which takes most of the time. CXPlain is a fully connected network here; the paper uses a
+U-Net.
 
 By default the images are scikit-learn's digits, at small size; `--data` takes MNIST, Fashion-MNIST or CIFAR10 in the
 formats that `gpec_images.py` describes, for which ``--hidden 700,400,200,100`` are the paper's networks. With
@@ -69,7 +70,7 @@ SHOWN, SUPERPIXELS = 5, 20  # images in the figure, and pieces of each
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many epochs, explained images, boundary samples of a class, references and perturbations there are."""
+    """The numbers of epochs, explained images, boundary samples per class, references and perturbations."""
 
     epochs: int = 60
     train: int = 100
@@ -114,7 +115,7 @@ class Problem:
 
 
 def prepare(images: Images, setting: str, hidden: tuple[int, ...], sizes: Sizes, seed: int) -> Problem:
-    """Train a network, and sample the boundary of each class by adversarial partners."""
+    """Train a network, and sample the boundary of each class by adversarial examples."""
     key = jax.random.key(seed)
     model = MLPClassifier(hidden, num_epochs=sizes.epochs, progress=False, **SETTINGS[setting])
     classifier = model.fit(images.x, images.y, rng_key=key)

@@ -1,11 +1,11 @@
 """Images for the experiments on GPEC: scikit-learn's digits, and MNIST, Fashion-MNIST and CIFAR10 by path.
 
-Three formats are read, which are those that the data are handed out in:
+Three formats are supported, in which the data are distributed:
 
 * an ``.npz`` file with the arrays ``x_train`` (n, h, w) or (n, h, w, c), ``y_train`` (n,), ``x_test`` and ``y_test``,
   of bytes (Keras offers MNIST so);
 * a folder with the files ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte`` and
-  ``t10k-labels-idx1-ubyte``, perhaps each with ``.gz`` behind it (MNIST and Fashion-MNIST as published);
+  ``t10k-labels-idx1-ubyte``, each optionally with the suffix ``.gz`` (MNIST and Fashion-MNIST as published);
 * a folder with the files ``data_batch_1.bin`` to ``data_batch_5.bin`` and ``test_batch.bin`` (CIFAR10's binary
   version).
 """
@@ -94,7 +94,7 @@ def _read_idx(folder: Path, name: str) -> np.ndarray:
         raise click.UsageError(f"{folder}: lacks {name}, with or without .gz")
     content = (gzip.open if path.suffix == ".gz" else open)(path, "rb").read()
     if content[:3] != b"\0\0\x08":
-        raise click.UsageError(f"{path}: is no idx file of bytes")
+        raise click.UsageError(f"{path}: is not an idx file of bytes")
     start = 4 + 4 * content[3]
     shape = np.frombuffer(content[4:start], ">i4")
     if len(content) - start != np.prod(shape, dtype=np.int64):

@@ -1,4 +1,4 @@
-"""What the experiments on GPEC share: the methods side by side, widths of intervals, and heat maps of two features."""
+"""Shared code of the experiments on GPEC: the methods, widths of intervals, and heat maps of two features."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kpp import AbstractExplainer, Explanation
 from kpp_gpec import GPEC, BisectionSampler, BoundarySample, FittedGPEC, NaiveGP, class_margin
 from kpp_surrogates import BayesLIME, BayesSHAP, CXPlain, KernelSHAP, ShapleySampling
 
-# The mean plus and minus so many standard deviations.
+# The interval is the mean plus and minus this number of standard deviations.
 INTERVAL = 4.0
 FINE = 150  # points along an axis from which a boundary is drawn
 # Parameters that tell near parts of a boundary apart.
@@ -80,7 +80,7 @@ def plane(name: str, features: tuple[str, str], predictor: Predictor, x: np.ndar
 
 @dataclass(frozen=True)
 class Effort:
-    """How many boundary samples there are, perturbations a point, and coalitions of KernelSHAP."""
+    """The numbers of boundary samples, of perturbations per point, and of coalitions of KernelSHAP."""
 
     boundary: int = 500
     perturbations: int = 200
@@ -116,7 +116,7 @@ class Case:
         return jax.random.key(self.seed)
 
     def kernel_shap(self) -> KernelSHAP:
-        """Return the explainer that GPEC and Naive-GP judge unless something else is said."""
+        """Return the default explainer of GPEC and Naive-GP."""
         return KernelSHAP(self.background[:20], num_coalitions=self.effort.coalitions, progress=False)
 
     def boundary(self) -> BoundarySample:
@@ -141,7 +141,7 @@ class Case:
 class SampledBackground(AbstractExplainer):
     """Shapley sampling values against a few background rows, drawn anew by each key.
 
-    With two features both orders are valued, and the rows in place of absent features are all that is sampled.
+    With two features both orders are evaluated, so only the rows that replace absent features are sampled.
 
     Args:
         background: All rows, (m, d).

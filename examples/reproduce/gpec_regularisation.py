@@ -1,14 +1,14 @@
-"""Whether GPEC's uncertainty falls as boosted trees are made simpler (GPEC, section 5.3, table 1, tables 5 and 6).
+"""Does GPEC's uncertainty decrease for simpler boosted trees (GPEC, section 5.3, table 1, tables 5 and 6)?
 
     python examples/reproduce/gpec_regularisation.py [--data german.csv --data adult.csv] [--splits 8] [--small]
         [--output FOLDER]
 
 (Hill, Masoomi, Torop, Ghimire and Dy, Boundary-aware uncertainty for feature attribution explainers, 2024.) XGBoost is
-trained with gamma, what a leaf costs, at 0, 5 and 10; rows that it was not trained on are explained. Printed for every
-method: the mean width of its intervals, four standard deviations, over rows and features, with standard errors over
-splits; in how many splits it falls strictly from each gamma to the next; and how often the model predicts one class
-only, where there is no boundary and GPEC's width counts as 0. Breast cancer comes with scikit-learn; further tables are
-CSV files with a target among the columns that `gpec_data.TARGETS` names.
+trained with gamma, the cost of a leaf, at 0, 5 and 10. Rows that were not used for training are explained. For every
+method the script prints the mean width of its intervals, four standard deviations, over rows and features, with
+standard errors over splits; in how many splits the width decreases strictly from each gamma to the next; and how often
+the model predicts only one class, in which case there is no boundary and the width of GPEC counts as 0. Breast cancer
+comes with scikit-learn; further tables are CSV files with a target among the columns that `gpec_data.TARGETS` names.
 """
 
 from __future__ import annotations

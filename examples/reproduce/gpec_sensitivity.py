@@ -1,16 +1,17 @@
-"""What the parameters of GPEC and the effort of its explainer do (GPEC, appendices F.4 and F.5, figures 9 to 13).
+"""The effect of GPEC's parameters and of the explainer's sample size (GPEC, appendices F.4 and F.5, figures 9 to 13).
 
     python examples/reproduce/gpec_sensitivity.py [--points 200] [--grid 40] [--small] [--output FOLDER]
         [--data german.csv --features LoanDuration LoanAmount]
 
-(Hill, Masoomi, Torop, Ghimire and Dy, Boundary-aware uncertainty for feature attribution explainers, 2024.) Printed:
+(Hill, Masoomi, Torop, Ghimire and Dy, Boundary-aware uncertainty for feature attribution explainers, 2024.) The script
+prints:
 
 1. How large the ball {x': k(x, x') >= .9} of the normalized WEG kernel is, as a share of the square, around a point
-   beside a plain part of a boundary and around one beside an intricate part, for several boundaries and values of rho,
+   near a simple part of a boundary and around a point near a complex part, for several boundaries and values of rho,
    in the units of the figures (figure 9).
 2. The mean width of GPEC's intervals for a grid of lambda and rho in standard units, without the RBF factor, on the
    synthetic classifier, breast cancer, and the tables given (figures 10 to 12).
-3. How much wider they are if BayesSHAP and Shapley sampling make do with 5 samples in place of 200, and at which share
+3. How much wider they are if BayesSHAP and Shapley sampling use 5 samples instead of 200, and at which share
    of the points they widen or narrow (figure 13).
 """
 
@@ -45,7 +46,7 @@ FINE = 200  # points along an axis from which a boundary is drawn
 
 @dataclass(frozen=True)
 class Boundary:
-    """A boundary in the square, and two points: one beside a plain part, one beside an intricate part."""
+    """A boundary in the square, and two points: one near a simple part, one near a complex part."""
 
     margin: Callable[[np.ndarray], np.ndarray]
     plain: tuple[float, float]

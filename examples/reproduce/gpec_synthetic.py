@@ -1,17 +1,19 @@
-"""Where each method is unsure of its explanations, in the plane (GPEC, sections 5.2 and 5.4, figures 4 to 6 and 14).
+"""The uncertainty of each method in the plane (GPEC, sections 5.2 and 5.4, figures 4 to 6 and 14).
 
     python examples/reproduce/gpec_synthetic.py [--seeds 10] [--points 200] [--grid 40] [--small] [--output FOLDER]
         [--data adult.csv --features Age "Hours per week"]
 
 (Hill, Masoomi, Torop, Ghimire and Dy, Boundary-aware uncertainty for feature attribution explainers, 2024.) The
-synthetic classifier says 1 above 2 cos(10 / x1), on [-10, 10]^2, which is most intricate where |x1| < 4. Explained is
-a grid; the uncertainty is the width of four standard deviations. Tables, text columns and all, are explained by boosted
-trees on two of their features; breast cancer, which comes with scikit-learn, is always among them.
+synthetic classifier predicts 1 above 2 cos(10 / x1), on [-10, 10]^2. Its boundary is most complex where |x1| < 4. The
+points of a grid are explained; the uncertainty is the width of four standard deviations. For tables, which may contain
+text columns, boosted trees on two of the features are explained; breast cancer, which comes with scikit-learn, is
+always included.
 
-Printed, over training sets: in how many the slice of x1 of highest mean width, of ten, lies in |x1| < 4; the mean width
-inside over the mean width outside, with its range; the mean width of every slice (figure 5). Then how much of the width
-of GPEC is due to the boundary and how much to the explainer's own error (figure 6). The folder gets heat maps for both
-features (figures 4 and 14), the slices, and what figure 6 shows.
+Over training sets, the script prints how often the slice of x1 with the largest mean width (of ten slices) lies in |x1|
+< 4; the ratio of the mean widths inside and outside, with its range; and the mean width of every slice (figure 5). It
+also prints how much of the width of GPEC is due to the boundary and how much is due to the error of the explainer
+(figure 6). The output folder contains heat maps for both features (figures 4 and 14), the slices, and the data of
+figure 6.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ def score(on: Plane, values: np.ndarray) -> dict[str, float]:
 
     Args:
         on: The synthetic plane.
-        values: Widths of either feature, (p, 2), which count alike.
+        values: Widths of either feature, (p, 2), which have equal weight.
     """
     both = values.mean(axis=1)
     means = slice_means(on, both)

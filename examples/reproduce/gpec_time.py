@@ -3,10 +3,11 @@
     python examples/reproduce/gpec_time.py [--data german.csv --data adult.csv] [--rows 100] [--small] [--output FOLDER]
 
 (Hill, Masoomi, Torop, Ghimire and Dy, Boundary-aware uncertainty for feature attribution explainers, 2024.) Boosted
-trees are explained, on breast cancer, which comes with scikit-learn, and on the tables given. Printed in seconds: what
-a method learns once for a model, of which GPEC samples the boundary and measures it, and explains the training rows;
-and the uncertainty of 100 further rows, the first time, when JAX compiles, and again. The paper's numbers, by other
-code on other machines, stand beside them: minutes to learn are given in seconds.
+trees are explained, on breast cancer, which comes with scikit-learn, and on the tables given. The script prints two
+times in seconds. The first is the time to learn once per model; for GPEC this includes sampling the boundary, computing
+its geodesic distances, and explaining the training rows. The second is the time for the uncertainty of 100 further
+rows, in the first call, in which JAX compiles, and in a second call. The numbers of the paper, from other code on other
+machines, are printed for comparison, converted to seconds.
 """
 
 from __future__ import annotations

@@ -1,22 +1,23 @@
-"""Preferences with and without a ranking behind them: who predicts held-out matches (GPGP, section 4.1 and figure 2).
+"""Prediction of held-out matches, for preferences with and without a ranking (GPGP, section 4.1 and figure 2).
 
     python examples/reproduce/gpgp_simulation.py [--runs 20] [--states 1,2,5] [--fractions 0.1,...] [--small]
         [--output FOLDER]
 
 (Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, 2022.) Thirty players have a
-latent state each and five features, normal about the state. For each unordered pair of states a utility
-r(x) = sum_j alpha_j k(x, x_j), with alpha standard normal and k = RBF(1), decides the matches between players of these
-states: with one state there is a ranking, with more there is none. Of the 435 pairs a fraction is seen, each once, and
-dealt out 70 to 30. GPGP, PGP and PAIR-GP choose lengthscale and variance on one grid by the evidence; PAIR-LOGREG and
-PAIR-GP see both items side by side, in both orders, and their probabilities are averaged over the orders.
+latent state each and five features, normal about the state. For each unordered pair of states a utility r(x) = sum_j
+alpha_j k(x, x_j), with alpha standard normal and k = RBF(1), decides the matches between players of these states: with
+one state there is a ranking, with more there is none. A fraction of the 435 pairs is observed, each once, and split 70
+to 30. GPGP, PGP and PAIR-GP choose lengthscale and variance on the same grid by the evidence. PAIR-LOGREG and PAIR-GP
+use the concatenated features of both items, in both orders, and their probabilities are averaged over the orders.
 
 PAIR-GP has the posterior mode of GPGP with the same hyperparameters: from mirrored labels only the skew-symmetric part
 of k(x, u) k(x', u') is learned, which is the kernel of GPGP. They differ in evidence, hence in the hyperparameters
 chosen, and in variance.
 
-Printed: accuracy by state and fraction, mean +- standard deviation over runs, and paired tests of GPGP against the
-others with the accuracies of a run averaged over fractions. Published is a figure without numbers; its claims are that
-PGP and PAIR-LOGREG lose accuracy with more states, and that PGP is better only with one state and few matches.
+The script prints the accuracy by number of states and fraction, as mean +- standard deviation over runs, and paired
+tests of GPGP against the others with the accuracies of a run averaged over fractions. The published result is a figure
+without numbers. Its claims are that PGP and PAIR-LOGREG lose accuracy with more states, and that PGP is better only
+with one state and few matches.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def simulate(rng: np.random.Generator, num_states: int) -> Game:
 
 
 def observe(rng: np.random.Generator, game: Game, fraction: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs seen, (m, 2), in a random order, and who won each, told from a random side."""
+    """Return the observed pairs, (m, 2), in a random order, with random order of the players, and the winners."""
     pairs = rng.permutation(np.stack(np.triu_indices(len(game.x), 1), axis=1))
     pairs = rng.permuted(pairs[: round(fraction * len(pairs))], axis=1)
     return pairs, game.wins[pairs[:, 0], pairs[:, 1]]
@@ -140,9 +141,9 @@ def print_accuracies(table: pd.DataFrame) -> None:
 def print_paired(table: pd.DataFrame) -> None:
     """Print what GPGP gains on the others, averaged over fractions, with one-sided signed-rank tests over runs."""
     click.echo(
-        "\nAccuracy of GPGP less that of the others, averaged over fractions: mean +- standard error, and p that"
+        "\nAccuracy of GPGP minus the accuracy of each method, over all fractions: mean +- standard error, and p that"
     )
-    click.echo("GPGP is no better, by the paired signed-rank test over runs")
+    click.echo("GPGP is not better, by the paired signed-rank test over runs")
     for num_states, part in table.groupby("states"):
         wide = part.pivot_table(index="run", columns="method", values="accuracy")
         for name in METHODS[1:]:

@@ -8,15 +8,16 @@ and Sejdinovic, Explaining preferences with Shapley values, 2022.)
 
 clusters   1000 items of three clusters A, B, C, with features x0, xAB, xAC, xBC, standard normal, and three that say
            the cluster. Of 40,000 matches those within a cluster are decided by x0, those between two by the feature
-           that is named after them. Explained are matches of all kinds, and those of two clusters.
+           that is named after them. The script explains matches of all kinds, and matches between two clusters.
 ten        200 items with ten features, of which the first two vary, N(0, 1), and the others hardly, .15 N(0, 1). 5000
-           matches follow a draw of the generalised preferential process with lengthscale 1.
+           matches follow a draw of the generalized preferential process with lengthscale 1.
 context    60 items; a context, say a surface, decides whether strength or its opposite wins, another does not matter.
 sessions   100 items, shown five at a time; the one clicked beats the others, by a quality and a price.
 
-A game is repeated with other seeds; tables hold the mean over matches of |phi|, averaged over seeds, +- its standard
-error over seeds, and the correlation of phi with the difference of the feature, winner minus loser, that colours the
-plots. UPM is SHAP of the utility of the preferential model, of the winner less that of the loser.
+Each game is repeated with several seeds. The tables contain the mean of |phi| over matches, averaged over seeds, +- its
+standard error over seeds, and the correlation of phi with the difference of the feature, winner minus loser, which is
+also the color in the plots. UPM is SHAP of the utility of the preferential model: the values of the winner minus the
+values of the loser.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def context_game(rng: np.random.Generator, num_items: int, num_matches: int) -> 
 
 
 def session_game(rng: np.random.Generator, num_items: int, num_sessions: int) -> Matches:
-    """Simulate sessions with one click among five items, which quality attracts and price deters, colour does not."""
+    """Simulate sessions with one click among five items, which quality attracts and price deters, color does not."""
     items = pd.DataFrame(rng.normal(size=(num_items, 3)), columns=["quality", "price", "colour"])
     utility = 2 * items["quality"].to_numpy() - items["price"].to_numpy()
     shown = np.array([rng.choice(num_items, 5, replace=False) for _ in range(num_sessions)])

@@ -1,4 +1,4 @@
-"""What experiments on preferences share: hyperparameters by the evidence, scores of probabilities, tests, tables."""
+"""Shared code of the experiments on preferences: hyperparameters, scores of probabilities, tests, tables."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ def print_scores(table: pd.DataFrame, title: str) -> None:
 def print_tests(table: pd.DataFrame, metric: str, reference: str) -> None:
     """Print for each method its mean difference from a reference, and two-sided p-values of two tests over runs."""
     wide = table.pivot(index="run", columns="method", values=metric)
-    click.echo(f"\n{metric} less that of {reference}: mean, p of the rank-sum test and of the paired signed-rank test")
+    click.echo(
+        f"\n{metric} minus the value of {reference}: mean, p of the rank-sum test and of the paired signed-rank test"
+    )
     for method in table["method"].unique():
         if method == reference:
             continue

@@ -3,16 +3,15 @@
     python examples/reproduce/preferences_real.py --items chameleons.csv --matches chameleons_matches.csv
         [--splits 20] [--small] [--output FOLDER]
 
-(Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, 2022, table 1.) Items are a
-table with a column ID and features, which are standardised; matches one with columns winner and loser. The chameleons
-are those of Stuart-Fox et al. (2006), for instance from the R package BradleyTerry2. Without --items a simulated table
-of 30 items and 100 matches with cycles takes their place.
+(Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, 2022, table 1.) The items are
+a table with a column ID and features, which are standardized. The matches are a table with columns winner and loser.
+The chameleon data are from Stuart-Fox et al. (2006) and are available, for instance, in the R package BradleyTerry2.
+Without --items, the script simulates 30 items and 100 matches with cycles.
 
-Every run deals out the matches 70 to 30, each once: a match and its mirror image are one fact and stay together.
-Hyperparameters maximise the evidence times weak priors; penalties of the baselines are cross-validated. Printed:
-accuracy, log loss and area under the curve of the probabilities, with their spreads over splits; rank-sum and signed-
-rank tests; the rankability, the clustering coefficient and the number of cycles of the data; how often intervals hold
-what they say.
+Every run splits the matches 70 to 30; a match and its mirror image stay together. Hyperparameters maximize the evidence
+times weak priors; penalties of the baselines are cross-validated. The script prints accuracy, log loss and area under
+the curve of the probabilities, with their standard deviations over splits; rank-sum and signed-rank tests; the
+rankability, the clustering coefficient and the number of cycles of the data; and the coverage of the intervals.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def simulate(seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def read(items: Path | None, matches: Path | None) -> Matches:
-    """Read both tables, or simulate them, and standardise the features."""
+    """Read both tables, or simulate them, and standardize the features."""
     table, played = simulate(0) if items is None or matches is None else (pd.read_csv(items), pd.read_csv(matches))
     features = [name for name in table.columns if name != "ID"]
     table[features] = (table[features] - table[features].mean()) / table[features].std(ddof=0)
@@ -134,7 +133,7 @@ def print_reliability(table: pd.DataFrame, method: str) -> None:
 def coverage(matches: Matches, model: Any, num_runs: int, inference: Any) -> dict[float, float]:
     """Return how often intervals of P(a beats b) hold it, where preferences are drawn from the prior at its mode.
 
-    The pairs, the numbers of matches and the split are those of the data; tested are the pairs left out.
+    The pairs, the numbers of matches and the split are taken from the data; the held-out pairs are tested.
     """
     fit = model.fit(jax.random.key(0), matches, inference=INFERENCE, num_prior_samples=0)
     gram = np.asarray(fit.function().map_draws(lambda g: g.kernel.gram(matches.points)))[0, 0]

@@ -3,11 +3,11 @@
     python examples/reproduce/rkhs_shap_real_data.py [--quick] [--output FOLDER]
         [--census CSV] [--boston CSV] [--pima CSV] [--league CSV]
 
-Diabetes (with an RBF kernel, and with one Matern-1/2 kernel a feature) and breast cancer come with scikit-learn; the
-others are explained if their tables are given, each a CSV file with a header and its target among the columns (`DATA`
-says under which name). Kernel ridge or logistic regression is fitted on Nystrom features, which are exact up to 600
-rows. Printed for each: how good the fit is on held-out rows, and each feature's mean absolute Shapley value in the
-interventional and in the observational game. The folder gets a beeswarm and a bar figure of both.
+Diabetes (with an RBF kernel, and with one Matern-1/2 kernel per feature) and breast cancer come with scikit-learn. The
+other data are explained if their tables are given, each as a CSV file with a header; `DATA` lists the names of the
+target columns. Kernel ridge or logistic regression is fitted on Nystrom features, which are exact up to 600 rows. For
+each data set the script prints the quality of the fit on held-out rows, and each feature's mean absolute Shapley value
+in the interventional and in the observational game. The output folder contains a beeswarm plot and a bar plot of both.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def read_task(name: str, path: Path) -> Task:
 
 
 def choose_kernel(task: Task, x: pd.DataFrame) -> AbstractKernel:
-    """Return one kernel a feature, with lengthscales by the median heuristic."""
+    """Return one kernel per feature, with lengthscales by the median heuristic."""
     lengthscales = median_heuristic(x.to_numpy()) * x.shape[1] ** 0.5
     if task.kernel is RBF and not task.categories:
         return RBF(lengthscales)
@@ -163,7 +163,7 @@ def draw(explanation: kpp.Explanation, stem: Path) -> None:
 def main(arguments: list[str] | None = None) -> dict[str, pd.DataFrame]:
     """Run the tasks and return their tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="small sizes, for a quick trial run")
     parser.add_argument("--output", type=Path, default=Path("build/reproduce/rkhs_shap_real_data"), help="the folder")
     for name, (target, _) in DATA.items():
         parser.add_argument(f"--{name}", type=Path, metavar="CSV", help=f"a table with the target {target!r}")

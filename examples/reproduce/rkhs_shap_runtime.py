@@ -1,12 +1,13 @@
-"""Run times of four ways to Shapley values on the banana distribution B(1, 10) (RKHS-SHAP paper, experiment 2).
+"""Run times of four methods for Shapley values on the banana distribution B(1, 10) (RKHS-SHAP paper, experiment 2).
 
     python examples/reproduce/rkhs_shap_runtime.py [--quick] [--sizes N ...] [--instances P] [--budget SECONDS]
         [--output FOLDER]
 
-Kernel ridge regression is fitted to n points; all are the background, and all are explained unless `--instances`
-says how many. RKHS-ISV and RKHS-OSV are kpp's interventional and observational values, exact for d = 2; KSHAP-ISV is
-shap's KernelExplainer; GSHAP-OSV averages over draws from conditional normal distributions (Aas et al., 2021). A method
-that would take longer than the budget, to judge by the size before and the cube of n, is left out from there on.
+Kernel ridge regression is fitted to n points; all of them are the background, and all are explained unless
+`--instances` gives a smaller number. RKHS-ISV and RKHS-OSV are kpp's interventional and observational values, exact for
+d = 2; KSHAP-ISV is shap's KernelExplainer; GSHAP-OSV averages over draws from conditional normal distributions (Aas et
+al., 2021). A method is left out for larger n if its time at the previous size, extrapolated by the cube of n, exceeds
+the budget.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Shapley regularisation: protection against covariate shift, and fairness (RKHS-SHAP paper, experiments 3 and 4).
+"""Shapley regularization: protection against covariate shift, and fairness (RKHS-SHAP paper, experiments 3 and 4).
 
     python examples/reproduce/shapley_regularisation.py [--quick] [--output FOLDER]
 
 Five standard normal features, the last two with correlation .9, and y = x1 + 2 x2 + 3 x3 + 4 x4 + 10 x5. Kernel ridge
-regression is charged for the interventional (ISV-REG) or observational (OSV-REG) Shapley values of x5. Printed: the
-test error when noise is added to x5 of the test points; and how far the Shapley values of x4 and x5 spread. The paper's
-grid of penalties ends at 2.5, where, with its own formula's 1/n, they barely act; larger ones are added here.
+regression is penalized for the interventional (ISV-REG) or observational (OSV-REG) Shapley values of x5. The script
+prints the test error when noise is added to x5 of the test points, and the spread of the Shapley values of x4 and x5.
+The largest penalty in the paper's grid is 2.5; with the factor 1/n of its formula, such penalties have almost no
+effect. This script adds larger penalties.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def print_spreads(name: str, values: dict[str, np.ndarray]) -> None:
 
 
 def draw(folder: Path, errors: dict[str, np.ndarray], values: dict[str, dict[str, np.ndarray]]) -> None:
-    """Draw the paper's figures: error against noise, and the distributions of Shapley values, a curve a penalty."""
+    """Draw the paper's figures: error against noise, and the distributions of Shapley values, one curve per penalty."""
     import matplotlib.pyplot as plt
 
     folder.mkdir(parents=True, exist_ok=True)

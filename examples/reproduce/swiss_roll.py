@@ -1,40 +1,43 @@
-"""The Swiss roll: where each point lies on a rolled-up sheet, from averages over slices (CMP paper, table 1).
+"""The Swiss roll: the position of each point on a rolled-up sheet, from averages over slices (CMP paper, table 1).
 
     python examples/reproduce/swiss_roll.py [--seeds N] [--models CMP,VBagg] [--settings direct,indirect]
         [--output FOLDER] [--points N] [--slices N] [--inducing N] [--draws N] [--first-seed N]
         [--cache FOLDER]
 
 (Chau, Bouabid and Sejdinovic, Deconditional downscaling with Gaussian processes, 2021, section 5.1.) The roll is
-scikit-learn's, 5000 points, inputs and target standardised. 50 slices of equal width along its last coordinate are the
-bags; a bag is known by the middle of its slice, and its aggregate is the mean of the target over its points plus N(0,
-0.05^2). Direct matching: every bag has its aggregate. Indirect: the points of 25 bags are seen (D1), and the aggregates
-of the 25 others (D2). The error is the root mean squared one of the posterior mean of the standardised target over all
-points.
+scikit-learn's, 5000 points, inputs and target standardized. 50 slices of equal width along its last coordinate are the
+bags; the covariate of a bag is the middle of its slice, and its aggregate is the mean of the target over its points
+plus N(0, 0.05^2). Direct matching: every bag has its aggregate. Indirect matching: the points of 25 bags are observed
+(D1), and the aggregates of the 25 other bags (D2). The error is the root mean squared error of the posterior mean of
+the standardized target over all points.
 
-All kernels are RBF with a scale, that of the points with a lengthscale for each coordinate. The regularization is the
+All kernels are RBF with a scale; the kernel of the points has one lengthscale per coordinate. The regularization is the
 published one, .01 for CMP and S-CMP and 1e-4 for VarCMP. Hyperparameters are at their joint mode under weak LogNormal
 priors, whose modes are 1 for kernels (where the published training starts, near enough) and 0.1 for the noise.
 
-The evidence has two modes in the bag lengthscale, one about the distance of neighbouring slices and one of the order of
-the roll. With direct matching, where the evidence of the short mode is higher by far, the prior is a mixture of a
-component about each; the mode under either is sought by L-BFGS, and the two predictions are averaged with the modes'
-heights for weights. With indirect matching the bag kernel has to reach from the slices of one data set to those of the
-other, the short mode is no worse in evidence but far off on some rolls, and the prior is one component about 1.
+The evidence has two modes in the bag lengthscale: one near the distance of neighboring slices, and one of the size of
+the roll. With direct matching, the evidence of the short mode is much higher. The prior is then a mixture with one
+component near each mode; L-BFGS finds the mode under each component, and the two predictions are averaged with the
+heights of the modes as weights. With indirect matching, the bag kernel has to connect the slices of one data set with
+the slices of the other. The short mode then has a similar evidence but large errors on some rolls, and the prior has
+one component near 1.
 
-Chosen after errors had been seen, on rolls 0 to 9, which is why the rolls begin at 10 by default: the kind of the
-priors (LogNormal, after flat ones, one broad LogNormal, and Gamma with HalfNormal had been tried); their spread,
-widened from 1 to 1.5 (variances: from 1.5 to 2) standard deviations of the logarithm, for which Bagg-GP with direct
-matching had .10, .17 and .15 in place of .13, .17 and .18 on rolls 0 to 2; and the prior of the bag lengthscale with
-indirect matching, for which S-CMP, fitted to 50 points of each bag, had .80 where the mixture had .84.
+The following settings were chosen after errors on rolls 0 to 9 had been seen; therefore the rolls begin at 10 by
+default. They are: the kind of the priors (LogNormal, after flat ones, one broad LogNormal, and Gamma with HalfNormal
+had been tried); their spread, widened from 1 to 1.5 (variances: from 1.5 to 2) standard deviations of the logarithm,
+for which Bagg-GP with direct matching had errors of .10, .17 and .15 instead of .13, .17 and .18 on rolls 0 to 2; and
+the prior of the bag lengthscale with indirect matching, for which S-CMP, fitted to 50 points of each bag, had .80 where
+the mixture had .84.
 
-Why the published numbers differ. Their Bagg-GP has no covariance between bags, and their pseudo-targets of indirect
-matching (a regression of the aggregates on the slices' middles, evaluated at those of D1) came in another order than
-the bags. With both put right, Bagg-GP is as good as CMP where everything is matched, and no worse without matching. The
-published errors are those of Adam stopped after 100 to 400 steps, which ends at either mode of the bag lengthscale;
-"bar" below is what that training reached on this roll with both put right.
+The published numbers differ for two reasons. The published Bagg-GP has no covariance between bags, and the published
+pseudo-targets of indirect matching (a regression of the aggregates on the middles of the slices, evaluated at the
+slices of D1) are not in the order of the bags. With both errors corrected, Bagg-GP is as good as CMP with direct
+matching, and not worse with indirect matching. The published errors come from Adam stopped after 100 to 400 steps,
+which ends at either mode of the bag lengthscale. "bar" below is the result of this training on this roll with both
+errors corrected.
 
-Seconds are those of all modes that are sought, two with direct matching, and hold compilation, of which --cache saves
-most from the second roll on.
+Seconds cover all modes that are searched for (two with direct matching) and include compilation; --cache saves most of
+the compilation from the second roll on.
 """
 
 from __future__ import annotations
@@ -62,7 +65,7 @@ from kpp_models import CMP, BaggGP, CentroidGP, VBagg, mediate
 
 SETTINGS = ("direct", "indirect")
 MODELS = ("CMP", "S-CMP", "VarCMP", "Bagg-GP", "VBagg", "GPR")
-MATCHED = ("Bagg-GP", "VBagg", "GPR")  # these need one target a bag
+MATCHED = ("Bagg-GP", "VBagg", "GPR")  # these need one target per bag
 PUBLISHED = {"direct": (0.33, 0.25, 0.18, 0.60, 0.22, 0.70), "indirect": (0.80, 1.05, 0.87, 1.13, 1.46, 1.04)}
 BARS = {"direct": (0.21, 0.21, 0.24, 0.155, 0.20, 0.72), "indirect": (0.88, 0.86, 0.88, 0.91, 0.93, 0.90)}
 PUBLISHED_SECONDS = {"CMP": 173.0, "VarCMP": 465.0, "VBagg": 1055.0}
@@ -74,7 +77,7 @@ BETWEEN = 0.7  # a bag lengthscale between the modes
 
 @dataclasses.dataclass(frozen=True)
 class Roll:
-    """A roll cut into slices; `position` is the standardised target at `bags.points`, both in the order of the bags."""
+    """A roll cut into slices; `position` is the standardized target at `bags.points`, both in the order of the bags."""
 
     bags: kpp.Bags
     position: np.ndarray
@@ -108,7 +111,7 @@ class Outcome:
 @click.option("--slices", default=50, show_default=True, help="Slices of a roll.")
 @click.option("--inducing", default=200, show_default=True, help="Inducing points of VarCMP and VBagg.")
 @click.option(
-    "--draws", default=300, show_default=True, help="Draws of the bag lengthscale a chain; 0 for no look at it."
+    "--draws", default=300, show_default=True, help="Draws of the bag lengthscale per chain; 0 to skip this step."
 )
 @click.option("--cache", type=click.Path(), help="A folder that keeps compiled programs for further rolls and runs.")
 @click.option("--output", type=click.Path(path_type=Path), help="A folder for the figures.")
@@ -124,7 +127,7 @@ def main(
     cache: str | None,
     output: Path | None,
 ) -> None:
-    """Print errors and times of every model beside the published ones, and show the modes of the bag lengthscale."""
+    """Print errors and times of every model with the published ones, and show the modes of the bag lengthscale."""
     jax.config.update("jax_enable_x64", True)
     if cache is not None:
         jax.config.update("jax_compilation_cache_dir", cache)
@@ -175,7 +178,7 @@ def point_kernel() -> RBF:
 
 
 def candidates(name: str, setting: str, num_inducing: int) -> list[Any]:
-    """Return a model for each component of the prior of the bag lengthscale; one where there is no bag kernel."""
+    """Return a model for each component of the prior of the bag lengthscale; one model if there is no bag kernel."""
     noise, kernel = about(0.1, 2.0), point_kernel()
     baselines = {
         "Bagg-GP": BaggGP(kernel, noise),
@@ -227,7 +230,7 @@ def pseudo_targets(bags: kpp.Bags, covariates: jax.Array, y: np.ndarray, seed: i
 
 
 def profile(fit: kpp.Fit, lengthscales: np.ndarray) -> np.ndarray:
-    """Return the log evidence at each bag lengthscale, priors of the others included, maximised over all others.
+    """Return the log evidence at each bag lengthscale, priors of the others included, maximized over all others.
 
     The search goes up and down the lengthscales, each time from where the last one ended, and keeps the better of both.
     """
@@ -290,7 +293,7 @@ def look_at_bag_lengthscale(roll: Roll, settings: Sequence[str], num_draws: int,
 
 
 def local_maxima(values: np.ndarray) -> list[int]:
-    """Return where values are higher than their neighbours."""
+    """Return where values are higher than their neighbors."""
     padded = np.concatenate([[-np.inf], values, [-np.inf]])
     return [i for i in range(len(values)) if padded[i + 1] > max(padded[i], padded[i + 2])]
 
@@ -306,14 +309,14 @@ def hyperparameters(fit: kpp.Fit) -> str:
 
 
 def print_tables(outcomes: dict[tuple[str, str], list[Outcome]]) -> None:
-    """Print errors and times over the seeds beside the bars and what is published."""
+    """Print errors and times over the seeds, with the bars and the published values."""
     head = f"\n{'matching':<9} {'model':<8}"
     print(f"{head} {'mean':>6} {'sd':>6} {'median':>7} {'worst':>6} {'bar':>6} {'published':>10}")
     for (setting, name), found in outcomes.items():
         errors, column = np.array([outcome.rmse for outcome in found]), MODELS.index(name)
         numbers = f"{errors.mean():>6.3f} {errors.std():>6.3f} {np.median(errors):>7.3f} {errors.max():>6.3f}"
         print(f"{setting:<9} {name:<8} {numbers} {BARS[setting][column]:>6.3f} {PUBLISHED[setting][column]:>10.2f}")
-    print(f"{head} {'seconds a fit':>14} {'longest':>8} {'published code':>15} {'times faster':>13}")
+    print(f"{head} {'seconds / fit':>14} {'longest':>8} {'published code':>15} {'times faster':>13}")
     for (setting, name), found in outcomes.items():
         seconds, published = np.array([outcome.seconds for outcome in found]), PUBLISHED_SECONDS.get(name)
         known = f"{published:>15.0f} {published / seconds.mean():>13.1f}" if published else f"{'':>15} {'':>13}"

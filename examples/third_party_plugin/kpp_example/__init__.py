@@ -1,4 +1,4 @@
-"""The plugin: what it offers, by name."""
+"""The plugin: its hooks return the classes by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new explainer: what a prediction loses when one feature is put at a reference value."""
+"""A new explainer: the change of a prediction when one feature is set to a reference value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Occlusion(kpp.AbstractExplainer):
     .. math:: \phi_j(x) = f(x) - f(x_1, \dots, r_j, \dots, x_d)
 
     Args:
-        reference: r, one value for each feature, (d,).
+        reference: r, one value per feature, (d,).
     """
 
     reference: jax.Array
@@ -35,7 +35,7 @@ class Occlusion(kpp.AbstractExplainer):
         function, points, schema = resolve(predictor, x, self.requires)
         if self.reference.shape != (schema.num_features,):
             raise ValueError(
-                f"`reference` must have shape ({schema.num_features},), one value for each feature, "
+                f"`reference` must have shape ({schema.num_features},), one value per feature, "
                 f"got shape {self.reference.shape}"
             )
         draws = getattr(function, "batch_shape", ())

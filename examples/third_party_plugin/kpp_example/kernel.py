@@ -1,4 +1,4 @@
-"""A new kernel: one function of two points is all it takes."""
+"""A new kernel: it needs only one function of two points."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kpp.typing import Leaf
 
 
 class Cosine(AbstractKernel):
-    r"""The cosine kernel: functions that are one wave of random amplitude and phase.
+    r"""The cosine kernel. Its functions are single waves with random amplitude and phase.
 
     .. math:: k(x, x') = \sigma^2 \cos\Big(\sum_j (x_j - x'_j) / \ell_j\Big)
 
     Args:
-        lengthscale: :math:`\ell`, a scalar or one for each feature, (d,), or a prior.
+        lengthscale: :math:`\ell`, a scalar or one per feature, (d,), or a prior.
         variance: :math:`\sigma^2`, a scalar or a prior.
 
     References:
@@ -34,7 +34,7 @@ class Cosine(AbstractKernel):
 
     @classmethod
     def examples(cls, rng_key: jax.Array) -> Iterator[tuple[Cosine, jax.Array]]:
-        """Yield (kernel, inputs): a scalar lengthscale, and one for each feature."""
+        """Yield (kernel, inputs): a scalar lengthscale, and one lengthscale per feature."""
         x = jax.random.normal(rng_key, (5, 2))
         yield cls(lengthscale=1.5), x
         yield cls(lengthscale=jnp.array([0.7, 2.0]), variance=3.0), x
