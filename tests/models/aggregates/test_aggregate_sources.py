@@ -87,7 +87,6 @@ def both(joint):
     return evaluate(model, data, jnp.asarray(joint.x), places)
 
 
-@pytest.mark.slow
 def test_two_sources_are_one_joint_gaussian(joint, both, tolerance):
     expected = joint.posterior([0, 1])
     np.testing.assert_allclose(both["mean"], expected["mean"], **tolerance())
@@ -95,7 +94,6 @@ def test_two_sources_are_one_joint_gaussian(joint, both, tolerance):
     np.testing.assert_allclose(both["density"], expected["density"], **tolerance())
 
 
-@pytest.mark.slow
 def test_a_second_source_adds_what_it_knows(joint, both, tolerance):
     alone = CMP(RBF(0.9), RBF(SCALES[0]), NOISE[0], REGULARIZATION, mean=PRIOR_MEAN)
     model, data, _ = alone.prepare(joint.bags[0], joint.targets[0], covariates=joint.places[0])
@@ -104,7 +102,6 @@ def test_a_second_source_adds_what_it_knows(joint, both, tolerance):
     assert (both["latent_variance"] < first["latent_variance"] - 1e-4).all()
 
 
-@pytest.mark.slow
 def test_sources_know_different_aggregates_of_the_same_covariate(both):
     # Each source has its own bags and kernel: the same place means another distribution of points.
     mean, covariance = both["aggregates"]["mean"], both["aggregates"]["latent_covariance"]

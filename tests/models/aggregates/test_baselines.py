@@ -93,7 +93,6 @@ def test_noise_on_the_field_is_noise_per_point(bags, targets, x_test, exact):
     assert_same(moments(on_field, bags, targets, x_test), exact["per_point"], 1e-10)
 
 
-@pytest.mark.slow
 def test_single_points_are_gp_regression(bags, targets, x_test):
     """With bags of one point BaggGP is GP regression, and so is CMP once bags are unlike and unregularized.
 
@@ -107,7 +106,6 @@ def test_single_points_are_gp_regression(bags, targets, x_test):
         assert_same(moments(model, single, targets, x_test), expected, 1e-8)
 
 
-@pytest.mark.slow
 def test_cmp_with_unlike_bags_is_bagg_gp(bags, targets, x_test, exact):
     """The limit of a bag kernel that is a delta: 14e-10 of regularization is all that is left."""
     for estimator in ("exact", "shrinkage"):
@@ -115,20 +113,17 @@ def test_cmp_with_unlike_bags_is_bagg_gp(bags, targets, x_test, exact):
         assert_same(found, exact["per_bag"], 1e-7)
 
 
-@pytest.mark.slow
 def test_vbagg_with_all_points_is_bagg_gp(bags, targets, x_test, exact):
     """The bound is the evidence; the nugget of 1e-10 on the inducing points is divided by the noise."""
     found = moments(VBagg(KERNEL, NOISE, MEAN, inducing_points=bags.points), bags, targets, x_test)
     assert_same(found, exact["per_point"], 1e-7)
 
 
-@pytest.mark.slow
 def test_vbagg_bounds_the_evidence_from_below(bags, targets, x_test, exact):
     bound = moments(VBagg(KERNEL, NOISE, MEAN, num_inducing=4), bags, targets, x_test)[2]
     assert exact["per_point"][2] - 20 < bound < exact["per_point"][2] - 1e-6
 
 
-@pytest.mark.slow
 def test_centroid_gp_is_regression_on_centroids(bags, targets, x_test, dense):
     """So is the variational one with all centroids for inducing points, but for their nugget."""
     expected = dense(np.full(6, NOISE), np.asarray(bags.centroids()), np.eye(6))
@@ -137,7 +132,6 @@ def test_centroid_gp_is_regression_on_centroids(bags, targets, x_test, dense):
     assert_same(moments(variational, bags, targets, x_test), expected, 1e-7)
 
 
-@pytest.mark.slow
 def test_mediation_is_regression_on_covariates(rbf, bags):
     rng = np.random.default_rng(3)
     covariates, y = rng.normal(size=(9, 1)), rng.normal(size=9)
@@ -147,7 +141,6 @@ def test_mediation_is_regression_on_covariates(rbf, bags):
     np.testing.assert_allclose(found, MEAN + cross @ np.linalg.solve(matrix, y - MEAN), rtol=1e-10)
 
 
-@pytest.mark.slow
 def test_mediated_targets_come_in_the_order_of_the_bags(bags):
     """Taking the bags in another order takes the pseudo-targets along; covariates are found by their names."""
     rng = np.random.default_rng(4)

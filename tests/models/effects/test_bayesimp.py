@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from kpp.kernels import RBF
-from kpp_models import IMP, BayesIME, BayesIMP, CausalLink, InterventionData
+from kpp_models import IME, IMP, BayesIME, BayesIMP, CausalLink, InterventionData
 from kpp_models.effects.embedding_evidence import SharedCovariance, fitted_amplitude
 
 MODES = ("none", "backdoor", "frontdoor")
@@ -59,7 +59,7 @@ def found(vectors, mode, name):
 
 
 # Each program takes seconds to compile; the chain below stands for the rest in the default suite.
-SHORT = {("imp", "backdoor"), ("bayesimp_exact", "frontdoor")}
+SHORT = {("imp", "backdoor"), ("bayesime", "none"), ("bayesimp_exact", "frontdoor")}
 CASES = [
     pytest.param(name, mode, marks=() if (name, mode) in SHORT else pytest.mark.slow)
     for name in MODELS
@@ -81,6 +81,15 @@ def test_moments_and_evidence_are_those_of_the_vectors(vectors, name, mode):
     np.testing.assert_allclose(moments["latent_covariance"], whole, **VECTORS)
     if name != "imp":
         np.testing.assert_allclose(evidence, vectors[f"out_{mode}_evidence"], **VECTORS)
+
+
+def test_without_uncertainty_only_the_mean_is_left(vectors):
+    first = InterventionData.create(vectors["in_X"], vectors["in_Y"], vectors["in_Z"])
+    model = IME(link_of(vectors, "backdoor", None), float(vectors["in_lamf"]))
+    model, data, _ = model.prepare(first, vectors["in_t"], mediators=vectors["in_Yt"])
+    moments, _ = evaluate(model, data, jnp.asarray(vectors["in_Xq"]))
+    np.testing.assert_allclose(moments["mean"], vectors["out_backdoor_imp_mean"], **VECTORS)
+    np.testing.assert_array_equal(moments["latent_covariance"], 0.0)
 
 
 def test_matrix_normal_density_is_that_of_scipy_and_its_gradient_that_of_differences(derivative):

@@ -85,8 +85,9 @@ def small():
     return confounded(rng, 12), places, np.sin(places[:, 0]) + 0.1 * rng.normal(size=9)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("adjustment", ADJUSTMENTS)
+@pytest.mark.parametrize(
+    "adjustment", ["none", *(pytest.param(name, marks=pytest.mark.slow) for name in ADJUSTMENTS[1:])]
+)
 def test_moments_are_those_of_sampled_outcomes_and_functions(small, adjustment):
     """40000 draws by scikit-learn against 4000 outcomes; five standard errors of the latter are allowed."""
     found = moments(adjustment, *small, QUERY)
@@ -108,8 +109,9 @@ def test_the_covariance_is_positive_semi_definite_with_the_variance_on_its_diago
     assert np.linalg.eigvalsh(covariance).min() > -1e-10
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("amplitude", [SCALE, None], ids=["given", "fitted"])
+@pytest.mark.parametrize(
+    "amplitude", [pytest.param(SCALE, id="given"), pytest.param(None, id="fitted", marks=pytest.mark.slow)]
+)
 def test_the_evidence_is_that_of_every_regression(small, amplitude):
     """Against SciPy; a fitted amplitude is the one of highest density, found on a grid."""
     draws, places, targets = small
