@@ -90,10 +90,10 @@ class ConditionedGP(eqx.Module):
                 "the prior mean is not a constant, so that the posterior mean is not a function of the RKHS; "
                 "`predict` gives its values"
             )
-        points, coefficients = self.points, self.coefficients
-        if isinstance(points, Bags):
-            points, coefficients = points.points, points.spread(coefficients)
-        return RKHSFunction(self.kernel, points, coefficients, self.prior_mean)
+        bags = self.points
+        if isinstance(bags, Bags):
+            return RKHSFunction(self.kernel, bags.points, bags.spread(self.coefficients), self.prior_mean)
+        return RKHSFunction(self.kernel, self.points, self.coefficients, self.prior_mean)
 
     def posterior(self) -> GPPosterior:
         r"""Return the law with :math:`R = M^\top` written out.

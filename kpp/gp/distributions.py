@@ -17,6 +17,7 @@ from kpp.gp.laplace import laplace_log_evidence
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood, BernoulliLikelihood
 from kpp.gp.links import LINKS
 from kpp.typing import AnyArray
+from kpp.validation import one_of
 
 __all__ = ["AbstractLaplaceMarginal", "GaussianProcessMarginal", "LaplaceBernoulliMarginal"]
 
@@ -166,9 +167,7 @@ class LaplaceBernoulliMarginal(AbstractLaplaceMarginal):
         *,
         validate_args: bool | None = None,
     ) -> None:
-        if link not in LINKS:
-            raise ValueError(f"`link` must be one of {LINKS}, got {link!r}")
-        self.link = link
+        self.link = one_of(link, "link", LINKS)
         super().__init__(mean, covariance_matrix, jnp.shape(covariance_matrix)[:1], validate_args=validate_args)
 
     def likelihood(self, y: Array) -> BernoulliLikelihood:

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from tqdm.auto import tqdm
 
+from kpp.validation import count
+
 __all__ = ["DrawMap", "draw_map", "flatten_draws", "unflatten_draws"]
 
 _CHUNKS = 20  # as often as that the progress bar moves
@@ -38,8 +40,8 @@ class DrawMap:
     """
 
     def __init__(self, f: Callable[[dict[str, jax.Array], jax.Array, Any], Any], batch_size: int | None = None) -> None:
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"`batch_size` must be at least 1, got {batch_size}")
+        if batch_size is not None:
+            count(batch_size, "batch_size")
 
         self._f = f
 

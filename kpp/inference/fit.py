@@ -30,7 +30,7 @@ from kpp.inference.storage import describe_inference, read_parts, rebuild_infere
 from kpp.posteriors import GPPosterior
 from kpp.tables import Schema
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key
+from kpp.validation import check_rng_key, count, one_of
 
 __all__ = ["Fit"]
 
@@ -86,8 +86,7 @@ class Fit:
         Raises:
             ValueError: If `num_prior_samples` is negative.
         """
-        if num_prior_samples < 0:
-            raise ValueError(f"`num_prior_samples` must be at least 0, got {num_prior_samples}")
+        count(num_prior_samples, "num_prior_samples", 0)
         keys = jax.random.split(check_rng_key(rng_key), 3)
         posterior = inference.run(keys[0], model.numpyro_model, data, progress=inference.progress)
         fit = cls(model, None, data, schema, posterior.samples, inference, posterior.state)
@@ -143,8 +142,7 @@ class Fit:
         """
         pick_key, draw_key = jax.random.split(check_rng_key(rng_key))
         total = self.num_chains * self.num_draws
-        if num_samples < 1:
-            raise ValueError(f"`num_samples` must be at least 1, got {num_samples}")
+        count(num_samples, "num_samples")
         rounds = -(-num_samples // total)
         picked = jnp.concatenate([jax.random.permutation(key, total) for key in jax.random.split(pick_key, rounds)])
         picked = picked[:num_samples]
@@ -177,8 +175,7 @@ class Fit:
             TypeError: If the model has no Gaussian posterior of the function.
             ValueError: If `at` is another word.
         """
-        if at not in ("draws", "mean"):
-            raise ValueError(f"`at` must be 'draws' or 'mean', got {at!r}")
+        one_of(at, "at", ("draws", "mean"))
         if at == "mean":
             means = {name: jnp.mean(value, (0, 1)) for name, value in self.draws.items()}
             return self.model.posterior_draw(means, self.data)
@@ -223,8 +220,7 @@ class Fit:
         Raises:
             TypeError: If the inference keeps no distribution to draw from (NUTS, MAP).
         """
-        if num_samples < 1:
-            raise ValueError(f"`num_samples` must be at least 1, got {num_samples}")
+        count(num_samples, "num_samples")
         keys = jax.random.split(check_rng_key(rng_key))
         posterior = self.inference.draw(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
         fresh = self._replace_draws(posterior.samples, posterior.state)
@@ -243,8 +239,7 @@ class Fit:
         Raises:
             TypeError: If the inference has no chains.
         """
-        if num_samples < 1:
-            raise ValueError(f"`num_samples` must be at least 1, got {num_samples}")
+        count(num_samples, "num_samples")
         keys = jax.random.split(check_rng_key(rng_key))
         posterior = self.inference.resume(
             keys[0], num_samples, self.model.numpyro_model, self.data, self.state, progress=self.inference.progress

@@ -21,7 +21,7 @@ from kpp.inference.base import (
 )
 from kpp.inference.optimum import Density, Optimum, check_search, find_mode
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key
+from kpp.validation import check_rng_key, count
 
 __all__ = ["Laplace"]
 
@@ -64,8 +64,7 @@ class Laplace(AbstractInference):
 
     def __check_init__(self) -> None:
         """Refuse numbers out of range."""
-        if self.num_samples < 1:
-            raise ValueError(f"`num_samples` must be at least 1, got {self.num_samples}")
+        count(self.num_samples, "num_samples")
         check_search(self.num_restarts, self.max_steps, self.tolerance)
 
     def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:

@@ -26,7 +26,7 @@ from kpp.inference.base import (
     without_latents,
 )
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key
+from kpp.validation import between, check_rng_key, count, one_of
 
 __all__ = ["NUTS"]
 
@@ -78,16 +78,10 @@ class NUTS(AbstractInference):
     def __check_init__(self) -> None:
         """Refuse settings that NumPyro would refuse later or not at all."""
         for name, least in (("num_warmup", 0), ("num_samples", 1), ("num_chains", 1), ("max_tree_depth", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"`{name}` must be at least {least}, got {getattr(self, name)}")
-        if not 0.0 < self.target_accept < 1.0:
-            raise ValueError(f"`target_accept` must lie between 0 and 1, got {self.target_accept}")
-        if self.chain_method not in ("sequential", "vectorized", "parallel"):
-            raise ValueError(
-                f"`chain_method` must be 'sequential', 'vectorized' or 'parallel', got {self.chain_method!r}"
-            )
-        if self.init not in _INITS:
-            raise ValueError(f"`init` must be one of {list(_INITS)}, got {self.init!r}")
+            count(getattr(self, name), name, least)
+        between(self.target_accept, "target_accept", 0, 1, ends=False)
+        one_of(self.chain_method, "chain_method", ("sequential", "vectorized", "parallel"))
+        one_of(self.init, "init", _INITS)
 
     def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
         """Draw; see `AbstractInference.run`.

@@ -19,6 +19,7 @@ from numpyro.infer.util import constrain_fn, initialize_model, log_density, pote
 from tqdm.auto import tqdm
 
 from kpp.inference.base import CalledWith, ConvergenceError, Data, NumpyroModel, Site
+from kpp.validation import count, positive
 
 __all__ = ["Density", "Optimum", "check_search", "find_mode"]
 
@@ -175,12 +176,9 @@ def find_mode(
 
 def check_search(num_restarts: int, max_steps: int, tolerance: float) -> None:
     """Raise ValueError for settings of `find_mode` that are out of range."""
-    if num_restarts < 0:
-        raise ValueError(f"`num_restarts` must not be negative, got {num_restarts}")
-    if max_steps < 1:
-        raise ValueError(f"`max_steps` must be at least 1, got {max_steps}")
-    if tolerance <= 0:
-        raise ValueError(f"`tolerance` must be positive, got {tolerance}")
+    count(num_restarts, "num_restarts", 0)
+    count(max_steps, "max_steps")
+    positive(tolerance, "tolerance")
 
 
 @functools.lru_cache(maxsize=_KEPT)

@@ -121,7 +121,7 @@ def rebuild_inference(description: Mapping[str, Any]) -> AbstractInference:
         ValueError: If there is no such class.
     """
     name = description["name"]
-    classes = {_class_name(cls): cls for cls in _subclasses(AbstractInference)}
+    classes = {_class_name(cls): cls for cls in _subclasses(AbstractInference)}  # type: ignore[type-abstract]
     if name not in classes:
         module = name.rpartition(".")[0]
         raise ValueError(

@@ -25,7 +25,7 @@ from kpp.inference.base import (
     without_latents,
 )
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key
+from kpp.validation import check_rng_key, count, one_of, positive
 
 __all__ = ["SVI"]
 
@@ -76,14 +76,11 @@ class SVI(AbstractInference):
     def __check_init__(self) -> None:
         """Refuse numbers out of range and unknown names."""
         for name in ("num_steps", "num_particles", "num_samples"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}")
-        if self.learning_rate <= 0:
-            raise ValueError(f"`learning_rate` must be positive, got {self.learning_rate}")
-        if self.guide not in _GUIDES:
-            raise ValueError(f"`guide` must be one of {list(_GUIDES)}, got {self.guide!r}")
-        if isinstance(self.optimizer, str) and self.optimizer not in _OPTIMIZERS:
-            raise ValueError(f"`optimizer` must be an optimiser or one of {list(_OPTIMIZERS)}, got {self.optimizer!r}")
+            count(getattr(self, name), name)
+        positive(self.learning_rate, "learning_rate")
+        one_of(self.guide, "guide", _GUIDES)
+        if isinstance(self.optimizer, str):
+            one_of(self.optimizer, "optimizer", _OPTIMIZERS)
 
     def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
         """Fit the family and draw from it.

@@ -76,14 +76,14 @@ def test_a_bound_that_still_rises_is_told(caplog):
     ("make", "message"),
     [
         (lambda: kpp.NUTS(num_samples=0), "`num_samples` must be at least 1, got 0"),
-        (lambda: kpp.NUTS(target_accept=1.0), "`target_accept` must lie between 0 and 1"),
+        (lambda: kpp.NUTS(target_accept=1.0), "`target_accept` must be between 0 and 1"),
         (lambda: kpp.NUTS(chain_method="threads"), "`chain_method` must be 'sequential'"),
         (lambda: kpp.NUTS(init="zero"), "`init` must be one of"),
-        (lambda: kpp.MAP(num_restarts=-1), "`num_restarts` must not be negative"),
+        (lambda: kpp.MAP(num_restarts=-1), "`num_restarts` must be at least 0"),
         (lambda: kpp.MAP(tolerance=0.0), "`tolerance` must be positive"),
         (lambda: kpp.Laplace(max_steps=0), "`max_steps` must be at least 1"),
         (lambda: kpp.SVI(guide="cauchy"), "`guide` must be one of"),
-        (lambda: kpp.SVI(optimizer="newton"), "`optimizer` must be an optimiser or one of"),
+        (lambda: kpp.SVI(optimizer="newton"), "`optimizer` must be one of"),
         (lambda: kpp.SVI(learning_rate=0.0), "`learning_rate` must be positive"),
     ],
 )

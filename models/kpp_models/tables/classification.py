@@ -30,7 +30,7 @@ from kpp.kernels import RBF, AbstractKernel
 from kpp.priors import sample as draw_priors
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import as_binary_labels
+from kpp.validation import as_binary_labels, one_of
 
 __all__ = ["GPClassification", "gp_classification"]
 
@@ -64,7 +64,8 @@ def gp_classification(
         latent: "laplace" integrates f out by Laplace's approximation (one vector site ``y``), "sample" leaves it to the
             inference (n independent sites given f).
     """
-    _check_names(link, latent)
+    one_of(link, "link", LINKS)
+    one_of(latent, "latent", LATENTS)
     kernel = draw_priors("kernel", kernel)
     mean = draw_priors("mean", mean)
     covariance = kernel.gram(x)
@@ -110,8 +111,9 @@ class GPClassification(AbstractGPModel):
     latent: str = eqx.field(static=True, default="laplace")
 
     def __check_init__(self) -> None:
-        """Refuse unknown names."""
-        _check_names(self.link, self.latent)
+        """Raise ValueError if a name is unknown."""
+        one_of(self.link, "link", LINKS)
+        one_of(self.latent, "latent", LATENTS)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPClassification, Array, Array]]:
@@ -146,9 +148,3 @@ class GPClassification(AbstractGPModel):
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
         """Name the axis of the whitened latent values, which belong to the rows."""
         return {WHITENED: ("instance",)} if self.latent == "sample" else {}
-
-
-def _check_names(link: str, latent: str) -> None:
-    for name, value, known in (("link", link, LINKS), ("latent", latent, LATENTS)):
-        if value not in known:
-            raise ValueError(f"`{name}` must be one of {known}, got {value!r}")

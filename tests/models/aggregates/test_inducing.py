@@ -18,14 +18,13 @@ from kpp.gp.gaussian import gaussian_log_density
 from kpp.gp.inducing import (
     CollapsedBound,
     InducingSettings,
-    elbo,
-    optimal_q,
     place_inducing,
     trace_deficit,
 )
 from kpp.kernels import RBF, Constant, Linear, Matern12, Matern32, ProductKernel
 from kpp_models.aggregates.bag_grams import BagGram, approximate_gram, gram_data
 from kpp_models.aggregates.prior import Basis
+from oracles.inducing_bounds import elbo, optimal_q
 
 SIZES = [1, 2, 3, 6, 8]
 RNG = np.random.default_rng(3)
@@ -168,7 +167,7 @@ class TestPlacement:
             (InducingSettings(), "give either `inducing_points` or `num_inducing`, got none"),
             (InducingSettings(points=POINTS, num=3), "got both"),
             (InducingSettings(num=21), "`num_inducing` must be at most the 20 different points, got 21"),
-            (InducingSettings(num=0), "`num_inducing` must be an integer of at least 1, got 0"),
+            (InducingSettings(num=0), "`num_inducing` must be at least 1, got 0"),
             (InducingSettings(points=POINTS[:, :2]), "`inducing_points` must have 3 columns"),
             (InducingSettings(points=dist.Normal(0.0, 1.0).expand([4, 2])), r"must have shape \(w, 3\)"),
         ],

@@ -14,9 +14,9 @@ import scipy.optimize
 
 import kpp
 from kpp.bags import Bags
-from kpp.gp.inducing import elbo, optimal_q
 from kpp.kernels import RBF
 from kpp_models import CMP
+from oracles.inducing_bounds import elbo, optimal_q
 
 SIZES = np.array([1, 4, 2, 3])
 
