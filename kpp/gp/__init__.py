@@ -25,7 +25,6 @@ from kpp.gp.gaussian import LatentPredictive as LatentPredictive
 from kpp.gp.gaussian import draw_gaussian as draw_gaussian
 from kpp.gp.gaussian import draw_joint as draw_joint
 from kpp.gp.gaussian import gaussian_loo_log_density as gaussian_loo_log_density
-from kpp.gp.gaussian import latent_predictive as latent_predictive
 from kpp.gp.gaussian import leave_one_out as leave_one_out
 from kpp.gp.gaussian import normal_log_density as normal_log_density
 from kpp.gp.gaussian import prior_factor as prior_factor
@@ -34,7 +33,6 @@ from kpp.gp.inducing import InducingSettings as InducingSettings
 from kpp.gp.inducing import k_means_centres as k_means_centres
 from kpp.gp.inducing import place_inducing as place_inducing
 from kpp.gp.inducing import trace_deficit as trace_deficit
-from kpp.gp.laplace import laplace_loo_log_density as laplace_loo_log_density
 from kpp.gp.laplace import laplace_posterior as laplace_posterior
 from kpp.gp.laplace import leave_one_out_latent as leave_one_out_latent
 from kpp.gp.laplace import posterior_mode as posterior_mode

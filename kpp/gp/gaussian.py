@@ -6,15 +6,13 @@ draws.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
 
 __all__ = [
@@ -23,7 +21,6 @@ __all__ = [
     "draw_joint",
     "gaussian_log_density",
     "gaussian_loo_log_density",
-    "latent_predictive",
     "leave_one_out",
     "leave_one_out_by_factor",
     "normal_log_density",
@@ -121,39 +118,6 @@ class LatentPredictive(NamedTuple):
     mean: Float[Array, " p"]
     variance: Float[Array, " p"]
     covariance: Float[Array, "p p"] | None
-
-
-def latent_predictive(
-    kernel: AbstractKernel,
-    x: Any,
-    x_test: Any,
-    mean: Float[AnyArray, ""],
-    coefficients: Float[AnyArray, " n"],
-    whiten: Callable[[Array], Array],
-    *,
-    covariance: bool = False,
-) -> LatentPredictive:
-    r"""Condition a Gaussian process on (an approximation of) its data.
-
-    .. math:: E f(x_*) = m + k_*^\top \alpha, \qquad \mathrm{cov} f(X_*) = K_{**} - V^\top V, \qquad V = M K_{n*}
-
-    Args:
-        kernel: The kernel k.
-        x: The points conditioned on, of shape (n, d), or a batch of whatever the kernel takes.
-        x_test: The points asked for, of shape (p, d), or a batch of whatever the kernel takes.
-        mean: m, the prior mean, a scalar.
-        coefficients: :math:`\alpha`, of shape (n,).
-        whiten: The linear map M, from (n, p) to (n, p). For a regression it is :math:`L^{-1}`.
-        covariance: Whether the whole covariance matrix is wanted.
-
-    Returns:
-        Mean, variance (not below 0) and, if wanted, covariance.
-    """
-    cross = kernel(x, x_test)
-    reduction = whiten(cross)
-    variance = kernel.diagonal(x_test) - jnp.sum(reduction**2, axis=0)
-    matrix = kernel.gram(x_test) - reduction.T @ reduction if covariance else None
-    return LatentPredictive(cross.T @ coefficients + mean, jnp.maximum(variance, 0.0), matrix)
 
 
 def prior_factor(covariance: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:

@@ -23,7 +23,6 @@ from kpp.validation import is_concrete
 __all__ = [
     "LaplacePosterior",
     "laplace_log_evidence",
-    "laplace_loo_log_density",
     "laplace_posterior",
     "leave_one_out_latent",
     "posterior_mode",
@@ -209,14 +208,6 @@ def leave_one_out_latent(
     reduction = posterior.whiten(covariance)
     variance = (jnp.diagonal(jnp.asarray(covariance)) - jnp.sum(reduction**2, axis=0)) / inverse
     return posterior.mode - variance * posterior.derivatives.gradient, variance
-
-
-def laplace_loo_log_density(
-    likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: PriorMeans
-) -> Float[Array, " n"]:
-    r"""Return :math:`\log p(y_i \mid y_{-i})` for every i, the latent value integrated over its Laplace cavity."""
-    posterior = laplace_posterior(likelihood, covariance, mean)
-    return likelihood.marginal_log_density(*leave_one_out_latent(covariance, posterior))
 
 
 def _at(
