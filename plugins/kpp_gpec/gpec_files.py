@@ -1,6 +1,7 @@
-"""A fitted GPEC as one netCDF file: the arrays of each output in a group of its own, the rest as JSON. No pickle.
+"""A fitted GPEC as one netCDF file: the arrays of each output in a group of its own, everything else as JSON.
 
-Factors are not stored: they are computed again from the explanations and the kernel, which gives the same numbers.
+Cholesky factors are not stored: they are computed again from the explanations and the kernel, which gives the same
+numbers.
 """
 
 from __future__ import annotations
@@ -8,14 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import h5netcdf
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from kpp import netcdf
 from kpp.tables import Schema
 from kpp_gpec.boundary.sampler import BoundarySample
 from kpp_gpec.fitted_output import FittedOutput, build_geodesic
@@ -36,7 +36,7 @@ def save(
     schema: Schema,
     outputs: Sequence[FittedOutput],
 ) -> None:
-    """Write the parts of a fitted GPEC beside `path`, and move the file there once it is complete.
+    """Write the parts of a fitted GPEC into one file, which appears only when it is complete.
 
     Args:
         path: The file.
@@ -48,23 +48,14 @@ def save(
     Raises:
         FileNotFoundError: If the folder does not exist.
     """
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"`path` {str(target)!r} lies in a folder that does not exist")
     described = {
         "format": _FORMAT,
         **description,
         "schema": schema.to_json(),
         "outputs": [_describe_output(output) for output in outputs],
     }
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        _dataset(arrays, {_MARK: json.dumps(described)}).to_netcdf(part, engine="h5netcdf")
-        for number, output in enumerate(outputs):
-            _dataset(_arrays(output)).to_netcdf(part, mode="a", group=f"output_{number}", engine="h5netcdf")
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+    groups = {f"output_{number}": _dataset(_arrays(output)) for number, output in enumerate(outputs)}
+    netcdf.write(path, _dataset(arrays, {_MARK: json.dumps(described)}), groups)
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -80,15 +71,11 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
         FileNotFoundError: If the file does not exist.
         ValueError: If the file holds something else, or has a newer format.
     """
-    target = Path(path)
-    if not target.is_file():
-        raise FileNotFoundError(f"`path` {str(target)!r} is not a file")
-    described = _read_description(target)
-    arrays = _read_arrays(target, None)
+    root, groups = netcdf.read(path)
+    described, arrays = _description(root, path), _to_numpy(root)
     z = (arrays["x"] - arrays["location"]) / arrays["scale"]
     outputs = [
-        _rebuild(_read_arrays(target, f"output_{number}"), output, z)
-        for number, output in enumerate(described["outputs"])
+        _rebuild(_to_numpy(groups[f"output_{number}"]), output, z) for number, output in enumerate(described["outputs"])
     ]
     names = described["output_names"]
     return {
@@ -138,22 +125,18 @@ def _dataset(arrays: Mapping[str, Any], attrs: Mapping[str, Any] | None = None) 
     return xr.Dataset(variables, attrs=dict(attrs or {}))
 
 
-def _read_description(path: Path) -> dict[str, Any]:
-    try:
-        with h5netcdf.File(path, "r") as file:
-            attrs = dict(file.attrs)
-    except OSError as error:
-        raise ValueError(f"`path` {str(path)!r} is not a netCDF file that h5netcdf can read ({error})") from error
-    if _MARK not in attrs:
-        raise ValueError(f"`path` {str(path)!r} holds no fitted GPEC, which has the attribute {_MARK!r}")
-    described = json.loads(attrs[_MARK])
+def _description(root: xr.Dataset, path: str | os.PathLike[str]) -> dict[str, Any]:
+    if _MARK not in root.attrs:
+        raise ValueError(f"`path` must be a saved GPEC, got {os.fspath(path)!r}, which lacks the attribute {_MARK!r}")
+    described = json.loads(root.attrs[_MARK])
     if described["format"] > _FORMAT:
-        raise ValueError(f"`path` {str(path)!r} has format {described['format']}; this version reads up to {_FORMAT}")
+        raise ValueError(
+            f"`path` {os.fspath(path)!r} has format {described['format']}; this version reads up to {_FORMAT}"
+        )
     return described
 
 
-def _read_arrays(path: Path, group: str | None) -> dict[str, np.ndarray]:
-    dataset = xr.load_dataset(path, group=group, engine="h5netcdf")
+def _to_numpy(dataset: xr.Dataset) -> dict[str, np.ndarray]:
     return {str(name): value.to_numpy() for name, value in dataset.data_vars.items()}
 
 

@@ -294,7 +294,7 @@ def test_a_file_gives_the_same_process_again(kind, background, explanation, fitt
 
 def test_other_files_are_refused(explanation, tmp_path):
     explanation.save(tmp_path / "e.nc")
-    with pytest.raises(ValueError, match="holds no fitted GPEC"):
+    with pytest.raises(ValueError, match="must be a saved GPEC"):
         FittedGPEC.load(tmp_path / "e.nc")
     (tmp_path / "text.nc").write_text("no")
     with pytest.raises(ValueError, match="not a netCDF file"):
