@@ -9,18 +9,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import PyTree
 
 from kpp import registry, serialization
 
 __all__ = ["assert_close", "assert_raises", "assert_same_tree", "rows", "spec_copy", "tolerance"]
 
 
-def tolerance(dtype: Any) -> float:
+def tolerance(dtype: DTypeLike) -> float:
     """Return a relative tolerance for sums of some hundred well-scaled terms: 1e-12 in float64, 1e-5 in float32."""
-    return {np.dtype(np.float32): 1e-5}.get(np.dtype(dtype), 1e-12)
+    return 1e-5 if np.dtype(dtype) == np.float32 else 1e-12
 
 
-def assert_close(actual: Any, expected: Any, what: str, factor: int = 1) -> None:
+def assert_close(actual: ArrayLike, expected: ArrayLike, what: str, factor: int = 1) -> None:
     """Assert that two arrays have one shape and agree up to rounding, relative to the largest expected value.
 
     Args:
@@ -60,19 +62,19 @@ def assert_raises(errors: type[Exception] | tuple[type[Exception], ...], call: C
     raise AssertionError(f"{what} is accepted")
 
 
-def assert_same_tree(first: Any, second: Any, what: str) -> None:
+def assert_same_tree(first: PyTree, second: PyTree, what: str) -> None:
     """Assert that two pytrees have the same structure and equal leaves."""
     assert jax.tree.structure(first) == jax.tree.structure(second), f"{what}: the structure of the pytree differs"
     for leaf, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
         assert np.array_equal(jnp.asarray(leaf), jnp.asarray(other)), f"{what}: a leaf of the pytree differs"
 
 
-def rows(batch: Any, index: Any) -> Any:
+def rows(batch: PyTree, index: slice | int | np.ndarray) -> PyTree:
     """Select rows of a batch of points, a pytree whose leaves lead with the rows."""
     return jax.tree.map(lambda leaf: leaf[index], batch)
 
 
-def spec_copy(obj: Any) -> Any:
+def spec_copy(obj: object) -> Any:
     """Write a registered object as JSON text and read it back.
 
     Args:

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from kpp.embeddings import AbstractEmbedding, AbstractEmpiricalEmbedding
 from kpp.functions import RKHSFunction
@@ -16,14 +17,14 @@ from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, r
 __all__ = ["embedding_checks"]
 
 
-def derives_from_the_abstract_class(embedding: Any, query: Any) -> None:
+def derives_from_the_abstract_class(embedding: object, query: object) -> None:
     """An embedding is an instance of AbstractEmbedding."""
     assert isinstance(embedding, AbstractEmbedding), (
         f"{type(embedding).__name__} does not derive from AbstractEmbedding"
     )
 
 
-def weights_have_one_column_a_query(embedding: Any, query: Any) -> None:
+def weights_have_one_column_a_query(embedding: AbstractEmbedding, query: PyTree) -> None:
     """weights(query) has shape (m, p), with p = 1 for no query, and is finite."""
     weights = embedding.weights(query)
     expected = (_num_rows(embedding.points), 1 if query is None else _num_rows(query))
@@ -31,7 +32,7 @@ def weights_have_one_column_a_query(embedding: Any, query: Any) -> None:
     assert np.isfinite(weights).all(), "`weights` returns NaN or infinity"
 
 
-def queries_are_independent(embedding: Any, query: Any) -> None:
+def queries_are_independent(embedding: AbstractEmbedding, query: PyTree) -> None:
     """The weights of one query do not depend on the queries beside it."""
     if query is None:
         return
@@ -40,14 +41,14 @@ def queries_are_independent(embedding: Any, query: Any) -> None:
     assert_close(embedding.weights(rows(query, last)), weights[:, last], "the weights of the last query alone", 1000)
 
 
-def evaluates_by_its_weights(embedding: Any, query: Any) -> None:
+def evaluates_by_its_weights(embedding: AbstractEmbedding, query: PyTree) -> None:
     """evaluate(x, query) = weights(query).T @ kernel(points, x)."""
     x = rows(embedding.points, slice(0, 2))
     expected = embedding.weights(query).T @ embedding.kernel(embedding.points, x)
     assert_close(embedding.evaluate(x, query), expected, "evaluate(x, query) and the weighted kernel sections")
 
 
-def expectation_of_a_section_is_the_value(embedding: Any, query: Any) -> None:
+def expectation_of_a_section_is_the_value(embedding: AbstractEmbedding, query: PyTree) -> None:
     """The expectation of a section of the space's kernel at x is the value at x, and expectations are linear."""
     x = rows(embedding.points, slice(0, 1))
     values = embedding.evaluate(x, query)
@@ -56,7 +57,7 @@ def expectation_of_a_section_is_the_value(embedding: Any, query: Any) -> None:
     assert_close(embedding.expectation(section * 3.0, query), 3 * values[:, 0], "<3 k(x, .), mu> and 3 mu(x)", 10)
 
 
-def expectation_of_values_is_the_weighted_sum(embedding: Any, query: Any) -> None:
+def expectation_of_values_is_the_weighted_sum(embedding: AbstractEmbedding, query: PyTree) -> None:
     """An empirical embedding gives expectation(values) = weights.T @ values, also for several outputs."""
     if not isinstance(embedding, AbstractEmpiricalEmbedding):
         return
@@ -67,7 +68,7 @@ def expectation_of_values_is_the_weighted_sum(embedding: Any, query: Any) -> Non
     assert_raises(ValueError, lambda: embedding.expectation(values[1:], query), "`values` of the wrong length")
 
 
-def inner_products_agree_with_evaluation(embedding: Any, query: Any) -> None:
+def inner_products_agree_with_evaluation(embedding: AbstractEmbedding, query: PyTree) -> None:
     """inner(self) is symmetric and positive semi-definite, and evaluate(points) @ weights where k is the space's."""
     gram = embedding.inner(embedding, query, query)
     if embedding.space is embedding.kernel:
@@ -78,7 +79,7 @@ def inner_products_agree_with_evaluation(embedding: Any, query: Any) -> None:
     assert lowest >= -1e-8 * float(np.abs(gram).max()), f"the lowest eigenvalue of the inner products is {lowest:.3g}"
 
 
-def distance_to_itself_is_zero(embedding: Any, query: Any) -> None:
+def distance_to_itself_is_zero(embedding: AbstractEmbedding, query: PyTree) -> None:
     """mmd_squared is never negative, zero on the diagonal, and the distance that the inner products give."""
     distances = embedding.mmd_squared(embedding, query, query)
     gram = embedding.inner(embedding, query, query)
@@ -89,13 +90,13 @@ def distance_to_itself_is_zero(embedding: Any, query: Any) -> None:
     assert_close(jnp.diagonal(distances), jnp.zeros_like(squares), "mmd_squared of an embedding from itself", 10)
 
 
-def jit_changes_nothing(embedding: Any, query: Any) -> None:
+def jit_changes_nothing(embedding: AbstractEmbedding, query: PyTree) -> None:
     """The weights are the same inside jit."""
     compiled = eqx.filter_jit(lambda embedding, query: embedding.weights(query))(embedding, query)
     assert_close(compiled, embedding.weights(query), "weights(query) with and without jit", 1000)
 
 
-def survives_the_round_trip_as_a_pytree(embedding: Any, query: Any) -> None:
+def survives_the_round_trip_as_a_pytree(embedding: AbstractEmbedding, query: PyTree) -> None:
     """Flattening and unflattening, as jit and vmap do, gives the same embedding."""
     leaves, structure = jax.tree.flatten(embedding)
     copy = jax.tree.unflatten(structure, leaves)
@@ -103,7 +104,7 @@ def survives_the_round_trip_as_a_pytree(embedding: Any, query: Any) -> None:
     assert_close(copy.weights(query), embedding.weights(query), "the weights of the copy and of the embedding")
 
 
-def survives_the_round_trip_through_a_spec(embedding: Any, query: Any) -> None:
+def survives_the_round_trip_through_a_spec(embedding: AbstractEmbedding, query: PyTree) -> None:
     """A registered embedding written as JSON and read back has the same weights."""
     copy = spec_copy(embedding)
     if copy is not None:
@@ -137,5 +138,5 @@ def embedding_checks(cls: type = AbstractEmbedding) -> tuple[Any, ...]:
     return _CHECKS
 
 
-def _num_rows(batch: Any) -> int:
+def _num_rows(batch: PyTree) -> int:
     return jax.tree.leaves(batch)[0].shape[0]

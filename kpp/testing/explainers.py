@@ -9,6 +9,7 @@ from typing import Any, get_args
 import jax
 import numpy as np
 import pandas as pd
+from jax.typing import ArrayLike
 
 from kpp.explanations import AbstractExplainer, Explanation, Requirement, resolve
 from kpp.functions import RKHSFunction
@@ -19,21 +20,21 @@ __all__ = ["explainer_checks"]
 _SAMPLE_DIMS = ("chain", "draw")
 
 
-def derives_from_the_abstract_class(explainer: Any, predictor: Any, x: Any) -> None:
+def derives_from_the_abstract_class(explainer: object, predictor: object, x: object) -> None:
     """An explainer is an instance of AbstractExplainer."""
     assert isinstance(explainer, AbstractExplainer), (
         f"{type(explainer).__name__} does not derive from AbstractExplainer"
     )
 
 
-def declares_what_it_needs(explainer: Any, predictor: Any, x: Any) -> None:
+def declares_what_it_needs(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
     """The class says what it requires of the predictor and whether it is additive."""
     requires, additive = type(explainer).requires, type(explainer).additive
     assert requires in get_args(Requirement), f"`requires` must be one of {get_args(Requirement)}, got {requires!r}"
     assert isinstance(additive, bool), f"`additive` must be True or False, got {additive!r}"
 
 
-def returns_an_explanation(explainer: Any, predictor: Any, x: Any) -> None:
+def returns_an_explanation(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
     """Explain returns an Explanation of every instance and feature or group, of pairs the difference, and of draws."""
     explanation = _explain(explainer, predictor, x)
     assert isinstance(explanation, Explanation), f"`explain` returns {type(explanation).__name__}"
@@ -55,13 +56,13 @@ def returns_an_explanation(explainer: Any, predictor: Any, x: Any) -> None:
         np.testing.assert_allclose(data.sel(feature=name), points[:, schema.index(name)], err_msg=f"data of {name}")
 
 
-def predictions_are_the_predictors(explainer: Any, predictor: Any, x: Any) -> None:
+def predictions_are_the_predictors(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
     """The predictions of the explanation are those of the predictor."""
     function, points, _ = resolve(predictor, x, explainer.requires)
     assert_close(_explain(explainer, predictor, x).predictions.values, function(points), "predictions", factor=100)
 
 
-def additive(explainer: Any, predictor: Any, x: Any) -> None:
+def additive(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
     """If the explainer is additive, base value plus contributions is the prediction, at 1e-8 relative."""
     if not type(explainer).additive:
         return
@@ -75,7 +76,7 @@ def additive(explainer: Any, predictor: Any, x: Any) -> None:
     assert gap <= allowed, f"base value plus contributions miss the prediction by {gap:.3g}, allowed {allowed:.3g}"
 
 
-def instances_are_independent(explainer: Any, predictor: Any, x: Any) -> None:
+def instances_are_independent(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
     """An explainer without randomness explains one instance alone as it does among others."""
     points = np.asarray(x)
     try:
@@ -86,13 +87,13 @@ def instances_are_independent(explainer: Any, predictor: Any, x: Any) -> None:
     assert_close(alone.values.values, expected.values, "the last instance alone and among others", factor=1000)
 
 
-def same_key_same_explanation(explainer: Any, predictor: Any, x: Any) -> None:
+def same_key_same_explanation(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
     """The same key gives the same explanation."""
     first, second = (_explain(explainer, predictor, x) for _ in range(2))
     assert first.dataset.equals(second.dataset), "two explanations with one key differ"
 
 
-def records_how_it_was_made(explainer: Any, predictor: Any, x: Any) -> None:
+def records_how_it_was_made(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
     """The attributes name the explainer and the version of kpp, and can be saved."""
     attrs = _explain(explainer, predictor, x).attrs
     assert attrs.get("explainer"), f"the attributes name no explainer: {sorted(attrs)}"
@@ -100,7 +101,7 @@ def records_how_it_was_made(explainer: Any, predictor: Any, x: Any) -> None:
     assert versions.get("kpp") == importlib.metadata.version("kpp"), f"the attributes have the versions {versions}"
 
 
-def takes_feature_names_from_a_data_frame(explainer: Any, predictor: Any, x: Any) -> None:
+def takes_feature_names_from_a_data_frame(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
     """The columns of a data frame name the features, or the columns of groups of them, and change nothing else."""
     if explainer.requires == "pairs":
         return
@@ -116,7 +117,7 @@ def takes_feature_names_from_a_data_frame(explainer: Any, predictor: Any, x: Any
     assert_close(explanation.values.values, plain.values.values, "values from a data frame and from an array")
 
 
-def refuses_a_wrong_predictor(explainer: Any, predictor: Any, x: Any) -> None:
+def refuses_a_wrong_predictor(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
     """A predictor of another kind is a TypeError that says what is needed."""
     message = assert_raises(TypeError, lambda: _explain(explainer, "no predictor", x), "a predictor that is a string")
     assert message, "the TypeError says nothing"
@@ -124,7 +125,7 @@ def refuses_a_wrong_predictor(explainer: Any, predictor: Any, x: Any) -> None:
         assert_raises(TypeError, lambda: _explain(explainer, lambda points: points[:, 0], x), "a plain function")
 
 
-def refuses_bad_points(explainer: Any, predictor: Any, x: Any) -> None:
+def refuses_bad_points(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
     """Points that are empty, not finite or of the wrong rank are a ValueError."""
     points = np.array(x, dtype=float)
     missing = points.copy()
@@ -133,13 +134,13 @@ def refuses_bad_points(explainer: Any, predictor: Any, x: Any) -> None:
         assert_raises(ValueError, functools.partial(_explain, explainer, predictor, bad), f"`x` with {what}")
 
 
-def survives_the_round_trip_as_a_pytree(explainer: Any, predictor: Any, x: Any) -> None:
+def survives_the_round_trip_as_a_pytree(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
     """Flattening and unflattening gives the same explainer."""
     leaves, structure = jax.tree.flatten(explainer)
     assert_same_tree(jax.tree.unflatten(structure, leaves), explainer, "the copy")
 
 
-def survives_the_round_trip_through_a_spec(explainer: Any, predictor: Any, x: Any) -> None:
+def survives_the_round_trip_through_a_spec(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
     """A registered explainer written as JSON and read back gives the same explanation."""
     copy = spec_copy(explainer)
     if copy is not None:
@@ -182,5 +183,5 @@ def _columns_explained(explanation: Explanation) -> list[str]:
     return [column for name in explanation.feature_names for column in groups.get(name, [name])]
 
 
-def _explain(explainer: Any, predictor: Any, x: Any) -> Any:
+def _explain(explainer: AbstractExplainer, predictor: object, x: ArrayLike | pd.DataFrame) -> Any:
     return explainer.explain(predictor, x, rng_key=jax.random.key(0))

@@ -11,10 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
 
 from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.priors import prior_sites, sample
 from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, rows, spec_copy
+from kpp.typing import Leaf
 
 __all__ = ["kernel_checks"]
 
@@ -29,25 +32,25 @@ _diagonal = eqx.filter_jit(lambda kernel, x: kernel.diagonal(x))
 _factors = eqx.filter_jit(lambda kernel, x: kernel.factors(x, x))
 
 
-def derives_from_the_abstract_class(kernel: Any, x: Any) -> None:
+def derives_from_the_abstract_class(kernel: object, x: object) -> None:
     """A kernel is an instance of AbstractKernel."""
     assert isinstance(kernel, AbstractKernel), f"{type(kernel).__name__} does not derive from AbstractKernel"
 
 
-def evaluates_to_a_scalar(kernel: Any, x: Any) -> None:
+def evaluates_to_a_scalar(kernel: AbstractKernel, x: PyTree) -> None:
     """Evaluate takes two points and returns a finite scalar."""
     value = _evaluate(kernel, rows(x, 0), rows(x, 1))
     assert jnp.shape(value) == (), f"`evaluate` returns shape {jnp.shape(value)}"
     assert np.isfinite(value), f"`evaluate` returns {value}"
 
 
-def symmetric(kernel: Any, x: Any) -> None:
+def symmetric(kernel: AbstractKernel, x: PyTree) -> None:
     """k(x, x') = k(x', x)."""
     shifted = rows(x, np.roll(np.arange(_num_points(x)), 1))
     assert_close(_matrix(kernel, x, shifted), _matrix(kernel, shifted, x).T, "k(x1, x2) and the transpose of k(x2, x1)")
 
 
-def positive_semi_definite(kernel: Any, x: Any) -> None:
+def positive_semi_definite(kernel: AbstractKernel, x: PyTree) -> None:
     """Gram matrices have no negative eigenvalue, also with duplicated rows."""
     allowed = 1e-10 if _dtype(x) == np.float64 else 1e-4
     for points in (x, _with_duplicates(x)):
@@ -56,14 +59,14 @@ def positive_semi_definite(kernel: Any, x: Any) -> None:
         assert lowest >= -allowed * highest, f"the lowest eigenvalue is {lowest:.3g}, the highest {highest:.3g}"
 
 
-def gram_and_diagonal_agree_with_call(kernel: Any, x: Any) -> None:
+def gram_and_diagonal_agree_with_call(kernel: AbstractKernel, x: PyTree) -> None:
     """gram(x) = k(x, x), and diagonal(x) is its diagonal."""
     matrix = _matrix(kernel, x, x)
     assert_close(_gram(kernel, x), matrix, "gram(x) and k(x, x)")
     assert_close(_diagonal(kernel, x), np.diagonal(matrix), "diagonal(x) and the diagonal of k(x, x)")
 
 
-def batches_agree_with_single_points(kernel: Any, x: Any) -> None:
+def batches_agree_with_single_points(kernel: AbstractKernel, x: PyTree) -> None:
     """k(x1, x2) holds evaluate of each pair of points (vmap = loop)."""
     pairs = [(0, 0), (0, 1), (2, 1), (1, 2), (_num_points(x) - 1, 0)]
     single = [_evaluate(kernel, rows(x, i), rows(x, j)) for i, j in pairs]
@@ -71,13 +74,13 @@ def batches_agree_with_single_points(kernel: Any, x: Any) -> None:
     assert_close(entries, np.asarray(single), "entries of k(x1, x2) and `evaluate` of single points", factor=10)
 
 
-def jit_changes_nothing(kernel: Any, x: Any) -> None:
+def jit_changes_nothing(kernel: AbstractKernel, x: PyTree) -> None:
     """The kernel gives the same values inside jit."""
     assert_close(_matrix(kernel, x, x), kernel(x, x), "k(x, x) with and without jit")
     assert_close(_diagonal(kernel, x), kernel.diagonal(x), "diagonal(x) with and without jit")
 
 
-def vmap_over_kernels(kernel: Any, x: Any) -> None:
+def vmap_over_kernels(kernel: AbstractKernel, x: PyTree) -> None:
     """A batch of kernels, stacked leaf by leaf, gives each kernel's values under vmap."""
     arrays, static = eqx.partition(kernel, eqx.is_inexact_array)
     if not jax.tree.leaves(arrays):
@@ -89,7 +92,7 @@ def vmap_over_kernels(kernel: Any, x: Any) -> None:
         assert_close(batch[index], _matrix(single, x, x), f"the {name} kernel of a batch and the kernel itself")
 
 
-def gradients_are_finite_at_zero_distance(kernel: Any, x: Any) -> None:
+def gradients_are_finite_at_zero_distance(kernel: AbstractKernel, x: PyTree) -> None:
     """Gradients in the parameters and in the points are finite where two points coincide."""
     repeated = _with_duplicates(x)
 
@@ -103,7 +106,7 @@ def gradients_are_finite_at_zero_distance(kernel: Any, x: Any) -> None:
         assert np.isfinite(leaf).all(), f"the gradient in {name} is not finite: {np.asarray(leaf).ravel()[:4]}"
 
 
-def gradients_are_finite_differences(kernel: Any, x: Any) -> None:
+def gradients_are_finite_differences(kernel: AbstractKernel, x: PyTree) -> None:
     """Gradients in the parameters are those that finite differences give."""
     arrays, static = eqx.partition(kernel, eqx.is_inexact_array)
     leaves = jax.tree.leaves(arrays)
@@ -122,7 +125,7 @@ def gradients_are_finite_differences(kernel: Any, x: Any) -> None:
     assert abs(slope - difference) <= 1e-7 * scale, f"the derivative is {slope:.8g}, the difference {difference:.8g}"
 
 
-def survives_the_round_trip_as_a_pytree(kernel: Any, x: Any) -> None:
+def survives_the_round_trip_as_a_pytree(kernel: AbstractKernel, x: PyTree) -> None:
     """Flattening and unflattening, as jit and vmap do, gives the same kernel."""
     leaves, structure = jax.tree.flatten(kernel)
     assert all(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves), (
@@ -134,7 +137,7 @@ def survives_the_round_trip_as_a_pytree(kernel: Any, x: Any) -> None:
     assert_close(_matrix(copy, x, x), _matrix(kernel, x, x), "k(x, x) of the copy and of the kernel")
 
 
-def keeps_the_dtype_of_the_points(kernel: Any, x: Any) -> None:
+def keeps_the_dtype_of_the_points(kernel: AbstractKernel, x: PyTree) -> None:
     """Points in single precision give values in single precision, points in double precision values in double."""
     for dtype in (np.float32, np.float64) if jax.config.read("jax_enable_x64") else (np.float32,):
         points = jax.tree.map(functools.partial(_cast, dtype=dtype), x)
@@ -143,12 +146,12 @@ def keeps_the_dtype_of_the_points(kernel: Any, x: Any) -> None:
             assert value.dtype == dtype, f"{what} has dtype {value.dtype} for points of dtype {np.dtype(dtype)}"
 
 
-def unhashable(kernel: Any, x: Any) -> None:
+def unhashable(kernel: AbstractKernel, x: PyTree) -> None:
     """Kernels cannot be hashed, so that none becomes a static argument or a key of a cache."""
     assert_raises(TypeError, lambda: hash(kernel), "hash(kernel)")
 
 
-def repr_shows_values(kernel: Any, x: Any) -> None:
+def repr_shows_values(kernel: AbstractKernel, x: PyTree) -> None:
     """The repr names the class and shows the values, and priors where there are some."""
     assert type(kernel).__name__ in repr(kernel), f"the class is not named in {kernel!r}"
     for index, leaf in enumerate(jax.tree.leaves(kernel)):
@@ -159,7 +162,7 @@ def repr_shows_values(kernel: Any, x: Any) -> None:
             assert "HalfNormal" in repr(with_prior), f"repr does not show the prior of leaf {index}: {with_prior!r}"
 
 
-def refuses_to_evaluate_priors(kernel: Any, x: Any) -> None:
+def refuses_to_evaluate_priors(kernel: AbstractKernel, x: PyTree) -> None:
     """Evaluating a kernel that holds a prior is a TypeError that names the leaf and kpp.sample."""
     for path, leaf in jax.tree.leaves_with_path(kernel):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -177,7 +180,7 @@ def refuses_to_evaluate_priors(kernel: Any, x: Any) -> None:
             assert last in message, f"the message of {what} does not name the leaf {name}: {message}"
 
 
-def sample_replaces_priors(kernel: Any, x: Any) -> None:
+def sample_replaces_priors(kernel: AbstractKernel, x: PyTree) -> None:
     """kpp.sample draws every prior at a site named after its leaf and gives a kernel that evaluates."""
     names = _leaf_names(kernel)
     for index, leaf in enumerate(jax.tree.leaves(kernel)):
@@ -193,14 +196,14 @@ def sample_replaces_priors(kernel: Any, x: Any) -> None:
         assert shape == (_num_points(x), _num_points(x)), f"k(x, x) of the draw has shape {shape}"
 
 
-def survives_the_round_trip_through_a_spec(kernel: Any, x: Any) -> None:
+def survives_the_round_trip_through_a_spec(kernel: AbstractKernel, x: PyTree) -> None:
     """A registered kernel written as JSON and read back gives the same values."""
     copy = spec_copy(kernel)
     if copy is not None:
         assert_close(_matrix(copy, x, x), _matrix(kernel, x, x), "k(x, x) of the copy and of the kernel")
 
 
-def adds_and_multiplies(kernel: Any, x: Any) -> None:
+def adds_and_multiplies(kernel: AbstractKernel, x: PyTree) -> None:
     """Sums, products and multiples of the kernel have the sums, products and multiples of its values."""
     matrix = np.asarray(_matrix(kernel, x, x))
     combined = eqx.filter_jit(lambda k, x: ((k + k)(x, x), (k * k)(x, x), (2.5 * k)(x, x)))(kernel, x)
@@ -213,7 +216,7 @@ def adds_and_multiplies(kernel: Any, x: Any) -> None:
         assert_close(found, expected, what)
 
 
-def scale_times_the_rest_is_the_kernel(kernel: Any, x: Any) -> None:
+def scale_times_the_rest_is_the_kernel(kernel: AbstractKernel, x: PyTree) -> None:
     """split_scale gives a scalar and a kernel whose product is the kernel."""
     scale, rest = kernel.split_scale()
     assert jnp.shape(scale) == (), f"`split_scale` gives a scale of shape {jnp.shape(scale)}"
@@ -222,7 +225,7 @@ def scale_times_the_rest_is_the_kernel(kernel: Any, x: Any) -> None:
     assert_close(product, _matrix(kernel, x, x), "the scale times the rest and k", factor=10)
 
 
-def product_terms_sum_to_the_kernel(kernel: Any, x: Any) -> None:
+def product_terms_sum_to_the_kernel(kernel: AbstractKernel, x: PyTree) -> None:
     """The product terms are product kernels that sum to the kernel; a kernel without them says so by a TypeError."""
     try:
         terms = kernel.product_terms()
@@ -234,7 +237,7 @@ def product_terms_sum_to_the_kernel(kernel: Any, x: Any) -> None:
     assert_close(total, _matrix(kernel, x, x), "the sum of the product terms and k", factor=10)
 
 
-def functions_are_combinations_of_sections(kernel: Any, x: Any) -> None:
+def functions_are_combinations_of_sections(kernel: AbstractKernel, x: PyTree) -> None:
     """combine_sections(x, points, coefficients) is k(x, points) @ coefficients."""
     if type(kernel).combine_sections is AbstractKernel.combine_sections:
         return
@@ -243,7 +246,7 @@ def functions_are_combinations_of_sections(kernel: Any, x: Any) -> None:
     assert_close(_combine(kernel, x, coefficients), expected, "combine_sections and k(x, points) @ coefficients", 10)
 
 
-def unfolding_changes_no_value(kernel: Any, x: Any) -> None:
+def unfolding_changes_no_value(kernel: AbstractKernel, x: PyTree) -> None:
     """A function written with another kernel by `unfold` has the values it had."""
     coefficients = jnp.cos(jnp.arange(1.0 + _num_points(x)))[1:].astype(_dtype(x))
     simpler, points, others = kernel.unfold(x, coefficients)
@@ -252,21 +255,21 @@ def unfolding_changes_no_value(kernel: Any, x: Any) -> None:
         assert_close(_matrix(simpler, x, points) @ others, expected, "the unfolded function and the function", 1000)
 
 
-def factors_have_one_matrix_a_feature(kernel: Any, x: Any) -> None:
+def factors_have_one_matrix_a_feature(kernel: AbstractProductKernel, x: PyTree) -> None:
     """factors(x1, x2) has shape (d, n1, n2)."""
     found = eqx.filter_eval_shape(lambda kernel, x: kernel.factors(x, x), kernel, x).shape
     expected = (x.shape[1], x.shape[0], x.shape[0])
     assert found == expected, f"`factors` returns shape {found}, expected {expected}"
 
 
-def factors_times_scale_are_the_value(kernel: Any, x: Any) -> None:
+def factors_times_scale_are_the_value(kernel: AbstractProductKernel, x: PyTree) -> None:
     """k(x, x') is the scale times the product of the factors."""
     assert jnp.shape(kernel.scale) == (), f"`scale` has shape {jnp.shape(kernel.scale)}"
     product = np.asarray(kernel.scale) * np.prod(_factors(kernel, x), axis=0)
     assert_close(product, _matrix(kernel, x, x), "scale times the product of the factors and k", factor=10)
 
 
-def restriction_keeps_the_chosen_factors(kernel: Any, x: Any) -> None:
+def restriction_keeps_the_chosen_factors(kernel: AbstractProductKernel, x: PyTree) -> None:
     """restrict(mask) is the product of the chosen factors, without the scale."""
     factors = np.asarray(_factors(kernel, x))
     for mask in _masks(x):
@@ -274,20 +277,20 @@ def restriction_keeps_the_chosen_factors(kernel: Any, x: Any) -> None:
         assert_close(_matrix(kernel.restrict(mask), x, x), expected, f"restrict({mask.tolist()})", factor=10)
 
 
-def empty_restriction_is_one(kernel: Any, x: Any) -> None:
+def empty_restriction_is_one(kernel: AbstractProductKernel, x: PyTree) -> None:
     """The restriction to no feature is one everywhere."""
     matrix = _matrix(kernel.restrict(np.zeros(x.shape[1], dtype=bool)), x, x)
     assert_close(matrix, np.ones(matrix.shape), "the restriction to no feature")
 
 
-def restriction_is_a_product_kernel(kernel: Any, x: Any) -> None:
+def restriction_is_a_product_kernel(kernel: AbstractProductKernel, x: PyTree) -> None:
     """A restriction is again a product kernel, of unit scale."""
     restricted = kernel.restrict(_masks(x)[-1])
     assert isinstance(restricted, AbstractProductKernel), f"`restrict` returns {type(restricted).__name__}"
     assert_close(restricted.scale, np.ones(()), "the scale of a restriction")
 
 
-def restriction_takes_traced_masks(kernel: Any, x: Any) -> None:
+def restriction_takes_traced_masks(kernel: AbstractProductKernel, x: PyTree) -> None:
     """The mask may be traced: restrict works inside jit and under vmap over masks."""
     masks = _masks(x)
     restrict = jax.vmap(lambda mask: kernel.restrict(mask)(x, x))
@@ -342,36 +345,36 @@ def kernel_checks(cls: type = AbstractProductKernel) -> tuple[Any, ...]:
     return _CHECKS + _PRODUCT_CHECKS if issubclass(cls, AbstractProductKernel) else _CHECKS
 
 
-def _with_duplicates(x: Any) -> Any:
+def _with_duplicates(x: PyTree) -> Any:
     """Return as many points, the last two being the first again; one shape shares compilations."""
     num_points = _num_points(x)
     return rows(x, np.r_[np.arange(num_points - 2), 0, 0])
 
 
-def _num_points(x: Any) -> int:
+def _num_points(x: PyTree) -> int:
     return jax.tree.leaves(x)[0].shape[0]
 
 
-def _dtype(x: Any) -> Any:
+def _dtype(x: PyTree) -> Any:
     return jnp.result_type(float, *(leaf.dtype for leaf in jax.tree.leaves(x)))
 
 
-def _cast(leaf: Any, dtype: Any) -> Any:
+def _cast(leaf: PyTree, dtype: DTypeLike) -> PyTree:
     return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
 
-def _with_leaf(kernel: Any, index: int, value: Any) -> Any:
+def _with_leaf(kernel: AbstractKernel, index: int, value: Leaf) -> Any:
     """Put anything in the place of one leaf, as a constructor that accepts priors would."""
     leaves, structure = jax.tree.flatten(kernel)
     leaves[index] = value
     return jax.tree.unflatten(structure, leaves)
 
 
-def _leaf_names(kernel: Any) -> list[str]:
+def _leaf_names(kernel: AbstractKernel) -> list[str]:
     return [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree.leaves_with_path(kernel)]
 
 
-def _masks(x: Any) -> np.ndarray:
+def _masks(x: PyTree) -> np.ndarray:
     """Return the full mask, every other feature, and the rest, (3, d)."""
     every_other = np.arange(x.shape[1]) % 2 == 0
     return np.stack([np.ones_like(every_other), every_other, ~every_other])

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax.typing import ArrayLike
+from jaxtyping import PyTree
 
 from kpp.embeddings import AbstractEmbedding
 from kpp.explanations import AbstractExplainer
+from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction
 from kpp.inference import AbstractModel
 from kpp.kernels import AbstractKernel
@@ -106,7 +109,7 @@ def parametrize_with_checks(classes: Mapping[str, type] | Iterable[type]) -> Cal
     return pytest.mark.parametrize("check", cases(classes), ids=str)
 
 
-def check_kernel(kernel: Any, x: Any) -> None:
+def check_kernel(kernel: object, x: PyTree) -> None:
     """Check that a kernel keeps the laws of kernels.
 
     Args:
@@ -119,7 +122,7 @@ def check_kernel(kernel: Any, x: Any) -> None:
     _run(kernel_checks(type(kernel)), (kernel, x), repr(kernel))
 
 
-def check_embedding(embedding: Any, query: Any = None) -> None:
+def check_embedding(embedding: object, query: PyTree = None) -> None:
     """Check that an embedding keeps the laws of embeddings.
 
     Args:
@@ -132,7 +135,7 @@ def check_embedding(embedding: Any, query: Any = None) -> None:
     _run(embedding_checks(type(embedding)), (embedding, query), type(embedding).__name__)
 
 
-def check_value_function(value_function: Any, function: Any, x: Any) -> None:
+def check_value_function(value_function: object, function: RKHSFunction, x: PyTree) -> None:
     """Check that a value function keeps the laws of value functions.
 
     Args:
@@ -146,7 +149,7 @@ def check_value_function(value_function: Any, function: Any, x: Any) -> None:
     _run(value_function_checks(type(value_function)), (value_function, function, x), type(value_function).__name__)
 
 
-def check_explainer(explainer: Any, predictor: Any, x: Any) -> None:
+def check_explainer(explainer: object, predictor: object, x: PyTree) -> None:
     """Check that an explainer keeps the laws of explainers.
 
     Args:
@@ -160,7 +163,7 @@ def check_explainer(explainer: Any, predictor: Any, x: Any) -> None:
     _run(explainer_checks(type(explainer)), (explainer, predictor, x), type(explainer).__name__)
 
 
-def check_model(model: Any, x: Any, y: Any) -> None:
+def check_model(model: object, x: PyTree, y: ArrayLike) -> None:
     """Check that a model keeps the laws of models.
 
     Args:

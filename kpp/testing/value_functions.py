@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction
@@ -17,14 +18,14 @@ from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, r
 __all__ = ["value_function_checks"]
 
 
-def derives_from_the_abstract_class(value_function: Any, function: Any, x: Any) -> None:
+def derives_from_the_abstract_class(value_function: object, function: object, x: object) -> None:
     """A value function is an instance of AbstractValueFunction."""
     assert isinstance(value_function, AbstractValueFunction), (
         f"{type(value_function).__name__} does not derive from AbstractValueFunction"
     )
 
 
-def values_have_a_row_a_coalition(value_function: Any, function: Any, x: Any) -> None:
+def values_have_a_row_a_coalition(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
     """The values have shape (c, p): a row for each coalition, a column for each point; the output axis is last."""
     coalitions = _coalitions(x)
     values = value_function(function, x, coalitions)
@@ -33,14 +34,14 @@ def values_have_a_row_a_coalition(value_function: Any, function: Any, x: Any) ->
     assert np.isfinite(values).all(), "the values hold NaN or infinity"
 
 
-def full_coalition_is_the_prediction(value_function: Any, function: Any, x: Any) -> None:
+def full_coalition_is_the_prediction(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
     """The value of the full coalition is the prediction."""
     coalitions = np.ones((1, _num_features(x)), dtype=bool)
     values = _row(value_function(function, x, coalitions), function, 0)
     assert_close(values, function(x), "the value of the full coalition and the prediction", factor=100)
 
 
-def empty_coalition_is_the_base(value_function: Any, function: Any, x: Any) -> None:
+def empty_coalition_is_the_base(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
     """The value of the empty coalition is the base that the value function states, for every point."""
     coalitions = np.zeros((1, _num_features(x)), dtype=bool)
     values = _row(value_function(function, x, coalitions), function, 0)
@@ -51,7 +52,7 @@ def empty_coalition_is_the_base(value_function: Any, function: Any, x: Any) -> N
     assert_close(values, np.broadcast_to(base, values.shape), "the value of the empty coalition and the base", 100)
 
 
-def linear_in_the_function(value_function: Any, function: Any, x: Any) -> None:
+def linear_in_the_function(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
     """The values are linear in the function, and a constant has its own value everywhere."""
     coalitions = _coalitions(x)
     other = eqx.tree_at(lambda f: f.coefficients, function, jnp.cos(3 * function.coefficients))
@@ -67,7 +68,9 @@ def linear_in_the_function(value_function: Any, function: Any, x: Any) -> None:
     assert_close(shifted, first + 3.0, "values of f + 3 and v(f) + 3", factor=100)
 
 
-def coalitions_and_points_are_independent(value_function: Any, function: Any, x: Any) -> None:
+def coalitions_and_points_are_independent(
+    value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree
+) -> None:
     """A coalition or a point alone has the value that it has among others."""
     coalitions = _coalitions(x)
     together = value_function(function, x, coalitions)
@@ -77,7 +80,7 @@ def coalitions_and_points_are_independent(value_function: Any, function: Any, x:
     assert_close(alone, expected, "one coalition and point alone and among others", factor=100)
 
 
-def draws_lead(value_function: Any, function: Any, x: Any) -> None:
+def draws_lead(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
     """A function with draws gives each draw's values, led by the draw axes."""
     if function.batch_shape:
         return
@@ -95,7 +98,9 @@ def draws_lead(value_function: Any, function: Any, x: Any) -> None:
     assert_close(values, expected, "values of a function with draws and of each draw", factor=100)
 
 
-def refuses_coalitions_that_are_not_boolean(value_function: Any, function: Any, x: Any) -> None:
+def refuses_coalitions_that_are_not_boolean(
+    value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree
+) -> None:
     """Coalitions must be a boolean array with one column for each feature."""
     coalitions = _coalitions(x)
     for what, bad in (
@@ -108,14 +113,16 @@ def refuses_coalitions_that_are_not_boolean(value_function: Any, function: Any, 
         assert_raises((TypeError, ValueError), call, f"coalitions with {what}")
 
 
-def jit_changes_nothing(value_function: Any, function: Any, x: Any) -> None:
+def jit_changes_nothing(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
     """The values are the same inside jit."""
     coalitions = jnp.asarray(_coalitions(x))
     compiled = eqx.filter_jit(lambda v, f, x, coalitions: v(f, x, coalitions))(value_function, function, x, coalitions)
     assert_close(compiled, value_function(function, x, coalitions), "values with and without jit", factor=100)
 
 
-def survives_the_round_trip_as_a_pytree(value_function: Any, function: Any, x: Any) -> None:
+def survives_the_round_trip_as_a_pytree(
+    value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree
+) -> None:
     """Flattening and unflattening gives the same value function."""
     leaves, structure = jax.tree.flatten(value_function)
     copy = jax.tree.unflatten(structure, leaves)
@@ -124,7 +131,9 @@ def survives_the_round_trip_as_a_pytree(value_function: Any, function: Any, x: A
     assert_close(copy(function, x, coalitions), value_function(function, x, coalitions), "values of the copy")
 
 
-def survives_the_round_trip_through_a_spec(value_function: Any, function: Any, x: Any) -> None:
+def survives_the_round_trip_through_a_spec(
+    value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree
+) -> None:
     """A registered value function written as JSON and read back gives the same values."""
     copy = spec_copy(value_function)
     if copy is not None:
@@ -159,21 +168,21 @@ def value_function_checks(cls: type = AbstractValueFunction) -> tuple[Any, ...]:
     return _CHECKS
 
 
-def _num_points(x: Any) -> int:
+def _num_points(x: PyTree) -> int:
     return jax.tree.leaves(x)[0].shape[0]
 
 
-def _num_features(x: Any) -> int:
+def _num_features(x: PyTree) -> int:
     return jax.tree.leaves(x)[0].shape[-1]
 
 
-def _coalitions(x: Any) -> np.ndarray:
+def _coalitions(x: PyTree) -> np.ndarray:
     """Return the empty coalition, each feature alone, all but the first, and the full one."""
     d = _num_features(x)
     all_but_first = np.arange(d) > 0
     return np.concatenate([np.zeros((1, d), bool), np.eye(d, dtype=bool), all_but_first[None], np.ones((1, d), bool)])
 
 
-def _row(values: Any, function: Any, index: int) -> np.ndarray:
+def _row(values: Any, function: RKHSFunction, index: int) -> np.ndarray:
     """Return the values of one coalition, draws leading."""
     return np.take(np.asarray(values), index, axis=len(function.batch_shape))
