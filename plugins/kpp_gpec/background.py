@@ -76,7 +76,7 @@ def as_background(value: Any) -> Any:
     return value if is_table(value) else as_points(value, "background")
 
 
-def check_explainer(explainer: Any, options: Any) -> None:
+def check_explainer(explainer: object, options: tuple[tuple[str, Any], ...]) -> None:
     """Refuse what is neither a name nor an explainer, and options of one that is ready-made.
 
     Raises:
@@ -97,7 +97,7 @@ def freeze_options(options: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((str(name), tuple(value) if isinstance(value, list) else value) for name, value in pairs)
 
 
-def readable(predictor: Any, background: Any) -> Any:
+def readable(predictor: object, background: object) -> Any:
     """Return an estimator as a function that reads text as the background has it, and of a posterior its mean."""
     if isinstance(predictor, GPPosterior):
         return predictor.mean
@@ -107,7 +107,7 @@ def readable(predictor: Any, background: Any) -> Any:
 
 
 def prepare(
-    gpec: Any, predictor: Any, explanation: Explanation | None, rng_key: RngKey | None, schema: Schema | None = None
+    gpec: Any, predictor: object, explanation: Explanation | None, rng_key: RngKey | None, schema: Schema | None = None
 ) -> Prepared:
     """Explain the background, unless it is explained already, and gather all that the processes need.
 
@@ -146,7 +146,13 @@ def prepare(
 
 
 def _explanations(
-    gpec: Any, predictor: Any, function: Any, x: np.ndarray, schema: Schema, given: Explanation | None, rng_key: Any
+    gpec: Any,
+    predictor: object,
+    function: object,
+    x: np.ndarray,
+    schema: Schema,
+    given: Explanation | None,
+    rng_key: RngKey | None,
 ) -> list[Explanation]:
     """Return the explanation of the background that was given, or make it, repeatedly if so asked."""
     if given is None:
@@ -158,7 +164,7 @@ def _explanations(
     return [given]
 
 
-def _averaged(function: Any, x: np.ndarray) -> tuple[Callable[[Any], Any], int]:
+def _averaged(function: Callable[[Any], Any], x: np.ndarray) -> tuple[Callable[[Any], Any], int]:
     """Return a function without draws, and the number of its outputs, 0 without an axis for them."""
     values, axis = call_in_chunks(function, x)
     outputs = values.shape[axis + 1] if values.ndim == axis + 2 else 0
@@ -167,7 +173,9 @@ def _averaged(function: Any, x: np.ndarray) -> tuple[Callable[[Any], Any], int]:
     return (lambda rows: jnp.mean(jnp.asarray(function(rows)), axis=(0, 1))), outputs
 
 
-def _explain(gpec: Any, predictor: Any, function: Any, x: np.ndarray, schema: Schema, rng_key: Any) -> Explanation:
+def _explain(
+    gpec: Any, predictor: object, function: object, x: np.ndarray, schema: Schema, rng_key: RngKey | None
+) -> Explanation:
     """Explain the background with the explainer, columns named by a schema."""
     explainer = gpec.base_explainer
     cls: Any = registry.get("explainers", explainer) if isinstance(explainer, str) else type(explainer)
@@ -183,7 +191,7 @@ def _explain(gpec: Any, predictor: Any, function: Any, x: np.ndarray, schema: Sc
     return kpp.explain(used, rows, explainer=explainer, rng_key=rng_key, **options)
 
 
-def _position(explanation: Explanation, output: Any) -> int | None:
+def _position(explanation: Explanation, output: int | str | None) -> int | None:
     """Return the position of one output, given that or its name; None for all of them."""
     if output is None:
         return None

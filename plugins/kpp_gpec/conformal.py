@@ -3,12 +3,13 @@ r"""Whether the intervals of a GPEC hold what they promise, and by how much they
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import scipy.special
 import xarray as xr
+from numpy.typing import ArrayLike
 
 from kpp.explanations import Explanation
 from kpp.typing import RngKey
@@ -43,7 +44,7 @@ class ConformalCheck(NamedTuple):
 def conformal_check(
     fitted: FittedGPEC,
     explanation: Explanation,
-    x: Any = None,
+    x: ArrayLike | None = None,
     *,
     rng_key: RngKey,
     probability: float = 0.9,
@@ -137,7 +138,7 @@ def _ceil(value: float) -> int:
     return math.ceil(round(value, 9))
 
 
-def _scores(fitted: FittedGPEC, explanation: Explanation, x: Any) -> xr.DataArray:
+def _scores(fitted: FittedGPEC, explanation: Explanation, x: ArrayLike | None) -> xr.DataArray:
     """Return the errors in standard deviations; infinite for an error where there is none to be."""
     assessed = fitted.assess(explanation, x)
     predicted = fitted.explain(explanation.data.values if x is None else x)

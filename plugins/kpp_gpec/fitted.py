@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from kpp.batching import call_in_chunks
 from kpp.explanations import Explanation, group_points, resolve
@@ -78,7 +79,7 @@ class FittedGPEC(eqx.Module):
         described = [_describe(output.selected) for output in self.outputs]
         return described[0] if self.output_names is None else dict(zip(self.output_names, described, strict=True))
 
-    def law(self, x: Any) -> Law:
+    def law(self, x: ArrayLike) -> Law:
         """Predict the explanations of points without the model.
 
         Args:
@@ -91,7 +92,7 @@ class FittedGPEC(eqx.Module):
         laws = [output.process.predict(points) for output in self.outputs]
         return jax.tree.map(lambda *arrays: np.stack(arrays, axis=-1), *laws)
 
-    def explain(self, x: Any) -> Explanation:
+    def explain(self, x: ArrayLike) -> Explanation:
         r"""Predict the explanations of points, with the variance that is left.
 
         It has two parts. "boundary" is what would be left if all explanations were known without error: it grows where
@@ -116,7 +117,7 @@ class FittedGPEC(eqx.Module):
         arrays = law.mean, self.base_values, predictions
         return self._explanation(points, arrays, self._uncertainty(law, 0.0), {"predictions": source})
 
-    def assess(self, explanation: Explanation, x: Any = None) -> Explanation:
+    def assess(self, explanation: Explanation, x: ArrayLike | None = None) -> Explanation:
         """Say how far explanations made by the explainer itself can be trusted.
 
         Args:
@@ -138,7 +139,7 @@ class FittedGPEC(eqx.Module):
         uncertainty = self._uncertainty(self.law(points), seen.noise)
         return self._explanation(points, (seen.values, base, predictions), uncertainty, record)
 
-    def add(self, explanation: Explanation, x: Any = None) -> FittedGPEC:
+    def add(self, explanation: Explanation, x: ArrayLike | None = None) -> FittedGPEC:
         """Condition the processes on further explanations; hyperparameters and boundaries stay.
 
         Args:
@@ -191,7 +192,7 @@ class FittedGPEC(eqx.Module):
         save(path, arrays, {name: getattr(self, name) for name in names}, self.schema, self.outputs)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], predictor: Any = None) -> FittedGPEC:
+    def load(cls, path: str | os.PathLike[str], predictor: object = None) -> FittedGPEC:
         """Read what `save` wrote.
 
         Args:
@@ -207,7 +208,7 @@ class FittedGPEC(eqx.Module):
     def _standardized(self, x: np.ndarray) -> np.ndarray:
         return (np.asarray(x) - self.location) / self.scale
 
-    def _read(self, explanation: Explanation, x: Any) -> tuple[np.ndarray, Observations]:
+    def _read(self, explanation: Explanation, x: ArrayLike | None) -> tuple[np.ndarray, Observations]:
         """Return the points and values of further explanations."""
         if explanation.feature_names != self.feature_names:
             wanted, found = list(self.feature_names), list(explanation.feature_names)
@@ -224,7 +225,7 @@ class FittedGPEC(eqx.Module):
         check_same_rows(len(points), len(seen.values), "x", "explanation")
         return points, seen
 
-    def _uncertainty(self, law: Law, own: Any) -> dict[str, Any]:
+    def _uncertainty(self, law: Law, own: float | np.ndarray) -> dict[str, Any]:
         """Return the covariance, if there is one, and the parts of the variance, with that of the explainer added.
 
         Without a boundary the first part comes from the distance to other points.

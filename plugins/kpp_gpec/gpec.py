@@ -10,12 +10,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kpp import RKHSFunction, registry
 from kpp.batching import call_in_chunks
 from kpp.explanations import AbstractExplainer, Explanation, resolve
 from kpp.games import Interventional
 from kpp.kernels import RBF
+from kpp.tables import Schema
 from kpp.typing import RngKey
 from kpp.validation import as_finite_array, check_rng_key, count, one_of
 from kpp_gpec.background import Prepared, as_background, check_explainer, freeze_options, prepare, readable
@@ -139,7 +141,7 @@ class GPEC(AbstractExplainer):
         count(self.max_landmarks, "max_landmarks")
 
     @classmethod
-    def published(cls, base_explainer: Any, background: Any, **options: Any) -> GPEC:
+    def published(cls, base_explainer: str | AbstractExplainer, background: ArrayLike, **options: Any) -> GPEC:
         r"""Return GPEC with the settings of the paper's experiments.
 
         The kernel is the normalized WEG kernel alone on inputs as they are, :math:`\lambda = 1`, :math:`\rho = 0.1`,
@@ -157,7 +159,7 @@ class GPEC(AbstractExplainer):
 
     def fit(
         self,
-        predictor: Any,
+        predictor: object,
         *,
         explanation: Explanation | None = None,
         boundary: BoundarySample | Sequence[BoundarySample] | None = None,
@@ -182,7 +184,7 @@ class GPEC(AbstractExplainer):
         """
         return self._fit(predictor, None, explanation, boundary, rng_key)
 
-    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
+    def explain(self, predictor: object, x: ArrayLike, *, rng_key: RngKey | None = None) -> Explanation:
         """Fit to the background, and predict the explanations of p points with their uncertainty.
 
         Args:
@@ -200,7 +202,14 @@ class GPEC(AbstractExplainer):
         resolved = resolve(readable(predictor, self.background), x, self.requires)
         return self._fit(predictor, resolved.schema, None, None, rng_key).explain(np.asarray(resolved.x))
 
-    def _fit(self, predictor: Any, schema: Any, explanation: Any, boundary: Any, rng_key: Any) -> FittedGPEC:
+    def _fit(
+        self,
+        predictor: object,
+        schema: Schema | None,
+        explanation: Explanation | None,
+        boundary: BoundarySample | Sequence[BoundarySample] | None,
+        rng_key: RngKey | None,
+    ) -> FittedGPEC:
         keys = [None] * 3 if rng_key is None else list(jax.random.split(check_rng_key(rng_key), 3))
         prepared = prepare(self, predictor, explanation, keys[0], schema)
         samples = self._samples(prepared, boundary, keys[1])
@@ -212,7 +221,9 @@ class GPEC(AbstractExplainer):
             outputs.append(self._fit_output(prepared, number, sample, *known[id(sample)], rng))
         return self._finish(prepared, outputs)
 
-    def _samples(self, prepared: Prepared, given: Any, rng_key: Any) -> Sequence[BoundarySample | None]:
+    def _samples(
+        self, prepared: Prepared, given: BoundarySample | Sequence[BoundarySample] | None, rng_key: RngKey | None
+    ) -> Sequence[BoundarySample | None]:
         """Return the boundary sample of each output; two classes share one boundary."""
         num_outputs = len(prepared.positions)
         if self.boundary is None:
@@ -334,7 +345,9 @@ def example(rng_key: RngKey) -> tuple[AbstractExplainer, RKHSFunction, Any, Any]
     return registry.get("explainers", "rkhs-shap")(Interventional(points), progress=False), function, points, x
 
 
-def _correlations(covariance: Any, values: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _correlations(
+    covariance: str | ArrayLike | None, values: np.ndarray
+) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return the correlations of the features, and their variances where these are given with them."""
     if covariance is None:
         return None, None

@@ -143,6 +143,8 @@ def _to_numpy(dataset: xr.Dataset) -> dict[str, np.ndarray]:
 def _rebuild(arrays: dict[str, np.ndarray], described: dict[str, Any], z: np.ndarray) -> FittedOutput:
     """Return an output as it was when it was saved, its processes conditioned again."""
     selected = Selected(variance=arrays["variance"], **described["selected"])
+    if isinstance(selected.lengthscale, list):
+        selected = selected._replace(lengthscale=np.asarray(selected.lengthscale))
     selected = selected._replace(at_bounds=tuple(selected.at_bounds))
     geodesic = None
     if "samples" in arrays:

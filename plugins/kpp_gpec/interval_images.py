@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from kpp import Explanation
@@ -133,7 +134,7 @@ def _group_of_features(explanation: Explanation, count: int) -> np.ndarray:
     return np.array([place[name] for name in names])
 
 
-def _pictures(images: Any, shape: Sequence[int], count: int) -> np.ndarray:
+def _pictures(images: ArrayLike, shape: Sequence[int], count: int) -> np.ndarray:
     """Return images (p, h, w), or (p, h, w, c) with several channels."""
     height, width, channels = image_shape(shape)
     array = np.asarray(images, dtype=float)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import equinox as eqx
+from numpy.typing import ArrayLike
 
 from kpp.explanations import AbstractExplainer, Explanation
 from kpp.typing import RngKey
@@ -67,7 +68,7 @@ class NaiveGP(AbstractExplainer):
         return GPEC(**fields, boundary=None)
 
     def fit(
-        self, predictor: Any, *, explanation: Explanation | None = None, rng_key: RngKey | None = None
+        self, predictor: object, *, explanation: Explanation | None = None, rng_key: RngKey | None = None
     ) -> FittedGPEC:
         """Explain the background and fit the processes.
 
@@ -85,7 +86,7 @@ class NaiveGP(AbstractExplainer):
         """
         return self._as_gpec().fit(predictor, explanation=explanation, rng_key=rng_key)
 
-    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
+    def explain(self, predictor: object, x: ArrayLike, *, rng_key: RngKey | None = None) -> Explanation:
         """Fit to the background, and predict the explanations of p points with their uncertainty.
 
         Args:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float, Shaped
+from numpy.typing import ArrayLike
 
 from kpp.networks import MLP, train
 from kpp.typing import AnyArray, RngKey
@@ -50,7 +51,7 @@ class MLPClassifier(eqx.Module):
     learning_rate: float = eqx.field(static=True, default=0.003)
     progress: bool = eqx.field(static=True, default=True)
 
-    def fit(self, x: Any, y: Any, *, rng_key: RngKey) -> FittedMLPClassifier:
+    def fit(self, x: ArrayLike, y: ArrayLike, *, rng_key: RngKey) -> FittedMLPClassifier:
         """Train on labelled points.
 
         Args:
@@ -114,19 +115,19 @@ class FittedMLPClassifier(eqx.Module):
         """Return the logits, whose differences are log-odds; their gradient does not vanish where a class is sure."""
         return _logits(self.network, jnp.asarray(x, self.network.layers[0].weight.dtype))
 
-    def predict_proba(self, x: Any) -> Float[np.ndarray, "n k"]:
+    def predict_proba(self, x: ArrayLike) -> Float[np.ndarray, "n k"]:
         """Return the probabilities as a NumPy array."""
         return np.asarray(self(self._points(x)))
 
-    def predict(self, x: Any) -> Shaped[np.ndarray, " n"]:
+    def predict(self, x: ArrayLike) -> Shaped[np.ndarray, " n"]:
         """Return the label of the most probable class at each point."""
         return np.asarray(self.classes)[np.asarray(self.logits(self._points(x))).argmax(axis=1)]
 
-    def score(self, x: Any, y: Any) -> float:
+    def score(self, x: ArrayLike, y: ArrayLike) -> float:
         """Return the share of points whose label is predicted."""
         return float(np.mean(self.predict(x) == np.asarray(y)))
 
-    def _points(self, x: Any) -> Array:
+    def _points(self, x: ArrayLike) -> Array:
         return as_points(x, num_features=self.network.layers[0].weight.shape[1])
 
 
@@ -135,6 +136,6 @@ def _logits(network: MLP, x: Array) -> Array:
     return jax.vmap(network)(x)
 
 
-def _cross_entropy(network: Any, batch: Any) -> Array:
+def _cross_entropy(network: MLP, batch: tuple[Array, Array]) -> Array:
     x, codes = batch
     return optax.softmax_cross_entropy_with_integer_labels(jax.vmap(network)(x), codes).mean()

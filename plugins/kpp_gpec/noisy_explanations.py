@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import xarray as xr
 from jaxtyping import Float
 
 from kpp.explanations import Explanation
@@ -35,7 +36,7 @@ class Observations(NamedTuple):
     source: str
 
 
-def check_noise(noise: Any, num_repeats: int, least: float) -> None:
+def check_noise(noise: str | float, num_repeats: int, least: float) -> None:
     """Refuse settings of the noise that make no sense.
 
     Raises:
@@ -52,7 +53,7 @@ def check_noise(noise: Any, num_repeats: int, least: float) -> None:
         raise ValueError(f"`min_noise_variance` must be a finite number that is at least 0, got {least}")
 
 
-def repeat_keys(noise: Any, num_repeats: int, rng_key: RngKey | None) -> list[Any]:
+def repeat_keys(noise: str | float, num_repeats: int, rng_key: RngKey | None) -> list[Any]:
     """Return the keys to explain with: as many as there are to be repeats, or one.
 
     Raises:
@@ -63,7 +64,7 @@ def repeat_keys(noise: Any, num_repeats: int, rng_key: RngKey | None) -> list[An
     return list(jax.random.split(check_rng_key(rng_key), num_repeats))
 
 
-def observe(explanations: Sequence[Explanation], noise: Any, least: float = 0.0) -> Observations:
+def observe(explanations: Sequence[Explanation], noise: str | float, least: float = 0.0) -> Observations:
     r"""Read values and noise off explanations of the same points.
 
     Draws of a posterior are averaged, and by the law of total variance their variance is part of the noise:
@@ -112,11 +113,11 @@ def _mean(explanation: Explanation) -> np.ndarray:
     return _average(explanation.values)
 
 
-def _average(array: Any) -> np.ndarray:
+def _average(array: xr.DataArray) -> np.ndarray:
     """Return the mean over draws, if there are any, as (N, D, outputs)."""
     return _arranged(array.mean([dim for dim in _SAMPLE_DIMS if dim in array.dims]))
 
 
-def _arranged(array: Any) -> np.ndarray:
+def _arranged(array: xr.DataArray) -> np.ndarray:
     values = array.transpose("instance", "feature", ...).values.astype(float)
     return values if values.ndim == 3 else values[:, :, None]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 from scipy import ndimage
 
 from kpp.validation import as_points, count, positive
@@ -45,7 +45,7 @@ def grid_superpixels(shape: _Shape, patch: int | tuple[int, int]) -> dict[str, l
 
 
 def slic_superpixels(
-    images: Any, shape: _Shape, num_superpixels: int, *, compactness: float = 0.1
+    images: ArrayLike, shape: _Shape, num_superpixels: int, *, compactness: float = 0.1
 ) -> dict[str, list[int]]:
     r"""Divide images into connected pieces of similar pixels, by k-means on intensity and position.
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 from scipy.special import erfcx, ndtr
 
 from kpp.validation import as_finite_array
@@ -13,7 +12,7 @@ from kpp.validation import as_finite_array
 __all__ = ["expected_improvement"]
 
 
-def expected_improvement(mean: Any, standard_deviation: Any, best: float) -> Float[np.ndarray, " p"]:
+def expected_improvement(mean: ArrayLike, standard_deviation: ArrayLike, best: float) -> Float[np.ndarray, " p"]:
     r"""Return by how much a normal variable is expected to fall below a number.
 
     .. math:: E \max(b - f, 0) = \sigma \bigl[ u \Phi(u) + \varphi(u) \bigr], \qquad u = (b - \mu)/\sigma

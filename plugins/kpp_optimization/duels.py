@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from kpp.preferences import Matches
 from kpp.tables import read_points
@@ -52,7 +53,7 @@ class DuelSearch:
 def search_by_duels(
     rng_key: RngKey,
     duel: Callable[[Float[np.ndarray, " d"], Float[np.ndarray, " d"]], Any],
-    candidates: Any,
+    candidates: ArrayLike,
     believe: Believe,
     *,
     acquisition: str = "thompson",
@@ -101,7 +102,7 @@ def search_by_duels(
     return DuelSearch(pd.DataFrame(rows), points, matches, utilities.mean(axis=0))
 
 
-def thompson_duel(rng_key: RngKey, utilities: Any) -> tuple[int, int]:
+def thompson_duel(rng_key: RngKey, utilities: ArrayLike) -> tuple[int, int]:
     r"""Return the best candidates of two draws of the utilities.
 
     .. math:: i = \arg\max f^{(s)}, \qquad j = \arg\max_{j \ne i} f^{(s')}
@@ -126,7 +127,7 @@ def thompson_duel(rng_key: RngKey, utilities: Any) -> tuple[int, int]:
     return first, int(np.argmax(rest))
 
 
-def expected_best_utility(rng_key: RngKey, utilities: Any) -> tuple[int, int]:
+def expected_best_utility(rng_key: RngKey, utilities: ArrayLike) -> tuple[int, int]:
     r"""Return the duel whose better candidate is expected to have the largest utility (EUBO).
 
     .. math:: \arg\max_{i < j}\; E \max(f_i, f_j)
@@ -177,7 +178,7 @@ def _count(matches: Matches, first: int, second: int, won: int) -> Matches:
     return dataclasses.replace(matches, **{name: getattr(matches, name).at[row].add(1.0)})
 
 
-def _outcome(value: Any) -> int:
+def _outcome(value: object) -> int:
     """Return 1 or 0, or refuse what `duel` gave."""
     number = float(np.asarray(value, dtype=float).reshape(()))
     if number not in (0.0, 1.0):
@@ -185,7 +186,7 @@ def _outcome(value: Any) -> int:
     return int(number)
 
 
-def _utilities(preferences: Any, num_candidates: int) -> Float[np.ndarray, "s p"]:
+def _utilities(preferences: ArrayLike, num_candidates: int) -> Float[np.ndarray, "s p"]:
     """Return draws of utilities from draws of g."""
     draws = np.asarray(as_finite_array(preferences, "the draws of `believe`"))
     if draws.ndim != 3 or draws.shape[1:] != (num_candidates, num_candidates):

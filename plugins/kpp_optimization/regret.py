@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from kpp.typing import RngKey
 from kpp.validation import as_finite_array, check_rng_key, count
@@ -20,7 +21,7 @@ __all__ = ["regret", "regrets", "replicate"]
 T = TypeVar("T")
 
 
-def regret(search: Search, truth: Any) -> Float[np.ndarray, " n"]:
+def regret(search: Search, truth: ArrayLike) -> Float[np.ndarray, " n"]:
     r"""Return the simple regret of a search after each query.
 
     .. math:: r_t = f(\hat x_t) - \min_x f(x)
@@ -46,7 +47,7 @@ def regret(search: Search, truth: Any) -> Float[np.ndarray, " n"]:
     return found - values.min() if search.direction == "minimize" else values.max() - found
 
 
-def regrets(searches: Mapping[str, Sequence[Search]], truth: Any) -> xr.DataArray:
+def regrets(searches: Mapping[str, Sequence[Search]], truth: ArrayLike) -> xr.DataArray:
     """Return the regrets of searches from several priors, each with the same number of replications.
 
     A search that stopped early keeps its last regret.

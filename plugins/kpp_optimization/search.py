@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from kpp.tables import read_points
 from kpp.typing import RngKey
@@ -61,7 +62,7 @@ class Search:
 def optimize(
     rng_key: RngKey,
     objective: Callable[[Float[np.ndarray, " d"]], Any],
-    candidates: Any,
+    candidates: ArrayLike,
     prior: AbstractObjectivePrior,
     *,
     direction: str = "minimize",

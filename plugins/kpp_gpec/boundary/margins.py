@@ -13,7 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from kpp.batching import call_in_chunks
 from kpp.typing import AnyArray
@@ -45,7 +46,7 @@ def class_margin(function: _Function, index: int | str = 1) -> _Function:
         appendix C.3.
     """
 
-    def margin(x: Any) -> Any:
+    def margin(x: ArrayLike) -> Any:
         values = _as_array(function(x))
         if values.ndim == 1 and values.dtype.kind != "f":
             return _library(values).where(values == index, 1.0, -1.0)
@@ -70,7 +71,7 @@ def level_margin(function: _Function, level: float, index: int = 0) -> _Function
         The margin, from points (n, d) to (n,).
     """
 
-    def margin(x: Any) -> Any:
+    def margin(x: ArrayLike) -> Any:
         return _output(_as_array(function(x)), index) - level
 
     return margin
@@ -118,17 +119,17 @@ def standard_deviations(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " d"]:
 
 
 def _norms_by_jax(function: _Function, scale: np.ndarray, index: int) -> _Function:
-    def value(point: Any) -> Any:
+    def value(point: Array) -> Any:
         return _output(_as_array(function(point[None])), index)[0]
 
-    def norm(point: Any) -> Any:
+    def norm(point: Array) -> Any:
         return jnp.linalg.norm(scale * jax.grad(value)(point))
 
     return jax.jit(lambda x: jax.vmap(norm)(jnp.asarray(x, jnp.result_type(float))))
 
 
 def _norms_by_steps(function: _Function, scale: np.ndarray, index: int, step: float) -> _Function:
-    def norms(x: Any) -> np.ndarray:
+    def norms(x: ArrayLike) -> np.ndarray:
         x = np.asarray(x)
         shifts = step * np.diag(scale)
         shifted = np.concatenate([x[:, None] + shifts, x[:, None] - shifts], axis=1)
@@ -139,7 +140,7 @@ def _norms_by_steps(function: _Function, scale: np.ndarray, index: int, step: fl
     return norms
 
 
-def _as_array(values: Any) -> Any:
+def _as_array(values: AnyArray) -> Any:
     """Return predictions as an array of the library that they come from."""
     values = values if isinstance(values, jax.Array) else np.asarray(values)
     if values.ndim not in (1, 2):
@@ -149,23 +150,23 @@ def _as_array(values: Any) -> Any:
     return values
 
 
-def _library(values: Any) -> Any:
+def _library(values: AnyArray) -> Any:
     return jnp if isinstance(values, jax.Array) else np
 
 
-def _output(values: Any, index: Any) -> Any:
+def _output(values: AnyArray, index: Any) -> Any:
     if values.ndim == 1:
         return values
     _check_index(index, values.shape[1])
     return values[:, index]
 
 
-def _against_half(values: Any, index: Any) -> Any:
+def _against_half(values: AnyArray, index: Any) -> Any:
     _check_index(index, 2)
     return values - 0.5 if index == 1 else 0.5 - values
 
 
-def _against_the_rest(values: Any, index: Any) -> Any:
+def _against_the_rest(values: AnyArray, index: Any) -> Any:
     _check_index(index, values.shape[1])
     others = np.arange(values.shape[1]) != index
     return values[:, index] - values[:, others].max(axis=1)

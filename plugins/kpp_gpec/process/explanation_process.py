@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from kpp import linalg
 from kpp.batching import filled_chunks
@@ -84,7 +85,7 @@ class ExplanationProcess(eqx.Module):
 
     @classmethod
     def condition(
-        cls, kernel: AbstractKernel, points: Any, values: Any, noise: Any, variance: Any
+        cls, kernel: AbstractKernel, points: ArrayLike, values: ArrayLike, noise: ArrayLike, variance: ArrayLike
     ) -> ExplanationProcess:
         """Condition the processes on explanations.
 
@@ -115,7 +116,7 @@ class ExplanationProcess(eqx.Module):
         coefficients = _solve(factors, values)
         return cls(kernel, points, values, noise, variance, factors, noiseless, coefficients)
 
-    def predict(self, x: Any) -> Law:
+    def predict(self, x: ArrayLike) -> Law:
         r"""Predict the explanations of points.
 
         .. math::
@@ -142,7 +143,7 @@ class ExplanationProcess(eqx.Module):
         return leave_one_out(self.factors, self.values, self.variance)
 
 
-def in_blocks_of_points(predict: Callable[[Array], Law], x: Any, size: int) -> Law:
+def in_blocks_of_points(predict: Callable[[Array], Law], x: ArrayLike, size: int) -> Law:
     """Predict points some at a time, in blocks of few sizes, so that little is compiled and memory is bounded.
 
     Args:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from numpy.typing import ArrayLike
 
 from kpp import linalg
 from kpp.kernels import AbstractKernel, check_matrices, check_non_negative, example_points, parameter, scalar
@@ -105,7 +106,7 @@ class WeightedExponentialGeodesic(AbstractKernel):
             return jnp.ones_like(x[:, 0])
         return self._own(self._similarity(), self._weights(x))
 
-    def weights(self, x: Any) -> Float[Array, "n J"]:
+    def weights(self, x: ArrayLike) -> Float[Array, "n J"]:
         """Return how much each boundary sample counts for each point; rows sum to 1.
 
         Args:
@@ -219,7 +220,7 @@ def farthest_points(
     return np.array(chosen), nearest
 
 
-def _check_distances(points: Array, distances: Array, members: Any) -> None:
+def _check_distances(points: Array, distances: Array, members: Array | None) -> None:
     size = distances.shape[-1]
     rows = points.shape[-2] if members is None else size
     if distances.ndim < 2 or distances.shape[-2:] != (rows, rows):

@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.kernels import RBF, AbstractKernel
+from kpp.typing import AnyArray
 from kpp_gpec.process.explanation_process import leave_one_out, log_evidence
 from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
 
@@ -67,7 +68,9 @@ class Selected(NamedTuple):
     at_bounds: tuple[str, ...]
 
 
-def combine_kernels(boundary: WeightedExponentialGeodesic | None, lengthscale: Any) -> AbstractKernel:
+def combine_kernels(
+    boundary: WeightedExponentialGeodesic | None, lengthscale: float | AnyArray | None
+) -> AbstractKernel:
     """Return the WEG kernel times an RBF kernel; one alone where the other is None.
 
     Raises:
@@ -187,7 +190,11 @@ def _search(problem: _Problem) -> tuple[dict[str, np.ndarray], float]:
 
 @eqx.filter_jit
 def _loss(
-    free: dict[str, Array], fixed: dict[str, Array], boundary: Any, data: tuple[Array, Array, Array], method: str
+    free: dict[str, Array],
+    fixed: dict[str, Array],
+    boundary: WeightedExponentialGeodesic | None,
+    data: tuple[Array, Array, Array],
+    method: str,
 ) -> tuple[Array, dict[str, Array]]:
     """Return the negative log evidence, or sum of log densities left out, of the data, with its gradient in `free`."""
     points, values, noise = data

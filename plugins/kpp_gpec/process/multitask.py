@@ -2,13 +2,12 @@ r"""Processes of explanations whose features vary together: a prior covariance o
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from kpp import linalg
 from kpp.kernels import AbstractKernel
@@ -68,7 +67,7 @@ class MultitaskProcess(eqx.Module):
         scale = jnp.sqrt(self.variance)
         return scale[:, None] * self.correlations * scale[None, :]
 
-    def predict(self, x: Any) -> Law:
+    def predict(self, x: ArrayLike) -> Law:
         r"""Predict the explanations of points, with the covariance of the features.
 
         .. math:: \Sigma = k_{**} B - (B \otimes k_*) (B \otimes K + \mathrm{diag}(U))^{-1} (B \otimes k_*)^\top
@@ -92,7 +91,12 @@ class MultitaskProcess(eqx.Module):
 
 
 def condition(
-    kernel: AbstractKernel, points: Any, values: Any, noise: Any, variance: Any, correlations: Any = None
+    kernel: AbstractKernel,
+    points: ArrayLike,
+    values: ArrayLike,
+    noise: ArrayLike,
+    variance: ArrayLike,
+    correlations: ArrayLike | None = None,
 ) -> ExplanationProcess | MultitaskProcess:
     """Condition processes on explanations: independent ones, or with correlations one of all features.
 
