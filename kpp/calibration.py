@@ -17,7 +17,7 @@ from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 from scipy import stats
 
-from kpp.typing import RngKey
+from kpp.typing import Numbers, RngKey
 from kpp.validation import check_rng_key, count
 
 __all__ = [
@@ -85,7 +85,7 @@ class CalibrationResult(NamedTuple):
         return min(1.0, min(values) * len(values))
 
 
-def rank_statistics(values: Any, draws: Any) -> Int[np.ndarray, "s *event"]:
+def rank_statistics(values: Numbers, draws: Numbers) -> Int[np.ndarray, "s *event"]:
     r"""Return how many draws are below each value, :math:`\sum_l 1\{\theta_l < \theta\}`.
 
     Args:
@@ -107,7 +107,7 @@ def rank_statistics(values: Any, draws: Any) -> Int[np.ndarray, "s *event"]:
     return np.sum(draws < values[:, None], axis=1)
 
 
-def uniformity_test(ranks: Any, num_draws: int, *, num_bins: int | None = None) -> UniformityTest:
+def uniformity_test(ranks: Numbers, num_draws: int, *, num_bins: int | None = None) -> UniformityTest:
     r"""Test whether ranks are uniform on 0, ..., L.
 
     Args:

@@ -9,37 +9,38 @@ shared.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PyTree
 
 from kpp.kernels import AbstractKernel
-from kpp.typing import AnyArray
+from kpp.typing import AnyArray, Points
 from kpp.validation import is_concrete
 
 __all__ = ["RKHSFunction"]
 
 
-def _as_float_array(value: Any) -> Array:
+def _as_float_array(value: ArrayLike | Sequence[object]) -> Array:
     """Convert numbers to a float array, keeping a float type that they already have."""
     array = jnp.asarray(value)
     floating = jnp.issubdtype(array.dtype, jnp.floating)
     return jnp.asarray(array, dtype=array.dtype if floating else jnp.result_type(float))  # and not weakly typed
 
 
-def _as_points(points: Any) -> Any:
+def _as_points(points: Points) -> Any:
     """Convert nested lists of numbers, and every NumPy leaf of a batch of points, to JAX arrays."""
     if isinstance(points, list):
         return _as_float_array(points)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, points)
 
 
-def _share_equal_points(points: Any, batch: int) -> Any:
+def _share_equal_points(points: Points, batch: int) -> Any:
     """Drop the leading draw axes of points, as far as their values can be seen to be the same for all draws."""
     firsts = jax.tree.map(lambda leaf: leaf[(0,) * batch], points)
     pairs = list(zip(jax.tree.leaves(points), jax.tree.leaves(firsts), strict=True))
@@ -74,9 +75,9 @@ class RKHSFunction(eqx.Module):
     def __init__(
         self,
         kernel: AbstractKernel,
-        points: Any,
-        coefficients: Any,
-        intercept: Any = 0.0,
+        points: Points,
+        coefficients: ArrayLike,
+        intercept: ArrayLike = 0.0,
         batch_shape: tuple[int, ...] = (),
     ) -> None:
         self.kernel = kernel
@@ -116,9 +117,9 @@ class RKHSFunction(eqx.Module):
     def over_draws(
         cls,
         kernel: AbstractKernel,
-        points: Any,
+        points: Points,
         coefficients: Float[AnyArray, "..."],
-        intercept: Any = 0.0,
+        intercept: ArrayLike = 0.0,
         *,
         batch_shape: tuple[int, ...],
     ) -> RKHSFunction:
@@ -139,18 +140,18 @@ class RKHSFunction(eqx.Module):
         """
         batch_shape = tuple(batch_shape)
 
-        def spread(leaf: Any) -> Any:
+        def spread(leaf: Array) -> Any:
             if not eqx.is_array(leaf) or leaf.shape[: len(batch_shape)] == batch_shape:
                 return leaf
             return jnp.broadcast_to(leaf, batch_shape + leaf.shape)
 
         kernel = jax.tree.map(spread, kernel)
         coefficients = spread(_as_float_array(coefficients))
-        intercept = spread(_as_float_array(intercept))
+        constant = spread(_as_float_array(intercept))
         outputs = coefficients.shape[len(batch_shape) + 1 :]
-        if outputs and intercept.shape == batch_shape:
-            intercept = jnp.broadcast_to(intercept[..., None], batch_shape + outputs)
-        return cls(kernel, points, coefficients, intercept, batch_shape)
+        if outputs and constant.shape == batch_shape:
+            constant = jnp.broadcast_to(constant[..., None], batch_shape + outputs)
+        return cls(kernel, points, coefficients, constant, batch_shape)
 
     @property
     def num_points(self) -> int:
@@ -162,7 +163,7 @@ class RKHSFunction(eqx.Module):
         """() for a scalar function, (outputs,) for one with several outputs."""
         return self.coefficients.shape[len(self.batch_shape) + 1 :]
 
-    def __call__(self, x: Any) -> Float[Array, "..."]:
+    def __call__(self, x: Points) -> Float[Array, "..."]:
         """Evaluate at p points.
 
         Args:
@@ -173,7 +174,7 @@ class RKHSFunction(eqx.Module):
         """
         return _evaluate_draws(self, x) if self.batch_shape else self._evaluate(x)
 
-    def map_draws(self, f: Callable[..., Any], *others: Any, batch_size: int | None = None) -> Any:
+    def map_draws(self, f: Callable[..., Any], *others: PyTree, batch_size: int | None = None) -> Any:
         """Apply a function of one draw to all draws; the only way over them.
 
         Args:
@@ -193,7 +194,7 @@ class RKHSFunction(eqx.Module):
         mapped = (arrays, self.points if own_points else None, self.coefficients, self.intercept, others)
         flat = jax.tree.map(lambda leaf: leaf.reshape(math.prod(self.batch_shape), *leaf.shape[batch:]), mapped)
 
-        def apply(draw: Any) -> Any:
+        def apply(draw: PyTree) -> Any:
             kernel, points, coefficients, intercept, further = draw
             points = points if own_points else self.points
             return f(RKHSFunction(eqx.combine(kernel, static), points, coefficients, intercept), *further)
@@ -201,7 +202,7 @@ class RKHSFunction(eqx.Module):
         results = jax.lax.map(apply, flat, batch_size=batch_size)
         return jax.tree.map(lambda leaf: leaf.reshape(*self.batch_shape, *leaf.shape[1:]), results)
 
-    def take_draws(self, draws: Any) -> RKHSFunction:
+    def take_draws(self, draws: ArrayLike | slice) -> RKHSFunction:
         """Select draws, the same in each chain.
 
         Args:
@@ -214,7 +215,7 @@ class RKHSFunction(eqx.Module):
         if axis < 0:
             raise ValueError("`take_draws` needs a function with draws; this one has none")
 
-        def take(leaf: Any) -> Any:
+        def take(leaf: Array) -> Any:
             return jnp.take(leaf, np.asarray(draws), axis=axis) if eqx.is_array(leaf) else leaf
 
         points = jax.tree.map(take, self.points) if self._has_own_points() else self.points
@@ -244,15 +245,15 @@ class RKHSFunction(eqx.Module):
         points = _share_equal_points(points, len(self.batch_shape))
         return RKHSFunction(kernel, points, coefficients, self.intercept, self.batch_shape)
 
-    def __add__(self, constant: Any) -> RKHSFunction:
+    def __add__(self, constant: ArrayLike) -> RKHSFunction:
         """Add a number to the function."""
         return self._replace(self.coefficients, self.intercept + constant)
 
-    def __sub__(self, constant: Any) -> RKHSFunction:
+    def __sub__(self, constant: ArrayLike) -> RKHSFunction:
         """Subtract a number from the function."""
         return self._replace(self.coefficients, self.intercept - constant)
 
-    def __mul__(self, factor: Any) -> RKHSFunction:
+    def __mul__(self, factor: ArrayLike) -> RKHSFunction:
         """Multiply the function by a number."""
         return self._replace(self.coefficients * factor, self.intercept * factor)
 
@@ -266,7 +267,7 @@ class RKHSFunction(eqx.Module):
     def _replace(self, coefficients: Array, intercept: Array) -> RKHSFunction:
         return RKHSFunction(self.kernel, self.points, coefficients, intercept, self.batch_shape)
 
-    def _evaluate(self, x: Any) -> Float[Array, "..."]:
+    def _evaluate(self, x: Points) -> Float[Array, "..."]:
         values = self.kernel.combine_sections(x, self.points, self.coefficients)
         return values + jnp.broadcast_to(self.intercept, values.shape)
 
@@ -282,6 +283,6 @@ class RKHSFunction(eqx.Module):
 
 
 @eqx.filter_jit
-def _evaluate_draws(function: RKHSFunction, x: Any) -> Float[Array, "..."]:
+def _evaluate_draws(function: RKHSFunction, x: Points) -> Float[Array, "..."]:
     """Evaluate all draws; compiled once, where a loop over draws would be compiled again each time."""
     return function.map_draws(lambda draw: draw._evaluate(x))

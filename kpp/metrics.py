@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import jax.scipy.stats as jss
@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import validation
+from kpp.typing import Numbers
 from kpp.validation import as_finite_array, as_targets, is_concrete
 
 __all__ = [
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 
-def gaussian_log_score(y: Any, mean: Any, scale: Any) -> Float[Array, " n"]:
+def gaussian_log_score(y: Numbers, mean: Numbers, scale: Numbers) -> Float[Array, " n"]:
     r"""Return the negative log density of observations under normal predictions.
 
     .. math:: \tfrac12 \log(2 \pi \sigma_i^2) + \frac{(y_i - \mu_i)^2}{2 \sigma_i^2}
@@ -51,7 +52,7 @@ def gaussian_log_score(y: Any, mean: Any, scale: Any) -> Float[Array, " n"]:
     return -jss.norm.logpdf(y, mean, scale)
 
 
-def gaussian_crps(y: Any, mean: Any, scale: Any) -> Float[Array, " n"]:
+def gaussian_crps(y: Numbers, mean: Numbers, scale: Numbers) -> Float[Array, " n"]:
     r"""Return the continuous ranked probability score of normal predictions.
 
     .. math::
@@ -78,7 +79,7 @@ def gaussian_crps(y: Any, mean: Any, scale: Any) -> Float[Array, " n"]:
     return scale * (z * (2 * jss.norm.cdf(z) - 1) + 2 * jss.norm.pdf(z) - 1 / math.sqrt(math.pi))
 
 
-def crps_from_draws(y: Any, draws: Any) -> Float[Array, " n"]:
+def crps_from_draws(y: Numbers, draws: Numbers) -> Float[Array, " n"]:
     r"""Return the continuous ranked probability score of predictive draws.
 
     .. math::
@@ -114,7 +115,7 @@ def crps_from_draws(y: Any, draws: Any) -> Float[Array, " n"]:
     return jnp.mean(jnp.abs(draws - y[None, :]), axis=0) - differences / (count * (count - 1))
 
 
-def interval_coverage(y: Any, lower: Any, upper: Any) -> Float[Array, ""]:
+def interval_coverage(y: Numbers, lower: Numbers, upper: Numbers) -> Float[Array, ""]:
     r"""Return the share of observations inside their intervals, :math:`\frac1n \sum_i 1\{l_i \le y_i \le u_i\}`.
 
     Args:
@@ -132,7 +133,7 @@ def interval_coverage(y: Any, lower: Any, upper: Any) -> Float[Array, ""]:
     return jnp.mean((lower <= y) & (y <= upper))
 
 
-def interval_score(y: Any, lower: Any, upper: Any, probability: float) -> Float[Array, " n"]:
+def interval_score(y: Numbers, lower: Numbers, upper: Numbers, probability: float) -> Float[Array, " n"]:
     r"""Return the score of intervals: their width, and a penalty for what they miss.
 
     .. math:: (u - l) + \frac{2}{1 - p} (l - y)_+ + \frac{2}{1 - p} (y - u)_+
@@ -159,7 +160,7 @@ def interval_score(y: Any, lower: Any, upper: Any, probability: float) -> Float[
     return upper - lower + 2 / (1 - probability) * missed
 
 
-def expected_calibration_error(labels: Any, probabilities: Any, *, num_bins: int = 10) -> Float[Array, ""]:
+def expected_calibration_error(labels: Numbers, probabilities: Numbers, *, num_bins: int = 10) -> Float[Array, ""]:
     r"""Return how far predicted probabilities are from frequencies, on average over bins.
 
     .. math:: \sum_b \frac{n_b}{n}\, \bigl|\bar y_b - \bar p_b\bigr|
@@ -208,7 +209,9 @@ class ProjectionGain(NamedTuple):
     largest_gain: float
 
 
-def projection_gain(values: Any, expectations: Any, baseline: Any = 0.0, *, level: float = 0.95) -> ProjectionGain:
+def projection_gain(
+    values: Numbers, expectations: Numbers, baseline: Numbers = 0.0, *, level: float = 0.95
+) -> ProjectionGain:
     r"""Estimate by how much projecting a predictor lowers its mean squared error, without labels.
 
     .. math::
@@ -262,7 +265,7 @@ def projection_gain(values: Any, expectations: Any, baseline: Any = 0.0, *, leve
     return ProjectionGain(gain, error, (gain - half, gain + half), gain + spread)
 
 
-def structural_similarity(x: Any, y: Any, *, data_range: float) -> float:
+def structural_similarity(x: Numbers, y: Numbers, *, data_range: float) -> float:
     r"""Return how similar two images are in level, contrast and structure, the mean over windows.
 
     .. math::
@@ -309,21 +312,21 @@ def structural_similarity(x: Any, y: Any, *, data_range: float) -> float:
     return float(np.mean(level * (2 * covariance + c2) / (variances + c2)))
 
 
-def _gaussian(y: Any, mean: Any, scale: Any) -> tuple[Array, Array, Array]:
+def _gaussian(y: Numbers, mean: Numbers, scale: Numbers) -> tuple[Array, Array, Array]:
     y = as_targets(y)
     mean, scale = _like(y, mean, "mean"), _like(y, scale, "scale")
     _require("scale", "positive", scale > 0, scale)
     return y, mean, scale
 
 
-def _interval(y: Any, lower: Any, upper: Any) -> tuple[Array, Array, Array]:
+def _interval(y: Numbers, lower: Numbers, upper: Numbers) -> tuple[Array, Array, Array]:
     y = as_targets(y)
     lower, upper = _like(y, lower, "lower"), _like(y, upper, "upper")
     _require("upper", "at least `lower`", upper >= lower, upper)
     return y, lower, upper
 
 
-def _like(y: Array, value: Any, name: str, other: str = "y") -> Float[Array, " n"]:
+def _like(y: Array, value: Numbers, name: str, other: str = "y") -> Float[Array, " n"]:
     """Return one number, or one an observation, as an array like the observations."""
     array = as_finite_array(value, name)
     if array.shape not in ((), y.shape):

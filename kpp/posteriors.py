@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
+from kpp.typing import Points
 
 __all__ = ["GPPosterior"]
 
@@ -67,7 +68,7 @@ class GPPosterior(eqx.Module):
         intercept = jnp.zeros(self.batch_shape + self.root.shape[-1:], dtype=self.root.dtype)
         return RKHSFunction(self.mean.kernel, self.mean.points, self.root, intercept, self.batch_shape)
 
-    def covariance(self, x1: Any, x2: Any) -> Float[Array, "*batch p1 p2"]:
+    def covariance(self, x1: Points, x2: Points) -> Float[Array, "*batch p1 p2"]:
         """Return the covariance of the function's values at two batches of points.
 
         Args:
@@ -84,7 +85,7 @@ class GPPosterior(eqx.Module):
 
         return self.map_draws(of_one_draw)
 
-    def variance(self, x: Any) -> Float[Array, "*batch p"]:
+    def variance(self, x: Points) -> Float[Array, "*batch p"]:
         """Return the variance of the function's values at p points, not below 0.
 
         Args:

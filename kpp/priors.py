@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 import numpyro
+from jax.typing import ArrayLike
+from jaxtyping import PyTree
 from numpyro.distributions import Distribution
 
 __all__ = ["has_priors", "is_prior", "leaf_paths", "prior_sites", "sample", "substitute"]
@@ -33,17 +35,17 @@ class _Leaf(NamedTuple):
     value: Any
 
 
-def is_prior(value: Any) -> bool:
+def is_prior(value: object) -> bool:
     """Tell whether a leaf is a prior, that is a NumPyro distribution; the `is_leaf` to walk such trees with."""
     return isinstance(value, Distribution)
 
 
-def has_priors(tree: Any) -> bool:
+def has_priors(tree: PyTree) -> bool:
     """Tell whether any leaf of a pytree is a prior."""
     return any(is_prior(leaf) for leaf in jax.tree.leaves(tree, is_leaf=is_prior))
 
 
-def leaf_paths(tree: Any) -> tuple[str, ...]:
+def leaf_paths(tree: PyTree) -> tuple[str, ...]:
     """Return the paths of the leaves that hold a number, an array or a prior, in the order of the tree.
 
     Args:
@@ -55,7 +57,7 @@ def leaf_paths(tree: Any) -> tuple[str, ...]:
     return tuple(leaf.path for leaf in _leaves("", tree) if _can_hold_prior(leaf.value))
 
 
-def prior_sites(name: str, tree: Any, priors: Mapping[str, Any] | None = None) -> dict[str, Distribution]:
+def prior_sites(name: str, tree: PyTree, priors: Mapping[str, Any] | None = None) -> dict[str, Distribution]:
     """Return the sites that `sample` would make, without drawing.
 
     Args:
@@ -129,13 +131,13 @@ def substitute(name: str, tree: T, values: Mapping[str, Any]) -> T:
     return jax.tree.unflatten(structure, [values.get(leaf.site, leaf.value) for leaf in leaves])
 
 
-def _leaves(name: str, tree: Any) -> Iterator[_Leaf]:
+def _leaves(name: str, tree: PyTree) -> Iterator[_Leaf]:
     for path, value in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_prior):
         where = jax.tree_util.keystr(path, simple=True, separator=".")
         yield _Leaf(where, f"{name}.{where}" if where else name, value)
 
 
-def _can_hold_prior(value: Any) -> bool:
+def _can_hold_prior(value: object) -> bool:
     """Numbers, arrays and priors; not booleans, nor the functions that networks carry as leaves."""
     if is_prior(value) or (hasattr(value, "shape") and hasattr(value, "dtype")):
         return True
@@ -154,10 +156,10 @@ def _check_priors(leaves: list[_Leaf], priors: Mapping[str, Any]) -> dict[str, D
     return {path: _fit_to_leaf(path, prior, known[path]) for path, prior in priors.items()}
 
 
-def _fit_to_leaf(path: str, prior: Any, leaf: Any) -> Distribution:
-    if not is_prior(prior):
+def _fit_to_leaf(path: str, prior: object, leaf: ArrayLike | Distribution) -> Distribution:
+    if not isinstance(prior, Distribution):
         raise TypeError(f"`priors` must hold NumPyro distributions, got {type(prior).__name__} for {path!r}")
-    shape = () if is_prior(leaf) else tuple(np.shape(leaf))
+    shape = () if isinstance(leaf, Distribution) else tuple(np.shape(leaf))
     if prior.shape() == shape or shape == ():
         return prior
     if prior.shape() == ():

@@ -20,7 +20,6 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pluggy
 
@@ -251,7 +250,7 @@ def _refuse_shared_name(entry: importlib.metadata.EntryPoint, owners: list[str])
     raise ValueError(f"the entry-point name {entry.name!r} of distribution {own!r} is also used by {others}")
 
 
-def _offers(plugin: Any) -> dict[str, dict[str, type]]:
+def _offers(plugin: object) -> dict[str, dict[str, type]]:
     """Call the hooks of one plugin; a manager of its own keeps apart who returned what."""
     manager = pluggy.PluginManager(hookspecs.GROUP)
     manager.add_hookspecs(hookspecs)
@@ -268,7 +267,7 @@ def _offers(plugin: Any) -> dict[str, dict[str, type]]:
     return offers
 
 
-def _checked(kind: str, returned: Any) -> dict[str, type]:
+def _checked(kind: str, returned: object) -> dict[str, type]:
     """Check what a hook returned: a mapping from names to classes of which instances can be made."""
     if not isinstance(returned, Mapping):
         raise TypeError(f"`register_{kind}` must return a mapping from names to classes, got {returned!r}")

@@ -49,7 +49,7 @@ def data_class(cls: _Class) -> _Class:
     return cls
 
 
-def to_spec(obj: Any) -> dict[str, Any]:
+def to_spec(obj: object) -> dict[str, Any]:
     """Write a registered object as a JSON object.
 
     Args:
@@ -65,7 +65,7 @@ def to_spec(obj: Any) -> dict[str, Any]:
     return _encode_object(obj, "")
 
 
-def from_spec(spec: Any, kind: str) -> Any:
+def from_spec(spec: object, kind: str) -> Any:
     """Build the object that a spec describes.
 
     Args:
@@ -93,7 +93,7 @@ def _encode_object(obj: Any, path: str) -> dict[str, Any]:
     return spec
 
 
-def _registered(obj: Any, path: str) -> tuple[str, str]:
+def _registered(obj: object, path: str) -> tuple[str, str]:
     """Find the kind and name of an object's class."""
     if not dataclasses.is_dataclass(obj) or isinstance(obj, type):
         raise TypeError(f"{_at(path)}a spec needs an instance of a registered class, got {_describe(obj)}")
@@ -111,7 +111,7 @@ def _registered(obj: Any, path: str) -> tuple[str, str]:
     )
 
 
-def _encode(value: Any, path: str) -> Any:
+def _encode(value: object, path: str) -> Any:
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, dist.Distribution):
@@ -125,7 +125,7 @@ def _encode(value: Any, path: str) -> Any:
     raise TypeError(f"{_at(path)}a spec cannot hold {_describe(value)}")
 
 
-def _encode_numbers(value: Any, path: str) -> Any:
+def _encode_numbers(value: object, path: str) -> Any:
     if isinstance(value, jax.core.Tracer):
         raise TypeError(f"{_at(path)}a spec cannot be written inside traced code")
     if isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jnp.number) and value.dtype != jnp.bool_:
@@ -174,7 +174,7 @@ def _prior_spec(prior: dist.Distribution, path: str) -> dict[str, Any]:
     return spec | wrappers
 
 
-def _same_distribution(first: Any, second: Any) -> bool:
+def _same_distribution(first: dist.Distribution, second: dist.Distribution) -> bool:
     """Tell whether two distributions have the same types and shapes, and, up to broadcasting, the same numbers."""
     same_shape = type(first) is type(second) and (first.batch_shape, first.event_shape) == (
         second.batch_shape,
@@ -186,7 +186,7 @@ def _same_distribution(first: Any, second: Any) -> bool:
     return all(np.all(np.asarray(leaf) == np.asarray(other)) for leaf, other in zip(leaves, others, strict=True))
 
 
-def _decode_object(spec: Any, kind: str, path: str) -> Any:
+def _decode_object(spec: object, kind: str, path: str) -> Any:
     if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
         raise TypeError(f'{_at(path)}a spec must be a mapping with a string under "name", got {_describe(spec)}')
     kind = spec.get("kind", kind)
@@ -220,7 +220,7 @@ def _check_names(cls: type, fields: Mapping[str, Any], values: Mapping[str, Any]
         raise ValueError(f"{_at(path)}{cls.__name__} needs the field {missing[0]!r}")
 
 
-def _decode(value: Any, path: str) -> Any:
+def _decode(value: object, path: str) -> Any:
     if isinstance(value, Mapping):
         if "prior" in value:
             return _decode_prior(value, path)
@@ -233,7 +233,7 @@ def _decode(value: Any, path: str) -> Any:
     return value
 
 
-def _decode_static(value: Any, path: str) -> Any:
+def _decode_static(value: object, path: str) -> Any:
     """Read a static field: lists become tuples, numbers stay what they are."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(_decode_static(item, path) for item in value)
@@ -257,7 +257,7 @@ def _nested_kind(spec: Mapping[str, Any], path: str) -> str:
     return kinds[0] if kinds else "kernels"
 
 
-def _kinds_offering(name: Any) -> list[str]:
+def _kinds_offering(name: object) -> list[str]:
     kinds = [kind for kind in registry.KINDS if name in getattr(registry, kind)()]
     return [*kinds, "data"] if name in _DATA else kinds
 
@@ -282,7 +282,7 @@ def _decode_prior(spec: Mapping[str, Any], path: str) -> dist.Distribution:
     return prior
 
 
-def _join(path: str, name: Any) -> str:
+def _join(path: str, name: object) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
@@ -290,7 +290,7 @@ def _at(path: str) -> str:
     return f"`{path}`: " if path else ""
 
 
-def _describe(value: Any) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, dist.Distribution):
         return f"{type(value).__name__} of batch shape {value.batch_shape} and event shape {value.event_shape}"
     text = repr(value)

@@ -5,13 +5,25 @@ Shapes are written with jaxtyping: ``Float[AnyArray, "n d"]`` is a NumPy or JAX 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
+from numpy.typing import ArrayLike
 
 #: An array of either library. Public functions accept both; they return JAX arrays.
 AnyArray = jax.Array | np.ndarray
+
+#: Real numbers as users hand them in, of any shape: anything that `numpy.asarray` reads.
+Numbers = ArrayLike | int | float
+
+#: A batch of points, or one point: usually an array (n, d), or any pytree of arrays that lead with the same axis n.
+Points = PyTree
+
+#: Features by position from 0 or by name: one, or an iterable of several.
+Features = int | str | np.integer | Iterable[object]
 
 #: A field of a kernel or model: an array, a Python number, or a NumPyro distribution (a prior for the value).
 Leaf = Any

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -41,12 +41,12 @@ _LOGGER = logging.getLogger("kpp")
 _warned_float32 = False
 
 
-def is_concrete(value: Any) -> bool:
+def is_concrete(value: object) -> bool:
     """Tell whether the values of an array can be looked at, which is not so inside ``jit``, ``vmap`` or ``grad``."""
     return not isinstance(value, jax.core.Tracer)
 
 
-def check_rng_key(rng_key: Any, name: str = "rng_key") -> RngKey:
+def check_rng_key(rng_key: object, name: str = "rng_key") -> RngKey:
     """Return a JAX random key unchanged.
 
     Args:
@@ -201,7 +201,7 @@ def probability(value: T, name: str) -> T:
     return between(value, name, 0.0, 1.0, ends=False)
 
 
-def as_finite_array(value: Any, name: str) -> jax.Array:
+def as_finite_array(value: object, name: str) -> jax.Array:
     """Convert real numbers to a floating-point JAX array and refuse NaN and infinity.
 
     Args:
@@ -225,7 +225,7 @@ def as_finite_array(value: Any, name: str) -> jax.Array:
     return array
 
 
-def as_points(x: Any, name: str = "x", *, num_features: int | None = None) -> jax.Array:
+def as_points(x: object, name: str = "x", *, num_features: int | None = None) -> jax.Array:
     """Convert a table of points to a float array of shape (n, d).
 
     Args:
@@ -254,7 +254,7 @@ def as_points(x: Any, name: str = "x", *, num_features: int | None = None) -> ja
     return array
 
 
-def as_targets(y: Any, num_rows: int | None = None, name: str = "y") -> jax.Array:
+def as_targets(y: object, num_rows: int | None = None, name: str = "y") -> jax.Array:
     """Convert targets to a float array of shape (n,).
 
     Args:
@@ -279,7 +279,7 @@ def as_targets(y: Any, num_rows: int | None = None, name: str = "y") -> jax.Arra
     return array
 
 
-def as_binary_labels(y: Any, num_rows: int | None = None, name: str = "y") -> jax.Array:
+def as_binary_labels(y: object, num_rows: int | None = None, name: str = "y") -> jax.Array:
     """Convert class labels in {0, 1} to a float array of shape (n,).
 
     Args:
@@ -359,7 +359,7 @@ def _clip(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _numeric(value: Any, name: str) -> np.ndarray:
+def _numeric(value: object, name: str) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype.kind in "biuf":
         return array
@@ -384,7 +384,7 @@ def _refuse_non_finite(array: np.ndarray, name: str) -> None:
     )
 
 
-def _describe(value: Any) -> str:
+def _describe(value: object) -> str:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"an array of shape {tuple(value.shape)} and dtype {value.dtype}"
     return f"{type(value).__name__} {_clip(repr(value))}"

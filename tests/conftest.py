@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 # Before JAX is imported, and in the environment so that the processes some tests start share them.
 _CACHE = Path(__file__).resolve().parents[1] / ".jax_cache"
@@ -84,17 +83,6 @@ def classification_data() -> tuple[np.ndarray, np.ndarray]:
     y = (x[:, 0] + 0.8 * rng.normal(size=20) > 0).astype(float)
     x[7], y[3], y[7] = x[3], 0.0, 1.0
     return x, y
-
-
-@pytest.fixture(scope="session")
-def rbf() -> Callable[..., np.ndarray]:
-    """The RBF kernel in plain NumPy."""
-
-    def kernel(a: np.ndarray, b: np.ndarray, lengthscale: Any = 1.0, variance: float = 1.0) -> np.ndarray:
-        difference = (a[:, None, :] - b[None, :, :]) / lengthscale
-        return variance * np.exp(-0.5 * (difference**2).sum(-1))
-
-    return kernel
 
 
 @pytest.fixture(scope="session")

@@ -7,13 +7,13 @@ space is a linear model on the features. It is a kernel like any other, so that 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.kernels import AbstractKernel
+from kpp.typing import AnyArray, Points
 
 __all__ = ["AbstractFeatureKernel"]
 
@@ -27,7 +27,7 @@ class AbstractFeatureKernel(AbstractKernel):
     """
 
     @abstractmethod
-    def feature_map(self, x: Any) -> Float[Array, "n q"]:
+    def feature_map(self, x: Points) -> Float[Array, "n q"]:
         """Return the features of points, one row a point.
 
         Law: a row depends on its point alone, and the number of features q is the same for all points.
@@ -39,24 +39,26 @@ class AbstractFeatureKernel(AbstractKernel):
             The features, (n, q). As arrays they fit any linear model.
         """
 
-    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Evaluate the kernel at two points."""
         first, second = (jax.tree.map(lambda leaf: leaf[None], point) for point in (x1, x2))
         return jnp.sum(self.feature_map(first) * self.feature_map(second))
 
-    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+    def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every pair of two batches of points."""
         return self.feature_map(x1) @ self.feature_map(x2).T
 
-    def gram(self, x: Any) -> Float[Array, "n n"]:
+    def gram(self, x: Points) -> Float[Array, "n n"]:
         """Evaluate the kernel at every pair of points of one batch."""
         features = self.feature_map(x)
         return features @ features.T
 
-    def diagonal(self, x: Any) -> Float[Array, " n"]:
+    def diagonal(self, x: Points) -> Float[Array, " n"]:
         """Evaluate the kernel at each point with itself."""
         return jnp.sum(jnp.square(self.feature_map(x)), axis=1)
 
-    def combine_sections(self, x: Any, points: Any, coefficients: Any) -> Float[Array, "n *outputs"]:
+    def combine_sections(
+        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
+    ) -> Float[Array, "n *outputs"]:
         r"""Evaluate a function spanned by sections as :math:`\phi(x)^\top \sum_i \alpha_i \phi(z_i)`."""
         return self.feature_map(x) @ (self.feature_map(points).T @ coefficients)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.functions import RKHSFunction
+from kpp.typing import Points
 from kpp.validation import is_concrete
 
 __all__ = ["Compressed", "compress"]
@@ -32,7 +33,7 @@ class Compressed(NamedTuple):
     norm: Float[Array, "..."]
 
 
-def compress(function: RKHSFunction, landmarks: Any) -> Compressed:
+def compress(function: RKHSFunction, landmarks: Points) -> Compressed:
     r"""Project a function onto the span of kernel sections at landmarks.
 
     .. math::
@@ -65,7 +66,7 @@ def compress(function: RKHSFunction, landmarks: Any) -> Compressed:
 
 
 @eqx.filter_jit
-def _project(function: RKHSFunction, landmarks: Any) -> tuple[Array, Array, Array]:
+def _project(function: RKHSFunction, landmarks: Points) -> tuple[Array, Array, Array]:
     """Return the coefficients of the projection, its distance, and the norm."""
 
     def of_one_draw(f: RKHSFunction) -> tuple[Array, Array, Array]:
@@ -82,7 +83,7 @@ def _project(function: RKHSFunction, landmarks: Any) -> tuple[Array, Array, Arra
 def _squared_norm(f: RKHSFunction) -> Float[Array, "..."]:
     """Return the squared norm of a function without its intercept, row by row."""
 
-    def value(point: Any) -> Array:
+    def value(point: Points) -> Array:
         return f.kernel(jax.tree.map(lambda leaf: leaf[None], point), f.points)[0] @ f.coefficients
 
     values = jax.lax.map(value, f.points, batch_size=_BATCH)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kpp.kernels import RBF, AbstractKernel, median_heuristic
-from kpp.typing import RngKey
+from kpp.typing import Numbers, Points, RngKey
 from kpp.validation import as_points, check_rng_key, count, one_of
 
 __all__ = ["Landmarks", "landmarks", "mean_discrepancy"]
@@ -37,7 +37,7 @@ class Landmarks(NamedTuple):
 
 
 def landmarks(
-    x: Any,
+    x: Numbers,
     num: int,
     *,
     method: str = "herding",
@@ -95,7 +95,7 @@ def _check(num_points: int, num: int, method: str, rng_key: RngKey | None, max_r
         raise ValueError(f"`rng_key` is needed for method {method!r} and {num_points} rows, got None")
 
 
-def mean_discrepancy(kernel: AbstractKernel, first: Any, second: Any) -> Float[Array, ""]:
+def mean_discrepancy(kernel: AbstractKernel, first: Points, second: Points) -> Float[Array, ""]:
     r"""Return the maximum mean discrepancy of two samples, in memory that does not grow with their product.
 
     .. math:: \Big\| \frac1m \sum_i k(z_i, \cdot) - \frac1n \sum_j k(x_j, \cdot) \Big\|

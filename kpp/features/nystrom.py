@@ -15,7 +15,7 @@ from kpp import linalg
 from kpp.features.base import AbstractFeatureKernel
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel, parameter
-from kpp.typing import Leaf, RngKey
+from kpp.typing import AnyArray, Leaf, Numbers, Points, RngKey
 from kpp.validation import as_finite_array
 
 __all__ = ["Nystrom"]
@@ -43,16 +43,18 @@ class Nystrom(AbstractFeatureKernel):
     kernel: AbstractKernel
     landmarks: Leaf = eqx.field(converter=parameter("landmarks"))
 
-    def feature_map(self, x: Any) -> Float[Array, "n m"]:
+    def feature_map(self, x: Points) -> Float[Array, "n m"]:
         r"""Return the features :math:`L^{-1} k_1(Z, x)`, one row a point."""
         return linalg.solve_lower(self._factor(), self.kernel(self.landmarks, x)).T
 
-    def unfold(self, points: Any, coefficients: Any) -> tuple[AbstractKernel, Any, Any]:
+    def unfold(
+        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
+    ) -> tuple[AbstractKernel, Points, AnyArray]:
         """Write a function with sections of the base kernel at the landmarks."""
         sections = self.kernel(self.landmarks, points) @ coefficients
         return self.kernel.unfold(self.landmarks, linalg.cho_solve(self._factor(), sections))
 
-    def function(self, weights: Any, intercept: Any = 0.0) -> RKHSFunction:
+    def function(self, weights: Numbers, intercept: Numbers = 0.0) -> RKHSFunction:
         r"""Return a linear model on the features as a function of the base kernel on the landmarks.
 
         .. math:: f(x) = w^\top \phi(x) + b = \sum_j (L^{-\top} w)_j\, k_1(x, z_j) + b
@@ -76,7 +78,7 @@ class Nystrom(AbstractFeatureKernel):
                 f"{weights.shape}"
             )
         coefficients = jsl.solve_triangular(self._factor(), weights, lower=True, trans=1)
-        return RKHSFunction(self.kernel, self.landmarks, coefficients, intercept).unfold()
+        return RKHSFunction(self.kernel, self.landmarks, coefficients, as_finite_array(intercept, "intercept")).unfold()
 
     def _factor(self) -> Float[Array, "m m"]:
         return linalg.cholesky(self.kernel.gram(self.landmarks), what="the kernel matrix of the landmarks")

@@ -20,12 +20,12 @@ from kpp.features.fourier import RandomFourier
 from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential
 from kpp.kernels.pairs.oriented import orient, stack_items
 from kpp.kernels.pairs.preference import example_pairs
-from kpp.typing import RngKey
+from kpp.typing import AnyArray, Points, RngKey
 
 __all__ = ["GeneralizedPreferentialFeatures", "PreferentialFeatures"]
 
 
-def _as_feature_kernel(kernel: Any) -> AbstractFeatureKernel:
+def _as_feature_kernel(kernel: object) -> AbstractFeatureKernel:
     if not isinstance(kernel, AbstractFeatureKernel):
         raise TypeError(
             f"`kernel` must be a kernel with features, such as RandomFourier or Nystrom, got {type(kernel).__name__}"
@@ -47,13 +47,15 @@ class PreferentialFeatures(AbstractFeatureKernel):
 
     kernel: AbstractFeatureKernel = eqx.field(converter=_as_feature_kernel)
 
-    def feature_map(self, x: Any) -> Float[Array, "n q"]:
+    def feature_map(self, x: Points) -> Float[Array, "n q"]:
         """Return the features of m pairs, (m, r), skew-symmetric to the last bit."""
         oriented = orient(x, self, "x")
         first, second = jnp.split(self.kernel.feature_map(stack_items(oriented.pairs)), 2)
         return oriented.skew(first - second)
 
-    def unfold(self, points: Any, coefficients: Any) -> tuple[AbstractKernel, Any, Any]:
+    def unfold(
+        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
+    ) -> tuple[AbstractKernel, Points, AnyArray]:
         """Write a function with the preferential kernel of the kernel of an item."""
         return Preferential(self.kernel), points, coefficients
 
@@ -78,26 +80,28 @@ class GeneralizedPreferentialFeatures(AbstractFeatureKernel):
 
     kernel: AbstractFeatureKernel = eqx.field(converter=_as_feature_kernel)
 
-    def feature_map(self, x: Any) -> Float[Array, "n q"]:
+    def feature_map(self, x: Points) -> Float[Array, "n q"]:
         """Return the features of m pairs, (m, r (r - 1) / 2), skew-symmetric to the last bit."""
         oriented = orient(x, self, "x")
         first, second = jnp.split(self.kernel.feature_map(stack_items(oriented.pairs)), 2)
         j, m = np.triu_indices(first.shape[1], 1)
         return oriented.skew(first[:, j] * second[:, m] - first[:, m] * second[:, j])
 
-    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+    def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every two of m1 and m2 pairs, by the r features of the items."""
         return GeneralizedPreferential(self.kernel)(x1, x2)
 
-    def gram(self, x: Any) -> Float[Array, "n n"]:
+    def gram(self, x: Points) -> Float[Array, "n n"]:
         """Evaluate the kernel at every two of m pairs, by the r features of the items."""
         return GeneralizedPreferential(self.kernel).gram(x)
 
-    def diagonal(self, x: Any) -> Float[Array, " n"]:
+    def diagonal(self, x: Points) -> Float[Array, " n"]:
         """Evaluate the kernel at each pair with itself, by the r features of the items."""
         return GeneralizedPreferential(self.kernel).diagonal(x)
 
-    def combine_sections(self, x: Any, points: Any, coefficients: Any) -> Float[Array, "n *outputs"]:
+    def combine_sections(
+        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
+    ) -> Float[Array, "n *outputs"]:
         r"""Evaluate a function spanned by sections as :math:`\phi(a)^\top M \phi(b)`, M being skew, (r, r)."""
         oriented = orient(x, self, "x")
         (a, b), (c, d) = (
@@ -107,7 +111,9 @@ class GeneralizedPreferentialFeatures(AbstractFeatureKernel):
         table = half - jnp.swapaxes(half, 0, 1)
         return oriented.skew(jnp.einsum("ij,jl...,il->i...", a, table, b))
 
-    def unfold(self, points: Any, coefficients: Any) -> tuple[AbstractKernel, Any, Any]:
+    def unfold(
+        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
+    ) -> tuple[AbstractKernel, Points, AnyArray]:
         """Write a function with the generalised preferential kernel, unfolded itself where the kernel of an item is."""
         return GeneralizedPreferential(self.kernel).unfold(points, coefficients)
 

@@ -2,7 +2,7 @@ r"""Items that are distributions, each known by a bag of points: the inner produ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +15,7 @@ from kpp.kernels.base import AbstractKernel
 from kpp.kernels.checks import example_points
 from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
-from kpp.typing import RngKey
+from kpp.typing import Points, RngKey
 from kpp.validation import is_concrete
 
 __all__ = ["BagMean", "pad_bags"]
@@ -41,12 +41,12 @@ class BagMean(AbstractKernel):
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
 
-    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Evaluate the kernel at two bags, tuples of points (L, d) and a length."""
         first, second = (jax.tree.map(lambda leaf: leaf[None], bag) for bag in (x1, x2))
         return self(first, second)[0, 0]
 
-    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+    def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every two of n1 and n2 bags, tuples of points (n, L, d) and lengths (n,)."""
         (points, weights), (others, other_weights) = self._read(x1, "x1"), self._read(x2, "x2")
         flat = others.reshape(-1, others.shape[2])
@@ -57,12 +57,12 @@ class BagMean(AbstractKernel):
 
         return _map(row, (points, weights), points.shape[1] * flat.shape[0])
 
-    def diagonal(self, x: Any) -> Float[Array, " n"]:
+    def diagonal(self, x: Points) -> Float[Array, " n"]:
         """Evaluate the kernel at each bag with itself."""
         points, weights = self._read(x, "x")
         return _map(lambda bag: bag[1] @ self.kernel.gram(bag[0]) @ bag[1], (points, weights), points.shape[1] ** 2)
 
-    def _read(self, bags: Any, name: str) -> tuple[Float[Array, "n L d"], Float[Array, "n L"]]:
+    def _read(self, bags: Points, name: str) -> tuple[Float[Array, "n L d"], Float[Array, "n L"]]:
         """Return the points, the first of a bag in the place of what is beyond its length, and their weights."""
         points, lengths = _check_bags(bags, name)
         inside = jnp.arange(points.shape[1])[None, :] < lengths[:, None]
@@ -101,12 +101,12 @@ def pad_bags(bags: Sequence[Any]) -> tuple[Float[Array, "n L d"], Int[Array, " n
     return jnp.asarray(points), jnp.asarray(lengths)
 
 
-def _map(function: Any, bags: Any, entries_each: int) -> Array:
+def _map(function: Callable[[tuple[Array, Array]], Array], bags: Points, entries_each: int) -> Array:
     """Map a function over bags, as many at once as memory allows, forming its values again for derivatives."""
     return jax.lax.map(jax.checkpoint(function), bags, batch_size=max(1, _ENTRIES // entries_each))
 
 
-def _check_bags(bags: Any, name: str) -> tuple[Array, Array]:
+def _check_bags(bags: Points, name: str) -> tuple[Array, Array]:
     shapes = [leaf.shape for leaf in jax.tree.leaves(bags)]
     if not isinstance(bags, tuple) or [len(shape) for shape in shapes] != [3, 1] or shapes[0][:1] != shapes[1]:
         raise ValueError(

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 
 from kpp.kernels.parameters import prepared, scalar, show_fields, without_priors
 from kpp.modules import AbstractModule
-from kpp.typing import Leaf, RngKey
+from kpp.typing import AnyArray, Features, Leaf, Numbers, Points, RngKey
 
 __all__ = ["AbstractKernel", "AbstractProductKernel", "as_mask", "implements", "split_variance"]
 
@@ -64,7 +64,7 @@ class AbstractKernel(AbstractModule):
                     setattr(cls, name, decorate(member))
 
     @abstractmethod
-    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Evaluate the kernel at two points.
 
         Law: the result is a scalar; it is the same with the points exchanged; the matrix of any points with themselves
@@ -80,7 +80,7 @@ class AbstractKernel(AbstractModule):
         """
 
     @prepared
-    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+    def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every pair of two batches of points.
 
         Args:
@@ -99,7 +99,7 @@ class AbstractKernel(AbstractModule):
         return _over_pairs(self.evaluate)(x1, x2)
 
     @prepared
-    def gram(self, x: Any) -> Float[Array, "n n"]:
+    def gram(self, x: Points) -> Float[Array, "n n"]:
         """Evaluate the kernel at every pair of points of one batch.
 
         Args:
@@ -116,7 +116,7 @@ class AbstractKernel(AbstractModule):
         return self(x, x)
 
     @prepared
-    def diagonal(self, x: Any) -> Float[Array, " n"]:
+    def diagonal(self, x: Points) -> Float[Array, " n"]:
         """Evaluate the kernel at each point with itself.
 
         Args:
@@ -132,7 +132,9 @@ class AbstractKernel(AbstractModule):
         _check_batch(x, "x")
         return jax.vmap(lambda point: self.evaluate(point, point))(x)
 
-    def combine_sections(self, x: Any, points: Any, coefficients: Any) -> Float[Array, "n *outputs"]:
+    def combine_sections(
+        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
+    ) -> Float[Array, "n *outputs"]:
         r"""Evaluate a function spanned by sections of the kernel, :math:`\sum_i \alpha_i\, k(x, z_i)`.
 
         A kernel of finite rank can do this without the matrix between the points.
@@ -170,7 +172,9 @@ class AbstractKernel(AbstractModule):
         """
         return 1.0, self
 
-    def unfold(self, points: Any, coefficients: Any) -> tuple[AbstractKernel, Any, Any]:
+    def unfold(
+        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
+    ) -> tuple[AbstractKernel, Points, AnyArray]:
         r"""Write a function spanned by sections of this kernel with a simpler kernel, where there is one.
 
         .. math:: \sum_i \alpha_i\, k(\cdot, x_i) = \sum_j \beta_j\, k'(\cdot, z_j)
@@ -192,7 +196,7 @@ class AbstractKernel(AbstractModule):
         """
         return self, points, coefficients
 
-    def on(self, features: Any) -> AbstractKernel:
+    def on(self, features: Features) -> AbstractKernel:
         """Let the kernel see some features only.
 
         Args:
@@ -215,19 +219,19 @@ class AbstractKernel(AbstractModule):
             f"{cls.__name__} must define the classmethod `examples(rng_key)`, yielding pairs (instance, points)"
         )
 
-    def __add__(self, other: Any) -> AbstractKernel:
+    def __add__(self, other: AbstractKernel | Leaf) -> AbstractKernel:
         """Add a kernel, or a number: a `Constant` kernel."""
         return _OPERATORS["+"](self, other)
 
-    def __radd__(self, other: Any) -> AbstractKernel:
+    def __radd__(self, other: AbstractKernel | Leaf) -> AbstractKernel:
         """Add to a number; `sum` starts from 0."""
         return self if isinstance(other, int) and other == 0 else _OPERATORS["+"](other, self)
 
-    def __mul__(self, other: Any) -> AbstractKernel:
+    def __mul__(self, other: AbstractKernel | Leaf) -> AbstractKernel:
         """Multiply by a kernel, or by a number: `Scaled`."""
         return _OPERATORS["*"](self, other)
 
-    def __rmul__(self, other: Any) -> AbstractKernel:
+    def __rmul__(self, other: AbstractKernel | Leaf) -> AbstractKernel:
         """Multiply a number by the kernel: `Scaled`."""
         return _OPERATORS["*"](self, other)
 
@@ -250,7 +254,7 @@ class AbstractProductKernel(AbstractKernel):
         r"""The factor :math:`\sigma^2` that belongs to no feature, in the precision of the parameters."""
 
     @abstractmethod
-    def evaluate_factors(self, x1: Any, x2: Any) -> Float[Array, " d"]:
+    def evaluate_factors(self, x1: Points, x2: Points) -> Float[Array, " d"]:
         """Evaluate the factors at two points.
 
         Law: ``evaluate(x1, x2) == scale * prod(evaluate_factors(x1, x2))``, and entry j depends on feature j only.
@@ -263,12 +267,12 @@ class AbstractProductKernel(AbstractKernel):
             The factors, of shape (d,), without the scale.
         """
 
-    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Evaluate the kernel at two points: the scale times the product of the factors."""
         product = jnp.prod(self.evaluate_factors(x1, x2))
         return jnp.asarray(self.scale, dtype=product.dtype) * product
 
-    def factors(self, x1: Any, x2: Any) -> Float[Array, "d n1 n2"]:
+    def factors(self, x1: Points, x2: Points) -> Float[Array, "d n1 n2"]:
         """Evaluate the factors at every pair of two batches of points.
 
         Args:
@@ -286,7 +290,7 @@ class AbstractProductKernel(AbstractKernel):
         _check_batch(x2, "x2")
         return _over_pairs(self.evaluate_factors, axis=1)(x1, x2)
 
-    def restrict(self, mask: Any) -> AbstractProductKernel:
+    def restrict(self, mask: Numbers) -> AbstractProductKernel:
         """Leave out features: replace their factors, and the scale, by 1.
 
         Args:
@@ -324,14 +328,14 @@ class Restricted(AbstractProductKernel):
         """1."""
         return jnp.ones(())
 
-    def evaluate_factors(self, x1: Any, x2: Any) -> Float[Array, " d"]:
+    def evaluate_factors(self, x1: Points, x2: Points) -> Float[Array, " d"]:
         """Return the factors, 1 for features that are left out."""
         factors = self.kernel.evaluate_factors(x1, x2)
         if factors.shape != self.mask.shape:
             raise ValueError(f"`mask` has shape {self.mask.shape}, but the kernel has {factors.shape[0]} factors")
         return jnp.where(self.mask, factors, jnp.ones_like(factors))
 
-    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Return the product of the factors that are left."""
         return jnp.prod(self.evaluate_factors(x1, x2))
 
@@ -356,7 +360,7 @@ def implements(operator: str) -> Callable[[Operator], Operator]:
     return register
 
 
-def as_mask(mask: Any) -> Bool[Array, " d"]:
+def as_mask(mask: Numbers) -> Bool[Array, " d"]:
     """Return a mask of features as a JAX array, or refuse it with a `ValueError`."""
     mask = jnp.asarray(mask)
     if mask.ndim != 1 or mask.dtype != jnp.bool_:
@@ -367,13 +371,13 @@ def as_mask(mask: Any) -> Bool[Array, " d"]:
     return mask
 
 
-def _over_pairs(function: Any, axis: int = 0) -> Any:
+def _over_pairs(function: Callable[..., Array], axis: int = 0) -> Any:
     """Map a function of two points over two batches; the axes of the batches come at position `axis`."""
     inner = jax.vmap(function, in_axes=(None, 0), out_axes=axis)
     return jax.vmap(inner, in_axes=(0, None), out_axes=axis)
 
 
-def _check_batch(x: Any, name: str) -> None:
+def _check_batch(x: Points, name: str) -> None:
     """Refuse a lone array that cannot be a batch of points."""
     if not isinstance(x, jax.Array) or x.ndim > 1:
         return

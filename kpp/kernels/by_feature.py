@@ -19,27 +19,28 @@ from kpp.kernels.nonstationary import Linear
 from kpp.kernels.parameters import is_prior
 from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels
 from kpp.kernels.stationary import RBF, Matern12, Matern32
-from kpp.typing import Leaf, RngKey
+from kpp.typing import AnyArray, Features, Leaf, Numbers, Points, RngKey
 
 __all__ = ["ProductKernel", "Selected", "SelectedTerm", "resolve_features"]
 
 K = TypeVar("K")
 
 
-def _as_features(features: Any) -> tuple[int | str, ...]:
+def _as_features(features: Features) -> tuple[int | str, ...]:
     """Convert the field `features`: one position or name, or several; each at most once."""
     several = (features,) if isinstance(features, (int, str, np.integer)) else tuple(features)
     if not several:
         raise ValueError("`features` must name at least one feature, got none")
-    converted = tuple(int(f) if isinstance(f, np.integer) else f for f in several)
-    for feature in converted:
-        if isinstance(feature, bool) or not isinstance(feature, (int, str)):
+    converted: list[int | str] = []
+    for feature in several:
+        if isinstance(feature, bool) or not isinstance(feature, (int, str, np.integer)):
             raise TypeError(f"`features` must hold positions or names, got {type(feature).__name__} {feature!r}")
-        if isinstance(feature, int) and feature < 0:
+        if not isinstance(feature, str) and feature < 0:
             raise ValueError(f"`features` counts columns from 0, got {feature}")
+        converted.append(feature if isinstance(feature, str) else int(feature))
     if len(set(converted)) < len(converted):
-        raise ValueError(f"`features` must name each feature once, got {converted}")
-    return converted
+        raise ValueError(f"`features` must name each feature once, got {tuple(converted)}")
+    return tuple(converted)
 
 
 class ProductKernel(AbstractProductKernel):
@@ -126,7 +127,9 @@ class Selected(AbstractComposite):
         """Evaluate the kernel at every pair of n points (n, d)."""
         return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
 
-    def combine_sections(self, x: Any, points: Any, coefficients: Any) -> Float[Array, "n *outputs"]:
+    def combine_sections(
+        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
+    ) -> Float[Array, "n *outputs"]:
         """Evaluate a function spanned by sections, on the features of the kernel."""
         x, points = jnp.asarray(x), jnp.asarray(points)
         index = _positions(self.features, check_matrices(self, x, points))
@@ -143,7 +146,9 @@ class Selected(AbstractComposite):
         scale, kernel = self.kernel.split_scale()
         return scale, Selected(kernel, self.features)
 
-    def unfold(self, points: Array, coefficients: Array) -> tuple[AbstractKernel, Array, Array]:
+    def unfold(
+        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
+    ) -> tuple[AbstractKernel, Points, AnyArray]:
         """Unfold the kernel on its features; the new points have zeros in the others, which the kernel never sees."""
         index = _positions(self.features, points.shape[1])
         kernel, inner, coefficients = self.kernel.unfold(points[:, index], coefficients)
@@ -195,16 +200,16 @@ class SelectedTerm(AbstractProductKernel):
         """Evaluate the kernel at every pair of n points (n, d)."""
         return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
 
-    def restrict(self, mask: Any) -> SelectedTerm:
+    def restrict(self, mask: Numbers) -> SelectedTerm:
         """Restrict the kernel to the features of the mask that it sees."""
         mask = as_mask(mask)
         return SelectedTerm(self.kernel.restrict(mask[_positions(self.features, mask.shape[0])]), self.features)
 
 
 @implements("on")
-def select(kernel: AbstractKernel, features: Any) -> Selected:
+def select(kernel: AbstractKernel, features: Features) -> Selected:
     """Let a kernel see some of the features only."""
-    return Selected(kernel, features)
+    return Selected(kernel, _as_features(features))
 
 
 def resolve_features(kernel: K, feature_names: Sequence[str]) -> K:
@@ -222,10 +227,10 @@ def resolve_features(kernel: K, feature_names: Sequence[str]) -> K:
     """
     names = list(feature_names)
 
-    def is_leaf(node: Any) -> bool:
+    def is_leaf(node: object) -> bool:
         return isinstance(node, Selected) or is_prior(node)
 
-    def resolve(node: Any) -> Any:
+    def resolve(node: object) -> Any:
         if not isinstance(node, Selected):
             return node
         features = tuple(_resolve(feature, names) for feature in node.features)

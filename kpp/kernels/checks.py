@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.typing import RngKey
+from kpp.typing import Points, RngKey
 from kpp.validation import check_rng_key
 
 __all__ = ["check_matrices", "check_points", "example_points"]
 
 
-def check_points(kernel: Any, x1: Any, x2: Any) -> int:
+def check_points(kernel: object, x1: Points, x2: Points) -> int:
     """Return d for two points of shape (d,), or refuse them with a `ValueError`."""
     shapes = _shape(x1), _shape(x2)
     if len(shapes[0]) == 1 and shapes[0] == shapes[1]:
@@ -25,7 +23,7 @@ def check_points(kernel: Any, x1: Any, x2: Any) -> int:
     )
 
 
-def check_matrices(kernel: Any, x1: Any, x2: Any) -> int:
+def check_matrices(kernel: object, x1: Points, x2: Points) -> int:
     """Return d for two arrays of points (n1, d) and (n2, d), or refuse them with a `ValueError`."""
     shapes = _shape(x1), _shape(x2)
     if len(shapes[0]) == len(shapes[1]) == 2 and shapes[0][1] == shapes[1][1]:
@@ -42,7 +40,7 @@ def example_points(rng_key: RngKey, num_features: int, num_points: int = 6) -> F
     return jax.random.normal(check_rng_key(rng_key), (num_points, num_features), dtype=jnp.result_type(float))
 
 
-def _shape(x: Any) -> tuple[int, ...]:
+def _shape(x: object) -> tuple[int, ...]:
     if not isinstance(x, jax.Array):
         raise ValueError(f"points must be one array of shape (n, d), got {type(x).__name__}")
     return x.shape

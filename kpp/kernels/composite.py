@@ -22,7 +22,7 @@ from kpp.kernels.nonstationary import Constant, Linear
 from kpp.kernels.parameters import check_non_negative, parameter, scalar
 from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels
 from kpp.kernels.stationary import RBF, Matern12, Matern52, Periodic
-from kpp.typing import Leaf, RngKey
+from kpp.typing import AnyArray, Leaf, Numbers, Points, RngKey
 
 __all__ = ["Product", "ProductTerm", "Scaled", "Sum"]
 
@@ -38,19 +38,21 @@ class Sum(AbstractComposite):
 
     kernels: tuple[AbstractKernel, ...] = eqx.field(converter=as_kernels)
 
-    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Evaluate the sum at two points."""
         return _reduce(operator.add, [kernel.evaluate(x1, x2) for kernel in self.kernels])
 
-    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+    def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the sum at every pair of two batches of points."""
         return _reduce(operator.add, [kernel(x1, x2) for kernel in self.kernels])
 
-    def gram(self, x: Any) -> Float[Array, "n n"]:
+    def gram(self, x: Points) -> Float[Array, "n n"]:
         """Evaluate the sum at every pair of points of one batch."""
         return _reduce(operator.add, [kernel.gram(x) for kernel in self.kernels])
 
-    def combine_sections(self, x: Any, points: Any, coefficients: Any) -> Float[Array, "n *outputs"]:
+    def combine_sections(
+        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
+    ) -> Float[Array, "n *outputs"]:
         """Evaluate a function spanned by sections, kernel by kernel."""
         return _reduce(operator.add, [kernel.combine_sections(x, points, coefficients) for kernel in self.kernels])
 
@@ -75,15 +77,15 @@ class Product(AbstractComposite):
 
     kernels: tuple[AbstractKernel, ...] = eqx.field(converter=as_kernels)
 
-    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Evaluate the product at two points."""
         return _reduce(operator.mul, [kernel.evaluate(x1, x2) for kernel in self.kernels])
 
-    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+    def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the product at every pair of two batches of points."""
         return _reduce(operator.mul, [kernel(x1, x2) for kernel in self.kernels])
 
-    def gram(self, x: Any) -> Float[Array, "n n"]:
+    def gram(self, x: Points) -> Float[Array, "n n"]:
         """Evaluate the product at every pair of points of one batch."""
         return _reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
 
@@ -122,19 +124,21 @@ class Scaled(AbstractComposite):
         """Refuse a negative variance."""
         check_non_negative(self.variance, "variance")
 
-    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Evaluate the kernel at two points."""
         return self._variance() * self.kernel.evaluate(x1, x2)
 
-    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+    def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every pair of two batches of points."""
         return self._variance() * self.kernel(x1, x2)
 
-    def gram(self, x: Any) -> Float[Array, "n n"]:
+    def gram(self, x: Points) -> Float[Array, "n n"]:
         """Evaluate the kernel at every pair of points of one batch."""
         return self._variance() * self.kernel.gram(x)
 
-    def combine_sections(self, x: Any, points: Any, coefficients: Any) -> Float[Array, "n *outputs"]:
+    def combine_sections(
+        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
+    ) -> Float[Array, "n *outputs"]:
         """Evaluate a function spanned by sections, the coefficients scaled."""
         variance = jnp.asarray(self._variance(), dtype=coefficients.dtype)
         return self.kernel.combine_sections(x, points, variance * coefficients)
@@ -148,7 +152,9 @@ class Scaled(AbstractComposite):
         scale, kernel = self.kernel.split_scale()
         return self._variance() * scale, kernel
 
-    def unfold(self, points: Any, coefficients: Any) -> tuple[AbstractKernel, Any, Any]:
+    def unfold(
+        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
+    ) -> tuple[AbstractKernel, Points, AnyArray]:
         """Unfold the kernel and scale what it becomes."""
         kernel, points, coefficients = self.kernel.unfold(points, coefficients)
         return (self if kernel is self.kernel else Scaled(kernel, self.variance)), points, coefficients
@@ -182,48 +188,48 @@ class ProductTerm(AbstractProductKernel):
         """The variance times the scales of the kernels."""
         return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel.scale for kernel in self.kernels])
 
-    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Evaluate the kernel at two points."""
         return scalar(self.variance, "variance") * _reduce(
             operator.mul, [kernel.evaluate(x1, x2) for kernel in self.kernels]
         )
 
-    def evaluate_factors(self, x1: Any, x2: Any) -> Float[Array, " d"]:
+    def evaluate_factors(self, x1: Points, x2: Points) -> Float[Array, " d"]:
         """Return the products of the kernels' factors, feature by feature."""
         return _reduce(operator.mul, [kernel.evaluate_factors(x1, x2) for kernel in self.kernels])
 
-    def factors(self, x1: Any, x2: Any) -> Float[Array, "d n1 n2"]:
+    def factors(self, x1: Points, x2: Points) -> Float[Array, "d n1 n2"]:
         """Evaluate the factors at every pair of two batches of points."""
         return _reduce(operator.mul, [kernel.factors(x1, x2) for kernel in self.kernels])
 
-    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+    def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every pair of two batches of points."""
         return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel(x1, x2) for kernel in self.kernels])
 
-    def gram(self, x: Any) -> Float[Array, "n n"]:
+    def gram(self, x: Points) -> Float[Array, "n n"]:
         """Evaluate the kernel at every pair of points of one batch."""
         return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
 
-    def restrict(self, mask: Any) -> ProductTerm:
+    def restrict(self, mask: Numbers) -> ProductTerm:
         """Restrict each kernel, and leave out the variance."""
         return ProductTerm(tuple(kernel.restrict(mask) for kernel in self.kernels))
 
 
 @implements("+")
-def add(first: Any, second: Any) -> Sum:
+def add(first: AbstractKernel | Leaf, second: AbstractKernel | Leaf) -> Sum:
     """Add two kernels, one of which may be a number or a prior for one; sums are joined into one."""
     return Sum((*_summands(first), *_summands(second)))
 
 
 @implements("*")
-def multiply(first: AbstractKernel, second: Any) -> AbstractKernel:
+def multiply(first: AbstractKernel, second: AbstractKernel | Leaf) -> AbstractKernel:
     """Multiply a kernel by a kernel, or by a number or a prior for one; products are joined into one."""
     if not isinstance(second, AbstractKernel):
         return Scaled(first, second)
     return Product((*_multiplicands(first), *_multiplicands(second)))
 
 
-def _summands(value: Any) -> tuple[AbstractKernel, ...]:
+def _summands(value: AbstractKernel | Leaf) -> tuple[AbstractKernel, ...]:
     if isinstance(value, Sum):
         return value.kernels
     return (value,) if isinstance(value, AbstractKernel) else (Constant(value),)

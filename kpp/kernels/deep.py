@@ -13,14 +13,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from kpp.kernels.base import AbstractKernel
 from kpp.kernels.checks import example_points
 from kpp.kernels.parameters import is_prior, show
 from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
-from kpp.typing import Leaf, RngKey
+from kpp.typing import AnyArray, Leaf, Points, RngKey
 from kpp.validation import positive
 
 __all__ = ["ApplyFn", "DeepKernel", "network_priors"]
@@ -59,7 +59,7 @@ class ApplyFn(eqx.Module):
         if not callable(self.apply):
             raise TypeError(f"`apply` must be a function of the weights and a point, got {type(self.apply).__name__}")
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Points) -> Any:
         """Return the features of one point."""
         return self.apply(self.params, x)
 
@@ -88,29 +88,31 @@ class DeepKernel(AbstractKernel):
     kernel: AbstractKernel
     feature_map: Any
 
-    def __init__(self, kernel: Any, feature_map: Any) -> None:
+    def __init__(self, kernel: object, feature_map: object) -> None:
         if not callable(feature_map) or is_prior(feature_map):
             raise TypeError(f"`feature_map` must be a function of one point, got {type(feature_map).__name__}")
         self.kernel = as_kernel(kernel)
         self.feature_map = jax.tree.map(_fix, feature_map, is_leaf=is_prior)
 
-    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Evaluate the kernel at the features of two points."""
         return self.kernel.evaluate(self._features(x1), self._features(x2))
 
-    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+    def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every pair of points, the features computed once a point."""
         return self.kernel(self.features(x1), self.features(x2))
 
-    def gram(self, x: Any) -> Float[Array, "n n"]:
+    def gram(self, x: Points) -> Float[Array, "n n"]:
         """Evaluate the kernel at every pair of points of one batch, the features computed once a point."""
         return self.kernel.gram(self.features(x))
 
-    def diagonal(self, x: Any) -> Float[Array, " n"]:
+    def diagonal(self, x: Points) -> Float[Array, " n"]:
         """Evaluate the kernel at each point with itself."""
         return self.kernel.diagonal(self.features(x))
 
-    def combine_sections(self, x: Any, points: Any, coefficients: Any) -> Float[Array, "n *outputs"]:
+    def combine_sections(
+        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
+    ) -> Float[Array, "n *outputs"]:
         """Evaluate a function spanned by sections, on features."""
         return self.kernel.combine_sections(self.features(x), self.features(points), coefficients)
 
@@ -119,7 +121,7 @@ class DeepKernel(AbstractKernel):
         scale, kernel = self.kernel.split_scale()
         return scale, DeepKernel(kernel, self.feature_map)
 
-    def features(self, x: Any) -> Float[Array, "n q"]:
+    def features(self, x: Points) -> Float[Array, "n q"]:
         """Return the features of a batch of points, (n, q).
 
         Raises:
@@ -127,7 +129,7 @@ class DeepKernel(AbstractKernel):
         """
         return jax.vmap(self._features)(x)
 
-    def _features(self, x: Any) -> Float[Array, " q"]:
+    def _features(self, x: Points) -> Float[Array, " q"]:
         features = jnp.atleast_1d(self.feature_map(x))
         if features.ndim != 1:
             raise ValueError(
@@ -181,12 +183,12 @@ def network_priors(
     return replaced
 
 
-def _fix(leaf: Any) -> Any:
+def _fix(leaf: object) -> Any:
     """Make functions static, so that all leaves are arrays or priors."""
     return _Fixed(leaf) if callable(leaf) and not is_prior(leaf) and not eqx.is_array(leaf) else leaf
 
 
-def _show(tree: Any) -> str:
+def _show(tree: PyTree) -> str:
     """Return a text with the values of all leaves, where the repr of a network shows shapes."""
     leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_prior)
     values = [

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from kpp.typing import Numbers
 from kpp.validation import as_points, is_concrete
 
 __all__ = ["median_heuristic"]
@@ -17,7 +17,7 @@ __all__ = ["median_heuristic"]
 _LOGGER = logging.getLogger("kpp")
 
 
-def median_heuristic(x: Any) -> Float[Array, " d"]:
+def median_heuristic(x: Numbers) -> Float[Array, " d"]:
     r"""Return the median distance between points, feature by feature.
 
     .. math:: \ell_j = \operatorname{median}\{|x_{ij} - x_{i'j}| : i < i',\ x_{ij} \ne x_{i'j}\}

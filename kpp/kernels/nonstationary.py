@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel, split_variance
 from kpp.kernels.checks import check_points, example_points
 from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar, show
-from kpp.typing import Leaf, RngKey
+from kpp.typing import Leaf, Points, RngKey
 from kpp.validation import count
 
 __all__ = ["Constant", "Linear", "Polynomial"]
@@ -41,7 +41,7 @@ class Constant(AbstractProductKernel):
         """The variance."""
         return scalar(self.variance, "variance")
 
-    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Return the variance."""
         return scalar(self.variance, "variance")
 

@@ -22,7 +22,7 @@ from kpp.kernels.checks import check_matrices, check_points, example_points
 from kpp.kernels.distances import gram_distances, squared_distances
 from kpp.kernels.parameters import check_positive, parameter, per_feature, prepared, show, without_priors
 from kpp.kernels.stationary import RBF
-from kpp.typing import Leaf, RngKey
+from kpp.typing import Leaf, Points, RngKey
 from kpp.validation import count, is_concrete
 
 __all__ = ["NuclearDominant"]
@@ -97,7 +97,7 @@ class NuclearDominant(AbstractProductKernel):
         """Evaluate the kernel at every pair of n points (n, d); the distances on the diagonal are exactly 0."""
         return self._chain(1, x, None)
 
-    def chain(self, order: int, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+    def chain(self, order: int, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         r"""Integrate a chain of base kernels between every pair of points.
 
         .. math:: c_m(y, y') = \int k(y, u_1)\, k(u_1, u_2) \cdots k(u_m, y')\, \nu(du_1) \cdots \nu(du_m)

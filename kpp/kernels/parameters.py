@@ -11,13 +11,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 from numpyro.distributions import Distribution, ExpandedDistribution, Independent
 
-from kpp.typing import Leaf
+from kpp.typing import Leaf, Points
 from kpp.validation import at_least, between, is_concrete, positive
 
 _NO_DRAWS = "kernels never see draws: `jax.vmap` over the kernel or `RKHSFunction.map_draws` takes them one by one"
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 
-def is_prior(value: Any) -> bool:
+def is_prior(value: object) -> bool:
     """Tell whether a leaf is a prior. Walk trees with it as `is_leaf`: NumPyro distributions are pytrees themselves."""
     return isinstance(value, Distribution)
 
@@ -162,7 +163,7 @@ def prepared(method: Callable) -> Callable:
     return checked
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """Return a short text for a field: values of numbers and arrays, arguments of priors."""
     if is_prior(value):
         return _show_prior(value)
@@ -177,7 +178,7 @@ def show(value: Any) -> str:
     return np.array2string(np.asarray(value), separator=", ", threshold=20)
 
 
-def _as_numpy(value: Any, name: str) -> np.ndarray:
+def _as_numpy(value: object, name: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError:
@@ -187,14 +188,14 @@ def _as_numpy(value: Any, name: str) -> np.ndarray:
     return array
 
 
-def _not_a_parameter(name: str, value: Any) -> str:
+def _not_a_parameter(name: str, value: object) -> str:
     text = repr(value)
     text = text if len(text) <= 60 else text[:57] + "..."
     what = f"{type(value).__name__} {text}"
     return f"`{name}` must be a real number, an array of them or a NumPyro distribution, got {what}"
 
 
-def _refuse_priors(kernel: Any) -> None:
+def _refuse_priors(kernel: PyTree) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(kernel, is_leaf=is_prior):
         if is_prior(leaf):
             where = jax.tree_util.keystr(path, simple=True, separator=".")
@@ -204,12 +205,12 @@ def _refuse_priors(kernel: Any) -> None:
             )
 
 
-def _as_points(arguments: Any) -> Any:
+def _as_points(arguments: tuple[tuple[Points, ...], dict[str, Points]]) -> Any:
     args, kwargs = arguments
     return tuple(map(_as_arrays, args)), {name: _as_arrays(value) for name, value in kwargs.items()}
 
 
-def _as_arrays(points: Any) -> Any:
+def _as_arrays(points: Points) -> Any:
     """Turn a batch of points, or one point, into JAX arrays; a plain array, or a list of rows, into one of floats."""
     points = np.asarray(points) if isinstance(points, list) else points
     arrays = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.asarray(np.asarray(leaf)), points)
@@ -218,7 +219,7 @@ def _as_arrays(points: Any) -> Any:
     return arrays
 
 
-def _common_float_type(points: Any) -> np.dtype:
+def _common_float_type(points: Points) -> np.dtype:
     types = {leaf.dtype for leaf in jax.tree.leaves(points) if jnp.issubdtype(leaf.dtype, jnp.floating)}
     if not types:
         return jnp.result_type(float)
@@ -226,7 +227,7 @@ def _common_float_type(points: Any) -> np.dtype:
         return jnp.result_type(*types)
 
 
-def _cast(leaf: Any, dtype: np.dtype) -> Any:
+def _cast(leaf: object, dtype: np.dtype) -> Any:
     if isinstance(leaf, (jax.Array, np.ndarray)) and jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype != dtype:
         return leaf.astype(dtype)
     return leaf
@@ -243,7 +244,7 @@ def _show_prior(prior: Distribution) -> str:
     return f"{type(prior).__name__}(batch_shape={prior.batch_shape}, event_shape={prior.event_shape})"
 
 
-def show_fields(module: Any) -> str:
+def show_fields(module: eqx.Module) -> str:
     """Return a text like a call of the constructor: the class and each field with its value."""
     fields = ", ".join(f"{field.name}={show(getattr(module, field.name))}" for field in dataclasses.fields(module))
     return f"{type(module).__name__}({fields})"

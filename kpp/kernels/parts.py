@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel
+from kpp.typing import Numbers
 
 __all__ = ["AbstractComposite", "as_kernel", "as_kernels"]
 
 
-def as_kernels(kernels: Any) -> tuple[AbstractKernel, ...]:
+def as_kernels(kernels: object) -> tuple[AbstractKernel, ...]:
     """Convert the field `kernels`: any iterable of at least one kernel."""
     if isinstance(kernels, AbstractKernel) or not isinstance(kernels, Iterable):
         raise TypeError(
@@ -27,7 +27,7 @@ def as_kernels(kernels: Any) -> tuple[AbstractKernel, ...]:
     return kernels
 
 
-def as_kernel(kernel: Any, name: str = "kernel") -> AbstractKernel:
+def as_kernel(kernel: object, name: str = "kernel") -> AbstractKernel:
     """Convert a field that holds a kernel, called `kernel` unless `name` says otherwise: refuse what is none."""
     if not isinstance(kernel, AbstractKernel):
         raise TypeError(f"`{name}` must be a kernel, got {type(kernel).__name__}")
@@ -53,7 +53,7 @@ class AbstractComposite(AbstractKernel):
         """
         return self._only_term().factors(x1, x2)
 
-    def restrict(self, mask: Any) -> AbstractProductKernel:
+    def restrict(self, mask: Numbers) -> AbstractProductKernel:
         """Leave out features, of a composite that is a product kernel.
 
         Raises:

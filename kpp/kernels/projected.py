@@ -22,7 +22,7 @@ from kpp.kernels.nonstationary import Constant
 from kpp.kernels.parameters import check_non_negative, parameter
 from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
-from kpp.typing import Leaf, RngKey
+from kpp.typing import Leaf, Numbers, Points, RngKey
 from kpp.validation import one_of
 
 __all__ = ["FORMS", "Projected", "Unprojected"]
@@ -52,7 +52,7 @@ def _as_landmarks(value: Leaf) -> Leaf:
     return None if value is None else parameter("landmarks")(value)
 
 
-def _is_none(value: Any) -> bool:
+def _is_none(value: Leaf) -> bool:
     return value is None
 
 
@@ -120,23 +120,23 @@ class Projected(AbstractKernel):
                 raise ValueError(f"`{name}` must have shape (n, d) with at least one row, got shape {value.shape}")
         check_non_negative(self.regularization, "regularization")
 
-    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Evaluate the kernel at two points of shape (d,), each of which may be `Unprojected`."""
         first, second = (jax.tree.map(lambda leaf: leaf[None], point) for point in (x1, x2))
         return self(first, second)[0, 0]
 
-    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+    def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every pair of points (n1, d) and (n2, d), each batch perhaps `Unprojected`."""
         expectation = self._expectation()
         return self._inner(expectation, self._elements(expectation, x1), self._elements(expectation, x2))
 
-    def gram(self, x: Any) -> Float[Array, "n n"]:
+    def gram(self, x: Points) -> Float[Array, "n n"]:
         """Evaluate the kernel at every pair of points of one batch (n, d), perhaps `Unprojected`."""
         expectation = self._expectation()
         elements = self._elements(expectation, x)
         return self._inner(expectation, elements, elements)
 
-    def diagonal(self, x: Any) -> Float[Array, " n"]:
+    def diagonal(self, x: Points) -> Float[Array, " n"]:
         """Evaluate the kernel at each point with itself."""
         expectation = self._expectation()
         elements = self._elements(expectation, x)
@@ -155,7 +155,7 @@ class Projected(AbstractKernel):
             return self
         return eqx.tree_at(lambda kernel: kernel.moments, self, self._expectation().moments(), is_leaf=_is_none)
 
-    def conditional_expectation(self, condition: Any, values: Any) -> Float[Array, "p *outputs"]:
+    def conditional_expectation(self, condition: Numbers, values: Numbers) -> Float[Array, "p *outputs"]:
         r"""Estimate :math:`E[h(X) \mid C = c]` as the kernel does, from the values of h at the points of the sample.
 
         .. math:: \hat E[h \mid c] = \sum_j w_j(c)\, h(x_{u,j})
@@ -183,7 +183,7 @@ class Projected(AbstractKernel):
         matrix = expectation.inner(first, second)
         return matrix * self.condition_kernel(first.points, second.points) if self.form == "product" else matrix
 
-    def _elements(self, expectation: _Expectation, x: Any) -> _Elements:
+    def _elements(self, expectation: _Expectation, x: Points) -> _Elements:
         if isinstance(x, Unprojected):
             check_matrices(self, x.points, self.points)
             return _Elements(x.points, x if isinstance(self.kernel, Projected) else x.points, None)
@@ -246,7 +246,7 @@ class _Expectation(NamedTuple):
     def features(self) -> Float[Array, "n q"] | None:
         return None if isinstance(self.ridge, linalg.DenseRidge) else self.ridge.features
 
-    def sections(self, x: Any) -> Float[Array, "q n"]:
+    def sections(self, x: Points) -> Float[Array, "q n"]:
         """Return the reduced sections of the kernel, `reduce(kernel(points, x))`, without the matrix."""
         if self.features is None:
             return self.kernel(self.points, x)

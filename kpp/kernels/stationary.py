@@ -26,7 +26,7 @@ from kpp.kernels.distances import (
     squared_distances,
 )
 from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar
-from kpp.typing import Leaf, RngKey
+from kpp.typing import Leaf, Numbers, RngKey
 
 __all__ = ["RBF", "AbstractStationary", "Matern12", "Matern32", "Matern52", "Periodic", "RationalQuadratic"]
 
@@ -126,7 +126,7 @@ class RBF(AbstractStationary, AbstractProductKernel):
         a, b = self._in_lengthscales(x1).T, self._in_lengthscales(x2).T
         return jnp.exp(-0.5 * jnp.square(a[:, :, None] - b[:, None, :]))
 
-    def restrict(self, mask: Any) -> "RBF":
+    def restrict(self, mask: Numbers) -> "RBF":
         """Return the RBF of variance 1 with an infinite lengthscale for the features that are left out."""
         return RBF(lengthscale=lengthscale_where(mask, self.lengthscale), variance=jnp.ones_like(self.variance))
 
@@ -290,7 +290,7 @@ class Periodic(AbstractProductKernel):
         r"""Return :math:`\exp(-2 \sin^2(\pi (x_j - x'_j) / p_j) / \ell_j^2)` for two points of shape (d,)."""
         return jnp.exp(self._exponents(x1, x2))
 
-    def restrict(self, mask: Any) -> "Periodic":
+    def restrict(self, mask: Numbers) -> "Periodic":
         """Return the kernel of variance 1 with an infinite lengthscale for the features that are left out."""
         lengthscale = lengthscale_where(mask, self.lengthscale)
         return Periodic(lengthscale=lengthscale, variance=jnp.ones_like(self.variance), period=self.period)
@@ -320,7 +320,7 @@ class Periodic(AbstractProductKernel):
         yield cls(lengthscale=jnp.array([0.5, 1.0, 3.0]), period=jnp.array([1.0, 2.0, 0.5])), x
 
 
-def lengthscale_where(mask: Any, lengthscale: Array) -> Float[Array, " d"]:
+def lengthscale_where(mask: Numbers, lengthscale: Array) -> Float[Array, " d"]:
     """Return the lengthscale of each feature of a mask, infinite for those that are left out."""
     mask = as_mask(mask)
     per_feature(lengthscale, "lengthscale", mask.shape[0])

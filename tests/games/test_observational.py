@@ -11,6 +11,7 @@ from kpp.embeddings import ConditionalMeanEmbedding
 from kpp.functions import RKHSFunction
 from kpp.games import Observational, all_coalitions, shapley_values
 from kpp.kernels import RBF, Matern12, Periodic, ProductKernel, median_heuristic
+from oracles.kernels import rbf
 
 TOLERANCE = {"rtol": 1e-7, "atol": 1e-10}
 COALITIONS = all_coalitions(3)
@@ -24,10 +25,6 @@ def problem(vectors):
 @pytest.fixture(scope="module")
 def function(problem):
     return RKHSFunction(RBF(lengthscale=problem["in_ls"]), problem["in_X"], problem["in_alpha"])
-
-
-def rbf(a, b, lengthscale):
-    return np.exp(-0.5 * (((a[:, None] - b[None]) / lengthscale) ** 2).sum(-1))
 
 
 def by_definition(f, constant, background, x, lengthscale, regularization, *, embedded=False):

@@ -11,6 +11,7 @@ from scipy import optimize, special, stats
 from kpp.gp.laplace import laplace_log_evidence, laplace_posterior, posterior_mode
 from kpp.gp.likelihoods import BernoulliLikelihood
 from kpp_models import LaplaceBernoulliMarginal
+from oracles.kernels import rbf
 
 LINKS = ["logit", "probit"]
 MEAN = 0.3
@@ -127,7 +128,7 @@ def test_derivative_of_the_mode(problem, derivative):
         np.testing.assert_allclose(jax.jit(derive(third_coefficient))(0.9), derivative(fast, 0.9), rtol=1e-7)
 
 
-def test_gpgp_reference_vectors(root, rbf):
+def test_gpgp_reference_vectors(root):
     """Mode and evidence of an independent program for pairs (u, u'); prior mean 0 and labels -1 and 1."""
     vectors = np.load(root / "tests" / "data" / "gpgp.npz")
     u, other = vectors["in_U"], vectors["in_Up"]

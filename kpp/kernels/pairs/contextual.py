@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel
@@ -20,7 +21,7 @@ from kpp.kernels.pairs.preference import GeneralizedPreferential, example_pairs
 from kpp.kernels.parameters import check_positive
 from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
-from kpp.typing import AnyArray, RngKey
+from kpp.typing import AnyArray, Points, RngKey
 
 __all__ = ["Contextual", "Kronecker"]
 
@@ -48,7 +49,7 @@ class Kronecker(NamedTuple):
         table = jnp.asarray(values).reshape(self.first.shape[1], self.second.shape[1])
         return (self.first @ table @ self.second.T).reshape(-1)
 
-    def solve(self, values: Float[AnyArray, " mc"], ridge: Any) -> Float[Array, " mc"]:
+    def solve(self, values: Float[AnyArray, " mc"], ridge: ArrayLike) -> Float[Array, " mc"]:
         r"""Return :math:`(A \otimes B + \lambda I)^{-1} v` for two Gram matrices, by an eigendecomposition of each.
 
         Args:
@@ -86,27 +87,27 @@ class Contextual(AbstractKernel):
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
     context_kernel: AbstractKernel = eqx.field(converter=lambda kernel: as_kernel(kernel, "context_kernel"))
 
-    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Evaluate the kernel at two contextual pairs, tuples of arrays (2, d) and (c,)."""
         (pair, context), (other_pair, other_context) = _parts(x1, "x1"), _parts(x2, "x2")
         return self.kernel.evaluate(pair, other_pair) * self.context_kernel.evaluate(context, other_context)
 
-    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+    def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every two of m1 and m2 contextual pairs, tuples of arrays (m, 2, d) and (m, c)."""
         (pairs, contexts), (other_pairs, other_contexts) = _batch(x1, "x1"), _batch(x2, "x2")
         return self.kernel(pairs, other_pairs) * self.context_kernel(contexts, other_contexts)
 
-    def gram(self, x: Any) -> Float[Array, "n n"]:
+    def gram(self, x: Points) -> Float[Array, "n n"]:
         """Evaluate the kernel at every two of m contextual pairs."""
         pairs, contexts = _batch(x, "x")
         return self.kernel.gram(pairs) * self.context_kernel.gram(contexts)
 
-    def diagonal(self, x: Any) -> Float[Array, " n"]:
+    def diagonal(self, x: Points) -> Float[Array, " n"]:
         """Evaluate the kernel at each contextual pair with itself."""
         pairs, contexts = _batch(x, "x")
         return self.kernel.diagonal(pairs) * self.context_kernel.diagonal(contexts)
 
-    def kronecker(self, pairs: Any, contexts: Any) -> Kronecker:
+    def kronecker(self, pairs: Points, contexts: Points) -> Kronecker:
         r"""Return the Gram matrix of every pair under every context, :math:`K_E \otimes K_z`, as its two factors.
 
         Args:
@@ -120,7 +121,7 @@ class Contextual(AbstractKernel):
         return Kronecker(self.kernel.gram(pairs), self.context_kernel.gram(contexts))
 
     @staticmethod
-    def cross(pairs: Any, contexts: Any) -> tuple[Any, Any]:
+    def cross(pairs: Points, contexts: Points) -> tuple[Any, Any]:
         """Return every pair under every context as one batch; the contexts change fastest.
 
         Args:
@@ -151,14 +152,14 @@ class Contextual(AbstractKernel):
         )
 
 
-def _parts(x: Any, name: str) -> tuple[Any, Any]:
+def _parts(x: Points, name: str) -> tuple[Any, Any]:
     if isinstance(x, tuple) and len(x) == 2:
         return x
     what = f"an array of shape {x.shape}" if isinstance(x, jax.Array) else type(x).__name__
     raise ValueError(f"`{name}` must be the tuple (pairs, contexts) for Contextual, got {what}")
 
 
-def _batch(x: Any, name: str) -> tuple[Any, Any]:
+def _batch(x: Points, name: str) -> tuple[Any, Any]:
     pairs, contexts = _parts(x, name)
     counts = [sorted({leaf.shape[:1] for leaf in jax.tree.leaves(part)}) for part in (pairs, contexts)]
     if counts[0] != counts[1]:

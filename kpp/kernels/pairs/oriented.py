@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from kpp.typing import Points
+
 __all__ = ["Oriented", "check_pairs", "orient", "stack_items"]
 
 
@@ -47,7 +49,7 @@ class Oriented(NamedTuple):
         return self.signs.reshape(shape).astype(values.dtype) * (values - jax.lax.stop_gradient(rounding))
 
 
-def orient(pairs: Any, owner: Any, name: str) -> Oriented:
+def orient(pairs: Points, owner: object, name: str) -> Oriented:
     """Put the items of each pair into lexicographic order.
 
     Args:
@@ -78,7 +80,7 @@ def orient(pairs: Any, owner: Any, name: str) -> Oriented:
     return Oriented(jax.tree.map(exchange, pairs), signs, ~differs.any(axis=1))
 
 
-def check_pairs(pairs: Any, owner: Any, name: str) -> None:
+def check_pairs(pairs: Points, owner: object, name: str) -> None:
     """Refuse, with a `ValueError`, what is no batch of pairs; the arguments are those of `orient`."""
     leaves = jax.tree.leaves(pairs)
     if any(leaf.ndim < 2 + isinstance(pairs, jax.Array) or leaf.shape[1] != 2 for leaf in leaves):
@@ -90,6 +92,6 @@ def check_pairs(pairs: Any, owner: Any, name: str) -> None:
         )
 
 
-def stack_items(pairs: Any) -> Any:
+def stack_items(pairs: Points) -> Any:
     """Return the 2m items of m pairs as one batch: the first of every pair, then the second of every pair."""
     return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1).reshape(-1, *leaf.shape[2:]), pairs)

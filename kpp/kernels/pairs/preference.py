@@ -24,7 +24,7 @@ from kpp.kernels.checks import example_points
 from kpp.kernels.pairs.oriented import Oriented, orient, stack_items
 from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
-from kpp.typing import RngKey
+from kpp.typing import AnyArray, Points, RngKey
 
 __all__ = ["AbstractPreferenceKernel", "GeneralizedPreferential", "Preferential", "example_pairs"]
 
@@ -42,27 +42,27 @@ class AbstractPreferenceKernel(AbstractKernel):
     def _combine(self, aa: Array, bb: Array, ab: Array, ba: Array) -> Array:
         """Combine the matrices of the kernel inside: firsts with firsts, seconds with seconds, crosswise."""
 
-    def _couples(self, pairs: Any) -> Any:
+    def _couples(self, pairs: Points) -> Any:
         """Return the two points of the kernel inside that belong to each pair, in arrays that lead with (m, 2)."""
         return pairs
 
-    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Evaluate the kernel at two pairs, usually arrays (2, d)."""
         first, second = (jax.tree.map(lambda leaf: leaf[None], pair) for pair in (x1, x2))
         return self(first, second)[0, 0]
 
-    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+    def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every two of m1 and m2 pairs, usually arrays (m1, 2, d) and (m2, 2, d)."""
         first, second = orient(x1, self, "x1"), orient(x2, self, "x2")
         points = (stack_items(self._couples(oriented.pairs)) for oriented in (first, second))
         return self._skew(self.kernel(*points), first, second)
 
-    def gram(self, x: Any) -> Float[Array, "n n"]:
+    def gram(self, x: Points) -> Float[Array, "n n"]:
         """Evaluate the kernel at every two of m pairs, usually an array (m, 2, d)."""
         oriented = orient(x, self, "x")
         return self._skew(self.kernel.gram(stack_items(self._couples(oriented.pairs))), oriented, oriented)
 
-    def diagonal(self, x: Any) -> Float[Array, " n"]:
+    def diagonal(self, x: Points) -> Float[Array, " n"]:
         """Evaluate the kernel at each pair with itself."""
         oriented = orient(x, self, "x")
         blocks = jax.vmap(self.kernel.gram)(self._couples(oriented.pairs))
@@ -102,14 +102,16 @@ class Preferential(AbstractPreferenceKernel):
     def _combine(self, aa: Array, bb: Array, ab: Array, ba: Array) -> Array:
         return (aa + bb) - (ab + ba)
 
-    def combine_sections(self, x: Any, points: Any, coefficients: Any) -> Float[Array, "n *outputs"]:
+    def combine_sections(
+        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
+    ) -> Float[Array, "n *outputs"]:
         """Evaluate a function spanned by sections as a difference of its utility."""
         oriented = orient(x, self, "x")
         kernel, items, weights = self.utility(points, coefficients)
         first, second = jnp.split(kernel.combine_sections(stack_items(oriented.pairs), items, weights), 2)
         return oriented.skew(first - second)
 
-    def utility(self, points: Any, coefficients: Any) -> tuple[AbstractKernel, Any, Any]:
+    def utility(self, points: Points, coefficients: Float[AnyArray, "m *outputs"]) -> tuple[AbstractKernel, Any, Any]:
         r"""Return the utility behind a function spanned by sections, which is one of single items.
 
         .. math::
@@ -152,7 +154,9 @@ class GeneralizedPreferential(AbstractPreferenceKernel):
     def _combine(self, aa: Array, bb: Array, ab: Array, ba: Array) -> Array:
         return aa * bb - ab * ba
 
-    def unfold(self, points: Any, coefficients: Any) -> tuple[AbstractKernel, Any, Any]:
+    def unfold(
+        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
+    ) -> tuple[AbstractKernel, Points, AnyArray]:
         r"""Write a function with pairs of landmarks, if the kernel of an item is spanned by sections at landmarks.
 
         .. math::
@@ -164,7 +168,7 @@ class GeneralizedPreferential(AbstractPreferenceKernel):
         items = stack_items(points)
         single = jnp.ones(1, dtype=coefficients.dtype)
 
-        def unfold_item(item: Any) -> tuple[AbstractKernel, Any, Array]:
+        def unfold_item(item: Points) -> tuple[AbstractKernel, Points, AnyArray]:
             return self.kernel.unfold(jax.tree.map(lambda leaf: leaf[None], item), single)
 
         kernel, landmarks, _ = unfold_item(jax.tree.map(lambda leaf: leaf[0], items))

@@ -15,7 +15,7 @@ from kpp.kernels.pairs.oriented import check_pairs
 from kpp.kernels.pairs.preference import AbstractPreferenceKernel, example_pairs
 from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF, Matern32
-from kpp.typing import RngKey
+from kpp.typing import Points, RngKey
 
 __all__ = ["PairProduct", "SkewSymmetrized"]
 
@@ -35,22 +35,22 @@ class PairProduct(AbstractKernel):
         converter=lambda kernel: None if kernel is None else as_kernel(kernel, "second"), default=None
     )
 
-    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Evaluate the kernel at two pairs, usually arrays (2, d)."""
         first, second = (jax.tree.map(lambda leaf: leaf[None], pair) for pair in (x1, x2))
         return self(first, second)[0, 0]
 
-    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+    def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every two of m1 and m2 pairs, usually arrays (m1, 2, d) and (m2, 2, d)."""
         (a, b), (c, d) = self._items(x1, "x1"), self._items(x2, "x2")
         return self.first(a, c) * self._second(b, d)
 
-    def gram(self, x: Any) -> Float[Array, "n n"]:
+    def gram(self, x: Points) -> Float[Array, "n n"]:
         """Evaluate the kernel at every two of m pairs, usually an array (m, 2, d)."""
         a, b = self._items(x, "x")
         return self.first.gram(a) * self._second.gram(b)
 
-    def diagonal(self, x: Any) -> Float[Array, " n"]:
+    def diagonal(self, x: Points) -> Float[Array, " n"]:
         """Evaluate the kernel at each pair with itself."""
         a, b = self._items(x, "x")
         return self.first.diagonal(a) * self._second.diagonal(b)
@@ -59,7 +59,7 @@ class PairProduct(AbstractKernel):
     def _second(self) -> AbstractKernel:
         return self.first if self.second is None else self.second
 
-    def _items(self, pairs: Any, name: str) -> tuple[Any, Any]:
+    def _items(self, pairs: Points, name: str) -> tuple[Any, Any]:
         check_pairs(pairs, self, name)
         first, second = (jax.tree.map(lambda leaf, i=i: leaf[:, i], pairs) for i in (0, 1))
         return first, second
@@ -91,7 +91,7 @@ class SkewSymmetrized(AbstractPreferenceKernel):
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
 
-    def _couples(self, pairs: Any) -> Any:
+    def _couples(self, pairs: Points) -> Any:
         return jax.tree.map(lambda leaf: jnp.stack([leaf, leaf[:, ::-1]], axis=1), pairs)
 
     def _combine(self, aa: Array, bb: Array, ab: Array, ba: Array) -> Array:

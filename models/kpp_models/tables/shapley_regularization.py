@@ -38,7 +38,7 @@ from kpp.games import (
 from kpp.gp import refuse_below
 from kpp.kernels import RBF, AbstractKernel, parameter
 from kpp.priors import has_priors, is_prior
-from kpp.typing import AnyArray, Leaf, RngKey
+from kpp.typing import AnyArray, Leaf, Points, RngKey
 from kpp.validation import as_points
 
 __all__ = ["RestrictedShapleyRegularized", "ShapleyRegularized", "feature_sections"]
@@ -205,7 +205,9 @@ class RestrictedShapleyRegularized(AbstractKernel):
         """Evaluate the kernel at each of n points (n, d) with itself."""
         return jnp.sum(self._whitened(self._factor(), x) ** 2, axis=0)
 
-    def unfold(self, points: Any, coefficients: Array) -> tuple[AbstractKernel, Any, Array]:
+    def unfold(
+        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
+    ) -> tuple[AbstractKernel, Points, AnyArray]:
         """Write a function as one of k on the points X; see `AbstractKernel.unfold`."""
         anchors = jnp.asarray(self.points)
         onto = linalg.cho_solve(self._factor(), self.kernel(anchors, points) @ coefficients)

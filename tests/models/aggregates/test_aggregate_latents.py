@@ -15,6 +15,7 @@ from kpp.bags import Bags
 from kpp.inference.base import CalledWith, Site, inspect_sites
 from kpp.kernels import RBF
 from kpp_models import CMP, aggregate_posterior
+from oracles.kernels import rbf
 
 SIZES = np.array([1, 4, 2, 3])
 REGULARIZATION, PRIOR_MEAN = 0.02, 0.4
@@ -26,7 +27,7 @@ NUGGET = {"rtol": 1e-7, "atol": 1e-8}
 class Dense:
     """Points, places, and the joint prior of the field and three aggregates, in NumPy."""
 
-    def __init__(self, rbf):
+    def __init__(self):
         rng = np.random.default_rng(5)
         self.points, self.x = rng.normal(size=(10, 2)), rng.normal(size=(5, 2))
         self.inducing = rng.normal(size=(4, 2))
@@ -47,8 +48,8 @@ class Dense:
 
 
 @pytest.fixture(scope="module")
-def dense(rbf):
-    return Dense(rbf)
+def dense():
+    return Dense()
 
 
 def model_of(**options):

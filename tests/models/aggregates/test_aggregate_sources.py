@@ -14,6 +14,7 @@ from kpp.kernels import RBF
 from kpp.serialization import from_spec, to_spec
 from kpp_models import CMP, aggregate_posterior
 from kpp_models.aggregates.conditional_mean import Places
+from oracles.kernels import rbf
 
 SIZES = (np.array([1, 4, 2, 3]), np.array([3, 2, 5]))
 NOISE, REGULARIZATION, PRIOR_MEAN = np.array([0.05, 0.4]), 0.02, 0.5
@@ -23,7 +24,7 @@ SCALES = (0.6, 1.3)  # of the kernels of the covariates
 class Joint:
     """Two sources: four small bags with a target each, and three bags with two targets elsewhere."""
 
-    def __init__(self, rbf):
+    def __init__(self):
         rng = np.random.default_rng(8)
         self.points = [rng.normal(size=(10, 2)), rng.normal(size=(10, 2))]
         self.covariates = [np.linspace(-1.0, 1.0, 4)[:, None], np.array([[-0.7], [0.0], [0.8]])]
@@ -34,10 +35,10 @@ class Joint:
             Bags.create(points, np.repeat(np.arange(len(sizes)), sizes), covariates)
             for points, sizes, covariates in zip(self.points, SIZES, self.covariates, strict=True)
         ]
-        self.spread = [self._spread(rbf, source) for source in range(2)]
+        self.spread = [self._spread(source) for source in range(2)]
         self.kernel = lambda a, b: rbf(a, b, 0.9)
 
-    def _spread(self, rbf, source):
+    def _spread(self, source):
         sizes, covariates = SIZES[source], self.covariates[source]
         average = np.repeat(np.eye(len(sizes)), sizes, axis=1) / sizes[:, None]
         gram = rbf(covariates, covariates, SCALES[source]) + sizes.sum() * REGULARIZATION * np.diag(1.0 / sizes)
@@ -65,8 +66,8 @@ class Joint:
 
 
 @pytest.fixture(scope="module")
-def joint(rbf):
-    return Joint(rbf)
+def joint():
+    return Joint()
 
 
 def model_of(**options):

@@ -14,6 +14,7 @@ from kpp.kernels import RBF
 from kpp_models import CMP, BaggGP, CentroidGP, GPRegression, VBagg, mediate
 from kpp_models.aggregates.bagg_gp import NOISES
 from kpp_models.aggregates.conditional_mean import Places
+from oracles.kernels import rbf
 
 NOISE, MEAN = 0.3, 0.7
 KERNEL = RBF(jnp.array([0.8, 1.5]), 1.7)
@@ -39,7 +40,7 @@ def x_test():
 
 
 @pytest.fixture(scope="module")
-def dense(rbf, bags, targets, x_test):
+def dense(bags, targets, x_test):
     """Condition f on the bags by NumPy, with the matrix that averages: mean, covariance, log evidence."""
 
     def condition(noise, points=None, average=None):
@@ -132,7 +133,7 @@ def test_centroid_gp_is_regression_on_centroids(bags, targets, x_test, dense):
     assert_same(moments(variational, bags, targets, x_test), expected, 1e-7)
 
 
-def test_mediation_is_regression_on_covariates(rbf, bags):
+def test_mediation_is_regression_on_covariates(bags):
     rng = np.random.default_rng(3)
     covariates, y = rng.normal(size=(9, 1)), rng.normal(size=9)
     found = mediate(jax.random.key(0), bags, covariates, y, RBF(0.9), NOISE, MAP, mean=MEAN)

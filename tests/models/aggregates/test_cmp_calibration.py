@@ -15,14 +15,11 @@ import kpp
 from kpp.calibration import simulation_based_calibration
 from kpp.kernels import RBF
 from kpp_models import CMP
+from oracles.kernels import rbf
 
 pytestmark = pytest.mark.slow
 
 LENGTHS, NOISE, LAMBDA, MEAN = (0.4, 0.5), 0.02, 0.02, 0.5
-
-
-def rbf(a, b, lengthscale):
-    return np.exp(-((a[:, None, 0] - b[None, :, 0]) ** 2) / (2 * lengthscale**2))
 
 
 def some_bags(num_bags, sizes, seed=0):

@@ -14,6 +14,7 @@ from kpp.kernels import RBF
 from kpp_models import CMP
 from kpp_models.aggregates.conditional_mean import ConditionalMeanOperator, Places
 from kpp_models.aggregates.operator_uncertainty import operator_amplitude
+from oracles.kernels import rbf
 
 RNG = np.random.default_rng(0)
 SIZES = np.array([2, 4, 3, 2, 4])
@@ -27,10 +28,6 @@ amplitude = eqx.filter_jit(operator_amplitude)
 LAMBDA, NOISE, MEAN, LENGTHS = 0.02, 0.1, 0.7, (0.6, 0.5)
 ESTIMATORS = ["exact", pytest.param("shrinkage", marks=pytest.mark.slow)]
 BAGS = kpp.Bags.create(X, BAG, COVARIATES)
-
-
-def rbf(a, b, lengthscale):
-    return np.exp(-((a[:, None, 0] - b[None, :, 0]) ** 2) / (2 * lengthscale**2))
 
 
 def penalty(estimator):

@@ -17,6 +17,7 @@ import kpp
 from kpp.causal import CausalDAG, ColliderError
 from kpp.kernels import RBF, Projected
 from kpp_models import ColliderRegression, ColliderRidge, GPClassification, GPRegression, KernelRidge
+from oracles.kernels import rbf
 
 VECTORS = dict(np.load(Path(__file__).parents[2] / "data" / "collider.npz"))
 X, SAMPLE, QUERY = (np.hstack([VECTORS[f"in_X{part}{s}"] for part in (1, 2, 3)]) for s in ("", "u", "q"))
@@ -42,10 +43,6 @@ def ridge(name: str, **changes) -> ColliderRidge:
 @jax.jit
 def evaluate(model, data, query):
     return model.function_draw({}, data)(query), model.loo_residuals(data)
-
-
-def rbf(a, b, lengthscale=1.0):
-    return np.exp(-0.5 * np.square((a[:, None] - b[None]) / lengthscale).sum(-1))
 
 
 class Peer:

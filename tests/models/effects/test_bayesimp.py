@@ -12,6 +12,7 @@ from scipy import stats
 from kpp.kernels import RBF
 from kpp_models import IME, IMP, BayesIME, BayesIMP, CausalLink, InterventionData
 from kpp_models.effects.embedding_evidence import SharedCovariance, fitted_amplitude
+from oracles.kernels import rbf
 
 MODES = ("none", "backdoor", "frontdoor")
 VECTORS = {"rtol": 1e-7, "atol": 1e-10}  # how exactly the reference vectors are to be met
@@ -118,7 +119,7 @@ class Quadrature:
     The integral over the measure becomes a sum, spectrally exact for Gaussians: r(y, y') = sum_u w_u k(y, u) k(u, y').
     """
 
-    def __init__(self, lengthscale, width, rbf):
+    def __init__(self, lengthscale, width):
         self.nodes = np.linspace(-6 * width, 6 * width, int(round(24 * width / lengthscale)) + 1)[:, None]
         spacing = self.nodes[1, 0] - self.nodes[0, 0]
         self.weights = spacing * np.exp(-0.5 * (self.nodes[:, 0] / width) ** 2)
@@ -134,8 +135,8 @@ class Quadrature:
 
 
 @pytest.fixture(scope="module")
-def chain(rbf):
-    return chain_case(rbf)
+def chain():
+    return chain_case()
 
 
 def test_chain_is_gaussian_algebra_on_a_grid(chain):
@@ -162,7 +163,7 @@ def test_moments_are_those_of_samples_of_the_generative_model(chain):
     assert (np.abs(squares.mean(axis=0) - covariance) < 4 * error).all()
 
 
-def chain_case(rbf):
+def chain_case():
     """A chain of two links, prepared, and its moments and samples by Gaussian algebra on grids."""
     rng = np.random.default_rng(5)
     x, xq = rng.normal(size=(7, 1)), np.array([[-0.7], [0.4], [2.0]])
@@ -170,7 +171,7 @@ def chain_case(rbf):
     x2, z = rng.normal(size=(6, 1)), rng.normal(size=(6, 1))
     y2 = x2 + 0.5 * z + 0.3 * rng.normal(size=(6, 1))
     places, t = rng.normal(size=(5, 1)), rng.normal(size=5)
-    first, second = Quadrature(0.9, 1.5, rbf), Quadrature(1.1, 1.8, rbf)
+    first, second = Quadrature(0.9, 1.5), Quadrature(1.1, 1.8)
     noises, amplitudes, noise, scale = (0.3, 0.2), (0.8, 1.3), 0.15, 1.4
 
     # f, of the second outcome: coefficients a ~ N(0, scale W) given t.

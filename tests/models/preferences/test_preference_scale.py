@@ -19,6 +19,7 @@ from kpp_models import (
     PreferenceRidge,
 )
 from kpp_models.preferences import many_matches
+from oracles.kernels import rbf
 
 RNG = np.random.default_rng(5)
 ITEMS = RNG.normal(size=(12, 2))
@@ -34,7 +35,7 @@ KERNELS = [pytest.param(BOTH, id="both"), pytest.param(NYSTROM, id="Nystrom")]
 
 
 @pytest.fixture(scope="module")
-def compare(rbf):
+def compare():
     """The kernel BOTH at pairs and pairs, in plain NumPy."""
 
     def matrix(p, q):

@@ -10,6 +10,7 @@ from scipy.special import expit
 import kpp
 from kpp.kernels import RBF
 from kpp_models import GPClassification, GPRegression, KernelRidge
+from oracles.kernels import rbf
 
 PRIOR = dist.LogNormal(0.0, 0.3)
 X_TEST = np.random.default_rng(3).normal(size=(5, 2))
@@ -59,7 +60,7 @@ def test_at_the_mean_of_the_hyperparameters(fit):
     np.testing.assert_allclose(posterior.covariance(X_TEST, X_TEST), expected["latent_covariance"], atol=1e-9)
 
 
-def test_laplace_posterior_is_that_of_noisy_pseudo_targets(classification_data, rbf):
+def test_laplace_posterior_is_that_of_noisy_pseudo_targets(classification_data):
     """Dense, with W from the mode: k - k_x (K + W^-1)^-1 k_x (Rasmussen and Williams 2006, equation 3.24)."""
     x, y = classification_data
     model, data, _ = GPClassification(RBF(0.9, 2.0)).prepare(x, y)
