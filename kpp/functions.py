@@ -9,7 +9,7 @@ shared.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -20,13 +20,13 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
 from kpp.kernels import AbstractKernel
-from kpp.typing import AnyArray, Points
+from kpp.typing import AnyArray, Numbers, Points
 from kpp.validation import is_concrete
 
 __all__ = ["RKHSFunction"]
 
 
-def _as_float_array(value: ArrayLike | Sequence[object]) -> Array:
+def _as_float_array(value: Numbers) -> Array:
     """Convert numbers to a float array, keeping a float type that they already have."""
     array = jnp.asarray(value)
     floating = jnp.issubdtype(array.dtype, jnp.floating)
@@ -76,8 +76,8 @@ class RKHSFunction(eqx.Module):
         self,
         kernel: AbstractKernel,
         points: Points,
-        coefficients: ArrayLike,
-        intercept: ArrayLike = 0.0,
+        coefficients: Numbers,
+        intercept: Numbers = 0.0,
         batch_shape: tuple[int, ...] = (),
     ) -> None:
         self.kernel = kernel
@@ -119,7 +119,7 @@ class RKHSFunction(eqx.Module):
         kernel: AbstractKernel,
         points: Points,
         coefficients: Float[AnyArray, "..."],
-        intercept: ArrayLike = 0.0,
+        intercept: Numbers = 0.0,
         *,
         batch_shape: tuple[int, ...],
     ) -> RKHSFunction:
@@ -202,7 +202,7 @@ class RKHSFunction(eqx.Module):
         results = jax.lax.map(apply, flat, batch_size=batch_size)
         return jax.tree.map(lambda leaf: leaf.reshape(*self.batch_shape, *leaf.shape[1:]), results)
 
-    def take_draws(self, draws: ArrayLike | slice) -> RKHSFunction:
+    def take_draws(self, draws: Numbers | slice) -> RKHSFunction:
         """Select draws, the same in each chain.
 
         Args:
