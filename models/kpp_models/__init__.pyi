@@ -30,11 +30,11 @@ from .tables import GaussianProcessMarginal as GaussianProcessMarginal
 from .tables import LaplaceBernoulliMarginal as LaplaceBernoulliMarginal
 from .tables import LinearMean as LinearMean
 from .tables.classification import GPClassification as GPClassification
-from .tables.classification import gp_classification as gp_classification
 from .tables.grid_search import Selection as Selection
 from .tables.logistic import KernelLogistic as KernelLogistic
+from .tables.numpyro_models import gp_classification as gp_classification
+from .tables.numpyro_models import gp_regression as gp_regression
 from .tables.regression import GPRegression as GPRegression
-from .tables.regression import gp_regression as gp_regression
 from .tables.ridge import KernelRidge as KernelRidge
 from .tables.shapley_regularization import RestrictedShapleyRegularized as RestrictedShapleyRegularized
 from .tables.shapley_regularization import ShapleyRegularized as ShapleyRegularized

@@ -7,8 +7,6 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpyro
-from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
@@ -17,66 +15,20 @@ from kpp.gp import (
     AbstractGPModel,
     BernoulliLikelihood,
     ConditionedGP,
-    LaplaceBernoulliMarginal,
     condition,
     condition_on_values,
     example_points,
-    prior_factor,
     read_data,
     scalar_field,
 )
 from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel
-from kpp.priors import sample as draw_priors
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import as_binary_labels, one_of
+from kpp_models.tables.numpyro_models import LATENTS, WHITENED, gp_classification
 
-__all__ = ["GPClassification", "gp_classification"]
-
-LATENTS = ("laplace", "sample")
-
-#: The site of the whitened latent values where they are sampled: f = m + L z with K = L L^T.
-WHITENED = "latent_whitened"
-
-
-def gp_classification(
-    x: Array,
-    y: Array | None,
-    kernel: AbstractKernel,
-    mean: Leaf = 0.0,
-    link: str = "logit",
-    latent: str = "laplace",
-) -> None:
-    r"""Gaussian-process classification as an ordinary NumPyro model.
-
-    .. math:: y_i \sim \mathrm{Bernoulli}(\sigma(f(x_i))), \qquad f \sim GP(m, k)
-
-    The sites are those of the priors in `kernel` and `mean`, the observed site ``y``, and for ``latent="sample"`` the
-    site ``latent_whitened``, of shape (n,).
-
-    Args:
-        x: The points, of shape (n, d).
-        y: Labels in {0, 1}, of shape (n,), or None to draw them.
-        kernel: k, with or without priors among its leaves.
-        mean: m, the prior mean of f, a number or a prior.
-        link: "logit" or "probit".
-        latent: "laplace" integrates f out by Laplace's approximation (one vector site ``y``), "sample" leaves it to the
-            inference (n independent sites given f).
-    """
-    one_of(link, "link", LINKS)
-    one_of(latent, "latent", LATENTS)
-    kernel = draw_priors("kernel", kernel)
-    mean = draw_priors("mean", mean)
-    covariance = kernel.gram(x)
-    if latent == "laplace":
-        numpyro.sample("y", LaplaceBernoulliMarginal(mean, covariance, link), obs=y)
-        return
-    n = covariance.shape[0]
-    white = numpyro.sample(WHITENED, dist.Normal(0.0, 1.0).expand([n]).to_event(1))
-    f = mean + prior_factor(covariance) @ white
-    with numpyro.plate("instance", n):
-        numpyro.sample("y", dist.Bernoulli(logits=f if link == "logit" else log_ndtr(f) - log_ndtr(-f)), obs=y)
+__all__ = ["GPClassification"]
 
 
 class GPClassification(AbstractGPModel):

@@ -22,13 +22,13 @@ from kpp.gp import (
     refuse_priors_in,
     scalar_field,
 )
-from kpp.inference import AbstractModel
+from kpp.inference import AbstractModel, Data, Sample
 from kpp.kernels import RBF, AbstractKernel, Linear
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import as_binary_labels
-from kpp_models.tables.classification import gp_classification
 from kpp_models.tables.grid_search import Selection, select_from_grid
+from kpp_models.tables.numpyro_models import gp_classification
 
 __all__ = ["KernelLogistic"]
 
@@ -63,7 +63,7 @@ class KernelLogistic(AbstractModel):
     regularization: Leaf = scalar_field("regularization")
 
     def __check_init__(self) -> None:
-        """Refuse priors and a regularization that is not positive."""
+        """Raise an error if a field is a prior or the regularization is not positive."""
         refuse_priors_in(self, "kpp_models.GPClassification")
         refuse_below(self.regularization, "regularization", zero_allowed=False)
 
@@ -106,28 +106,28 @@ class KernelLogistic(AbstractModel):
         return read_data(self, x, y, as_binary_labels)
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
-        """Be the Gaussian-process classification whose mode is the fit; it has no latent site."""
+        """The NumPyro model: Gaussian-process classification, whose mode is the fit; it has no latent site."""
         gp_classification(x, y, self.kernel * (1.0 / (x.shape[0] * self.regularization)))
 
-    def log_likelihood(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> dict[str, Array]:
+    def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
         """Return the approximate leave-one-out log probability of every label; see the class."""
         return {"y": self.loo_log_probabilities(data["x"], data["y"])}
 
     def predictive(
-        self, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"], *, covariance: bool = False
+        self, sample: Sample, data: Data, x: Float[Array, "p d"], *, covariance: bool = False
     ) -> dict[str, Array]:
         """Return the fitted log-odds and the probability of label 1; see `AbstractModel.predictive`."""
         mean = self.function_draw(sample, data)(x)
         return {"mean": mean, "probability": jax.nn.sigmoid(mean)}
 
     def draw_predictive(
-        self, rng_key: RngKey, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"]
+        self, rng_key: RngKey, sample: Sample, data: Data, x: Float[Array, "p d"]
     ) -> Float[Array, " p"]:
         """Draw labels with the fitted probabilities."""
         chance = self.predictive(sample, data, x)["probability"]
         return jax.random.bernoulli(rng_key, chance).astype(chance.dtype)
 
-    def function_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> RKHSFunction:
+    def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
         """Return the fitted log-odds, a function of the RKHS."""
         x, y = data["x"], data["y"]
         coefficients = posterior_mode(BernoulliLikelihood(y), self._covariance(x), jnp.zeros((), y.dtype))

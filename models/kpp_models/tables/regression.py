@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
@@ -13,7 +12,6 @@ from kpp.gp import (
     AbstractGPModel,
     ConditionedGP,
     GaussianLikelihood,
-    GaussianProcessMarginal,
     condition,
     example_points,
     read_data,
@@ -22,33 +20,12 @@ from kpp.gp import (
 )
 from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel, Matern52
-from kpp.priors import sample as draw_priors
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import as_targets
+from kpp_models.tables.numpyro_models import gp_regression
 
-__all__ = ["GPRegression", "gp_regression"]
-
-
-def gp_regression(x: Array, y: Array | None, kernel: AbstractKernel, noise_variance: Leaf, mean: Leaf = 0.0) -> None:
-    r"""Gaussian-process regression as an ordinary NumPyro model.
-
-    .. math:: y \sim N(m 1,\; k(X, X) + \sigma^2 I)
-
-    The sites are those of the priors in `kernel`, `noise_variance` and `mean` (``kernel.lengthscale``, ...) and the
-    observed site ``y``, one vector.
-
-    Args:
-        x: The points, of shape (n, d).
-        y: The targets, of shape (n,), or None to draw them.
-        kernel: k, with or without priors among its leaves.
-        noise_variance: :math:`\sigma^2`, the variance of the observation noise, a number or a prior.
-        mean: m, the prior mean, a number or a prior.
-    """
-    kernel = draw_priors("kernel", kernel)
-    noise_variance = draw_priors("noise_variance", noise_variance)
-    mean = draw_priors("mean", mean)
-    numpyro.sample("y", GaussianProcessMarginal(mean, kernel.gram(x), noise_variance), obs=y)
+__all__ = ["GPRegression"]
 
 
 class GPRegression(AbstractGPModel):

@@ -20,13 +20,13 @@ from kpp.gp import (
     refuse_priors_in,
     scalar_field,
 )
-from kpp.inference import AbstractModel
+from kpp.inference import AbstractModel, Data, Sample
 from kpp.kernels import RBF, AbstractKernel, Linear
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import as_targets
 from kpp_models.tables.grid_search import Selection, select_from_grid
-from kpp_models.tables.regression import gp_regression
+from kpp_models.tables.numpyro_models import gp_regression
 
 __all__ = ["KernelRidge"]
 
@@ -61,7 +61,7 @@ class KernelRidge(AbstractModel):
     regularization: Leaf = scalar_field("regularization")
 
     def __check_init__(self) -> None:
-        """Refuse priors and a regularization that is not positive."""
+        """Raise an error if a field is a prior or the regularization is not positive."""
         refuse_priors_in(self, "kpp_models.GPRegression")
         refuse_below(self.regularization, "regularization", zero_allowed=False)
 
@@ -92,7 +92,7 @@ class KernelRidge(AbstractModel):
         return found.with_names_of(self)
 
     def loo_residuals(self, x: Float[Array, "n d"], y: Float[Array, " n"]) -> Float[Array, " n"]:
-        r"""Return what each target lacks from the fit to all the others, of shape (n,)."""
+        """Return the leave-one-out residuals: each target less the fit to all the others, of shape (n,)."""
         mean, _ = leave_one_out(y, self._matrix(x))
         return y - mean
 
@@ -101,17 +101,17 @@ class KernelRidge(AbstractModel):
         return read_data(self, x, y, as_targets)
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
-        """Be the Gaussian-process regression whose posterior mean is the fit; it has no latent site."""
+        """The NumPyro model: Gaussian-process regression, whose posterior mean is the fit; it has no latent site."""
         gp_regression(x, y, self.kernel, x.shape[0] * self.regularization)
 
-    def log_likelihood(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> dict[str, Array]:
+    def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
         """Return the leave-one-out log likelihood of every target; see the class."""
         residuals = self.loo_residuals(data["x"], data["y"])
         variance = jnp.broadcast_to(jnp.mean(residuals**2), residuals.shape)
         return {"y": normal_log_density(residuals, jnp.zeros_like(residuals), variance)}
 
     def predictive(
-        self, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"], *, covariance: bool = False
+        self, sample: Sample, data: Data, x: Float[Array, "p d"], *, covariance: bool = False
     ) -> dict[str, Array]:
         """Return the fitted values and the mean squared leave-one-out error; see `AbstractModel.predictive`."""
         mean = self.function_draw(sample, data)(x)
@@ -119,14 +119,14 @@ class KernelRidge(AbstractModel):
         return {"mean": mean, "noise_variance": jnp.broadcast_to(variance, mean.shape)}
 
     def draw_predictive(
-        self, rng_key: RngKey, sample: Mapping[str, Array], data: Mapping[str, Any], x: Float[Array, "p d"]
+        self, rng_key: RngKey, sample: Sample, data: Data, x: Float[Array, "p d"]
     ) -> Float[Array, " p"]:
         """Draw the fitted values plus normal noise of the leave-one-out variance."""
         found = self.predictive(sample, data, x)
         noise = jax.random.normal(rng_key, found["mean"].shape, dtype=found["mean"].dtype)
         return found["mean"] + jnp.sqrt(found["noise_variance"]) * noise
 
-    def function_draw(self, sample: Mapping[str, Array], data: Mapping[str, Any]) -> RKHSFunction:
+    def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
         r"""Return the fit, :math:`\alpha = (K + n\lambda I)^{-1} y`."""
         factor = linalg.cholesky(self._matrix(data["x"]), what="the matrix K + n * regularization * I")
         return RKHSFunction(self.kernel, data["x"], linalg.cho_solve(factor, data["y"]))

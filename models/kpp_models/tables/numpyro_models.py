@@ -1,0 +1,81 @@
+"""Gaussian-process regression and classification as NumPyro model functions."""
+
+from __future__ import annotations
+
+import numpyro
+from jax.scipy.special import log_ndtr
+from jaxtyping import Array
+from numpyro import distributions as dist
+
+from kpp.gp import LINKS, GaussianProcessMarginal, LaplaceBernoulliMarginal, prior_factor
+from kpp.kernels import AbstractKernel
+from kpp.priors import sample as draw_priors
+from kpp.typing import Leaf
+from kpp.validation import one_of
+
+__all__ = ["LATENTS", "WHITENED", "gp_classification", "gp_regression"]
+
+LATENTS = ("laplace", "sample")
+
+#: The site of the whitened latent values where they are sampled: f = m + L z with K = L L^T.
+WHITENED = "latent_whitened"
+
+
+def gp_regression(x: Array, y: Array | None, kernel: AbstractKernel, noise_variance: Leaf, mean: Leaf = 0.0) -> None:
+    r"""Gaussian-process regression as an ordinary NumPyro model.
+
+    .. math:: y \sim N(m 1,\; k(X, X) + \sigma^2 I)
+
+    The sites are those of the priors in `kernel`, `noise_variance` and `mean` (``kernel.lengthscale``, ...) and the
+    observed site ``y``, one vector.
+
+    Args:
+        x: The points, of shape (n, d).
+        y: The targets, of shape (n,), or None to draw them.
+        kernel: k, with or without priors among its leaves.
+        noise_variance: :math:`\sigma^2`, the variance of the observation noise, a number or a prior.
+        mean: m, the prior mean, a number or a prior.
+    """
+    kernel = draw_priors("kernel", kernel)
+    noise_variance = draw_priors("noise_variance", noise_variance)
+    mean = draw_priors("mean", mean)
+    numpyro.sample("y", GaussianProcessMarginal(mean, kernel.gram(x), noise_variance), obs=y)
+
+
+def gp_classification(
+    x: Array,
+    y: Array | None,
+    kernel: AbstractKernel,
+    mean: Leaf = 0.0,
+    link: str = "logit",
+    latent: str = "laplace",
+) -> None:
+    r"""Gaussian-process classification as an ordinary NumPyro model.
+
+    .. math:: y_i \sim \mathrm{Bernoulli}(\sigma(f(x_i))), \qquad f \sim GP(m, k)
+
+    The sites are those of the priors in `kernel` and `mean`, the observed site ``y``, and for ``latent="sample"`` the
+    site ``latent_whitened``, of shape (n,).
+
+    Args:
+        x: The points, of shape (n, d).
+        y: Labels in {0, 1}, of shape (n,), or None to draw them.
+        kernel: k, with or without priors among its leaves.
+        mean: m, the prior mean of f, a number or a prior.
+        link: "logit" or "probit".
+        latent: "laplace" integrates f out by Laplace's approximation (one vector site ``y``), "sample" leaves it to the
+            inference (n independent sites given f).
+    """
+    one_of(link, "link", LINKS)
+    one_of(latent, "latent", LATENTS)
+    kernel = draw_priors("kernel", kernel)
+    mean = draw_priors("mean", mean)
+    covariance = kernel.gram(x)
+    if latent == "laplace":
+        numpyro.sample("y", LaplaceBernoulliMarginal(mean, covariance, link), obs=y)
+        return
+    n = covariance.shape[0]
+    white = numpyro.sample(WHITENED, dist.Normal(0.0, 1.0).expand([n]).to_event(1))
+    f = mean + prior_factor(covariance) @ white
+    with numpyro.plate("instance", n):
+        numpyro.sample("y", dist.Bernoulli(logits=f if link == "logit" else log_ndtr(f) - log_ndtr(-f)), obs=y)
