@@ -12,13 +12,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
-from kpp.explanations import describe_estimate, describe_value_function, freeze_groups, group_points, in_blocks
+from kpp.explanations import describe_estimate, describe_value_function, freeze_groups, group_points, solve_in_blocks
 from kpp.games import Players, ShapleyEstimate, as_players, estimate_shapley, num_nodes
 from kpp.kernels import RBF, GeneralizedPreferential, Preferential
 from kpp.typing import RngKey
+from kpp.validation import count
 from kpp_pref_shap.concatenation import as_concatenated, has_product_items, items_by_quadrature
 from kpp_pref_shap.context_game import PreferentialContext
-from kpp_pref_shap.inputs import Inputs, read_contexts, read_duels
+from kpp_pref_shap.inputs import PreferenceInputs, read_contexts, read_duels
 from kpp_pref_shap.item_game import PreferentialItems
 from kpp_pref_shap.pair_functions import PairPoints
 from kpp_pref_shap.side_by_side import SideBySide
@@ -74,14 +75,14 @@ class PrefShap(AbstractExplainer):
     additive: ClassVar = True
 
     def __check_init__(self) -> None:
-        """Refuse another kind of value function."""
+        """Raise an error if the value function is of another kind, or a number is too small."""
         if not isinstance(self.value_function, PreferentialItems | PreferentialContext):
             raise TypeError(
                 "`value_function` must be PreferentialItems or PreferentialContext, got "
                 f"{type(self.value_function).__name__}"
             )
-        if self.instances_at_once is not None and self.instances_at_once < 1:
-            raise ValueError(f"`instances_at_once` must be at least 1, got {self.instances_at_once}")
+        if self.instances_at_once is not None:
+            count(self.instances_at_once, "instances_at_once")
 
     def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
         """Explain the preferences at p duels, items or contexts.
@@ -119,25 +120,25 @@ class PrefShap(AbstractExplainer):
             },
         )
 
-    def _read(self, predictor: Any, x: Any) -> Inputs:
+    def _read(self, predictor: Any, x: Any) -> PreferenceInputs:
         game = self.value_function
         if isinstance(game, PreferentialContext):
             return read_contexts(predictor, x, game.contexts, game.matches)
         return read_duels(predictor, x, game.opponents, has_contexts=game.contexts is not None)
 
     def _values(
-        self, inputs: Inputs, players: Players, rng_key: RngKey | None
+        self, inputs: PreferenceInputs, players: Players, rng_key: RngKey | None
     ) -> tuple[dict[str, Any], ShapleyEstimate]:
         """Return values, errors, base values and predictions, and the record of their estimation."""
         game, method = self.value_function, self._method(inputs.function, players)
 
-        def solve(function: RKHSFunction, rows: Array) -> Any:
+        def solve(function: RKHSFunction, rows: Float[Array, "b columns"]) -> tuple[ShapleyEstimate, Any]:
             packed = SideBySide(game, function)
             points = packed.unpack(rows)
             known = packed.predictions(points), self._base_values(function, points)
             if method == "quadrature":
                 values = self._by_quadrature(function, *packed.split(rows), packed.players(players))
-                return ShapleyEstimate(values, None, method, True, None, num_nodes(players.num_players)), *known
+                return ShapleyEstimate(values, None, method, True, None, num_nodes(players.num_players)), known
             estimate = estimate_shapley(
                 packed,
                 as_concatenated(function),
@@ -147,11 +148,11 @@ class PrefShap(AbstractExplainer):
                 groups=packed.players(players),
                 rng_key=rng_key,
             )
-            return estimate, *known
+            return estimate, known
 
         size = self.instances_at_once or self._instances_at_once(inputs.function, players)
-        estimate, predictions, base = in_blocks(
-            solve, inputs.function, inputs.rows, instances_at_once=size, label="explain", progress=self.progress
+        estimate, (predictions, base) = solve_in_blocks(
+            solve, inputs.function, inputs.rows, instances_at_once=size, progress=self.progress
         )
         arrays = {
             "values": estimate.values,

@@ -18,7 +18,7 @@ from kpp.games import AbstractValueFunction, as_coalitions
 from kpp.kernels import AbstractKernel
 from kpp.linalg import FactorizationError
 from kpp.typing import Leaf
-from kpp.validation import is_concrete, warn_if_float32
+from kpp.validation import is_concrete, one_of, warn_if_float32
 from kpp_pref_shap.pair_functions import Comparison, MatchTable, PairPoints, check_preference, comparisons
 from kpp_pref_shap.sections import Conditioning, Mask, Sections, absent_weights, restricted_sections
 
@@ -63,8 +63,7 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
 
     def __check_init__(self) -> None:
         """Raise ValueError if an option is unknown."""
-        if self.conditional not in _CONDITIONALS:
-            raise ValueError(f"`conditional` must be one of {', '.join(_CONDITIONALS)}, got {self.conditional!r}")
+        one_of(self.conditional, "conditional", _CONDITIONALS)
         self.observational()
 
     @abstractmethod

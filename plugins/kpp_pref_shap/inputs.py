@@ -16,10 +16,10 @@ from kpp.typing import AnyArray
 from kpp.validation import as_points, check_same_rows
 from kpp_pref_shap.pair_functions import PairPoints, as_pairs, check_preference, split_points
 
-__all__ = ["Inputs", "read_contexts", "read_duels"]
+__all__ = ["PreferenceInputs", "read_contexts", "read_duels"]
 
 
-class Inputs(NamedTuple):
+class PreferenceInputs(NamedTuple):
     """The function and the instances to explain.
 
     Attributes:
@@ -39,7 +39,9 @@ class Inputs(NamedTuple):
     explains: str
 
 
-def read_duels(predictor: Any, x: Any, opponents: Float[AnyArray, "r d"] | None, *, has_contexts: bool) -> Inputs:
+def read_duels(
+    predictor: Any, x: Any, opponents: Float[AnyArray, "r d"] | None, *, has_contexts: bool
+) -> PreferenceInputs:
     """Read the inputs of a game of items.
 
     Args:
@@ -73,7 +75,7 @@ def read_duels(predictor: Any, x: Any, opponents: Float[AnyArray, "r d"] | None,
     names = (schema or resolved.schema).feature_names
     as_pairs(pairs, "x", split_points(function.points)[0].shape[-1])
     contexts = _contexts_of_duels(function, contexts, len(pairs), has_contexts)
-    return Inputs(
+    return PreferenceInputs(
         function,
         _pack_rows(function, pairs[:, 0], pairs[:, 1], contexts, len(pairs)),
         np.asarray(pairs[:, 0] - pairs[:, 1]),
@@ -83,7 +85,9 @@ def read_duels(predictor: Any, x: Any, opponents: Float[AnyArray, "r d"] | None,
     )
 
 
-def read_contexts(predictor: Any, x: Any, references: Float[AnyArray, "n c"], pairs: AnyArray | None) -> Inputs:
+def read_contexts(
+    predictor: Any, x: Any, references: Float[AnyArray, "n c"], pairs: AnyArray | None
+) -> PreferenceInputs:
     """Read the inputs of a game of contexts.
 
     Args:
@@ -114,7 +118,7 @@ def read_contexts(predictor: Any, x: Any, references: Float[AnyArray, "n c"], pa
     first, second = (None, None) if duels is None else (resolved.x[:, 0], resolved.x[:, 1])
     if first is not None:
         check_same_rows(first.shape[0], contexts.shape[0], "the pairs of x", "the contexts of x")
-    return Inputs(
+    return PreferenceInputs(
         function,
         _pack_rows(function, first, second, contexts, contexts.shape[0]),
         np.asarray(contexts),

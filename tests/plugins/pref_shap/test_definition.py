@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
 
@@ -26,7 +25,6 @@ def mixed(problem, matches):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("conditional", ["observational", "interventional"])
 def test_values_are_weighted_sums_over_pairs_of_references(problem, mixed, duel, by_definition, conditional):
     regularization = {"observational": 0.05, "interventional": None}[conditional]
@@ -36,7 +34,6 @@ def test_values_are_weighted_sums_over_pairs_of_references(problem, mixed, duel,
     np.testing.assert_allclose(game.base(mixed), 0.2)
 
 
-@pytest.mark.slow
 def test_kernels_that_are_no_products(problem, matches, duel, by_definition):
     function = kpp.RKHSFunction(GeneralizedPreferential(Matern32(1.2)), matches, problem["in_alpha"])
     game = PreferentialItems(problem["in_X"], conditional="interventional")
@@ -47,40 +44,39 @@ def test_kernels_that_are_no_products(problem, matches, duel, by_definition):
     np.testing.assert_allclose(ends, [0.0, function(duel)[0]], **EXACT)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("limit", ["_MAX_TABLE", "_MAX_CHUNK"])
 def test_a_table_of_items_and_a_sum_over_matches_agree(problem, mixed, duel, monkeypatch, limit):
     game = PreferentialItems(problem["in_X"], 0.05)
     expected = game(mixed, duel, COALITIONS)
     monkeypatch.setattr(skew_forms, "_MAX_TABLE", 0)
     monkeypatch.setattr(skew_forms, limit, 5)
-    jax.clear_caches()
-    np.testing.assert_allclose(game(mixed, duel, COALITIONS), expected, **EXACT)
+    again = dataclasses.replace(game, batch_size=len(limit))  # a batch size of its own: the limits are read in tracing
+    np.testing.assert_allclose(again(mixed, duel, COALITIONS), expected, **EXACT)
 
 
-@pytest.mark.slow
-def test_conjugate_gradients_solve_the_same_systems(problem, mixed, duel):
+def test_conjugate_gradients_solve_the_same_systems(problem, function, duel):
     game = PreferentialItems(problem["in_X"], 0.05)
     iterative = dataclasses.replace(game, solver="cg", batch_size=2)
     # The residual is 1e-10 of the right-hand side, and the condition number below 1e2.
-    np.testing.assert_allclose(iterative(mixed, duel, COALITIONS), game(mixed, duel, COALITIONS), rtol=1e-7, atol=1e-8)
+    expected = game(function, duel, COALITIONS)
+    np.testing.assert_allclose(iterative(function, duel, COALITIONS), expected, rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.slow
-def test_quadrature_is_enumeration(problem, mixed, duel):
+@pytest.mark.parametrize("name", ["function", pytest.param("mixed", marks=pytest.mark.slow)])  # five times the terms
+def test_quadrature_is_enumeration(problem, duel, request, name):
+    preference = request.getfixturevalue(name)
     game = PreferentialItems(problem["in_X"], conditional="interventional")
     first, second = (
-        PrefShap(game, method=method, groups={"pair": ["x0", 2]}).explain(mixed, duel)
+        PrefShap(game, method=method, groups={"pair": ["x0", 2]}).explain(preference, duel)
         for method in ("quadrature", "enumeration")
     )
     np.testing.assert_allclose(first.values, second.values, **EXACT)
     assert first.attrs["groups"] == {"pair": ["x0", "x2"]}
     assert first.attrs["nodes"] == 1 and second.attrs["coalitions"] == 4
     with pytest.raises(TypeError, match="'quadrature' needs PreferentialItems with `conditional` 'interventional'"):
-        PrefShap(PreferentialItems(problem["in_X"]), method="quadrature").explain(mixed, duel)
+        PrefShap(PreferentialItems(problem["in_X"]), method="quadrature").explain(preference, duel)
 
 
-@pytest.mark.slow
 def test_many_features_take_the_quadrature():
     rng = np.random.default_rng(0)
     items = rng.normal(size=(4, 16))
@@ -92,7 +88,6 @@ def test_many_features_take_the_quadrature():
     assert float(explanation.additivity_error().max()) < 1e-12
 
 
-@pytest.mark.slow
 def test_a_utility_is_explained_as_by_rkhs_shap(problem, matches, duel):
     function = kpp.RKHSFunction(Preferential(RBF(problem["in_ls"])), matches, problem["in_alpha"])
     utility = as_utility(function)
@@ -105,7 +100,6 @@ def test_a_utility_is_explained_as_by_rkhs_shap(problem, matches, duel):
         as_utility(kpp.RKHSFunction(GeneralizedPreferential(RBF()), matches, problem["in_alpha"]))
 
 
-@pytest.mark.slow
 def test_items_side_by_side_are_the_same_function(problem, mixed, contextual, duel):
     rows = duel.reshape(1, -1)
     np.testing.assert_allclose(as_concatenated(mixed)(rows), mixed(duel), **EXACT)
@@ -117,7 +111,6 @@ def test_items_side_by_side_are_the_same_function(problem, mixed, contextual, du
     assert naive.values.shape == (1, 6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("conditional", ["observational", "interventional"])
 def test_contexts_by_the_definition(problem, contextual, duel, by_definition, conditional):
     game = PreferentialContext(problem["in_U"], 0.07, conditional)
@@ -139,7 +132,6 @@ def test_contexts_by_the_definition(problem, contextual, duel, by_definition, co
         game.base(contextual)
 
 
-@pytest.mark.slow
 def test_averages_are_means_of_games(problem, contextual, function, matches, duel):
     """Opponents, contexts averaged over, and matches averaged over give the means of the values one by one."""
     game, contexts = PreferentialItems(problem["in_X"], 0.05), problem["in_U"]
@@ -156,7 +148,6 @@ def test_averages_are_means_of_games(problem, contextual, function, matches, due
     np.testing.assert_allclose(mean[:, 0], expected, **EXACT)
 
 
-@pytest.mark.slow
 def test_utilities_in_contexts(problem, matches, duel):
     """Each duel in a context of its own, with a utility in the kernel: the sums over matches and over contexts."""
     kernel = Contextual(Preferential(RBF(1.1)) + GeneralizedPreferential(RBF(0.8)), RBF(problem["in_lsu"]))
@@ -170,7 +161,6 @@ def test_utilities_in_contexts(problem, matches, duel):
     np.testing.assert_allclose(averaged, expected, **EXACT)
 
 
-@pytest.mark.slow
 def test_shapley_values_of_the_table_are_those_of_the_explainer(problem, function, duel):
     game = PreferentialItems(problem["in_X"], problem["in_lam"])
     expected = shapley_values_from_table(game(function, duel, COALITIONS))[:, 0]

@@ -21,10 +21,9 @@ def test_everything_is_registered():
     assert registry.get("value_functions", "preferential-context") is PreferentialContext
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"end_points": "raw"}, {"conditional": "interventional"}], ids=str)
 def test_explanations_change_their_sign_with_the_items(problem, function, matches, options):
-    pairs = np.concatenate([matches, matches[:1, [0, 0]]])
+    pairs = np.concatenate([matches[:1], matches[:1, [0, 0]]])
     explainer = PrefShap(PreferentialItems(problem["in_X"], 0.05, **options))
     first, second = explainer.explain(function, pairs), explainer.explain(function, pairs[:, ::-1])
     np.testing.assert_allclose(first.values, -second.values, rtol=0, atol=SKEW)
@@ -35,7 +34,6 @@ def test_explanations_change_their_sign_with_the_items(problem, function, matche
         assert float(first.additivity_error().max()) < 1e-8
 
 
-@pytest.mark.slow
 def test_draws_are_explained_one_by_one(problem, matches, duel):
     lengthscales = problem["in_ls"] * np.array([[[0.8], [1.2]]])
     coefficients = np.stack([problem["in_alpha"], np.cos(problem["in_alpha"])])[None]
@@ -50,7 +48,6 @@ def test_draws_are_explained_one_by_one(problem, matches, duel):
     np.testing.assert_allclose(explanation.values[0, 1], explainer.explain(one, duel).values, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.slow
 def test_matches_are_explained_with_the_winner_first(problem, function):
     items = pd.DataFrame(problem["in_X"], columns=["size", "age", "speed"])
     matches = Matches.create(items, [0, 3, 2], [1, 2, 4], [0, 1, 1])
@@ -72,7 +69,6 @@ def test_matches_are_explained_with_the_winner_first(problem, function):
     explanation.plot.beeswarm()
 
 
-@pytest.mark.slow
 def test_an_item_against_opponents(problem, function, duel):
     game = PreferentialItems(problem["in_X"], 0.05, opponents=problem["in_XR"])
     items = pd.DataFrame(duel[0], columns=["size", "age", "speed"])
@@ -84,7 +80,6 @@ def test_an_item_against_opponents(problem, function, duel):
     assert float(explanation.additivity_error().max()) < 1e-8
 
 
-@pytest.mark.slow
 def test_contexts_of_duels_and_on_average(problem, contextual, matches, duel):
     contexts = problem["in_U"][:2] + 0.1
     x = (matches[:2], contexts)
@@ -102,17 +97,16 @@ def test_contexts_of_duels_and_on_average(problem, contextual, matches, duel):
     np.testing.assert_allclose(items.values, -exchanged.values, rtol=0, atol=SKEW)
 
 
-@pytest.mark.slow
 def test_blocks_of_instances_change_nothing(problem, function, matches):
     game = PreferentialItems(problem["in_X"], 0.05)
-    whole, blocks = (PrefShap(game, instances_at_once=size).explain(function, matches) for size in (None, 4))
+    whole, blocks = (PrefShap(game, instances_at_once=size).explain(function, matches[:3]) for size in (None, 2))
     np.testing.assert_allclose(blocks.values, whole.values, rtol=1e-10, atol=1e-12)
 
 
 def test_what_is_refused(problem, function, contextual, matches, duel):
     background = problem["in_X"]
     items = PrefShap(PreferentialItems(background))
-    with pytest.raises(ValueError, match="`conditional` must be one of observational, interventional, got 'causal'"):
+    with pytest.raises(ValueError, match="`conditional` must be one of .*'interventional'.*, got 'causal'"):
         PreferentialItems(background, conditional="causal")
     with pytest.raises(ValueError, match="`x` must be a tuple of pairs and contexts for this preference function"):
         items.explain(contextual, duel)

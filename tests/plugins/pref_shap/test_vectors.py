@@ -14,10 +14,8 @@ ITEMS = {
     "obs_raw": {"end_points": "raw"},
     "int": {"conditional": "interventional"},
 }
-EXPLAINED = ["obs", *(pytest.param(name, marks=pytest.mark.slow) for name in ("obs_raw", "int"))]  # each is compiled
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ITEMS)
 def test_values_of_items(problem, function, duel, name):
     game = PreferentialItems(problem["in_X"], problem["in_lam"], **ITEMS[name])
@@ -26,7 +24,7 @@ def test_values_of_items(problem, function, duel, name):
     assert values[0] == 0.0
 
 
-@pytest.mark.parametrize("name", EXPLAINED)
+@pytest.mark.parametrize("name", ITEMS)
 def test_explanations_of_items(problem, function, duel, name):
     game = PreferentialItems(problem["in_X"], problem["in_lam"], **ITEMS[name])
     explanation = PrefShap(game).explain(function, duel)
@@ -37,7 +35,6 @@ def test_explanations_of_items(problem, function, duel, name):
         assert float(explanation.additivity_error().max()) < 1e-12
 
 
-@pytest.mark.slow
 def test_context(problem, contextual, duel):
     game = PreferentialContext(problem["in_U"], problem["in_lam_ctx"], end_points="raw")
     x = (duel, problem["in_u"][None])
