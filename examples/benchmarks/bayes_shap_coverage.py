@@ -36,7 +36,7 @@ class Problem(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """The share of intervals that hold the truth, and their mean width in units of the exact values."""
+    """The share of intervals that contain the exact value, and their mean width in units of the exact values."""
 
     share: float
     width: float
@@ -82,7 +82,7 @@ def make_problems(num_points: int, num_background: int) -> dict[str, Problem]:
 
 
 def measure(problem: Problem, coalitions: str, num_seeds: int, num_perturbations: int) -> Coverage:
-    """Return how often the intervals hold the truth."""
+    """Return how often the intervals contain the exact values."""
     truth = KernelSHAP(problem.background, progress=False).explain(problem.model, problem.x).values
     explainer = BayesSHAP(
         problem.background, num_perturbations=num_perturbations, coalitions=coalitions, progress=False

@@ -50,7 +50,7 @@ def fit(num_trees: int, x: np.ndarray, y: np.ndarray) -> Any:
 
 
 def timed(function: Callable[[], Any], runs: int = RUNS) -> tuple[Any, float, float]:
-    """Return the last result, and the elapsed and the processor's seconds of the quickest run."""
+    """Return the last result, and the elapsed seconds and the processor seconds of the fastest run."""
     seconds = []
     for _ in range(runs):
         start = time.perf_counter(), time.process_time()

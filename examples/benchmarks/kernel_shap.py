@@ -37,7 +37,7 @@ all, and additivity errors the largest |base + sum - prediction|, by kpp / by sh
 
 @dataclass(frozen=True)
 class Problem:
-    """A polynomial to explain, and the truth.
+    """A polynomial to explain, and its exact values.
 
     Args:
         terms: The features of each product, and its coefficient.
@@ -87,13 +87,13 @@ class Counter:
 
 @dataclass(frozen=True)
 class Result:
-    """What one explanation came to.
+    """The result of one explanation.
 
     Args:
         error: The root mean square error.
         stated: The root mean square of the standard errors, 0 if there are none.
         gap: The largest additivity error.
-        rows: How many rows were predicted.
+        rows: The number of predicted rows.
     """
 
     error: float
@@ -143,7 +143,7 @@ def measure(problem: Problem, budget: int, num_seeds: int) -> dict[str, list[Res
 
 
 def explain_by_kpp(problem: Problem, truth: np.ndarray, budget: int, seed: int) -> Result:
-    """Explain with kpp; the budget does not count the empty and the full coalition, as shap's does not."""
+    """Explain with kpp; the budget does not count the empty and the full coalition, as in shap."""
     function = Counter(problem)
     explainer = KernelSHAP(problem.background, num_coalitions=budget + 2, progress=False)
     explanation = explainer.explain(function, problem.x, rng_key=jax.random.key(seed))

@@ -42,7 +42,7 @@ HEADER = (
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured on one data set; times are seconds for one explained point."""
+    """The measurements on one data set; times are seconds for one explained point."""
 
     name: str
     shape: tuple[int, int]

@@ -77,7 +77,7 @@ def check(game: Observational, function: RKHSFunction, x: np.ndarray, coalitions
 
 
 def numpy_values(x: np.ndarray, function: RKHSFunction, coalitions: np.ndarray) -> np.ndarray:
-    """Value proper coalitions as one would write it down: four kernel matrices and a solution for each."""
+    """Evaluate proper coalitions in the most direct way: four kernel matrices and a solution for each."""
     lengthscale = np.asarray(function.kernel.lengthscale)
     background, points = x / lengthscale, np.asarray(function.points) / lengthscale
     explained, ridge = background, len(x) * float(Observational(x).regularization)

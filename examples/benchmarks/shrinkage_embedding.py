@@ -124,7 +124,7 @@ def solve_naively(problem: Problem) -> np.ndarray:
 
 
 def gaussian(first: np.ndarray, second: np.ndarray, kernel: RBF) -> np.ndarray:
-    """Return an RBF kernel matrix between points with one feature, made in place."""
+    """Return an RBF kernel matrix between points with one feature, computed in place."""
     matrix = np.subtract(first, second.T)
     np.square(matrix, out=matrix)
     matrix *= -0.5 / float(np.squeeze(kernel.lengthscale)) ** 2

@@ -56,7 +56,7 @@ PUBLISHED = {
 
 
 def read(path: Path | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return rows to draw from, (n, 3), and test rows; None where those that were not drawn are tested."""
+    """Return rows to draw from, (n, 3), and test rows; None if the rows that were not drawn are tested."""
     if path is None:
         return np.loadtxt(BUNDLED, delimiter=","), None
     with np.load(path) as found:
@@ -64,7 +64,7 @@ def read(path: Path | None) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def split(pool: np.ndarray, test: np.ndarray | None, seed: int) -> tuple[Sample, np.ndarray, np.ndarray]:
-    """Draw labeled and unlabeled rows; return them with the test rows, all centered by the labeled ones."""
+    """Draw labeled and unlabeled rows; return them with the test rows, all centered by the labeled rows."""
     order = np.random.default_rng(seed).permutation(len(pool))
     labelled, unlabelled, rest = np.split(pool[order], [LABELLED, LABELLED + UNLABELLED])
     mean = labelled.mean(axis=0)
@@ -103,7 +103,7 @@ def by_method(table: pd.DataFrame, metric: str) -> pd.DataFrame:
 @click.command(help=__doc__.partition("\n")[0])
 @click.option("--small", is_flag=True, help="Two seeds and ten trees, for a quick trial run.")
 @click.option("--data", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Simulations, an npz file.")
-@click.option("--seeds", type=int, default=100, show_default=True, help="How many splits.")
+@click.option("--seeds", type=int, default=100, show_default=True, help="Number of splits.")
 @click.option("--trees", type=int, default=FOREST["n_estimators"], show_default=True, help="Trees per forest.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="A folder for the figure and table.")
 @click.option("--cache", type=click.Path(file_okay=False), help="A folder that keeps compiled programs.")

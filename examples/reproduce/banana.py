@@ -84,8 +84,8 @@ def curve(x1: np.ndarray, bend: float) -> np.ndarray:
 def fit(x: np.ndarray, y: np.ndarray) -> kpp.RKHSFunction:
     """Fit kernel ridge regression: median lengthscales, and a penalty chosen by leave-one-out cross-validation.
 
-    Without noise the smallest penalty always wins. Below 1e-7 the fit gets worse where there are no data, at b = 1 most
-    of all, and that is where interventional values look.
+    Without noise the smallest penalty always wins. Below 1e-7 the fit gets worse where there are no data, most of
+    all at b = 1, and interventional values evaluate the fit there.
     """
     model = KernelRidge(RBF(lengthscale=median_heuristic(x)), regularization=1e-6)
     selection = model.select(x, y, {"regularization": np.logspace(-7, -3, 5)})
@@ -93,7 +93,7 @@ def fit(x: np.ndarray, y: np.ndarray) -> kpp.RKHSFunction:
 
 
 def truth(x: np.ndarray, bend: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return interventional and observational Shapley values, and the latter by the paper's formula; all (n, 2)."""
+    """Return interventional values, observational values, and observational values by the paper's formula; all (n, 2)."""
     first, second = curve(x[:, 0], bend), x[:, 1]
     interventional = np.column_stack([first, second])
     excess = (first - conditional_mean(second, bend)) / 2

@@ -48,7 +48,7 @@ CLAIMS = {
 
 
 def places(problem: Problem, grid: np.ndarray) -> dict[str, np.ndarray]:
-    """Split treatments by what was seen: both, y not, x hardly."""
+    """Divide treatments into three regions: x and y observed, y not observed, x rarely observed."""
     unseen = grid * np.cos(np.pi * grid) < problem.mediators[0] - 0.3
     rare = np.abs(grid) > 5.0  # two standard deviations
     return {"seen": ~unseen & ~rare, "y not seen": unseen & ~rare, "x rare": rare}

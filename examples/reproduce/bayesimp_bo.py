@@ -60,7 +60,7 @@ def problems(prostate: Path | None, harder_noise: float) -> list[tuple[Problem, 
 
 
 def prior_for(name: str, problem: Problem, first, second, grid: np.ndarray, settings, seed: int):
-    """Return what is believed of the effect before any query."""
+    """Return the prior of the effect before any query."""
     unit, center, spread = float(np.std(first.treatment)), float(second[1].mean()), float(second[1].std())
     if name == "GP":
         lengthscales = np.geomspace(0.05, 1.0, 12) * np.ptp(grid)
@@ -121,8 +121,8 @@ def compare(ours: xr.DataArray, other: xr.DataArray) -> str:
 
 @click.command(help=__doc__.partition("\n")[0])
 @click.option("--small", is_flag=True, help="One problem, two small replications, fewer priors, for a quick trial run.")
-@click.option("--problems", "chosen", default="0,1,2,3,4,5,6,7,8", show_default=True, help="Which, with commas.")
-@click.option("--priors", default=",".join(PRIORS), show_default=True, help="Which, with commas.")
+@click.option("--problems", "chosen", default="0,1,2,3,4,5,6,7,8", show_default=True, help="A list with commas.")
+@click.option("--priors", default=",".join(PRIORS), show_default=True, help="A list with commas.")
 @click.option("--direction", type=click.Choice(["minimize", "maximize"]), default="minimize", show_default=True)
 @click.option("--replications", type=int, default=10, show_default=True)
 @click.option("--queries", type=int, default=15, show_default=True)

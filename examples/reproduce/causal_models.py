@@ -34,7 +34,7 @@ Structure = Callable[[np.random.Generator, int, "float | None"], tuple[np.ndarra
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A structural model, what is known of it, and the truth.
+    """A structural model, its adjustment, and the true effects.
 
     Args:
         name: For tables.
@@ -43,7 +43,7 @@ class Problem:
         mediators: The range that D2's y is uniform on.
         structure: D1's model.
         response: E[T | y].
-        noise: The standard deviation of t about it.
+        noise: The standard deviation of t around this mean.
         effect: E[T | do(X = x)] at treatments (p,).
     """
 
@@ -119,8 +119,9 @@ def simple(adjustment: str, *, multimodal: bool) -> Problem:
 def harder(treated: str, *, noise: float = 1.0) -> Problem:
     """Return the harder graph of appendix B.4.2.2, treating D (adjusted by {C}) or E (adjusted by {A, C}).
 
-    y is shifted by 2 pi with probability 1/2, and t = 6 sin(3 y) does not notice. With w what treatment does not
-    decide, E[T | do] = 6 Im(exp(3 i h(x)) E exp(3 i w)), h = cos for D and sin for E: one number by Monte Carlo.
+    y is shifted by 2 pi with probability 1/2, which does not change t = 6 sin(3 y). With w the part of y that does not
+    depend on the treatment, E[T | do] = 6 Im(exp(3 i h(x)) E exp(3 i w)), h = cos for D and sin for E: one number by
+    Monte Carlo.
     """
     treats_d = {"D": True, "E": False}[treated]
 

@@ -29,7 +29,7 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """Labeled rows (n, d) with targets that are centered already, unlabeled rows, and how many columns are children.
+    """Labeled rows (n, d) with centered targets, unlabeled rows, and the number of columns that are children.
 
     The children of Y come first; the other columns are spouses.
     """
@@ -77,7 +77,7 @@ class Settings:
         )
 
     def fit_forest(self, sample: Sample, seed: int) -> Function:
-        """Fit RF, and remember what it predicts: it is asked for the same rows with every projection."""
+        """Fit RF, and store its predictions, because every projection needs them at the same rows."""
         forest = RandomForestRegressor(**self.forest, random_state=seed, n_jobs=1).fit(sample.x, sample.y)
         found: dict[bytes, np.ndarray] = {}
 
@@ -108,9 +108,9 @@ def unlabelled_of(sample: Sample) -> np.ndarray | None:
 
 
 def project_forest(forest: Function, sample: Sample) -> Function:
-    """Return P-RF: the forest less a linear regression of its predictions at all rows on the spouses.
+    """Return P-RF: the forest minus a linear regression of its predictions at all rows on the spouses.
 
-    Targets are centered, which those of 0 say as well: where the forest is fitted already, no more is made of them.
+    Targets are centered. The forest is already fitted, so targets of 0 give the same result.
     """
     projected = ProjectedRegressor(
         forest,
@@ -140,7 +140,7 @@ def standard_error(values: pd.DataFrame | pd.Series) -> Any:
 
 
 def print_scores(scores: pd.DataFrame, title: str, *, lower_is_better: bool = True) -> None:
-    """Print mean, spread and standard error over seeds (rows), and how often and by how much the projection is better.
+    """Print mean, sd and standard error over seeds (rows), and how often and by how much the projection is better.
 
     Args:
         scores: One row per seed and one column per method.

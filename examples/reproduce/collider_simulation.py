@@ -67,7 +67,7 @@ GAPS = ("gap-RF", "gap-KRR")
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Case:
-    """How many rows with and without labels, and how many spouses."""
+    """The numbers of labeled rows, unlabeled rows, and spouses."""
 
     labelled: int = 50
     unlabelled: int = 100
@@ -76,7 +76,7 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How much is computed: test rows, values of each ablation, points and draws of the gap, ridges."""
+    """The size of the computation: test rows, values of each ablation, points and draws of the gap, ridges."""
 
     num_test: int = 5000
     labelled: tuple[int, ...] = (10, 20, 40, 60, 80, 100, 150, 200)
@@ -94,7 +94,7 @@ SMALL = Plan(200, labelled=(20, 50), unlabelled=(0, 100), spouses=(1, 3), gap=(2
 
 @dataclasses.dataclass(frozen=True)
 class Process:
-    """The law of the data, with the moments by which features and target are standardized."""
+    """The distribution of the data, with the moments by which features and target are standardized."""
 
     mean: np.ndarray
     scale: np.ndarray
@@ -163,7 +163,7 @@ class Seed:
         return fit_all(self.settings, sample, self.forests[key])
 
     def scores(self, case: Case, *, gaps: bool = False) -> dict[str, Any]:
-        """Return the errors of all methods, and the oracle gaps of the unprojected ones if asked for."""
+        """Return the errors of all methods, and on request, the oracle gaps of the unprojected methods."""
         functions = self.fit(case)
         row = {name: self.error(function, case.spouses) for name, function in functions.items()}
         if gaps:
@@ -197,7 +197,7 @@ def oracle_gap(function: Function, points: np.ndarray) -> float:
 
 
 def print_gaps(frame: pd.DataFrame) -> None:
-    """Print what the exact projection would gain, and what the estimated ones did."""
+    """Print the gain of the exact projection and the gains of the estimated projections."""
     click.echo("\nOracle gap (proposition 4.1): reduction of the error by the exact projection")
     click.echo(f"{'':>9}{'mean':>9}{'sd':>9}{'se':>9}   reduction by estimated projections")
     for name, projections in (("RF", ("P-RF",)), ("KRR", ("P-KRR", "H_P-KRR"))):
@@ -218,7 +218,7 @@ def print_ablation(frame: pd.DataFrame, ablation: str, values: tuple[int, ...]) 
 
 
 def print_ridges(frame: pd.DataFrame, errors: pd.DataFrame) -> None:
-    """Print mean errors by ridge, and what the choice costs against the best fixed ridge."""
+    """Print mean errors by ridge, and the loss of the choice against the best fixed ridge."""
     names = ["P-KRR", "H_P-KRR"]
     means = frame.groupby("ridge")[names].mean()
     click.echo(f"\nTest MSE by total ridge of the conditional mean embedding, {frame['seed'].nunique()} seeds")

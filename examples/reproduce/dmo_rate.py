@@ -84,13 +84,13 @@ class Trigonometric(AbstractFeatureKernel):
 
 
 class Problem(NamedTuple):
-    """What is known of the population.
+    """The population, which is known.
 
     Attributes:
         kernel: k.
         condition_kernel: l.
         features: The features of k at the angles, (24, r).
-        condition_features: Those of l, (24, q).
+        condition_features: The features of l, (24, q).
         joint: P(y, x), (24, 24).
         operator: C, which takes the features of y to the mean features of x, (r, q).
         moments: S, the second moments of the features of y, (q, q).
@@ -152,7 +152,7 @@ class Schedule(NamedTuple):
 
 
 def make_problem() -> Problem:
-    """Build the population: weights of k such that all frequencies of l are seen equally well through it."""
+    """Build the population: weights of k such that it represents all frequencies of l equally well."""
     angles = 2 * np.pi * np.arange(NUM_ANGLES) / NUM_ANGLES
     given = (1 + np.cos(angles)) ** 2
     joint = np.array([np.roll(given / given.sum(), shift) for shift in range(NUM_ANGLES)]) / NUM_ANGLES

@@ -89,7 +89,7 @@ class Problem:
 
     @property
     def covariates(self) -> np.ndarray:
-        """What the targets of D2 are known by."""
+        """The covariates of the targets of D2."""
         return np.asarray(self.cells.bags.covariates)[self.second]
 
     @property
@@ -152,7 +152,7 @@ NOISE = dist.LogNormal(-3.0, 1.0)
 
 
 def fit_cmp(problem: Problem, settings: Settings, seed: int, mediated: Any) -> kpp.Fit:
-    """Fit the conditional mean process with inducing points to D1 and D2; it has no use for pseudo-targets."""
+    """Fit the conditional mean process with inducing points to D1 and D2; it does not need pseudo-targets."""
     model = CMP(
         kernel(),
         kernel(),
@@ -196,12 +196,12 @@ MODELS: dict[str, Callable[[Problem, Settings, int, Any], kpp.Fit]] = {
 
 
 def mode(settings: Settings) -> kpp.MAP:
-    """Return the search for the joint mode of the hyperparameters, as near as the steps lead."""
+    """Return the search for the joint mode of the hyperparameters, limited by the number of steps."""
     return kpp.MAP(num_restarts=0, max_steps=settings.steps, tolerance=1.0, progress=False)
 
 
 def pseudo_targets(problem: Problem, settings: Settings, seed: int) -> Any:
-    """Predict the targets of D1 from the covariates, by what D2 teaches."""
+    """Predict the targets of D1 from the covariates, with a model fitted to D2."""
     key = jax.random.key(seed)
     return mediate(key, problem.bags, problem.covariates, problem.targets, kernel(), NOISE, mode(settings))
 
@@ -267,7 +267,7 @@ def print_tests(scores: pd.DataFrame) -> None:
 
 
 def draw(problem: Problem, maps: dict[str, xr.Dataset], folder: Path) -> None:
-    """Draw what is seen, and for each model truth, mean, width of the intervals and error."""
+    """Draw the observations, and for each model truth, mean, width of the intervals and error."""
     import matplotlib.pyplot as plt
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -297,7 +297,7 @@ def draw(problem: Problem, maps: dict[str, xr.Dataset], folder: Path) -> None:
 @click.option(
     "--pixels", type=int, default=40, show_default=True, help="Pixels per bag while hyperparameters are found."
 )
-@click.option("--block", type=int, default=None, help="Pixels on a side of a block; 17 with --data, else 8.")
+@click.option("--block", type=int, default=None, help="Pixels per side of a block; 17 with --data, otherwise 8.")
 @click.option("--regularization", type=float, default=1e-5, show_default=True, help="Lambda of the CMP.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="A folder for maps and table.")
 def main(data, small, seeds, inducing, steps, pixels, block, regularization, output) -> None:

@@ -40,7 +40,7 @@ STEP = 0.1  # how far a row is moved, in standard deviations of the features
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many training rows are learned from, rows explained and moves tried, and what the methods may spend."""
+    """The numbers of training rows, of explained rows and of moves, and the effort of the methods."""
 
     train: int = 200
     test: int = 100
@@ -49,7 +49,7 @@ class Sizes:
 
 
 def thirds(values: np.ndarray) -> np.ndarray:
-    """Return 0, 1 or 2 for low, medium and high values, a third of all each, in the shape of the values."""
+    """Return 0, 1 or 2 for low, medium and high values, one third each, in the shape of the values."""
     ranks = values.ravel().argsort(kind="stable").argsort(kind="stable")
     return (ranks * 3 // values.size).reshape(values.shape)
 

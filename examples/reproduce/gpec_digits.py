@@ -85,7 +85,7 @@ SMALL = Sizes(3, 12, 4, 20, 3, 40)
 
 @dataclass(frozen=True)
 class Problem:
-    """Images, a network, its boundaries, and what is explained."""
+    """Images, a network, its boundaries, and the explained images."""
 
     images: Images
     classifier: FittedMLPClassifier
@@ -169,7 +169,7 @@ def run(problem: Problem, groups: dict[str, list[int]], evidence: bool) -> list[
 
 
 def falls(found: pd.DataFrame, settings: list[str]) -> int:
-    """Return in how many seeds the widths fall strictly from one setting to the next."""
+    """Return in how many seeds the widths decrease strictly from one setting to the next."""
     wide = found.pivot(index="seed", columns="setting", values="width")[settings]
     return int((np.diff(wide.to_numpy(), axis=1) < 0).all(axis=1).sum())
 
@@ -210,11 +210,11 @@ def _as_sizes(value: str) -> tuple[int, ...]:
 
 @click.command(help=__doc__)
 @click.option("--data", type=click.Path(path_type=Path, exists=True), help="Images; the digits by default.")
-@click.option("--seeds", default=5, show_default=True, help="How many networks of each setting.")
+@click.option("--seeds", default=5, show_default=True, help="Number of networks per setting.")
 @click.option("--patch", default=2, show_default=True, help="The side of the patches that are features, in pixels.")
 @click.option("--hidden", default="64,64", show_default=True, help="The widths of the networks' hidden layers.")
 @click.option("--evidence", is_flag=True, help="Also choose the parameters of GPEC and Naive-GP by evidence.")
-@click.option("--small", is_flag=True, help="Two seeds, 3 epochs, 12 images explained to learn from and 4 others.")
+@click.option("--small", is_flag=True, help="Two seeds, 3 epochs, 12 explained training images and 4 test images.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for widths and figure.")
 def main(
     data: Path | None, seeds: int, patch: int, hidden: str, evidence: bool, small: bool, output: Path | None

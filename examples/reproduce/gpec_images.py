@@ -30,11 +30,11 @@ class Images:
     """Images with labels.
 
     Args:
-        name: What they are called.
+        name: The name of the data.
         shape: Height, width and, if there are several, channels.
-        x: Those to train on, a row each, the channels of a pixel side by side, values from 0 to 1, (n, d).
+        x: The training images, one row each, the channels of a pixel side by side, values from 0 to 1, (n, d).
         y: Their labels, (n,).
-        x_test: Those to explain, (m, d).
+        x_test: The images to explain, (m, d).
         y_test: Their labels, (m,).
     """
 
@@ -59,7 +59,7 @@ def read_images(path: Path) -> Images:
     """Read images from a file or folder; the description of this module says in which formats.
 
     Raises:
-        click.UsageError: If something is missing, or is not as described.
+        click.UsageError: If something is missing, or does not have the expected format.
     """
     if path.is_file():
         arrays = _read_npz(path)

@@ -42,12 +42,12 @@ class Plane:
     """A classifier of two features, its training rows, and the points of a grid over their range.
 
     Args:
-        name: What the data are called.
+        name: The name of the data.
         features: Names of the two features.
         predictor: The probability of class 1.
         x: The training rows, (n, 2).
         first: Values of the first feature along the grid, (a,).
-        second: Those of the second one, (b,).
+        second: Values of the second feature along the grid, (b,).
     """
 
     name: str
@@ -98,9 +98,9 @@ class Case:
         predictor: The probability of class 1.
         background: Rows to learn from, (n, d).
         x: Rows to explain, (p, d).
-        effort: What may be spent.
-        seed: Of everything that is random.
-        training: Rows from which the boundary is looked for, (m, d); the background by default.
+        effort: The effort of the methods.
+        seed: The seed of all random numbers.
+        training: Rows from which the boundary is searched, (m, d); the background by default.
     """
 
     predictor: Predictor
@@ -139,13 +139,13 @@ class Case:
 
 
 class SampledBackground(AbstractExplainer):
-    """Shapley sampling values against a few background rows, drawn anew by each key.
+    """Shapley sampling values against a few background rows, drawn again for each key.
 
     With two features both orders are evaluated, so only the rows that replace absent features are sampled.
 
     Args:
         background: All rows, (m, d).
-        num_rows: How many are drawn.
+        num_rows: The number of rows that are drawn.
     """
 
     background: np.ndarray
@@ -192,7 +192,7 @@ def compare(case: Case, names: Iterable[str] = ()) -> dict[str, np.ndarray]:
     """Return the widths by each method, (p, d) each; GPEC's are 0 where there is no boundary.
 
     Args:
-        case: What is explained.
+        case: The classifier and its rows.
         names: Further settings of GPEC, of `SETTINGS`.
     """
     found = {}
@@ -211,7 +211,7 @@ def widths(explanation: Explanation) -> np.ndarray:
 
 
 def draw_heat_maps(panels: list[list[tuple[str, Plane, np.ndarray]]], path: Path) -> None:
-    """Draw widths over grids, a row a list of panels, with the boundary and the training rows.
+    """Draw widths over grids, one row per list of panels, with the boundary and the training rows.
 
     Args:
         panels: For each panel its title, the plane, and the widths at the points of its grid.

@@ -30,7 +30,7 @@ GAMMAS = (0.0, 5.0, 10.0)
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many training rows are learned from and how many rows explained, and what the methods may spend."""
+    """The numbers of training rows and of explained rows, and the effort of the methods."""
 
     train: int = 100
     test: int = 100
@@ -61,7 +61,7 @@ def measure(table: Table, num_splits: int, sizes: Sizes) -> pd.DataFrame:
 
 
 def falls(widths_by_gamma: pd.DataFrame) -> int:
-    """Return in how many rows the columns fall strictly."""
+    """Return in how many rows the columns decrease strictly."""
     return int((np.diff(widths_by_gamma.to_numpy(), axis=1) < 0).all(axis=1).sum())
 
 

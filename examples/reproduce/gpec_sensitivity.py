@@ -62,12 +62,12 @@ BOUNDARIES = {
 
 
 def ball(kernel: WeightedExponentialGeodesic, center: tuple[float, float], points: np.ndarray) -> np.ndarray:
-    """Tell which points are as similar to a center as `BALL` or more, (p,)."""
+    """Return which points have a similarity to a center of `BALL` or more, (p,)."""
     return np.asarray(kernel(np.array([center]), points))[0] >= BALL
 
 
 def balls(boundary: Boundary, sizes: Sizes) -> list[tuple[float, np.ndarray, np.ndarray]]:
-    """Return for each rho the balls around the plain and the intricate point, on the grid of the square."""
+    """Return for each rho the balls around the simple and the complex point, on the grid of the square."""
     sampler = BisectionSampler(max_points=sizes.effort.boundary)
     samples = sampler.sample(jax.random.key(0), boundary.margin, synthetic_points(0, 500)).points
     distances = geodesic_distances(samples).distances
@@ -98,7 +98,7 @@ def measure_balls(sizes: Sizes) -> tuple[pd.DataFrame, dict[str, Any]]:
 
 
 def draw_balls(found: dict[str, Any], count: int, path: Path) -> None:
-    """Draw figure 9: a row a boundary, a column a rho."""
+    """Draw figure 9: one row per boundary, one column per rho."""
     figure, grid = plt.subplots(
         len(found), len(RHOS), figsize=(2.6 * len(RHOS), 2.5 * len(found)), squeeze=False, layout="constrained"
     )
@@ -130,7 +130,7 @@ def vary(on: Plane, sizes: Sizes) -> dict[tuple[float, float], np.ndarray]:
 
 
 def print_variation(found: dict[tuple[float, float], np.ndarray], name: str) -> None:
-    """Print the mean widths, a row a lambda."""
+    """Print the mean widths, one row per lambda."""
     click.echo(f"\n{name}: mean width of GPEC, lambda down, rho across, in standard units")
     click.echo(f"{'':>8}" + "".join(f"{rho:>9g}" for rho in GRID[1]))
     for decay in GRID[0]:
@@ -153,7 +153,7 @@ def thrift(on: Plane, sizes: Sizes) -> dict[str, dict[int, np.ndarray]]:
 
 
 def print_thrift(found: dict[str, dict[int, np.ndarray]], name: str) -> None:
-    """Print mean widths with many and with few samples, and where they change which way."""
+    """Print mean widths with many and with few samples, and the shares of points where they increase and decrease."""
     click.echo(f"\n{name}, GPEC: mean width with {MANY} and with {FEW} samples; share of points wider and narrower")
     for explainer, part in found.items():
         gap = part[FEW] - part[MANY]
@@ -184,7 +184,7 @@ def write(on: Plane, varied: Any, thrifty: Any, output: Path) -> None:
 @click.option("--points", default=200, show_default=True, help="Training rows.")
 @click.option("--grid", default=40, show_default=True, help="Points of the grid along an axis.")
 @click.option("--data", type=click.Path(path_type=Path, exists=True), multiple=True, help="A table; repeatable.")
-@click.option("--features", nargs=2, multiple=True, help="Two of its features, as often as --data.")
+@click.option("--features", nargs=2, multiple=True, help="Two features of the table, once per --data.")
 @click.option("--small", is_flag=True, help="30 training rows, a grid of 10.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for figures and tables.")
 def main(

@@ -62,7 +62,7 @@ CANCER = ("mean radius", "mean texture")
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many training rows and grid points along an axis there are, and what the methods may spend."""
+    """The numbers of training rows and of grid points along an axis, and the effort of the methods."""
 
     points: int
     grid: int
@@ -92,7 +92,7 @@ def slice_means(on: Plane, values: np.ndarray) -> np.ndarray:
 
 
 def score(on: Plane, values: np.ndarray) -> dict[str, float]:
-    """Return whether the slice of highest mean width is an inner one, and how many times wider it is inside.
+    """Return whether the slice of highest mean width is an inner one, and the ratio of the widths inside and outside.
 
     Args:
         on: The synthetic plane.
@@ -127,7 +127,7 @@ def print_scores(table: pd.DataFrame) -> None:
 
 
 def draw_slices(table: pd.DataFrame, path: Path) -> None:
-    """Draw figure 5: the mean width of each slice, a panel a method."""
+    """Draw figure 5: the mean width of each slice, one panel per method."""
     names = list(table["method"].unique())
     figure, axes = plt.subplots(1, len(names), figsize=(2.4 * len(names), 2.4), layout="constrained", squeeze=False)
     middles = HALF_WIDTH * (2 * np.arange(SLICES) + 1 - SLICES) / SLICES
@@ -142,7 +142,7 @@ def draw_slices(table: pd.DataFrame, path: Path) -> None:
 
 
 def ablate(on: Plane, sizes: Sizes) -> dict[str, dict[str, np.ndarray]]:
-    """Return the widths of GPEC with two noisy explainers: in all, by the boundary alone, and the difference."""
+    """Return the widths of GPEC with two noisy explainers: in total, from the boundary alone, and the difference."""
     case = case_of(on, sizes)
     judged = {
         "BayesSHAP": (case.bayes_shap(), "explainer"),
@@ -166,7 +166,7 @@ def print_ablation(found: dict[str, dict[str, np.ndarray]], name: str) -> None:
 
 
 def draw_ablation(found: dict[str, dict[str, np.ndarray]], on: Plane, path: Path) -> None:
-    """Draw figure 6 for both features: a row a part, a column an explainer and feature."""
+    """Draw figure 6 for both features: one row per part, one column per explainer and feature."""
     rows = [
         [
             (f"{explainer}: {part}, {feature}", on, parts[part][:, j])
@@ -196,10 +196,10 @@ def write(output: Path, planes: list[Plane], sizes: Sizes, table: pd.DataFrame) 
 
 @click.command(help=__doc__)
 @click.option("--seeds", default=10, show_default=True, help="Training sets of the synthetic classifier.")
-@click.option("--points", default=200, show_default=True, help="Training rows, of tables too.")
+@click.option("--points", default=200, show_default=True, help="Training rows, also of tables.")
 @click.option("--grid", default=40, show_default=True, help="Points of the grid along an axis.")
 @click.option("--data", type=click.Path(path_type=Path, exists=True), multiple=True, help="A table; repeatable.")
-@click.option("--features", nargs=2, multiple=True, help="Two of its features, as often as --data.")
+@click.option("--features", nargs=2, multiple=True, help="Two features of the table, once per --data.")
 @click.option("--small", is_flag=True, help="Two training sets of 30 points, a grid of 10.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the figures and scores.")
 def main(

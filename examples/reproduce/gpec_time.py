@@ -40,7 +40,7 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many rows are explained and how many training rows learned from, and what the methods may spend."""
+    """The numbers of explained rows and of training rows, and the effort of the methods."""
 
     rows: int = 100
     train: int = 100
@@ -48,7 +48,7 @@ class Sizes:
 
 
 def clock(function: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what a function returns, once it is there, and the seconds that it took."""
+    """Return the completed result of a function and its seconds."""
     start = time.perf_counter()
     result = jax.block_until_ready(function())
     return result, time.perf_counter() - start
@@ -73,7 +73,7 @@ def explained(explainer: Any, case: Case, rows: np.ndarray) -> Explanation:
 
 
 def learners(case: Case) -> dict[str, Any]:
-    """Return what learns before it explains; GPEC with parameters by the evidence, and with given ones."""
+    """Return the methods that learn before they explain; GPEC by the evidence, and with given parameters."""
     shap, background = case.kernel_shap(), case.background
     return {
         "GPEC": GPEC(shap, background, min_noise_variance=FLOOR),
@@ -113,7 +113,7 @@ def print_seconds(found: pd.DataFrame, num_rows: int) -> None:
 
 @click.command(help=__doc__)
 @click.option("--data", type=click.Path(path_type=Path, exists=True), multiple=True, help="A table; repeatable.")
-@click.option("--rows", default=100, show_default=True, help="How many rows are explained.")
+@click.option("--rows", default=100, show_default=True, help="Number of explained rows.")
 @click.option("--small", is_flag=True, help="20 training rows, 8 explained ones.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the seconds.")
 def main(data: tuple[Path, ...], rows: int, small: bool, output: Path | None) -> None:

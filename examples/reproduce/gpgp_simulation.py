@@ -86,12 +86,12 @@ def candidates(name: str, small: bool = False) -> Any:
 
 
 def side_by_side(pairs: np.ndarray) -> np.ndarray:
-    """Return both items of pairs (m, 2, d) side by side, in both orders, (2 m, 2 d)."""
+    """Return the concatenated features of both items of pairs (m, 2, d), in both orders, (2 m, 2 d)."""
     return np.concatenate([pairs, pairs[:, ::-1]]).reshape(2 * len(pairs), -1)
 
 
 def average(probabilities: np.ndarray) -> np.ndarray:
-    """Return the mean of the probability that the first item wins and that the second, put first, loses."""
+    """Return the win probability of the first item, averaged over both orders of the items."""
     first, second = np.split(np.asarray(probabilities), 2)
     return (first + 1 - second) / 2
 
@@ -139,7 +139,7 @@ def print_accuracies(table: pd.DataFrame) -> None:
 
 
 def print_paired(table: pd.DataFrame) -> None:
-    """Print what GPGP gains on the others, averaged over fractions, with one-sided signed-rank tests over runs."""
+    """Print the gain of GPGP over the others, averaged over fractions, with one-sided signed-rank tests over runs."""
     click.echo(
         "\nAccuracy of GPGP minus the accuracy of each method, over all fractions: mean +- standard error, and p that"
     )
@@ -154,7 +154,7 @@ def print_paired(table: pd.DataFrame) -> None:
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:
-    """Draw accuracy against the fraction of pairs seen, a panel for each number of states."""
+    """Draw accuracy against the fraction of observed pairs, one panel per number of states."""
     import matplotlib.pyplot as plt
 
     counts = sorted(table["states"].unique())

@@ -80,7 +80,7 @@ def ten_game(rng: np.random.Generator, num_items: int, num_matches: int) -> Matc
 
 
 def context_game(rng: np.random.Generator, num_items: int, num_matches: int) -> Matches:
-    """Simulate matches in which a context, between -1 and 1, multiplies what the first feature is worth."""
+    """Simulate matches in which a context, between -1 and 1, multiplies the effect of the first feature."""
     items = pd.DataFrame(rng.normal(size=(num_items, 2)), columns=["strength", "form"])
     first = rng.integers(num_items, size=num_matches)
     second = (first + rng.integers(1, num_items, size=num_matches)) % num_items
@@ -132,7 +132,7 @@ def accuracy(function: Callable[..., Any], matches: Matches) -> float:
 
 
 def summarise(values: np.ndarray, differences: np.ndarray, keys: dict[str, Any], names: Any) -> list[dict[str, Any]]:
-    """Return mean |phi| and the correlation with the difference of winner and loser, a row for each feature."""
+    """Return mean |phi| and the correlation with the difference of winner and loser, one row per feature."""
     rows = []
     for j, name in enumerate(names):
         varies = np.ptp(differences[:, j]) > 0 and np.ptp(values[:, j]) > 0
@@ -144,7 +144,7 @@ def summarise(values: np.ndarray, differences: np.ndarray, keys: dict[str, Any],
 def explain_items(
     game: str, matches: Matches, lengthscale: Any, seed: int, explained: int, background: int
 ) -> list[dict[str, Any]]:
-    """Fit both models to 90 % of the matches, and explain some of the others, in groups for the clusters."""
+    """Fit both models to 90 % of the matches, and explain some of the remaining matches, in groups for the clusters."""
     rng = np.random.default_rng([seed, 1])
     train, test = matches.split(jax.random.key(seed), 0.9)
     kernel = RBF(jnp.asarray(lengthscale))
@@ -172,7 +172,7 @@ def explain_items(
 
 
 def groups(game: str, pairs: np.ndarray) -> dict[str, np.ndarray]:
-    """Return which matches are explained together: all, and those between two clusters."""
+    """Return the groups of matches: all matches, and the matches between two clusters."""
     found = {"all": np.ones(len(pairs), bool)}
     if game == "clusters":
         cluster = np.sort(pairs[:, :, 4:].argmax(axis=2), axis=1)
@@ -181,7 +181,7 @@ def groups(game: str, pairs: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def explain_contexts(matches: Matches, seed: int, explained: int) -> list[dict[str, Any]]:
-    """Explain what the context contributes to matches, and what the items do, by one contextual model."""
+    """Explain the contributions of the context and of the items to matches, by one contextual model."""
     kernel = Contextual(5.0 * Preferential(RBF(2.0)), RBF(jnp.array([1.0, 1.0])))
     fit = PreferenceGP(kernel).fit(
         jax.random.key(seed), matches, inference=kpp.MAP(progress=False), num_prior_samples=0
@@ -220,7 +220,7 @@ def print_table(table: pd.DataFrame) -> None:
 
 
 def print_claims(table: pd.DataFrame) -> None:
-    """Print whether each match's feature is on top, and the three features between clusters weigh the same."""
+    """Print whether the deciding feature is ranked first, and the three features between clusters weigh the same."""
     part = table.loc[table["game"] == "clusters"]
     for method, rows in part.groupby("method", sort=False):
         click.echo(f"\n{method} on clusters:")
@@ -250,8 +250,8 @@ def games(small: bool) -> dict[str, Any]:
 @click.command(help=__doc__)
 @click.option("--games", "names", default="clusters,ten,context,sessions", show_default=True)
 @click.option("--seeds", default=5, show_default=True)
-@click.option("--explained", default=1000, show_default=True, help="How many matches are explained.")
-@click.option("--background", default=200, show_default=True, help="How many items are averaged over.")
+@click.option("--explained", default=1000, show_default=True, help="Number of explained matches.")
+@click.option("--background", default=200, show_default=True, help="Number of reference items.")
 @click.option("--small", is_flag=True, help="Small games, one seed, 60 matches.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the table.")
 def main(names: str, seeds: int, explained: int, background: int, small: bool, output: Path | None) -> None:

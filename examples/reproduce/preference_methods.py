@@ -24,7 +24,7 @@ METRICS = ("accuracy", "log loss", "AUC")
 def on_all_pairs(part: Matches, every: Matches) -> Matches:
     """Return a part of some matches with a row for every pair of all of them, so that all parts have one shape.
 
-    A row without matches tells a model of preferences nothing.
+    A row without matches has no effect on a model of preferences.
     """
     keys = [np.asarray(m.pairs) @ [every.num_items, 1] for m in (part, every)]
     rows = np.searchsorted(keys[1], keys[0])
@@ -39,9 +39,9 @@ def choose_and_predict(models: Any, data: Any, x: Any) -> tuple[jax.Array, jax.A
     """Choose the model of the highest evidence, and predict.
 
     Args:
-        models: A model without priors whose arrays lead with the choices.
-        data: What `prepare` of the model returns.
-        x: Points as the model takes them.
+        models: A model without priors whose arrays have a leading axis of choices.
+        data: The dict that `prepare` of the model returns.
+        x: Points in the form that the model takes.
 
     Returns:
         The number of the choice, the mean latent preferences, and the probabilities of label 1.
@@ -59,14 +59,14 @@ def choose_and_predict(models: Any, data: Any, x: Any) -> tuple[jax.Array, jax.A
 
 
 def stack(models: list[Any]) -> Any:
-    """Return models that differ in numbers as one whose arrays lead with the choices."""
+    """Return models that differ in numbers as one model whose arrays have a leading axis of choices."""
     return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf, float) for leaf in leaves]), *models)
 
 
 def scores(probabilities: np.ndarray, y: np.ndarray) -> dict[str, float]:
     """Return accuracy, log loss and area under the curve of probabilities that the first item won, without ties.
 
-    The area needs losses and wins, and which item comes first is arbitrary: every match is seen from both sides.
+    The area needs losses and wins, and which item comes first is arbitrary: every match is counted from both sides.
     """
     p = np.clip(probabilities, 1e-12, 1 - 1e-12)
     right = np.where(p == 0.5, 0.5, (p > 0.5) == (y == 1))

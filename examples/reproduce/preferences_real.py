@@ -46,7 +46,7 @@ INFERENCE = kpp.MAP(progress=False)
 
 
 def models(num_features: int) -> dict[str, Any]:
-    """Return the Gaussian processes, with priors: wide ones of variances, a lengthscale about sqrt(d)."""
+    """Return the Gaussian processes, with priors: wide priors of variances, a lengthscale about sqrt(d)."""
     variance = dist.HalfNormal(10.0)
     lengthscale = dist.LogNormal(0.5 * np.log(num_features), 1.0)
     rbf = variance * RBF(lengthscale)
@@ -78,7 +78,7 @@ def read(items: Path | None, matches: Path | None) -> Matches:
 
 
 def baselines(train: Matches, matches: Matches) -> dict[str, np.ndarray]:
-    """Return probabilities at pairs by Bradley-Terry with a strength an item, and by logistic regression."""
+    """Return probabilities at pairs by Bradley-Terry with one strength per item, and by logistic regression."""
     known, pairs = match_rows(train), np.asarray(matches.pairs)
     strengths = cross_validated(BradleyTerry(num_items=matches.num_items), penalty=PENALTIES)
     linear = cross_validated(PairwiseLogisticRegression(), C=1 / PENALTIES)
@@ -96,7 +96,7 @@ def cross_validated(estimator: Any, **grid: Any) -> GridSearchCV:
 
 
 def run(matches: Matches, seed: int, wanted: dict[str, Any]) -> list[dict[str, Any]]:
-    """Split, fit everything and score it on the matches left out."""
+    """Split, fit everything and score it on the held-out matches."""
     train, test = (on_all_pairs(part, matches) for part in matches.split(jax.random.key(seed), 0.7))
     rows, y = test.single_matches()
     found = {}
@@ -108,7 +108,7 @@ def run(matches: Matches, seed: int, wanted: dict[str, Any]) -> list[dict[str, A
 
 
 def print_graph(matches: Matches) -> None:
-    """Print what the graph of the matches says about rankings."""
+    """Print statistics of the graph of the matches about rankings."""
     click.echo(
         f"{matches.num_items} items with {matches.items.shape[1]} features, {matches.num_matches} matches of "
         f"{matches.num_pairs} pairs; SpecR {spectral_rankability(matches.dominance()):.3f}, clustering coefficient "
@@ -131,7 +131,7 @@ def print_reliability(table: pd.DataFrame, method: str) -> None:
 
 
 def coverage(matches: Matches, model: Any, num_runs: int, inference: Any) -> dict[float, float]:
-    """Return how often intervals of P(a beats b) hold it, where preferences are drawn from the prior at its mode.
+    """Return the coverage of intervals of P(a beats b), with preferences drawn from the prior at its mode.
 
     The pairs, the numbers of matches and the split are taken from the data; the held-out pairs are tested.
     """
@@ -155,8 +155,8 @@ def coverage(matches: Matches, model: Any, num_runs: int, inference: Any) -> dic
 
 
 def print_coverage(matches: Matches, wanted: dict[str, Any], num_runs: int) -> None:
-    """Print it for a general model and a utility, with hyperparameters at their mode and with draws of them."""
-    click.echo("\nSimulated again from a fitted model: how often intervals of P(a beats b) hold it, pairs never seen")
+    """Print the coverage for a general model and a utility, with hyperparameters at their mode and as draws."""
+    click.echo("\nSimulated from a fitted model: coverage of the intervals of P(a beats b) for unseen pairs")
     for name in ("GPGP, RBF", "PGP, RBF"):
         for inference in (INFERENCE, kpp.Laplace(num_samples=200, progress=False)):
             found = coverage(matches, wanted[name], num_runs, inference)

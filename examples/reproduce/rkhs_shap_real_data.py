@@ -42,7 +42,7 @@ DATA = {
 
 @dataclass(frozen=True)
 class Task:
-    """A table to learn from: text as codes, and which columns are such."""
+    """A table to learn from: with text as codes, and the positions of these columns."""
 
     name: str
     x: pd.DataFrame
@@ -54,7 +54,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many rows are read, kept as landmarks, averaged over, and explained."""
+    """The numbers of rows read, of landmarks, of background rows, and of explained rows."""
 
     rows: int = 50_000
     landmarks: int = 600
@@ -118,7 +118,7 @@ def fit(task: Task, x: pd.DataFrame, y: np.ndarray, kernel: AbstractKernel, num_
 
 
 def report_fit(task: Task, function: kpp.RKHSFunction, x: pd.DataFrame, y: np.ndarray) -> None:
-    """Print how good the predictions for held-out rows are."""
+    """Print the quality of the predictions for held-out rows."""
     predictions = np.asarray(function(x.to_numpy()))
     score = accuracy_score(y, predictions > 0) if task.classification else r2_score(y, predictions)
     measure = "accuracy" if task.classification else "R^2"

@@ -95,7 +95,7 @@ METHODS: dict[str, Callable[[Problem], np.ndarray]] = {
 
 
 def measure(sizes: list[int], num_instances: int | None, budget: float) -> pd.DataFrame:
-    """Return the seconds of each method at each size, NaN where it was left out."""
+    """Return the seconds of each method at each size, NaN if it was left out."""
     table = pd.DataFrame(np.nan, index=pd.Index(sizes, name="n"), columns=list(METHODS))
     previous: dict[str, tuple[int, float]] = {}
     for n in sizes:
@@ -114,7 +114,7 @@ def measure(sizes: list[int], num_instances: int | None, budget: float) -> pd.Da
 
 
 def describe(row: pd.DataFrame, values: dict[str, np.ndarray]) -> str:
-    """Return a line of run times, and how far the two that must agree are apart."""
+    """Return a line of run times, and the difference of the two methods that must agree."""
     cells = " ".join(f"{'-' if np.isnan(s) else format(s, '.2f'):>10}" for s in row.iloc[0])
     apart = ""
     if {"RKHS-ISV", "KSHAP-ISV"} <= values.keys():

@@ -86,7 +86,7 @@ class Roll:
     second: np.ndarray
 
     def training(self, setting: str) -> tuple[kpp.Bags, np.ndarray, jax.Array | None]:
-        """Return D1's bags, D2's aggregates, and the covariates of the latter (None where they are matched)."""
+        """Return D1's bags, D2's aggregates, and the covariates of the latter (None if they are matched)."""
         if setting == "direct":
             return self.bags, self.aggregates, None
         return self.bags.take(self.first), self.aggregates[self.second], self.bags.covariates[self.second]
@@ -103,7 +103,7 @@ class Outcome:
 
 
 @click.command()
-@click.option("--seeds", default=10, show_default=True, help="How many rolls.")
+@click.option("--seeds", default=10, show_default=True, help="Number of rolls.")
 @click.option("--first-seed", default=10, show_default=True, help="The first roll; choices were made on 0 to 9.")
 @click.option("--models", default=",".join(MODELS), show_default=True, help="Which models, with commas.")
 @click.option("--settings", default=",".join(SETTINGS), show_default=True, help="Which kinds of matching.")
@@ -152,7 +152,7 @@ def main(
 
 
 def make_roll(seed: int, num_points: int, num_slices: int) -> Roll:
-    """Draw a roll, slice it along its last coordinate, and split the slices by chance; empty slices are left out."""
+    """Draw a roll, slice it along its last coordinate, and split the slices at random; empty slices are left out."""
     rng = np.random.default_rng(seed)
     points, position = make_swiss_roll(num_points, random_state=seed)
     points, position = (points - points.mean(0)) / points.std(0), (position - position.mean()) / position.std()
@@ -213,7 +213,7 @@ def run(name: str, roll: Roll, setting: str, seed: int, num_inducing: int) -> Ou
 
 
 def fit_mode(model: Any, key: jax.Array, bags: kpp.Bags, y: np.ndarray, options: dict[str, Any]) -> kpp.Fit:
-    """Fit by MAP from the prior medians, and from further starts where that finds no mode."""
+    """Fit by MAP from the prior medians, and from further starting points if that finds no mode."""
     try:
         search = kpp.MAP(num_restarts=0, max_steps=100, tolerance=0.1, progress=False)
         return model.fit(key, bags, y, inference=search, num_prior_samples=0, **options)
@@ -262,7 +262,7 @@ def profile(fit: kpp.Fit, lengthscales: np.ndarray) -> np.ndarray:
 def posterior(roll: Roll, num_draws: int) -> np.ndarray:
     """Draw the bag lengthscale under indirect matching by NUTS, (chain, draw), with at most 20 points of each bag.
 
-    Its prior is uniform in the logarithm here, so that what is seen comes from the data.
+    Its prior is uniform in the logarithm here, so that the result comes from the data.
     """
     bags, y, covariates = roll.training("indirect")
     bag_kernel = RBF(dist.LogUniform(0.01, 10.0), about(1.0, 1.0))
