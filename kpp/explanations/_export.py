@@ -8,8 +8,8 @@ import numpy as np
 import xarray as xr
 
 from kpp import _arviz
-from kpp.explanations._storage import encode_attrs
 from kpp.explanations._uncertainty import interval, is_uncertain, standard_deviation
+from kpp.netcdf import encode_attrs
 from kpp.plots.intervals import IntervalKind
 from kpp.tables import Schema
 
