@@ -33,7 +33,7 @@ _MAX_POWER = 16
 def convert_metric(name: str, num_features: int, *, gamma: float | None, degree: float, coef0: float) -> AbstractKernel:
     r"""Return the kernel that ``sklearn.metrics.pairwise.pairwise_kernels`` calls by a name.
 
-    "rbf" is :math:`\exp(-\gamma |x-x'|^2)`, "laplacian" :math:`\exp(-\gamma |x-x'|_1)`, a product of one Matern12 a
+    "rbf" is :math:`\exp(-\gamma |x-x'|^2)`, "laplacian" :math:`\exp(-\gamma |x-x'|_1)`, a product of one Matern12 per
     feature, "linear" :math:`x \cdot x'` and "poly" :math:`(\gamma\, x \cdot x' + c)^q`.
 
     Args:
@@ -76,7 +76,7 @@ def convert_gp_kernel(kernel: Any, num_features: int) -> AbstractKernel:
         The kernel without its noise.
 
     Raises:
-        ValueError: If the kernel has no exact counterpart, or is nothing but noise.
+        ValueError: If the kernel has no exact counterpart, or is only noise.
     """
     converted = _convert(kernel, num_features)
     if converted is None:
@@ -110,8 +110,8 @@ def _rational_quadratic(kernel: Any, num_features: int) -> AbstractKernel:
 def _periodic(kernel: Any, num_features: int) -> AbstractKernel:
     if num_features > 1:
         raise ValueError(
-            f"ExpSineSquared takes the sine of the distance, which is no kernel for {num_features} features but only "
-            "for one (kpp.kernels.Periodic is a product over features)"
+            f"ExpSineSquared takes the sine of the distance, which is a kernel for one feature only, not for "
+            f"{num_features} (kpp.kernels.Periodic is a product over features)"
         )
     return Periodic(lengthscale=kernel.length_scale, period=kernel.periodicity)
 
@@ -122,7 +122,7 @@ def _dot_product(kernel: Any, num_features: int) -> AbstractKernel:
 
 
 def _linear(num_features: int) -> AbstractKernel:
-    """Return the linear kernel with one variance a feature, whose product terms are known."""
+    """Return the linear kernel with one variance per feature, whose product terms are known."""
     return Linear(variance=np.ones(num_features))
 
 

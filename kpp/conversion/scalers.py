@@ -47,7 +47,7 @@ def absorb_scaler(function: RKHSFunction, scaler: Any) -> RKHSFunction:
         The function of points in the units that the scaler takes.
 
     Raises:
-        ValueError: If the step is no such scaler, or the kernel does not depend on differences of its inputs only.
+        ValueError: If the step is another scaler, or the kernel does not depend on differences of its inputs only.
     """
     center, scale = _center_and_scale(scaler, function.points.shape[-1])
     points = np.asarray(function.points) * scale + center

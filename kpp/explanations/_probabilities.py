@@ -12,7 +12,7 @@ from kpp.tables import unknown_feature
 
 # Stands for zero where one is divided by.
 _TINY = 1e-200
-# So many standard deviations from its mean a Gaussian's tail is no number any more.
+# At this many standard deviations from the mean, the tail of a Gaussian underflows.
 _FAR = 40.0
 
 

@@ -33,7 +33,7 @@ def variance(dataset: xr.Dataset) -> xr.DataArray | None:
 
 
 def check_parts(dataset: xr.Dataset) -> None:
-    """Refuse parts of a variance that do not add up to it."""
+    """Raise ValueError unless the parts of a variance add up to it."""
     if "variance_parts" not in dataset:
         return
     whole, total = variance(dataset), dataset["variance_parts"].sum("part")
@@ -61,7 +61,7 @@ def is_uncertain(dataset: xr.Dataset) -> bool:
 
 
 def check_uncertain(dataset: xr.Dataset) -> None:
-    """Refuse a dataset without draws and without a law."""
+    """Raise ValueError unless a dataset has draws, a variance or a covariance."""
     if not is_uncertain(dataset):
         raise ValueError(
             "the explanation holds no draws, variance or covariance, so nothing is uncertain; "
@@ -127,7 +127,7 @@ def _gaussian_quantile(mean: xr.DataArray, scale: xr.DataArray, tail: float) -> 
 
 
 def _mixture_quantile(mean: xr.DataArray, scale: xr.DataArray, tail: float) -> xr.DataArray:
-    """Return a quantile of the equal mixture of one Gaussian a draw, by bisection between those of its parts."""
+    """Return a quantile of the equal mixture of one Gaussian per draw, by bisection between those of its parts."""
     kept = [dim for dim in mean.dims if dim not in SAMPLE_DIMS]
     centers, scales = (array.transpose(*SAMPLE_DIMS, *kept).values for array in (mean, scale))
     parts = centers + scipy.special.ndtri(tail) * scales

@@ -25,7 +25,7 @@ class EstimatorFunction:
     An estimator that was fitted on a data frame gets data frames again, with text in place of codes.
 
     Args:
-        estimator: A fitted estimator of scikit-learn or XGBoost, or whatever has their methods.
+        estimator: A fitted estimator of scikit-learn or XGBoost, or any object with their methods.
         schema: The columns it was fitted on and the levels of those that hold categories; None if it knows no names.
         dtypes: The types of the columns that hold categories, as pairs of a column and a type.
     """
@@ -35,7 +35,7 @@ class EstimatorFunction:
     dtypes: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what is not fitted."""
+        """Raise TypeError unless the estimator is fitted."""
         if not _is_fitted(self.estimator):
             kind = type(self.estimator)
             raise TypeError(
@@ -95,12 +95,12 @@ class EstimatorFunction:
 
 
 def output_names(function: Any) -> tuple[str, ...] | None:
-    """Return what the outputs of a resolved function are called: the classes of an estimator, else None."""
+    """Return the names of the outputs of a function: the classes of an estimator, else None."""
     return getattr(function, "output_names", None)
 
 
 def _is_fitted(estimator: Any) -> bool:
-    """Tell whether an estimator is fitted; one that scikit-learn cannot tell it of is taken to be."""
+    """Tell whether an estimator is fitted; an estimator that scikit-learn cannot check counts as fitted."""
     from sklearn.base import BaseEstimator
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted

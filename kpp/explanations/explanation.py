@@ -86,8 +86,8 @@ class Explanation:
             data: The instances, (p, d); NaN for features in `groups` that have no value of their own.
             feature_names: d names; x0, x1, ... by default.
             schema: Instead of `feature_names`: names and levels of categorical features, as `resolve` returns them.
-            output_names: One name an output (a class, say); 0, 1, ... by default.
-            instance_names: One label an instance; 0, 1, ... by default.
+            output_names: One name per output, such as a class; 0, 1, ... by default.
+            instance_names: One label per instance; 0, 1, ... by default.
             draws: Whether the arrays lead with (chain, draw).
             covariance: The covariance of a Gaussian law of the contributions, (p, d, d[, outputs]), or
                 (p, p, d, d[, outputs]) across instances too; led by (chain, draw) if `draws`.
@@ -145,12 +145,12 @@ class Explanation:
 
     @property
     def base_values(self) -> xr.DataArray:
-        """What the contributions are counted from, ([chain, draw,] [instance,] [output])."""
+        """The values that the contributions are added to, ([chain, draw,] [instance,] [output])."""
         return self.dataset["base_values"]
 
     @property
     def predictions(self) -> xr.DataArray:
-        """What is explained, ([chain, draw,] instance[, output])."""
+        """The predictions that are explained, ([chain, draw,] instance[, output])."""
         return self.dataset["predictions"]
 
     @property
@@ -170,7 +170,7 @@ class Explanation:
 
     @property
     def variance_parts(self) -> xr.DataArray | None:
-        """What the variances come from: of the shape of `values`, with the parts along ``part``, last; if known."""
+        """The parts of the variances, of the shape of `values` with ``part`` as the last dimension; None if unknown."""
         return self.dataset.get("variance_parts")
 
     @property
@@ -364,7 +364,7 @@ class Explanation:
     def to_shap(self) -> Any:
         """Return a ``shap.Explanation`` of float64 NumPy arrays that shap's plots take.
 
-        Draws are replaced by their mean, and interactions left out, since shap has no place for them. The output axis
+        Draws are replaced by their mean, and interactions left out, since shap cannot hold them. The output axis
         stays last, so ``to_shap()[:, :, "name"]`` is one output. Levels of categories go into ``display_data``.
 
         Raises:
@@ -395,7 +395,7 @@ class Explanation:
         """Read what `save` wrote.
 
         Raises:
-            FileNotFoundError: If there is no such file.
+            FileNotFoundError: If the file does not exist.
             ValueError: If the file holds something else.
         """
         return cls(_storage.load(path))

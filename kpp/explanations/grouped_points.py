@@ -1,4 +1,4 @@
-"""What an explanation shows of groups of features that play as one."""
+"""The columns that an explanation shows for groups of features that play as one."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class GroupedPoints(NamedTuple):
     """Points as `Explanation.create` takes them when groups of features are its features.
 
     Attributes:
-        data: One column a player, (p, g): that of a single feature, the code of the level of one-hot columns, and NaN
-            for any other group, which has no single value.
+        data: One column per player, (p, g): the values of a single feature, the codes of the levels of one-hot columns,
+            and NaN for any other group, which does not have a single value.
         schema: The names of the players; one-hot columns are the levels of theirs.
         groups: The columns of each player that has several, or one under another name.
     """

@@ -52,7 +52,7 @@ class _Fitted(Protocol):
 
 
 class Resolved(NamedTuple):
-    """A predictor and points as an explainer takes them.
+    """A predictor and points in the form that an explainer requires.
 
     Attributes:
         function: An `RKHSFunction`, perhaps with draws, or a plain function, by what the explainer requires. An
@@ -101,7 +101,7 @@ def is_fit(predictor: Any) -> bool:
 
 
 def fitted_schema(predictor: Any) -> Schema | None:
-    """Return the schema of a fit or of an `EstimatorFunction`; None without one, or where points are no table."""
+    """Return the schema of a fit or of an `EstimatorFunction`; None if it has none."""
     return predictor.schema if is_fit(predictor) or isinstance(predictor, EstimatorFunction) else None
 
 

@@ -37,7 +37,7 @@ def describe_value_function(value_function: AbstractValueFunction) -> dict[str, 
 
 
 def describe_estimate(estimate: ShapleyEstimate, rng_key: RngKey | None) -> dict[str, Any]:
-    """Return how values were found; the numbers of the random key where something was sampled."""
+    """Return how values were computed, and the numbers of the random key if coalitions were sampled."""
     record: dict[str, Any] = {"method": estimate.method, "exact": estimate.exact}
     if estimate.num_nodes is not None:
         record["nodes"] = estimate.num_nodes

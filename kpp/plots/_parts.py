@@ -1,4 +1,4 @@
-"""What the plots share: colours, axes, order of features, labels."""
+"""The colors, axes, orders of features and labels that the plots share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def axes_for(ax: Axes | None, height: float, width: float = 7.0) -> Axes:
 
 
 def height_for(rows: int) -> float:
-    """Return the height in inches of a figure with one row a feature."""
+    """Return the height in inches of a figure with one row per feature."""
     return 1.1 + 0.42 * rows
 
 
@@ -53,7 +53,7 @@ def diverging_colormap(name: str) -> Colormap:
 
 
 def check_dims(array: xr.DataArray, name: str, dims: Sequence[str]) -> xr.DataArray:
-    """Refuse an array whose dimensions, chain and draw aside, are not `dims`; return it in their order."""
+    """Return an array in the order of `dims`, after chain and draw; raise ValueError if it has other dimensions."""
     found = [dim for dim in array.dims if dim not in _SAMPLE_DIMS]
     if set(found) != set(dims):
         hint = "; select one output first" if "output" in found else ""
@@ -88,7 +88,7 @@ def largest(importance: np.ndarray, max_features: int) -> np.ndarray:
 
 
 def distinct_colors(count: int) -> list[Any]:
-    """Return colours that tell a few things apart."""
+    """Return colors that distinguish a few things."""
     if count == 1:
         return [NEGATIVE]
     import matplotlib as mpl
@@ -111,7 +111,7 @@ def rest_label(count: int) -> str:
 
 
 def has_value(value: Any) -> bool:
-    """Tell whether a feature has a value; one that stands for several columns has NaN."""
+    """Tell whether a feature has a value; a feature of several columns has NaN."""
     return not (isinstance(value, (float, np.floating)) and np.isnan(value))
 
 
@@ -121,7 +121,7 @@ def show_value(value: Any) -> str:
 
 
 def feature_rows(ax: Axes, labels: Sequence[str]) -> None:
-    """Make the vertical axis one row a feature, the first on top, without a frame."""
+    """Give the vertical axis one row per feature, the first on top, without a frame."""
     ax.set_yticks(range(len(labels)), labels)
     ax.set_ylim(len(labels) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0)

@@ -70,7 +70,7 @@ def _draw_row(ax: Axes, row: int, x: np.ndarray, column: np.ndarray | None, boun
 
 
 def _spread(x: np.ndarray) -> np.ndarray:
-    """Return vertical offsets that keep points with nearly the same x apart, alternating above and below."""
+    """Return vertical offsets that separate points with nearly the same x, alternating above and below."""
     width = np.ptp(x)
     bins = np.round(_BINS * (x - x.min()) / (width if width > 0 else 1.0)).astype(int)
     order = np.argsort(bins, kind="stable")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
 
-# More rows than this have no room for numbers.
+# With more rows than this, numbers do not fit into the cells.
 _MOST_NUMBERS = 12
 
 

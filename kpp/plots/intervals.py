@@ -38,7 +38,7 @@ def credible_interval(
         probability are in its attributes.
 
     Raises:
-        ValueError: If `probability` or `kind` is not one of those, or there are no draws.
+        ValueError: If `probability` or `kind` is invalid, or there are no draws.
     """
     check_probability(probability, kind)
     missing = [name for name in dims if name not in values.dims]
@@ -59,7 +59,7 @@ def credible_interval(
 
 
 def check_probability(probability: float, kind: str) -> None:
-    """Refuse a probability outside (0, 1) and an unknown kind of interval.
+    """Check that a probability is inside (0, 1) and that the kind of interval is known.
 
     Raises:
         ValueError: Naming the argument and what came.

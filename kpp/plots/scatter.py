@@ -25,7 +25,7 @@ def scatter(
     levels: Sequence[Any] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the contribution of a feature against its value, one point an instance.
+    """Plot the contribution of a feature against its value, one point per instance.
 
     Args:
         values: Contributions, ([chain, draw,] instance, feature); draws are shown by their mean.
@@ -40,7 +40,7 @@ def scatter(
         The axis.
 
     Raises:
-        ValueError: If there is no such feature, or it stands for several columns and has no value.
+        ValueError: If the feature is unknown, or stands for several columns, so that it does not have a single value.
     """
     mean = _parts.average(_parts.check_dims(values, "values", ("instance", "feature")))
     names = _parts.names_of(values)
@@ -77,5 +77,5 @@ def _draw_points(ax: Axes, x: np.ndarray, y: np.ndarray, column: np.ndarray | No
 
 
 def _jitter(count: int) -> np.ndarray:
-    """Return small offsets that keep points of one level apart: multiples of the golden ratio, the same every time."""
+    """Return small offsets that separate points of one level: multiples of the golden ratio, the same every time."""
     return 0.3 * (np.modf(np.arange(count) * 0.6180339887498949)[0] - 0.5)

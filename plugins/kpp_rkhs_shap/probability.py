@@ -15,14 +15,14 @@ __all__ = ["ProbabilityOfDraws"]
 
 
 class ProbabilityOfDraws:
-    """The probabilities of a fitted classifier, each draw an output.
+    """The probabilities of a fitted classifier, with one output per draw.
 
     Args:
         fit: A `kpp.Fit` of a classifier.
         draws: The shape of its draws, (chain, draw).
 
     Raises:
-        TypeError: If it is no fit.
+        TypeError: If it is not a fit.
     """
 
     def __init__(self, fit: Any, draws: tuple[int, ...]) -> None:

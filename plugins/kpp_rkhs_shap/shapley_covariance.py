@@ -1,4 +1,4 @@
-"""The Gaussian law of Shapley values: their covariance under the posterior of a Gaussian process."""
+"""The covariance of Shapley values under the posterior of a Gaussian process."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ def covariance_of_values(
         posterior: The posterior; without draws its one covariance holds for each draw.
         x: The points, (p, d).
         players: Who plays, g of them.
-        joint: Whether points are taken together.
+        joint: Whether the covariances between points are computed, too.
         draws: The shape of the draws of the values.
-        instances_at_once: At most so many points are worked on at once, unless all are taken together.
+        instances_at_once: The most points in one block, unless all points are taken together.
         progress: Whether to show a bar.
 
     Returns:
         The covariances, (*draws, p, g, g), or (*draws, p, p, g, g).
     """
     if joint:
-        found = np.asarray(shapley_covariance(value_function, posterior, x, x, groups=players))
+        covariances = np.asarray(shapley_covariance(value_function, posterior, x, x, groups=players))
     else:
-        found = in_blocks(
+        covariances = in_blocks(
             lambda process, rows: shapley_covariance(value_function, process, rows, groups=players),
             posterior,
             x,
@@ -74,4 +74,4 @@ def covariance_of_values(
             label="covariance",
             progress=progress,
         )
-    return np.broadcast_to(found, (*draws, *found.shape[len(posterior.batch_shape) :]))
+    return np.broadcast_to(covariances, (*draws, *covariances.shape[len(posterior.batch_shape) :]))

@@ -1,4 +1,4 @@
-"""What CXPlain learns to predict: how much worse a model gets when a feature is taken from it."""
+"""The targets of CXPlain: how much the loss of a model rises when a feature is taken from it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def increases_of_loss(
         The increases, (n, g), not negative.
 
     Raises:
-        ValueError: If the loss is "log" and a prediction or a truth is no probability.
+        ValueError: If the loss is "log" and a prediction or a truth is not a probability.
 
     References:
         Schwab and Karlen, CXPlain: Causal explanations for model interpretation under uncertainty, 2019, eqs. (1), (2).
@@ -87,7 +87,7 @@ def as_truth(y: Any, predictions: Float[np.ndarray, "n *outputs"], names: Any) -
     """Return the targets of the loss, (n, k).
 
     Args:
-        y: For one output a number a row, (n,); for k outputs a label a row, (n,), or a number a row and output, (n, k).
+        y: For one output a number per row, (n,); for k outputs a label per row, (n,), or k numbers per row, (n, k).
             None for the predictions themselves.
         predictions: The predictions, (n,) or (n, k).
         names: What the k outputs are called, which labels then are; None for labels 0 to k - 1.
@@ -105,7 +105,7 @@ def as_truth(y: Any, predictions: Float[np.ndarray, "n *outputs"], names: Any) -
     if labels.shape == (len(shown),) and shown.shape[1] > 1:
         return _one_hot(labels, names or tuple(str(k) for k in range(shown.shape[1])))
     if labels.shape not in (predictions.shape, shown.shape):
-        raise ValueError(f"`y` must have shape {predictions.shape} or one label a row, got shape {labels.shape}")
+        raise ValueError(f"`y` must have shape {predictions.shape} or one label per row, got shape {labels.shape}")
     if labels.dtype.kind not in "biuf" or not np.isfinite(labels.astype(float)).all():
         raise ValueError(f"`y` must hold finite numbers for predictions of shape {predictions.shape}")
     return labels.astype(float).reshape(shown.shape)

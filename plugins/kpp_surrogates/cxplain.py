@@ -59,13 +59,13 @@ class CXPlain(AbstractPointsExplainer):
         \omega_{ij} = \frac{\max(0, \Delta_{ij})}{\sum_k \max(0, \Delta_{ik})}
 
     Several networks learn from bootstrap samples of the background. The values are their medians, and the variance is
-    :math:`(w / 3.92)^2`, w being the width of their central 95 % interval. Importances have no sign and do not add up
+    :math:`(w / 3.92)^2`, w being the width of their central 95 % interval. Importances are not signed and do not add up
     to the prediction. A model with several outputs has one loss, so its outputs share them; of a posterior with draws
     the mean prediction is explained.
 
     Args:
         background: Points that the networks learn from, (m, d).
-        y: The truth at the background: a number a row, or a label a row where the model has several outputs. None
+        y: The truth at the background: a number per row, or a label per row where the model has several outputs. None
             takes the model's own predictions for the truth. The values then say what changes the predictions; with
             labels, what makes them good.
         loss: "squared", or "log" for probabilities, minus the log-probability of the truth (the cross-entropy).
@@ -119,7 +119,7 @@ class CXPlain(AbstractPointsExplainer):
             The networks, which explain any points at once.
 
         Raises:
-            TypeError: If the predictor is no function.
+            TypeError: If the predictor is not a function.
             ValueError: If the predictions and `y` do not fit the loss, or a feature is unknown.
         """
         function, _, schema = resolve(predictor, self.background, self.requires)

@@ -1,4 +1,4 @@
-"""What the examples of the explainers explain, for the conformance suite."""
+"""The functions that the examples of the explainers explain, for the conformance suite."""
 
 from __future__ import annotations
 

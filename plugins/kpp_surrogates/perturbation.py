@@ -40,7 +40,7 @@ class Perturbations(NamedTuple):
 
     Attributes:
         rows: The rows, (p, n, d).
-        features: One number a player, (p, n, g).
+        features: One number per player, (p, n, g).
     """
 
     rows: Float[np.ndarray, "p n d"]

@@ -103,7 +103,7 @@ def _weights(
 def _atoms(
     value_function: AbstractImputation, function: RKHSFunction, x: Array, weights: Array, coalitions: Array
 ) -> tuple[Float[Array, "a d"], Float[Array, "g a"]]:
-    """Return the imputed rows of a point, and what the function's value at each adds to the Shapley values."""
+    """Return the imputed rows of a point, and the weights of the function's values at them in the Shapley values."""
     rows = value_function.impute(function.unfold(), x[None], coalitions).reshape(-1, x.shape[0])
     shapley = shapley_values_from_table(np.eye(coalitions.shape[0])).astype(weights.dtype)
     return rows, (shapley[:, :, None] * weights[None]).reshape(shapley.shape[0], -1)

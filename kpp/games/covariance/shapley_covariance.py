@@ -50,9 +50,9 @@ def shapley_covariance(
 
     Law: the sum over all players of both points is the covariance of the predictions less their base values.
 
-    `Interventional` and a kernel of product terms take :math:`m^2 g^2 \lceil g/2 \rceil^2` steps a pair of points, any
-    other imputation or kernel :math:`4^g m^2` values of the kernel. Under `kpp.features.Nystrom` the covariance comes
-    from the Shapley values of the features, in the time that as many functions take to explain.
+    `Interventional` and a kernel of product terms take :math:`m^2 g^2 \lceil g/2 \rceil^2` steps per pair of points;
+    any other imputation or kernel takes :math:`4^g m^2` values of the kernel. Under `kpp.features.Nystrom` the covariance
+    comes from the Shapley values of the features, and takes the time of explaining as many functions.
 
     Args:
         value_function: The game, an `AbstractImputation`: averages of predictions are what a Gaussian process has a law
@@ -68,8 +68,8 @@ def shapley_covariance(
         draws.
 
     Raises:
-        ValueError: If `x`, `x_other` or `groups` are not as said, or there are too many players to enumerate.
-        TypeError: If the value function is no imputation or `process` no Gaussian process.
+        ValueError: If `x`, `x_other` or `groups` are invalid, or there are too many players to enumerate.
+        TypeError: If the value function is not an imputation, or `process` is not a Gaussian process.
         FloatingPointError: If covariances are NaN or infinite.
 
     References:

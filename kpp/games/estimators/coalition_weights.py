@@ -45,7 +45,7 @@ def shapley_values_from_table(values: Float[AnyArray, "c *rest"]) -> Float[Array
         The Shapley values, of shape (d, ...).
 
     Raises:
-        ValueError: If the number of rows is no power of two, or only one.
+        ValueError: If the number of rows is not a power of two, or is 1.
 
     References:
         Shapley, A value for n-person games, 1953.
@@ -54,7 +54,7 @@ def shapley_values_from_table(values: Float[AnyArray, "c *rest"]) -> Float[Array
     rows = values.shape[0] if values.ndim else 0
     num_features = rows.bit_length() - 1
     if rows < 2 or rows != 2**num_features:
-        raise ValueError(f"`values` must have 2^d rows, one a coalition, got shape {values.shape}")
+        raise ValueError(f"`values` must have 2^d rows, one per coalition, got shape {values.shape}")
     sizes = all_coalitions(num_features).sum(axis=1)[: rows // 2]
     weights = jnp.asarray(shapley_weights(num_features)[sizes], dtype=values.dtype)
     return _average_marginals(values, weights)

@@ -1,4 +1,4 @@
-r"""The values of all :math:`2^g` coalitions of players, made into Shapley values or what else they are wanted for.
+r"""The values of all :math:`2^g` coalitions of players, reduced to Shapley values or interactions.
 
 For a product kernel the products of the present and of the absent players' factors are tabulated for the subsets of
 each half of the players, :math:`2^{g/2}` rows each. The absent ones are averaged over the references by matrix
@@ -37,11 +37,11 @@ def enumerate_values(reduce: Reduction, game: Game) -> tuple[Float[Array, "p *re
     """Reduce the values of all coalitions of any game, by asking its value function for them.
 
     Args:
-        reduce: What to make of a table of values (2^g, ...): an array (*result, ...). A function of a module.
+        reduce: The reduction of a table of values (2^g, ...): an array (*result, ...). A function of a module.
         game: The game.
 
     Returns:
-        The results, led by points, then those of a point, draws and outputs; and the number of axes of draws.
+        The results, (p, *result, draws, outputs); and the number of axes of draws.
     """
     table, num_draw_axes = game.table(all_coalitions(game.num_players))
     return _reduce_points(reduce, table), num_draw_axes
@@ -65,7 +65,7 @@ def enumerate_products(
     """Reduce the values of all coalitions of a product game, by tabulating the products of the halves of the players.
 
     Args:
-        reduce: What to make of a table of values (2^g, ...), without the intercept: an array (*result, ...).
+        reduce: The reduction of a table of values (2^g, ...), without the intercept: an array (*result, ...).
         value_function: A value function that averages absent features' factors over references.
         function: The function, whose kernel is a sum of product kernels.
         x: The points to explain, (p, d).

@@ -1,4 +1,4 @@
-"""Shapley values of any game by whichever estimator suits it: exact where that can be had, sampled with errors else."""
+"""Shapley values of any game: exact whenever an exact method applies, otherwise sampled, with standard errors."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from kpp.validation import count, one_of
 __all__ = ["estimate_shapley"]
 
 _SAMPLED = ("least-squares", "permutation")
-# Up to this many coalitions, those of two players, there is nothing to sample.
+# The number of coalitions of two players: there is nothing to sample.
 _FEW_COALITIONS = 4
-# Coalitions that are sampled unless said otherwise: this many and two a player.
+# The default number of sampled coalitions: this many, and two more per player.
 _DEFAULT_COALITIONS = 2048
 # Orders are drawn this many times over, since those of few players share coalitions, which are valued once.
 _SPARE_ORDERS = 4
@@ -67,7 +67,7 @@ def estimate_shapley(
         The values with their standard errors, and how they were found.
 
     Raises:
-        ValueError: If `x`, `method`, `groups`, `num_coalitions` or `batch_size` are not as said, or there are too many
+        ValueError: If `x`, `method`, `groups`, `num_coalitions` or `batch_size` are invalid, or there are too many
             players to enumerate.
         TypeError: If quadrature is asked for and does not apply, or something must be sampled without `rng_key`.
     """

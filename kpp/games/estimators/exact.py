@@ -40,7 +40,7 @@ def shapley_values(
         The Shapley values, (p, g), led by draws, with the outputs last. Without groups g = d.
 
     Raises:
-        ValueError: If `x`, `method`, `groups` or `batch_size` are not as said, or there are too many players to
+        ValueError: If `x`, `method`, `groups` or `batch_size` are invalid, or there are too many players to
             enumerate.
         TypeError: If quadrature is asked for, or is the only hope, and does not apply.
     """

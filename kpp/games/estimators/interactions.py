@@ -63,7 +63,7 @@ def interaction_values(
         The interactions, symmetric, (p, g, g), led by draws, with the outputs last.
 
     Raises:
-        ValueError: If `x`, `index`, `method`, `groups` or `batch_size` are not as said, or there are too many players
+        ValueError: If `x`, `index`, `method`, `groups` or `batch_size` are invalid, or there are too many players
             to enumerate.
         TypeError: If quadrature is asked for, or is the only hope, and does not apply.
 
@@ -99,14 +99,14 @@ def interactions_from_table(values: Float[AnyArray, "c *rest"], *, index: str = 
         The interactions, of shape (g, g, ...).
 
     Raises:
-        ValueError: If the number of rows is no power of two, or only one, or `index` is unknown.
+        ValueError: If the number of rows is not a power of two, or is 1, or `index` is unknown.
     """
     _check_index(index)
     values = jnp.asarray(values)
     rows = values.shape[0] if values.ndim else 0
     num_players = rows.bit_length() - 1
     if rows < 2 or rows != 2**num_players:
-        raise ValueError(f"`values` must have 2^g rows, one a coalition, got shape {values.shape}")
+        raise ValueError(f"`values` must have 2^g rows, one per coalition, got shape {values.shape}")
     weights = jnp.asarray(_weights_by_size(num_players, index), dtype=values.dtype)
     table = _sum_differences(values, weights)
     if index == "STII":
@@ -131,8 +131,8 @@ def _sum_differences(values: Float[Array, "c *rest"], weights: Float[Array, " si
     table = jnp.zeros((num_players, num_players, *values.shape[1:]), dtype=values.dtype)
     if num_players == 1:
         return table
-    found = jax.lax.map(interaction, (jnp.asarray(first), jnp.asarray(second)))
-    return table.at[first, second].set(found).at[second, first].set(found)
+    values_of_pairs = jax.lax.map(interaction, (jnp.asarray(first), jnp.asarray(second)))
+    return table.at[first, second].set(values_of_pairs).at[second, first].set(values_of_pairs)
 
 
 def _weights_by_size(num_players: int, index: str) -> Float[np.ndarray, " sizes"]:

@@ -31,7 +31,7 @@ from kpp.typing import AnyArray
 
 __all__ = ["shapley_values_from_pairs"]
 
-# One minus the leverage of a pair that is fitted whatever its value, but for rounding.
+# One minus the leverage of a pair that is fitted exactly for any value, up to rounding.
 _MIN_FREEDOM = 1e-6
 
 
@@ -84,7 +84,7 @@ def _fit(
     """Return values and standard errors.
 
     The values are linear in the differences, and their variances in the squares of the residuals; a pair that is fitted
-    whatever its value has the residuals' mean square in place of its own, which is 0.
+    for any value has the residuals' mean square in place of its own, which is 0.
     """
     num_pairs, num_players = signs.shape
     flat, equal_shares = differences.reshape(num_pairs, -1), totals.reshape(1, -1) / num_players

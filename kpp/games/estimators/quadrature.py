@@ -13,7 +13,7 @@ Where no factor is negative, write :math:`s_l = (a_l + c_l)/2`, :math:`r_l = (c_
 .. math:: \phi_j = -2\, r_j \prod_l s_l \int_0^1 \frac{Q(\delta)}{1 + r_j \delta}\,dt, \qquad
     Q(\delta) = \prod_l (1 + r_l \delta).
 
-This divides only by :math:`1 + r_j\delta \ge 2t_1 > 0`, with :math:`t_1` the first node, whatever the factors, zero and
+This divides only by :math:`1 + r_j\delta \ge 2t_1 > 0`, with :math:`t_1` the first node, for any factors, zero and
 underflow included; sums only terms of one sign; and costs four operations a factor and node. Factors of both signs take
 prefix and suffix products instead.
 

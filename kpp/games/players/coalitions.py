@@ -39,10 +39,10 @@ def all_coalitions(num_features: int) -> Bool[np.ndarray, "c d"]:
 
 
 def as_coalitions(coalitions: Any, num_features: int) -> Bool[AnyArray, "c d"]:
-    """Return coalitions as they came, or refuse what is no boolean array (c, d).
+    """Return coalitions unchanged, if they are booleans of shape (c, d).
 
     Raises:
-        ValueError: If the shape or the dtype is another one.
+        ValueError: If they are not.
     """
     if not hasattr(coalitions, "dtype"):
         coalitions = np.asarray(coalitions)

@@ -31,7 +31,7 @@ class Players:
     feature into a group; the estimators leave out null players, which make no difference.
 
     Args:
-        names: One name a player, g of them.
+        names: One name per player, g of them.
         groups: The features of each player, positions from 0 to d - 1.
         num_features: d.
     """
@@ -77,10 +77,10 @@ class Players:
         """Multiply the factors of each player's features.
 
         Args:
-            factors: One array a feature, (d, ...).
+            factors: One array per feature, (d, ...).
 
         Returns:
-            One array a player, (g, ...).
+            One array per player, (g, ...).
         """
         if self.are_features:
             return factors
@@ -115,7 +115,7 @@ def as_players(groups: Any, num_features: int, feature_names: Sequence[str] | No
 
     Raises:
         ValueError: If a group is empty, a feature is unknown or in two groups, or two players share a name.
-        TypeError: If `groups` is no mapping.
+        TypeError: If `groups` is not a mapping.
     """
     names = tuple(feature_names) if feature_names is not None else tuple(f"x{j}" for j in range(num_features))
     if isinstance(groups, Players):
@@ -126,13 +126,13 @@ def as_players(groups: Any, num_features: int, feature_names: Sequence[str] | No
         return Players(names, tuple((j,) for j in range(num_features)), num_features)
     if not isinstance(groups, Mapping):
         raise TypeError(f"`groups` must be a mapping from names to features, or None, got {type(groups).__name__}")
-    found = {str(name): _positions(str(name), features, names) for name, features in groups.items()}
-    mentioned = _mentioned_once(found, names)
-    alone = [(names[j], (j,)) for j in range(num_features) if j not in mentioned]
-    clashes = sorted(name for name, _ in alone if name in found)
+    named = {str(name): _positions(str(name), features, names) for name, features in groups.items()}
+    mentioned = _mentioned_once(named, names)
+    single = [(names[j], (j,)) for j in range(num_features) if j not in mentioned]
+    clashes = sorted(name for name, _ in single if name in named)
     if clashes:
         raise ValueError(f"`groups` must not be called like a feature outside of them, got {clashes}")
-    ordered = sorted([*found.items(), *alone], key=lambda player: min(player[1]))
+    ordered = sorted([*named.items(), *single], key=lambda player: min(player[1]))
     return Players(tuple(name for name, _ in ordered), tuple(group for _, group in ordered), num_features)
 
 
@@ -161,7 +161,7 @@ def _position(name: str, feature: Any, feature_names: tuple[str, ...]) -> int:
 
 
 def _mentioned_once(groups: dict[str, tuple[int, ...]], feature_names: tuple[str, ...]) -> set[int]:
-    """Return all features of the groups, or refuse one that is in two of them, or twice in one."""
+    """Return all features of the groups; raise ValueError if one is in two of them, or twice in one."""
     counts = collections.Counter(feature for group in groups.values() for feature in group)
     repeated = [feature_names[feature] for feature, count in sorted(counts.items()) if count > 1]
     if repeated:

@@ -1,1 +1,1 @@
-"""Value functions: what a coalition of features is worth."""
+"""Value functions: the values of coalitions of features."""

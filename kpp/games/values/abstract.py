@@ -1,8 +1,8 @@
-r"""Value functions: what a coalition of features is worth for the prediction at a point.
+r"""Value functions: the value of a coalition of features for the prediction at a point.
 
 Two kinds have methods of their own to compute with. An imputation averages predictions in which absent features are
 filled in, :math:`v(S) = \sum_b w_b(x, S)\, f(x_S, z_{b, S^c})`. A product value function averages the absent features'
-factors of a product kernel apart from the present ones, which exact Shapley values in polynomial time need.
+factors of a product kernel separately from the present ones, which exact Shapley values in polynomial time need.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["AbstractProductValueFunction", "AbstractValueFunction"]
 
 
 class AbstractValueFunction(AbstractModule):
-    """What a coalition of features is worth for the prediction at a point.
+    """The value of a coalition of features for the prediction at a point.
 
     A subclass is final, has its options as fields, and defines `__call__` and `base`.
     """
@@ -41,7 +41,7 @@ class AbstractValueFunction(AbstractModule):
             The values, (c, p), led by draws, with the outputs last.
 
         Raises:
-            ValueError: If `x` or `coalitions` are not as said.
+            ValueError: If `x` or `coalitions` are invalid.
             TypeError: If the function is not one that the value function can take.
         """
 
@@ -74,7 +74,7 @@ class AbstractValueFunction(AbstractModule):
 
 
 class AbstractProductValueFunction(AbstractValueFunction):
-    """A value function that averages the absent features' factors over references, whatever the explained point.
+    """A value function that averages the absent features' factors over references, the same for every point.
 
     Such games have exact Shapley values in polynomial time; `kpp.games.shapley_values` finds them from the two methods
     here.

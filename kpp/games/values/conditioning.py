@@ -2,7 +2,7 @@ r"""Conditional mean embeddings of all coalitions: the weights of background poi
 
 .. math:: W_S = (K_{Z_S Z_S} + m \eta I)^{-1} K_{Z_S, x_S}
 
-One matrix is factorised a coalition, for all explained points together.
+One matrix per coalition is factorized, for all explained points together.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def conjugate_gradients(
         The solutions, (m, p).
 
     Raises:
-        RuntimeError: If the residual has not fallen to 1e-10 of a right-hand side after so many steps.
+        RuntimeError: If the residual has not fallen to 1e-10 of a right-hand side after `max_steps` steps.
     """
     shape = jax.ShapeDtypeStruct(right.shape[:1], right.dtype)
     operator = _positive(lambda vector: matrix @ vector + ridge * vector, shape)

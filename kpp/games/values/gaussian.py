@@ -91,7 +91,7 @@ class GaussianConditional(AbstractSampled):
 
     Args:
         background: The background points, (m, d), whose mean and covariance those of the Gaussian are.
-        samples_per_point: How many samples a background point; r is m times this number.
+        samples_per_point: How many samples per background point; r is m times this number.
         seed: The seed of the random numbers.
 
     References:
@@ -125,7 +125,7 @@ class CopulaConditional(AbstractSampled):
 
     Args:
         background: The background points, (m, d).
-        samples_per_point: How many samples a background point; r is m times this number.
+        samples_per_point: How many samples per background point; r is m times this number.
         seed: The seed of the random numbers.
 
     References:
@@ -167,7 +167,7 @@ def _moments(values: Float[Array, "n d"]) -> tuple[Float[Array, "1 d"], Float[Ar
 def _conditional_samples(
     correlation: Float[Array, "d d"], x: Float[Array, "p d"], mask: Bool[Array, " d"], noise: Float[Array, "r d"]
 ) -> Float[Array, "p r d"]:
-    """Sample the absent features of a Gaussian of mean 0; what stands for the present ones has no meaning."""
+    """Sample the absent features of a Gaussian of mean 0; the columns of the present ones are meaningless."""
     present = mask[:, None] & mask[None, :]
     known = cholesky(add_diagonal(jnp.where(present, correlation, 0.0), ~mask), what="the correlation matrix")
     cross = jnp.where(mask[:, None], correlation, 0.0)

@@ -113,7 +113,7 @@ def predict_groups(function: Callable[[Any], Any], rows: Float[Array, "k m d"]) 
         The predictions, (k, m), led by draws, with the outputs last, and the axis of the groups.
 
     Raises:
-        ValueError: If the function does not return one finite prediction a row.
+        ValueError: If the function does not return one finite prediction per row.
     """
     groups, size, num_features = rows.shape
     flat = rows.reshape(-1, num_features)

@@ -1,4 +1,4 @@
-"""The interventional value function: absent features are replaced, whatever the values of the present ones."""
+"""The interventional value function: absent features are replaced independently of the present ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Interventional"]
 
 
 class Interventional(AbstractProductValueFunction, AbstractImputation):
-    r"""Absent features are replaced by those of background points, whatever the values of the present ones.
+    r"""Absent features are replaced by those of background points, independently of the present ones.
 
     .. math:: v(S) = \frac1m \sum_{b=1}^m f(x_S, z_{b, S^c})
 

@@ -41,7 +41,7 @@ class MaskedRegression(AbstractWeighted):
         background: The background points, (m, d).
         regularization: :math:`\eta`, positive; it is multiplied by the number of rows N.
         kernel: :math:`k_0`, or None for an RBF kernel with :math:`\sqrt d` times the median distances.
-        masks_per_point: How many coalitions a background point; N is m times this number.
+        masks_per_point: How many coalitions per background point; N is m times this number.
         seed: The seed of the random coalitions, whose sizes are uniform.
 
     References:

@@ -29,7 +29,7 @@ def varying_players(value_function: Any, function: Any, x: Array, players: Playe
     """Tell which players can make a difference at some of the points.
 
     The others have features that are constant over the explained points and the references, or, where a value function
-    has no references of its own, over the function's points. For a product game it is their kernel factors that must
+    has no references of its own, over the function's points. In a product game their kernel factors must
     agree.
 
     Args:

@@ -57,9 +57,9 @@ class Observational(AbstractWeighted):
         W_S(x) = (K_{Z_S Z_S} + m \eta I)^{-1} k(Z_S, x_S)
 
     for the estimator "imputed". The estimator "embedded" is :math:`v(S) = \sum_b W_{S,b}(x)\, f(z_b)`: present features
-    come from the background, too. It needs m predictions in all, whatever the number of coalitions and points, and
+    come from the background, too. It needs m predictions in all, for any number of coalitions and points, and
     regresses on functions of all d features instead of the absent ones, which is harder: prefer "imputed" where that is
-    affordable. The default is "imputed", but "embedded" for an `RKHSFunction` whose kernel is no sum of product
+    affordable. The default is "imputed", but "embedded" for an `RKHSFunction` whose kernel is not a sum of product
     kernels.
 
     What the weights lack to 1 goes to the intercept of an `RKHSFunction` and to the mean prediction of any other
@@ -69,7 +69,7 @@ class Observational(AbstractWeighted):
 
     The kernel k is a product kernel restricted to S, without its scale: by default that of the function, if it is a
     product kernel or one plus a constant, and else an RBF kernel whose lengthscales are :math:`\sqrt d` times the
-    median distances of the background (`kpp.kernels.median_heuristic`). Kernels that are no product kernels see zeros
+    median distances of the background (`kpp.kernels.median_heuristic`). Other kernels see zeros
     for absent features.
 
     Args:
@@ -78,8 +78,8 @@ class Observational(AbstractWeighted):
         kernel: k, or None for the default.
         estimator: "imputed", "embedded", or "auto" for the default.
         end_points: "exact" or "raw".
-        solver: "cholesky", or "cg": conjugate gradients preconditioned by the matrix of all features, of a work of
-            order m^2 and not m^3 a coalition. With 2500 background points it still took longer than the factorisation.
+        solver: "cholesky", or "cg": conjugate gradients preconditioned by the matrix of all features, with work of
+            order m^2 instead of m^3 per coalition. With 2500 background points it still took longer than "cholesky".
         max_steps: The largest number of steps of conjugate gradients.
 
     References:
@@ -108,7 +108,7 @@ class Observational(AbstractWeighted):
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs).
 
         Raises:
-            ValueError: If `x` or `coalitions` are not as said, or the system is numerically singular.
+            ValueError: If `x` or `coalitions` are invalid, or the system is numerically singular.
             RuntimeError: If conjugate gradients do not converge.
         """
         x = as_points(x, num_features=self.background.shape[1])
@@ -291,7 +291,7 @@ def _term_sums(
 
 
 def _proper_coalitions(num_features: int, num_coalitions: int, rng_key: RngKey | None) -> Bool[np.ndarray, "c d"]:
-    """Return all proper coalitions if they are no more than wanted, else as many of sizes drawn uniformly."""
+    """Return all proper coalitions, or `num_coalitions` of them with sizes drawn uniformly, if there are more."""
     if num_features < 2:
         raise ValueError(
             f"`background` must have at least two features for a coalition to condition on, got {num_features}"

@@ -44,20 +44,15 @@ def test_enumeration_records_its_coalitions(function):
     np.testing.assert_allclose(float(explanation.base_values), jnp.sum(function.coefficients) + 0.2, rtol=1e-12)
 
 
-@pytest.mark.slow
-def test_a_posterior_is_explained_draw_by_draw(function):
-    rng = np.random.default_rng(1)
-    draws = kpp.RKHSFunction.over_draws(
-        function.kernel, function.points, rng.normal(size=(2, 3, 8)), 0.0, batch_shape=(2, 3)
-    )
-    explanation = RKHSShap(Interventional(function.points)).explain(draws, function.points[:2])
-    assert dict(explanation.values.sizes) == {"chain": 2, "draw": 3, "instance": 2, "feature": 4}
-    one = kpp.RKHSFunction(function.kernel, function.points, draws.coefficients[1, 0])
-    alone = RKHSShap(Interventional(function.points)).explain(one, function.points[:2])
+def test_a_posterior_is_explained_draw_by_draw(function, draws, x):
+    explainer = RKHSShap(Interventional(function.points[:5]))
+    explanation = explainer.explain(draws, x)
+    assert dict(explanation.values.sizes) == {"chain": 2, "draw": 3, "instance": 3, "feature": 4}
+    one = kpp.RKHSFunction(function.kernel, function.points, draws.coefficients[1, 0], 0.1)
+    alone = explainer.explain(one, x)
     np.testing.assert_allclose(explanation.values.sel(chain=1, draw=0), alone.values, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.slow
 def test_games_without_an_exact_method_above_14_features_are_sampled_with_a_key():
     points = jax.random.normal(jax.random.key(0), (3, 20))
     function = kpp.RKHSFunction(Matern32(), points, jnp.ones(3))

@@ -33,7 +33,6 @@ def game(function):
     return Interventional(function.points[:5])
 
 
-@pytest.mark.slow
 def test_groups_are_the_features_of_the_explanation(function, game, x):
     table = pd.DataFrame(x, columns=["age", "bmi", "bp", "dose"])
     explainer = RKHSShap(game, groups={"body": ["bmi", "bp"]})
@@ -67,8 +66,7 @@ def test_one_hot_columns_are_one_category(function, x):
     assert np.isnan(mixed.data.sel(feature="region")).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("index", ["STII", pytest.param("SII", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("index", ["STII", "SII"])
 def test_interactions_are_added(draws, game, x, index):
     explanation = RKHSShap(game, interactions=index, groups={"a": [0, 3]}).explain(draws, x)
     expected = interaction_values(game, draws, x, index=index, groups={"a": [0, 3]})
@@ -80,12 +78,9 @@ def test_interactions_are_added(draws, game, x, index):
         np.testing.assert_allclose(total, explanation.predictions - explanation.base_values, **CLOSE)
 
 
-SAMPLED = [("least-squares", 12), pytest.param("permutation", 14, marks=pytest.mark.slow)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("method", "budget"), SAMPLED)
-def test_sampled_values_add_up_and_know_their_errors(draws, function, x, method, budget):
+@pytest.mark.parametrize("method", ["least-squares", "permutation"])
+def test_sampled_values_add_up_and_know_their_errors(draws, function, x, method):
+    budget = 14
     game = Observational(function.points, regularization=0.01)
     explainer = RKHSShap(game, method=method, num_coalitions=budget)
     explanation = explainer.explain(draws, x, rng_key=jax.random.key(3))
@@ -99,7 +94,6 @@ def test_sampled_values_add_up_and_know_their_errors(draws, function, x, method,
     np.testing.assert_allclose(raw.values, explanation.values, **CLOSE)
 
 
-@pytest.mark.slow
 def test_blocks_change_nothing(function, game, x):
     rng = np.random.default_rng(2)
     shape = (1, 45)  # 15 blocks of 3 draws
@@ -114,7 +108,6 @@ def test_blocks_change_nothing(function, game, x):
     assert explanation.values.shape == (1, 45, 3, 4)
 
 
-@pytest.mark.slow
 def test_blocks_of_a_posterior_share_one_program(function, game, x):
     rng = np.random.default_rng(2)
     many = kpp.RKHSFunction.over_draws(
@@ -153,7 +146,6 @@ def posterior(function):
     return kpp.GPPosterior(function, jnp.linalg.inv(jnp.linalg.cholesky(covariance)).T)
 
 
-@pytest.mark.slow
 def test_the_covariance_of_each_point(posterior, game, x):
     explanation = RKHSShap(game, covariance="point", instances_at_once=2).explain(posterior, x)
     expected = shapley_covariance(game, posterior, x)
@@ -167,7 +159,6 @@ def test_the_covariance_of_each_point(posterior, game, x):
     np.testing.assert_allclose(total, np.diag(contrast @ law @ contrast.T), rtol=1e-8)
 
 
-@pytest.mark.slow
 def test_the_covariance_of_all_points_together(posterior, game, x):
     explanation = RKHSShap(game, covariance="joint", groups={"a": [0, 1]}).explain(posterior, x)
     assert explanation.covariance.dims == ("instance", "instance_other", "feature", "feature_other")
@@ -196,8 +187,7 @@ def toy(draws, posterior, toy_fit):
     return toy_fit(draws, posteriors={"mean": posterior, "draws": kpp.GPPosterior(draws, root)}), posterior.mean.points
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("at", ["mean", pytest.param("draws", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("at", ["mean", "draws"])
 @pytest.mark.parametrize("kind", ["toy", pytest.param("fit", marks=pytest.mark.slow)])
 def test_draws_and_law_of_a_fit_make_the_total_covariance(request, tmp_path, x, kind, at):
     fitted, data = request.getfixturevalue(kind)
@@ -222,11 +212,10 @@ def expit(values):
 
 PROBABILITY = [
     pytest.param({}, id="exact"),
-    pytest.param({"method": "least-squares", "num_coalitions": 12}, id="sampled", marks=pytest.mark.slow),
+    pytest.param({"method": "least-squares", "num_coalitions": 12}, id="sampled"),
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("options", PROBABILITY)
 def test_probabilities_are_explained_draw_by_draw(draws, game, x, toy_fit, options):
     explainer = RKHSShap(game, scale="probability", interactions="SII", **options)

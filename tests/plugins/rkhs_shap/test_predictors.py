@@ -67,7 +67,7 @@ def _estimate(name):
     return estimator, getattr(estimator, PREDICT.get(name, "predict"))
 
 
-QUICK = ("sklearn KernelRidge", "SVC")
+QUICK = (*ESTIMATORS, "GPRegression")
 NAMES = [
     name if name in QUICK else pytest.param(name, marks=pytest.mark.slow, id=name) for name in (*ESTIMATORS, *FITS)
 ]
@@ -111,7 +111,6 @@ def test_a_classifier_is_explained_on_the_scale_of_its_probabilities(predictor):
         assert explanation.interactions.shape == (1, 1, 2, 3, 3)
 
 
-@pytest.mark.slow
 def test_kernels_that_are_no_products_are_enumerated():
     model = GPRegression(Matern32(lengthscale=1.5), noise_variance=0.1)
     fit = model.fit(jax.random.key(0), DATA, TARGET, inference=kpp.MAP(progress=False))

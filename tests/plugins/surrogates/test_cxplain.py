@@ -134,7 +134,6 @@ def test_explaining_is_fitting_and_then_explaining(fitted, background):
     assert explanation.attrs["truth"] == "predictions"
 
 
-@pytest.mark.slow
 def test_groups_are_taken_away_together(background):
     """Features of a group cancel one by one but count together; the network sees all of its columns."""
     options = {"num_bootstraps": 3, "num_epochs": 60, "learning_rate": 0.02, "progress": False}
@@ -162,7 +161,6 @@ def _misled(x):
     return x[:, 0] + 0.5 * x[:, 1]
 
 
-@pytest.mark.slow
 def test_estimators_with_text_and_categories_are_explained():
     rng = np.random.default_rng(0)
     table = pd.DataFrame(
@@ -181,7 +179,6 @@ def test_estimators_with_text_and_categories_are_explained():
     assert explanation.values.sel(feature="color", output="bad")[red].min() > 0.9
 
 
-@pytest.mark.slow
 def test_a_posterior_is_explained_by_its_mean(background):
     kernel = kpp.kernels.RBF(1.0)
     draws = kpp.RKHSFunction.over_draws(

@@ -104,7 +104,6 @@ def fit():
     return KernelRidge(kernel, regularization=0.1).fit(KEY, FRAME, FRAME["income"].to_numpy())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["kernel-shap", "bayes-lime"])
 def test_a_fit_reads_tables_and_knows_its_categories(fit, name):
     explanation = explain(fit, FRAME[["income", "age", "region"]][:2], name, background=FRAME[:10])
