@@ -110,8 +110,8 @@ def _rational_quadratic(kernel: Any, num_features: int) -> AbstractKernel:
 def _periodic(kernel: Any, num_features: int) -> AbstractKernel:
     if num_features > 1:
         raise ValueError(
-            f"ExpSineSquared takes the sine of the distance, which is a kernel for one feature only, not for "
-            f"{num_features} (kpp.kernels.Periodic is a product over features)"
+            "ExpSineSquared takes the sine of the distance, which is a kernel for one feature only, not for "
+            f"{num_features} features (kpp.kernels.Periodic is a product over features)"
         )
     return Periodic(lengthscale=kernel.length_scale, period=kernel.periodicity)
 

@@ -71,8 +71,8 @@ class RKHSShap(AbstractPointsExplainer):
             "point", or "joint" for that across points too. Needs a value function that is an imputation.
         covariance_at: "mean" computes it once, at the mean of the hyperparameters, and gives it to every draw; "draws"
             for each draw.
-        scale: "latent", or "probability" for the probabilities of a fitted classifier. They are not a function of an RKHS,
-            so their game is enumerated or sampled, by an imputation.
+        scale: "latent", or "probability" for the probabilities of a fitted classifier. They do not come from an
+            RKHS, so their game is enumerated or sampled, by an imputation.
         batch_size: How many references (background points) are worked on at once by the methods for product games.
         instances_at_once: How many instances are worked on at once; by default what fits into memory.
         progress: Whether to show progress bars.

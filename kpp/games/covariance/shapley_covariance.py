@@ -51,8 +51,8 @@ def shapley_covariance(
     Law: the sum over all players of both points is the covariance of the predictions less their base values.
 
     `Interventional` and a kernel of product terms take :math:`m^2 g^2 \lceil g/2 \rceil^2` steps per pair of points;
-    any other imputation or kernel takes :math:`4^g m^2` values of the kernel. Under `kpp.features.Nystrom` the covariance
-    comes from the Shapley values of the features, and takes the time of explaining as many functions.
+    any other imputation or kernel takes :math:`4^g m^2` values of the kernel. Under `kpp.features.Nystrom` the
+    covariance comes from the Shapley values of the features, and takes the time of explaining as many functions.
 
     Args:
         value_function: The game, an `AbstractImputation`: averages of predictions are what a Gaussian process has a law
