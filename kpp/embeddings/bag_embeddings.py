@@ -19,7 +19,7 @@ from kpp.embeddings.conditional import AbstractConditionalEmbedding
 from kpp.embeddings.elements import BagMeans
 from kpp.embeddings.embedding import AbstractEmbedding
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
-from kpp.typing import Leaf, RngKey
+from kpp.typing import Leaf, Points, RngKey
 
 __all__ = ["AbstractBagEmbedding", "ReplicatedConditionalMeanEmbedding", "ShrinkageConditionalMeanEmbedding"]
 
@@ -76,7 +76,7 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
                 "`bags` must have covariates, one row per bag, which are the inputs of the embedding, got None"
             )
 
-    def weights(self, query: Any = None) -> Float[Array, "n p"]:
+    def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
         """Return the weights of the points for each value of the condition, equal within a bag.
 
         Args:
@@ -90,7 +90,7 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
         """
         return self.bags.spread(self.input_weights(query))
 
-    def evaluate(self, x: Any, query: Any = None) -> Float[Array, "p n"]:
+    def evaluate(self, x: Points, query: Points | None = None) -> Float[Array, "p n"]:
         """Evaluate the elements at points, without the weights of all points.
 
         Args:
@@ -102,7 +102,9 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
         """
         return self.input_weights(query).T @ self.bags.sections(self.kernel, x)
 
-    def inner(self, other: AbstractEmbedding, query: Any = None, other_query: Any = None) -> Float[Array, "p other_p"]:
+    def inner(
+        self, other: AbstractEmbedding, query: Points | None = None, other_query: Points | None = None
+    ) -> Float[Array, "p other_p"]:
         """Return the inner products with the elements of another embedding in the same space.
 
         Args:
@@ -124,7 +126,7 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
     def _reduce(self, values: Float[Array, "n *k"]) -> Float[Array, "N *k"]:
         return self.bags.means(values)
 
-    def _squared_norms(self, query: Any) -> Float[Array, " p"]:
+    def _squared_norms(self, query: Points | None) -> Float[Array, " p"]:
         weights = self.input_weights(query)
         return jnp.sum(weights * (self.outputs.gram() @ weights), axis=0)
 

@@ -22,7 +22,7 @@ from kpp.embeddings.treatment_adjustment import (
 from kpp.embeddings.treatment_sections import Intervention
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel, NuclearDominant, check_non_negative, parameter
-from kpp.typing import Leaf, RngKey
+from kpp.typing import Leaf, Numbers, Points, RngKey
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +74,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
     base_kernel: AbstractKernel
     width: Leaf
     treatment_kernel: AbstractKernel
-    treatment: Any
+    treatment: Points
     points: Float[Array, "n d"]
     noise_variance: Leaf
     adjustment: AbstractAdjustment
@@ -85,8 +85,8 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         base_kernel: AbstractKernel,
         width: Leaf,
         treatment_kernel: AbstractKernel,
-        treatment: Any,
-        points: Any,
+        treatment: Points,
+        points: Points,
         noise_variance: Leaf,
         adjustment: AbstractAdjustment | None = None,
         amplitude: Leaf = 1.0,
@@ -171,7 +171,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         """The kernel k of the space that the embeddings lie in."""
         return self.base_kernel
 
-    def weights(self, query: Any = None) -> Float[Array, "n p"]:
+    def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
         """Return the weights of the sections of r in the posterior mean, for each value of the treatment.
 
         Args:
@@ -191,7 +191,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         )
         return linalg.cho_solve(system.outputs, sections)
 
-    def expectation(self, values: Any, query: Any = None) -> Float[Array, "..."]:
+    def expectation(self, values: RKHSFunction | Numbers, query: Points | None = None) -> Float[Array, "..."]:
         r"""Return the posterior mean of the expectation of a function.
 
         .. math:: \langle f, \mu_q \rangle = \sum_i \alpha_i\, \mu_q(x_i), \qquad f = \sum_i \alpha_i k(x_i, \cdot)
@@ -211,7 +211,9 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
             check_same_kernel(values.kernel, self.space, "values")
         return AbstractEmbedding.expectation(self, values, query)
 
-    def inner(self, other: AbstractEmbedding, query: Any = None, other_query: Any = None) -> Float[Array, "p other_p"]:
+    def inner(
+        self, other: AbstractEmbedding, query: Points | None = None, other_query: Points | None = None
+    ) -> Float[Array, "p other_p"]:
         r"""Return the inner products, in the RKHS of k, of the posterior means with the elements of another embedding.
 
         Args:
@@ -232,7 +234,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         return self.weights(query).T @ self.kernel.chain(2, self.points, other.points) @ other.weights(other_query)
 
     def covariance(
-        self, x: Any, query: Any, other_x: Any = None, other_query: Any = None
+        self, x: Points, query: Points | None, other_x: Points | None = None, other_query: Points | None = None
     ) -> Float[Array, "p n2 other_p other_n"]:
         r"""Return the posterior covariances of values of the embeddings.
 
@@ -253,7 +255,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         sections = system.kernel(x, x if other_x is None else other_x)
         return self.amplitude * (_outer(prior, sections) - _outer(known.T @ other_known, values.T @ other_values))
 
-    def variance(self, x: Any, query: Any) -> Float[Array, "p n2"]:
+    def variance(self, x: Points, query: Points | None) -> Float[Array, "p n2"]:
         r"""Return the posterior variances of values of the embeddings.
 
         Args:
@@ -312,7 +314,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         """Return the Cholesky factor of R."""
         return linalg.cholesky(self.kernel.gram(self.points), what="the nuclear dominant kernel matrix of the outcomes")
 
-    def _squared_norms(self, query: Any) -> Float[Array, " p"]:
+    def _squared_norms(self, query: Points | None) -> Float[Array, " p"]:
         weights = self.weights(query)
         return jnp.sum(weights * (self.kernel.chain(2, self.points, self.points) @ weights), axis=0)
 
@@ -333,11 +335,11 @@ class _System(NamedTuple):
     inputs: Float[Array, "n n"]
     outputs: Float[Array, "n n"]
 
-    def explained_inputs(self, query: Any) -> Float[Array, "n p"]:
+    def explained_inputs(self, query: Points | None) -> Float[Array, "n p"]:
         """Return the factor of C solved for the sections of the queries."""
         return linalg.solve_lower(self.inputs, self.intervention.cross(query))
 
-    def explained_outputs(self, x: Any) -> Float[Array, "n n2"]:
+    def explained_outputs(self, x: Points) -> Float[Array, "n n2"]:
         """Return the factor of R solved for the sections of the points."""
         return linalg.solve_lower(self.outputs, self.kernel(self.points, x))
 

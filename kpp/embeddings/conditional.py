@@ -3,13 +3,13 @@
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from kpp import linalg
 from kpp.embeddings.elements import PointSections
@@ -17,7 +17,7 @@ from kpp.embeddings.embedding import AbstractEmpiricalEmbedding
 from kpp.features import AbstractFeatureKernel
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.linalg import DenseRidge, FeatureRidge, GramMatrix
-from kpp.typing import Leaf, RngKey
+from kpp.typing import AnyArray, Leaf, Points, RngKey
 from kpp.validation import check_same_rows
 
 __all__ = ["AbstractConditionalEmbedding", "AbstractRegressionEmbedding", "ConditionalMeanEmbedding"]
@@ -60,7 +60,7 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         rows = self.num_inputs if self.multiplicity is None else jnp.sum(self.multiplicity)
         return rows * self.regularization
 
-    def weights(self, query: Any = None) -> Float[Array, "m p"]:
+    def weights(self, query: Points | None = None) -> Float[Array, "m p"]:
         """Return the weights of the support points for each query, which are the weights of the inputs.
 
         Args:
@@ -79,14 +79,14 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         """Return L."""
 
     @abc.abstractmethod
-    def _input_sections(self, query: Any) -> Float[Array, "N p"]:
+    def _input_sections(self, query: Points | None) -> Float[Array, "N p"]:
         """Return l(q) for p queries."""
 
     @abc.abstractmethod
-    def _input_features(self, query: Any = None) -> Float[Array, "p q"] | None:
+    def _input_features(self, query: Points | None = None) -> Float[Array, "p q"] | None:
         r"""Return features of queries, or of the inputs, whose products are l(q) and L; None if there are none."""
 
-    def input_weights(self, query: Any) -> Float[Array, "N p"]:
+    def input_weights(self, query: Points | None) -> Float[Array, "N p"]:
         """Return the weights of the inputs' elements for each query.
 
         Args:
@@ -120,7 +120,7 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         """
         return self._system().leave_one_out_norms(self.outputs)
 
-    def held_out_losses(self, folds: Any) -> Float[Array, " N"]:
+    def held_out_losses(self, folds: Iterable[Int[AnyArray, " _"]]) -> Float[Array, " N"]:
         r"""Return how far the element of each input is from what the inputs outside its fold say about it.
 
         .. math:: g_i - \mu^{(-I)}_{y_i} = \sum_j \bigl[A_{II}^{-1} A_{I,\cdot}\bigr]_{ij} g_j
@@ -174,7 +174,7 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
             return FeatureRidge.create(features, self.ridge, self.multiplicity, what=_WHAT)
         return DenseRidge.create(self._input_gram(), self.ridge, self.multiplicity, what=_WHAT)
 
-    def _coordinates(self, query: Any) -> Float[Array, "N p"]:
+    def _coordinates(self, query: Points | None) -> Float[Array, "N p"]:
         return self.input_weights(query)
 
 
@@ -188,7 +188,7 @@ class AbstractConditionalEmbedding(AbstractRegressionEmbedding):
     """
 
     input_kernel: eqx.AbstractVar[AbstractKernel]
-    inputs: eqx.AbstractVar[Any]
+    inputs: eqx.AbstractVar[Points]
 
     @property
     def num_inputs(self) -> int:
@@ -198,10 +198,10 @@ class AbstractConditionalEmbedding(AbstractRegressionEmbedding):
     def _input_gram(self) -> Float[Array, "N N"]:
         return self.input_kernel.gram(self.inputs)
 
-    def _input_sections(self, query: Any) -> Float[Array, "N p"]:
+    def _input_sections(self, query: Points | None) -> Float[Array, "N p"]:
         return self.input_kernel(self.inputs, query)
 
-    def _input_features(self, query: Any = None) -> Float[Array, "p q"] | None:
+    def _input_features(self, query: Points | None = None) -> Float[Array, "p q"] | None:
         if not isinstance(self.input_kernel, AbstractFeatureKernel):
             return None
         return self.input_kernel.feature_map(self.inputs if query is None else query)
@@ -232,12 +232,12 @@ class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
 
     kernel: AbstractKernel
     input_kernel: AbstractKernel
-    inputs: Any
-    points: Any
+    inputs: Points
+    points: Points
     regularization: Leaf
 
     def __init__(
-        self, kernel: AbstractKernel, input_kernel: AbstractKernel, inputs: Any, points: Any, regularization: Leaf
+        self, kernel: AbstractKernel, input_kernel: AbstractKernel, inputs: Points, points: Points, regularization: Leaf
     ) -> None:
         self.kernel = kernel
         self.input_kernel = input_kernel

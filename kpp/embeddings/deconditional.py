@@ -18,7 +18,7 @@ from kpp.embeddings.elements import PointSections
 from kpp.features import AbstractFeatureKernel
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
-from kpp.typing import Leaf, RngKey
+from kpp.typing import Leaf, Numbers, Points, RngKey
 from kpp.validation import as_finite_array, check_same_rows
 
 __all__ = ["DeconditionalMeanEmbedding"]
@@ -58,10 +58,10 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
     """
 
     conditional: AbstractConditionalEmbedding
-    points: Any
+    points: Points
     regularization: Leaf
 
-    def __init__(self, conditional: AbstractConditionalEmbedding, points: Any, regularization: Leaf) -> None:
+    def __init__(self, conditional: AbstractConditionalEmbedding, points: Points, regularization: Leaf) -> None:
         self.conditional = conditional
         self.points = jax.tree.map(jnp.asarray, points)
         self.regularization = parameter("regularization")(regularization)
@@ -88,7 +88,7 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
         """The number of values of the condition, M."""
         return jax.tree.leaves(self.points)[0].shape[0]
 
-    def function(self, values: Any) -> RKHSFunction:
+    def function(self, values: Numbers) -> RKHSFunction:
         r"""Return the function whose conditional expectations are given.
 
         .. math::
@@ -113,10 +113,10 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
     def _input_gram(self) -> Float[Array, "M M"]:
         return self.conditional.inner(self.conditional, self.points, self.points)
 
-    def _input_sections(self, query: Any) -> Float[Array, "M p"]:
+    def _input_sections(self, query: Points | None) -> Float[Array, "M p"]:
         return self.conditional.evaluate(query, self.points)
 
-    def _input_features(self, query: Any = None) -> Float[Array, "p q"] | None:
+    def _input_features(self, query: Points | None = None) -> Float[Array, "p q"] | None:
         kernel = self.conditional.kernel
         if not isinstance(kernel, AbstractFeatureKernel):
             return None

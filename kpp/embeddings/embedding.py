@@ -9,7 +9,6 @@ everything else follows.
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import abc
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,6 +19,7 @@ from jaxtyping import Array, Float
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
 from kpp.modules import AbstractModule
+from kpp.typing import Numbers, Points
 from kpp.validation import as_finite_array, is_concrete
 
 __all__ = ["AbstractEmbedding", "AbstractEmpiricalEmbedding", "check_same_kernel"]
@@ -36,7 +36,7 @@ class AbstractEmbedding(AbstractModule):
     """
 
     kernel: eqx.AbstractVar[AbstractKernel]
-    points: eqx.AbstractVar[Any]
+    points: eqx.AbstractVar[Points]
 
     @property
     def space(self) -> AbstractKernel:
@@ -47,7 +47,7 @@ class AbstractEmbedding(AbstractModule):
         return self.kernel
 
     @abc.abstractmethod
-    def weights(self, query: Any = None) -> Float[Array, "m p"]:
+    def weights(self, query: Points | None = None) -> Float[Array, "m p"]:
         """Return the weights of the support points for each query.
 
         Args:
@@ -57,7 +57,7 @@ class AbstractEmbedding(AbstractModule):
             The weights, (m, p).
         """
 
-    def evaluate(self, x: Any, query: Any = None) -> Float[Array, "p n"]:
+    def evaluate(self, x: Points, query: Points | None = None) -> Float[Array, "p n"]:
         r"""Evaluate the elements at points, :math:`\mu_q(x) = \sum_i w_i(q)\, k(z_i, x)`.
 
         Args:
@@ -69,7 +69,7 @@ class AbstractEmbedding(AbstractModule):
         """
         return self.kernel.combine_sections(x, self.points, self.weights(query)).T
 
-    def expectation(self, values: Any, query: Any = None) -> Float[Array, "..."]:
+    def expectation(self, values: RKHSFunction | Numbers, query: Points | None = None) -> Float[Array, "..."]:
         r"""Return the inner product with a function of the RKHS, which is its expectation.
 
         .. math:: \langle f, \mu_q \rangle = \sum_i \alpha_i\, \mu_q(x_i), \qquad f = \sum_i \alpha_i k(x_i, \cdot)
@@ -98,7 +98,7 @@ class AbstractEmbedding(AbstractModule):
         return values.map_draws(of_one_draw)
 
     def inner(
-        self, other: "AbstractEmbedding", query: Any = None, other_query: Any = None
+        self, other: "AbstractEmbedding", query: Points | None = None, other_query: Points | None = None
     ) -> Float[Array, "p other_p"]:
         r"""Return the inner products with the elements of another embedding in the same space.
 
@@ -119,7 +119,7 @@ class AbstractEmbedding(AbstractModule):
         return self._coordinates(query).T @ self._reduce(other.evaluate(self.points, other_query).T)
 
     def mmd_squared(
-        self, other: "AbstractEmbedding", query: Any = None, other_query: Any = None
+        self, other: "AbstractEmbedding", query: Points | None = None, other_query: Points | None = None
     ) -> Float[Array, "p other_p"]:
         r"""Return the squared maximum mean discrepancies from the elements of another embedding.
 
@@ -149,7 +149,7 @@ class AbstractEmbedding(AbstractModule):
         distances = self._squared_norms(query)[:, None] - 2 * cross + other._squared_norms(other_query)[None, :]
         return jnp.maximum(distances, 0.0)  # rounding may leave the distance of equal elements just below zero
 
-    def _coordinates(self, query: Any) -> Float[Array, "r p"]:
+    def _coordinates(self, query: Points | None) -> Float[Array, "r p"]:
         """Return weights of what `_reduce` makes of values; fewer than `weights` where points share a weight."""
         return self.weights(query)
 
@@ -157,7 +157,7 @@ class AbstractEmbedding(AbstractModule):
         """Sum values at the support points over points that share a weight; by default none do."""
         return values
 
-    def _squared_norms(self, query: Any) -> Float[Array, " p"]:
+    def _squared_norms(self, query: Points | None) -> Float[Array, " p"]:
         weights = self.weights(query)
         return jnp.sum(weights * self.kernel.combine_sections(self.points, self.points, weights), axis=0)
 
@@ -169,7 +169,7 @@ class AbstractEmbedding(AbstractModule):
 class AbstractEmpiricalEmbedding(AbstractEmbedding):
     r"""An embedding whose support points are a sample, so that it takes expectations of any function's values on it."""
 
-    def expectation(self, values: Any, query: Any = None) -> Float[Array, "..."]:
+    def expectation(self, values: RKHSFunction | Numbers, query: Points | None = None) -> Float[Array, "..."]:
         r"""Return the weighted sums of a function's values at the support points.
 
         .. math:: \hat E_q f = \sum_i w_i(q)\, f(z_i)

@@ -21,7 +21,7 @@ from kpp.embeddings.treatment_adjustment import (
 )
 from kpp.features import AbstractFeatureKernel
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
-from kpp.typing import Leaf, RngKey
+from kpp.typing import Leaf, Points, RngKey
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,8 +62,8 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
 
     kernel: AbstractKernel
     treatment_kernel: AbstractKernel
-    treatment: Any
-    points: Any
+    treatment: Points
+    points: Points
     regularization: Leaf
     adjustment: AbstractAdjustment
 
@@ -71,8 +71,8 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
         self,
         kernel: AbstractKernel,
         treatment_kernel: AbstractKernel,
-        treatment: Any,
-        points: Any,
+        treatment: Points,
+        points: Points,
         regularization: Leaf,
         adjustment: AbstractAdjustment | None = None,
     ) -> None:
@@ -153,10 +153,10 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
     def _input_gram(self) -> Float[Array, "n n"]:
         return self.adjustment.gram(self.treatment_kernel, self.treatment)
 
-    def _input_sections(self, query: Any) -> Float[Array, "n p"]:
+    def _input_sections(self, query: Points | None) -> Float[Array, "n p"]:
         return self.adjustment.cross(self.treatment_kernel, self.treatment, query)
 
-    def _input_features(self, query: Any = None) -> Float[Array, "p q"] | None:
+    def _input_features(self, query: Points | None = None) -> Float[Array, "p q"] | None:
         if not (isinstance(self.adjustment, NoAdjustment) and isinstance(self.treatment_kernel, AbstractFeatureKernel)):
             return None
         return self.treatment_kernel.feature_map(self.treatment if query is None else query)

@@ -3,7 +3,6 @@ r"""The mean embedding of a sample."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,7 @@ from jaxtyping import Array, Float
 
 from kpp.embeddings.embedding import AbstractEmpiricalEmbedding
 from kpp.kernels import RBF, AbstractKernel
-from kpp.typing import RngKey
+from kpp.typing import Points, RngKey
 
 __all__ = ["MeanEmbedding"]
 
@@ -30,9 +29,9 @@ class MeanEmbedding(AbstractEmpiricalEmbedding):
     """
 
     kernel: AbstractKernel
-    points: Any
+    points: Points
 
-    def __init__(self, kernel: AbstractKernel, points: Any) -> None:
+    def __init__(self, kernel: AbstractKernel, points: Points) -> None:
         self.kernel = kernel
         self.points = jax.tree.map(jnp.asarray, points)
 
@@ -45,7 +44,7 @@ class MeanEmbedding(AbstractEmpiricalEmbedding):
                 f"`points` must hold at least one point, the same number in each array, got shapes {shapes}"
             )
 
-    def weights(self, query: Any = None) -> Float[Array, "m p"]:
+    def weights(self, query: Points | None = None) -> Float[Array, "m p"]:
         """Return the weight 1/m of each point.
 
         Args:

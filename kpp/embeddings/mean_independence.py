@@ -9,7 +9,7 @@ deviation, which differs between the data and a permutation of them where the sp
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,10 +20,12 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.kernels import RBF, AbstractKernel, check_positive, median_heuristic
 from kpp.tables import Schema, is_table
-from kpp.typing import RngKey
+from kpp.typing import AnyArray, Numbers, RngKey
 from kpp.validation import as_finite_array, as_points, check_rng_key, check_same_rows, count, warn_if_float32
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from kpp.causal import Independence
 
 __all__ = ["MeanIndependenceTest", "independence_test", "mean_independence_test"]
@@ -49,13 +51,13 @@ class MeanIndependenceTest(NamedTuple):
 
 def mean_independence_test(
     rng_key: RngKey,
-    y: Any,
-    x: Any,
-    given: Any = None,
+    y: Numbers,
+    x: Numbers,
+    given: Numbers | None = None,
     *,
     kernel: AbstractKernel | None = None,
     given_kernel: AbstractKernel | None = None,
-    regularization: Any = None,
+    regularization: float | AnyArray | None = None,
     num_permutations: int = 999,
     max_rows: int = 1000,
 ) -> MeanIndependenceTest:
@@ -106,35 +108,35 @@ def mean_independence_test(
         by an estimate of the standard deviation; Phipson and Smyth, Permutation p-values should never be zero, 2010.
     """
     row_key, key = jax.random.split(check_rng_key(rng_key))
-    y, x, z = _read(y, x, given)
+    targets, points, z = _read(y, x, given)
     count(num_permutations, "num_permutations")
     count(max_rows, "max_rows", 3)
-    if x.shape[0] > max_rows:
-        rows = jax.random.choice(row_key, x.shape[0], (max_rows,), replace=False)
-        y, x, z = (None if values is None else values[rows] for values in (y, x, z))
-    if _is_constant(y) or _is_constant(x):
-        return MeanIndependenceTest(0.0, 1.0, num_permutations, x.shape[0])
-    kernel = _default_kernel(x) if kernel is None else kernel
+    if points.shape[0] > max_rows:
+        rows = jax.random.choice(row_key, points.shape[0], (max_rows,), replace=False)
+        targets, points, z = targets[rows], points[rows], None if z is None else z[rows]
+    if _is_constant(targets) or _is_constant(points):
+        return MeanIndependenceTest(0.0, 1.0, num_permutations, points.shape[0])
+    kernel = _default_kernel(points) if kernel is None else kernel
     if z is None:
-        statistics = _permuted(key, kernel, y, x, num_permutations)
+        statistics = _permuted(key, kernel, targets, points, num_permutations)
     else:
         warn_if_float32("mean_independence_test")
         if regularization is not None:
             regularization = as_finite_array(regularization, "regularization")
             check_positive(regularization, "regularization")
         given_kernel = _default_kernel(z) if given_kernel is None else given_kernel
-        statistics = _signed(key, kernel, given_kernel, y, x, z, regularization, num_permutations)
-    return _outcome(np.asarray(statistics), x.shape[0])
+        statistics = _signed(key, kernel, given_kernel, targets, points, z, regularization, num_permutations)
+    return _outcome(np.asarray(statistics), points.shape[0])
 
 
 def independence_test(
     rng_key: RngKey,
-    frame: Any,
+    frame: pd.DataFrame,
     independence: Independence,
     *,
     kernel: AbstractKernel | None = None,
     given_kernel: AbstractKernel | None = None,
-    regularization: Any = None,
+    regularization: float | AnyArray | None = None,
     num_permutations: int = 999,
     max_rows: int = 1000,
 ) -> MeanIndependenceTest:
@@ -176,11 +178,11 @@ def independence_test(
     )
 
 
-def _columns(frame: Any, names: tuple[str | int, ...]) -> Float[np.ndarray, "n d"]:
+def _columns(frame: pd.DataFrame, names: tuple[str | int, ...]) -> Float[np.ndarray, "n d"]:
     return Schema(tuple(map(str, names))).read(frame, "frame")
 
 
-def _read(y: Any, x: Any, given: Any) -> tuple[Array, Array, Array | None]:
+def _read(y: Numbers, x: Numbers, given: Numbers | None) -> tuple[Array, Array, Array | None]:
     y, x = as_finite_array(y, "y"), as_points(x)
     if y.ndim not in (1, 2) or 0 in y.shape:
         raise ValueError(f"`y` must have shape (n,) or (n, q), got shape {y.shape}")

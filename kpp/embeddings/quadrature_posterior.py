@@ -6,7 +6,7 @@ embedding of the distribution, or of the conditional distribution at each query,
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from kpp.embeddings.embedding import AbstractEmbedding, AbstractEmpiricalEmbedding
 from kpp.posteriors import GPPosterior
+from kpp.typing import Points
 from kpp.validation import is_concrete
 
 __all__ = ["QuadraturePosterior", "bayesian_quadrature"]
@@ -37,7 +38,9 @@ class QuadraturePosterior(NamedTuple):
         return jnp.maximum(jnp.diagonal(self.covariance, axis1=-2, axis2=-1), 0.0)
 
 
-def bayesian_quadrature(posterior: GPPosterior, embedding: AbstractEmbedding, query: Any = None) -> QuadraturePosterior:
+def bayesian_quadrature(
+    posterior: GPPosterior, embedding: AbstractEmbedding, query: Points | None = None
+) -> QuadraturePosterior:
     r"""Return the posterior of expectations of a function, such as E[f(X) | y] for several y.
 
     .. math::
@@ -80,7 +83,7 @@ def bayesian_quadrature(posterior: GPPosterior, embedding: AbstractEmbedding, qu
     return QuadraturePosterior(mean, posterior.map_draws(lambda draw: _covariance(draw, embedding.points, weights)))
 
 
-def _covariance(posterior: GPPosterior, points: Any, weights: Float[Array, "m p"]) -> Float[Array, "p p"]:
+def _covariance(posterior: GPPosterior, points: Points, weights: Float[Array, "m p"]) -> Float[Array, "p p"]:
     """Return the covariance of weighted sums of values at the support points, under one draw."""
     prior = weights.T @ posterior.mean.kernel.gram(points) @ weights
     reduction = weights.T @ posterior.whitened(points)

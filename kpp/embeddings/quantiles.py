@@ -8,21 +8,20 @@ distribution, and no sample is large enough to undo that.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.embeddings.embedding import AbstractEmpiricalEmbedding
+from kpp.typing import Numbers, Points
 from kpp.validation import as_targets, check_same_rows, is_concrete
 
 __all__ = ["interventional_cdf", "interventional_quantiles"]
 
 
 def interventional_cdf(
-    embedding: AbstractEmpiricalEmbedding, query: Any, thresholds: Any, *, values: Any = None
+    embedding: AbstractEmpiricalEmbedding, query: Points | None, thresholds: Numbers, *, values: Numbers | None = None
 ) -> Float[Array, "p t"]:
     r"""Return the distribution function of the outcome for each query.
 
@@ -55,7 +54,7 @@ def interventional_cdf(
 
 
 def interventional_quantiles(
-    embedding: AbstractEmpiricalEmbedding, query: Any, levels: Any, *, values: Any = None
+    embedding: AbstractEmpiricalEmbedding, query: Points | None, levels: Numbers, *, values: Numbers | None = None
 ) -> Float[Array, "p l"]:
     r"""Return quantiles of the outcome for each query, such as the median under each treatment.
 
@@ -86,7 +85,7 @@ def interventional_quantiles(
 
 
 def _distribution(
-    embedding: AbstractEmpiricalEmbedding, query: Any, values: Any
+    embedding: AbstractEmpiricalEmbedding, query: Points | None, values: Numbers | None
 ) -> tuple[Float[Array, " m"], Float[Array, "p m"]]:
     """Return the sorted outcomes, and the distribution function of each query at them, rearranged."""
     if not isinstance(embedding, AbstractEmpiricalEmbedding):
@@ -107,7 +106,7 @@ def _distribution(
     return values[order], jnp.sort(jnp.clip(cumulative / totals, 0.0, 1.0), axis=1)
 
 
-def _values(embedding: AbstractEmpiricalEmbedding, values: Any) -> Float[Array, " m"]:
+def _values(embedding: AbstractEmpiricalEmbedding, values: Numbers | None) -> Float[Array, " m"]:
     points = embedding.points
     if values is not None:
         values = as_targets(values, name="values")

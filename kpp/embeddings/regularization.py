@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.embeddings.conditional import AbstractRegressionEmbedding
-from kpp.typing import RngKey
+from kpp.typing import Numbers, RngKey
 from kpp.validation import as_targets, check_rng_key, count, one_of
 
 __all__ = ["SelectedRegularization", "select_regularization"]
@@ -30,14 +30,14 @@ class SelectedRegularization(NamedTuple):
         losses: The mean loss of each, or its negative log evidence.
     """
 
-    embedding: Any
+    embedding: AbstractRegressionEmbedding
     grid: np.ndarray
     losses: np.ndarray
 
 
 def select_regularization(
     embedding: AbstractRegressionEmbedding,
-    grid: Any = None,
+    grid: Numbers | None = None,
     *,
     criterion: str = "loss",
     num_folds: int | None = None,
@@ -80,7 +80,9 @@ def select_regularization(
 
 
 @eqx.filter_jit
-def _losses(embedding: AbstractRegressionEmbedding, grid: Array, folds: Any, criterion: str) -> Float[Array, " values"]:
+def _losses(
+    embedding: AbstractRegressionEmbedding, grid: Array, folds: list[Array] | None, criterion: str
+) -> Float[Array, " values"]:
     def loss(value: Array) -> Array:
         changed = eqx.tree_at(lambda tree: tree.regularization, embedding, value)
         if criterion == "evidence":

@@ -9,7 +9,6 @@ other, with :math:`\varphi(x)`, and of the latter with each other.
 from __future__ import annotations
 
 import abc
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,7 +19,7 @@ from kpp import linalg
 from kpp.embeddings.treatment_sections import Intervention
 from kpp.kernels import AbstractKernel, check_non_negative, parameter
 from kpp.serialization import data_class
-from kpp.typing import Leaf
+from kpp.typing import Leaf, Points
 from kpp.validation import check_same_rows
 
 __all__ = ["AbstractAdjustment", "BackDoor", "FrontDoor", "NoAdjustment", "check_samples", "num_rows"]
@@ -34,7 +33,7 @@ class AbstractAdjustment(eqx.Module):
     """
 
     @abc.abstractmethod
-    def gram(self, treatment_kernel: AbstractKernel, treatment: Any) -> Float[Array, "n n"]:
+    def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:
         r"""Return :math:`K_\Omega`, the inner products of the samples' elements.
 
         Args:
@@ -46,7 +45,7 @@ class AbstractAdjustment(eqx.Module):
         """
 
     @abc.abstractmethod
-    def intervention(self, treatment_kernel: AbstractKernel, treatment: Any) -> Intervention:
+    def intervention(self, treatment_kernel: AbstractKernel, treatment: Points) -> Intervention:
         """Return the elements of interventions, with what they need factorised.
 
         Args:
@@ -67,7 +66,7 @@ class AbstractAdjustment(eqx.Module):
             ValueError: If there is another number of rows.
         """
 
-    def cross(self, treatment_kernel: AbstractKernel, treatment: Any, query: Any) -> Float[Array, "n p"]:
+    def cross(self, treatment_kernel: AbstractKernel, treatment: Points, query: Points) -> Float[Array, "n p"]:
         r"""Return :math:`\Phi`, the inner products of the samples' elements with those of p treatments.
 
         Args:
@@ -81,7 +80,7 @@ class AbstractAdjustment(eqx.Module):
         return self.intervention(treatment_kernel, treatment).cross(query)
 
     def prior(
-        self, treatment_kernel: AbstractKernel, treatment: Any, query: Any, other: Any
+        self, treatment_kernel: AbstractKernel, treatment: Points, query: Points, other: Points
     ) -> Float[Array, "p other_p"]:
         """Return F, the inner products of the elements of p treatments with those of p'.
 
@@ -104,11 +103,11 @@ class NoAdjustment(AbstractAdjustment):
     .. math:: K_\Omega = K_{XX}, \qquad \Phi(x) = k(X, x), \qquad F(x, x') = k(x, x')
     """
 
-    def gram(self, treatment_kernel: AbstractKernel, treatment: Any) -> Float[Array, "n n"]:
+    def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:
         """Return the kernel matrix of the treatments."""
         return treatment_kernel.gram(treatment)
 
-    def intervention(self, treatment_kernel: AbstractKernel, treatment: Any) -> Intervention:
+    def intervention(self, treatment_kernel: AbstractKernel, treatment: Points) -> Intervention:
         """Return the sections of the kernel."""
         dtype = jax.tree.leaves(treatment)[0].dtype
         return Intervention(
@@ -137,9 +136,9 @@ class BackDoor(AbstractAdjustment):
     """
 
     kernel: AbstractKernel
-    covariates: Any
+    covariates: Points
 
-    def __init__(self, kernel: AbstractKernel, covariates: Any) -> None:
+    def __init__(self, kernel: AbstractKernel, covariates: Points) -> None:
         self.kernel = kernel
         self.covariates = jax.tree.map(jnp.asarray, covariates)
 
@@ -147,12 +146,12 @@ class BackDoor(AbstractAdjustment):
         """Refuse covariates whose rows are not those of the treatments."""
         check_same_rows(num_samples, num_rows(self.covariates), "treatment", "covariates")
 
-    def gram(self, treatment_kernel: AbstractKernel, treatment: Any) -> Float[Array, "n n"]:
+    def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:
         """Return the product of the kernel matrices of treatments and covariates."""
         self.check_rows(num_rows(treatment))
         return treatment_kernel.gram(treatment) * self.kernel.gram(self.covariates)
 
-    def intervention(self, treatment_kernel: AbstractKernel, treatment: Any) -> Intervention:
+    def intervention(self, treatment_kernel: AbstractKernel, treatment: Points) -> Intervention:
         """Return the sections of the kernel, multiplied by means over the covariates."""
         self.check_rows(num_rows(treatment))
         means = jnp.mean(self.kernel.gram(self.covariates), axis=1)
@@ -183,10 +182,10 @@ class FrontDoor(AbstractAdjustment):
     """
 
     kernel: AbstractKernel
-    mediators: Any
+    mediators: Points
     regularization: Leaf
 
-    def __init__(self, kernel: AbstractKernel, mediators: Any, regularization: Leaf) -> None:
+    def __init__(self, kernel: AbstractKernel, mediators: Points, regularization: Leaf) -> None:
         self.kernel = kernel
         self.mediators = jax.tree.map(jnp.asarray, mediators)
         self.regularization = parameter("regularization")(regularization)
@@ -199,12 +198,12 @@ class FrontDoor(AbstractAdjustment):
         """Refuse mediators whose rows are not those of the treatments."""
         check_same_rows(num_samples, num_rows(self.mediators), "treatment", "mediators")
 
-    def gram(self, treatment_kernel: AbstractKernel, treatment: Any) -> Float[Array, "n n"]:
+    def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:
         """Return the product of the kernel matrices of treatments and mediators."""
         self.check_rows(num_rows(treatment))
         return treatment_kernel.gram(treatment) * self.kernel.gram(self.mediators)
 
-    def intervention(self, treatment_kernel: AbstractKernel, treatment: Any) -> Intervention:
+    def intervention(self, treatment_kernel: AbstractKernel, treatment: Points) -> Intervention:
         """Return the mediators' conditional embeddings, multiplied by means over the treatments."""
         self.check_rows(num_rows(treatment))
         gram = treatment_kernel.gram(treatment)
@@ -216,12 +215,12 @@ class FrontDoor(AbstractAdjustment):
         )
 
 
-def num_rows(batch: Any) -> int:
+def num_rows(batch: Points) -> int:
     """Return the number of rows of a batch of points."""
     return jax.tree.leaves(batch)[0].shape[0]
 
 
-def check_samples(treatment: Any, points: Any, adjustment: AbstractAdjustment) -> None:
+def check_samples(treatment: Points, points: Points, adjustment: AbstractAdjustment) -> None:
     """Refuse samples of treatments, outcomes and what is adjusted for that are empty or do not go together.
 
     Raises:

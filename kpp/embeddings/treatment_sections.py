@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.kernels import AbstractKernel
+from kpp.typing import Points
 
 __all__ = ["Intervention"]
 
@@ -35,13 +34,13 @@ class Intervention(eqx.Module):
     """
 
     treatment_kernel: AbstractKernel
-    treatment: Any
+    treatment: Points
     rows: Float[Array, " n"]
     level: Float[Array, ""]
     gram: Float[Array, "n n"] | None = None
     factor: Float[Array, "n n"] | None = None
 
-    def cross(self, query: Any) -> Float[Array, "n p"]:
+    def cross(self, query: Points) -> Float[Array, "n p"]:
         r"""Return :math:`\Phi`, the inner products of the samples' elements with those of p treatments.
 
         Args:
@@ -50,7 +49,7 @@ class Intervention(eqx.Module):
         weights = self._weights(query)
         return self.rows[:, None] * (weights if self.gram is None else self.gram @ weights)
 
-    def prior(self, query: Any, other: Any) -> Float[Array, "p other_p"]:
+    def prior(self, query: Points, other: Points) -> Float[Array, "p other_p"]:
         """Return F, the inner products of the elements of p treatments with those of p'.
 
         Args:
@@ -75,6 +74,6 @@ class Intervention(eqx.Module):
         inner = self.level * linalg.cho_solve(self.factor, solved.T)
         return self.rows[:, None] * solved.T, jnp.zeros_like(self.level), (inner + inner.T) / 2
 
-    def _weights(self, query: Any) -> Float[Array, "n p"]:
+    def _weights(self, query: Points) -> Float[Array, "n p"]:
         sections = self.treatment_kernel(self.treatment, query)
         return sections if self.factor is None else linalg.cho_solve(self.factor, sections)

@@ -6,7 +6,7 @@ a function of the RKHS it has Shapley values: they say which features of a point
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,14 +18,14 @@ from kpp.embeddings.embedding import AbstractEmbedding, check_same_kernel
 from kpp.embeddings.mean import MeanEmbedding
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
-from kpp.typing import RngKey
+from kpp.typing import Numbers, Points, RngKey
 from kpp.validation import as_points, check_rng_key, count
 
 __all__ = ["TwoSampleTest", "two_sample_test", "witness"]
 
 
 def witness(
-    first: AbstractEmbedding, second: AbstractEmbedding, query: Any = None, other_query: Any = None
+    first: AbstractEmbedding, second: AbstractEmbedding, query: Points | None = None, other_query: Points | None = None
 ) -> RKHSFunction:
     r"""Return the difference of the elements of two embeddings as a function.
 
@@ -78,7 +78,7 @@ class TwoSampleTest(NamedTuple):
 
 
 def two_sample_test(
-    rng_key: RngKey, kernel: AbstractKernel, first: Any, second: Any, *, num_permutations: int = 999
+    rng_key: RngKey, kernel: AbstractKernel, first: Numbers, second: Numbers, *, num_permutations: int = 999
 ) -> TwoSampleTest:
     r"""Test whether two samples come from one distribution.
 

@@ -15,7 +15,7 @@ A function of (g, exposure) that returns a NumPyro distribution serves as a like
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -37,7 +37,7 @@ from kpp.gp import (
     normal_log_density,
     student_t_marginal,
 )
-from kpp.typing import AnyArray
+from kpp.typing import AnyArray, Numbers
 from kpp.validation import as_binary_labels, as_targets, check_same_rows, is_concrete
 
 __all__ = [
@@ -59,7 +59,7 @@ LIKELIHOODS = ("gaussian", "poisson", "bernoulli", "binomial", "student_t")
 _LARGEST_LOG_RATE = 500.0
 
 
-def check_likelihood(likelihood: Any) -> None:
+def check_likelihood(likelihood: object) -> None:
     """Refuse what is neither the name of a likelihood nor a function.
 
     Raises:
@@ -72,7 +72,9 @@ def check_likelihood(likelihood: Any) -> None:
         )
 
 
-def as_aggregate_targets(likelihood: Likelihood, y: Any, exposure: Any = None) -> tuple[Array, Array | None]:
+def as_aggregate_targets(
+    likelihood: Likelihood, y: Numbers, exposure: Numbers | Sequence[Numbers] | None = None
+) -> tuple[Array, Array | None]:
     """Check and convert the targets of a likelihood.
 
     Args:
@@ -121,8 +123,8 @@ def observation(
     likelihood: Likelihood,
     g: Float[AnyArray, "*sample n"],
     exposure: Float[AnyArray, " n"] | None = None,
-    noise_variance: Any = 1.0,
-    degrees_of_freedom: Any = 4.0,
+    noise_variance: AnyArray | float = 1.0,
+    degrees_of_freedom: AnyArray | float = 4.0,
 ) -> dist.Distribution:
     r"""Return the distribution of the targets given their latent values.
 
@@ -330,7 +332,7 @@ class ExpectedLikelihood(dist.Distribution):
         g = jnp.broadcast_to(self.loc, white.shape) + jnp.broadcast_to(scale, white.shape) * white
         return self.make(g).sample(second)
 
-    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+    def log_prob(self, value: Float[AnyArray, " b"], intermediates: object = None) -> Array:
         """Return the expected log densities of targets, of shape (b,)."""
         return expected_log_density(self.make, value, self.loc, self.latent_variance)
 

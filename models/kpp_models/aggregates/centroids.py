@@ -16,7 +16,7 @@ from kpp.kernels import RBF, AbstractKernel
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp_models.aggregates.aggregate_likelihoods import Likelihood
-from kpp_models.aggregates.data import as_bags
+from kpp_models.aggregates.data import Sources, Targets, as_bags
 from kpp_models.aggregates.model import AbstractAggregateModel
 from kpp_models.aggregates.preparation import (
     example_bags,
@@ -74,7 +74,9 @@ class CentroidGP(AbstractAggregateModel):
         prior = dist.LogNormal(0.0, 0.5)
         yield cls(RBF(prior), prior, dist.Normal(0.0, 1.0), num_inducing=3), bags, targets + 2.0
 
-    def prepare(self, x: Any, y: Any, *, exposure: Any = None) -> tuple[CentroidGP, dict[str, Any], Schema]:
+    def prepare(
+        self, x: Sources, y: Targets, *, exposure: Targets | None = None
+    ) -> tuple[CentroidGP, dict[str, Any], Schema]:
         """Read bags and one target per bag, with each bag replaced by its centroid; see `BaggGP.prepare`."""
         sources = [_centroids(bags) for bags in as_bags(x)]
         several = isinstance(x, (list, tuple)) and any(isinstance(part, Bags) for part in x)

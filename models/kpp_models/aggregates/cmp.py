@@ -24,7 +24,7 @@ from kpp_models.aggregates.conditional_mean import (
     Places,
     target_places,
 )
-from kpp_models.aggregates.data import as_bags, bags_of, join_bags, num_sources
+from kpp_models.aggregates.data import Sources, Targets, as_bags, bags_of, join_bags, num_sources
 from kpp_models.aggregates.model import AbstractAggregateModel
 from kpp_models.aggregates.preparation import (
     example_bags,
@@ -126,7 +126,7 @@ class CMP(AbstractAggregateModel):
         yield model, bags, targets + 2.0
 
     def prepare(
-        self, x: Any, y: Any, *, covariates: Any = None, exposure: Any = None
+        self, x: Sources, y: Targets, *, covariates: Targets | None = None, exposure: Targets | None = None
     ) -> tuple[CMP, dict[str, Any], Schema]:
         r"""Read the data.
 

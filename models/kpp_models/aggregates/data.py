@@ -11,6 +11,7 @@ from jaxtyping import Array
 
 from kpp.bags import Bags
 from kpp.tables import Schema
+from kpp.typing import Numbers
 from kpp.validation import as_points, as_targets, check_same_rows, warn_if_float32
 
 __all__ = ["as_bags", "bags_of", "join_bags", "join_exposures", "num_sources", "read_aggregates", "read_places"]
@@ -18,13 +19,19 @@ __all__ = ["as_bags", "bags_of", "join_bags", "join_exposures", "num_sources", "
 
 Data = Mapping[str, Any]
 
+#: Bags of one source, bags of several sources, or points each of which is a bag.
+Sources = Bags | Sequence[Bags] | Numbers
+
+#: Numbers of one source, or a list with an entry for each source.
+Targets = Numbers | Sequence[Numbers]
+
 
 def bags_of(data: Data) -> Bags:
     """Return the bags that the data of a model hold."""
     return Bags(data["x"], data["bag_of"], data["sizes"], data["covariates"])
 
 
-def as_bags(x: Any, name: str = "x") -> list[Bags]:
+def as_bags(x: Sources, name: str = "x") -> list[Bags]:
     """Return the bags of every source.
 
     Args:
@@ -51,7 +58,9 @@ def as_bags(x: Any, name: str = "x") -> list[Bags]:
     return sources
 
 
-def read_aggregates(x: Any, y: Any, covariates: Any, *, matched: bool) -> tuple[dict[str, Any], Schema]:
+def read_aggregates(
+    x: Sources, y: Targets, covariates: Targets | None, *, matched: bool
+) -> tuple[dict[str, Any], Schema]:
     """Read bags and their aggregates into the data of a model.
 
     Args:
@@ -95,10 +104,11 @@ def num_sources(data: Data) -> int:
     return int(np.max(data["source"])) + 1
 
 
-def join_exposures(exposure: Any) -> Any:
+def join_exposures(exposure: Targets | None) -> Targets | None:
     """Return the exposures of all targets, which come in a list if there are several sources."""
-    several = isinstance(exposure, (list, tuple)) and _nested(exposure)
-    return np.concatenate([np.asarray(part) for part in exposure]) if several else exposure
+    if isinstance(exposure, (list, tuple)) and _nested(exposure):
+        return np.concatenate([np.asarray(part) for part in exposure])
+    return exposure
 
 
 def join_bags(sources: Sequence[Bags]) -> tuple[Bags, Array]:
@@ -135,25 +145,25 @@ def _join_places(places: Sequence[Array | None]) -> Array | None:
     return jnp.concatenate(known) if known else None
 
 
-def _single_points(x: Any, name: str) -> Bags:
+def _single_points(x: Sources, name: str) -> Bags:
     points = x if hasattr(x, "columns") else as_points(x, name)
     return Bags.of_single_points(points, points)
 
 
-def _nested(y: Any) -> bool:
+def _nested(y: Sequence[Numbers]) -> bool:
     return any(np.ndim(part) > 0 for part in y)
 
 
-def _one_a_source(value: Any, count: int, name: str, several: bool) -> list[Any]:
+def _one_a_source(value: Targets | None, count: int, name: str, several: bool) -> list[Any]:
     if value is None:
         return [None] * count
-    parts = list(value) if several else [value]
+    parts = list(value) if several else [value]  # type: ignore[arg-type]  # several are a sequence
     if len(parts) != count:
         raise ValueError(f"`{name}` must have one entry for each of the {count} sources, got {len(parts)}")
     return parts
 
 
-def _read_places(bags: Bags, covariates: Any, targets: Array, matched: bool) -> Array | None:
+def _read_places(bags: Bags, covariates: Numbers | None, targets: Array, matched: bool) -> Array | None:
     """Return the covariates of the targets of one source."""
     if covariates is None:
         check_same_rows(bags.num_bags, targets.shape[0], "x", "y")
@@ -170,7 +180,7 @@ def _read_places(bags: Bags, covariates: Any, targets: Array, matched: bool) -> 
     return places
 
 
-def read_places(names: Sequence[str], num_covariates: int, covariates: Any) -> Array:
+def read_places(names: Sequence[str], num_covariates: int, covariates: Numbers) -> Array:
     """Read covariates by the names of those of the bags.
 
     Args:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.bags import Bags
 from kpp.inference import AbstractInference
 from kpp.kernels import AbstractKernel, resolve_features
-from kpp.typing import Leaf, RngKey
+from kpp.typing import Leaf, Numbers, RngKey
 from kpp_models.aggregates.data import read_places
 from kpp_models.tables.regression import GPRegression
 
@@ -20,8 +18,8 @@ __all__ = ["mediate"]
 def mediate(
     rng_key: RngKey,
     bags: Bags,
-    covariates: Any,
-    y: Any,
+    covariates: Numbers,
+    y: Numbers,
     bag_kernel: AbstractKernel,
     noise_variance: Leaf,
     inference: AbstractInference | None = None,

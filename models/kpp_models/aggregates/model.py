@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from numpyro import distributions as dist
 
 from kpp import linalg
@@ -52,7 +52,7 @@ from kpp_models.aggregates.aggregate_likelihoods import (
 )
 from kpp_models.aggregates.bag_grams import BagGram, approximate_gram, default_gram_size, gram_data
 from kpp_models.aggregates.conditional_mean import Places, target_places
-from kpp_models.aggregates.data import bags_of, join_exposures, num_sources, read_aggregates
+from kpp_models.aggregates.data import Sources, Targets, bags_of, join_exposures, num_sources, read_aggregates
 from kpp_models.aggregates.preparation import check_noise_of_sources, fitted_kernel, is_zero
 from kpp_models.aggregates.prior import (
     AggregatePrior,
@@ -110,7 +110,9 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
                     f"Gaussian, got {self.minibatch}"
                 )
 
-    def prepare(self: Model, x: Any, y: Any, *, exposure: Any = None) -> tuple[Model, dict[str, Any], Schema]:
+    def prepare(
+        self: Model, x: Sources, y: Targets, *, exposure: Targets | None = None
+    ) -> tuple[Model, dict[str, Any], Schema]:
         """Read bags and one target per bag.
 
         Args:
@@ -127,7 +129,13 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         return self._prepare(x, y, exposure=exposure, matched=True)
 
     def _prepare(
-        self: Model, x: Any, y: Any, covariates: Any = None, *, exposure: Any = None, matched: bool = False
+        self: Model,
+        x: Sources,
+        y: Targets,
+        covariates: Targets | None = None,
+        *,
+        exposure: Targets | None = None,
+        matched: bool = False,
     ) -> tuple[Model, dict[str, Any], Schema]:
         """Read bags and targets, resolve names of features in the kernel, and place the inducing points.
 
@@ -201,17 +209,17 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
 
     def numpyro_model(
         self,
-        x: Any,
-        bag_of: Any,
-        sizes: Any,
-        covariates: Any,
-        source: Any,
-        target_covariates: Any,
-        target_source: Any,
-        exposure: Any,
-        coincidence: Any,
-        inducing: Any,
-        y: Any = None,
+        x: Float[Array, "n d"],
+        bag_of: Int[Array, " n"],
+        sizes: Int[Array, " N"],
+        covariates: Float[Array, "N dy"] | None,
+        source: Int[Array, " N"],
+        target_covariates: Float[Array, "M dy"] | None,
+        target_source: Int[Array, " M"],
+        exposure: Float[Array, " M"] | None,
+        coincidence: Float[Array, "N N"] | None,
+        inducing: dict[str, Array] | None,
+        y: Float[Array, " M"] | None = None,
     ) -> None:
         r"""The NumPyro model; its arguments are the data that `prepare` returns.
 
@@ -278,7 +286,9 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         names = {LATENT: ("instance",), INDUCING: ("inducing_point",)}
         return names | {"inducing_points": ("inducing_point", "feature")}
 
-    def aggregate_moments(self, sample: Sample, data: Data, at: Places, x: Any = None) -> dict[str, Array]:
+    def aggregate_moments(
+        self, sample: Sample, data: Data, at: Places, x: Float[Array, "p d"] | None = None
+    ) -> dict[str, Array]:
         r"""Return the posterior of the aggregates at some places, under one draw.
 
         .. math:: E[g(y) \mid z] = \nu(y) + q(y)^\top C^{-1} (z - \nu), \qquad

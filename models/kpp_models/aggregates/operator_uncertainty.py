@@ -23,13 +23,12 @@ that is, E is added to the covariance of aggregates and nothing to that of f or 
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.bags import Bags
 from kpp.kernels import AbstractKernel
+from kpp.typing import Numbers
 from kpp.validation import as_finite_array, one_of
 from kpp_models.aggregates.conditional_mean import ESTIMATORS, ConditionalMeanOperator
 
@@ -40,9 +39,9 @@ def operator_amplitude(
     kernel: AbstractKernel,
     bag_kernel: AbstractKernel,
     bags: Bags,
-    regularization: Any,
+    regularization: Numbers,
     *,
-    mean: Any = 0.0,
+    mean: Numbers = 0.0,
     estimator: str = "exact",
 ) -> Float[Array, ""]:
     r"""Return a plug-in value of :math:`\tau^2`, the `operator_variance` of `kpp_models.CMP`.

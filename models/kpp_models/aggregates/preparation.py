@@ -47,7 +47,7 @@ def _as_numbers(value: Leaf, name: str) -> Leaf:
     return array
 
 
-def _as_mean(value: Any) -> Any:
+def _as_mean(value: Leaf) -> Any:
     if is_prior(value) or callable(value):
         return value
     array = as_finite_array(value, "mean")

@@ -2,13 +2,14 @@ r"""The posterior of the aggregates themselves, at covariates of one's choice.""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from kpp.inference import Fit
+from kpp.inference import Data, Fit, Sample
+from kpp.typing import Numbers
 from kpp_models.aggregates.aggregate_likelihoods import Observation, response_mean
 from kpp_models.aggregates.conditional_mean import Places
 from kpp_models.aggregates.data import read_places
@@ -21,7 +22,7 @@ __all__ = ["aggregate_posterior"]
 
 
 def aggregate_posterior(
-    fit: Fit, covariates: Any, *, x: Any = None, source: int = 0, covariance: bool = False
+    fit: Fit, covariates: Numbers, *, x: Numbers | None = None, source: int = 0, covariance: bool = False
 ) -> xr.Dataset:
     r"""Return the posterior of :math:`g(y) = E[f(X) \mid Y = y]` at p covariates, for every draw.
 
@@ -58,7 +59,9 @@ def aggregate_posterior(
     places = _read(fit, covariates, source)
     points = None if x is None else jnp.asarray(fit.schema.read(x) if fit.schema is not None else x)
 
-    def moments(model: Any, sample: Any, data: Any, places: Places, points: Any) -> dict[str, Array]:
+    def moments(
+        model: AbstractAggregateModel, sample: Sample, data: Data, places: Places, points: Array | None
+    ) -> dict[str, Array]:
         found = model.aggregate_moments(sample, data, places, points)
         found["latent_variance"] = jnp.maximum(jnp.diagonal(found["latent_covariance"]), 0.0)
         if model.likelihood != "gaussian":
@@ -79,7 +82,7 @@ def aggregate_posterior(
     return found.assign_coords({dim: np.arange(size) for dim, size in found.sizes.items()})
 
 
-def _read(fit: Fit, covariates: Any, source: int) -> Places:
+def _read(fit: Fit, covariates: Numbers, source: int) -> Places:
     known = fit.data["covariates"]
     count = int(np.max(fit.data["source"])) + 1
     if known is None:

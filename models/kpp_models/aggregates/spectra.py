@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -116,7 +116,7 @@ def _cosines_and_sines(points: Float[Array, "c d"], frequencies: Float[Array, "q
     return jnp.concatenate([jnp.cos(phases), jnp.sin(phases)], axis=1)
 
 
-def _parts(kernel: Any) -> list[AbstractKernel]:
+def _parts(kernel: Sum | Product | ProductKernel) -> list[AbstractKernel]:
     if isinstance(kernel, ProductKernel):
         return [Selected(part, (j,)) for j, part in enumerate(kernel.kernels)]
     return list(kernel.kernels)

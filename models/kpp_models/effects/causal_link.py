@@ -16,7 +16,7 @@ from kpp.gp import check_kernel_fits, optional_scalar_field, refuse_below, scala
 from kpp.kernels import RBF, AbstractKernel, median_heuristic, resolve_features
 from kpp.priors import has_priors, is_prior
 from kpp.serialization import data_class
-from kpp.typing import Leaf
+from kpp.typing import Leaf, Numbers
 from kpp.validation import as_finite_array, as_points, one_of
 from kpp_models.effects.data import InterventionData
 from kpp_models.effects.random_functions import OutcomeSpace
@@ -27,13 +27,13 @@ _ADJUSTMENTS = ("none", "backdoor", "frontdoor")
 _WIDTHS = 1.5  # the default width of the measure, in root mean squares of the outcome
 
 
-def _as_width(value: Any) -> Leaf | None:
+def _as_width(value: Leaf | None) -> Leaf | None:
     if value is None or is_prior(value):
         return value
     return as_finite_array(value, "width")
 
 
-def _as_landmarks(value: Any) -> Array | None:
+def _as_landmarks(value: Numbers | None) -> Array | None:
     return None if value is None else as_points(value, "landmarks")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.tables import Schema, is_table, read_points
+from kpp.typing import Numbers
 from kpp.validation import as_targets, check_same_rows
 
 __all__ = ["InterventionData", "as_chain", "read_mediators"]
@@ -37,7 +37,7 @@ class InterventionData:
     adjusting_schema: Schema | None
 
     @classmethod
-    def create(cls, treatment: Any, outcome: Any, adjusting: Any = None) -> InterventionData:
+    def create(cls, treatment: Numbers, outcome: Numbers, adjusting: Numbers | None = None) -> InterventionData:
         """Read a sample.
 
         Args:
@@ -72,7 +72,7 @@ class InterventionData:
         return self.treatment.shape[0]
 
 
-def as_chain(x: Any) -> tuple[InterventionData, ...]:
+def as_chain(x: object) -> tuple[InterventionData, ...]:
     """Return the data sets of a chain, each of which treats with the outcome of the one before.
 
     Args:
@@ -101,7 +101,7 @@ def as_chain(x: Any) -> tuple[InterventionData, ...]:
     return chain
 
 
-def read_mediators(last: InterventionData, mediators: Any, y: Any) -> tuple[Array, Array]:
+def read_mediators(last: InterventionData, mediators: Numbers | None, y: Numbers) -> tuple[Array, Array]:
     """Read the second data set: targets, and the outcomes of the first that they were seen at.
 
     Args:

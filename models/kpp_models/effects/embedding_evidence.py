@@ -12,7 +12,7 @@ from numpyro.distributions import constraints
 
 from kpp import linalg
 from kpp.gp import LOG_TWO_PI
-from kpp.typing import AnyArray
+from kpp.typing import AnyArray, Numbers
 
 __all__ = ["SharedCovariance", "fitted_amplitude"]
 
@@ -50,7 +50,7 @@ class SharedCovariance(dist.Distribution):
         self,
         covariance_matrix: Float[AnyArray, "N N"],
         num_columns: int,
-        amplitude: Any = None,
+        amplitude: Numbers | None = None,
         *,
         validate_args: bool | None = None,
     ) -> None:
@@ -70,7 +70,7 @@ class SharedCovariance(dist.Distribution):
         factor = linalg.cholesky(self.amplitude * self.covariance_matrix, what="the covariance of the embedding")
         return factor @ jax.random.normal(key, (*sample_shape, *self.event_shape), dtype=factor.dtype)
 
-    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+    def log_prob(self, value: Float[AnyArray, "N q"], intermediates: object = None) -> Array:
         """Return the log density of one matrix (N, q)."""
         return _log_density(jnp.asarray(value), self.covariance_matrix, self.amplitude)
 

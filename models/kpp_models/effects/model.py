@@ -29,7 +29,7 @@ from kpp.kernels import RBF, AbstractKernel
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
 from kpp.tables import Schema
-from kpp.typing import Leaf, RngKey
+from kpp.typing import Leaf, Numbers, RngKey
 from kpp.validation import warn_if_float32
 from kpp_models.effects.causal_link import CausalLink
 from kpp_models.effects.data import InterventionData, as_chain, read_mediators
@@ -114,7 +114,9 @@ class AbstractEffectModel(AbstractModel):
         frontdoor = CausalLink(RBF(1.0), None, 0.2, adjustment="frontdoor", adjusting_kernel=RBF(1.5), amplitude=prior)
         yield cls((frontdoor,), prior, prior, dist.Normal(0.0, 1.0)), InterventionData.create(x, t[:, None], y), t
 
-    def prepare(self: Model, x: Any, y: Any, *, mediators: Any = None) -> tuple[Model, dict[str, Any], Schema]:
+    def prepare(
+        self: Model, x: object, y: Numbers, *, mediators: Numbers | None = None
+    ) -> tuple[Model, dict[str, Any], Schema]:
         r"""Read the data.
 
         Args:
@@ -149,7 +151,13 @@ class AbstractEffectModel(AbstractModel):
         }
         return dataclasses.replace(self, links=links), data, chain[0].treatment_schema
 
-    def numpyro_model(self, links: Any, mediators: Any, embeddings: Any = None, y: Any = None) -> None:
+    def numpyro_model(
+        self,
+        links: Sequence[Data],
+        mediators: Float[Array, "M dy"],
+        embeddings: Sequence[Data] | None = None,
+        y: Float[Array, " M"] | None = None,
+    ) -> None:
         r"""The NumPyro model; its arguments are the data that `prepare` returns.
 
         Args:
@@ -162,8 +170,8 @@ class AbstractEffectModel(AbstractModel):
         model = replace_priors(self, draw_priors)
         gram = model._target_gram(mediators)
         numpyro.sample("y", GaussianProcessMarginal(model.mean, gram, model.noise_variance), obs=y)
-        for number in range(0 if embeddings is None else len(self.links)):
-            coordinates = embeddings[number]["coordinates"]
+        for number, observed in enumerate(() if embeddings is None else embeddings):
+            coordinates = observed["coordinates"]
             covariance = model._covariance(number, links[number])
             law = SharedCovariance(covariance, coordinates.shape[1], model.links[number].amplitude)
             numpyro.sample(f"links.{number}.embedding", law, obs=coordinates)

@@ -2,14 +2,14 @@ r"""What is asked of effects of interventions beyond their values: which treatme
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from kpp.inference import Fit
-from kpp.typing import RngKey
+from kpp.inference import AbstractModel, Data, Fit, Sample
+from kpp.typing import Numbers, RngKey
 from kpp.validation import check_rng_key
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["argmin_posterior", "contrast"]
 
 
-def argmin_posterior(rng_key: RngKey, fit: Fit, grid: Any, num_samples: int, *, maximize: bool = False) -> xr.DataArray:
+def argmin_posterior(
+    rng_key: RngKey, fit: Fit, grid: Numbers, num_samples: int, *, maximize: bool = False
+) -> xr.DataArray:
     r"""Return how probable it is that each treatment of a grid has the lowest effect.
 
     .. math:: P\bigl(g(x_j) = \min_i g(x_i) \mid D\bigr), \qquad g(x) = E[T \mid do(X = x)]
@@ -46,7 +48,7 @@ def argmin_posterior(rng_key: RngKey, fit: Fit, grid: Any, num_samples: int, *, 
     return shares.rename("probability")
 
 
-def contrast(fit: Fit, x: Any, other: Any) -> xr.Dataset:
+def contrast(fit: Fit, x: Numbers, other: Numbers) -> xr.Dataset:
     r"""Return the posterior of differences between the effects of treatments.
 
     .. math::
@@ -73,7 +75,7 @@ def contrast(fit: Fit, x: Any, other: Any) -> xr.Dataset:
         raise ValueError(f"`other` must have one row, or as many as `x`, {first.shape[0]}, got {second.shape[0]} rows")
     second = jnp.broadcast_to(second, first.shape)
 
-    def of_one_draw(model: Any, sample: Any, data: Any, pairs: Array) -> tuple[Array, Array]:
+    def of_one_draw(model: AbstractModel, sample: Sample, data: Data, pairs: Array) -> tuple[Array, Array]:
         found = model.predictive(sample, data, pairs, covariance=True)
         mean, covariance = found["mean"], found["latent_covariance"]
         own, across = jnp.diagonal(covariance), jnp.diagonal(covariance, offset=mean.shape[0] // 2)
@@ -87,5 +89,5 @@ def contrast(fit: Fit, x: Any, other: Any) -> xr.Dataset:
     return found.assign_coords({dim: np.arange(size) for dim, size in found.sizes.items()})
 
 
-def _read(fit: Fit, table: Any, name: str) -> Array:
+def _read(fit: Fit, table: Numbers, name: str) -> Array:
     return jnp.asarray(table if fit.schema is None else fit.schema.read(table, name))

@@ -3,7 +3,7 @@ r"""The effect of an intervention by two regressions and Monte Carlo, the compar
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -21,7 +21,7 @@ from kpp.kernels import RBF, AbstractKernel, Scaled, resolve_features
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
 from kpp.tables import Schema
-from kpp.typing import Leaf, RngKey
+from kpp.typing import Leaf, Numbers, RngKey
 from kpp.validation import count, warn_if_float32
 from kpp_models.effects.causal_link import CausalLink
 from kpp_models.effects.data import InterventionData, as_chain, read_mediators
@@ -138,7 +138,9 @@ class SamplingEffect(AbstractModel):
         model = cls((frontdoor,), prior, function_kernel=RBF(prior), num_samples=20)
         yield model, InterventionData.create(x, t[:, None], y), t
 
-    def prepare(self, x: Any, y: Any, *, mediators: Any = None) -> tuple[SamplingEffect, dict[str, Any], Schema]:
+    def prepare(
+        self, x: object, y: Numbers, *, mediators: Numbers | None = None
+    ) -> tuple[SamplingEffect, dict[str, Any], Schema]:
         """Read the data; see `AbstractEffectModel.prepare`."""
         warn_if_float32(type(self).__name__)
         chain = as_chain(x)
@@ -161,8 +163,10 @@ class SamplingEffect(AbstractModel):
             changes["function_kernel"] = kernel
         return dataclasses.replace(self, **changes), data, chain[0].treatment_schema
 
-    def numpyro_model(self, links: Any, mediators: Any, y: Any = None) -> None:
-        r"""Be an ordinary NumPyro model; its arguments are what `prepare` returns.
+    def numpyro_model(
+        self, links: Sequence[Data], mediators: Float[Array, "M dy"], y: Float[Array, " M"] | None = None
+    ) -> None:
+        r"""The NumPyro model; its arguments are the data that `prepare` returns.
 
         Args:
             links: For each link its ``treatment`` (N, dx), ``outcome`` (N, dy) and ``adjusting`` (N, dz) or None. The
