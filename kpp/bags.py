@@ -1,9 +1,9 @@
 r"""Bags: points in groups, and what is averaged over a group.
 
 A bag is a sample of points, :math:`x_j^1, \dots, x_j^{n_j}`, that belong together: the fine pixels under a coarse one,
-the people of a district. A covariate :math:`y_j` says what the bag is known by. What kernels need of a bag are means
-over its points, :math:`\hat\mu_j = \frac{1}{n_j} \sum_i k(x_j^i, \cdot)`, and inner products of such means; here they
-are computed in blocks, so that no matrix of all pairs of points is ever held.
+the people of a district. A covariate :math:`y_j` describes the bag. Kernels need only means over the points of a bag,
+:math:`\hat\mu_j = \frac{1}{n_j} \sum_i k(x_j^i, \cdot)`, and inner products of such means; here they are computed in
+blocks, so that no matrix of all pairs of points is ever held.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _BLOCK = 512  # points on a side of the blocks that kernels are evaluated on
 
 @data_class
 class Bags(eqx.Module):
-    """Points sorted by bag, and one covariate a bag; built by `Bags.create`.
+    """Points sorted by bag, and one covariate per bag; built by `Bags.create`.
 
     Args:
-        points: The points of all bags, (n, d), those of bag 0 first.
+        points: The points of all bags, (n, d), with the points of bag 0 first.
         index: The bag of each point, (n,), integers that do not decrease.
         sizes: The number of points of each bag, (N,), none zero.
         covariates: What each bag is known by, (N, dy), or None.
@@ -56,7 +56,7 @@ class Bags(eqx.Module):
             points: n points, an array (n, d) or a data frame of numbers.
             bag: The bag of each point, n labels. Without `covariate_bag` they are the integers 0 to N - 1, the rows of
                 `covariates`.
-            covariates: One row a bag, an array (N, dy) or a data frame of numbers; None for bags without covariates.
+            covariates: One row per bag, an array (N, dy) or a data frame of numbers; None for bags without covariates.
             covariate_bag: The label of each row of `covariates`, N different ones.
 
         Returns:
@@ -105,7 +105,7 @@ class Bags(eqx.Module):
         """Average values at the points over each bag.
 
         Args:
-            values: One row a point, (n,) or (n, k), in the order of `points`.
+            values: One row per point, (n,) or (n, k), in the order of `points`.
 
         Returns:
             The means, (N,) or (N, k).
@@ -118,7 +118,7 @@ class Bags(eqx.Module):
         r"""Share weights of bags equally among their points, the transpose of `means`.
 
         Args:
-            weights: One row a bag, (N,) or (N, k).
+            weights: One row per bag, (N,) or (N, k).
 
         Returns:
             :math:`w_j / n_j` for each point of bag j, (n,) or (n, k).
@@ -237,7 +237,7 @@ class Bags(eqx.Module):
         return Bags(points, index, sizes, self.covariates, self.feature_names, self.covariate_names)
 
     def _blocks(self) -> tuple[Float[Array, "b c d"], Int[Array, "b c"]]:
-        """Cut the points into blocks of one size; the last is filled up with points of a bag that does not exist."""
+        """Cut the points into blocks of one size; an additional bag, dropped later, fills up the last block."""
         size = min(_BLOCK, self.num_points)
         count = -(-self.num_points // size)
         missing = count * size - self.num_points
@@ -263,7 +263,7 @@ def _read_numbers(table: Any, name: str) -> tuple[np.ndarray, tuple[str, ...]]:
 def _as_labels(labels: Any, name: str) -> np.ndarray:
     array = np.asarray(labels)
     if array.ndim != 1:
-        raise ValueError(f"`{name}` must hold one label a row, shape (n,), got shape {array.shape}")
+        raise ValueError(f"`{name}` must hold one label per row, shape (n,), got shape {array.shape}")
     missing = int(np.sum(array != array)) if array.dtype.kind in "fO" else 0
     if missing:
         raise ValueError(f"`{name}` must not be missing, got {missing} NaN among {len(array)} labels")

@@ -1,7 +1,7 @@
 r"""Simulation-based calibration: whether an inference draws from the posteriors it claims to draw from.
 
 If parameters are drawn from the prior and data given them, then the true parameters and independent draws from the
-posterior given these data have one distribution. The rank of the truth among the draws is therefore uniform, whatever
+posterior given these data have one distribution. The rank of the truth among the draws is therefore uniform for
 the model, and a rank that is not shows an error in the likelihood, the inference or both.
 """
 
@@ -38,8 +38,8 @@ class UniformityTest(NamedTuple):
 
     Attributes:
         p_value: Twice the smaller of the other two, at most 1.
-        chi_square_p_value: That of Pearson's test over bins, which sees ranks that crowd or are missing anywhere.
-        kolmogorov_p_value: That of Kolmogorov's test, which sees shifts.
+        chi_square_p_value: The p-value of Pearson's test over bins, which sees too many or too few ranks anywhere.
+        kolmogorov_p_value: The p-value of Kolmogorov's test, which sees shifts.
         counts: The number of ranks in each bin.
     """
 
@@ -156,7 +156,7 @@ def simulate(
         observed: The sites that are data.
 
     Returns:
-        The values of the latent sites, and those of the observed ones, each led by (num_datasets,).
+        The values of the latent sites and of the observed sites, each led by (num_datasets,).
 
     Raises:
         ValueError: If a site of `observed` does not exist.
@@ -171,7 +171,7 @@ def simulate(
     found = jax.jit(jax.vmap(one))(jax.random.split(check_rng_key(rng_key), num_datasets))
     missing = [name for name in observed if name not in found]
     if missing:
-        raise ValueError(f"`observed` names {missing}, which are no sites; the sites are {sorted(found)}")
+        raise ValueError(f"`observed` names {missing}, which are not sites; the sites are {sorted(found)}")
     latent = {name: value for name, value in found.items() if name not in observed}
     return latent, {name: found[name] for name in observed}
 

@@ -41,7 +41,7 @@ def _as_points(points: Points) -> Any:
 
 
 def _share_equal_points(points: Points, batch: int) -> Any:
-    """Drop the leading draw axes of points, as far as their values can be seen to be the same for all draws."""
+    """Drop the leading draw axes of points, if their values are known to be the same for all draws."""
     firsts = jax.tree.map(lambda leaf: leaf[(0,) * batch], points)
     pairs = list(zip(jax.tree.leaves(points), jax.tree.leaves(firsts), strict=True))
     same = all(is_concrete(leaf) and bool((np.asarray(leaf) == np.asarray(first)).all()) for leaf, first in pairs)
@@ -90,7 +90,7 @@ class RKHSFunction(eqx.Module):
         self.intercept = jnp.broadcast_to(intercept, shape) if intercept.ndim == 0 else intercept
 
     def __check_init__(self) -> None:
-        """Refuse shapes that do not fit each other."""
+        """Check that the shapes fit each other."""
         batch, shape = self.batch_shape, self.coefficients.shape
         if shape[: len(batch)] != batch or len(shape) - len(batch) not in (1, 2):
             raise ValueError(
@@ -123,7 +123,7 @@ class RKHSFunction(eqx.Module):
         *,
         batch_shape: tuple[int, ...],
     ) -> RKHSFunction:
-        """Build a posterior of functions, broadcasting whatever all draws share.
+        """Build a posterior of functions, broadcasting all parts that the draws share.
 
         An array of the kernel, the coefficients or the intercept that does not lead with `batch_shape` is taken to be
         the same for all draws.
@@ -229,7 +229,7 @@ class RKHSFunction(eqx.Module):
             The same function, draw by draw, with a kernel that explainers can take apart; itself, if its kernel is one
             that does not unfold.
         """
-        unfolded: list[Any] = []  # whether the kernel unfolds, and the parts of the new one that are no arrays
+        unfolded: list[Any] = []  # whether the kernel unfolds, and the parts of the new one that are not arrays
 
         def of_one_draw(function: RKHSFunction) -> Any:
             kernel, points, coefficients = function.kernel.unfold(function.points, function.coefficients)

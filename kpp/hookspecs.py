@@ -1,4 +1,4 @@
-"""What a plugin of kpp may offer: five hooks, each returning a mapping from names to classes.
+"""The hooks that a plugin of kpp may implement: five, each returning a mapping from names to classes.
 
 A plugin is a module that a distribution names as an entry point of the group "kpp". It marks the hooks that it
 implements with `kpp.hookimpl`:

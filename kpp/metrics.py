@@ -198,7 +198,7 @@ class ProjectionGain(NamedTuple):
 
     Attributes:
         gain: By how much the projection lowers the mean squared error; negative where it raises it.
-        standard_error: That of the gain, for this predictor and these expectations.
+        standard_error: The standard error of the gain, for this predictor and these expectations.
         interval: Where the gain lies with the given probability, normal about the estimate.
         largest_gain: The gain if the conditional expectation were known.
     """
@@ -296,7 +296,7 @@ def structural_similarity(x: Numbers, y: Numbers, *, data_range: float) -> float
 
     for name, image in (("x", x), ("y", y)):
         as_finite_array(image, name)
-    first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)  # in float64, whatever JAX is set to
+    first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)  # in float64 for any setting of JAX
     if first.shape != second.shape or first.ndim != 2 or min(first.shape) < 11:
         raise ValueError(f"`x` and `y` must have one shape (a, b) from (11, 11), got {first.shape} and {second.shape}")
     validation.positive(data_range, "data_range")

@@ -24,7 +24,7 @@ from kpp.validation import at_least, check_rng_key, count, positive
 
 __all__ = ["MLP", "Trained", "train", "train_ensemble"]
 
-# As often the bar moves, at most; and the seconds after which it appears.
+# The largest number of times that the progress bar moves, and the seconds after which it appears.
 _STEPS, _PATIENCE = 20, 2.0
 
 
@@ -67,7 +67,7 @@ class MLP(eqx.Module):
 
 
 class Trained(NamedTuple):
-    """What training returns.
+    """The result of training.
 
     Attributes:
         network: The network as it is after the last epoch; an ensemble's arrays lead with its m members.

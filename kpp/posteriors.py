@@ -1,8 +1,8 @@
 r"""Gaussian processes conditioned on data: the law of a whole function, not only its mean.
 
 A Gaussian likelihood, or Laplace's approximation of another one, gives a posterior whose covariance is the prior one
-less what the data tell, a matrix :math:`R R^\top` between kernel sections. `GPPosterior` holds that root beside the
-mean, so that covariances of functionals of f, such as Shapley values, can be had without a single sample.
+less what the data tell, a matrix :math:`R R^\top` between kernel sections. `GPPosterior` holds that root and the
+mean, so that covariances of functionals of f, such as Shapley values, need no samples.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["GPPosterior"]
 
 
 class GPPosterior(eqx.Module):
-    r"""The posterior of a function under a Gaussian process, one or a draw of it for each draw of the hyperparameters.
+    r"""The posterior of a function under a Gaussian process, one posterior or one for each draw of the hyperparameters.
 
     .. math:: f \mid D \sim GP\bigl(\mu,\; k(x, x') - k(x, X) R R^\top k(X, x')\bigr)
 
@@ -47,7 +47,7 @@ class GPPosterior(eqx.Module):
     root: Float[Array, "*batch n r"] = eqx.field(converter=jnp.asarray)
 
     def __check_init__(self) -> None:
-        """Refuse a mean of several outputs and a root that does not fit."""
+        """Check that the mean has one output and that the root fits it."""
         if self.mean.output_shape:
             raise ValueError(f"`mean` must have one output, got outputs of shape {self.mean.output_shape}")
         expected = (*self.batch_shape, self.mean.num_points)
@@ -59,7 +59,7 @@ class GPPosterior(eqx.Module):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The shape of the draws: () for one posterior, (chain, draw) for one a draw of the hyperparameters."""
+        """The shape of the draws: () for one posterior, (chain, draw) for one per draw of the hyperparameters."""
         return self.mean.batch_shape
 
     @property

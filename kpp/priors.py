@@ -1,7 +1,7 @@
 r"""Priors as leaves: put a NumPyro distribution where a number belongs, and draw it inside a model.
 
 A kernel, a mean function or any other pytree may hold NumPyro distributions in place of some of its numbers. Inside a
-NumPyro model, `sample` replaces each of them by a draw, a `numpyro.sample` site that is called after its place:
+NumPyro model, `sample` replaces each of them by a draw, a `numpyro.sample` site named after its place:
 ``kernel.lengthscale``, ``kernel.kernels.0.variance``. Numbers stay as they are. After inference `substitute` puts
 draws back in the same places.
 
@@ -84,7 +84,7 @@ def sample(name: str, tree: T, priors: Mapping[str, Any] | None = None) -> T:
     Each leaf that holds a NumPyro distribution becomes a `numpyro.sample` site called ``name.path``, for example
     ``kernel.lengthscale`` for the field `lengthscale` of a tree called ``kernel``. A tree that is one distribution
     gives the site ``name``. Batch axes of a prior are independent coordinates of one variable (`to_event`), so that
-    plates around the call stack in front of them. All other leaves are returned as they are, of whatever type.
+    plates around the call stack in front of them. All other leaves are returned unchanged, of any type.
 
     Inside a plate each site leads with the plate's axis, fixed leaves do not; `substitute` and `jax.vmap` over
     the sites' values give one tree a member of the plate.
@@ -109,7 +109,7 @@ def sample(name: str, tree: T, priors: Mapping[str, Any] | None = None) -> T:
 
 
 def substitute(name: str, tree: T, values: Mapping[str, Any]) -> T:
-    """Put values of sites back into the places they were drawn for; what `sample` returned for those draws.
+    """Put values of sites back into the places that they were drawn for, as `sample` did for those draws.
 
     Args:
         name: What the tree was called in `sample`.
@@ -151,7 +151,7 @@ def _check_priors(leaves: list[_Leaf], priors: Mapping[str, Any]) -> dict[str, D
     unknown = [path for path in priors if path not in known]
     if unknown:
         raise ValueError(
-            f"`priors` is given for {unknown}, which are no leaves of the tree; its leaves are {list(known)}"
+            f"`priors` is given for {unknown}, which are not leaves of the tree; its leaves are {list(known)}"
         )
     return {path: _fit_to_leaf(path, prior, known[path]) for path, prior in priors.items()}
 

@@ -58,7 +58,7 @@ class PluginWarning(UserWarning):
 
 @dataclass(frozen=True)
 class PluginRecord:
-    """What is known of one installed plugin.
+    """The record of one installed plugin.
 
     Attributes:
         name: The name of its entry point.
@@ -227,7 +227,7 @@ def _disabled_names(installed: set[str]) -> set[str]:
 
 
 def _load(entry: importlib.metadata.EntryPoint, owners: list[str], disabled: bool) -> _Plugin:
-    """Load one entry point; whatever goes wrong becomes the record's error and a warning."""
+    """Load one entry point; any failure becomes the error in the record, and a warning."""
     version = entry.dist.version if entry.dist is not None else "unknown"
     record = PluginRecord(entry.name, entry.value, _distribution_name(entry), version, disabled=disabled)
     if disabled:
@@ -242,7 +242,7 @@ def _load(entry: importlib.metadata.EntryPoint, owners: list[str], disabled: boo
 
 
 def _refuse_shared_name(entry: importlib.metadata.EntryPoint, owners: list[str]) -> None:
-    """Refuse an entry-point name that two distributions use, except that kpp keeps its own."""
+    """Check that only one distribution uses an entry-point name; kpp keeps its own name in any case."""
     own = _distribution_name(entry)
     if len(owners) == 1 or own == _OWN_DISTRIBUTION:
         return

@@ -1,13 +1,14 @@
 """Kernels, models and other registered objects as plain JSON values, and back.
 
-A spec is what stands in a study file and in a saved fit: the registered name and the fields by their names,
+A spec is the part of a study file or a saved fit that describes one object: the registered name and the
+fields by their names,
 
     {"name": "RBF", "lengthscale": {"prior": "LogNormal", "loc": 0.0, "scale": 1.0, "expand": [10]}, "variance": 1.0}
 
 Arrays are (nested) lists of numbers, read in JAX's default precision; a prior is the name of a NumPyro distribution
 with its arguments, and with "expand" and "to_event" where the distribution is expanded or its axes are events; an
-object inside an object is again a spec; fields with default values may be left out. Whatever cannot be written exactly
-is refused.
+object inside an object is again a spec; fields with default values may be left out. A value that cannot be written
+exactly is an error.
 """
 
 from __future__ import annotations
@@ -208,7 +209,7 @@ def _decode_object(spec: object, kind: str, path: str) -> Any:
 
 
 def _check_names(cls: type, fields: Mapping[str, Any], values: Mapping[str, Any], path: str) -> None:
-    """Refuse fields that the class does not have, and the lack of those that it needs."""
+    """Check that the class has all given fields, and that all fields that it needs are given."""
     if unknown := [name for name in values if name not in fields]:
         raise ValueError(
             f"{_at(path)}{cls.__name__} has no field {unknown[0]!r}; its fields are {', '.join(fields) or 'none'}"

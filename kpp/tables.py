@@ -2,8 +2,8 @@
 
 Entry points accept arrays and data frames. A `Schema` remembers the names of the columns and, for categorical ones, the
 levels in the order of their codes, so that data given later (to predict, to explain) are read the same way and a column
-that is missing, misspelt or out of order is noticed. pandas is not needed: whatever has ``columns`` and is indexed by
-them is a data frame here.
+that is missing, misspelt or out of order is noticed. pandas is not needed: any object with ``columns`` that is indexed
+by them is a data frame here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Schema:
     """The columns of a table of points.
 
     Args:
-        feature_names: One name a column, d of them, all different.
+        feature_names: One name per column, d of them, all different.
         levels: For each categorical column its levels; level i has the code i.
     """
 
@@ -33,7 +33,7 @@ class Schema:
     levels: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse repeated names and levels of unknown columns."""
+        """Check that names are not repeated and that levels belong to known columns."""
         repeated = sorted({name for name in self.feature_names if self.feature_names.count(name) > 1})
         if repeated:
             raise ValueError(f"`feature_names` must be different from each other, got {repeated} more than once")
@@ -173,7 +173,7 @@ def read_points(
 
 
 def refuse_missing(x: Any, columns: Sequence[str], name: str) -> None:
-    """Refuse missing values in columns of a data frame.
+    """Check that no value is missing in some columns of a data frame.
 
     Args:
         x: The data frame.

@@ -258,7 +258,7 @@ def as_targets(y: object, num_rows: int | None = None, name: str = "y") -> jax.A
     """Convert targets to a float array of shape (n,).
 
     Args:
-        y: One number a row.
+        y: One number per row.
         num_rows: The number of rows required (those of the points), if any.
         name: The argument's name for the message.
 
@@ -283,7 +283,7 @@ def as_binary_labels(y: object, num_rows: int | None = None, name: str = "y") ->
     """Convert class labels in {0, 1} to a float array of shape (n,).
 
     Args:
-        y: One label a row, 0 or 1 (booleans count).
+        y: One label per row, 0 or 1 (booleans count).
         num_rows: The number of rows required, if any.
         name: The argument's name for the message.
 
@@ -305,7 +305,7 @@ def as_binary_labels(y: object, num_rows: int | None = None, name: str = "y") ->
 
 
 def check_same_rows(first: int, second: int, first_name: str, second_name: str) -> None:
-    """Refuse two arguments whose numbers of rows differ.
+    """Check that two arguments have the same number of rows.
 
     Raises:
         ValueError: If ``first != second``.

@@ -1,6 +1,6 @@
 r"""Kernels that are inner products of finitely many features, :math:`k(x, x') = \phi(x)^\top \phi(x')`.
 
-Such a kernel has rank q whatever the number of rows: its matrices are products of (n, q) arrays, and a function of its
+Such a kernel has rank q for any number of rows: its matrices are products of (n, q) arrays, and a function of its
 space is a linear model on the features. It is a kernel like any other, so that every model takes it.
 """
 
@@ -28,7 +28,7 @@ class AbstractFeatureKernel(AbstractKernel):
 
     @abstractmethod
     def feature_map(self, x: Points) -> Float[Array, "n q"]:
-        """Return the features of points, one row a point.
+        """Return the features of points, one row per point.
 
         Law: a row depends on its point alone, and the number of features q is the same for all points.
 

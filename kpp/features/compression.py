@@ -50,7 +50,7 @@ def compress(function: RKHSFunction, landmarks: Points) -> Compressed:
         landmarks: The m landmarks, (m, d), or a batch of what the kernel takes.
 
     Returns:
-        The function g, and its distance from f beside the norm of f. A distance below 1e-8 of the norm is rounding.
+        The function g, its distance from f, and the norm of f. A distance below 1e-8 of the norm is a rounding error.
 
     Raises:
         kpp.linalg.FactorizationError: If the kernel matrix of the landmarks is singular.

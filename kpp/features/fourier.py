@@ -57,7 +57,7 @@ class RandomFourier(AbstractFeatureKernel):
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def __check_init__(self) -> None:
-        """Refuse lengthscales that are not positive and negative variances."""
+        """Check that lengthscales are positive and that no variance is negative."""
         check_positive(self.lengthscale, "lengthscale")
         check_non_negative(self.variance, "variance")
 

@@ -25,7 +25,7 @@ class Landmarks(NamedTuple):
 
     Attributes:
         points: The points, (m, d).
-        indices: The rows of the sample that they are, (m,), or None for centres, which are none.
+        indices: The rows of the sample that they are, (m,), or None for centres of clusters, which are not rows.
         error: The maximum mean discrepancy of the points from the sample, in the units of the root of the kernel.
         kernel: The kernel of the discrepancy.
     """
@@ -68,7 +68,7 @@ def landmarks(
         The points, the rows they are, and their discrepancy from the rows considered.
 
     Raises:
-        ValueError: If `num` or `method` is not as said, or a random key is needed and there is none.
+        ValueError: If `num` or `method` is invalid, or a random key is needed and not given.
 
     References:
         Chen, Welling and Smola, Super-samples from kernel herding, 2010, equation (8), with the first term for kernels

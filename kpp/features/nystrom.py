@@ -44,7 +44,7 @@ class Nystrom(AbstractFeatureKernel):
     landmarks: Leaf = eqx.field(converter=parameter("landmarks"))
 
     def feature_map(self, x: Points) -> Float[Array, "n m"]:
-        r"""Return the features :math:`L^{-1} k_1(Z, x)`, one row a point."""
+        r"""Return the features :math:`L^{-1} k_1(Z, x)`, one row per point."""
         return linalg.solve_lower(self._factor(), self.kernel(self.landmarks, x)).T
 
     def unfold(
@@ -62,7 +62,7 @@ class Nystrom(AbstractFeatureKernel):
         So a linear method that takes any number of rows, scikit-learn's for instance, fits a kernel method.
 
         Args:
-            weights: w, one a feature, (m,) or (m, outputs).
+            weights: w, one per feature, (m,) or (m, outputs).
             intercept: b, a number or (outputs,).
 
         Returns:

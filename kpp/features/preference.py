@@ -70,7 +70,7 @@ class GeneralizedPreferentialFeatures(AbstractFeatureKernel):
 
     .. math:: \psi_{jl}(a, b) = \phi_j(a) \phi_l(b) - \phi_l(a) \phi_j(b), \qquad j < l
 
-    These r (r - 1) / 2 features are those of the skew-symmetric matrix
+    These r (r - 1) / 2 features are the entries of the skew-symmetric matrix
     :math:`(\phi(a) \phi(b)^\top - \phi(b) \phi(a)^\top) / \sqrt2` that are independent of each other, so scaled that
     the inner product is the same.
 

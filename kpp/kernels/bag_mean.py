@@ -29,7 +29,7 @@ class BagMean(AbstractKernel):
     .. math:: k_B(A, C) = \frac{1}{|A| |C|} \sum_{a \in A} \sum_{c \in C} k(a, c) = \langle \hat\mu_A, \hat\mu_C \rangle
 
     Bags come as a tuple ``(points (n, L, d), lengths (n,))``, L being the length of the longest; `pad_bags` makes one.
-    What is beyond a bag's length is not looked at. Pairs of bags, for the kernels that compare, are ``(points
+    Rows beyond the length of a bag are ignored. Pairs of bags, for the kernels that compare, are ``(points
     (m, 2, L, d), lengths (m, 2))``.
 
     Args:
@@ -63,7 +63,7 @@ class BagMean(AbstractKernel):
         return _map(lambda bag: bag[1] @ self.kernel.gram(bag[0]) @ bag[1], (points, weights), points.shape[1] ** 2)
 
     def _read(self, bags: Points, name: str) -> tuple[Float[Array, "n L d"], Float[Array, "n L"]]:
-        """Return the points, the first of a bag in the place of what is beyond its length, and their weights."""
+        """Return the points and their weights; rows beyond the length of a bag repeat its first point."""
         points, lengths = _check_bags(bags, name)
         inside = jnp.arange(points.shape[1])[None, :] < lengths[:, None]
         weights = inside.astype(points.dtype) / lengths[:, None].astype(points.dtype)

@@ -42,13 +42,13 @@ class AbstractKernel(AbstractModule):
     r"""A kernel: a symmetric, positive semi-definite function of two points.
 
     The one method to write is `evaluate`, on two points. Everything else follows from it. A batch of points is a pytree
-    whose arrays lead with the same axis n: usually one array (n, d), but whatever `evaluate` takes will do.
+    whose arrays lead with the same axis n: usually one array (n, d), or any other points that `evaluate` takes.
 
     Parameters are fields. A field may hold a NumPyro distribution, a prior for its value; the kernel can then be built,
     combined and printed, but not evaluated before `kpp.sample` has put values in place. Points decide about precision:
     the kernel's floating-point arrays are cast to theirs before any evaluation.
 
-    Kernels are unhashable: they hold arrays, so they can be no static arguments of `jax.jit` and no keys.
+    Kernels are unhashable: they hold arrays, so they can be neither static arguments of `jax.jit` nor keys.
     """
 
     __hash__ = None  # type: ignore[assignment]
@@ -156,11 +156,11 @@ class AbstractKernel(AbstractModule):
             The terms; exact explainers work on each and add up.
 
         Raises:
-            TypeError: If the kernel is no finite sum of product kernels, or this cannot be told from its fields.
+            TypeError: If the kernel is not a finite sum of product kernels, or its fields do not determine the terms.
         """
         raise TypeError(
-            f"{type(self).__name__} is no sum of product kernels: it does not factorise over the features. "
-            "Use RBF, Periodic or Categorical, or one kernel a feature: ProductKernel((kernel_1, ..., kernel_d))"
+            f"{type(self).__name__} is not a sum of product kernels: it does not factorise over the features. "
+            "Use RBF, Periodic or Categorical, or one kernel per feature: ProductKernel((kernel_1, ..., kernel_d))"
         )
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
@@ -365,7 +365,7 @@ def as_mask(mask: Numbers) -> Bool[Array, " d"]:
     mask = jnp.asarray(mask)
     if mask.ndim != 1 or mask.dtype != jnp.bool_:
         raise ValueError(
-            f"`mask` must be a vector of booleans, one a feature, got shape {mask.shape} and dtype {mask.dtype}; use "
+            f"`mask` must be a vector of booleans, one per feature, got shape {mask.shape} and dtype {mask.dtype}; use "
             "`jax.vmap` for many masks"
         )
     return mask
@@ -378,7 +378,7 @@ def _over_pairs(function: Callable[..., Array], axis: int = 0) -> Any:
 
 
 def _check_batch(x: Points, name: str) -> None:
-    """Refuse a lone array that cannot be a batch of points."""
+    """Raise ValueError for an array that cannot be a batch of points."""
     if not isinstance(x, jax.Array) or x.ndim > 1:
         return
     raise ValueError(

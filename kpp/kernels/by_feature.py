@@ -44,7 +44,7 @@ def _as_features(features: Features) -> tuple[int | str, ...]:
 
 
 class ProductKernel(AbstractProductKernel):
-    r"""One kernel for each feature, multiplied; a product kernel whatever the kernels are.
+    r"""One kernel for each feature, multiplied; a product kernel for any kernels.
 
     .. math::
 
@@ -56,7 +56,7 @@ class ProductKernel(AbstractProductKernel):
     the variances matters: leave them at 1 and write ``ProductKernel(...) * prior``.
 
     Args:
-        kernels: One kernel a feature, in the order of the columns.
+        kernels: One kernel per feature, in the order of the columns.
     """
 
     kernels: tuple[AbstractKernel, ...] = eqx.field(converter=as_kernels)
@@ -89,7 +89,7 @@ class ProductKernel(AbstractProductKernel):
         if num_features != len(self.kernels):
             raise ValueError(
                 f"`kernels` holds {len(self.kernels)} kernels, but the points have {num_features} features; "
-                "ProductKernel needs one kernel a feature"
+                "ProductKernel needs one kernel per feature"
             )
 
     @classmethod
@@ -103,7 +103,7 @@ class Selected(AbstractComposite):
 
     .. math:: k(x, x') = k_1(x_F, x'_F)
 
-    On one feature it is a product kernel, whatever the kernel; on several it is one if the kernel is.
+    On one feature it is a product kernel for any kernel; on several features it is one if the kernel is one.
 
     Args:
         kernel: The kernel :math:`k_1`, which sees the selected features alone, in the order given.

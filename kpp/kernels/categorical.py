@@ -38,7 +38,7 @@ class Categorical(AbstractProductKernel):
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def __check_init__(self) -> None:
-        """Refuse correlations outside [0, 1] and negative variances."""
+        """Check that correlations are in [0, 1] and that the variance is not negative."""
         check_in_unit_interval(self.correlation, "correlation")
         check_non_negative(self.variance, "variance")
 

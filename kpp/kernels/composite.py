@@ -121,7 +121,7 @@ class Scaled(AbstractComposite):
     variance: Leaf = eqx.field(converter=parameter("variance"))
 
     def __check_init__(self) -> None:
-        """Refuse a negative variance."""
+        """Check that the variance is not negative."""
         check_non_negative(self.variance, "variance")
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:

@@ -1,4 +1,4 @@
-r"""Deep-feature kernels: a kernel of what a network makes of the points.
+r"""Deep-feature kernels: a kernel of the features that a network computes.
 
 The network is a pytree of arrays like any other, so its weights may hold priors (`network_priors` puts them there) and
 be learned with the parameters of the kernel.
@@ -41,7 +41,7 @@ class _Fixed(eqx.Module):
 
 
 class ApplyFn(eqx.Module):
-    """A network whose weights are kept apart from it, as those of Flax and Haiku.
+    """A network whose weights are kept apart from it, as in Flax and Haiku.
 
     ``ApplyFn(module.apply, module.init(rng_key, x))`` is a feature map for `DeepKernel`. The batch axis of the points
     is mapped over, so that the network sees one point (d,).
@@ -55,7 +55,7 @@ class ApplyFn(eqx.Module):
     params: Any
 
     def __check_init__(self) -> None:
-        """Refuse an `apply` that is no function."""
+        """Check that `apply` is a function."""
         if not callable(self.apply):
             raise TypeError(f"`apply` must be a function of the weights and a point, got {type(self.apply).__name__}")
 
@@ -69,8 +69,8 @@ class DeepKernel(AbstractKernel):
 
     .. math:: k(x, x') = k_1\bigl(\phi(x), \phi(x')\bigr)
 
-    It is positive semi-definite whatever :math:`\phi` is. A lengthscale of :math:`k_1` and the scale of the last layer
-    say the same thing, so fix one of them.
+    It is positive semi-definite for any :math:`\phi`. A lengthscale of :math:`k_1` and the scale of the last layer
+    are redundant, so fix one of them.
 
     Args:
         kernel: :math:`k_1`, on features of shape (q,).
@@ -79,7 +79,7 @@ class DeepKernel(AbstractKernel):
             holds as leaves (activations) become static; arrays are parameters.
 
     Raises:
-        TypeError: If `kernel` is no kernel or `feature_map` cannot be called.
+        TypeError: If `kernel` is not a kernel or `feature_map` cannot be called.
 
     References:
         Wilson, Hu, Salakhutdinov and Xing, Deep kernel learning, 2016, equation (5).
@@ -99,11 +99,11 @@ class DeepKernel(AbstractKernel):
         return self.kernel.evaluate(self._features(x1), self._features(x2))
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of points, the features computed once a point."""
+        """Evaluate the kernel at every pair of points, with the features computed once per point."""
         return self.kernel(self.features(x1), self.features(x2))
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of points of one batch, the features computed once a point."""
+        """Evaluate the kernel at every pair of points of one batch, with the features computed once per point."""
         return self.kernel.gram(self.features(x))
 
     def diagonal(self, x: Points) -> Float[Array, " n"]:
@@ -156,11 +156,11 @@ def network_priors(
 
     Args:
         network: Any pytree: a network of Equinox, the weights of one of Flax, an `ApplyFn`. Priors that it holds
-            already, and what is no floating-point array, stay as they are.
+            already, and leaves other than floating-point arrays, stay unchanged.
         scale: s, one positive number, or a function of the array that returns one: ``lambda w: w.shape[-1] ** -0.5``
             keeps the outputs of Equinox's wide layers of order one.
         centred_at_start: Whether the priors are centred at the network's own arrays :math:`w^0` and not at 0. An
-            optimiser that starts from the middle of the prior then starts from the network as it came.
+            optimiser that starts from the middle of the prior then starts from the given network.
 
     Returns:
         The network with priors for `kpp.sample`; the sites are named after the paths, ``kernel.feature_map...``.

@@ -1,14 +1,14 @@
 r"""Squared distances between points, and functions of them that are smooth where points coincide.
 
 Values are sums of squared differences for up to 32 features, one feature after another so that memory stays at (n, n).
-Beyond, they come from a matrix product of centred points, :math:`|a|^2 + |b|^2 - 2 a^\top b` at precision HIGHEST,
-clipped at 0. The product is three times as fast at 100 features; at 10 to 30 it would save half the time, little beside
-a factorisation, at the price of an error (1000 points, CPU). That error is up to :math:`10\, \epsilon R^2`, R being the
-largest distance from the centre in lengthscales: in float64 a kernel value is off by 1e-13 where R = 10, by 1e-11 where
-R = 100 and by 1e-9 where R = 1000. Up to 32 features R may be anything.
+For more features they come from a matrix product of centred points, :math:`|a|^2 + |b|^2 - 2 a^\top b` at precision
+HIGHEST, clipped at 0. The product is three times as fast at 100 features. At 10 to 30 features it would save half the
+time, which is little compared to a factorization, and it has an error (1000 points, CPU). The error is up to
+:math:`10\, \epsilon R^2`, R being the largest distance from the centre in lengthscales: in float64 the error of a
+kernel value is 1e-13 for R = 10, 1e-11 for R = 100 and 1e-9 for R = 1000. Up to 32 features R may be any number.
 
-Derivatives come from matrix products, whatever the values come from: reverse mode through the (n, n, d) differences
-took 20 to 90 times as long (1000 points, 10 to 60 features, CPU).
+Derivatives always come from matrix products: reverse mode through the (n, n, d) differences took 20 to 90 times as long
+(1000 points, 10 to 60 features, CPU).
 
 Matern12 is not smooth in the squared distance: the root turns an error of 1e-16 into one of 1e-8, and its derivative
 amplifies the error without bound. Matern12 takes the `exact` way instead, values and derivatives by differences;
@@ -40,7 +40,7 @@ def squared_distances(
     Args:
         a: n1 points (n1, d), in units of the lengthscales.
         b: n2 points (n2, d).
-        exact: Whether both values and derivatives come from differences, whatever the number of features.
+        exact: Whether both values and derivatives come from differences, for any number of features.
 
     Returns:
         The squared distances, of shape (n1, n2), at least 0.

@@ -33,7 +33,7 @@ class Constant(AbstractProductKernel):
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def __check_init__(self) -> None:
-        """Refuse a negative variance."""
+        """Check that the variance is not negative."""
         check_non_negative(self.variance, "variance")
 
     @property
@@ -77,7 +77,7 @@ class Linear(AbstractKernel):
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def __check_init__(self) -> None:
-        """Refuse negative variances."""
+        """Check that no variance is negative."""
         check_non_negative(self.variance, "variance")
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
@@ -86,14 +86,14 @@ class Linear(AbstractKernel):
         return jnp.dot(x1 * variance, x2, precision=jax.lax.Precision.HIGHEST)
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
-        """Return one product kernel a feature, which needs one variance a feature.
+        """Return one product kernel per feature, which needs one variance per feature.
 
         Raises:
             TypeError: If `variance` is one number, so that the number of features is not known, or a prior.
         """
         if not eqx.is_array(self.variance) or self.variance.ndim == 0:
             raise TypeError(
-                "Linear is a sum of product kernels, one a feature, only with one known variance a feature: write "
+                "Linear is a sum of product kernels, one per feature, only with one known variance per feature: write "
                 f"`Linear(variance=jnp.full(d, value))`; got `variance` = {show(self.variance)}"
             )
         parts = [Linear(variance=self.variance[..., j]).on(j) for j in range(self.variance.shape[-1])]
@@ -128,7 +128,7 @@ class Polynomial(AbstractKernel):
     offset: Leaf = eqx.field(converter=parameter("offset"), default=1.0)
 
     def __check_init__(self) -> None:
-        """Refuse parameters outside their ranges."""
+        """Check that parameters are in their ranges."""
         check_positive(self.lengthscale, "lengthscale")
         check_non_negative(self.variance, "variance")
         check_non_negative(self.offset, "offset")

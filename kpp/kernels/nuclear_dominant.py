@@ -43,7 +43,7 @@ class NuclearDominant(AbstractProductKernel):
         \exp\Bigl(-\frac{(y - y')^2}{2 \tau \ell^4} - \frac{y^2 + y'^2}{2 \tau \ell^2 \eta^2}\Bigr)
 
     It is not stationary: away from the origin, on the scale of :math:`\eta`, it falls to 0. Center the points, and take
-    a width no smaller than their standard deviation; functions where there are no points count, too, up to it.
+    a width no smaller than their standard deviation; functions far from all points also count, up to this width.
 
     Args:
         base: k, an RBF; its variance enters squared.
@@ -62,7 +62,7 @@ class NuclearDominant(AbstractProductKernel):
     width: Leaf = eqx.field(converter=parameter("width"))
 
     def __check_init__(self) -> None:
-        """Refuse another kernel than an RBF and a width that is not positive and finite."""
+        """Check that the kernel is an RBF and that the width is positive and finite."""
         if not isinstance(self.base, RBF):
             raise TypeError(
                 f"`base` must be an RBF, for which the integrals have closed forms, got {type(self.base).__name__}"
@@ -163,7 +163,7 @@ class NuclearDominant(AbstractProductKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance with a width a feature, and points for it."""
+        """Yield an instance with one width per feature, and points for it."""
         yield cls(RBF(jnp.array([0.5, 1.0, 3.0]), 1.3), jnp.array([1.0, 2.0, 4.0])), example_points(rng_key, 3)
 
 

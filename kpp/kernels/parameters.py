@@ -64,7 +64,7 @@ def parameter(name: str) -> Callable[[Leaf], Leaf]:
 
 
 def check_positive(value: Leaf, name: str) -> None:
-    """Refuse a parameter with values that are not positive; priors and traced values pass, and so does infinity.
+    """Check that the values of a parameter are positive; priors, traced values and infinity pass.
 
     Raises:
         ValueError: If a value is zero, negative or NaN.
@@ -74,7 +74,7 @@ def check_positive(value: Leaf, name: str) -> None:
 
 
 def check_non_negative(value: Leaf, name: str) -> None:
-    """Refuse a parameter with negative or NaN values; priors and traced values pass.
+    """Check that the values of a parameter are at least 0; priors and traced values pass.
 
     Raises:
         ValueError: If a value is negative or NaN.
@@ -84,7 +84,7 @@ def check_non_negative(value: Leaf, name: str) -> None:
 
 
 def check_in_unit_interval(value: Leaf, name: str) -> None:
-    """Refuse a parameter with values outside [0, 1]; priors and traced values pass.
+    """Check that the values of a parameter are in [0, 1]; priors and traced values pass.
 
     Raises:
         ValueError: If a value is below 0, above 1 or NaN.
@@ -105,7 +105,7 @@ def scalar(value: Array, name: str) -> Array:
 
 
 def per_feature(value: Array, name: str, num_features: int) -> Array:
-    """Return a parameter that is one number, or one a feature, after checking its shape against that of a point.
+    """Return a parameter that is one number, or one per feature, after checking its shape against that of a point.
 
     Args:
         value: The parameter.

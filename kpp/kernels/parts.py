@@ -49,7 +49,7 @@ class AbstractComposite(AbstractKernel):
         """Evaluate the factors at every pair of points, of a composite that is a product kernel.
 
         Raises:
-            TypeError: If the kernel is no product kernel.
+            TypeError: If the kernel is not a product kernel.
         """
         return self._only_term().factors(x1, x2)
 
@@ -57,7 +57,7 @@ class AbstractComposite(AbstractKernel):
         """Leave out features, of a composite that is a product kernel.
 
         Raises:
-            TypeError: If the kernel is no product kernel.
+            TypeError: If the kernel is not a product kernel.
         """
         return self._only_term().restrict(mask)
 

@@ -1,4 +1,4 @@
-r"""The kernel of functions whose conditional expectation is zero: what a collider in a causal graph implies.
+r"""The kernel of functions whose conditional expectation is zero, as a collider in a causal graph implies.
 
 Where Y is independent of :math:`X_2` given :math:`X_3`, the regression of Y on all variables, less that on :math:`X_3`,
 has expectation zero given :math:`C = (X_2, X_3)`. The projection :math:`P f(x) = f(x) - E[f(X) \mid C = c]` makes any
@@ -69,7 +69,7 @@ class Projected(AbstractKernel):
     .. math:: k_P(x, x') = k(x, x') - w(c)^\top k(X_u, x') - k(x, X_u) w(c') + w(c)^\top K_{uu} w(c')
 
     With ``form="product"`` the kernel is :math:`k = (r + 1)\, l`, r being `kernel`, so that functions of the condition
-    alone are among those that can be taken off, and only r + 1 is averaged, which is another estimator:
+    alone can be removed too; only r + 1 is averaged, which is another estimator:
 
     .. math::
 
@@ -83,7 +83,7 @@ class Projected(AbstractKernel):
     Args:
         kernel: r, or k for the general form; its parameters may be priors.
         condition_kernel: l, the kernel of the condition C; its parameters may be priors.
-        points: :math:`X_u`, the n' points of the sample (n', d), with all features; rows without a label will do.
+        points: :math:`X_u`, the n' points of the sample (n', d), with all features; rows need no label.
         regularization: :math:`\gamma`, at least 0, or a prior; it is multiplied by n'.
         landmarks: Z, points (q, d) with all features, whose conditions Nyström's method spans w by: time and memory
             are then linear in n' but for :math:`K_{uu}`, which takes time :math:`n'^2` and no memory. None for none.
@@ -92,9 +92,9 @@ class Projected(AbstractKernel):
             the landmarks span; `precompute` fills it in.
 
     Raises:
-        ValueError: If the points are no matrix with at least one row, the regularization is negative, or the form is
+        ValueError: If the points are not a matrix with at least one row, the regularization is negative, or the form is
             another word.
-        TypeError: If a kernel is none.
+        TypeError: If a kernel field does not hold a kernel.
 
     References:
         Bouabid, Fawkes and Sejdinovic, Returning the favour: when regression benefits from probabilistic causal
@@ -110,7 +110,7 @@ class Projected(AbstractKernel):
     moments: Array | None = None
 
     def __check_init__(self) -> None:
-        """Refuse points that are no matrix, a negative regularization and a form that is unknown or does not fit."""
+        """Check the shapes of the points, the regularization, and the form."""
         one_of(self.form, "form", FORMS)
         if self.form == "product" and isinstance(self.kernel, Projected):
             raise ValueError("`form` must be 'general' where `kernel` is itself Projected, got 'product'")
@@ -210,7 +210,7 @@ class _Elements(NamedTuple):
     r"""Elements :math:`k_x - \sum_j w_j k_{x_{u,j}}` of the RKHS.
 
     The points x, the same as the kernel is to see them (`Unprojected`, where it is itself projected), and w, or what
-    `reduce` leaves of it; None where nothing is taken off.
+    `reduce` leaves of it; None where nothing is subtracted.
     """
 
     points: Array

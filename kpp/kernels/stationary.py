@@ -77,7 +77,7 @@ class AbstractStationary(AbstractKernel):
         return True
 
     def __check_init__(self) -> None:
-        """Refuse lengthscales that are not positive and negative variances."""
+        """Check that lengthscales are positive and that no variance is negative."""
         check_positive(self.lengthscale, "lengthscale")
         check_non_negative(self.variance, "variance")
 
@@ -227,7 +227,7 @@ class RationalQuadratic(AbstractStationary):
     alpha: Leaf = eqx.field(converter=parameter("alpha"), default=1.0)
 
     def __check_init__(self) -> None:
-        """Refuse an `alpha` that is not positive."""
+        """Check that `alpha` is positive."""
         check_positive(self.alpha, "alpha")
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -250,7 +250,7 @@ class Periodic(AbstractProductKernel):
         period: p, in units of x: one number or shape (d,), positive, or a prior.
 
     References:
-        Rasmussen and Williams (2006), equation (4.31), with one such factor a feature.
+        Rasmussen and Williams (2006), equation (4.31), with one such factor per feature.
     """
 
     lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
@@ -258,7 +258,7 @@ class Periodic(AbstractProductKernel):
     period: Leaf = eqx.field(converter=parameter("period"), default=1.0)
 
     def __check_init__(self) -> None:
-        """Refuse lengthscales and periods that are not positive, and negative variances."""
+        """Check that lengthscales and periods are positive and that no variance is negative."""
         check_positive(self.lengthscale, "lengthscale")
         check_positive(self.period, "period")
         check_non_negative(self.variance, "variance")

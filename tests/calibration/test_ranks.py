@@ -107,7 +107,7 @@ MISTAKES = [
     (lambda: uniformity_test([0, 8], 8, num_bins=10), "`num_bins` must be between 2 and 9, got 10"),
     (
         lambda: simulate(jax.random.key(0), model, {"times": TIMES}, 3, observed=("z",)),
-        r"`observed` names \['z'\], which are no sites; the sites are \['slope', 'y'\]",
+        r"`observed` names \['z'\], which are not sites; the sites are \['slope', 'y'\]",
     ),
 ]
 

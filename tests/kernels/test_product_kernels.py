@@ -121,10 +121,10 @@ def test_the_scale_collects_the_variances_of_the_parts(kernel, scale, x, toleran
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (Matern52(), "Matern52 is no sum of product kernels.*ProductKernel"),
+        (Matern52(), "Matern52 is not a sum of product kernels.*ProductKernel"),
         (Linear(), r"Linear .*`Linear\(variance=jnp.full\(d, value\)\)`; got `variance` = 1.0"),
-        (RBF() * Polynomial(2), "Polynomial is no sum"),
-        (Matern52().on((0, 1)), "Matern52 is no sum"),
+        (RBF() * Polynomial(2), "Polynomial is not a sum"),
+        (Matern52().on((0, 1)), "Matern52 is not a sum"),
     ],
     ids=repr,
 )

@@ -31,7 +31,7 @@ class Kronecker(NamedTuple):
 
     Attributes:
         first: A, (m, m'); for a crowd, the matrix of the pairs.
-        second: B, (c, c'); for a crowd, that of the contexts, which change fastest among the rows.
+        second: B, (c, c'); for a crowd, the matrix of the contexts, which change fastest among the rows.
     """
 
     first: Float[Array, "m m1"]
@@ -57,7 +57,7 @@ class Kronecker(NamedTuple):
             ridge: :math:`\lambda`, a positive number, added to the diagonal as it is.
 
         Returns:
-            The solution, (m c,); time is that of :math:`m^3 + c^3`, not :math:`(m c)^3`.
+            The solution, (m c,); the time is of order :math:`m^3 + c^3`, not :math:`(m c)^3`.
 
         Raises:
             ValueError: If the ridge is not positive.
@@ -80,7 +80,7 @@ class Contextual(AbstractKernel):
     Args:
         kernel: :math:`k_E`, a kernel on pairs such as `GeneralizedPreferential`; its parameters may be priors.
         context_kernel: :math:`k_z`, a kernel on contexts, a `Categorical` one for unordered users. A context kernel
-            k + c leaves a part that all contexts share. Its variance and that of :math:`k_E` say the same thing: leave
+            k + c leaves a part that all contexts share. Only the product of the two variances matters: leave
             one of them at 1.
     """
 
@@ -136,10 +136,10 @@ class Contextual(AbstractKernel):
         return repeated, jax.tree.map(lambda leaf: jnp.concatenate([jnp.asarray(leaf)] * m), contexts)
 
     def product_terms(self) -> NoReturn:
-        """Refuse: the features of two items come in differences."""
+        """Raise TypeError, because the features of two items come in differences."""
         raise TypeError(
-            "Contextual is no sum of product kernels: it compares two items, and exact Shapley values of comparisons, "
-            'and of their contexts, are those of the explainer "pref-shap"'
+            "Contextual is not a sum of product kernels: it compares two items, and the explainer "
+            '"pref-shap" computes exact Shapley values of comparisons and of their contexts'
         )
 
     @classmethod
@@ -165,7 +165,7 @@ def _batch(x: Points, name: str) -> tuple[Any, Any]:
     if counts[0] != counts[1]:
         shapes = " and ".join(str([leaf.shape for leaf in jax.tree.leaves(part)]) for part in (pairs, contexts))
         raise ValueError(
-            f"`{name}` must hold one context a pair, got arrays of shapes {shapes}; `Contextual.cross` puts every pair "
-            "under every context"
+            f"`{name}` must hold one context per pair, got arrays of shapes {shapes}; `Contextual.cross` puts "
+            "every pair under every context"
         )
     return pairs, contexts

@@ -2,7 +2,7 @@ r"""Pairs of items as points: their shape, their orientation, and kernels on the
 
 A pair is one point, an array (2, d), and a batch of pairs an array (m, 2, d); items of another shape come in pytrees
 whose arrays lead with (m, 2). A function of pairs is skew-symmetric if :math:`g(b, a) = -g(a, b)`. To be so to the last
-bit, whatever the compiler does to the order of operations, it is computed for one orientation of each pair, the one
+bit, for any order of operations that the compiler chooses, it is computed for one orientation of each pair, the one
 whose first item comes first in lexicographic order, and gets the sign of the orientation that came in.
 """
 
@@ -24,7 +24,7 @@ class Oriented(NamedTuple):
 
     Attributes:
         pairs: The pairs, arrays that lead with (m, 2).
-        signs: 1 where a pair is as it came in, -1 where its items were exchanged, (m,).
+        signs: 1 where a pair is unchanged, -1 where its items were exchanged, (m,).
         trivial: Where the two items are the same, (m,).
     """
 
@@ -35,7 +35,7 @@ class Oriented(NamedTuple):
     def skew(self, values: Float[Array, "..."], axis: int = 0) -> Float[Array, "..."]:
         """Give values at the oriented pairs the signs of the pairs that came in.
 
-        Rounding errors at pairs of an item with itself, whose values are 0, are taken off; derivatives there are kept.
+        Rounding errors at pairs of an item with itself, whose values are 0, are removed; derivatives there are kept.
 
         Args:
             values: The values, one for each pair along the axis.
@@ -81,7 +81,7 @@ def orient(pairs: Points, owner: object, name: str) -> Oriented:
 
 
 def check_pairs(pairs: Points, owner: object, name: str) -> None:
-    """Refuse, with a `ValueError`, what is no batch of pairs; the arguments are those of `orient`."""
+    """Raise ValueError unless `pairs` is a batch of pairs; the arguments are the same as for `orient`."""
     leaves = jax.tree.leaves(pairs)
     if any(leaf.ndim < 2 + isinstance(pairs, jax.Array) or leaf.shape[1] != 2 for leaf in leaves):
         shapes = ", ".join(str(leaf.shape) for leaf in leaves)

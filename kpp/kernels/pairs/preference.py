@@ -32,7 +32,7 @@ __all__ = ["AbstractPreferenceKernel", "GeneralizedPreferential", "Preferential"
 class AbstractPreferenceKernel(AbstractKernel):
     """A kernel on pairs of items that changes its sign, to the last bit, where the items of one pair are exchanged.
 
-    Law: ``k(p, q) == -k(p[:, ::-1], q)``, and 0 where a pair is an item with itself. Points are pairs of whatever items
+    Law: ``k(p, q) == -k(p[:, ::-1], q)``, and 0 where a pair is an item with itself. Points are pairs of any items that
     the kernel inside takes: an array (m, 2, d), or a pytree whose arrays lead with (m, 2).
     """
 
@@ -70,10 +70,10 @@ class AbstractPreferenceKernel(AbstractKernel):
         return oriented.skew(values) * oriented.signs.astype(values.dtype)
 
     def product_terms(self) -> NoReturn:
-        """Refuse: the features of two items come in differences."""
+        """Raise TypeError, because the features of two items come in differences."""
         raise TypeError(
-            f"{type(self).__name__} is no sum of product kernels: it compares two items, and exact Shapley values of "
-            'comparisons are those of the explainer "pref-shap"'
+            f"{type(self).__name__} is not a sum of product kernels: it compares two items, and the explainer "
+            '"pref-shap" computes exact Shapley values of comparisons'
         )
 
     def _skew(self, matrix: Array, first: Oriented, second: Oriented) -> Float[Array, "n1 n2"]:

@@ -71,7 +71,7 @@ class PairProduct(AbstractKernel):
 
 
 class SkewSymmetrized(AbstractPreferenceKernel):
-    r"""The kernel of the skew-symmetric part of a function of pairs, whatever kernel on pairs that has.
+    r"""The kernel of the skew-symmetric part of a function of pairs, for any kernel on pairs.
 
     .. math::
 
