@@ -28,7 +28,7 @@ import kpp
 from kpp.games import Baseline, choose_method, shapley_values
 
 HEADER = f"{'data':<14} {'n x d':>8} {'method':<12} {'kpp':>11} {'shapiq':>11} {'faster':>8} {'largest difference':>19}"
-# What rounding leaves of values whose largest is 1: shapiq adds up elementary symmetric polynomials of both signs.
+# The rounding error of values whose largest is 1: shapiq adds up elementary symmetric polynomials of both signs.
 TOLERANCE = 1e-8
 
 

@@ -33,7 +33,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 SIZES, QUICK = (1000, 5000), (60,)
 RUNS = 3
-EXPLAINED, NEW = 300, 100  # rows whose explanations are known, and rows whose uncertainty is asked for
+EXPLAINED, NEW = 300, 100  # rows with known explanations, and rows at which the uncertainty is computed
 
 
 def draw(n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -34,7 +34,7 @@ from scipy.stats import spearmanr
 from kpp import Explanation
 from kpp_gpec import GPEC, BisectionSampler, MLPClassifier, NaiveGP, class_margin
 
-# Half the side of a square on which a uniform law has standard deviation 1.
+# Half the side of a square on which the uniform distribution has standard deviation 1.
 HALF = 3.0**0.5
 NUM_KNOWN, NUM_TEST, NUM_AROUND, SPREAD = 100, 400, 30, 0.05
 FIRST_SEED = 10
@@ -90,7 +90,7 @@ MODELS: dict[str, tuple[Callable[[Any], Function], int]] = {
     "network": (network, 2),
 }
 GIVEN = {"decay": 3.0, "concentration": 30.0, "variance": 1.0}
-# The explainer that they name is not called, as the explanations are given.
+# The explainer is not called, because the explanations are given.
 METHODS: dict[str, Callable[[Any], Any]] = {
     "GPEC": lambda x: GPEC("lime", x, lengthscale=4.0, **GIVEN),
     "GPEC without RBF": lambda x: GPEC("lime", x, rbf=False, **GIVEN),

@@ -25,7 +25,7 @@ import kpp
 from kpp.kernels import RBF, GeneralizedPreferential
 from kpp_pref_shap import PreferentialItems, PrefShap
 
-# Matches of training, items, features, matches explained.
+# Training matches, items, features, explained matches.
 SETTINGS = (
     (40_000, 1000, 7, 1000),
     (10_000, 1000, 7, 1000),
@@ -70,7 +70,7 @@ def report(conditional: str, setting: tuple[int, int, int, int]) -> None:
     command = [sys.executable, __file__, "--one", json.dumps([conditional, *setting])]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
     num_matches, num_items, d, explained = setting
-    # A product with the matrix between matches and references, twice a match explained, and for every coalition.
+    # A product with the matrix between matches and references, twice per explained match, for every coalition.
     naive = 2.0**d * num_matches * num_items * explained * 8 / 1e12
     print(
         f"{conditional:<15} {num_matches:8d} {num_items:6d} {d:3d} {explained:9d} {found['cpu']:7.1f} "

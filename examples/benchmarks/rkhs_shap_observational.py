@@ -42,7 +42,9 @@ def main() -> None:
     coalitions = np.random.default_rng(0).permutation(all_coalitions(x.shape[1]))[: options.coalitions]
     some = coalitions[:NUMPY_COALITIONS]
     game = Observational(x)
-    elsewhere = Observational(x[::-1])  # the background in another order: no short cut for explaining the background
+    elsewhere = Observational(
+        x[::-1]
+    )  # the background in another order: so that explaining the background is not a special case
     error = check(game, function, x, some)
 
     methods: dict[str, tuple[Callable[[], object], float]] = {
@@ -55,7 +57,7 @@ def main() -> None:
         times = fastest(methods, options.rounds)
     floor, numpy_time = times["13/6 products"], times["NumPy and SciPy"]
     print(f"{len(coalitions)} coalitions, {len(x)} points, {len(x)} background points; largest difference {error:.1e}")
-    print(f"{'':<20} {'ms a coalition':>15} {'of the products':>16} {'NumPy takes':>12}")
+    print(f"{'':<20} {'ms / coalition':>15} {'/ products':>16} {'NumPy / this':>12}")
     for name, seconds in times.items():
         print(f"{name:<20} {1e3 * seconds:>15.2f} {seconds / floor:>16.2f} {numpy_time / seconds:>11.1f}x")
 

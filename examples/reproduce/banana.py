@@ -93,7 +93,7 @@ def fit(x: np.ndarray, y: np.ndarray) -> kpp.RKHSFunction:
 
 
 def truth(x: np.ndarray, bend: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return interventional values, observational values, and observational values by the paper's formula; all (n, 2)."""
+    """Return interventional values, observational values, and the latter by the paper's formula; all (n, 2)."""
     first, second = curve(x[:, 0], bend), x[:, 1]
     interventional = np.column_stack([first, second])
     excess = (first - conditional_mean(second, bend)) / 2

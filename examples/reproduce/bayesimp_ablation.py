@@ -87,7 +87,7 @@ def calibration_error(covered: np.ndarray) -> tuple[float, float]:
 def print_widths(problem: Problem, grid: np.ndarray, found) -> None:
     """Print the mean width of 95 % intervals by place."""
     regions = places(problem, grid)
-    click.echo("\nMean width of 95 % intervals on the first data set; what the text says of its figure")
+    click.echo("\nMean width of 95 % intervals on the first data set; claims of the text about its figure")
     click.echo(f"{'':>9}" + "".join(f"{region:>12}" for region in regions) + "   claim")
     for name, (_, sd) in found.items():
         cells = "".join(f"{2 * 1.96 * sd[region].mean():>12.3f}" for region in regions.values())

@@ -28,7 +28,7 @@ import kpp
 from kpp.kernels import RBF
 from kpp_models import GPRegression, InterventionData
 
-#: From a generator, a number of rows and a treatment (None for what nature does) to treatment, adjusting and mediator.
+#: From a generator, a number of rows and a treatment (None: no intervention) to treatment, adjusting and mediator.
 Structure = Callable[[np.random.Generator, int, "float | None"], tuple[np.ndarray, "np.ndarray | None", np.ndarray]]
 
 
@@ -101,7 +101,7 @@ def simple(adjustment: str, *, multimodal: bool) -> Problem:
         return x, {"backdoor": z, "frontdoor": u}[adjustment][:, None], y
 
     def effect(x):
-        # y = 2 x + exp(-z) + N(0, 2 noise^2), shifted or not; z by Gauss and Legendre, exp(4) being 9 periods of cos
+        # y = 2 x + exp(-z) + N(0, 2 noise^2), shifted or not; z by Gauss and Legendre, since exp(4) is 9 periods of cos
         nodes, weights = np.polynomial.legendre.leggauss(200)
         z, variance = 4.0 * nodes, 2.0 * noise**2
         places = 2.0 * x[:, None] + np.exp(-z)
@@ -177,7 +177,7 @@ def healthcare(prostate: Path | None = None) -> Problem:
         return statin, np.column_stack([age, bmi]), psa
 
     def effect(x):
-        # The same 2e5 people for every treatment, so that what Monte Carlo errs by hardly depends on it.
+        # The same 2e5 people for every treatment, so that the Monte Carlo error hardly depends on the treatment.
         return np.asarray([response(structure(np.random.default_rng(0), 200_000, at)[2]).mean() for at in x])
 
     ranges = (-7.0, 1.0), (1.0, 16.0)

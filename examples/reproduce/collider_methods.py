@@ -148,7 +148,7 @@ def print_scores(scores: pd.DataFrame, title: str, *, lower_is_better: bool = Tr
         lower_is_better: Whether they are errors.
     """
     click.echo(f"\n{title}, {len(scores)} seeds")
-    click.echo(f"{'':>9}{'mean':>9}{'sd':>9}{'se':>9}   than without projection: better in   by (mean +- se)")
+    click.echo(f"{'':>9}{'mean':>9}{'sd':>9}{'se':>9}   compared with no projection: better in   by (mean +- se)")
     for name, column in scores.items():
         row = f"{name:>9}{column.mean():>9.4f}{column.std(ddof=1):>9.4f}{standard_error(column):>9.4f}"
         if name in UNPROJECTED:

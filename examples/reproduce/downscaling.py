@@ -240,7 +240,7 @@ def run_seed(fields: xr.Dataset, block: int, settings: Settings, seed: int) -> t
 
 def print_table(scores: pd.DataFrame) -> None:
     """Print our numbers and the published numbers."""
-    click.echo("\nOurs (mean +- standard deviation over seeds) | published, on other fields: levels do not compare")
+    click.echo("\nOurs (mean +- standard deviation over seeds) | published, on other fields: levels are not comparable")
     click.echo(f"{'':>8}" + "".join(f"{name:>34}" for name in METRICS) + f"{'in 95 % intervals':>20}")
     for name, rows in scores.groupby("model", sort=False):
         cells = [

@@ -18,7 +18,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.model_selection import train_test_split
 
-# Column of the target -> its value for class 1. The first that a table has is its target.
+# Column of the target -> its value for class 1. The first of these columns that a table contains is its target.
 TARGETS = {"GoodCustomer": 1, "Target": 1, "income": ">50K", "Revenue": True, "diabetes": 1, "target": 1}
 HALF_WIDTH = 10.0  # the synthetic points lie in [-10, 10]^2
 

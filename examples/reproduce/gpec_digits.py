@@ -63,7 +63,7 @@ SETTINGS: dict[str, dict[str, float]] = {
     "beta .25": {"beta": 0.25},
 }
 ROWS = (list(SETTINGS)[:3], list(SETTINGS)[3:])
-# The paper's rho (table 6), for MNIST and CIFAR10; for the digits what gives typical pairs the weight of MNIST's.
+# The paper's rho (table 6), for MNIST and CIFAR10; for the digits, a value that gives typical pairs the same weight.
 CONCENTRATION = {784: 0.01, 3072: 0.05, 64: 0.1}
 SHOWN, SUPERPIXELS = 5, 20  # images in the figure, and pieces of each
 
@@ -178,7 +178,7 @@ def print_table(found: pd.DataFrame) -> None:
     """Print the half of table 1."""
     seeds = found["seed"].nunique()
     name = found["data"].iloc[0]
-    click.echo(f"\n{name}, {seeds} seeds: mean width +- standard error, and in how many seeds it falls in either row")
+    click.echo(f"\n{name}, {seeds} seeds: mean width +- standard error, and in how many seeds it decreases in each row")
     click.echo(f"{'':>20}" + "".join(f"{setting:>20}" for setting in SETTINGS))
     for name, part in found.groupby("method", sort=False):
         of_setting = part.groupby("setting")["width"]

@@ -22,10 +22,10 @@ from kpp_surrogates import BayesLIME, BayesSHAP, CXPlain, KernelSHAP, ShapleySam
 # The interval is the mean plus and minus this number of standard deviations.
 INTERVAL = 4.0
 FINE = 150  # points along an axis from which a boundary is drawn
-# Parameters that tell near parts of a boundary apart.
+# Parameters that distinguish neighboring parts of a boundary.
 SHARP: dict[str, Any] = {"standardize": True, "decay": 5.0, "concentration": 25.0}
-# The least variance of explanations, as published: KernelSHAP's have no error where all coalitions are valued, and rows
-# that coincide then leave the kernel matrix singular.
+# The smallest variance of explanations, as published: KernelSHAP has no error if all coalitions are evaluated, and
+# duplicate rows then make the kernel matrix singular.
 FLOOR = 1e-4
 # Changes of the published settings; without "standardize" lambda and rho are in the units of the data.
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -70,7 +70,7 @@ def print_table(found: pd.DataFrame) -> None:
     once = found.drop_duplicates(["split", "gamma"]).groupby("gamma")
     splits = found["split"].nunique()
     click.echo(f"\n{found['data'].iloc[0]}, {splits} splits: mean width +- standard error at gamma 0, 5 and 10, and in")
-    click.echo("how many splits it falls strictly")
+    click.echo("how many splits it decreases strictly")
     for name, part in found.groupby("method", sort=False):
         wide = part.pivot(index="split", columns="gamma", values="width")
         errors = wide.std(ddof=1) / np.sqrt(splits)

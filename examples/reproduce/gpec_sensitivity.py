@@ -202,7 +202,7 @@ def main(
     start = time.perf_counter()
     sizes = Sizes(30, 10, SMALL) if small else Sizes(points, grid)
     shares, members = measure_balls(sizes)
-    click.echo(f"Share of the square whose similarity to a point is at least {BALL}")
+    click.echo(f"Share of the square with a similarity to a point of at least {BALL}")
     click.echo(shares.to_string(index=False, float_format="{:.4f}".format))
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)

@@ -115,8 +115,10 @@ def case_of(on: Plane, sizes: Sizes, seed: int = 0) -> Case:
 def print_scores(table: pd.DataFrame) -> None:
     """Print the two measures of every method, and its slices."""
     runs = table["seed"].nunique()
-    click.echo(f"\nSynthetic, {runs} training sets: how often the widest slice is an inner one, mean width inside")
-    click.echo("|x1| < 4 over outside (mean, least, most), in how many sets 2 or more, mean widths of slices of x1")
+    click.echo(f"\nSynthetic, {runs} training sets: how often the widest slice is inside, mean width inside")
+    click.echo(
+        "|x1| < 4 divided by outside (mean, least, most), in how many sets 2 or more, mean widths of slices of x1"
+    )
     for name, part in table.groupby("method", sort=False):
         ratio = part["ratio"]
         slices = " ".join(f"{part[f'slice {j}'].mean():.3f}" for j in range(SLICES))
@@ -160,7 +162,7 @@ def ablate(on: Plane, sizes: Sizes) -> dict[str, dict[str, np.ndarray]]:
 
 def print_ablation(found: dict[str, dict[str, np.ndarray]], name: str) -> None:
     """Print the mean widths of figure 6."""
-    click.echo(f"\n{name}, GPEC: mean width in all, by the boundary alone, and the rest, by the explainer's error")
+    click.echo(f"\n{name}, GPEC: mean width in total, from the boundary alone, and from the explainer's error")
     for explainer, parts in found.items():
         click.echo(f"{explainer:>26}" + "".join(f"{values.mean():>9.4f}" for values in parts.values()))
 

@@ -227,12 +227,12 @@ def print_claims(table: pd.DataFrame) -> None:
         for group in CLUSTER_PAIRS:
             wide = rows.loc[rows["group"] == group].pivot(index="seed", columns="feature", values="size")
             top = wide.idxmax(axis=1) == "x" + group.replace("-", "")
-            click.echo(f"  {group}: its feature is on top in {top.sum()} of {len(top)} seeds")
+            click.echo(f"  {group}: the deciding feature is ranked first in {top.sum()} of {len(top)} seeds")
         wide = rows.loc[rows["group"] == "all"].pivot(index="seed", columns="feature", values="size")
         for left, right in (INTER[:2], INTER[::2], INTER[1:]):
             gap = wide[left] - wide[right]
             error = gap.std(ddof=1) / np.sqrt(len(gap)) if len(gap) > 1 else np.nan
-            click.echo(f"  all: {left} less {right} {gap.mean():+.4f} +- {error:.4f}")
+            click.echo(f"  all: {left} minus {right} {gap.mean():+.4f} +- {error:.4f}")
 
 
 def games(small: bool) -> dict[str, Any]:

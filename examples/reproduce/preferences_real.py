@@ -174,7 +174,7 @@ def main(items: Path | None, matches: Path | None, splits: int, small: bool, out
     """Run the experiment."""
     jax.config.update("jax_enable_x64", True)
     if (items is None) != (matches is None):
-        raise click.UsageError("--items and --matches go together")
+        raise click.UsageError("`--items` and `--matches` must be given together")
     start = time.perf_counter()
     data = read(items, matches)
     print_graph(data)

@@ -33,7 +33,7 @@ from kpp.games import GaussianConditional, Interventional, Observational, shaple
 SIZES = (100, 500, 1000, 1500, 3000, 5000)
 QUICK = (40, 80)
 VARIANCE = 10.0
-# Below this many seconds compilation counts for much, and says nothing about larger n.
+# Below this number of seconds, compilation is a large part of the time, so the time does not predict larger n.
 MEASURABLE = 5.0
 
 

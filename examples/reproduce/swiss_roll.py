@@ -70,7 +70,7 @@ PUBLISHED = {"direct": (0.33, 0.25, 0.18, 0.60, 0.22, 0.70), "indirect": (0.80, 
 BARS = {"direct": (0.21, 0.21, 0.24, 0.155, 0.20, 0.72), "indirect": (0.88, 0.86, 0.88, 0.91, 0.93, 0.90)}
 PUBLISHED_SECONDS = {"CMP": 173.0, "VarCMP": 465.0, "VBagg": 1055.0}
 NOISE = 0.05  # standard deviation of the aggregates' noise
-SHORT, LONG = 0.05, 2.0  # the bag lengthscales that the evidence has its modes near
+SHORT, LONG = 0.05, 2.0  # the bag lengthscales near which the evidence has its modes
 LENGTH_PRIORS = {"direct": ((SHORT, 0.7), (LONG, 0.7)), "indirect": ((1.0, 0.5),)}  # modes and spreads
 BETWEEN = 0.7  # a bag lengthscale between the modes
 
@@ -356,7 +356,7 @@ def draw_bag_lengthscale(
     axes[-1].hist(draws.ravel(), bins=np.geomspace(0.01, 10.0, 40))
     axes[-1].set(xscale="log", title="posterior (NUTS), indirect", ylabel="draws")
     for axis in axes:
-        axis.set_xlabel("bag lengthscale (standardised height)")
+        axis.set_xlabel("bag lengthscale (standardized height)")
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
