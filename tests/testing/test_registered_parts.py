@@ -7,17 +7,15 @@ import pytest
 from kpp import registry
 from kpp.testing import cases, parametrize_with_checks
 
-# What takes many seconds to compile is checked in the slow suite: models but for one, embeddings of all coalitions,
-# kernels that solve a system for every value, those that compare two items or bags, and GPEC.
+# Parts that take many seconds to compile: models but for one, embeddings of all coalitions, the value functions of
+# preferences. The slow suite checks them.
 SLOW = {
     *(set(registry.models()) - {"GPRegression"}),
     *(name for name in registry.value_functions() if name.startswith("observational")),
-    *("preferential-items", "preferential-context", "pref-shap"),
-    *("Nystrom", "Projected", "RestrictedShapleyRegularized", "ShapleyRegularized"),
-    *("BagMean", "Contextual", "GeneralizedPreferential", "GeneralizedPreferentialFeatures"),
-    *("WeightedExponentialGeodesic", "gpec"),
-    *("PairProduct", "Preferential", "PreferentialFeatures", "SkewSymmetrized"),
+    *("preferential-items", "preferential-context"),
 }
+# Kernels that solve a system for each value: the slow suite checks their derivatives.
+SOLVING = {"Nystrom", "Projected", "RestrictedShapleyRegularized", "ShapleyRegularized"}
 
 
 def quick(classes):
@@ -28,14 +26,13 @@ def slow(classes):
     return {name: cls for name, cls in classes.items() if name in SLOW}
 
 
-@parametrize_with_checks(quick(registry.kernels()))
+def marked(case):
+    is_slow = case.name in SOLVING and case.check.__name__.startswith("gradients")
+    return pytest.param(case, id=str(case), marks=[pytest.mark.slow] if is_slow else [])
+
+
+@pytest.mark.parametrize("check", [marked(case) for case in cases(registry.kernels())])
 def test_kernels(check):
-    check()
-
-
-@pytest.mark.slow
-@parametrize_with_checks(slow(registry.kernels()))
-def test_slow_kernels(check):
     check()
 
 
@@ -55,14 +52,8 @@ def test_slow_value_functions(check):
     check()
 
 
-@parametrize_with_checks(quick(registry.explainers()))
+@parametrize_with_checks(registry.explainers())
 def test_explainers(check):
-    check()
-
-
-@pytest.mark.slow
-@parametrize_with_checks(slow(registry.explainers()))
-def test_slow_explainers(check):
     check()
 
 
