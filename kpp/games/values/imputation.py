@@ -44,7 +44,9 @@ class AbstractImputation(AbstractValueFunction):
     background: eqx.AbstractVar[Float[AnyArray, "m d"]]
 
     @abstractmethod
-    def imputation_weights(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p m"]:
+    def imputation_weights(
+        self, function: Any, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
+    ) -> Float[Array, "c p m"]:
         """Return the weights of the imputed rows.
 
         Args:
@@ -56,7 +58,9 @@ class AbstractImputation(AbstractValueFunction):
             The weights, (c, p, m), one for each row that `impute` returns.
         """
 
-    def impute(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p m d"]:
+    def impute(
+        self, function: Any, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
+    ) -> Float[Array, "c p m d"]:
         """Return the rows whose predictions are averaged: present features of x, absent ones of each background point.
 
         Args:

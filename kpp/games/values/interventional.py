@@ -7,7 +7,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import as_coalitions
@@ -44,7 +44,9 @@ class Interventional(AbstractProductValueFunction, AbstractImputation):
             return product_values(self, function, x, jnp.asarray(coalitions))
         return imputed_values(self, function, x, coalitions)
 
-    def imputation_weights(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p m"]:
+    def imputation_weights(
+        self, function: Any, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
+    ) -> Float[Array, "c p m"]:
         """Return 1/m for every coalition, point and background point."""
         num_background = self.background.shape[0]
         return jnp.full((coalitions.shape[0], x.shape[0], num_background), 1 / num_background, dtype=x.dtype)

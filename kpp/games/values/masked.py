@@ -67,7 +67,9 @@ class MaskedRegression(AbstractWeighted):
         warn_if_float32("MaskedRegression")
         return embedded_values(self, function, x, jnp.asarray(coalitions))
 
-    def impute(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p m d"]:
+    def impute(
+        self, function: Any, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
+    ) -> Float[Array, "c p m d"]:
         """Return the background for every coalition, but x for the full one."""
         return self.impute_from_background(x, coalitions)
 

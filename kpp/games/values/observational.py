@@ -141,7 +141,9 @@ class Observational(AbstractWeighted):
         """Whether the empty coalition is worth the mean prediction and the full one the prediction."""
         return self.end_points == "exact"
 
-    def impute(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p m d"]:
+    def impute(
+        self, function: Any, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
+    ) -> Float[Array, "c p m d"]:
         """Return the rows whose predictions are averaged; those of "embedded" are background points, as they are."""
         if not self.is_embedded(function):
             return super().impute(function, x, coalitions)

@@ -15,6 +15,7 @@ from kpp.batching import map_rows, rows_that_fit
 from kpp.functions import RKHSFunction
 from kpp.games.values.imputation import AbstractImputation, mean_prediction, predict_groups
 from kpp.kernels import AbstractKernel
+from kpp.typing import AnyArray
 
 __all__ = ["MAX_ENTRIES", "AbstractWeighted", "embedded_values"]
 
@@ -43,11 +44,15 @@ class AbstractWeighted(AbstractImputation):
         """Whether the empty coalition is worth the mean prediction and the full one the prediction."""
         return True
 
-    def imputation_weights(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "c p m"]:
+    def imputation_weights(
+        self, function: Any, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
+    ) -> Float[Array, "c p m"]:
         """Return the weights; with exact end points 1/m for no features and for all."""
         return _all_weights(self, self.kernel_for(function), jnp.asarray(x), jnp.asarray(coalitions))
 
-    def impute_from_background(self, x: Any, coalitions: Any) -> Float[Array, "c p m d"]:
+    def impute_from_background(
+        self, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
+    ) -> Float[Array, "c p m d"]:
         """Return the background for every coalition, but with exact end points x for the full one."""
         full = jnp.all(jnp.asarray(coalitions), axis=1) & self.has_exact_ends
         return jnp.where(full[:, None, None, None], jnp.asarray(x)[None, :, None], self.background[None, None])
