@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 from kpp.kernels import AbstractKernel
 from kpp.serialization import data_class
 from kpp.tables import read_points
-from kpp.typing import RngKey
+from kpp.typing import Numbers, Points, RngKey
 from kpp.validation import check_rng_key, check_same_rows
 
 __all__ = ["Bags"]
@@ -49,7 +49,7 @@ class Bags(eqx.Module):
     covariate_names: tuple[str, ...] = eqx.field(static=True, default=())
 
     @classmethod
-    def create(cls, points: Any, bag: Any, covariates: Any = None, *, covariate_bag: Any = None) -> Bags:
+    def create(cls, points: object, bag: object, covariates: object = None, *, covariate_bag: object = None) -> Bags:
         """Group points into bags.
 
         Args:
@@ -75,11 +75,12 @@ class Bags(eqx.Module):
         index = np.array([position[label] for label in bag.tolist()])
         sizes = np.bincount(index, minlength=len(labels))
         order = np.argsort(index, kind="stable")
-        points, covariates = (None if part is None else jnp.asarray(part, float) for part in (rows[order], table))
-        return cls(points, jnp.asarray(index[order]), jnp.asarray(sizes), covariates, names, covariate_names)
+        known = None if table is None else jnp.asarray(table, float)
+        sorted_points = jnp.asarray(rows[order], float)
+        return cls(sorted_points, jnp.asarray(index[order]), jnp.asarray(sizes), known, names, covariate_names)
 
     @classmethod
-    def of_single_points(cls, points: Any, covariates: Any = None) -> Bags:
+    def of_single_points(cls, points: object, covariates: object = None) -> Bags:
         """Return bags of one point each, in the order of the points.
 
         Args:
@@ -89,7 +90,7 @@ class Bags(eqx.Module):
         Returns:
             The bags.
         """
-        return cls.create(points, np.arange(np.shape(points)[0]), covariates)
+        return cls.create(points, np.arange(len(np.asarray(points))), covariates)
 
     @property
     def num_bags(self) -> int:
@@ -101,7 +102,7 @@ class Bags(eqx.Module):
         """The number of points of all bags together, n."""
         return self.points.shape[0]
 
-    def means(self, values: Any) -> Float[Array, "N *k"]:
+    def means(self, values: Numbers) -> Float[Array, "N *k"]:
         """Average values at the points over each bag.
 
         Args:
@@ -114,7 +115,7 @@ class Bags(eqx.Module):
         sums = jax.ops.segment_sum(values, self.index, self.num_bags, indices_are_sorted=True)
         return sums / self._column(self.sizes, sums.ndim)
 
-    def spread(self, weights: Any) -> Float[Array, "n *k"]:
+    def spread(self, weights: Numbers) -> Float[Array, "n *k"]:
         r"""Share weights of bags equally among their points, the transpose of `means`.
 
         Args:
@@ -126,7 +127,7 @@ class Bags(eqx.Module):
         weights = jnp.asarray(weights)
         return (weights / self._column(self.sizes, weights.ndim))[self.index]
 
-    def sections(self, kernel: Callable[[Any, Any], Array], x: Any) -> Float[Array, "N p"]:
+    def sections(self, kernel: Callable[[Any, Any], Array], x: Points) -> Float[Array, "N p"]:
         r"""Evaluate the mean embeddings of the bags, :math:`\frac{1}{n_j} \sum_i k(x_j^i, x)`.
 
         Args:
@@ -253,14 +254,14 @@ class Bags(eqx.Module):
         return sizes.reshape(-1, *(1,) * (ndim - 1))
 
 
-def _read_numbers(table: Any, name: str) -> tuple[np.ndarray, tuple[str, ...]]:
+def _read_numbers(table: object, name: str) -> tuple[np.ndarray, tuple[str, ...]]:
     rows, schema = read_points(table, name)
     if schema.levels:
         raise ValueError(f"`{name}` must hold numbers, got text in the columns {sorted(schema.levels)}")
     return np.asarray(rows), schema.feature_names
 
 
-def _as_labels(labels: Any, name: str) -> np.ndarray:
+def _as_labels(labels: object, name: str) -> np.ndarray:
     array = np.asarray(labels)
     if array.ndim != 1:
         raise ValueError(f"`{name}` must hold one label per row, shape (n,), got shape {array.shape}")
@@ -270,7 +271,7 @@ def _as_labels(labels: Any, name: str) -> np.ndarray:
     return array
 
 
-def _labels(bag: np.ndarray, covariates: np.ndarray | None, covariate_bag: Any) -> list[Any]:
+def _labels(bag: np.ndarray, covariates: np.ndarray | None, covariate_bag: object) -> list[Any]:
     """Return the labels of the bags in their order."""
     if covariate_bag is not None:
         if covariates is None:
@@ -303,6 +304,6 @@ def _refuse_unmatched(bag: np.ndarray, position: dict[Any, int]) -> None:
         )
 
 
-def _few(labels: Any) -> str:
+def _few(labels: Sequence[object] | np.ndarray) -> str:
     shown = [str(label) for label in list(labels)[:5]]
     return ", ".join(shown) + (", ..." if len(labels) > 5 else "")

@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 from tqdm.auto import tqdm
 
-from kpp.typing import RngKey
+from kpp.typing import Numbers, RngKey
 from kpp.validation import at_least, check_rng_key, count, positive
 
 __all__ = ["MLP", "Trained", "train", "train_ensemble"]
@@ -80,9 +80,9 @@ class Trained(NamedTuple):
 
 def train(
     rng_key: RngKey,
-    network: Any,
+    network: PyTree,
     loss: Callable[..., Any],
-    data: Any,
+    data: PyTree,
     *,
     num_epochs: int = 100,
     batch_size: int = 64,
@@ -137,11 +137,11 @@ def train(
 
 def train_ensemble(
     rng_key: RngKey,
-    networks: Any,
+    networks: PyTree,
     loss: Callable[..., Any],
-    data: Any,
+    data: PyTree,
     *,
-    rows: Any = None,
+    rows: Numbers | None = None,
     num_epochs: int = 100,
     batch_size: int = 64,
     learning_rate: float = 1e-3,
@@ -207,7 +207,7 @@ def _leading(leaves: list[Any], name: str) -> int:
     return int(next(iter(sizes))[0])
 
 
-def _rows(rows: Any, members: int, n: int) -> Array:
+def _rows(rows: Numbers | None, members: int, n: int) -> Array:
     """Return the rows of each member, (m, k)."""
     if rows is None:
         return jnp.broadcast_to(jnp.arange(n), (members, n))
@@ -221,13 +221,21 @@ def _rows(rows: Any, members: int, n: int) -> Array:
 
 @eqx.filter_jit
 def _run_epochs(
-    state: Any, rest: Any, loss: Any, data: Any, rows: Array, keys: Array, rates: Array, epochs: Array, steps: int
+    state: PyTree,
+    rest: PyTree,
+    loss: Callable[..., Array],
+    data: PyTree,
+    rows: Array,
+    keys: Array,
+    rates: Array,
+    epochs: Array,
+    steps: int,
 ) -> Any:
     """Take every member through some epochs, from the first of two numbers to before the second."""
     total = state[2].shape[1] * steps
 
-    def member(state: Any, rest: Any, rows: Array, key: Array) -> Any:
-        def epoch(number: Any, state: Any) -> Any:
+    def member(state: PyTree, rest: PyTree, rows: Array, key: Array) -> Any:
+        def epoch(number: Array, state: PyTree) -> Any:
             arrays, moments, losses = state
             batches = _batches(jax.random.fold_in(key, number), rows, steps)
             step = _make_step(rest, loss, data, rates, total)
@@ -240,22 +248,22 @@ def _run_epochs(
     return eqx.filter_vmap(member)(state, rest, rows, keys)
 
 
-def _batches(key: Any, rows: Array, steps: int) -> Array:
+def _batches(key: RngKey, rows: Array, steps: int) -> Array:
     """Shuffle the rows and deal them out in equal batches, (steps, b), the last filled up from the front."""
     shuffled = jax.random.permutation(key, rows)
     missing = -rows.shape[0] % steps
     return jnp.concatenate([shuffled, shuffled[:missing]]).reshape(steps, -1)
 
 
-def _make_step(rest: Any, loss: Any, data: Any, rates: Array, total: int) -> Callable[..., Any]:
+def _make_step(rest: PyTree, loss: Callable[..., Array], data: PyTree, rates: Array, total: int) -> Callable[..., Any]:
     """Return one step of Adam, for `jax.lax.scan` over its count and its batch of rows."""
 
-    def objective(arrays: Any, batch: Any) -> Any:
+    def objective(arrays: PyTree, batch: PyTree) -> Any:
         value = loss(eqx.combine(arrays, rest), batch)
         weights = [leaf for leaf in jax.tree.leaves(arrays) if leaf.ndim >= 2]
         return value + 0.5 * rates[1] * sum(jnp.sum(weight**2) for weight in weights), value
 
-    def step(carry: Any, inputs: Any) -> Any:
+    def step(carry: PyTree, inputs: PyTree) -> Any:
         (arrays, moments), (count, index) = carry, inputs
         batch = jax.tree.map(lambda leaf: leaf[index], data)
         gradient, value = jax.grad(objective, has_aux=True)(arrays, batch)
