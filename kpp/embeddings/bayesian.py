@@ -100,7 +100,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         self.amplitude = parameter("amplitude")(amplitude)
 
     def __check_init__(self) -> None:
-        """Refuse negative variances, no samples, and rows that do not go together."""
+        """Raise ValueError if a variance is negative, or the samples are empty or have different numbers of rows."""
         check_non_negative(self.noise_variance, "noise_variance")
         check_non_negative(self.amplitude, "amplitude")
         check_samples(self.treatment, self.points, self.adjustment)
@@ -140,7 +140,10 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         Returns:
             The embedding; its `adjustment` holds the adjustment that was found.
         """
+        from kpp.causal import find_adjustment  # loads networkx, which nothing else here needs
+
         samples = read_samples(
+            find_adjustment,
             graph,
             frame,
             treatment,
@@ -327,7 +330,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
 
 
 class _System(NamedTuple):
-    """What a posterior is computed from, each matrix factorised once."""
+    """The matrices of a posterior, each factorised once."""
 
     intervention: Intervention
     kernel: NuclearDominant

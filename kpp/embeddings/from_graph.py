@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from kpp.typing import Leaf
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kpp.causal import CausalDAG
+    from kpp.causal import Adjustment, CausalDAG
 
 __all__ = ["InterventionSamples", "read_samples"]
 
@@ -40,6 +40,7 @@ class InterventionSamples(NamedTuple):
 
 
 def read_samples(
+    find_adjustment: Callable[..., Adjustment],
     graph: CausalDAG,
     frame: pd.DataFrame,
     treatment: str | Sequence[str],
@@ -56,6 +57,7 @@ def read_samples(
     of columns.
 
     Args:
+        find_adjustment: `kpp.causal.find_adjustment`.
         graph: The causal graph.
         frame: A data frame, one row per sample.
         treatment: The column of the treatment, or several.
@@ -72,8 +74,6 @@ def read_samples(
         CausalError: If a node is unknown, or no adjustment by these columns identifies the effect.
         ValueError: If `frame` is not a data frame, or the columns are missing or do not hold finite numbers.
     """
-    from kpp.causal import find_adjustment  # loads networkx, which nothing else here needs
-
     if not is_table(frame):
         raise ValueError(f"`frame` must be a data frame with the graph's nodes as columns, got {type(frame).__name__}")
     names = {"treatment": _names(treatment), "outcome": _names(outcome)}

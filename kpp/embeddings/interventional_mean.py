@@ -83,7 +83,7 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
         self.adjustment = NoAdjustment() if adjustment is None else adjustment
 
     def __check_init__(self) -> None:
-        """Refuse a negative regularization, no samples, and rows that do not go together."""
+        """Raise ValueError if the regularization is negative, or the samples are empty or do not match."""
         check_non_negative(self.regularization, "regularization")
         check_samples(self.treatment, self.points, self.adjustment)
 
@@ -128,7 +128,10 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
                 estimand if the effect is identified in another way.
             ValueError: If columns are missing or do not hold numbers.
         """
+        from kpp.causal import find_adjustment  # loads networkx, which nothing else here needs
+
         samples = read_samples(
+            find_adjustment,
             graph,
             frame,
             treatment,
