@@ -69,7 +69,7 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
         return BagMeans(self.kernel, self.bags)
 
     def __check_init__(self) -> None:
-        """Refuse a negative regularization, and bags without covariates."""
+        """Raise ValueError if the regularization is negative or the bags have no covariates."""
         check_non_negative(self.regularization, "regularization")
         if self.bags.covariates is None:
             raise ValueError(

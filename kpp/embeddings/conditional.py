@@ -245,7 +245,7 @@ class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
         self.regularization = parameter("regularization")(regularization)
 
     def __check_init__(self) -> None:
-        """Refuse a negative regularization, and inputs and points that are no pairs."""
+        """Raise ValueError if the regularization is negative, or inputs and points are not pairs."""
         check_non_negative(self.regularization, "regularization")
         for leaf in jax.tree.leaves((self.inputs, self.points)):
             if leaf.shape[:1] in ((), (0,)):

@@ -67,7 +67,7 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
         self.regularization = parameter("regularization")(regularization)
 
     def __check_init__(self) -> None:
-        """Refuse a negative regularization and no points."""
+        """Raise ValueError if the regularization is negative or there are no points."""
         check_non_negative(self.regularization, "regularization")
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.points)]
         if len({shape[:1] for shape in shapes}) != 1 or shapes[0][:1] in ((), (0,)):

@@ -162,7 +162,7 @@ class AbstractEmbedding(AbstractModule):
         return jnp.sum(weights * self.kernel.combine_sections(self.points, self.points, weights), axis=0)
 
     def _check_same_space(self, other: "AbstractEmbedding") -> None:
-        """Refuse an embedding in another space."""
+        """Raise ValueError if the other embedding has another space."""
         check_same_kernel(other.space, self.space, "other")
 
 
@@ -197,7 +197,7 @@ class AbstractEmpiricalEmbedding(AbstractEmbedding):
 
 
 def check_same_kernel(kernel: AbstractKernel, expected: AbstractKernel, name: str) -> None:
-    """Refuse a kernel that is not the expected one, as far as its values can be seen.
+    """Check that a kernel is the expected one, as far as its values are known.
 
     Args:
         kernel: The kernel.

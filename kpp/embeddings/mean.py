@@ -36,7 +36,7 @@ class MeanEmbedding(AbstractEmpiricalEmbedding):
         self.points = jax.tree.map(jnp.asarray, points)
 
     def __check_init__(self) -> None:
-        """Refuse a sample without points or with batches of different lengths."""
+        """Raise ValueError if there are no points or the batches have different lengths."""
         sizes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(self.points)}
         if len(sizes) != 1 or sizes <= {(), (0,)}:
             shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(self.points)]

@@ -156,7 +156,7 @@ def independence_test(
         The statistic and its p-value.
 
     Raises:
-        ValueError: If `frame` is no data frame, columns are missing or hold no finite numbers, or as for
+        ValueError: If `frame` is not a data frame, columns are missing or do not hold finite numbers, or as for
             `mean_independence_test`.
     """
     if not is_table(frame):

@@ -92,7 +92,7 @@ def _covariance(posterior: GPPosterior, points: Points, weights: Float[Array, "m
 
 
 def _check_same_kernel(posterior: GPPosterior, embedding: AbstractEmbedding) -> None:
-    """Refuse an embedding in another space, as far as this can be seen; draws have a kernel each."""
+    """Raise ValueError if the kernels differ, as far as their values are known; each draw has its own kernel."""
     kernel, other = posterior.mean.kernel, embedding.kernel
     same = jax.tree.structure(kernel) == jax.tree.structure(other)
     if same and not posterior.batch_shape and all(is_concrete(leaf) for leaf in jax.tree.leaves((kernel, other))):

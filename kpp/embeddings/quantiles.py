@@ -40,7 +40,7 @@ def interventional_cdf(
         The probabilities, (p, t).
 
     Raises:
-        TypeError: If the support points are no sample.
+        TypeError: If the support points are not a sample.
         ValueError: If the points have several columns and there are no values, or weights do not sum to something
             positive.
 
@@ -71,7 +71,7 @@ def interventional_quantiles(
         The quantiles, (p, l).
 
     Raises:
-        TypeError: If the support points are no sample.
+        TypeError: If the support points are not a sample.
         ValueError: If a level is outside (0, 1], the points have several columns and there are no values, or weights do
             not sum to something positive.
     """

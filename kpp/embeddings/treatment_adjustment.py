@@ -57,7 +57,7 @@ class AbstractAdjustment(eqx.Module):
         """
 
     def check_rows(self, num_samples: int) -> None:
-        """Refuse what is adjusted for if its rows are not those of the treatments.
+        """Raise ValueError if the covariates or mediators have another number of rows than the treatments.
 
         Args:
             num_samples: The number of treatments in the sample, n.
@@ -143,7 +143,7 @@ class BackDoor(AbstractAdjustment):
         self.covariates = jax.tree.map(jnp.asarray, covariates)
 
     def check_rows(self, num_samples: int) -> None:
-        """Refuse covariates whose rows are not those of the treatments."""
+        """Raise ValueError if there is not one row of covariates per treatment."""
         check_same_rows(num_samples, num_rows(self.covariates), "treatment", "covariates")
 
     def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:
@@ -191,11 +191,11 @@ class FrontDoor(AbstractAdjustment):
         self.regularization = parameter("regularization")(regularization)
 
     def __check_init__(self) -> None:
-        """Refuse a negative regularization."""
+        """Raise ValueError if the regularization is negative."""
         check_non_negative(self.regularization, "regularization")
 
     def check_rows(self, num_samples: int) -> None:
-        """Refuse mediators whose rows are not those of the treatments."""
+        """Raise ValueError if there is not one row of mediators per treatment."""
         check_same_rows(num_samples, num_rows(self.mediators), "treatment", "mediators")
 
     def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:
@@ -221,7 +221,7 @@ def num_rows(batch: Points) -> int:
 
 
 def check_samples(treatment: Points, points: Points, adjustment: AbstractAdjustment) -> None:
-    """Refuse samples of treatments, outcomes and what is adjusted for that are empty or do not go together.
+    """Check that there are samples, and as many outcomes and adjusting rows as treatments.
 
     Raises:
         ValueError: If there are no rows, or different numbers of them.

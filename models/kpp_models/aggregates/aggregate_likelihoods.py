@@ -60,7 +60,7 @@ _LARGEST_LOG_RATE = 500.0
 
 
 def check_likelihood(likelihood: object) -> None:
-    """Refuse what is neither the name of a likelihood nor a function.
+    """Check that a likelihood is a known name or a function.
 
     Raises:
         ValueError: With the names.
@@ -80,8 +80,8 @@ def as_aggregate_targets(
     Args:
         likelihood: A name or a function.
         y: M targets.
-        exposure: One number a target: for "poisson" what the rate is multiplied by (people, area), for "binomial" the
-            trials, for a function whatever it takes; None for the others.
+        exposure: One number per target: for "poisson" what the rate is multiplied by (people, area), for "binomial" the
+            trials, for a function the values that it takes; None for the others.
 
     Returns:
         The targets (M,) and the exposure (M,) or None, as float arrays.
@@ -321,7 +321,7 @@ class ExpectedLikelihood(dist.Distribution):
 
     @property
     def support(self) -> Any:
-        """What the targets can be."""
+        """The constraint on the targets."""
         return self.make(self.loc).support
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:

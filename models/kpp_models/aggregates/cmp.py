@@ -54,7 +54,7 @@ class CMP(AbstractAggregateModel):
     with :math:`A = (L_{YY} + N \lambda I)^{-1} L_{Y \tilde Y}` and, for bags, the bag means in place of :math:`k(x, X)`
     and :math:`K_{XX}`. `predict` gives the field; `kpp_models.aggregate_posterior` gives g. With ``num_inducing`` the
     model is the variational one (VarCMP): the field is summarised by its values at inducing points, whose optimal law
-    is had in closed form under the Gaussian likelihood.
+    is known in closed form under the Gaussian likelihood.
 
     Args:
         kernel: k, the kernel of the field.
@@ -74,7 +74,7 @@ class CMP(AbstractAggregateModel):
             NumPyro distribution.
         num_inducing: How many inducing points k-means chooses among the points; None for none.
         learn_inducing: Whether inducing points are learned, from a prior about those chosen.
-        bag_gram: How the Gram matrix of the bags is had where there are inducing points: "exact", "sampled" (a few
+        bag_gram: How the Gram matrix of the bags is computed if there are inducing points: "exact", "sampled" (a few
             points of each bag) or "fourier" (random features).
         gram_size: Points a bag, or frequencies, of that approximation; None for a default.
         minibatch: How many targets each step of stochastic inference sees, for other likelihoods than the Gaussian
@@ -109,7 +109,7 @@ class CMP(AbstractAggregateModel):
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Refuse numbers out of range and unknown names."""
+        """Raise ValueError if a number is out of range or a name is unknown."""
         refuse_below(self.regularization, "regularization", zero_allowed=False)
         refuse_below(self.operator_variance, "operator_variance", zero_allowed=True)
         one_of(self.estimator, "estimator", ESTIMATORS)
@@ -133,15 +133,15 @@ class CMP(AbstractAggregateModel):
         Args:
             x: D1: `kpp.Bags` with covariates, or a list of them, one a source; or points, (n, d), each a bag of its own
                 that is its own covariate.
-            y: z of D2, (M,), or a list, one entry a source.
-            covariates: :math:`\tilde y` of D2, (M, dy), or a list; None if there is one target a bag (matched data).
+            y: z of D2, (M,), or a list, one entry per source.
+            covariates: :math:`\tilde y` of D2, (M, dy), or a list; None if there is one target per bag (matched data).
             exposure: What scales each target: the expected count at g = 0 of "poisson", the trials of "binomial"; (M,).
 
         Returns:
             The model with inducing points and names of features resolved, the data, and the schema of the points.
 
         Raises:
-            ValueError: If the data are unfit, naming the argument.
+            ValueError: If the data are invalid, naming the argument.
         """
         model, data, schema = self._prepare(x, y, covariates, exposure=exposure)
         bags = join_bags(as_bags(x))[0]

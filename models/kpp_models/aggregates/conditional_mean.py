@@ -61,7 +61,7 @@ class ConditionalMeanOperator(NamedTuple):
     source: Int[Array, " N"]
 
     def weights(self, at: Places) -> Float[Array, "N M"]:
-        """Return A, the weights of the bags, one column a place."""
+        """Return A, the weights of the bags, one column per place."""
         return linalg.cho_solve(self._factor(), self.kernel(self._bag_places, at))
 
     def residual_covariance(self, first: Places, second: Places) -> Float[Array, "M1 M2"]:

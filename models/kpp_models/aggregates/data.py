@@ -40,7 +40,7 @@ def as_bags(x: Sources, name: str = "x") -> list[Bags]:
         name: The argument's name for messages.
 
     Returns:
-        One entry a source, all with the same features.
+        One entry per source, all with the same features.
 
     Raises:
         ValueError: If there is no source, or features differ between sources.
@@ -65,10 +65,10 @@ def read_aggregates(
 
     Args:
         x: Bags, or points, or a list of bags; see `as_bags`.
-        y: The targets, (M,), or a list, one entry a source.
-        covariates: The covariates of the targets, (M, dy), or a list; None if there is one target a bag, in the
+        y: The targets, (M,), or a list, one entry per source.
+        covariates: The covariates of the targets, (M, dy), or a list; None if there is one target per bag, in the
             order of the bags.
-        matched: Whether the model has no other way than one target a bag.
+        matched: Whether the model has no other way than one target per bag.
 
     Returns:
         The data but for what belongs to likelihood and inference, and the schema of the points.

@@ -33,7 +33,7 @@ def mediate(
         \tilde z_m = g(\tilde y_m) + \epsilon_m, \qquad g \sim GP(m, l), \qquad
         \hat z_j = E[g(y_j) \mid \tilde z]
 
-    Models that need one target a bag, such as `BaggGP`, can thereby be given bags (D1) and targets (D2) that share no
+    Models that need one target per bag, such as `BaggGP`, can thereby be given bags (D1) and targets (D2) that share no
     more than a kind of covariate. What is lost is the uncertainty of :math:`\hat z_j` and that g is a mean of f; `CMP`
     needs no such step.
 
@@ -51,7 +51,7 @@ def mediate(
         The pseudo-targets in the order of the bags, (N,); means over the draws of the hyperparameters.
 
     Raises:
-        ValueError: If the bags have no covariates, or data are unfit.
+        ValueError: If the bags have no covariates, or data are invalid.
 
     References:
         Chau, Bouabid, Sejdinovic, Deconditional downscaling with Gaussian processes, 2021, section 5.1, whose published

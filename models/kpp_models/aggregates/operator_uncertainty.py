@@ -54,7 +54,7 @@ def operator_amplitude(
     It is the maximum-likelihood scale of the regression of the bag means on the covariates, the likelihood averaged
     over the prior of f, as f has not been seen. It is 1 where k and l agree and bags are points that are their own
     covariates. It does not replace a choice of l and :math:`\lambda`: where these are wrong for the data (noise
-    :math:`\tau^2 \lambda D_{jj}` far from the variance of f within bags over :math:`n_j`), so is r, whatever its scale.
+    :math:`\tau^2 \lambda D_{jj}` far from the variance of f within bags over :math:`n_j`), so is r, for any scale.
 
     Args:
         kernel: k, the kernel of the field, without priors.

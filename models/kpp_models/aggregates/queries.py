@@ -45,7 +45,7 @@ def aggregate_posterior(
 
     Raises:
         TypeError: If the fit is not of a model whose aggregates have covariates.
-        ValueError: If the covariates or points are unfit.
+        ValueError: If the covariates or points are invalid.
 
     References:
         Chau, Bouabid, Sejdinovic, Deconditional downscaling with Gaussian processes, 2021, propositions 3.2 and 3.5.

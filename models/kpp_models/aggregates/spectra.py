@@ -53,7 +53,7 @@ def waves_of(rng_key: Array, kernel: AbstractKernel, num_frequencies: int, num_f
     """Draw waves whose terms together are an unbiased estimate of a kernel.
 
     Args:
-        rng_key: A JAX random key; the same key gives the same draws whatever the parameters of the kernel.
+        rng_key: A JAX random key; the same key gives the same draws for any parameters of the kernel.
         kernel: RBF, Matern12, Matern32, Matern52, Constant or `RandomFourier`, or a sum, product, multiple or selection
             of such. A `RandomFourier` keeps the frequencies it has, and must have `num_frequencies` of them.
         num_frequencies: q.

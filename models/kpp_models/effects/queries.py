@@ -1,4 +1,4 @@
-r"""What is asked of effects of interventions beyond their values: which treatment is best, and how two differ."""
+r"""Queries about effects of interventions: which treatment is best, and how two treatments differ."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def argmin_posterior(
         The probabilities, dims (instance,), which sum to 1.
 
     Raises:
-        ValueError: If the grid or the number of draws is unfit.
+        ValueError: If the grid or the number of draws is invalid.
     """
     draws = fit.sample_predictive(check_rng_key(rng_key), grid, num_samples)
     best = (-draws if not maximize else draws).argmax("instance")

@@ -116,7 +116,7 @@ class SamplingEffect(AbstractModel):
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Refuse numbers out of range."""
+        """Raise ValueError if a number is out of range."""
         refuse_below(self.noise_variance, "noise_variance", zero_allowed=False)
         refuse_below(self.amplitude, "amplitude", zero_allowed=True)
         if not self.links:
@@ -223,7 +223,7 @@ class SamplingEffect(AbstractModel):
         return {"y": self._at(sample)._targets.draw_predictive(rng_key, {}, _target_data(data), data["mediators"])}
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
-        """Refuse: an average over samples is no combination of kernel sections of the treatment.
+        """Raise TypeError: an average over samples is not a combination of kernel sections of the treatment.
 
         Raises:
             TypeError: Always.

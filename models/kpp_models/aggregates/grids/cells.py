@@ -89,7 +89,7 @@ def bags_from_grid(
     The coarse grid is given, and then coordinates say which pixel lies in which cell: cells end halfway between their
     centres, the outer ones as far from their centre on the other side, unless `edges` are given; a pixel on an edge
     belongs to the cell of the larger coordinate. Or cells are equal `blocks` of pixels, and the coarse grid is
-    ``coarsen(fine, blocks)``. All pixels of a cell count the same, whatever the area of a pixel on the globe.
+    ``coarsen(fine, blocks)``. All pixels of a cell count the same, for any area of a pixel on the globe.
 
     Args:
         fine: A Dataset (or a DataArray) of variables on the fine grid.

@@ -41,14 +41,14 @@ def predict_map(
     distribution with the mean and variance of the mixture; with one draw (MAP) it is exact for a Gaussian posterior.
 
     Args:
-        fit: A `kpp.Fit`, or whatever has a method ``predict(points)`` that returns ``mean`` and ``latent_variance``
+        fit: A `kpp.Fit`, or any object with a method ``predict(points)`` that returns ``mean`` and ``latent_variance``
             with the dimensions (chain, draw, instance).
         grid: The pixels; their features are those that the fit knows, standardised as the training data were.
         probability: p, what the interval holds.
         noise: Whether the variance is that of new observations: ``noise_variance`` is added.
-        center: For targets that were standardised, what was taken off them: the maps are center + scale times the
-            prediction.
-        scale: What the targets were divided by, positive.
+        center: The number that was subtracted from the targets to standardise them: the maps are center + scale times
+            the prediction.
+        scale: The positive number that the targets were divided by.
         rows: How many pixels are predicted at once; memory grows with this times the draws, not with the pixels.
         progress: Whether to show a progress bar.
 

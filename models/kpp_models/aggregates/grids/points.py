@@ -20,7 +20,7 @@ class GridPoints:
     """Pixels of a grid as points, in the order of the grid's dimensions; built by `grid_points`.
 
     Args:
-        points: One row a pixel that is complete, (n, d), less `center` and over `scale`.
+        points: One row per pixel that is complete, (n, d), less `center` and over `scale`.
         feature_names: The names of the columns: of coordinates first, of variables then.
         mask: Which pixels of the grid are among the points; its dimensions and coordinates are those of the maps.
         center: What was taken off the columns, (d,), zeros where they are not standardised.
@@ -40,7 +40,7 @@ class GridPoints:
 
     @property
     def num_dropped(self) -> int:
-        """The number of pixels of the grid that are no points."""
+        """The number of pixels of the grid that are not points."""
         return self.mask.size - self.num_points
 
     @property
