@@ -78,7 +78,7 @@ def summary(data: Any, *, interval_probability: float = 0.94, var_names: list[st
         var_names: The variables; all by default.
 
     Returns:
-        A pandas data frame, one row a scalar, with the columns mean, sd, lower, upper, mcse_mean, mcse_sd, ess_bulk,
+        A pandas data frame, one row per scalar, with the columns mean, sd, lower, upper, mcse_mean, mcse_sd, ess_bulk,
         ess_tail and r_hat (NaN where there are too few draws or chains to tell).
     """
     import pandas as pd

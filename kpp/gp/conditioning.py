@@ -7,7 +7,6 @@ approximation for the others. `condition_on_values` takes latent values that an 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,12 +20,12 @@ from kpp.gp.laplace import laplace_posterior, leave_one_out_latent
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood, GaussianLikelihood
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
-from kpp.typing import AnyArray
+from kpp.typing import AnyArray, Points
 
 __all__ = ["ConditionedGP", "condition", "condition_on_values"]
 
 #: A prior mean: a number, or a function from points to one number for each point, such as `kpp.gp.LinearMean`.
-PriorMean = AnyArray | float | Callable[[Any], Array]
+PriorMean = AnyArray | float | Callable[[Points], Array]
 
 
 class ConditionedGP(eqx.Module):
@@ -55,14 +54,14 @@ class ConditionedGP(eqx.Module):
     """
 
     kernel: AbstractKernel
-    points: Any
+    points: Points
     coefficients: Float[Array, " n"]
     whiten: Callable[[Array], Array]
     likelihood: AbstractPointwiseLikelihood
     prior_mean: PriorMean = 0.0
     held_out: Callable[[], tuple[Array, Array | None]] | None = None
 
-    def moments(self, x: Any, *, covariance: bool = False) -> LatentPredictive:
+    def moments(self, x: Points, *, covariance: bool = False) -> LatentPredictive:
         """Return the law of the function's values at p points.
 
         Args:
@@ -105,14 +104,14 @@ class ConditionedGP(eqx.Module):
         root = self.whiten(jnp.eye(count, dtype=self.coefficients.dtype)).T
         return GPPosterior(self.function(), points.spread(root) if isinstance(points, Bags) else root)
 
-    def _sections(self, x: Any) -> Float[Array, "n p"]:
+    def _sections(self, x: Points) -> Float[Array, "n p"]:
         if isinstance(self.points, Bags):
             return self.points.sections(self.kernel, x)
         return self.kernel(self.points, x)
 
 
 def condition(
-    kernel: AbstractKernel, points: Any, likelihood: AbstractPointwiseLikelihood, mean: PriorMean = 0.0
+    kernel: AbstractKernel, points: Points, likelihood: AbstractPointwiseLikelihood, mean: PriorMean = 0.0
 ) -> ConditionedGP:
     r"""Condition a Gaussian process on observations at points.
 
@@ -153,7 +152,7 @@ def condition(
 
 def condition_on_values(
     kernel: AbstractKernel,
-    points: Any,
+    points: Points,
     white: Float[AnyArray, " n"],
     likelihood: AbstractPointwiseLikelihood,
     mean: PriorMean = 0.0,
@@ -184,7 +183,7 @@ def condition_on_values(
     return ConditionedGP(kernel, points, coefficients, _by(factor), likelihood, mean, held_out)
 
 
-def evaluate_mean(mean: PriorMean, x: Any) -> Array:
+def evaluate_mean(mean: PriorMean, x: Points) -> Array:
     """Return the prior mean at points: one number for all, or one for each, (p,)."""
     return mean(x) if callable(mean) else jnp.asarray(mean)
 

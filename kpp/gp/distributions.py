@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ class GaussianProcessMarginal(dist.Distribution):
     `kpp.gp.gaussian.gaussian_log_density`).
 
     Args:
-        mean: m, a scalar, or one number an observation, (n,).
+        mean: m, a scalar, or one number per observation, (n,).
         kernel_matrix: K, of shape (n, n).
         noise_variance: :math:`\sigma^2`, a scalar.
         validate_args: As for every NumPyro distribution.
@@ -49,9 +49,9 @@ class GaussianProcessMarginal(dist.Distribution):
 
     def __init__(
         self,
-        mean: Any,
+        mean: AnyArray | float,
         kernel_matrix: Float[AnyArray, "n n"],
-        noise_variance: Any,
+        noise_variance: AnyArray | float,
         *,
         validate_args: bool | None = None,
     ) -> None:
@@ -65,7 +65,7 @@ class GaussianProcessMarginal(dist.Distribution):
         white = jax.random.normal(key, (*sample_shape, *self.event_shape), dtype=factor.dtype)
         return jnp.broadcast_to(self.loc, white.shape) + white @ factor.T
 
-    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+    def log_prob(self, value: AnyArray, intermediates: object = None) -> Array:
         """Return the log density of vectors of observations, of shape (*sample_shape, n)."""
         value = jnp.asarray(value)
         return _over_leading(lambda y: gaussian_log_density(y - self.loc, self.covariance_matrix), value)
@@ -106,7 +106,7 @@ class AbstractLaplaceMarginal(dist.Distribution):
 
     def __init__(
         self,
-        mean: Any,
+        mean: AnyArray | float,
         covariance_matrix: Float[AnyArray, "n n"],
         event_shape: tuple[int, ...],
         *,
@@ -131,7 +131,7 @@ class AbstractLaplaceMarginal(dist.Distribution):
         white = jax.random.normal(first, (*sample_shape, factor.shape[0]), dtype=factor.dtype)
         return self.draw(second, self.loc + white @ factor.T)
 
-    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+    def log_prob(self, value: AnyArray, intermediates: object = None) -> Array:
         """Return the approximate log evidence of sets of observations, of shape (*sample_shape, *event_shape)."""
         value = jnp.asarray(value, dtype=self.covariance_matrix.dtype)
 
@@ -161,7 +161,7 @@ class LaplaceBernoulliMarginal(AbstractLaplaceMarginal):
 
     def __init__(
         self,
-        mean: Any,
+        mean: AnyArray | float,
         covariance_matrix: Float[AnyArray, "n n"],
         link: str = "logit",
         *,
@@ -175,7 +175,7 @@ class LaplaceBernoulliMarginal(AbstractLaplaceMarginal):
         return BernoulliLikelihood(y, self.link)
 
 
-def _over_leading(log_density: Any, value: Array, event_ndim: int = 1) -> Array:
+def _over_leading(log_density: Callable[[Array], Array], value: Array, event_ndim: int = 1) -> Array:
     """Apply a function of an event over all leading axes of an array."""
     for _ in range(value.ndim - event_ndim):
         log_density = jax.vmap(log_density)

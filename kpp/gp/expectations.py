@@ -7,7 +7,6 @@ that vanish at both ends, or Gauss-Hermite sums for functions that a polynomial 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -110,7 +109,7 @@ def log_integral(
         The logarithms, of shape (n,). Derivatives with respect to what `log_f` closes over are those of the integral.
     """
 
-    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(_: object, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         middle = 0.5 * (ends[0] + ends[1])
         rises = _slope(log_f, middle) > 0
         return jnp.where(rises, middle, ends[0]), jnp.where(rises, ends[1], middle)
@@ -182,7 +181,10 @@ def expected_log_one_plus_square(mean: Float[AnyArray, " n"], variance: Float[An
 
 
 def student_t_marginal(
-    residual: Float[AnyArray, " n"], variance: Float[AnyArray, " n"], scale: Any, degrees_of_freedom: Any
+    residual: Float[AnyArray, " n"],
+    variance: Float[AnyArray, " n"],
+    scale: AnyArray | float,
+    degrees_of_freedom: AnyArray | float,
 ) -> Float[Array, " n"]:
     r"""Return the log density of a Gaussian plus a Student-t variable, elementwise.
 

@@ -1,4 +1,4 @@
-"""What the models share: fields that hold a number or a prior, and the reading of points and targets."""
+"""Shared parts of models: fields that hold a number or a prior, and the reading of points and targets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from kpp.kernels import AbstractKernel, resolve_features
 from kpp.priors import has_priors, is_prior, prior_sites, substitute
 from kpp.tables import Schema, read_points
-from kpp.typing import Leaf
+from kpp.typing import Leaf, Points
 from kpp.validation import as_finite_array, check_same_rows, is_concrete, warn_if_float32
 
 __all__ = [
@@ -52,7 +52,7 @@ def _as_scalar(value: Leaf, name: str) -> Leaf:
 
 
 def refuse_below(value: Leaf, name: str, *, zero_allowed: bool) -> None:
-    """Refuse a number that is negative, or zero unless that is allowed; priors and traced values pass.
+    """Check that a number is not negative, and not zero unless that is allowed; priors and traced values pass.
 
     Raises:
         ValueError: With the number in the message.
@@ -64,8 +64,8 @@ def refuse_below(value: Leaf, name: str, *, zero_allowed: bool) -> None:
         raise ValueError(f"`{name}` must be {'at least 0' if zero_allowed else 'greater than 0'}, got {value}")
 
 
-def refuse_priors_in(model: Any, instead: str) -> None:
-    """Refuse a model that holds priors.
+def refuse_priors_in(model: eqx.Module, instead: str) -> None:
+    """Check that a model holds no priors.
 
     Raises:
         TypeError: Naming the model that takes them.
@@ -117,12 +117,12 @@ def read_data(model: Model, x: Any, y: Any, as_targets: Callable[..., Array]) ->
     return model, {"x": points, "y": targets}, schema
 
 
-def check_kernel_fits(kernel: AbstractKernel, x: Any, name: str = "kernel", points: str = "x") -> None:
-    """Refuse a kernel that cannot be evaluated on the points, such as one with d lengthscales on other than d columns.
+def check_kernel_fits(kernel: AbstractKernel, x: Points, name: str = "kernel", points: str = "x") -> None:
+    """Check that a kernel can be evaluated on the points; one with d lengthscales, for example, needs d columns.
 
     Args:
         kernel: The kernel, perhaps with priors.
-        x: The points, (n, d), or whatever the kernel takes.
+        x: The points, (n, d), or a batch of what the kernel takes.
         name: The name of the kernel's argument, for the message.
         points: The name of the points' argument.
 
@@ -131,7 +131,7 @@ def check_kernel_fits(kernel: AbstractKernel, x: Any, name: str = "kernel", poin
     """
     dtype = jax.tree.leaves(x)[0].dtype
 
-    def evaluate(x: Any) -> Array:
+    def evaluate(x: Points) -> Array:
         ones = {site: jnp.ones(prior.shape(), dtype) for site, prior in prior_sites("kernel", kernel).items()}
         return substitute("kernel", kernel, ones).gram(x)
 

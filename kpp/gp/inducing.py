@@ -56,8 +56,8 @@ def place_inducing(settings: InducingSettings, bags: Bags) -> Leaf:
     r"""Place inducing points, or check those that are given.
 
     Points are placed by k-means, started by k-means++, on the points of all bags in units of each feature's standard
-    deviation; with more than 20,000 points, on so many drawn at random. Where there are not more different points than
-    asked for, they are the inducing points.
+    deviation; with more than 20,000 points, on 20,000 of them drawn at random. If there are not more different points
+    than asked for, they are the inducing points.
 
     Args:
         settings: `points`, `num`, `learn` and `seed` of it.
@@ -136,7 +136,7 @@ class CollapsedBound(GaussianProcessMarginal):
         mean: Float[AnyArray, " M"],
         low_rank: Float[AnyArray, "w M"],
         noise: Float[AnyArray, "M M"],
-        deficit: Any,
+        deficit: AnyArray | float,
         *,
         validate_args: bool | None = None,
     ) -> None:
@@ -144,7 +144,7 @@ class CollapsedBound(GaussianProcessMarginal):
         covariance = jnp.matmul(low_rank.T, low_rank, precision="highest") + noise
         super().__init__(mean, covariance, 0.0, validate_args=validate_args)
 
-    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+    def log_prob(self, value: AnyArray, intermediates: object = None) -> Array:
         """Return the bound for vectors of targets, of shape (*sample_shape, M)."""
         return super().log_prob(value, intermediates) - 0.5 * self.deficit
 
@@ -157,7 +157,7 @@ def k_means_centres(points: Float[np.ndarray, "n d"], num: int, seed: int) -> Fl
     """Return centres of points by k-means, in units of each feature's standard deviation.
 
     Args:
-        points: The points, (n, d); of more than 20,000 so many drawn at random.
+        points: The points, (n, d); if there are more than 20,000, k-means sees 20,000 of them, drawn at random.
         num: w, how many centres.
         seed: Of k-means and of the draw.
 

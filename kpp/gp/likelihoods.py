@@ -27,7 +27,8 @@ __all__ = ["AbstractPointwiseLikelihood", "BernoulliLikelihood", "GaussianLikeli
 class AbstractPointwiseLikelihood(eqx.Module):
     r"""The likelihood of n observations, :math:`\prod_i p_i(y_i \mid f_i)`, a function of n latent values.
 
-    Its arrays hold the observations and whatever parameters it has; Laplace's approximation is differentiable in them.
+    Its arrays hold the observations and the parameters, if there are any; Laplace's approximation is differentiable in
+    them.
     Law: :math:`\log p_i` is concave, and `derivatives` are its derivatives.
     """
 

@@ -1,8 +1,8 @@
-"""Prior means of a field that are no constants: modules whose numbers may be priors."""
+"""Prior means that are functions: modules whose numbers may be priors."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -20,7 +20,7 @@ __all__ = ["LinearMean", "check_mean_fits"]
 def _as_weights(value: Leaf) -> Leaf:
     shape = value.shape() if is_prior(value) else jnp.shape(value)
     if len(shape) != 1:
-        raise ValueError(f"`weights` must hold one number a feature, shape (d,), got shape {shape}")
+        raise ValueError(f"`weights` must hold one number per feature, shape (d,), got shape {shape}")
     return value if is_prior(value) else as_finite_array(value, "weights")
 
 
@@ -50,8 +50,8 @@ class LinearMean(eqx.Module):
         return jnp.asarray(x) @ self.weights + self.bias
 
 
-def check_mean_fits(mean: Any, x: Float[Array, "n d"]) -> None:
-    """Refuse a prior mean that is a function but not one from points (n, d) to (n,).
+def check_mean_fits(mean: Leaf | Callable[[Array], Array], x: Float[Array, "n d"]) -> None:
+    """Check that a prior mean that is a function maps points (n, d) to one number per point, (n,).
 
     Args:
         mean: A number, a prior, or a module, perhaps with priors.
@@ -72,4 +72,4 @@ def check_mean_fits(mean: Any, x: Float[Array, "n d"]) -> None:
     except (TypeError, ValueError, IndexError) as error:
         raise ValueError(f"`mean` cannot be evaluated on `x` of shape {x.shape}: {error}") from error
     if shape != x.shape[:1]:
-        raise ValueError(f"`mean` must return one number a point, shape {x.shape[:1]}, got shape {shape}")
+        raise ValueError(f"`mean` must return one number per point, shape {x.shape[:1]}, got shape {shape}")

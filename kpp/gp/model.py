@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from kpp.gp.gaussian import draw_joint
 from kpp.inference.model import AbstractModel, Data, Sample
 from kpp.posteriors import GPPosterior
 from kpp.priors import substitute
-from kpp.typing import RngKey
+from kpp.typing import Points, RngKey
 
 __all__ = ["AbstractGPModel"]
 
@@ -55,7 +55,7 @@ class AbstractGPModel(AbstractModel):
         """Return this model with the values of one draw in place of its priors."""
         return replace_priors(self, lambda name, value: substitute(name, value, sample))
 
-    def variance_scale(self, posterior: ConditionedGP, x: Any) -> Float[Array, ""]:
+    def variance_scale(self, posterior: ConditionedGP, x: Points) -> Float[Array, ""]:
         """Return the size of the numbers whose difference the predictive covariance is; draws are jittered in its unit.
 
         By default it is the mean prior variance at the points.
@@ -75,7 +75,7 @@ class AbstractGPModel(AbstractModel):
             return {"y": posterior.likelihood.log_density(mean)}
         return {"y": posterior.likelihood.marginal_log_density(mean, variance)}
 
-    def predictive(self, sample: Sample, data: Data, x: Any, *, covariance: bool = False) -> dict[str, Array]:
+    def predictive(self, sample: Sample, data: Data, x: Points, *, covariance: bool = False) -> dict[str, Array]:
         """Return moments of the function and what the likelihood adds; see `AbstractModel.predictive`."""
         posterior = self.posterior(sample, data)
         if covariance or jax.tree.leaves(x)[0].shape[0] <= _ROWS:
@@ -86,12 +86,12 @@ class AbstractGPModel(AbstractModel):
         result |= posterior.likelihood.predict(latent.mean, latent.variance)
         return result if latent.covariance is None else result | {"latent_covariance": latent.covariance}
 
-    def draw_latent(self, rng_key: RngKey, sample: Sample, data: Data, x: Any) -> Float[Array, " p"]:
+    def draw_latent(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> Float[Array, " p"]:
         """Return one draw of the function's values at p points, jointly, given the data and one draw of the sites."""
         posterior = self.posterior(sample, data)
         return draw_joint(rng_key, posterior.moments(x, covariance=True), self.variance_scale(posterior, x))
 
-    def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Any) -> Array:
+    def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> Array:
         """Return one draw of new observations at p points, jointly; see `AbstractModel.draw_predictive`."""
         posterior = self.posterior(sample, data)
         latent = posterior.moments(x, covariance=True)

@@ -1,4 +1,4 @@
-"""What every way of inference shares: its contract, what it returns, and a look at a model's sites."""
+"""The contract of every inference, the posterior that it returns, and the inspection of a model's sites."""
 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
@@ -10,6 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 from numpyro import handlers
 from numpyro.infer import init_to_feasible
 from numpyro.primitives import Messenger
@@ -24,12 +25,12 @@ Data = dict[str, Any]
 
 
 class ConvergenceError(RuntimeError):
-    """An optimisation ended where it should not have, so that there is no mode to report."""
+    """An optimization did not end at a mode."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Posterior:
-    """What an inference returns.
+    """The result of an inference.
 
     Args:
         samples: For each latent and deterministic site its draws, of shape (chain, draw, *event).
@@ -103,7 +104,7 @@ class AbstractInference(_Fields, AbstractModule):
         """Draw `num_samples` afresh, as one chain, from an approximate posterior that `run` has found.
 
         Raises:
-            TypeError: Where there is no such distribution to draw from.
+            TypeError: If the inference keeps no such distribution.
         """
         raise TypeError(
             f"{type(self).__name__} keeps no distribution to draw from; kpp.Laplace and kpp.SVI do, and the chains of "
@@ -123,7 +124,7 @@ class AbstractInference(_Fields, AbstractModule):
         """Continue the chains from `state` for `num_samples` more draws.
 
         Raises:
-            TypeError: Where there are no chains.
+            TypeError: If the inference has no chains.
         """
         raise TypeError(f"{type(self).__name__} has no chains to resume; only kpp.NUTS has")
 
@@ -161,7 +162,7 @@ def without_latents(numpyro_model: NumpyroModel, data: Data, sites: Mapping[str,
 
 
 class whole_plates(Messenger):
-    """Let every plate of a model hold all its members, whatever its ``subsample_size``; a NumPyro effect handler."""
+    """Let every plate of a model hold all its members and ignore ``subsample_size``; a NumPyro effect handler."""
 
     def process_message(self, msg: dict[str, Any]) -> None:
         """Answer for the members of a plate."""
@@ -179,7 +180,7 @@ def trace(numpyro_model: NumpyroModel, data: Data) -> dict[str, Any]:
     return handlers.trace(handlers.substitute(seeded, substitute_fn=init_to_feasible())).get_trace(**data)
 
 
-def as_arguments(tree: Any) -> Any:
+def as_arguments(tree: PyTree) -> PyTree:
     """Return a pytree with arrays in place of its floats.
 
     Compiled functions take arrays as arguments, while another float, of a prior say, would be another program.

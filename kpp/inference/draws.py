@@ -10,6 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 from tqdm.auto import tqdm
 
 from kpp.validation import count
@@ -24,7 +25,7 @@ def flatten_draws(draws: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     return {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
 
 
-def unflatten_draws(values: Any, shape: tuple[int, int]) -> Any:
+def unflatten_draws(values: PyTree, shape: tuple[int, int]) -> PyTree:
     """Split the leading axis of every leaf into (chain, draw)."""
     return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), values)
 
@@ -34,7 +35,8 @@ class DrawMap:
 
     Args:
         f: Takes one draw (site -> value), its number (an integer array) and the shared arguments; returns a pytree of
-            arrays. It is traced once for each shape of all arrays, and for other values of what is no array.
+            arrays. It is traced once for each shape of all arrays, and again for other values of arguments that are not
+            arrays.
         batch_size: How many draws are worked on at once. One after the other by default: on a CPU that is as fast and
             needs the least memory.
     """
@@ -45,7 +47,7 @@ class DrawMap:
 
         self._f = f
 
-        def run(draws: dict[str, jax.Array], numbers: jax.Array, shared: Any) -> Any:
+        def run(draws: dict[str, jax.Array], numbers: jax.Array, shared: PyTree) -> Any:
             def one(item: tuple[dict[str, jax.Array], jax.Array]) -> Any:
                 return f(item[0], item[1], shared)
 
@@ -54,7 +56,7 @@ class DrawMap:
         self._run = eqx.filter_jit(run)
 
     def __call__(
-        self, draws: Mapping[str, jax.Array], numbers: jax.Array, shared: Any, *, label: str | None = None
+        self, draws: Mapping[str, jax.Array], numbers: jax.Array, shared: PyTree, *, label: str | None = None
     ) -> Any:
         """Apply the function.
 
@@ -75,7 +77,7 @@ class DrawMap:
         self._refuse_nan(results, draws, numbers, shared)
         return results
 
-    def _map(self, draws: dict[str, jax.Array], numbers: jax.Array, shared: Any, label: str | None) -> Any:
+    def _map(self, draws: dict[str, jax.Array], numbers: jax.Array, shared: PyTree, label: str | None) -> Any:
         total = numbers.shape[0]
         if label is None or total < 2 * _CHUNKS:
             return self._run(draws, numbers, shared)
@@ -91,7 +93,7 @@ class DrawMap:
                 bar.update(min(size, total - start))
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
-    def _refuse_nan(self, results: Any, draws: Mapping[str, jax.Array], numbers: jax.Array, shared: Any) -> None:
+    def _refuse_nan(self, results: PyTree, draws: Mapping[str, jax.Array], numbers: jax.Array, shared: PyTree) -> None:
         """Raise if a result is NaN; the first bad draw is computed again untraced, where errors have their messages."""
         leaves = [leaf for leaf in jax.tree.leaves(results) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
         bad = [jnp.isnan(leaf).reshape(leaf.shape[0], -1).any(axis=1) for leaf in leaves]

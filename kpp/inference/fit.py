@@ -1,4 +1,4 @@
-"""What fitting a model returns: draws with names, predictions, functions, and a file to keep them in."""
+"""The result of fitting a model: named draws, predictions, functions, and a file to save them in."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Fit:
         idata: The ArviZ object (`InferenceData` or `DataTree`) with posterior, sample_stats, log_likelihood
             (pointwise), posterior_predictive, observed_data, constant_data, prior and prior_predictive.
         data: The training data by argument of the NumPyro model.
-        schema: The names of the features and their levels; None if the points are no table.
+        schema: The names of the features and their levels; None if the points are not a table.
         draws: The draws by site, of shape (chain, draw, *event).
         inference: What made the draws.
         state: Arrays from which the inference can go on or draw again.
@@ -165,7 +165,7 @@ class Fit:
         """Return the Gaussian posterior of the function given the hyperparameters.
 
         Args:
-            at: "draws" for one posterior a draw, whose roots take ``draws * n * n`` numbers; "mean" for one posterior
+            at: "draws" for one posterior per draw, whose roots take ``draws * n * n`` numbers; "mean" for one posterior
                 at the posterior means of all sites, which leaves out that the hyperparameters are uncertain.
 
         Returns:
@@ -201,7 +201,7 @@ class Fit:
             model, data, further = shared
             return f(model, sample, data, *further)
 
-        # A map of its own: a cache would keep whatever `f` holds.
+        # A map of its own: a cache would keep everything that `f` holds.
         values = DrawMap(one, batch_size)(
             flatten_draws(self.draws), self._numbers, (self._arguments, self.data, arguments)
         )

@@ -63,7 +63,7 @@ class Laplace(AbstractInference):
     progress: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        """Refuse numbers out of range."""
+        """Raise ValueError if a number is out of range."""
         count(self.num_samples, "num_samples")
         check_search(self.num_restarts, self.max_steps, self.tolerance)
 
@@ -172,6 +172,6 @@ def _explain_flat(density: Density, hessian: np.ndarray) -> str:
         return "the second derivatives at the mode are not finite, so there is no Gaussian there"
     values, vectors = np.linalg.eigh(hessian)
     return (
-        f"the mode is no strict maximum: the smallest eigenvalue of the Hessian is {values[0]:.3g}, in the direction "
-        f"of {density.describe(int(np.abs(vectors[:, 0]).argmax()))}; use a tighter prior there, or kpp.NUTS"
+        f"the mode is not a strict maximum: the smallest eigenvalue of the Hessian is {values[0]:.3g}, in the "
+        f"direction of {density.describe(int(np.abs(vectors[:, 0]).argmax()))}; use a tighter prior there, or kpp.NUTS"
     )

@@ -1,4 +1,4 @@
-"""The contract of a model: an ordinary NumPyro model function, and what can be said about one draw of its posterior."""
+"""The contract of a model: an ordinary NumPyro model function, and methods for one draw of its posterior."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kpp.inference.nuts import NUTS
 from kpp.modules import AbstractModule
 from kpp.posteriors import GPPosterior
 from kpp.tables import Schema
-from kpp.typing import RngKey
+from kpp.typing import Points, RngKey
 from kpp.validation import check_rng_key
 
 __all__ = ["AbstractModel"]
@@ -38,7 +38,7 @@ class AbstractModel(AbstractModule):
 
     @abc.abstractmethod
     def numpyro_model(self, *args: Any, **kwargs: Any) -> None:
-        """Run the NumPyro model; an ordinary model function for people who drive NumPyro themselves.
+        """The NumPyro model, an ordinary model function, which people who drive NumPyro themselves can use.
 
         The likelihood is a distribution on an ``obs=`` site. Subclasses write their arguments out, say
         ``numpyro_model(self, x, y=None)``.
@@ -51,17 +51,17 @@ class AbstractModel(AbstractModule):
         """Validate data and resolve feature names.
 
         Args:
-            x: Points, an array (n, d) or a data frame, or whatever the model takes.
+            x: Points, an array (n, d) or a data frame, or what the model takes instead.
             y: Targets.
             *args: A subclass that takes no more than x and y may leave these out.
-            **options: What else the model's `fit` takes.
+            **options: Further options of the model's `fit`.
 
         Returns:
             The model to be used from here on (names of features resolved), the data, and the schema of the points (None
-            if they are no table).
+            if they are not a table).
 
         Raises:
-            ValueError: If the data are unfit, naming the argument, what came and what is needed.
+            ValueError: If the data are invalid, naming the argument, what came and what is needed.
         """
 
     def read_points(self, x: Any, schema: Schema | None) -> Any:
@@ -69,7 +69,7 @@ class AbstractModel(AbstractModule):
 
         Args:
             x: The points.
-            schema: What `prepare` has returned.
+            schema: The schema that `prepare` returned.
 
         Returns:
             What `predictive` takes. By default the points are a table with the columns of the schema, or, without one,
@@ -89,7 +89,7 @@ class AbstractModel(AbstractModule):
         """
 
     @abc.abstractmethod
-    def predictive(self, sample: Sample, data: Data, x: Any, *, covariance: bool = False) -> dict[str, jax.Array]:
+    def predictive(self, sample: Sample, data: Data, x: Points, *, covariance: bool = False) -> dict[str, jax.Array]:
         """Return moments of the prediction at p points under one draw.
 
         Args:
@@ -104,7 +104,7 @@ class AbstractModel(AbstractModule):
         """
 
     @abc.abstractmethod
-    def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Any) -> jax.Array:
+    def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> jax.Array:
         """Return one draw of new observations at p points, given the data and one draw of the sites; shape (p,)."""
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, jax.Array]:
@@ -144,7 +144,7 @@ class AbstractModel(AbstractModule):
         )
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Return names for the axes of sites that are neither features nor plates; by site, one name an axis.
+        """Return names for the axes of sites that are neither features nor plates; by site, one name per axis.
 
         By default an axis of length d is called ``feature`` and any other ``<site>_feature``.
         """
@@ -166,7 +166,7 @@ class AbstractModel(AbstractModule):
             rng_key: A JAX random key.
             x: Points, an array (n, d) or a data frame.
             y: Targets.
-            inference: How; `kpp.NUTS()` by default.
+            inference: The inference; `kpp.NUTS()` by default.
             num_prior_samples: The number of draws in the groups prior and prior_predictive; 0 leaves these groups out,
                 which saves time where one evaluation of the model is long.
             **options: Options of the model's `prepare`.
@@ -175,8 +175,8 @@ class AbstractModel(AbstractModule):
             The fit.
 
         Raises:
-            TypeError: If `rng_key` is no JAX random key.
-            ValueError: If the data are unfit.
+            TypeError: If `rng_key` is not a JAX random key.
+            ValueError: If the data are invalid.
         """
         rng_key = check_rng_key(rng_key)
         model, data, schema = self.prepare(x, y, **options)

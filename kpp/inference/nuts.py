@@ -76,7 +76,7 @@ class NUTS(AbstractInference):
     progress: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        """Refuse settings that NumPyro would refuse later or not at all."""
+        """Check the settings now: NumPyro would find mistakes later or not at all."""
         for name, least in (("num_warmup", 0), ("num_samples", 1), ("num_chains", 1), ("max_tree_depth", 1)):
             count(getattr(self, name), name, least)
         between(self.target_accept, "target_accept", 0, 1, ends=False)

@@ -183,7 +183,7 @@ def check_search(num_restarts: int, max_steps: int, tolerance: float) -> None:
 
 @functools.lru_cache(maxsize=_KEPT)
 def _value_and_gradient(structure: Any, others: tuple[Any, ...]) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """Return the compiled function of an objective's arrays, u and the data; `others` are leaves that are no arrays.
+    """Return the compiled function of an objective's arrays, u and the data; `others` are leaves that are not arrays.
 
     `equinox.filter_jit` does the same, but takes apart the objective at each of many short calls.
     """

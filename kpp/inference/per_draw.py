@@ -1,7 +1,7 @@
-"""What a fit computes for one draw of its posterior.
+"""The computations of a fit for one draw of its posterior.
 
-The functions have nothing of their own: all they need of a fit, its model too, is an argument, so that fits of equal
-shapes share the compiled programs.
+Everything that the functions need of a fit is an argument, the model too, so that fits of equal shapes share the
+compiled programs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jaxtyping import PyTree
 
 __all__ = ["OfOneDraw", "draw_predictive", "pointwise", "predict", "root"]
 
@@ -17,25 +18,25 @@ Sample = dict[str, jax.Array]
 OfOneDraw = Callable[[Sample, jax.Array, Any], Any]
 
 
-def predict(sample: Sample, number: jax.Array, shared: Any) -> dict[str, jax.Array]:
+def predict(sample: Sample, number: jax.Array, shared: PyTree) -> dict[str, jax.Array]:
     """Return the moments at points; shared are model, data, points and whether covariances are wanted."""
     model, data, points, covariance = shared
     return model.predictive(sample, data, points, covariance=covariance)
 
 
-def draw_predictive(sample: Sample, number: jax.Array, shared: Any) -> jax.Array:
+def draw_predictive(sample: Sample, number: jax.Array, shared: PyTree) -> jax.Array:
     """Draw observations at points; shared are model, data, points and a random key."""
     model, data, points, key = shared
     return model.draw_predictive(jax.random.fold_in(key, number), sample, data, points)
 
 
-def root(sample: Sample, number: jax.Array, shared: Any) -> jax.Array:
+def root(sample: Sample, number: jax.Array, shared: PyTree) -> jax.Array:
     """Return the root of the posterior of the function; shared are model and data."""
     model, data = shared
     return model.posterior_draw(sample, data).root
 
 
-def pointwise(sample: Sample, number: jax.Array, shared: Any) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+def pointwise(sample: Sample, number: jax.Array, shared: PyTree) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
     """Return pointwise log likelihoods and replicates by site; shared are model, data and a random key."""
     model, data, key = shared
     replicates = model.replicate(jax.random.fold_in(key, number), sample, data)

@@ -74,7 +74,7 @@ class SVI(AbstractInference):
     progress: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        """Refuse numbers out of range and unknown names."""
+        """Raise ValueError if a number is out of range or a name is unknown."""
         for name in ("num_steps", "num_particles", "num_samples"):
             count(getattr(self, name), name)
         positive(self.learning_rate, "learning_rate")

@@ -147,7 +147,7 @@ def function_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
     fit, points = _fit(model, x, y), _points(x)[:3]
     try:
         function = fit.function()
-    except TypeError:  # a model that is no function of an RKHS says so
+    except TypeError:  # a model that is not a function of an RKHS raises this
         return
     assert isinstance(function, RKHSFunction), f"`function` returns {type(function).__name__}"
     values, predicted = np.asarray(function(jnp.asarray(points))), fit.predict(points)

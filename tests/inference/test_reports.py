@@ -55,7 +55,7 @@ def test_a_flat_direction_is_named():
         second = numpyro.sample("second", dist.Normal(0.0, 1.0))
         numpyro.sample("y", dist.Normal(second + 0.0 * first, 1.0), obs=y)
 
-    with pytest.raises(ConvergenceError, match="no strict maximum.*'first'"):
+    with pytest.raises(ConvergenceError, match="not a strict maximum.*'first'"):
         kpp.Laplace(num_restarts=0).run(KEY, model, {"y": np.ones(3)}, progress=False)
 
 

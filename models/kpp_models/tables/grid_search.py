@@ -27,7 +27,7 @@ Model = TypeVar("Model")
 
 @dataclasses.dataclass(frozen=True)
 class Selection(Generic[Model]):
-    """What a grid search found.
+    """The result of a grid search.
 
     Args:
         model: The model with the chosen values in place.
@@ -64,7 +64,7 @@ def select_from_grid(
         The choice and all scores.
 
     Raises:
-        ValueError: If a path is no leaf of the model, values are missing or have the wrong shape, or every score is
+        ValueError: If a path does not lead to a leaf of the model, values are missing or have the wrong shape, or every score is
         NaN.
     """
     import xarray as xr

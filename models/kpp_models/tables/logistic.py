@@ -39,7 +39,7 @@ class KernelLogistic(AbstractModel):
     .. math:: \min_f \frac1n \sum_i \log(1 + e^{-s_i f(x_i)}) + \frac\lambda2 \|f\|^2, \qquad s_i = 2 y_i - 1, \quad
         f = \sum_i \alpha_i k(\cdot, x_i), \quad n \lambda \alpha_i = y_i - \sigma(f(x_i))
 
-    There is no intercept: add a constant to the kernel. `fit` gives one chain of one draw, whatever the inference. The
+    There is no intercept: add a constant to the kernel. `fit` gives one chain of one draw under every inference. The
     fit is the mode of the Gaussian-process classifier with kernel :math:`k / (n\lambda)`, which is what
     `numpyro_model` is.
 

@@ -53,7 +53,7 @@ class GPRegression(AbstractGPModel):
     mean: Leaf = scalar_field("mean", default=0.0)
 
     def __check_init__(self) -> None:
-        """Refuse a negative variance."""
+        """Raise ValueError if the variance is negative."""
         refuse_below(self.noise_variance, "noise_variance", zero_allowed=True)
 
     @classmethod

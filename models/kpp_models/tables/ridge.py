@@ -38,7 +38,7 @@ class KernelRidge(AbstractModel):
         f = \sum_i \alpha_i k(\cdot, x_i), \quad \alpha = (K + n \lambda I)^{-1} y
 
     There is no intercept: centre y, or add a constant to the kernel. scikit-learn's `alpha` is :math:`n\lambda`. `fit`
-    gives one chain of one draw, whatever the inference.
+    gives one chain of one draw under every inference.
 
     The leave-one-out residuals are :math:`e_i = \alpha_i / [(K + n\lambda I)^{-1}]_{ii}`, those of refits that keep
     the total :math:`n\lambda`. Their mean square is the noise variance of predictions and of the pointwise log

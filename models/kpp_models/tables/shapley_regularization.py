@@ -6,7 +6,7 @@ the Shapley values of A at n points as well (Chau et al., section 4),
 .. math:: \min_f\; \sum_i \ell(y_i, f(x_i)) + \lambda_f \|f\|^2 + \frac{\lambda_S}{n} \sum_{i=1}^n \phi_{x_i,A}(f)^2 .
 
 Shapley values are linear in f, so the two penalties are one squared norm, and a squared norm belongs to a kernel. The
-kernels here are that one: every model that takes a kernel takes them, whatever its loss, and the penalty
+kernels here are that one: every model that takes a kernel takes them, with any loss, and the penalty
 :math:`\lambda_S / \lambda_f` may be a prior. With `kpp.games.Interventional` they are the paper's ISV-REG, with
 `kpp.games.Observational` its OSV-REG.
 """
@@ -80,7 +80,7 @@ class ShapleyRegularized(AbstractKernel):
         section_gram: G, (n, n), as `precompute` finds it; computed anew at each evaluation without.
 
     Raises:
-        ValueError: If `points` are no matrix, `feature` is no column of it, or `penalty` is negative.
+        ValueError: If `points` are not a matrix, `feature` is not one of its columns, or `penalty` is negative.
 
     References:
         Chau, Hu, Gonzalez and Sejdinovic, RKHS-SHAP, 2022, section 4.
@@ -94,7 +94,7 @@ class ShapleyRegularized(AbstractKernel):
     section_gram: Float[AnyArray, "n n"] | None = None
 
     def __check_init__(self) -> None:
-        """Refuse a feature that the points do not have and a negative penalty."""
+        """Raise ValueError if the points lack the feature or the penalty is negative."""
         _check_fields(self)
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
@@ -170,7 +170,7 @@ class RestrictedShapleyRegularized(AbstractKernel):
             without.
 
     Raises:
-        ValueError: If `points` are no matrix, `feature` is no column of it, or `penalty` is negative.
+        ValueError: If `points` are not a matrix, `feature` is not one of its columns, or `penalty` is negative.
 
     References:
         Chau, Hu, Gonzalez and Sejdinovic, RKHS-SHAP, 2022, proposition 7.
@@ -184,7 +184,7 @@ class RestrictedShapleyRegularized(AbstractKernel):
     section_products: Float[AnyArray, "n n"] | None = None
 
     def __check_init__(self) -> None:
-        """Refuse a feature that the points do not have and a negative penalty."""
+        """Raise ValueError if the points lack the feature or the penalty is negative."""
         _check_fields(self)
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:

@@ -120,7 +120,7 @@ class Wrong(eqx.Module):
     ("mean", "message"),
     [
         (LinearMean(np.ones(3), 0.0), "`mean` cannot be evaluated on `x` of shape"),
-        (Wrong(), "`mean` must return one number a point, shape .10,., got shape"),
+        (Wrong(), "`mean` must return one number per point, shape .10,., got shape"),
         (np.ones(4), "`mean` must be one number"),
     ],
 )
@@ -130,7 +130,7 @@ def test_means_that_do_not_fit_are_refused(bags, mean, message):
 
 
 def test_weights_are_one_a_feature():
-    with pytest.raises(ValueError, match="`weights` must hold one number a feature"):
+    with pytest.raises(ValueError, match="`weights` must hold one number per feature"):
         LinearMean(1.0, 0.0)
     with pytest.raises(ValueError, match="`bias` must be finite"):
         LinearMean(np.ones(2), np.nan)
