@@ -64,8 +64,8 @@ def select_from_grid(
         The choice and all scores.
 
     Raises:
-        ValueError: If a path does not lead to a leaf of the model, values are missing or have the wrong shape, or every score is
-        NaN.
+        ValueError: If a path does not lead to a leaf of the model, values are missing or have the wrong shape, or every
+            score is NaN.
     """
     import xarray as xr
 
