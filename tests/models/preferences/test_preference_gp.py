@@ -318,7 +318,6 @@ def small_fit(played):
     return MODELS["GPGP"].fit(jax.random.key(0), matches_of(played), **options)
 
 
-@pytest.mark.slow
 def test_duels_and_matrices(small_fit, played):
     items = played[0]
     found, turned = duel(small_fit, items[:3], items[3:6]), duel(small_fit, items[3:6], items[:3])

@@ -16,9 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from kpp import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel, median_heuristic
-from kpp_models import ColliderRidge, KernelRidge
+from kpp_models.colliders.collider_ridge import ColliderRidge
 from kpp_models.colliders.estimators.rows import read_labelled, read_rows, read_unlabelled
 from kpp_models.colliders.estimators.statements import Statement, check_statements, read_statements
+from kpp_models.tables.ridge import KernelRidge
 
 __all__ = ["ProjectedKernelRidge"]
 

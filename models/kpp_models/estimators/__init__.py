@@ -1,6 +1,6 @@
 """scikit-learn estimators: collider regression by any regressor or classifier, and baselines for preferences.
 
-The module is imported by its own name, as importing `kpp_models` loads no scikit-learn.
+The package is imported by its own name, because importing `kpp_models` does not load scikit-learn.
 """
 
 from __future__ import annotations
