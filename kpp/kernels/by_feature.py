@@ -16,9 +16,9 @@ from jaxtyping import Array, Float
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel, as_mask, implements
 from kpp.kernels.checks import check_matrices, check_points, example_points
 from kpp.kernels.nonstationary import Linear
-from kpp.kernels.parameters import is_prior
 from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels
 from kpp.kernels.stationary import RBF, Matern12, Matern32
+from kpp.priors import is_prior
 from kpp.typing import AnyArray, Features, Leaf, Numbers, Points, RngKey
 
 __all__ = ["ProductKernel", "Selected", "SelectedTerm", "resolve_features"]

@@ -17,9 +17,10 @@ from jaxtyping import Array, Float, PyTree
 
 from kpp.kernels.base import AbstractKernel
 from kpp.kernels.checks import example_points
-from kpp.kernels.parameters import is_prior, show
+from kpp.kernels.parameters import show
 from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
+from kpp.priors import is_prior
 from kpp.typing import AnyArray, Leaf, Points, RngKey
 from kpp.validation import positive
 

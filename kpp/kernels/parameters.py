@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 from numpyro.distributions import Distribution, ExpandedDistribution, Independent
 
+from kpp.priors import is_prior
 from kpp.typing import Leaf, Points
 from kpp.validation import at_least, between, is_concrete, positive
 
@@ -27,7 +28,6 @@ __all__ = [
     "check_in_unit_interval",
     "check_non_negative",
     "check_positive",
-    "is_prior",
     "parameter",
     "per_feature",
     "prepared",
@@ -36,11 +36,6 @@ __all__ = [
     "show_fields",
     "without_priors",
 ]
-
-
-def is_prior(value: object) -> bool:
-    """Tell whether a leaf is a prior. Walk trees with it as `is_leaf`: NumPyro distributions are pytrees themselves."""
-    return isinstance(value, Distribution)
 
 
 def parameter(name: str) -> Callable[[Leaf], Leaf]:

@@ -71,7 +71,7 @@ def test_so_do_the_methods_of_product_kernels(kernel, member, x):
 
 def test_terms_of_a_kernel_with_priors_can_be_counted():
     assert len((RBF(PRIOR) + PRIOR * Periodic()).product_terms()) == 2
-    with pytest.raises(TypeError, match="one known variance a feature"):
+    with pytest.raises(TypeError, match="one known variance per feature"):
         Linear(PRIOR.expand([3])).product_terms()
 
 
