@@ -116,7 +116,7 @@ def test_the_rule_is_in_standard_units_of_the_features(background, explanation):
         assert float(other.outputs[0].process.log_evidence().sum()) < best
 
 
-@pytest.mark.parametrize("selection", ["evidence", pytest.param("cross-validation", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("selection", ["evidence", "cross-validation"])
 def test_hyperparameters_are_chosen_and_reported(background, explanation, selection):
     gpec = GPEC("kernel-shap", background, boundary=SAMPLER, selection=selection)
     fitted = gpec.fit(probability, explanation=explanation, rng_key=KEY)
@@ -219,7 +219,6 @@ class Noisy(kpp.AbstractExplainer):
         return Explanation.create(values, 0.0, predictor(x), x, attrs={"explainer": "noisy"})
 
 
-@pytest.mark.slow
 def test_adding_explanations_is_fitting_to_all(fitted, background):
     more = np.random.default_rng(3).normal(size=(6, 2))
     added = fitted.add(explain_squares(more))
@@ -303,7 +302,6 @@ def test_other_files_are_refused(explanation, tmp_path):
         FittedGPEC.load(tmp_path / "none.nc")
 
 
-@pytest.mark.slow
 def test_by_name_with_columns(background):
     """The explainer by its name, its own background filled in, the columns of a data frame in the explanation."""
     kernel = RBF(2.0)
@@ -315,7 +313,6 @@ def test_by_name_with_columns(background):
     np.testing.assert_allclose(found.predictions, function(x.to_numpy()), rtol=1e-9)
 
 
-@pytest.mark.slow
 def test_text_and_groups_of_columns():
     """A pipeline fitted on a data frame with text; a base explainer with a group of columns."""
     rng = np.random.default_rng(5)
