@@ -1,4 +1,4 @@
-r"""Whether the intervals of a GPEC hold what they promise, and by how much they are to be widened (split conformal)."""
+"""Split conformal checks of the intervals of a GPEC: their coverage, and the factor that corrects it."""
 
 from __future__ import annotations
 

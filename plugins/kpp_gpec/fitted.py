@@ -30,7 +30,7 @@ __all__ = ["FittedGPEC"]
 
 
 class FittedGPEC(eqx.Module):
-    """Processes of the explanations of a model, one for each output; what `GPEC.fit` returns.
+    """Processes of the explanations of a model, one for each output, as `GPEC.fit` returns them.
 
     Args:
         name: "gpec" or "naive-gp".
@@ -107,7 +107,7 @@ class FittedGPEC(eqx.Module):
             plus contributions, as its attribute ``predictions`` says.
 
         Raises:
-            ValueError: If `x` is not as said.
+            ValueError: If `x` does not have the columns of the background.
         """
         points = self.schema.read(x)
         law = self.law(points)

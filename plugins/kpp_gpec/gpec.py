@@ -34,7 +34,7 @@ from kpp_gpec.process.multitask import condition, estimate_correlations
 
 __all__ = ["GPEC", "MARGINS", "example"]
 
-#: What the boundary of a model is.
+#: The definitions of the boundary of a model.
 MARGINS = ("class", "level", "steep")
 
 # The half-width of the differences that show where a function is steep, in standard deviations.
@@ -120,7 +120,7 @@ class GPEC(AbstractExplainer):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Refuse options that are none of the choices, or out of range."""
+        """Raise TypeError or ValueError for invalid options."""
         check_explainer(self.base_explainer, self.explainer_options)
         check_noise(self.noise, self.num_repeats, self.min_noise_variance)
         one_of(self.margin, "margin", MARGINS)
@@ -197,7 +197,7 @@ class GPEC(AbstractExplainer):
 
         Raises:
             TypeError: As `fit`.
-            ValueError: As `fit`, or if `x` is not as said.
+            ValueError: As `fit`, or if `x` does not fit the model.
         """
         resolved = resolve(readable(predictor, self.background), x, self.requires)
         return self._fit(predictor, resolved.schema, None, None, rng_key).explain(np.asarray(resolved.x))

@@ -32,7 +32,7 @@ class NaiveGP(AbstractExplainer):
         output: As for `GPEC`.
         lengthscale: As for `GPEC`.
         variance: As for `GPEC`.
-        selection: As for `GPEC`; "evidence" unless told otherwise.
+        selection: As for `GPEC`; "evidence" by default.
         standardize: As for `GPEC`.
         noise: As for `GPEC`.
         num_repeats: As for `GPEC`.
@@ -99,7 +99,7 @@ class NaiveGP(AbstractExplainer):
 
         Raises:
             TypeError: As `GPEC.fit`.
-            ValueError: As `GPEC.fit`, or if `x` is not as said.
+            ValueError: As `GPEC.fit`, or if `x` does not fit the model.
         """
         return self._as_gpec().explain(predictor, x, rng_key=rng_key)
 

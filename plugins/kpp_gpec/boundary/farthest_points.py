@@ -1,4 +1,4 @@
-"""A few of many points, evenly spread."""
+"""Farthest-point sampling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["spread"]
 
 
 def spread(points: Float[np.ndarray, "n d"], max_points: int, tolerance: float = 0.0) -> Int[np.ndarray, " k"]:
-    r"""Choose points one by one, each as far from those chosen as can be.
+    r"""Choose points by farthest-point sampling: each one maximizes the distance to the points chosen so far.
 
     .. math:: i_{k+1} = \arg\max_i \min_{l \leq k} \|x_i - x_{i_l}\|
 

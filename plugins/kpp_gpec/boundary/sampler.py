@@ -1,4 +1,4 @@
-"""Samples of a decision boundary, and what a sampler is.
+"""Samples of a decision boundary, and the base class of samplers.
 
 A sampler looks for pairs of points on opposite sides of a boundary that are close to each other; the boundary crosses
 the segment between them. It works in standard units, where each feature of the points that it is given has mean 0 and
@@ -110,7 +110,7 @@ class AbstractBoundarySampler(_Fields, AbstractModule):
             The points; none where the margin has one sign at all points that were tried, as its `status` then says.
 
         Raises:
-            ValueError: If `x` is no table of finite numbers, or `margin` does not return one finite number a point.
+            ValueError: If `x` is not a table of finite numbers, or `margin` does not return one number per point.
         """
         points = np.asarray(as_points(x), dtype=float)
         location, scale = points.mean(axis=0)[None], standard_deviations(points)[None]

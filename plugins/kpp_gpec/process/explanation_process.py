@@ -1,4 +1,4 @@
-r"""Gaussian processes of explanations: one a feature, of one kernel, seen with noise whose variance is known.
+r"""Gaussian processes of explanations: one per feature, with a common kernel, observed with noise of known variance.
 
 The noise differs from point to point and from feature to feature: it is the explainer's own uncertainty.
 """
@@ -28,7 +28,7 @@ _WHAT = "the kernel matrix of the explained points plus their noise"
 
 
 class Law(NamedTuple):
-    """What a process says of the explanations of p points.
+    """The predicted explanations of p points.
 
     Attributes:
         mean: The means, (p, D).
