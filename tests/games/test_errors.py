@@ -64,7 +64,7 @@ def test_values_are_refused(case):
         (lambda: interventional_shapley(np.sin, X, X, method="quadrature"), "products over the features"),
         (
             lambda: Baseline()(RKHSFunction(Matern52(), X, np.ones(2)), X, all_coalitions(3)),
-            "no sum of product kernels",
+            "not a sum of product kernels",
         ),
     ],
 )
