@@ -16,7 +16,7 @@ _SKEW = 1e-6  # of the largest entry: what single precision leaves of an exact s
 def square(value: Any, name: str, *, draws: bool = False) -> np.ndarray:
     """Return a finite square matrix of at least two items, or with `draws` an array of them."""
     as_finite_array(value, name)
-    array = np.asarray(value, dtype=float)  # double precision, whatever JAX computes in
+    array = np.asarray(value, dtype=float)  # double precision, for any precision of JAX
     enough = array.ndim >= 2 if draws else array.ndim == 2
     if not enough or array.shape[-1] != array.shape[-2] or array.shape[-1] < 2:
         wanted = "(*draws, n, n)" if draws else "(n, n)"

@@ -61,7 +61,7 @@ def counts(wins: Any, losses: Any, ties: Any, num_rows: int) -> np.ndarray:
 
 
 def refuse_impossible(numbers: np.ndarray, num_items: int) -> None:
-    """Refuse items that do not exist, and those matched with themselves."""
+    """Raise ValueError if items do not exist, or are matched with themselves."""
     for column, name in zip(numbers.T, ("first", "second"), strict=True):
         wrong = np.flatnonzero((column < 0) | (column >= num_items))
         if wrong.size:
@@ -168,7 +168,7 @@ def comparisons(session: np.ndarray, item: np.ndarray, chosen: np.ndarray) -> tu
 
 
 def refuse_changing(contexts: np.ndarray, names: Sequence[str], session: np.ndarray) -> None:
-    """Refuse contexts that are not the same throughout a session."""
+    """Raise ValueError unless contexts are the same throughout a session."""
     _, first, code = np.unique(session, return_index=True, return_inverse=True)
     changed = np.argwhere(contexts != contexts[first[code.ravel()]])
     if len(changed):

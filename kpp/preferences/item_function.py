@@ -44,7 +44,7 @@ class ItemFunction(eqx.Module):
         coefficients: :math:`\alpha`, (m,).
 
     Raises:
-        TypeError: If the kernel is no sum of preferential kernels.
+        TypeError: If the kernel is not a sum of preferential kernels.
     """
 
     kernel: AbstractKernel
@@ -53,7 +53,7 @@ class ItemFunction(eqx.Module):
     coefficients: Float[Array, " m"]
 
     def __check_init__(self) -> None:
-        """Refuse a kernel that has no form in items."""
+        """Raise TypeError if the kernel has no form in items."""
         preference_terms(self.kernel)
 
     @classmethod
@@ -68,7 +68,7 @@ class ItemFunction(eqx.Module):
 
         Raises:
             ValueError: If the function has draws, several outputs, or an intercept other than 0.
-            TypeError: If its kernel is no sum of preferential kernels.
+            TypeError: If its kernel is not a sum of preferential kernels.
         """
         preference_terms(function.kernel)
         if function.batch_shape or function.output_shape or function.intercept != 0:

@@ -61,7 +61,7 @@ class Matches(eqx.Module):
     context_levels: Levels = eqx.field(static=True, default=())
 
     def __check_init__(self) -> None:
-        """Refuse pairs that are not in the one order that matches are kept in."""
+        """Raise ValueError unless pairs are in the order in which matches are kept."""
         if is_concrete(self.pairs):
             low, high = np.asarray(self.pairs).T
             if not ((low >= 0) & (low < high) & (high < self.num_items)).all():
@@ -259,7 +259,7 @@ class Matches(eqx.Module):
 
     @property
     def inputs(self) -> Any:
-        """What a kernel takes: `points`, or ``(points, contexts)`` where there are contexts."""
+        """The inputs of a kernel: `points`, or ``(points, contexts)`` where there are contexts."""
         return self.points if self.contexts is None else (self.points, self.contexts)
 
     @property

@@ -47,9 +47,9 @@ class PrefShap(AbstractExplainer):
     differences, first item minus second one (or minus the mean opponent), which colour the plots; contexts are shown as
     they are.
 
-    Values are exact up to 14 players, whose coalitions are enumerated, and for interventional values of items whatever
-    their number, by quadrature, where the kernel of items is a sum of product kernels; otherwise they are sampled, with
-    standard errors. The draws of a posterior are explained one by one.
+    Values are exact up to 14 players, whose coalitions are enumerated. Interventional values of items are exact for any
+    number of players, by quadrature, where the kernel of items is a sum of product kernels. Other values are sampled,
+    with standard errors. The draws of a posterior are explained one by one.
 
     Args:
         value_function: The game, `PreferentialItems` or `PreferentialContext`.
@@ -97,8 +97,8 @@ class PrefShap(AbstractExplainer):
             The explanation.
 
         Raises:
-            TypeError: If the predictor is no such function, or something must be sampled without a key.
-            ValueError: If `x`, or an option, is not as said.
+            TypeError: If the predictor is not such a function, or coalitions must be sampled and there is no key.
+            ValueError: If the form of `x` is wrong, or an option is invalid.
         """
         inputs = self._read(predictor, x)
         groups = None if self.groups is None else dict(self.groups)

@@ -51,7 +51,7 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
     `projection` says which. With "space" the prior is projected: g has the kernel :math:`k_P` of projected functions
     (`kpp.kernels.Projected`). With "function" g has the kernel k, and every draw of the posterior is projected,
     :math:`f = m + P g` with :math:`P g(x) = g(x) - \hat E[g(X) \mid C = c]` and the condition
-    :math:`C = (X_2, X_3)`: the data inform g, whose conditional expectation is then taken off. That is for colliders
+    :math:`C = (X_2, X_3)`: the data inform g, whose conditional expectation is then subtracted. That is for colliders
     without parents, as :math:`f_0` is not told from the rest of g otherwise. The functions are integrated out, so that
     inference sees the hyperparameters only. Without spouses there is nothing to project: this
     is `kpp_models.GPRegression` with k, or r alone where there are no parents either.
@@ -100,7 +100,7 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
     num_landmarks: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        """Refuse numbers out of range, and parts that do not fit each other."""
+        """Raise ValueError if a number is out of range, or the parts do not fit each other."""
         refuse_below(self.noise_variance, "noise_variance", zero_allowed=True)
         self.check_parts()
         if self.has_baseline and self.projection == "function":

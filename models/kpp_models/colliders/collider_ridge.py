@@ -57,7 +57,7 @@ class ColliderRidge(AbstractColliderModel):
     With "none" nothing is imposed, for comparison. Without spouses there is nothing to project either: this is
     `kpp_models.KernelRidge` with the mean of y for intercept, and k, or r alone where there are no parents either.
 
-    `fit` gives one chain of one draw, whatever the inference. Leave-one-out residuals are those of refits
+    `fit` gives one chain of one draw, for any inference. Leave-one-out residuals are those of refits
     of mean, baseline and h that keep the totals :math:`n\lambda` and the rows of the expectations, whose labels play no
     part. `numpyro_model` is the Gaussian process whose posterior mean h is, around :math:`f_0`; without targets it
     knows of :math:`f_0` the mean only.
@@ -103,7 +103,7 @@ class ColliderRidge(AbstractColliderModel):
     num_landmarks: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        """Refuse priors, numbers out of range, and parts that do not fit each other."""
+        """Raise an error if there are priors, a number is out of range, or the parts do not fit each other."""
         refuse_priors_in(self, "kpp_models.ColliderRegression")
         refuse_below(self.regularization, "regularization", zero_allowed=False)
         self.check_parts()
@@ -153,7 +153,7 @@ class ColliderRidge(AbstractColliderModel):
         .. math:: \frac1{n'} \sum_j \bigl(h(x_{u,j}) - \hat E^{(-j)}[h(X) \mid C = c_j]\bigr)^2
 
         h is the fit without a projection (``projection="none"``) with the model's `regularization`. Up to a constant
-        the expectation of this loss is the squared error of what the projection takes off h, for which labels play
+        the expectation of this loss is the squared error of what the projection subtracts from h, for which labels play
         no part. The loss of the embedding of X in the norm of the RKHS, which weighs all functions alike, chooses
         less well.
 
@@ -169,7 +169,7 @@ class ColliderRidge(AbstractColliderModel):
             The model with the best value, the values chosen, and the loss of every one.
 
         Raises:
-            ValueError: If the grid names other leaves, there are no spouses, or the data are unfit.
+            ValueError: If the grid names other leaves, there are no spouses, or the data are invalid.
         """
         allowed = "condition_regularization" if self.form == "product" else "condition_"
         others = [path for path in grid if not path.startswith(allowed)]
@@ -190,7 +190,7 @@ class ColliderRidge(AbstractColliderModel):
     def numpyro_model(
         self, x: Float[Array, "n d"], sample: Array, landmarks: Any, intercept: Array, y: Array | None = None
     ) -> None:
-        """Be the Gaussian process whose posterior mean is h; it has no latent site.
+        """The Gaussian process whose posterior mean is h, without a latent site.
 
         Args:
             x: The points, (n, d).

@@ -1,4 +1,4 @@
-r"""What the models of collider regression share: which columns play which part, the rows, and the projected kernel."""
+r"""The shared part of collider regressions: the roles of the columns, the rows, and the projected kernel."""
 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
@@ -124,7 +124,7 @@ class AbstractColliderModel(_Fields, AbstractModel):
         return bool(self.spouses and self.parents)
 
     def check_parts(self) -> None:
-        """Refuse parts that do not fit each other; subclasses call it in `__check_init__`."""
+        """Raise ValueError if the parts do not fit each other; subclasses call it in `__check_init__`."""
         features = self.children + self.condition
         if not self.children or len(set(features)) < len(features):
             raise ValueError(
@@ -226,7 +226,7 @@ class AbstractColliderModel(_Fields, AbstractModel):
         return (kernel + 1.0) * self._on_condition()
 
     def need(self, field: str, because: str) -> None:
-        """Refuse a field that is None although others make it necessary."""
+        """Raise ValueError if a field is None although another field makes it necessary."""
         if getattr(self, field) is None:
             raise ValueError(f"`{field}` is needed with {because} {getattr(self, because)}, got None")
 

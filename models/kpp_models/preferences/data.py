@@ -31,7 +31,7 @@ def read_matches(x: Any, y: Any, *, ties: bool) -> Matches:
         The matches.
 
     Raises:
-        ValueError: If the data are unfit, or hold ties that the likelihood has no place for.
+        ValueError: If the data are invalid, or hold ties and the likelihood has none.
     """
     if not isinstance(x, Matches):
         return _count(x, y, ties)
@@ -86,7 +86,7 @@ def read_pairs(x: Any, schema: Schema | None, name: str = "x") -> Any:
 
 
 def check_same_items(x: Any, known: Any) -> None:
-    """Refuse pairs that do not have the columns, or the contexts, of those that a model was fitted to.
+    """Raise ValueError unless pairs have the columns and contexts of the pairs that a model was fitted to.
 
     Raises:
         ValueError: With both shapes.

@@ -51,7 +51,7 @@ class PairGram(eqx.Module):
             The operator.
 
         Raises:
-            TypeError: If the kernel is no sum of preferential kernels.
+            TypeError: If the kernel is not a sum of preferential kernels.
         """
         general, utilities = [], []
         for term in preference_terms(kernel):
@@ -85,7 +85,7 @@ class PairGram(eqx.Module):
         semi-definite, with eigenvalues below the largest product left out.
 
         Args:
-            count: How many features of each term; fewer if there are no more.
+            count: The largest number of features of each term.
 
         Returns:
             The features, (m, r).

@@ -136,7 +136,7 @@ class AbstractPreferenceModel(AbstractGPModel):
             The fit.
 
         Raises:
-            ValueError: If the data are unfit, or hold ties that the likelihood has no place for.
+            ValueError: If the data are invalid, or hold ties and the likelihood has none.
         """
         return super().fit(rng_key, x, y, **options)
 

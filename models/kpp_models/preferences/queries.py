@@ -1,4 +1,4 @@
-r"""What a fitted model of preferences says: of single duels, and of all pairs of some items."""
+r"""Queries to a fitted preference model: single duels, and all pairs of some items."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def duel(fit: Fit, first: Any, second: Any, *, contexts: Any = None, level: floa
 
     Raises:
         TypeError: If the fit is of another model.
-        ValueError: If the items are unfit, or `level` is not between 0 and 1.
+        ValueError: If the items are invalid, or `level` is not between 0 and 1.
     """
     if not 0 < level < 1:
         raise ValueError(f"`level` must be between 0 and 1, got {level}")
@@ -89,7 +89,7 @@ def preference_matrix(fit: Fit, items: Any, *, context: Any = None) -> xr.Datase
 
     Raises:
         TypeError: If the fit is of another model.
-        ValueError: If the items are unfit.
+        ValueError: If the items are invalid.
     """
     points, names = _items(fit, items)
     rows, columns = np.triu_indices(len(points))
@@ -115,7 +115,7 @@ def sample_preferences(
 
     Raises:
         TypeError: If the fit is of another model.
-        ValueError: If the items are unfit, or `num_samples` is below 1.
+        ValueError: If the items are invalid, or `num_samples` is below 1.
     """
     if num_samples < 1:
         raise ValueError(f"`num_samples` must be at least 1, got {num_samples}")
@@ -167,7 +167,7 @@ def _repeat(context: Any, count: int) -> Any:
 
 
 def _in_blocks(fit: Fit, pairs: Any) -> dict[str, np.ndarray]:
-    """Predict at pairs, so many at once; the last block is filled up, so that one program serves all."""
+    """Predict at pairs in blocks; the last block is padded, so that all blocks share one program."""
     count = jax.tree.leaves(pairs)[0].shape[0]
     size = min(count, _BLOCK)
     blocks = []

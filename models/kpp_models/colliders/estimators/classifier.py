@@ -204,7 +204,7 @@ class ProjectedClassifier(ClassifierMixin, BaseEstimator):
 
 @dataclasses.dataclass(frozen=True)
 class Probabilities:
-    """What a classifier says by itself.
+    """The probabilities of a classifier before the projection.
 
     Args:
         predictor: The fitted classifier, a `kpp.Fit` or a callable.

@@ -26,7 +26,7 @@ class ProjectedFunction:
     Args:
         plain: The functions before the projection: rows to values (n, q).
         baselines: What each statement wants to see on average, :math:`f_0`.
-        projection: What is taken away; None if there is no statement.
+        projection: The part that is subtracted; None without statements.
     """
 
     plain: Any

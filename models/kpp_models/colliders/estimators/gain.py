@@ -1,4 +1,4 @@
-"""By how much a projection lowers the mean squared error, from rows that neither it nor the predictor has seen."""
+"""The reduction of the mean squared error by a projection, from rows unseen by it and by the predictor."""
 
 from __future__ import annotations
 

@@ -35,10 +35,10 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
     r"""Kernel ridge regression in the space of functions that obey independences of the target.
 
     Where Y is independent of A given B, the regression :math:`f(x) = E[Y \mid X = x]` has
-    :math:`E[f(X) \mid A, B] = E[Y \mid B]`. The fit is a `kpp_models.ColliderRidge` with Gaussian kernels. What is not
-    given is chosen: lengthscales and the regularization by leave-one-out error, the regularization of the conditional
-    expectation by its cross-validated error over labelled and unlabelled rows. Without a collider it is an ordinary
-    kernel ridge regression, around the mean of Y.
+    :math:`E[f(X) \mid A, B] = E[Y \mid B]`. The fit is a `kpp_models.ColliderRidge` with Gaussian kernels. Options
+    that are not given are chosen: lengthscales and the regularization by leave-one-out error, the regularization of the
+    conditional expectation by its cross-validated error over labelled and unlabelled rows. Without a collider it is an
+    ordinary kernel ridge regression, around the mean of Y.
 
     Args:
         collider: Where the independences come from: a `kpp.causal.CausalDAG` with `outcome`; a

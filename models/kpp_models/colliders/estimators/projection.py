@@ -35,7 +35,7 @@ Columns = Float[np.ndarray, "n q"]
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-    r"""What the target is on average given some columns, :math:`f_0(b) = E[Y \mid B = b]`.
+    r"""The conditional mean of the target given some columns, :math:`f_0(b) = E[Y \mid B = b]`.
 
     Args:
         given: The columns B.
@@ -84,7 +84,7 @@ def _fit_baseline(x: Table, targets: Columns, regression: Any, labels: Any) -> A
 
 @dataclasses.dataclass(frozen=True)
 class Projection:
-    r"""What a projection takes away from a function, :math:`\sum_s e_s(c_s)`.
+    r"""The part that a projection subtracts from a function, :math:`\sum_s e_s(c_s)`.
 
     Args:
         terms: For each correction its columns and the regression on them.

@@ -69,7 +69,7 @@ def as_regression(choice: Any, argument: str, random: np.random.RandomState, *, 
 
     Raises:
         ValueError: If the name is unknown.
-        TypeError: If it is no name and has no `fit` and `predict`.
+        TypeError: If it is neither a name nor an object with `fit` and `predict`.
     """
     if not isinstance(choice, str):
         if isinstance(choice, type) or not (hasattr(choice, "fit") and hasattr(choice, "predict")):
@@ -108,7 +108,7 @@ def additive_regression(regression: Any, groups: Sequence[tuple[int, ...]]) -> P
         The regression, not yet fitted.
 
     Raises:
-        ValueError: If the last step is no linear model, as its function of all features would be no sum.
+        ValueError: If the last step is not a linear model: its function of all features would not be a sum.
     """
     *steps, (_, last) = regression.steps if isinstance(regression, Pipeline) else [("", regression)]
     if not type(last).__module__.startswith("sklearn.linear_model"):

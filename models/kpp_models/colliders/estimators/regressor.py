@@ -160,7 +160,7 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
 
 @dataclasses.dataclass(frozen=True)
 class PlainRegression:
-    """What the estimator predicts by itself.
+    """The predictions of the estimator before the projection.
 
     Args:
         predictor: The fitted estimator.

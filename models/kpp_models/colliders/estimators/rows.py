@@ -78,7 +78,7 @@ def fit_predictor(estimator: Any, prefit: bool, rows: Rows, targets: np.ndarray)
     """Return the predictor: the estimator itself if it is fitted, else a copy of it, fitted to targets (n,) or (n, q).
 
     Raises:
-        TypeError: If it is not fitted, and is no scikit-learn estimator.
+        TypeError: If it is not fitted, and not a scikit-learn estimator.
     """
     if prefit:
         return estimator
@@ -113,7 +113,7 @@ def predict_mean(predictor: Any, rows: Rows) -> Float[np.ndarray, " n"]:
 
 
 def check_predictions(found: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Refuse predictions of another shape, and NaN or infinity among them."""
+    """Raise ValueError if predictions have another shape, or some are NaN or infinite."""
     if found.shape != shape:
         raise ValueError(f"`estimator` must predict the shape {shape}, got {found.shape}")
     if not np.isfinite(found).all():

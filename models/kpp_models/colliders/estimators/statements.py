@@ -1,4 +1,4 @@
-r"""What `collider=` says: independences of the target, as statements over the columns of the features.
+r"""Reading of `collider=`: independences of the target, as statements over the columns of the features.
 
 An independence :math:`Y \perp A \mid B` of a target and features says of the regression :math:`f(x) = E[Y \mid X = x]`
 that :math:`E[f(X) \mid A, B] = E[Y \mid B]`. All estimators read `collider=` here, and test on the data what it says.

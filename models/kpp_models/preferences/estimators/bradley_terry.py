@@ -1,4 +1,4 @@
-"""The model of Bradley and Terry: one strength an item, whatever its features."""
+"""The model of Bradley and Terry: one strength per item, which does not depend on its features."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class BradleyTerry(ClassifierMixin, BaseEstimator):
 
 
 def _refuse_unbounded(X: np.ndarray, won: np.ndarray, weight: np.ndarray, num_items: int) -> None:
-    """Refuse matches by which the strengths of some items are infinite, or not comparable with those of others."""
+    """Raise ValueError if the matches leave strengths infinite, or not comparable with each other."""
     winner, loser = np.where(won, X.T, X.T[::-1])
     seen = weight > 0
     beaten = coo_array((np.ones(seen.sum()), (winner[seen], loser[seen])), shape=(num_items, num_items))

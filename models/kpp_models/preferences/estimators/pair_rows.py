@@ -48,7 +48,7 @@ def match_rows(matches: Matches) -> MatchRows:
 
 
 def refuse_odd(X: np.ndarray) -> None:
-    """Refuse rows that do not hold two items of as many columns each."""
+    """Raise ValueError unless rows hold two items with the same number of columns."""
     if X.shape[1] % 2:
         raise ValueError(
             f"`X` must hold the features of both items side by side, an even number of columns, got shape {X.shape}"
