@@ -58,6 +58,7 @@ class CausalDAG:
             raise CycleError([*cycle, cycle[0]])
         self._graph = nx.freeze(graph)
         self._bidirected = frozenset(frozenset(pair) for pair in hidden)
+        self._latent: frozenset[str] = frozenset()  # the graph is whole before `as_nodes` asks it for its nodes
         self._latent = as_nodes(self, latent, "latent")
 
     @classmethod
