@@ -1,0 +1,129 @@
+"""The measures of .ci/house.py on a small project whose numbers are known by hand."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[1] / ".ci" / "house.py"
+FILES = {
+    "kpp/__init__.py": '"""The core."""\nimport lazy_loader\n',
+    "kpp/__init__.pyi": "from .top import explain as explain\n",
+    "kpp/base.py": '"""What is at the bottom."""\n# a reason\n# on two lines\nX = 1  # noqa: E501\n',
+    "kpp/kernels/__init__.py": "from kpp.kernels.stationary import RBF as RBF\n",
+    "kpp/kernels/stationary.py": "import kpp.base\nclass RBF: ...\n",
+    "kpp/kernels/hidden.py": "def helper(): ...\n",
+    "kpp/top.py": "from kpp.kernels import RBF\ndef explain(x: Any, *args: int, key: Any | None = None) -> Any: ...\n",
+    "models/kpp_models/__init__.py": "",
+    "models/kpp_models/__init__.pyi": "from .model import GP as GP\n",
+    "models/kpp_models/model.py": (
+        "import abc\nfrom kpp import explain\nfrom kpp_models.tables import mean\n"
+        "from kpp.kernels.hidden import helper\n"
+        "class AbstractModel:\n"
+        "    @abc.abstractmethod\n    def a(self, x): ...\n"
+        "    @abc.abstractmethod\n    def b(self): ...\n"
+        "class AbstractGPModel(AbstractModel):\n"
+        "    def a(self, x): return x\n"
+        "    @abc.abstractmethod\n    def c(self): ...\n"
+    ),
+    "models/kpp_models/tables.py": "def mean(x):\n    from kpp_models import model\n    return model\n",
+    "plugins/kpp_plugin/__init__.py": "",
+    "plugins/kpp_plugin/rule.py": (
+        "from typing import TYPE_CHECKING\nimport kpp\nif TYPE_CHECKING:\n    from kpp_plugin.other import Other\n"
+        'def run(x: "Any", y: Any):\n    """Refuse what is no number."""\n'
+        '    raise ValueError(f"`x` is no\\nnumber, got {x}, whatever")\n    kpp.explain(x)\n'
+    ),
+    "plugins/kpp_plugin/other.py": "from kpp_plugin.rule import run\nclass Other: ...\n",
+    "docs/page.md": "There is no end. One target\na bag, and one or a draw.\n",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def run(root: Path, *options: str, status: int = 0) -> str:
+    command = [sys.executable, str(SCRIPT), "--root", str(root), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == status, done.stderr
+    return done.stdout
+
+
+def table(root: Path, *options: str) -> dict[str, str]:
+    lines = run(root, *options).split("\n\n")[0].splitlines()
+    return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines)
+
+
+def test_layout(project: Path):
+    values = table(project, "--folder", "kpp", "--folder", "models/kpp_models")
+    assert [values[f"{what} in kpp"] for what in ("rooms", "import arrows", "floors")] == ["4", "3", "4"]
+    assert [values[f"{what} in kpp_models"] for what in ("rooms", "import arrows", "floors")] == ["3", "3", "2"]
+
+
+def test_the_longest_chain_ends_where_names_are_defined(project: Path):
+    chain = run(project, "--list", "chain").split()
+    assert chain == ["kpp_plugin.other", "kpp_plugin.rule", "kpp.top", "kpp.kernels.stationary", "kpp.base"]
+    assert table(project)["longest chain of imports"] == "5"
+
+
+def test_cycles_by_kind_of_import(project: Path):
+    assert run(project, "--list", "cycles").splitlines() == [
+        "at run time: kpp_models.model, kpp_models.tables",
+        "with TYPE_CHECKING: kpp_models.model, kpp_models.tables",
+        "with TYPE_CHECKING: kpp_plugin.other, kpp_plugin.rule",
+    ]
+
+
+def test_share_of_any(project: Path):
+    values = table(project)
+    assert values["parameters annotated Any, kpp"] == "66.7 % (2 of 3)"
+    assert values["parameters annotated Any, all"] == "37.5 % (3 of 8)"
+    assert run(project, "--list", "any").split("\n")[0] == "kpp/top.py:2 explain(x)"
+
+
+def test_abstract_methods_are_those_left_to_write(project: Path):
+    assert run(project, "--list", "abstract").splitlines() == ["AbstractModel: a, b", "AbstractGPModel: b, c"]
+
+
+def test_names_that_the_core_does_not_export(project: Path):
+    assert run(project, "--list", "exports").strip() == "models/kpp_models/model.py:4 kpp.kernels.hidden: helper"
+
+
+def test_lines_and_comments(project: Path):
+    values = table(project)
+    assert values["lines, kpp"] == "12 (8 code, 2 logic)"
+    assert values["lines with a comment, kpp"] == "16.7 % (2 of 12)"
+
+
+def test_text_patterns(project: Path):
+    values = table(project)
+    assert values['text "is no"'] == "3: kpp_plugin 2, docs 1"
+    assert values['text "is no, not there is no"'] == "2: kpp_plugin 2"
+    assert values['text "one a"'] == "1: docs 1"
+    assert values['text "whatever"'] == "1: kpp_plugin 1"
+    assert values['text "What ..."'] == "1: kpp 1"
+    assert values['text "Refuse/Be ..."'] == "1: kpp_plugin 1"
+    assert run(project, "--list", "one a").startswith("docs/page.md:1 ")
+
+
+def test_the_picture_shows_each_part_and_is_checked(project: Path):
+    (project / "models/kpp_models/tables.py").write_text("def mean(x): ...\n")
+    picture = project / "docs" / "house.svg"
+    run(project, "--check", status=1)
+    run(project, "--picture", str(picture))
+    first = picture.read_bytes()
+    labels = re.findall(r'text-anchor="middle">([^<]*)<', first.decode())
+    assert sorted(labels) == ["base", "kernels/", "model", "plugin", "tables", "top"]
+    assert first.count(b"marker-end") == 5
+    run(project, "--check")
+    picture.unlink()
+    run(project, "--picture", str(picture))
+    assert picture.read_bytes() == first
