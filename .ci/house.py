@@ -560,7 +560,8 @@ def parts(house: House) -> nx.DiGraph:
         return "core" if top == "kpp" else "models", f"{room}/" if house.is_door(f"{top}.{room}") else room
 
     known = {name: part(name) for name in house.files if part(name)[1] != "__init__"}
-    pairs = [(known[above], known[below]) for above, below in house.graph().edges if {above, below} <= known.keys()]
+    used = [found for found in house.imports if found.kind != "type" and {found.importer, found.target} <= known.keys()]
+    pairs = [(known[found.importer], known[found.target]) for found in used]
     graph = graph_of(set(known.values()), pairs)
     if cycles(graph):
         raise SystemExit(f"a house with import cycles between its parts cannot be drawn: {cycles(graph)}")
