@@ -199,7 +199,8 @@ class House:
             return Import(importer, alias.name, "", alias.name, kind, node.lineno)
         module, name = self._absolute(importer, node), alias.name
         target = self.defining_file(module, name)
-        if target == f"{module}.{name}":
+        exported = name in self.exports.get(module, {})  # perhaps a function with the name of its file
+        if target == f"{module}.{name}" and not exported:
             module, name = target, ""
         return Import(importer, module, name, target, kind, node.lineno)
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-from kpp.typing import RngKey
 
 __all__ = [
     "as_binary_labels",
@@ -46,7 +44,7 @@ def is_concrete(value: object) -> bool:
     return not isinstance(value, jax.core.Tracer)
 
 
-def check_rng_key(rng_key: object, name: str = "rng_key") -> RngKey:
+def check_rng_key(rng_key: object, name: str = "rng_key") -> Any:
     """Return a JAX random key unchanged.
 
     Args:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 
-from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import MixedGraph
 from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.graph.separation import Path
 
 
 def directed_path(
-    graph: CausalDAG, source: str | Collection[str], target: str | Collection[str], avoiding: str | Collection[str] = ()
+    graph: MixedGraph,
+    source: str | Collection[str],
+    target: str | Collection[str],
+    avoiding: str | Collection[str] = (),
 ) -> Path | None:
     """Return a shortest directed path from `source` to `target` that keeps clear of some nodes, or None.
 
@@ -45,7 +48,7 @@ def directed_path(
     return None
 
 
-def causal_nodes(graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str]) -> frozenset[str]:
+def causal_nodes(graph: MixedGraph, treatment: str | Collection[str], outcome: str | Collection[str]) -> frozenset[str]:
     """Return the nodes on proper causal paths, treatments aside: on directed paths that leave the treatments for good.
 
     Args:
@@ -65,7 +68,7 @@ def causal_nodes(graph: CausalDAG, treatment: str | Collection[str], outcome: st
 
 
 def forbidden_nodes(
-    graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str]
+    graph: MixedGraph, treatment: str | Collection[str], outcome: str | Collection[str]
 ) -> frozenset[str]:
     """Return the nodes that no adjustment may hold: `causal_nodes` and all their descendants.
 
@@ -95,7 +98,7 @@ def _followed(step: Callable[[str], frozenset[str]], nodes: frozenset[str], barr
 
 
 def path_to_forbidden(
-    graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], nodes: frozenset[str]
+    graph: MixedGraph, treatments: frozenset[str], outcomes: frozenset[str], nodes: frozenset[str]
 ) -> Path:
     """Return a directed path from a treatment to one of some forbidden nodes that begins like a proper causal path."""
     between = causal_nodes(graph, treatments, outcomes)
