@@ -54,12 +54,14 @@ def test_a_table_of_items_and_a_sum_over_matches_agree(problem, mixed, duel, mon
     np.testing.assert_allclose(again(mixed, duel, COALITIONS), expected, **EXACT)
 
 
-def test_conjugate_gradients_solve_the_same_systems(problem, function, duel):
+@pytest.mark.parametrize("name", ["function", pytest.param("mixed", marks=pytest.mark.slow)])  # five times the terms
+def test_conjugate_gradients_solve_the_same_systems(problem, duel, request, name):
+    preference = request.getfixturevalue(name)
     game = PreferentialItems(problem["in_X"], 0.05)
     iterative = dataclasses.replace(game, solver="cg", batch_size=2)
     # The residual is 1e-10 of the right-hand side, and the condition number below 1e2.
-    expected = game(function, duel, COALITIONS)
-    np.testing.assert_allclose(iterative(function, duel, COALITIONS), expected, rtol=1e-7, atol=1e-8)
+    expected = game(preference, duel, COALITIONS)
+    np.testing.assert_allclose(iterative(preference, duel, COALITIONS), expected, rtol=1e-7, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["function", pytest.param("mixed", marks=pytest.mark.slow)])  # five times the terms

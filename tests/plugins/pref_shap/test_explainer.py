@@ -22,8 +22,9 @@ def test_everything_is_registered():
 
 
 @pytest.mark.parametrize("options", [{}, {"end_points": "raw"}, {"conditional": "interventional"}], ids=str)
-def test_explanations_change_their_sign_with_the_items(problem, function, matches, options):
-    pairs = np.concatenate([matches[:1], matches[:1, [0, 0]]])
+@pytest.mark.parametrize("count", [1, pytest.param(None, marks=pytest.mark.slow)], ids=["one match", "all matches"])
+def test_explanations_change_their_sign_with_the_items(problem, function, matches, options, count):
+    pairs = np.concatenate([matches[:count], matches[:1, [0, 0]]])
     explainer = PrefShap(PreferentialItems(problem["in_X"], 0.05, **options))
     first, second = explainer.explain(function, pairs), explainer.explain(function, pairs[:, ::-1])
     np.testing.assert_allclose(first.values, -second.values, rtol=0, atol=SKEW)
@@ -97,9 +98,10 @@ def test_contexts_of_duels_and_on_average(problem, contextual, matches, duel):
     np.testing.assert_allclose(items.values, -exchanged.values, rtol=0, atol=SKEW)
 
 
-def test_blocks_of_instances_change_nothing(problem, function, matches):
+@pytest.mark.parametrize(("count", "size"), [(3, 2), pytest.param(None, 4, marks=pytest.mark.slow)])
+def test_blocks_of_instances_change_nothing(problem, function, matches, count, size):
     game = PreferentialItems(problem["in_X"], 0.05)
-    whole, blocks = (PrefShap(game, instances_at_once=size).explain(function, matches[:3]) for size in (None, 2))
+    whole, blocks = (PrefShap(game, instances_at_once=most).explain(function, matches[:count]) for most in (None, size))
     np.testing.assert_allclose(blocks.values, whole.values, rtol=1e-10, atol=1e-12)
 
 
