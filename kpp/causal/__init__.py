@@ -1,4 +1,4 @@
-"""Causal graphs: what causes what, and what follows from it."""
+"""Causal graphs: adjustment sets, identification of effects, and implied independences."""
 
 from kpp.causal.colliders import ColliderPartition as ColliderPartition
 from kpp.causal.colliders import Independence as Independence

@@ -1,8 +1,8 @@
-r"""What a causal graph says about a regression beyond which features matter: independences of the outcome among them.
+r"""Independences of an outcome that a causal graph implies, and that constrain the regression of the outcome.
 
 The features of a regression are the outcome's Markov boundary: its children $X_1$, its parents $X_3$, and the rest,
-$X_2$, its spouses, which are there because an arrowhead of theirs meets one of the outcome's: the children are
-colliders. Spouses say nothing about the outcome $Y$ until a child is seen, so that
+$X_2$, its spouses. A spouse belongs to the boundary because its arrow and an arrow of the outcome meet at the same
+node: the children are colliders. Spouses say nothing about the outcome $Y$ until a child is observed, so that
 
 $$Y \perp X_2 \mid X_3, \qquad E[f(X) \mid X_2, X_3] = E[Y \mid X_3] \quad\text{for}\quad f(x) = E[Y \mid X = x].$$
 
@@ -33,7 +33,7 @@ class Independence:
 
     Args:
         outcome: The variable Y.
-        of: The variables A that it is independent of; with none the statement says nothing.
+        of: The variables A that it is independent of; an empty tuple makes a statement without content.
         given: The variables B that are conditioned on.
 
     Raises:
@@ -49,7 +49,7 @@ class Independence:
 
     @property
     def condition(self) -> tuple[Name, ...]:
-        """All variables on which a regression is averaged: `of`, then `given`."""
+        """All variables on which the averaged regression is conditioned: `of`, then `given`."""
         return self.of + self.given
 
     def __str__(self) -> str:
@@ -64,7 +64,8 @@ class ColliderPartition:
     Args:
         outcome: The variable Y.
         children: Its children, $X_1$.
-        spouses: What of the boundary is neither child nor parent, $X_2$; with none there is no collider to make use of.
+        spouses: The nodes of the boundary that are neither children nor parents, $X_2$; without spouses the partition
+            does not constrain the regression.
         parents: Its parents, $X_3$.
 
     Raises:
@@ -86,7 +87,7 @@ class ColliderPartition:
 
     @property
     def condition(self) -> tuple[Name, ...]:
-        """All variables on which a regression is averaged: spouses, then parents."""
+        """All variables on which the averaged regression is conditioned: spouses, then parents."""
         return self.spouses + self.parents
 
     @property
@@ -96,13 +97,13 @@ class ColliderPartition:
 
 
 def collider_partition(graph: MixedGraph, outcome: str) -> ColliderPartition:
-    r"""Return an outcome's children, spouses and parents, such that parents separate it from spouses.
+    r"""Return the children, spouses and parents of an outcome, where the parents separate it from the spouses.
 
     $$Y \perp X_2 \mid X_3.$$
 
-    Latent nodes are marginalised first, so that a parent may be an indirect one. The paper asks that no edge leads from
-    a child to a spouse. That is not enough: a spouse must not be an effect of the outcome at all, through nodes outside
-    the boundary included, and nothing hidden may bind it to the outcome.
+    Latent nodes are marginalised first, so a parent may be an indirect cause. The paper requires that no edge leads
+    from a child to a spouse. That is not enough: a spouse must not be an effect of the outcome at all, also not through
+    nodes outside the boundary, and the two must not have a hidden common cause.
 
     Args:
         graph: The graph.
@@ -114,7 +115,7 @@ def collider_partition(graph: MixedGraph, outcome: str) -> ColliderPartition:
     Raises:
         ColliderError: If the parents leave a path to a spouse open; the error shows the paths and what can be used
             instead.
-        UnknownNodeError: If the outcome is no node of the graph.
+        UnknownNodeError: If the outcome is not a node of the graph.
         LatentNodeError: If it is latent.
 
     References:
@@ -135,21 +136,22 @@ def collider_partition(graph: MixedGraph, outcome: str) -> ColliderPartition:
 
 
 def collider_independences(graph: MixedGraph, outcome: str) -> tuple[Independence, ...]:
-    r"""Return the independences of an outcome within its Markov boundary, with as few conditions as there can be.
+    r"""Return the independences of an outcome within its Markov boundary, with the fewest possible conditions.
 
-    A statement $Y \perp A \mid B$ is returned for each B in the boundary that separates Y from some node of it while no
-    proper subset of B does; A is all of the boundary that B separates from Y. No statement follows from another one by
-    leaving out nodes of A or moving them to B. Having few conditions, these are the statements to test on data.
+    A statement $Y \perp A \mid B$ is returned for each subset B of the boundary that separates Y from some node of the
+    boundary while no proper subset of B separates them. A holds all nodes of the boundary that B separates from Y. No
+    statement follows from another one by leaving out nodes of A or by moving them to B. These statements have few
+    conditions, so they are the statements to test on data.
 
     Args:
-        graph: The graph; one without a collider partition will do.
+        graph: The graph; it need not have a collider partition.
         outcome: An observed node.
 
     Returns:
         The statements, those with fewer conditions first; none if the outcome is adjacent to its whole boundary.
 
     Raises:
-        UnknownNodeError: If the outcome is no node of the graph.
+        UnknownNodeError: If the outcome is not a node of the graph.
         LatentNodeError: If it is latent.
     """
     projection, boundary = _boundary(graph, outcome)
@@ -166,20 +168,21 @@ def collider_independences(graph: MixedGraph, outcome: str) -> tuple[Independenc
 def strongest_independences(graph: MixedGraph, outcome: str) -> tuple[Independence, ...]:
     r"""Return the independences of an outcome within its Markov boundary that constrain its regression the most.
 
-    The constraint $E[f(X) \mid A, B] = E[Y \mid B]$ implies those of all statements on fewer variables: average it over
-    the others. So a statement $Y \perp A \mid B$ is returned for each largest set $A \cup B$ that has one; B is the
-    Markov boundary of Y within the set. The constraints of all other independences in the boundary follow, that of the
-    collider partition as well. The price is a conditional expectation given more variables.
+    The constraint $E[f(X) \mid A, B] = E[Y \mid B]$ implies the constraints of all statements on fewer variables:
+    average it over the other variables. So a statement $Y \perp A \mid B$ is returned for each largest set $A \cup B$
+    that has such a statement; B is the Markov boundary of Y within the set. The constraints of all other independences
+    in the boundary follow, the constraint of the collider partition included. The price is a conditional expectation
+    given more variables.
 
     Args:
-        graph: The graph; one without a collider partition will do.
+        graph: The graph; it need not have a collider partition.
         outcome: An observed node.
 
     Returns:
         The statements, those with fewer conditions first; none if the outcome is adjacent to its whole boundary.
 
     Raises:
-        UnknownNodeError: If the outcome is no node of the graph.
+        UnknownNodeError: If the outcome is not a node of the graph.
         LatentNodeError: If it is latent.
     """
     projection, boundary = _boundary(graph, outcome)
@@ -199,11 +202,12 @@ def _boundary(graph: MixedGraph, outcome: str) -> tuple[MixedGraph, frozenset[st
 
 
 def _large_separators(graph: MixedGraph, outcome: str, node: str, within: frozenset[str]) -> Iterator[frozenset[str]]:
-    """Yield sets that separate a node from the outcome, all largest ones among them.
+    """Yield sets that separate a node from the outcome; all largest such sets are among them.
 
-    Where a path is open given a set, it is closed given a part of the set only if a collider on it has no descendant
-    there; each collider is tried. One above the outcome or the node is of no use: then the path goes on from it to
-    there. Without hidden variables there is but one to try, a child of both.
+    If a path is open given a set, it is closed given a part of the set only if a collider on the path has no descendant
+    in that part; each collider is tried. A collider that is an ancestor of the outcome or of the node does not help: an
+    open path then leads from it directly to the outcome or the node. Without hidden variables only one collider has to
+    be tried, a common child of both.
     """
     ends = {outcome, node}
     waiting, seen = [within], {within}
@@ -221,13 +225,13 @@ def _large_separators(graph: MixedGraph, outcome: str, node: str, within: frozen
 def _statements(
     graph: MixedGraph, outcome: str, found: dict[frozenset[str], frozenset[str]]
 ) -> tuple[Independence, ...]:
-    """Return a statement for each set of conditions and what it separates, the shortest conditions first."""
+    """Return one statement per set of conditions and the nodes that it separates, the fewest conditions first."""
     in_order = sorted(found, key=lambda given: (len(given), sorted(map(graph.position.__getitem__, given))))
     return tuple(Independence(outcome, tuple(graph.sort(found[given])), tuple(graph.sort(given))) for given in in_order)
 
 
 def _keep_distinct(statement: Independence | ColliderPartition, fields: Iterable[str]) -> None:
-    """Make the fields tuples, and refuse a variable that is named twice."""
+    """Convert the fields to tuples; raise CausalError if a variable is named twice."""
     known: dict[Name, str] = {statement.outcome: "outcome"}
     for field in fields:
         names = getattr(statement, field)

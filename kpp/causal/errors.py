@@ -1,4 +1,4 @@
-"""What can be wrong with a causal graph or with a question to it: one class each, all of them ValueErrors."""
+"""Errors of causal graphs and of questions about them: one class per kind of error, each a ValueError."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 
 class CausalError(ValueError):
-    """A causal graph, or a question to one, that makes no sense or has no answer."""
+    """A causal graph that is not valid, or a question about one that is not valid or has no answer."""
 
 
 class GraphSyntaxError(CausalError):
-    """Text that is no graph."""
+    """Text that does not describe a causal graph."""
 
 
 class CycleError(CausalError):
-    """Edges that run in a circle.
+    """Edges that form a cycle.
 
     Args:
         cycle: Its nodes, the first one again at the end.
@@ -27,7 +27,7 @@ class CycleError(CausalError):
 
 
 class UnknownNodeError(CausalError):
-    """Names that are no nodes of the graph.
+    """Names that are not nodes of the graph.
 
     Args:
         argument: The argument that held them.
@@ -41,7 +41,7 @@ class UnknownNodeError(CausalError):
 
 
 class NotDisjointError(CausalError):
-    """A node in two sets that may share none.
+    """A node in two sets that must be disjoint.
 
     Args:
         shared: The nodes in both.
@@ -75,11 +75,11 @@ class TreatmentIsOutcomeError(NotDisjointError):
 
 
 class UnreachableOutcomeError(CausalError):
-    """An outcome that no treatment causes, so that there is no effect to ask for.
+    """An outcome that no treatment causes, so that there is no effect.
 
     Args:
         treatment: The treatments.
-        outcome: The outcomes, none of which a directed path reaches.
+        outcome: The outcomes; no directed path from a treatment reaches any of them.
     """
 
     def __init__(self, treatment: Collection[str], outcome: Collection[str]):
@@ -94,8 +94,8 @@ class NotIdentifiableError(CausalError):
     """An effect that the observed variables do not determine.
 
     Args:
-        message: What was asked for and why it has no answer.
-        hedge: The pair of C-forests that forbids it.
+        message: The question, and why it has no answer.
+        hedge: The pair of C-forests that proves it.
     """
 
     def __init__(self, message: str, hedge: Any):
@@ -104,12 +104,12 @@ class NotIdentifiableError(CausalError):
 
 
 class NoAdjustmentError(CausalError):
-    """Nodes that fail a criterion for adjustment, or a graph in which all do.
+    """Nodes that fail a criterion for adjustment, or a graph in which all sets of nodes fail it.
 
     Args:
-        message: What was asked for and what came.
+        message: The question and the nodes.
         criterion: The condition that fails, in words.
-        path: A path that shows it; None where the failure is not one of a path.
+        path: A path that shows the failure; None if a path is not the reason.
     """
 
     def __init__(self, message: str, criterion: str, path: Sequence[str] | None = None):
@@ -138,8 +138,8 @@ class NotCoveredError(CausalError):
     """An effect that no embedding estimates.
 
     Args:
-        message: What was asked for.
-        estimand: What would have to be estimated, as text; None where the effect is not identified either.
+        message: The question.
+        estimand: The expression that would have to be estimated, as text; None if the effect is not identified.
     """
 
     def __init__(self, message: str, estimand: str | None = None):
@@ -153,7 +153,7 @@ class ColliderError(CausalError):
     Args:
         outcome: The outcome.
         parents: Its parents.
-        paths: For each spouse to blame a path from the outcome to it that the parents leave open.
+        paths: A path from the outcome to each spouse that depends on it, left open by the parents.
         independences: The statements on the outcome and its boundary that can be used instead.
     """
 

@@ -1,13 +1,14 @@
-r"""Adjustment for covariates: which sets of nodes turn observations into effects.
+r"""Adjustment for covariates: the sets of nodes for which adjustment identifies a causal effect.
 
 A set Z is an adjustment set for the effect of X on Y if, in every law with this graph,
 
 $$p(y \mid do(x)) = \int p(y \mid x, z) \, p(z) \, dz.$$
 
 The generalised adjustment criterion (Shpitser, VanderWeele and Robins, 2010; Perkovic et al., 2018) is sound and
-complete for this, with several treatments and outcomes: no node of Z is a causal node or below one, and Z closes each
-proper path from X to Y that is not causal. The latter is d-separation in the proper back-door graph, so that a set is
-checked in linear time and all sets are listed with polynomial delay (van der Zander, Liskiewicz and Textor, 2019).
+complete for this, with several treatments and outcomes: no node of Z is a causal node or a descendant of one, and Z
+    closes each proper path from X to Y that is not causal. The second condition is d-separation in the proper back-door
+    graph. So a set is checked in linear time, and all sets are listed with polynomial delay (van der Zander, Liskiewicz
+    and Textor, 2019).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ CLOSES_BACKDOOR = "a back-door set closes every path into a treatment"
 
 @dataclasses.dataclass(frozen=True)
 class CriterionCheck:
-    """Whether nodes satisfy a criterion; true or false as a condition.
+    """Whether nodes satisfy a criterion; its truth value is the result.
 
     Args:
         holds: Whether they do.
@@ -64,10 +65,10 @@ def is_adjustment_set(
         adjusting: The nodes to adjust for.
 
     Returns:
-        True as a condition if it holds; else it says which part fails and shows a path.
+        The check, true if the criterion holds; otherwise it says which part fails and shows a path.
 
     Raises:
-        CausalError: See `check_effect`; and if an adjusting node is latent, a treatment or an outcome.
+        CausalError: See `check_effect`; also if an adjusting node is latent, a treatment or an outcome.
     """
     treatments, outcomes = check_effect(graph, treatment, outcome)
     nodes = as_observed(graph, adjusting, "adjusting", treatments | outcomes)
@@ -84,8 +85,8 @@ def is_backdoor_set(
 ) -> CriterionCheck:
     """Check Pearl's back-door criterion, which is sufficient for adjustment (Pearl, 2009, definition 3.3.1).
 
-    No adjusting node descends from a treatment, and they close every proper path from a treatment to an outcome that
-    begins with an arrow into the treatment.
+    No adjusting node is a descendant of a treatment, and the adjusting nodes close every proper path from a treatment
+    to an outcome that begins with an arrow into the treatment.
 
     Args:
         graph: The graph.
@@ -94,10 +95,10 @@ def is_backdoor_set(
         adjusting: The nodes to adjust for.
 
     Returns:
-        True as a condition if it holds; else it says which part fails and shows a path.
+        The check, true if the criterion holds; otherwise it says which part fails and shows a path.
 
     Raises:
-        CausalError: See `check_effect`; and if an adjusting node is latent, a treatment or an outcome.
+        CausalError: See `check_effect`; also if an adjusting node is latent, a treatment or an outcome.
     """
     treatments, outcomes = check_effect(graph, treatment, outcome)
     nodes = as_observed(graph, adjusting, "adjusting", treatments | outcomes)
@@ -123,13 +124,13 @@ def adjustment_sets(
         treatment: The treatments.
         outcome: The outcomes.
         include: Nodes that each set must hold.
-        within: The nodes that they may hold; by default all observed ones.
+        within: The nodes that the sets may hold; by default all observed nodes.
 
     Returns:
         An iterator over the sets; an empty one if there are none.
 
     Raises:
-        CausalError: See `check_effect`; and if a node of `include` is latent, a treatment or an outcome.
+        CausalError: See `check_effect`; also if a node of `include` is latent, a treatment or an outcome.
     """
     treatments, outcomes = check_effect(graph, treatment, outcome)
     required = required_nodes(graph, include, offered_nodes(graph, within), treatments | outcomes)
@@ -145,16 +146,16 @@ def minimal_adjustment_sets(
     *,
     within: str | Collection[str] | None = None,
 ) -> Iterator[frozenset[str]]:
-    """List the adjustment sets of which no proper subset is one, lazily and with polynomial delay.
+    """List the minimal adjustment sets (no proper subset is one), lazily and with polynomial delay.
 
-    The first is the one nearest to the outcome. With a single treatment it gives the smallest asymptotic variance among
-    the minimal sets, in every law with this graph (Smucler, Sapienza and Rotnitzky, 2022).
+    The first set is the one nearest to the outcome. With a single treatment it gives the smallest asymptotic variance
+    among the minimal sets, in every law with this graph (Smucler, Sapienza and Rotnitzky, 2022).
 
     Args:
         graph: The graph.
         treatment: The treatments.
         outcome: The outcomes.
-        within: The nodes that they may hold; by default all observed ones.
+        within: The nodes that the sets may hold; by default all observed nodes.
 
     Returns:
         An iterator over the sets; an empty one if there are none.
@@ -173,8 +174,8 @@ def proper_backdoor_graph(
 ) -> CausalDAG:
     """Return the graph without the first edge of each proper causal path.
 
-    What separates treatments from outcomes in it, and is not forbidden, is an adjustment set (van der Zander,
-    Liskiewicz and Textor, 2019, section 5).
+    A set that separates treatments from outcomes in it, and holds no forbidden node, is an adjustment set (van der
+    Zander, Liskiewicz and Textor, 2019, section 5).
 
     Args:
         graph: The graph.
@@ -185,7 +186,7 @@ def proper_backdoor_graph(
         The proper back-door graph.
 
     Raises:
-        UnknownNodeError: If a name is no node of the graph.
+        UnknownNodeError: If a name is not a node of the graph.
     """
     treatments, after = as_nodes(graph, treatment, "treatment"), causal_nodes(graph, treatment, outcome)
     edges = [(a, b) for a, b in graph.edges if not (a in treatments and b in after)]
@@ -195,19 +196,19 @@ def proper_backdoor_graph(
 def allowed_nodes(
     graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], within: str | Collection[str] | None
 ) -> frozenset[str]:
-    """Return the observed nodes that an adjustment set may hold, of all or of some."""
+    """Return the observed nodes that an adjustment set may hold, among the given nodes or among all."""
     return offered_nodes(graph, within) - treatments - outcomes - forbidden_nodes(graph, treatments, outcomes)
 
 
 def offered_nodes(graph: CausalDAG, within: str | Collection[str] | None) -> frozenset[str]:
-    """Return the observed nodes among some, or among all for None."""
+    """Return the observed nodes among the given nodes, or all observed nodes for None."""
     return graph.observed if within is None else as_nodes(graph, within, "within") & graph.observed
 
 
 def required_nodes(
     graph: CausalDAG, include: str | Collection[str], offered: frozenset[str], others: frozenset[str]
 ) -> frozenset[str]:
-    """Return the nodes that each set must hold, which must be among those it may hold."""
+    """Return the nodes that each set must hold; they must be among the nodes that it may hold."""
     required = as_observed(graph, include, "include", others)
     if not required <= offered:
         raise CausalError(f"`include` must be part of `within`, which lacks {graph.sort(required - offered)}")
@@ -217,7 +218,7 @@ def required_nodes(
 def check_adjustable(
     graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], allowed: frozenset[str]
 ) -> None:
-    """Refuse an effect for which no adjustment set lies within the allowed nodes."""
+    """Raise NoAdjustmentError if no adjustment set lies within the allowed nodes."""
     backdoor = proper_backdoor_graph(graph, treatments, outcomes)
     if some_separator(backdoor, treatments, outcomes, frozenset(), allowed) is None:
         candidate = backdoor.ancestors(treatments | outcomes) & allowed
@@ -240,6 +241,6 @@ def as_observed(
 def closed(
     graph: CausalDAG, x: frozenset[str], y: frozenset[str], given: frozenset[str], criterion: str
 ) -> CriterionCheck:
-    """Check that no path between two sets is open given a third, in a graph that has lost what a criterion removes."""
+    """Check that a third set closes all paths between two sets in a graph from which a criterion removed edges."""
     path = d_connecting_path(graph, x, y, given)
     return CriterionCheck(True) if path is None else CriterionCheck(False, criterion, path)

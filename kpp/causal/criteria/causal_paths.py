@@ -1,4 +1,4 @@
-"""Directed paths from treatments to outcomes: a path to show, the nodes on them, and what must not be adjusted for."""
+"""Directed paths from treatments to outcomes: one such path, the nodes on them, and the nodes not to adjust for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def directed_path(
     target: str | Collection[str],
     avoiding: str | Collection[str] = (),
 ) -> Path | None:
-    """Return a shortest directed path from `source` to `target` that keeps clear of some nodes, or None.
+    """Return a shortest directed path from `source` to `target` that avoids some nodes, or None.
 
     Args:
         graph: The graph.
@@ -25,10 +25,10 @@ def directed_path(
         avoiding: Nodes that the path must not visit.
 
     Returns:
-        The path, of a single node where source and target share it; None if there is none.
+        The path, a single node if `source` and `target` share one; None if there is no path.
 
     Raises:
-        UnknownNodeError: If a name is no node of the graph.
+        UnknownNodeError: If a name is not a node of the graph.
     """
     targets, avoided = as_nodes(graph, target, "target"), as_nodes(graph, avoiding, "avoiding")
     starts = graph.sort(as_nodes(graph, source, "source") - avoided)
@@ -49,7 +49,7 @@ def directed_path(
 
 
 def causal_nodes(graph: MixedGraph, treatment: str | Collection[str], outcome: str | Collection[str]) -> frozenset[str]:
-    """Return the nodes on proper causal paths, treatments aside: on directed paths that leave the treatments for good.
+    """Return the nodes on proper causal paths, without the treatments.
 
     Args:
         graph: The graph.
@@ -60,7 +60,7 @@ def causal_nodes(graph: MixedGraph, treatment: str | Collection[str], outcome: s
         The mediators and the outcomes that a treatment reaches: cn(X, Y) in Henckel et al. (2022), section 2.
 
     Raises:
-        UnknownNodeError: If a name is no node of the graph.
+        UnknownNodeError: If a name is not a node of the graph.
     """
     treatments = as_nodes(graph, treatment, "treatment")
     after = _followed(graph.children, graph.children(treatments), treatments)
@@ -81,13 +81,13 @@ def forbidden_nodes(
         Dpcp(X, Y) in van der Zander, Liskiewicz and Textor (2019), section 5.
 
     Raises:
-        UnknownNodeError: If a name is no node of the graph.
+        UnknownNodeError: If a name is not a node of the graph.
     """
     return graph.descendants(causal_nodes(graph, treatment, outcome))
 
 
 def _followed(step: Callable[[str], frozenset[str]], nodes: frozenset[str], barred: frozenset[str]) -> frozenset[str]:
-    """Return what steps from some nodes lead to, these included, without entering barred nodes."""
+    """Return the nodes that repeated steps from some nodes reach, these included, without entering barred nodes."""
     found = set(nodes - barred)
     waiting = list(found)
     while waiting:
@@ -100,7 +100,7 @@ def _followed(step: Callable[[str], frozenset[str]], nodes: frozenset[str], barr
 def path_to_forbidden(
     graph: MixedGraph, treatments: frozenset[str], outcomes: frozenset[str], nodes: frozenset[str]
 ) -> Path:
-    """Return a directed path from a treatment to one of some forbidden nodes that begins like a proper causal path."""
+    """Return a directed path from a treatment to a forbidden node whose first edge is that of a proper causal path."""
     between = causal_nodes(graph, treatments, outcomes)
     below = next(path for path in (directed_path(graph, between, node) for node in graph.sort(nodes)) if path)
     above = directed_path(graph.do(treatments), treatments, below[0])

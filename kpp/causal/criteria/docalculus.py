@@ -1,4 +1,4 @@
-r"""The three rules of do-calculus, each as a check that names the graph it looks at and an open path if it fails.
+r"""The three rules of do-calculus. Each check returns the graph that it looks at, and an open path if the rule fails.
 
 For disjoint sets of nodes, a rule says when two laws after an intervention on x agree (Pearl, 2009, theorem 3.4.1):
 
@@ -6,8 +6,8 @@ For disjoint sets of nodes, a rule says when two laws after an intervention on x
 2. $p(y \mid do(x), do(z), w) = p(y \mid do(x), z, w)$: actions may be exchanged for observations;
 3. $p(y \mid do(x), do(z), w) = p(y \mid do(x), w)$: actions may be dropped, or inserted.
 
-Each holds in every law with the graph if x and w separate y from z in a graph that has lost some edges, and fails in
-some law otherwise.
+Each rule holds in every law with the graph if x and w separate y from z in a graph from which some edges are removed.
+Otherwise it fails in some law.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kpp.causal.graph.separation import Path, d_connecting_path
 
 @dataclasses.dataclass(frozen=True)
 class RuleCheck:
-    """Whether a rule of do-calculus applies; true or false as a condition.
+    """Whether a rule of do-calculus applies; its truth value is the result.
 
     Args:
         equation: The two laws that the rule equates, as text.
@@ -56,7 +56,7 @@ def insert_observation(
 
     Args:
         graph: The graph.
-        y: The nodes whose law it is.
+        y: The nodes whose law is given.
         x: The nodes intervened on; may be empty.
         z: The nodes whose observation is inserted or dropped.
         w: Other nodes conditioned on.
@@ -65,7 +65,7 @@ def insert_observation(
         The check.
 
     Raises:
-        UnknownNodeError: If a name is no node of the graph.
+        UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of the sets share a node.
     """
     ys, xs, zs, ws = _checked(graph, y, x, z, w)
@@ -86,7 +86,7 @@ def exchange_action(
 
     Args:
         graph: The graph.
-        y: The nodes whose law it is.
+        y: The nodes whose law is given.
         x: The nodes intervened on on both sides; may be empty.
         z: The nodes intervened on or observed.
         w: Other nodes conditioned on.
@@ -95,7 +95,7 @@ def exchange_action(
         The check.
 
     Raises:
-        UnknownNodeError: If a name is no node of the graph.
+        UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of the sets share a node.
     """
     ys, xs, zs, ws = _checked(graph, y, x, z, w)
@@ -112,12 +112,12 @@ def insert_action(
 ) -> RuleCheck:
     r"""Check rule 3: $p(y \mid do(x), do(z), w) = p(y \mid do(x), w)$.
 
-    It holds if x and w separate y from z in the graph without the edges into x and those into the nodes of z that are,
-    without the edges into x, no ancestors of w.
+    It holds if x and w separate y from z in the graph without the edges into x and without the edges into Z(w). Z(w)
+    holds the nodes of z that are not ancestors of w in the graph without the edges into x.
 
     Args:
         graph: The graph.
-        y: The nodes whose law it is.
+        y: The nodes whose law is given.
         x: The nodes intervened on on both sides; may be empty.
         z: The nodes on which an intervention is inserted or dropped.
         w: Other nodes conditioned on.
@@ -126,7 +126,7 @@ def insert_action(
         The check.
 
     Raises:
-        UnknownNodeError: If a name is no node of the graph.
+        UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of the sets share a node.
     """
     ys, xs, zs, ws = _checked(graph, y, x, z, w)

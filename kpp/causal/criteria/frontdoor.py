@@ -6,13 +6,13 @@ A set Z is a front-door set for the effect of X on Y (Pearl, 2009, definition 3.
 2. no back-door path from X to Z is open, and
 3. X closes every back-door path from Z to Y.
 
-Then, whatever is hidden between X and Y,
+Then, for any hidden common causes of X and Y,
 
 $$p(y \mid do(x)) = \int p(z \mid x) \int p(y \mid x', z) \, p(x') \, dx' \, dz.$$
 
-Condition 2 concerns single nodes. Condition 3 has a largest solution: a node that is open to Y while others of the set
-lose their outgoing edges stays so in every smaller set (Jeong, Tian and Bareinboim, 2022). So one linear search finds
-the largest front-door set between two bounds (Wienöbst, van der Zander and Liskiewicz, 2024); the rest builds on it.
+Condition 2 concerns single nodes. Condition 3 has a largest solution: a node with an open back-door path to Y, given a
+set, still has one for every smaller set (Jeong, Tian and Bareinboim, 2022). So one linear search finds the largest
+front-door set between two bounds (Wienöbst, van der Zander and Liskiewicz, 2024); all functions here build on it.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def is_frontdoor_set(
         mediators: The nodes to adjust through.
 
     Returns:
-        True as a condition if it holds; else it says which of the three parts fails and shows a path.
+        The check, true if the criterion holds; otherwise it says which of the three parts fails and shows a path.
 
     Raises:
-        CausalError: See `check_effect`; and if a mediator is latent, a treatment or an outcome.
+        CausalError: See `check_effect`; also if a mediator is latent, a treatment or an outcome.
     """
     treatments, outcomes = check_effect(graph, treatment, outcome)
     nodes = as_observed(graph, mediators, "mediators", treatments | outcomes)
@@ -76,21 +76,21 @@ def frontdoor_set(
     include: str | Collection[str] = (),
     within: str | Collection[str] | None = None,
 ) -> frozenset[str]:
-    """Return the largest front-door set, which holds all others.
+    """Return the largest front-door set; all others are subsets of it.
 
     Args:
         graph: The graph.
         treatment: The treatments.
         outcome: The outcomes.
-        include: Nodes that it must hold.
-        within: The nodes that it may hold; by default all observed ones.
+        include: Nodes that the set must hold.
+        within: The nodes that the set may hold; by default all observed nodes.
 
     Returns:
         The set.
 
     Raises:
         NoAdjustmentError: If there is none; the error says why and shows a path.
-        CausalError: See `check_effect`; and if a node of `include` is latent, a treatment or an outcome.
+        CausalError: See `check_effect`; also if a node of `include` is latent, a treatment or an outcome.
     """
     treatments, outcomes, required, allowed = _bounds(graph, treatment, outcome, include, within)
     largest = _largest(graph, treatments, outcomes, allowed)
@@ -119,13 +119,13 @@ def frontdoor_sets(
         treatment: The treatments.
         outcome: The outcomes.
         include: Nodes that each set must hold.
-        within: The nodes that they may hold; by default all observed ones.
+        within: The nodes that the sets may hold; by default all observed nodes.
 
     Returns:
         An iterator over the sets; an empty one if there are none.
 
     Raises:
-        CausalError: See `check_effect`; and if a node of `include` is latent, a treatment or an outcome.
+        CausalError: See `check_effect`; also if a node of `include` is latent, a treatment or an outcome.
     """
     treatments, outcomes, required, allowed = _bounds(graph, treatment, outcome, include, within)
 
@@ -139,19 +139,19 @@ def minimal_frontdoor_set(
     *,
     within: str | Collection[str] | None = None,
 ) -> frozenset[str]:
-    """Return a front-door set of which no proper subset is one.
+    """Return a minimal front-door set: no proper subset of it is a front-door set.
 
-    Forbids one node after the other for as long as a front-door set remains. A proper subset of the result that was one
-    would have allowed to forbid one node more.
+    Nodes are forbidden one after the other as long as a front-door set remains. If a proper subset of the result were a
+    front-door set, one more node could have been forbidden.
 
     Args:
         graph: The graph.
         treatment: The treatments.
         outcome: The outcomes.
-        within: The nodes that it may hold; by default all observed ones.
+        within: The nodes that the set may hold; by default all observed nodes.
 
     Returns:
-        The set. Subsets of a front-door set need not be ones, so that others can be smaller.
+        The set. Another minimal front-door set can be smaller.
 
     Raises:
         NoAdjustmentError: If there is no front-door set; the error says why and shows a path.
@@ -174,7 +174,7 @@ def _bounds(
     include: str | Collection[str],
     within: str | Collection[str] | None,
 ) -> tuple[frozenset[str], frozenset[str], frozenset[str], frozenset[str]]:
-    """Return the treatments, the outcomes, what front-door sets must hold and what they may hold."""
+    """Return the treatments, the outcomes, the nodes that front-door sets must hold, and the allowed nodes."""
     treatments, outcomes = check_effect(graph, treatment, outcome)
     offered = offered_nodes(graph, within) - treatments - outcomes
     return treatments, outcomes, required_nodes(graph, include, offered, treatments | outcomes), offered
@@ -187,7 +187,7 @@ def _exists_between(
     required: frozenset[str],
     allowed: frozenset[str],
 ) -> bool:
-    """Return whether there is a front-door set that holds some nodes and no others than allowed ones."""
+    """Return whether there is a front-door set that holds the required nodes and otherwise only allowed nodes."""
     return _admits(graph, treatments, outcomes, required, _largest(graph, treatments, outcomes, allowed))
 
 
@@ -198,7 +198,7 @@ def _admits(
     required: frozenset[str],
     largest: frozenset[str],
 ) -> bool:
-    """Return whether the largest set that satisfies conditions 2 and 3 holds what it must and satisfies condition 1."""
+    """Return whether the largest set for conditions 2 and 3 holds the required nodes and satisfies condition 1."""
     return required <= largest and directed_path(graph, treatments, outcomes, avoiding=largest) is None
 
 
@@ -207,8 +207,9 @@ def _largest(
 ) -> frozenset[str]:
     """Return the largest set of allowed nodes that satisfies conditions 2 and 3.
 
-    Searches along open walks from the outcomes, given the treatments, in the graph without the edges out of the set. A
-    node of the set that is met all the same leaves it, and the walks that waited for its edges go on.
+    The search follows open walks from the outcomes, given the treatments, in the graph without the edges out of the
+    set. A node of the set that a walk reaches through another edge is removed from the set; the walks that stopped at
+    its removed edges then go on.
     """
     confounded = reachable(graph.without_outgoing(treatments), treatments)
     kept, waiting = set(allowed - confounded), set()

@@ -1,12 +1,13 @@
-r"""Instruments: nodes that move the outcome through the treatment alone.
+r"""Instruments: nodes that affect the outcome through the treatment alone.
 
-A node I is an instrument for the effect of X on Y given W if W holds no node on a causal path from X to Y and none
-below one, if W closes every path from I to Y once the first edges of the causal paths are gone, and if it leaves open a
-path from I to X (Pearl, 2009, definition 7.4.1, and Brito and Pearl, 2002, for the total effect). In a linear model
+A node I is an instrument for the effect of X on Y given W under three conditions: W holds no node on a causal path from
+X to Y and no descendant of one; W closes every path from I to Y after the first edges of the causal paths are removed;
+and W leaves open a path from I to X (Pearl, 2009, definition 7.4.1, and Brito and Pearl, 2002, for the total effect).
+In a linear model
 
 $$\frac{\mathrm{Cov}(I, Y \mid W)}{\mathrm{Cov}(I, X \mid W)}$$
 
-is the effect of X on Y, whatever is hidden behind both.
+is the effect of X on Y, for any hidden common causes of X and Y.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from kpp.causal.graph.separation import d_separated, nearest_separators
 
 @dataclasses.dataclass(frozen=True)
 class Instrument:
-    """An instrument and what to condition on.
+    """An instrument and the nodes to condition on.
 
     Args:
         node: The instrument.
-        given: The nodes to condition on; empty if there is no need to.
+        given: The nodes to condition on; may be empty.
     """
 
     node: str
@@ -58,11 +59,12 @@ def is_instrument(
         given: The nodes conditioned on.
 
     Returns:
-        True as a condition if it is one; else it says which part of the definition fails and shows a path if one does.
+        The check, true if the node is an instrument; otherwise it says which part of the definition fails and shows a
+        path, if a path is the reason.
 
     Raises:
-        CausalError: See `check_effect`; and if there are several treatments or outcomes, if the instrument or a
-            node given is latent, or if one node has two roles.
+        CausalError: See `check_effect`; also if there are several treatments or outcomes, if the instrument or a
+            conditioning node is latent, or if one node has two roles.
     """
     x, y = _single_effect(graph, treatment, outcome)
     node = as_observed(graph, instrument, "instrument", x | y)
@@ -81,12 +83,13 @@ def is_instrument(
 def instruments(
     graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str]
 ) -> tuple[Instrument, ...]:
-    """Return for each node that can be one an instrument with the nodes to condition on.
+    """Return the nodes that can be instruments, each with the nodes to condition on.
 
-    The nodes given are those nearest to the outcome that separate it from the instrument, without the treatment's
-    effect (van der Zander, Textor and Liskiewicz, 2015). If there is any instrument, given whatever nodes, at least one
-    is found. Not found are instruments that need a condition on a node which causes neither them nor the outcome: to
-    find them all is NP-hard, to check one (`is_instrument`) is not.
+    The conditioning set of an instrument is the set nearest to the outcome that separates the two in the graph without
+    the treatment's effect (van der Zander, Textor and Liskiewicz, 2015). If any instrument exists, for any conditioning
+    set, at least one is found. An instrument is not found if it needs conditioning on a node that is an ancestor
+    neither of the instrument nor of the outcome: to find all instruments is NP-hard, to check one (`is_instrument`) is
+    not.
 
     Args:
         graph: The graph.
@@ -97,14 +100,14 @@ def instruments(
         The instruments, in the graph's order; empty if there are none.
 
     Raises:
-        CausalError: See `check_effect`; and if there are several treatments or outcomes.
+        CausalError: See `check_effect`; also if there are several treatments or outcomes.
     """
     x, y = _single_effect(graph, treatment, outcome)
     backdoor, allowed = proper_backdoor_graph(graph, x, y), allowed_nodes(graph, x, y, None)
     found = []
     for node in graph.sort(graph.observed - x - y):
         candidates = nearest_separators(backdoor, y, frozenset({node}), frozenset(), allowed - {node})
-        # The smaller set first: it may leave fewer paths open to the treatment, where those open through colliders.
+        # The smaller set first: the larger one may open paths to the treatment through more colliders.
         for given in reversed(candidates or ()):
             if not d_separated(graph, node, x, given):
                 found.append(Instrument(node, given))

@@ -1,4 +1,4 @@
-"""Which adjustment set leaves the least variance, in every law with the graph."""
+"""The adjustment set with the smallest asymptotic variance in every law with the graph."""
 
 from __future__ import annotations
 
@@ -24,24 +24,26 @@ def optimal_adjustment_set(
     *,
     within: str | Collection[str] | None = None,
 ) -> frozenset[str]:
-    r"""Return the adjustment set that leaves the smallest asymptotic variance in every law with the graph.
+    r"""Return the adjustment set with the smallest asymptotic variance in every law with the graph.
 
-    Where all nodes are observed and all outcomes reached it is the O-set of Henckel, Perkovic and Maathuis (2022),
+    If all nodes are observed and the treatments reach all outcomes, it is the O-set of Henckel, Perkovic and Maathuis
+    (2022),
 
     $$O = pa(cn(X, Y)) \setminus (de(cn(X, Y)) \cup X).$$
 
-    Where some are hidden, a set O is best among all adjustment sets Z if X is independent of what Z lacks of O given Z,
-    and Y of all other useful nodes given O and X (there; for hidden nodes Smucler, Sapienza and Rotnitzky, 2022). The
-    first holds for the useful nodes that Y meets first in the moral graph of An(X, Y), which are the O-set if all are
-    observed, and for the useful nodes that these cut off from X. If the second fails, some node tells of the outcome
-    and is bound to the treatment, so that what it does to the variance may depend on the law. A node is useful if it is
-    in any adjustment set.
+    A node is useful if it is in any adjustment set. If some nodes are hidden, a set O is best among all adjustment sets
+    Z under two conditions (Henckel, Perkovic and Maathuis, 2022; for hidden nodes Smucler, Sapienza and Rotnitzky,
+    2022): X is independent of $O \setminus Z$ given Z, and Y is independent of all other useful nodes given O and X.
+    The first condition holds for the useful nodes that are reached first from Y in the moral graph of An(X, Y) (the
+    O-set if all nodes are observed), and for the useful nodes that these separate from X. If the second condition
+    fails, some node carries information on the outcome and depends on the treatment, so its influence on the variance
+    may depend on the law.
 
     Args:
         graph: The graph.
         treatment: The treatments.
         outcome: The outcomes.
-        within: The nodes that it may hold; by default all observed ones.
+        within: The nodes that the set may hold; by default all observed nodes.
 
     Returns:
         The set.

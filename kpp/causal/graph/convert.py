@@ -11,16 +11,16 @@ from kpp.causal.errors import CausalError
 
 
 def as_edges(edges: Any) -> tuple[list[Any], list[Any]]:
-    """Return the nodes and the directed edges of what `CausalDAG` takes as edges.
+    """Return the nodes and the directed edges in any form of edges that `CausalDAG` takes.
 
     Args:
         edges: Pairs (cause, effect), a mapping from each cause to its effects, or a `networkx.DiGraph`.
 
     Returns:
-        The nodes that a mapping or a graph names, and the edges.
+        The nodes of the mapping or the graph (none for pairs), and the edges.
 
     Raises:
-        CausalError: If it is a graph that is not directed, or with several edges between two nodes.
+        CausalError: If the graph is not directed, or has several edges between two nodes.
     """
     if isinstance(edges, nx.Graph):
         if not edges.is_directed() or edges.is_multigraph():
@@ -35,7 +35,7 @@ def as_edges(edges: Any) -> tuple[list[Any], list[Any]]:
 
 
 def as_pair(edge: Any, argument: str) -> tuple[Any, Any]:
-    """Return the two different ends of an edge, or refuse it by the name of its argument."""
+    """Return the two different ends of an edge; otherwise raise CausalError with the name of the argument."""
     ends = () if isinstance(edge, str) or not isinstance(edge, Iterable) else tuple(edge)
     if len(ends) != 2 or (argument == "bidirected" and ends[0] == ends[1]):
         raise CausalError(f"`{argument}` must hold pairs of two nodes, got {edge!r}")
@@ -47,23 +47,23 @@ def from_numpyro(
 ) -> dict[str, Any]:
     """Read the graph of a NumPyro model's sites, as `numpyro.infer.inspect.get_model_relations` finds it.
 
-    Sample and deterministic sites become nodes, a site in a plate being one node for all of the plate's units;
-    parameters (`numpyro.param`) are constants and become none. If the model gets data, the sites without are latent,
-    except what is computed from observed sites alone; if no site has data, all are observed.
+    Sample and deterministic sites become nodes; a site in a plate is one node for all units of the plate. Parameters
+    (`numpyro.param`) are constants and do not become nodes. If the model gets data, the sites without data are latent,
+    except sites that are computed from observed sites alone. If no site has data, all are observed.
 
     Args:
         model: The model.
         args: Its arguments.
         kwargs: Its keyword arguments.
-        plate: The plate whose units the graph is about. Kept are its sites and what these cause; what else stands
-            outside is the same for all units, so that for one unit it is a constant and no variable. None keeps every
-            site.
+        plate: The plate whose units the graph is about. Only its sites and their descendants are kept: any other site
+            has one value for all units, so for a single unit it is a constant. None keeps every site.
 
     Returns:
-        What `CausalDAG` takes: `edges` and `latent`.
+        Arguments of `CausalDAG`: `edges` and `latent`.
 
     Raises:
-        CausalError: If the model has no such plate, or factors, whose density no graph of its sites describes.
+        CausalError: If the model does not have the plate, or has factors (`numpyro.factor`): a graph of the sites
+            cannot describe their density.
     """
     import jax
     from numpyro.infer.inspect import get_model_relations
@@ -86,7 +86,7 @@ def from_numpyro(
 
 
 def _of_plate(graph: nx.DiGraph, plates: Mapping[str, Sequence[str]], plate: str) -> nx.DiGraph:
-    """Return the graph of the sites of a plate and of what they cause."""
+    """Return the graph of the sites of a plate and of their descendants."""
     # NumPyro splits plates that overlap, and puts the parts of `N` under `N__CLONE` and so on.
     inside = {site for name, sites in plates.items() if name.replace("__CLONE", "") == plate for site in sites}
     if not inside:

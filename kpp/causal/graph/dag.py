@@ -1,4 +1,4 @@
-"""Causal graphs: directed acyclic graphs with latent nodes and bidirected edges, and what can be read off them."""
+"""Causal graphs: directed acyclic graphs with latent nodes and bidirected edges, and their properties."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from kpp.causal.graph.text import from_dagitty, from_dot, to_dot
 
 
 class CausalDAG:
-    """A causal graph: an edge `a -> b` says that a causes b, an edge `a <-> b` that something unseen causes both.
+    """A causal graph: an edge `a -> b` says that a causes b, an edge `a <-> b` that a hidden variable causes both.
 
-    Graphs do not change; what changes one returns another. Nodes keep the order in which they came, and everything that
-    has to choose an order uses it, so that the same graph gives the same answers in the same order.
+    Graphs are immutable; methods that change a graph return a new one. Nodes keep the order in which they were given,
+    and every result is in this order, so the same graph gives the same answers in the same order.
 
     Args:
         edges: Pairs (cause, effect), a mapping from each cause to its effects, or a `networkx.DiGraph`.
         nodes: Nodes to add to those of the edges; they come first in the order.
         latent: The nodes that are not observed.
-        bidirected: Pairs of nodes with a hidden common cause of their own.
+        bidirected: Pairs of nodes that share a hidden common cause.
 
     Raises:
-        CycleError: If the edges run in a circle; the error shows it.
-        UnknownNodeError: If a latent node is on no edge and not in `nodes`.
-        CausalError: If a name is no string, or an edge is no pair of two different nodes.
+        CycleError: If the edges form a cycle; the error shows it.
+        UnknownNodeError: If a latent node is neither on an edge nor in `nodes`.
+        CausalError: If a name is not a string, or an edge is not a pair of two different nodes.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class CausalDAG:
             raise CycleError([*cycle, cycle[0]])
         self._graph = nx.freeze(graph)
         self._bidirected = frozenset(frozenset(pair) for pair in hidden)
-        self._latent: frozenset[str] = frozenset()  # the graph is whole before `as_nodes` asks it for its nodes
+        self._latent: frozenset[str] = frozenset()  # set first: `as_nodes` reads the graph's nodes
         self._latent = as_nodes(self, latent, "latent")
 
     @classmethod
@@ -78,7 +78,7 @@ class CausalDAG:
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
-        """All nodes, in the order in which they came."""
+        """All nodes, in the order in which they were given."""
         return tuple(self._graph)
 
     @property
@@ -131,7 +131,7 @@ class CausalDAG:
 
     @cached_property
     def position(self) -> dict[str, int]:
-        """For every node its place in the graph's order."""
+        """Map from each node to its position in the graph's order."""
         return {node: position for position, node in enumerate(self._graph)}
 
     @cached_property
@@ -191,17 +191,17 @@ class CausalDAG:
         return {node: [(arrow, other) for arrow, found in ends for other in found[node]] for node in self._graph}
 
     def colliders(self, node: str | None = None) -> frozenset[str]:
-        """Return the nodes on which two arrowheads meet, a bidirected edge having one at each end.
+        """Return the nodes at which two arrowheads meet; a bidirected edge has an arrowhead at each end.
 
         Args:
-            node: An observed node, to ask for its own colliders only: its children, in the projection, on which another
-                arrowhead meets.
+            node: An observed node; if given, only its own colliders are returned: its children, in the projection, at
+                which another arrowhead meets its own.
 
         Returns:
             The colliders, latent ones included if no node is given.
 
         Raises:
-            UnknownNodeError: If the name is no observed node of the graph.
+            UnknownNodeError: If the name is not an observed node of the graph.
         """
         if node is not None:
             projection = self.project()
@@ -210,12 +210,12 @@ class CausalDAG:
         return frozenset(node for node in self._graph if self._graph.in_degree(node) + len(self._spouses[node]) > 1)
 
     def hide(self, nodes: str | Collection[str]) -> CausalDAG:
-        """Return the graph with some more nodes latent, such as those that were not measured."""
+        """Return the graph with some more nodes latent, such as nodes that were not measured."""
         hidden = self._latent | as_nodes(self, nodes, "nodes")
         return CausalDAG(self._graph, latent=hidden, bidirected=self._bidirected)
 
     def subgraph(self, nodes: str | Collection[str]) -> CausalDAG:
-        """Return the graph of some nodes and the edges among them; the others are cut out, not marginalised."""
+        """Return the graph of some nodes and the edges among them; the other nodes are deleted, not marginalised."""
         kept = as_nodes(self, nodes, "nodes")
         edges = [(a, b) for a, b in self._graph.edges if a in kept and b in kept]
         hidden = [pair for pair in self._bidirected if pair <= kept]
@@ -248,11 +248,11 @@ class CausalDAG:
     def project(self) -> CausalDAG:
         """Return the latent projection: the graph over the observed nodes alone.
 
-        It has an edge a -> b for each directed path from a to b whose inner nodes are latent, and an edge a <-> b for
-        each pair that a latent node, or a bidirected edge, reaches in this way on both sides.
+        It has an edge a -> b for each directed path from a to b whose inner nodes are latent. It has an edge a <-> b if
+        such paths lead to a and to b from the same latent node, or from the two ends of a bidirected edge.
 
         Returns:
-            A graph without latent nodes that implies the same separations among observed ones and the same effects.
+            A graph without latent nodes that implies the same separations among observed nodes and the same effects.
         """
         return self._projection
 
@@ -291,9 +291,10 @@ class CausalDAG:
         return tuple(frozenset(component) for component in nx.connected_components(linked))
 
     def markov_boundary(self, node: str) -> frozenset[str]:
-        """Return the smallest set of observed nodes that separates a node from all other observed ones.
+        """Return the smallest set of observed nodes that separates a node from all other observed nodes.
 
-        In the projection these are the node's district, its children and their districts, and the parents of all.
+        In the projection these are the node's district, its children and their districts, and the parents of all these
+        nodes.
 
         Args:
             node: An observed node.
@@ -302,7 +303,7 @@ class CausalDAG:
             The boundary.
 
         Raises:
-            UnknownNodeError: If the name is no observed node of the graph.
+            UnknownNodeError: If the name is not an observed node of the graph.
         """
         projection = self.project()
         (node,) = as_nodes(projection, node, "node")
@@ -332,7 +333,7 @@ class CausalDAG:
 
 
 def _closure(links: Mapping[str, Iterable[str]], nodes: frozenset[str]) -> frozenset[str]:
-    """Return what links lead to from some nodes, these included."""
+    """Return the nodes that links reach from some nodes, these included."""
     found, waiting = set(nodes), list(nodes)
     while waiting:
         new = [other for other in links[waiting.pop()] if other not in found]

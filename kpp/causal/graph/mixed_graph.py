@@ -1,4 +1,4 @@
-"""The graph as functions of graphs see it, so that `CausalDAG` can offer these functions as methods."""
+"""The protocol of a graph in functions of graphs; with it `CausalDAG` can offer these functions as methods."""
 
 # ruff: noqa: D102
 # `CausalDAG` documents the members.

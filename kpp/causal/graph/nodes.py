@@ -1,4 +1,4 @@
-"""Checks of the names of nodes, shared by everything that asks a graph a question."""
+"""Checks of the names of nodes, shared by all functions of graphs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def as_nodes(graph: MixedGraph, nodes: str | Collection[str], argument: str) -> 
     Args:
         graph: The graph.
         nodes: A name or a collection of names.
-        argument: What the caller calls them, for the message.
+        argument: The name of the caller's argument, for the message.
 
     Returns:
         The nodes.
 
     Raises:
-        UnknownNodeError: If a name is no node of the graph.
+        UnknownNodeError: If a name is not a node of the graph.
     """
     names = [nodes] if isinstance(nodes, str) else list(nodes)
     unknown = [name for name in names if name not in graph.position]
@@ -30,7 +30,7 @@ def as_nodes(graph: MixedGraph, nodes: str | Collection[str], argument: str) -> 
 
 
 def check_disjoint(**sets: frozenset[str]) -> None:
-    """Refuse sets of nodes that overlap.
+    """Raise NotDisjointError if sets of nodes overlap.
 
     Args:
         **sets: The sets, by the names of their arguments.
@@ -59,10 +59,10 @@ def check_effect(
         The treatments and the outcomes.
 
     Raises:
-        UnknownNodeError: If a name is no node of the graph.
+        UnknownNodeError: If a name is not a node of the graph.
         LatentNodeError: If one of them is latent.
         TreatmentIsOutcomeError: If a node is both.
-        CausalError: If there is no treatment or no outcome.
+        CausalError: If the treatments or the outcomes are empty.
         UnreachableOutcomeError: If no treatment is an ancestor of an outcome.
     """
     treatments, outcomes = as_nodes(graph, treatment, "treatment"), as_nodes(graph, outcome, "outcome")

@@ -1,7 +1,7 @@
-"""All sets, and all minimal sets, of allowed nodes that separate two sets of nodes, one after the other.
+"""Enumeration of all sets, and of all minimal sets, of allowed nodes that separate two sets of nodes.
 
-Both enumerations have polynomial delay: between one set and the next lies a number of searches that is linear in the
-nodes, each linear in the edges (of the moral graph, for minimal sets). Nothing is kept of what was listed before.
+Both enumerations have polynomial delay: the number of searches between one set and the next is linear in the nodes, and
+    each search is linear in the edges (of the moral graph, for minimal sets). Earlier sets are not kept in memory.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ def some_separator(
 ) -> frozenset[str] | None:
     """Return a set between `include` and `within` that separates `x` from `y`, or None if there is none.
 
-    If any does, then the allowed ancestors do (van der Zander, Liskiewicz and Textor, 2019, section 3):
-    Z = An(x, y, include) & within.
+    If any set separates them, the allowed ancestors do (van der Zander, Liskiewicz and Textor, 2019, section 3): Z =
+    An(x, y, include) & within.
 
     Args:
         graph: The graph.
         x: Nodes.
         y: Nodes.
-        include: Nodes that the set must hold, some of `within`.
-        within: The nodes that it may hold, none of x or y.
+        include: Nodes that the set must hold, a subset of `within`.
+        within: The nodes that the set may hold, without nodes of x or y.
 
     Returns:
         The set, or None.
@@ -42,15 +42,15 @@ def separators(
 ) -> Iterator[frozenset[str]]:
     """Yield every set between `include` and `within` that separates `x` from `y`.
 
-    Branches on one node after the other, out or in, and follows a branch only if `some_separator` is in it: ListSep of
-    van der Zander, Liskiewicz and Textor (2019), section 3.
+    The search branches on one node after the other, leaving it out or taking it in. It follows a branch only if
+    `some_separator` finds a set in it: algorithm ListSep of van der Zander, Liskiewicz and Textor (2019), section 3.
 
     Args:
         graph: The graph.
         x: Nodes.
         y: Nodes.
-        include: Nodes that each set must hold, some of `within`.
-        within: The nodes that they may hold, none of x or y.
+        include: Nodes that each set must hold, a subset of `within`.
+        within: The nodes that the sets may hold, without nodes of x or y.
 
     Yields:
         The sets.
@@ -63,17 +63,17 @@ def separators(
 def minimal_separators(
     graph: MixedGraph, x: frozenset[str], y: frozenset[str], within: frozenset[str]
 ) -> Iterator[frozenset[str]]:
-    """Yield every set of allowed nodes that separates `x` from `y` and of which no proper subset does.
+    """Yield every minimal set of allowed nodes that separates `x` from `y`: no proper subset of it does.
 
-    They are the minimal vertex cuts, through allowed nodes, of the moral graph of An(x, y). A cut is known by the side
-    of y that it leaves. Of all cuts whose side holds a connected set A one, S, is the nearest to y, and the others are
-    found by growing A by one node of S at a time (Takata, 2010).
+    They are the minimal vertex cuts, through allowed nodes, of the moral graph of An(x, y). A cut is determined by its
+    side, the part of the graph that stays connected to y. Among all cuts whose side holds a connected set A there is a
+    cut S nearest to y. The other cuts are found by adding one node of S to A at a time (Takata, 2010).
 
     Args:
         graph: The graph.
         x: Nodes.
         y: Nodes.
-        within: The nodes that the sets may hold, none of x or y.
+        within: The nodes that the sets may hold, without nodes of x or y.
 
     Yields:
         The sets; the first is the one nearest to y.
@@ -102,7 +102,7 @@ def _nearest_cut(
     allowed: frozenset[str],
     beyond: frozenset[str],
 ) -> tuple[frozenset[str], frozenset[str]] | None:
-    """Return the cut nearest to y whose side holds a set, and this side, unless it holds nodes to be left beyond."""
+    """Return the cut nearest to y whose side holds a set, and this side; None if the side holds excluded nodes."""
     grown = reached(moral, side, allowed - side)
     if grown & x:
         return None
@@ -117,16 +117,16 @@ def between(
     within: frozenset[str],
     exists: Callable[[frozenset[str], frozenset[str]], bool],
 ) -> Iterator[frozenset[str]]:
-    """Yield every set between two that has some property, given a test of whether there is one.
+    """Yield every set between two sets that has a property, given a test of whether such a set exists.
 
     Args:
         graph: The graph, for the order of its nodes.
         include: The nodes that each set must hold.
-        within: The nodes that they may hold.
-        exists: Tells of two sets whether a set between them has the property.
+        within: The nodes that the sets may hold.
+        exists: Returns, for two sets, whether a set between them has the property.
 
     Yields:
-        The sets, each once, with a number of tests between them that is linear in the nodes.
+        The sets, each once; the number of tests between two sets is linear in the nodes.
     """
     stack = [(include, within)] if include <= within and exists(include, within) else []
     while stack:
@@ -140,7 +140,7 @@ def between(
 
 
 def moral_graph(graph: MixedGraph, nodes: frozenset[str]) -> Moral:
-    """Return the moral graph of some nodes and their ancestors, hidden common causes being nodes of their own."""
+    """Return the moral graph of some nodes and their ancestors; each hidden common cause is a node of it."""
     full, moral = graph.canonical(), dict[str, set[str]]()
     for node in graph.ancestors(nodes):
         family = {node, *full.pred[node]}
@@ -150,7 +150,7 @@ def moral_graph(graph: MixedGraph, nodes: frozenset[str]) -> Moral:
 
 
 def reached(moral: Moral, sources: frozenset[str], walls: frozenset[str]) -> frozenset[str]:
-    """Return what can be reached in a moral graph without entering walls, the sources included."""
+    """Return the nodes that can be reached in a moral graph without entering walls, the sources included."""
     found, waiting = set(sources), list(sources)
     while waiting:
         new = moral[waiting.pop()] - found - walls

@@ -1,7 +1,7 @@
-"""Which nodes a set of nodes separates (d-separation), and a path that shows it where it does not.
+"""d-separation: whether a set of nodes separates others, and an open path if it does not.
 
-All of it is by reachability, in time linear in the edges: the state of a search is a node and whether the last edge
-points at it, which is all that decides where a path may go on.
+All functions search the reachable nodes, in time linear in the edges. The state of a search is a node and whether the
+last edge points at it; these two decide where a path may go on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ State = tuple[str, bool]
 
 
 class Path(tuple[str, ...]):
-    """The nodes of a path, in order, which prints with its arrows: `x -> m <-> y`.
+    """The nodes of a path, in order; it prints with its arrows: `x -> m <-> y`.
 
     Args:
         nodes: The nodes.
@@ -28,7 +28,7 @@ class Path(tuple[str, ...]):
     arrows: tuple[str, ...]
 
     def __new__(cls, nodes: Iterable[str], arrows: Iterable[str]) -> Path:
-        """Join nodes and arrows; there is one arrow fewer than nodes."""
+        """Join nodes and arrows; the number of arrows is the number of nodes less 1."""
         path = super().__new__(cls, nodes)
         path.arrows = tuple(arrows)
         if len(path.arrows) != max(len(path) - 1, 0):
@@ -48,7 +48,7 @@ class Path(tuple[str, ...]):
 def d_connecting_path(
     graph: MixedGraph, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
 ) -> Path | None:
-    """Return a shortest path from `x` to `y` that `given` leaves open, or None if it closes them all.
+    """Return a shortest path from `x` to `y` that `given` leaves open, or None if `given` closes all paths.
 
     A path is open if each collider on it is an ancestor of `given` (or in it) and no other node on it is in `given`.
 
@@ -62,14 +62,14 @@ def d_connecting_path(
         The path, or None.
 
     Raises:
-        UnknownNodeError: If a name is no node of the graph.
+        UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of the sets share a node.
     """
     sources, targets = as_nodes(graph, x, "x"), as_nodes(graph, y, "y")
     closed = as_nodes(graph, given, "given")
     check_disjoint(x=sources, y=targets, given=closed)
     came_from = _search(graph, sources, targets, closed)
-    # A walk found by breadth-first search visits no node twice: one that did could be cut short at that node.
+    # A walk found by breadth-first search visits no node twice: a walk that did would not be a shortest one.
     ends = [state for state in came_from if state[0] in targets]
     return _trace(came_from, ends[0]) if ends else None
 
@@ -86,7 +86,7 @@ def reachable(graph: MixedGraph, x: str | Collection[str], given: str | Collecti
         The nodes; none is in `given`.
 
     Raises:
-        UnknownNodeError: If a name is no node of the graph.
+        UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If the sets share a node.
     """
     sources, closed = as_nodes(graph, x, "x"), as_nodes(graph, given, "given")
@@ -110,7 +110,7 @@ def d_separated(
         Whether they are separated.
 
     Raises:
-        UnknownNodeError: If a name is no node of the graph.
+        UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of the sets share a node.
     """
     return d_connecting_path(graph, x, y, given) is None
@@ -124,24 +124,24 @@ def minimal_separator(
     include: str | Collection[str] = (),
     within: str | Collection[str] | None = None,
 ) -> frozenset[str] | None:
-    """Return a set that separates `x` from `y` and of which no proper subset that holds `include` does.
+    """Return a minimal set that holds `include` and separates `x` from `y`: no proper subset with `include` does.
 
-    If any allowed set separates them, then so does Z0 = An(x, y, include) & within. Of Z0 those nodes are kept that can
-    be reached from x, and of these those that can be reached from y: algorithm FINDMINSEP of van der Zander and
-    Liskiewicz (2020), "Finding minimal d-separators in linear time".
+    If any allowed set separates them, then so does Z0 = An(x, y, include) & within. The nodes of Z0 that can be reached
+    from x are kept, and then, among these, the nodes that can be reached from y: algorithm FINDMINSEP of van der Zander
+    and Liskiewicz (2020), "Finding minimal d-separators in linear time".
 
     Args:
         graph: The graph.
         x: Nodes.
         y: Nodes.
         include: Nodes that the set must hold.
-        within: The nodes that it may hold, the observed ones by default; those of x and y are left out.
+        within: The nodes that the set may hold, by default the observed nodes; nodes of x and y are left out.
 
     Returns:
-        The set, the one nearest to x of those that are minimal, or None if no set separates.
+        The minimal set that is nearest to x, or None if no set separates.
 
     Raises:
-        UnknownNodeError: If a name is no node of the graph.
+        UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of `x`, `y` and `include` share a node.
         CausalError: If `include` is not inside `within`.
     """
@@ -157,20 +157,20 @@ def is_minimal_separator(
     *,
     include: str | Collection[str] = (),
 ) -> bool:
-    """Return whether a set separates `x` from `y` while no proper subset of it that holds `include` does.
+    """Return whether a set separates `x` from `y` while none of its proper subsets that hold `include` does.
 
     Args:
         graph: The graph.
         x: Nodes.
         y: Nodes.
         given: The set.
-        include: Nodes of the set that it must hold.
+        include: Nodes of the set that are never left out.
 
     Returns:
-        Whether it does: whether it separates, and leaving out any other node of it opens a path.
+        Whether the set separates, and leaving out any node that is not in `include` opens a path.
 
     Raises:
-        UnknownNodeError: If a name is no node of the graph.
+        UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of `x`, `y` and `given` share a node.
         CausalError: If `include` is not inside `given`.
     """
@@ -181,14 +181,14 @@ def is_minimal_separator(
 def nearest_separators(
     graph: MixedGraph, x: frozenset[str], y: frozenset[str], include: frozenset[str], allowed: frozenset[str]
 ) -> tuple[frozenset[str], frozenset[str]] | None:
-    """Return the separator of ancestors nearest to x, and the part of it that y needs; None if none separates.
+    """Return the separator of ancestors nearest to x, and the part of it that y reaches; None if none separates.
 
     Args:
         graph: The graph.
         x: Nodes.
         y: Nodes.
         include: Nodes that both sets must hold.
-        allowed: The nodes that they may hold, none of x or y.
+        allowed: The nodes that the sets may hold, without nodes of x or y.
 
     Returns:
         The two sets, the second inside the first.
@@ -210,7 +210,7 @@ def _checked(
     include: str | Collection[str],
     within: str | Collection[str] | None,
 ) -> tuple[frozenset[str], frozenset[str], frozenset[str], frozenset[str]]:
-    """Return the sets of a search for a separator as sets of nodes, the last without those of x and y."""
+    """Return the arguments of a search for a separator as sets of nodes, the last without the nodes of x and y."""
     first, second, required = as_nodes(graph, x, "x"), as_nodes(graph, y, "y"), as_nodes(graph, include, "include")
     allowed = graph.observed if within is None else as_nodes(graph, within, "within")
     check_disjoint(x=first, y=second, include=required)
@@ -228,7 +228,7 @@ def _search(
 ) -> dict[State, tuple[State, str] | None]:
     """Search breadth-first along open walks, until a target: state -> the state before and the arrow between them.
 
-    If `inside` is given, the walks stay in it; with each node it must hold the node's ancestors.
+    If `inside` is given, the walks stay in it; it must hold the ancestors of each of its nodes.
     """
     opened = graph.ancestors(closed)
     starts = [(node, False) for node in graph.nodes if node in sources]

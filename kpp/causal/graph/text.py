@@ -1,7 +1,8 @@
 """Graphs from text, in Graphviz's DOT language or in dagitty's, and back to DOT.
 
-Both languages are statements between braces: nodes, chains of nodes and arrows, groups of nodes in braces of their own,
-each with attributes in brackets behind it. They differ in the header, in the arrows, and in what attributes mean.
+A text in either language is a list of statements between braces. A statement is a node, a chain of nodes and arrows, or
+a group of nodes in its own braces, and may be followed by attributes in brackets. The languages differ in the header,
+in the arrows, and in the meaning of attributes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _TRUE, _FALSE = {"", "1", "true", "yes"}, {"0", "false", "no"}
 
 @dataclass(frozen=True)
 class Token:
-    """A word, an arrow or a mark of the text, and the line it stands on."""
+    """A word, an arrow or a mark of the text, and the number of its line."""
 
     kind: str
     text: str
@@ -35,7 +36,7 @@ class Token:
 
 @dataclass
 class Statements:
-    """What the statements of a text say: nodes and edges, with their attributes."""
+    """The nodes and edges that the statements of a text declare, with their attributes."""
 
     nodes: dict[str, dict[str, str]] = field(default_factory=dict)
     edges: list[tuple[str, str, str, dict[str, str]]] = field(default_factory=list)
@@ -51,10 +52,10 @@ def from_dot(text: str) -> dict[str, Any]:
         text: The text, `digraph { x -> y; x -> z [dir=both] }`.
 
     Returns:
-        What `CausalDAG` takes: `edges`, `nodes`, `latent`, `bidirected`.
+        Arguments of `CausalDAG`: `edges`, `nodes`, `latent`, `bidirected`.
 
     Raises:
-        GraphSyntaxError: If the text is no such graph; the message names the line.
+        GraphSyntaxError: If the text is not a directed graph in this language; the message names the line.
     """
     said = _Reader(text, "DOT", header=r"(strict\s+)?digraph\b", arrows={"->"}).read()
     pairs: dict[str, list[tuple[str, str]]] = {"forward": [], "both": []}
@@ -69,17 +70,18 @@ def from_dot(text: str) -> dict[str, Any]:
 def from_dagitty(text: str) -> dict[str, Any]:
     """Read a directed graph in the language of dagitty.net and of the R package dagitty.
 
-    Nodes marked `latent` (or `unobserved`) are latent. What belongs to a question and not to the graph (`exposure`,
-    `outcome`, `adjusted`) is skipped, and so are positions.
+    Nodes marked `latent` (or `unobserved`) are latent. Attributes of a question rather than of the graph (`exposure`,
+    `outcome`, `adjusted`) are skipped, and so are positions.
 
     Args:
         text: The text, `dag { x -> y <- u; x <-> z; u [latent] }`.
 
     Returns:
-        What `CausalDAG` takes: `edges`, `nodes`, `latent`, `bidirected`.
+        Arguments of `CausalDAG`: `edges`, `nodes`, `latent`, `bidirected`.
 
     Raises:
-        GraphSyntaxError: If the text is no such graph, if it has edges without a direction, or selected nodes.
+        GraphSyntaxError: If the text is not a graph in this language, has edges without a direction, or has selected
+            nodes.
     """
     said = _Reader(text, "dagitty", header=r"dag\b", arrows={"->", "<-", "<->"}).read()
     selected = [node for node, attributes in said.nodes.items() if "selected" in attributes]
@@ -115,7 +117,7 @@ def _arguments(said: Statements, edges: list[tuple[str, str]], hidden: list[tupl
 
 
 def _latent(said: Statements) -> list[str]:
-    """Return the nodes whose attributes call them latent."""
+    """Return the nodes whose attributes declare them latent."""
     latent = []
     for node, attributes in said.nodes.items():
         flags = [_truth(node, key, attributes[key]) for key in ("latent", "unobserved") if key in attributes]
@@ -138,7 +140,7 @@ class _Reader:
         text: The text.
         language: Its language, for messages.
         header: What it starts with, as a regular expression.
-        arrows: The arrows of the language that a causal graph can have.
+        arrows: The arrows of the language that are allowed in a causal graph.
     """
 
     def __init__(self, text: str, language: str, header: str, arrows: set[str]):
@@ -166,7 +168,7 @@ class _Reader:
         return [*tokens, Token("end", "the end", line)]
 
     def fail(self, message: str, line: int) -> NoReturn:
-        """Refuse the text, naming the line."""
+        """Raise GraphSyntaxError with the number of the line."""
         raise GraphSyntaxError(f"line {line} of `text`: {message}")
 
     @property
@@ -175,7 +177,7 @@ class _Reader:
         return self.tokens[self.position]
 
     def take(self, *texts: str, kind: str = "mark") -> Token | None:
-        """Return the next token and go on, if it is of this kind and one of these texts."""
+        """Return the next token and advance, if it is of this kind and one of these texts."""
         token = self.next
         if token.kind != kind or (texts and token.text not in texts):
             return None
@@ -183,7 +185,7 @@ class _Reader:
         return token
 
     def need(self, *texts: str, kind: str = "mark") -> Token:
-        """Return the next token and go on, or fail."""
+        """Return the next token and advance, or fail."""
         token = self.take(*texts, kind=kind)
         if token is None:
             wanted = " or ".join(map(repr, texts)) or "a name"
@@ -221,7 +223,7 @@ class _Reader:
         return self.chain()
 
     def defaults(self, word: Token) -> None:
-        """Read the attributes of all nodes or edges to come, of which none may bear on what causes what."""
+        """Read default attributes of later nodes or edges; defaults that would change the causal graph are an error."""
         meaningful = sorted({"dir", "latent", "unobserved", "observed", "selected"} & self.attributes().keys())
         if meaningful and word.text != "graph":
             self.fail(f"write {meaningful} on each {word.text}, not on all of them", word.line)

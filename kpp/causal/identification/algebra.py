@@ -1,4 +1,4 @@
-"""Rules that keep expressions in an observed law short: what the graph separates is dropped, sums to one are gone."""
+"""Rules that shorten expressions in an observed law: separated conditions and sums equal to 1 are dropped."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["Algebra"]
 
 
 class Algebra:
-    """Makes expressions in the law of a graph's observed nodes, each equal to what its name says and shorter.
+    """Builds short expressions in the law of a graph's observed nodes.
 
     Args:
-        graph: A causal graph without latent nodes; the law obeys its separations.
+        graph: A causal graph without latent nodes; the law satisfies its separations.
     """
 
     def __init__(self, graph: CausalDAG):
@@ -30,7 +30,7 @@ class Algebra:
         self._position = {node: place for place, node in enumerate(graph.topological_order())}
 
     def probability(self, outcome: frozenset[str], given: frozenset[str] = frozenset()) -> Expression:
-        """Return P(outcome | given) without the conditions that the others separate from the outcome.
+        """Return P(outcome | given) without the conditions that the other conditions separate from the outcome.
 
         The smallest such set of conditions is unique, so one pass in any order finds it.
         """
@@ -40,7 +40,7 @@ class Algebra:
         return Probability(outcome, given) if outcome else Product(())
 
     def product(self, factors: Iterable[Expression]) -> Expression:
-        """Return a product with its fractions gathered in one, effects first and sums last."""
+        """Return a product with its fractions combined into one, effects first and sums last."""
         flat = [part for factor in factors for part in as_factors(factor)]
         fractions = [part for part in flat if isinstance(part, Ratio)]
         plain = [part for part in flat if not isinstance(part, Ratio)]
@@ -52,7 +52,7 @@ class Algebra:
         return self.ratio(self.product([*plain, *above]), self.product(below))
 
     def ratio(self, above: Expression, below: Expression) -> Expression:
-        """Return a fraction without what stands on both sides, and with P(a, b) / P(b) written as P(a | b)."""
+        """Return a fraction without common factors, and with P(a, b) / P(b) written as P(a | b)."""
         if isinstance(above, Ratio):
             return self.ratio(above.above, self.product([above.below, below]))
         if isinstance(below, Ratio):
@@ -68,7 +68,7 @@ class Algebra:
         return Ratio(top, self.product(denominator)) if denominator else top
 
     def sum_out(self, over: frozenset[str], expression: Expression) -> Expression:
-        """Return the sum over some nodes; factors that do not depend on them stand before it."""
+        """Return the sum over some nodes; factors that do not depend on them are moved in front of it."""
         if not over:
             return expression
         if isinstance(expression, Sum):
@@ -87,7 +87,7 @@ class Algebra:
         return self.product([*outside, Sum(over, self.product(inside))])
 
     def joined(self, expression: Expression) -> Expression:
-        """Return the expression as it is shown: P(a | b, c) P(b | c) is P(a, b | c), and divisors stand inside sums."""
+        """Return the form to display: P(a | b, c) P(b | c) becomes P(a, b | c), and divisors are moved into sums."""
         if isinstance(expression, Ratio):
             expression = self._with_divided_terms(expression)
         if isinstance(expression, Sum):
@@ -109,8 +109,8 @@ class Algebra:
     def _divided(self, numerator: list[Expression], factor: Expression) -> list[Expression] | None:
         """Return what is left of a numerator after a division by a factor, or None if it does not divide.
 
-        It may divide a single factor, or the joint probability that factors are: those of its outcome, of what their
-        outcomes are conditioned on, and so on.
+        It may divide a single factor, or a joint probability that is a product of factors: the factors of its outcome,
+        the factors of the nodes that these are conditioned on, and so on.
         """
         groups: list[list[Expression]] = [[part] for part in numerator]
         probabilities = [part for part in numerator if isinstance(part, Probability)]
@@ -128,7 +128,7 @@ class Algebra:
         return None
 
     def _with_divided_terms(self, ratio: Ratio) -> Expression:
-        """Divide the terms of a sum rather than the sum, by what is the same for all of them."""
+        """Divide the terms of a sum, rather than the sum, by a divisor that is the same for all terms."""
         if not isinstance(ratio.above, Sum) or ratio.above.over & ratio.below.free:
             return ratio
         terms = self.ratio(ratio.above.body, ratio.below)
@@ -137,7 +137,7 @@ class Algebra:
     def _quotient(self, part: Expression, factor: Expression) -> Expression | None:
         """Return 1 for a / a and P(a | b, c) for P(a, b | c) / P(b | c), else None.
 
-        Of the divisor's conditions those may be missing that the others separate from its outcome.
+        Conditions of the divisor may be missing if its other conditions separate them from its outcome.
         """
         if part == factor:
             return Product(())
@@ -151,7 +151,7 @@ class Algebra:
 
     @staticmethod
     def _open_sums(factors: list[Expression], over: frozenset[str]) -> tuple[list[Expression], frozenset[str]]:
-        """Take sums apart whose nodes mean nothing else in the other factors."""
+        """Split sums into factors and summed nodes, if these names are not used in the other factors."""
         opened: list[Expression] = []
         for place, factor in enumerate(factors):
             others = frozenset().union(over, *(other.free for other in [*opened, *factors[place + 1 :]]))
@@ -163,10 +163,10 @@ class Algebra:
         return opened, over
 
     def _merged(self, factors: Sequence[Expression]) -> Probability | None:
-        """Return the probability that a product is, or None if it is none.
+        """Return the single probability that equals a product, or None if there is none.
 
-        The factors P(a_1 | b_1), P(a_2 | b_2), ... are the joint probability of all a, given what of all b is no a,
-        if each a_i is independent of the rest of that and of the a before it given b_i.
+        Let A be the set of all a_i, and B the set of all b_i without A. The product of P(a_1 | b_1), P(a_2 | b_2), ...
+        is P(A | B) if, given b_i, each a_i is independent of the other nodes of B and of the a_j before it.
         """
         waiting = [factor for factor in factors if isinstance(factor, Probability)]
         outcomes = [node for factor in waiting for node in factor.outcome]
@@ -185,7 +185,7 @@ class Algebra:
 
 
 def _without(factors: Sequence[Expression], taken: Sequence[Expression]) -> list[Expression]:
-    """Return factors without some of them, each taken once: a factor may stand in a product twice."""
+    """Return factors without some of them. Each is removed once, because a product may hold a factor twice."""
     left = list(factors)
     for factor in taken:
         left.remove(factor)

@@ -1,4 +1,4 @@
-"""Which adjustment an embedding can use for an effect, given the columns that were measured."""
+"""The adjustment that an embedding can use for an effect, given the columns that were measured."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kpp.causal.identification.identify import identify
 
 @dataclasses.dataclass(frozen=True)
 class Adjustment:
-    """How to turn a regression on a treatment into an effect of it.
+    """How to compute the effect of a treatment from a regression on it.
 
     Args:
-        kind: "none" for none, "backdoor" to average over covariates, "frontdoor" to go through mediators.
+        kind: "none" for no adjustment, "backdoor" to average over covariates, "frontdoor" to adjust through mediators.
         variables: The covariates or mediators, in the graph's order.
     """
 
@@ -34,23 +34,24 @@ def find_adjustment(
     outcome: str | Collection[str],
     columns: Iterable[str] | None = None,
 ) -> Adjustment:
-    """Return the adjustment to take for an effect: none if none is needed, else back-door, else front-door.
+    """Return the adjustment for an effect: none if none is needed, else back-door, else front-door.
 
-    Of the back-door sets within the columns it is the optimal one, or, if none is known to be, the minimal one nearest
-    to the outcome; of the front-door sets a minimal one. "Back-door" is meant in the wide sense of `is_adjustment_set`.
+    Among the back-door sets within the columns it is the optimal one, or, if none is known to be optimal, the minimal
+    one nearest to the outcome. Among the front-door sets it is a minimal one. "Back-door" has the wide sense of
+    `is_adjustment_set`.
 
     Args:
         graph: The graph.
         treatment: The treatments.
         outcome: The outcomes.
-        columns: The names that were measured, those outside the graph aside; by default all observed nodes.
+        columns: The measured variables; names outside the graph are ignored. By default all observed nodes.
 
     Returns:
         The adjustment.
 
     Raises:
         NotCoveredError: If neither kind of set lies within the columns; the error holds the estimand if there is one.
-        CausalError: If a treatment or an outcome is no column, and see `check_effect`.
+        CausalError: If a treatment or an outcome is not a column; see also `check_effect`.
     """
     treatments, outcomes = check_effect(graph, treatment, outcome)
     measured = graph.observed if columns is None else frozenset(columns) & graph.observed
@@ -88,7 +89,7 @@ def _not_covered(
     measured: frozenset[str],
     reasons: Iterable[NoAdjustmentError],
 ) -> NotCoveredError:
-    """Return the error for an effect without either kind of set, with its estimand in terms of what was measured."""
+    """Return the error for an effect without either kind of set, with its estimand in the measured variables."""
     narrowed = graph.hide(graph.observed - measured)
     try:
         estimand = str(identify(narrowed, outcomes, treatments))

@@ -1,4 +1,4 @@
-"""Estimands: what a causal effect is in terms of the observed law, to read, to typeset and to evaluate."""
+"""Estimands: causal effects as expressions in the observed law, to print, to typeset and to evaluate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Estimand", "query_text"]
 def query_text(
     outcome: frozenset[str], treatment: frozenset[str], given: frozenset[str], notation: Notation = TEXT
 ) -> str:
-    """Return how a question for an effect is written: ``P(y | do(x), z)``."""
+    """Return an effect as text: ``P(y | do(x), z)``."""
     written = {node: notation.name(node) for node in outcome | treatment | given}
     conditions = [notation.do(notation.names(treatment, written))]
     conditions += [notation.names(given, written)] if given else []
@@ -32,7 +32,8 @@ def query_text(
 class Estimand:
     """A causal effect P(outcome | do(treatment), given) as an expression in the law of the observed nodes.
 
-    It prints as an equation, such as ``P(y | do(x)) = sum_z P(y | x, z) P(z)``, and shows as one in a notebook.
+    It prints as an equation, such as ``P(y | do(x)) = sum_z P(y | x, z) P(z)``, and is displayed as an equation in a
+    notebook.
 
     Args:
         outcome: The outcomes.
@@ -48,20 +49,20 @@ class Estimand:
 
     @property
     def variables(self) -> frozenset[str]:
-        """The observed nodes that have to be measured to estimate it."""
+        """The observed nodes that have to be measured to estimate the effect."""
         return self.expression.mentioned
 
     @property
     def arbitrary(self) -> frozenset[str]:
-        """Nodes that stand in it though its value is the same for all of theirs: the graph constrains the law so."""
+        """Nodes in the expression whose values do not change it, because of the constraints of the graph on the law."""
         return self.expression.free - self.outcome - self.treatment - self.given
 
     def query(self) -> str:
-        """Return what is asked for as text: ``P(y | do(x), z)``."""
+        """Return the effect as text: ``P(y | do(x), z)``."""
         return query_text(self.outcome, self.treatment, self.given)
 
     def text(self) -> str:
-        """Return the expression as text: ``sum_z P(y | x, z) P(z)``; a primed name is summed over, no treatment."""
+        """Return the expression as text: ``sum_z P(y | x, z) P(z)``; a primed name is summed over."""
         return self.expression.write(TEXT, self._names(TEXT))
 
     def latex(self) -> str:
@@ -70,19 +71,19 @@ class Estimand:
         return f"{query} = {self.expression.write(LATEX, self._names(LATEX))}"
 
     def evaluate(self, joint: xr.DataArray) -> xr.DataArray:
-        """Return the effect at a discrete law.
+        """Return the effect for a discrete observed law.
 
         Args:
-            joint: The probabilities of all joint values of the nodes, one dimension for each, named after it. Nodes
+            joint: The probabilities of all joint values of the nodes, one dimension per node, named after it. Nodes
                 that are not needed are summed out.
 
         Returns:
-            The probabilities, with the dimensions of the outcomes, the treatments and the nodes given, sorted by name
-            within each. Where the expression holds a node whose value does not matter, this is the mean over its
-            law: at a law that the graph allows all its terms are equal.
+            The probabilities, with the dimensions of the outcomes, the treatments and the conditioning nodes, sorted by
+            name within each. If the expression holds a node whose value does not matter, the result is the mean over
+            its law: under a law that the graph allows, all its terms are equal.
 
         Raises:
-            ValueError: If a node that the estimand needs is no dimension, the probabilities are negative, not finite
+            ValueError: If a node that the estimand needs is not a dimension, the probabilities are negative, not finite
                 or do not sum to 1, or a conditional probability has a condition of probability 0.
         """
         law = _as_law(joint, self.variables | self.outcome | self.treatment | self.given)
@@ -105,12 +106,12 @@ class Estimand:
 
 
 def _as_law(joint: xr.DataArray, needed: frozenset[str]) -> xr.DataArray:
-    """Check a joint law and sum out what is not needed."""
+    """Check a joint law and sum out the nodes that are not needed."""
     missing = needed - set(map(str, joint.dims))
     if missing:
         raise ValueError(f"`joint` must have a dimension for each of {sorted(needed)}, it lacks {sorted(missing)}")
     total = float(joint.sum())
-    # The negated form also refuses NaN; sums of many float64 numbers are good to far more than the tolerance.
+    # The negated form is also true for NaN. The rounding errors of float64 sums are far below the tolerance.
     if not (bool((joint >= 0.0).all()) and np.isclose(total, 1.0, rtol=0.0, atol=1e-6)):
         raise ValueError(f"`joint` must hold probabilities, not negative, that sum to 1; their sum is {total}")
     return joint.sum([dim for dim in joint.dims if dim not in needed])

@@ -1,4 +1,4 @@
-"""Expressions in an observed law: probabilities, products, ratios and sums, to read, to typeset and to evaluate."""
+"""Expressions in an observed law: probabilities, products, ratios and sums, to print, to typeset and to evaluate."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import xarray as xr
 __all__ = ["LATEX", "TEXT", "Expression", "Notation", "Probability", "Product", "Ratio", "Sum", "as_factors"]
 
 
-#: The signs that a backslash does not make harmless in mathematics.
+#: The characters that a backslash does not escape in LaTeX's math mode.
 _LATEX_SIGNS = {"\\": r"\backslash ", "^": r"\hat{\ }", "~": r"\sim "}
 
 
 def _latex_name(name: str) -> str:
-    r"""Return `x` as x, `w1` and `w_1` as w_{1}, and what is longer upright."""
+    r"""Return `x` as x, `w1` and `w_1` as w_{1}, and longer names upright."""
     stem, _, index = re.fullmatch(r"(.*?)(_?(\d+))?", name, re.DOTALL).group(1, 2, 3)  # type: ignore[union-attr]
     if not stem:
         stem, index = name, None
@@ -29,22 +29,22 @@ def _latex_name(name: str) -> str:
 
 
 def _by_number(name: str) -> list[tuple[bool, int | str]]:
-    """Sort numbers in names as numbers."""
+    """Return a sorting key that compares numbers in names as numbers."""
     return [(part.isdecimal(), int(part) if part.isdecimal() else part) for part in re.split(r"(\d+)", name)]
 
 
 @dataclass(frozen=True)
 class Notation:
-    """How expressions are written.
+    """A notation for expressions: text or LaTeX.
 
     Args:
-        name: Turns the name of a node into what is written.
-        bar: What stands before the conditions of a probability.
+        name: Writes the name of a node.
+        bar: The sign before the conditions of a probability.
         do: Writes an intervention on names.
-        times: What stands between factors.
+        times: The sign between factors.
         sum: Writes the sign of a sum over names.
         ratio: Writes a fraction.
-        brackets: What encloses a factor that is a sum.
+        brackets: Encloses a factor that is a sum.
     """
 
     name: Callable[[str], str]
@@ -95,7 +95,7 @@ class Expression(ABC):
 
     @abstractmethod
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
-        """Write it.
+        """Write the expression.
 
         Args:
             notation: Text or LaTeX.
@@ -104,13 +104,13 @@ class Expression(ABC):
 
     @abstractmethod
     def evaluate(self, law: xr.DataArray) -> xr.DataArray:
-        """Return its values at a law, with one dimension for each free node.
+        """Return its values for an observed law, with one dimension per free node.
 
         Args:
-            law: The probabilities of all joint values, one dimension for each node, named after it.
+            law: The probabilities of all joint values, one dimension per node, named after it.
 
         Raises:
-            ValueError: If it divides by the probability of an event that the law excludes.
+            ValueError: If it divides by the probability of an event with probability 0.
         """
 
 
@@ -132,7 +132,7 @@ class Probability(Expression):
         return self.free
 
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
-        """Write it: P(y | x, z)."""
+        """Write the probability: P(y | x, z)."""
         condition = notation.bar + notation.names(self.given, written) if self.given else ""
         return f"P({notation.names(self.outcome, written)}{condition})"
 
@@ -144,7 +144,7 @@ class Probability(Expression):
 
 @dataclass(frozen=True)
 class Product(Expression):
-    """The product of factors; of none it is 1."""
+    """The product of factors; the empty product is 1."""
 
     factors: tuple[Expression, ...]
 
@@ -199,10 +199,10 @@ class Ratio(Expression):
 
 @dataclass(frozen=True)
 class Sum(Expression):
-    """The sum over all values of some nodes. Inside, their names mean what is summed over, whatever they mean outside.
+    """The sum over all values of some nodes. Inside the sum, their names are the summation variables.
 
     Raises:
-        ValueError: If nothing is summed over, or a node on which the body does not depend.
+        ValueError: If no node is summed over, or if a summed node does not occur in the body.
     """
 
     over: frozenset[str]
@@ -224,7 +224,7 @@ class Sum(Expression):
         return self.body.mentioned
 
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
-        """Write the sum; a node whose name means something outside gets a prime."""
+        """Write the sum; a summed node whose name is also used outside gets a prime."""
         inside = dict(written)
         for node in sorted(self.over):
             name = notation.name(node)
@@ -239,18 +239,18 @@ class Sum(Expression):
 
 
 def as_factors(expression: Expression) -> tuple[Expression, ...]:
-    """Return the factors of a product, or the expression as the only one."""
+    """Return the factors of a product, or the expression as its only factor."""
     return expression.factors if isinstance(expression, Product) else (expression,)
 
 
 def _contract(expression: Expression, over: frozenset[str], law: xr.DataArray) -> xr.DataArray:
-    """Multiply factors and sum over some nodes at once, so that no array over all nodes is made."""
+    """Multiply factors and sum over some nodes in one step, so that no array over all nodes is built."""
     factors = [factor.evaluate(law) for factor in as_factors(expression)]
     return xr.dot(*factors, dim=sorted(over), optimize=True) if factors else xr.DataArray(1.0)
 
 
 def _divide(above: xr.DataArray, below: xr.DataArray, meaning: Expression) -> xr.DataArray:
-    """Divide, and refuse to divide by zero."""
+    """Divide; raise ValueError for a division by zero."""
     zeros = np.argwhere(~(below.values > 0.0))
     if len(zeros):
         event = {dim: below[dim].values[index].item() for dim, index in zip(below.dims, zeros[0], strict=True)}

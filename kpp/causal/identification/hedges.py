@@ -1,4 +1,4 @@
-"""Hedges: the structure in a causal graph that keeps the observed law from determining an effect."""
+"""Hedges: structures in a causal graph that prove that an effect is not identified."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["Hedge", "hedge_between"]
 class Hedge:
     r"""Two nested C-forests with the same roots, of which only the larger one holds treatments.
 
-    A C-forest is a graph whose nodes bidirected edges connect and in which each node has at most one child; its roots
-    are the nodes without one. The forests F and :math:`F' \subseteq F` are a hedge for :math:`P(y \mid do(x))` if both
-    have the roots R, F holds nodes of x, F' holds none, and R are ancestors of y in the graph without the edges into x.
-    Then two causal models exist that agree on the law of all that is observed and disagree on the effect.
+    A C-forest is a graph whose nodes are connected by bidirected edges and in which each node has at most one child;
+    its roots are the nodes without a child. The forests F and :math:`F' \subseteq F` are a hedge for :math:`P(y \mid
+    do(x))` if both have the roots R, F holds nodes of x, F' holds none, and R are ancestors of y in the graph without
+    the edges into x. Then two causal models exist that have the same observed law and different effects.
 
     Args:
         graph: The graph of the question, without latent nodes.
-        treatment: x. For a conditional effect these are the treatments and the nodes given that can be exchanged for
-            treatments by the second rule of do-calculus.
-        outcome: y. For a conditional effect these are the outcomes and the rest of the nodes given.
+        treatment: x. For a conditional effect these are the treatments and the conditioning nodes that can be exchanged
+            for treatments by the second rule of do-calculus.
+        outcome: y. For a conditional effect these are the outcomes and the other conditioning nodes.
         forest: F.
         subforest: F'.
 
     Raises:
-        ValueError: If they are no hedge; the message says which conditions fail.
+        ValueError: If the forests are not a hedge; the message says which conditions fail.
 
     References:
         Shpitser & Pearl, Identification of joint interventional distributions in recursive semi-Markovian causal
@@ -79,15 +79,17 @@ def hedge_between(
 ) -> Hedge:
     """Return the hedge on two nested districts at which the identification algorithm stops.
 
-    Bidirected edges are thinned out to a tree on the larger set that holds a tree on the smaller one. Nodes of the
-    smaller set keep one child in it, the others the next node on a shortest way to it.
+    The bidirected edges are reduced to a spanning tree of the larger set that contains a spanning tree of the smaller
+    one. A node of the smaller set keeps one child in it; another node keeps the next node on a shortest path to the
+    smaller set.
 
     Args:
         graph: The graph of the question, without latent nodes.
         treatment: The treatments of the question.
         outcome: Its outcomes.
-        larger: A set that bidirected edges connect, all of whose nodes are causes, within it, of the smaller set.
-        smaller: The part of it that is left without the treatments, connected as well.
+        larger: A set of nodes that is connected by bidirected edges; within it, all its nodes are ancestors of the
+            smaller set.
+        smaller: The part of `larger` that remains without the treatments, also connected by bidirected edges.
 
     Returns:
         The hedge.

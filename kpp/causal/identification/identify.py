@@ -1,4 +1,4 @@
-"""Identification: whether the law of what is observed determines a causal effect, and how."""
+"""Identification: whether, and how, the observed law determines a causal effect."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ def identify(
     treatment: str | Collection[str],
     given: str | Collection[str] = (),
 ) -> Estimand:
-    r"""Express the effect :math:`P(y \mid do(x), z)` in the law of the observed nodes, if that determines it.
+    r"""Express the effect :math:`P(y \mid do(x), z)` in the law of the observed nodes, if it is identified.
 
-    The answer is complete: an estimand holds in every causal model with the graph and a positive law, and a refusal
-    comes with a hedge, for which there are two models with the same law and different effects.
+    The algorithm is complete: an estimand holds in every causal model with the graph and a positive law. If the effect
+        is not identified, the error holds a hedge: two models with the same observed law and different effects exist.
 
     Args:
-        graph: The graph; latent nodes and bidirected edges are what is not observed.
+        graph: The graph; its latent nodes and bidirected edges stand for unobserved variables.
         outcome: y, one name or several.
         treatment: x, one name or several.
-        given: z, the nodes to condition on, as they are after the intervention.
+        given: z, the nodes to condition on, with their values after the intervention.
 
     Returns:
         The estimand.
 
     Raises:
         NotIdentifiableError: If the effect is not identified; its `hedge` says why.
-        UnknownNodeError: If a name is no node of the graph.
+        UnknownNodeError: If a name is not a node of the graph.
         LatentNodeError: If one of the nodes is latent.
         NotDisjointError: If `given` shares a node with `outcome` or `treatment`.
         TreatmentIsOutcomeError: If `treatment` shares a node with `outcome`.
-        UnreachableOutcomeError: If no treatment is a cause of an outcome or of a node given.
+        UnreachableOutcomeError: If no treatment is a cause of an outcome or of a conditioning node.
 
     References:
         Shpitser & Pearl, Identification of joint interventional distributions in recursive semi-Markovian causal
@@ -53,7 +53,7 @@ def identify(
         raise LatentNodeError("given", conditions & graph.latent)
     check_disjoint(given=conditions, outcome=outcomes)
     check_disjoint(given=conditions, treatment=as_nodes(graph, treatment, "treatment"))
-    # A treatment that causes no outcome may still cause a node given, and change what that says about the outcome.
+    # A treatment that does not cause an outcome may still cause a conditioning node, and so change the conditional law.
     treatments, _ = check_effect(graph, treatment, outcomes | conditions if outcomes else outcomes)
     projection = graph.project()
     return _with_fewer_nodes(projection, _identified(projection, outcomes, treatments, conditions))
@@ -70,7 +70,7 @@ def _identified(
 
 
 def _with_fewer_nodes(graph: CausalDAG, estimand: Estimand) -> Estimand:
-    """Return an estimand without the nodes whose values do not matter, as far as the effect is identified without."""
+    """Return an estimand without nodes whose values do not matter, if the effect is identified without them."""
     one_by_one = [frozenset([node]) for node in graph.sort(estimand.arbitrary)]
     for dropped in dict.fromkeys([estimand.arbitrary, *one_by_one] if one_by_one else []):
         hidden = CausalDAG(graph.edges, nodes=graph.nodes, latent=dropped, bidirected=graph.bidirected)
@@ -83,7 +83,7 @@ def _with_fewer_nodes(graph: CausalDAG, estimand: Estimand) -> Estimand:
 
 
 class _Stopped(Exception):
-    """Two districts, one in the other, between which the algorithm comes to a stop."""
+    """Signals the two nested districts at which the algorithm stops."""
 
     def __init__(self, larger: frozenset[str], smaller: frozenset[str]):
         self.districts = larger, smaller
@@ -92,7 +92,7 @@ class _Stopped(Exception):
 
 @dataclass(frozen=True)
 class _Question:
-    """What the steps of the algorithms share: the graph, how expressions are made, and what was asked."""
+    """The data that the steps of the algorithms share: the graph, the algebra of expressions, and the question."""
 
     graph: CausalDAG
     algebra: Algebra
@@ -101,7 +101,7 @@ class _Question:
     def conditional_effect(
         self, outcome: frozenset[str], treatment: frozenset[str], given: frozenset[str]
     ) -> Expression:
-        """Return P(outcome | do(treatment), given) as IDC does."""
+        """Return P(outcome | do(treatment), given) by the algorithm IDC."""
         for node in self.graph.sort(given):
             others = given - {node}
             if self.graph.do(treatment).without_outgoing(node).d_separated(outcome, node, treatment | others):
@@ -119,31 +119,31 @@ class _Question:
     def effect(
         self, outcome: frozenset[str], treatment: frozenset[str], law: Expression, graph: CausalDAG
     ) -> Expression:
-        """Return P(outcome | do(treatment)) for a graph whose nodes have a known law, line by line as ID is printed."""
+        """Return P(outcome | do(treatment)) for a graph with a known law, line by line as algorithm ID is published."""
         nodes = graph.observed
-        # Line 1: nothing to do.
+        # Line 1: without a treatment, the effect is a marginal of the law.
         if not treatment:
             return self.algebra.sum_out(nodes - outcome, law)
-        # Line 2: what causes no outcome does not matter.
+        # Line 2: nodes that are not ancestors of an outcome do not matter.
         causes = graph.ancestors(outcome)
         if causes < nodes:
             margin = self.algebra.sum_out(nodes - causes, law)
             return self.effect(outcome, treatment & causes, margin, graph.subgraph(causes))
-        # Line 3: setting what the treatments cut off from the outcomes changes nothing.
+        # Line 3: an intervention on nodes that the treatments cut off from the outcomes changes nothing.
         idle = nodes - treatment - graph.do(treatment).ancestors(outcome)
         if idle:
             return self.effect(outcome, treatment | idle, law, graph)
-        # Line 4: districts can be asked for one by one.
+        # Line 4: the effect is a product over districts, which are identified one by one.
         parts = graph.districts(nodes - treatment)
         if len(parts) > 1:
             factors = [self.effect(part, nodes - part, law, graph) for part in parts]
             return self.algebra.sum_out(nodes - outcome - treatment, self.algebra.product(factors))
-        # Line 5: a single district that the treatments do not break is a hedge.
+        # Line 5: if the whole graph is a single district, there is a hedge.
         (part,) = parts
         district = next(whole for whole in graph.districts() if part <= whole)
         if district == nodes:
             raise _Stopped(district, part)
-        # Lines 6 and 7: the law of a district is a product over its nodes, given what comes before.
+        # Lines 6 and 7: the law of a district is a product over its nodes, each given all nodes before it.
         kernel = self._district_law(district, law, graph)
         if district == part:
             return self.algebra.sum_out(part - outcome, kernel)
