@@ -13,7 +13,7 @@ __all__ = ["default_cache_directory", "enable_compile_cache"]
 
 
 def default_cache_directory() -> Path:
-    """Return the folder `kpp/jax` below the user's cache folder, which `XDG_CACHE_HOME` overrides everywhere."""
+    """Return the folder `kpp/jax` below the user's cache folder, which `XDG_CACHE_HOME` overrides on every system."""
     if "XDG_CACHE_HOME" in os.environ:
         base = Path(os.environ["XDG_CACHE_HOME"])
     elif sys.platform == "darwin":
@@ -26,19 +26,20 @@ def default_cache_directory() -> Path:
 
 
 def enable_compile_cache(directory: str | os.PathLike[str] | None = None) -> Path:
-    """Keep every program JAX compiles from now on in a folder, and look there before compiling.
+    """Keep every program that JAX compiles from now on in a folder, and look there before compiling.
 
-    The setting is JAX's own and global, which is why importing kpp never makes it. JAX's thresholds, which would
-    leave out what compiles in under a second, are set to zero: a kernel method is many small programs.
+    The setting belongs to JAX and is global, so importing kpp never changes it. JAX's thresholds are set to zero,
+    because they would exclude programs that compile in less than a second, and a kernel method consists of many small
+    programs.
 
     Args:
-        directory: The folder, made if it is not there; `default_cache_directory()` if left out.
+        directory: The folder, created if it does not exist; by default `default_cache_directory()`.
 
     Returns:
         The absolute path of the folder.
 
     Raises:
-        ValueError: `directory` is a file, or its parents do not allow it to be made.
+        ValueError: If `directory` is a file, or cannot be created.
     """
     path = Path(directory) if directory is not None else default_cache_directory()
     path = path.expanduser().absolute()
@@ -49,5 +50,5 @@ def enable_compile_cache(directory: str | os.PathLike[str] | None = None) -> Pat
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    compilation_cache.reset_cache()  # else a program compiled earlier has fixed the answer "no cache" for the process
+    compilation_cache.reset_cache()  # JAX decides once per process whether there is a cache, at the first compilation
     return path

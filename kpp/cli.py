@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-# Commands that live elsewhere: module, attribute, and the line for `kpp --help`, which must not import them.
+# Commands in other modules: module, attribute, and the line for `kpp --help`, which must not import them.
 _ELSEWHERE = {"run": ("kpp.study.command", "run", "Run a study: fit a model, explain it, write a report.")}
 
 
@@ -57,7 +57,7 @@ def list_plugins(as_json: bool) -> None:
 
     from kpp import registry
 
-    with warnings.catch_warnings():  # the listing itself says what the warnings would
+    with warnings.catch_warnings():  # the list itself shows what the warnings say
         warnings.simplefilter("ignore", registry.PluginWarning)
         records = registry.plugins()
     if as_json:
@@ -68,7 +68,7 @@ def list_plugins(as_json: bool) -> None:
 
 
 def _describe(record: PluginRecord) -> Iterator[str]:
-    """Write one plugin as a headline and one line for each kind."""
+    """Write one plugin as a headline and one line per kind."""
     state = " [disabled]" if record.disabled else " [left out]" if record.error else ""
     yield f"{record.name}{state}  ({record.module}, from {record.distribution} {record.version})"
     if record.error:
@@ -108,12 +108,12 @@ def check(target: str) -> None:
 
 
 def _targets(target: str) -> list[tuple[str, str]]:
-    """Find what a target stands for, as pairs of kind and name."""
+    """Return the objects that a target stands for, as pairs of kind and name."""
     from kpp import registry
 
     kind, colon, name = target.partition(":")
     if colon:
-        registry.get(kind, name)  # says what is wrong with the name
+        registry.get(kind, name)  # raises an error with a message about the name
         return [(kind, name)]
     found = [(kind, target) for kind in registry.KINDS if target in getattr(registry, kind)()]
     if len(found) > 1:

@@ -1,10 +1,11 @@
-"""A deadlock in JAX 0.10 and 0.11.0, and how it is kept away.
+"""A workaround for a deadlock in JAX 0.10 and 0.11.0.
 
-There the CPU's batched LAPACK calls (a Cholesky factorisation or a triangular solve under `jax.vmap`) hand their parts
-to XLA's thread pool and wait for them in a thread of that pool. As many such calls at once as the pool has threads, two
-on a machine with two cores, wait for each other for ever; later versions work through a batch in one thread. Where the
-pool has more threads than any program has such calls at once, one is always left to do the work. XLA reads the size of
-its pool from the environment when JAX first computes something, so `import kpp` comes before that.
+In these versions a batched LAPACK call on the CPU (a Cholesky factorisation or a triangular solve under `jax.vmap`)
+gives its parts to XLA's thread pool, and waits for them in a thread of the same pool. If the number of simultaneous
+calls reaches the number of threads (two on a machine with two cores), all calls wait for each other forever. Later
+versions process a batch in one thread. If the pool has more threads than any program has simultaneous calls, one thread
+is always free to do the work. XLA reads the size of its pool from the environment when JAX first computes something, so
+kpp must be imported before that.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _MENDED = (0, 11, 2)
 
 
 def enlarge_thread_pool() -> None:
-    """Let XLA's thread pool on the CPU have 32 threads, where the deadlock exists and NPROC says nothing else."""
+    """Set XLA's thread pool on the CPU to 32 threads, if the deadlock exists and NPROC is not set."""
     version = tuple(int(part) for part in re.findall(r"\d+", importlib.metadata.version("jaxlib"))[:3])
     if version < _MENDED:
         os.environ.setdefault("NPROC", str(max(_SIZE, os.cpu_count() or 1)))

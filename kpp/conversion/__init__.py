@@ -1,3 +1,3 @@
-"""Fitted scikit-learn kernel methods as RKHS functions, exactly or not at all."""
+"""Exact conversion of fitted scikit-learn kernel methods to RKHS functions."""
 
 from kpp.conversion.estimators import as_rkhs_function as as_rkhs_function

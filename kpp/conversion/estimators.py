@@ -1,8 +1,8 @@
 r"""Fitted scikit-learn estimators as RKHS functions.
 
 A fitted KernelRidge, SVR, SVC (two classes) or GaussianProcessRegressor predicts
-:math:`f(x) = \sum_i \alpha_i k(x, x_i) + b`, and so is a `kpp.RKHSFunction` with the same numbers. What is not exactly
-of that form is refused.
+:math:`f(x) = \sum_i \alpha_i k(x, x_i) + b`, so it is a `kpp.RKHSFunction` with the same numbers. An estimator that
+does not have exactly this form is an error.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def as_rkhs_function(predictor: Any) -> RKHSFunction:
     by name are "rbf", "linear", "poly" and "laplacian"; Gaussian-process kernels are RBF, Matern with nu 0.5, 1.5, 2.5
     or infinity, RationalQuadratic, ExpSineSquared on one feature, DotProduct, ConstantKernel, WhiteKernel (noise, which
     adds nothing to the function), their sums and products, and whole powers. A Pipeline may begin with StandardScaler,
-    MinMaxScaler, MaxAbsScaler or RobustScaler where the kernel depends on differences of inputs only.
+    MinMaxScaler, MaxAbsScaler or RobustScaler if the kernel depends on differences of inputs only.
 
     Args:
-        predictor: A fitted estimator. A `kpp.Fit` or `kpp.RKHSFunction` gives its own function.
+        predictor: A fitted estimator, a `kpp.Fit` or a `kpp.RKHSFunction`; the last two return their own function.
 
     Returns:
         f, equal to the estimator's ``predict`` (``decision_function`` for SVC) up to rounding.
 
     Raises:
-        TypeError: If the object is of another kind; a subclass counts as one, since it may predict anything.
+        TypeError: If the object has another type; subclasses are not accepted, because they may predict anything.
         ValueError: If the estimator has no exact representation, or is not fitted (scikit-learn's ``NotFittedError``).
     """
     if isinstance(predictor, RKHSFunction):
@@ -93,7 +93,7 @@ def _from_gaussian_process(process: Any) -> RKHSFunction:
     points = _dense(process.X_train_)
     kernel = convert_gp_kernel(process.kernel_, points.shape[1])
     alpha = np.asarray(process.alpha_)
-    alpha = alpha[:, 0] if alpha.shape[1:] == (1,) else alpha  # as `predict` does
+    alpha = alpha[:, 0] if alpha.shape[1:] == (1,) else alpha  # as `predict` of scikit-learn does
     outputs = alpha.shape[1:]
     scale, shift = np.reshape(process._y_train_std, outputs), np.reshape(process._y_train_mean, outputs)
     return RKHSFunction(kernel, points, alpha * scale, shift)
@@ -107,7 +107,7 @@ def _from_pipeline(pipeline: Any) -> RKHSFunction:
     return function
 
 
-#: Class name -> how to convert it, and an attribute that only a fitted one has.
+#: Class name -> its conversion, and an attribute that only a fitted estimator has.
 _CONVERTERS = {
     "KernelRidge": (_from_kernel_ridge, "X_fit_"),
     "SVR": (_from_support_vectors, "support_vectors_"),

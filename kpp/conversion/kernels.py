@@ -31,7 +31,7 @@ _MAX_POWER = 16
 
 
 def convert_metric(name: str, num_features: int, *, gamma: float | None, degree: float, coef0: float) -> AbstractKernel:
-    r"""Return the kernel that ``sklearn.metrics.pairwise.pairwise_kernels`` calls by a name.
+    r"""Return the kernel with a name from ``sklearn.metrics.pairwise.pairwise_kernels``.
 
     "rbf" is :math:`\exp(-\gamma |x-x'|^2)`, "laplacian" :math:`\exp(-\gamma |x-x'|_1)`, a product of one Matern12 per
     feature, "linear" :math:`x \cdot x'` and "poly" :math:`(\gamma\, x \cdot x' + c)^q`.
@@ -66,7 +66,7 @@ def convert_metric(name: str, num_features: int, *, gamma: float | None, degree:
 
 
 def convert_gp_kernel(kernel: Any, num_features: int) -> AbstractKernel:
-    """Return a kernel of ``sklearn.gaussian_process.kernels`` as it acts between different points.
+    """Convert a kernel of ``sklearn.gaussian_process.kernels``, as it is between different points (without noise).
 
     Args:
         kernel: The kernel, with its hyperparameters.
@@ -85,7 +85,7 @@ def convert_gp_kernel(kernel: Any, num_features: int) -> AbstractKernel:
 
 
 def _convert(kernel: Any, num_features: int) -> AbstractKernel | None:
-    """Convert a kernel; None stands for zero, which noise is between different points."""
+    """Convert a kernel; None stands for zero: a noise kernel is zero between different points."""
     name = type(kernel).__name__
     known = type(kernel).__module__ == "sklearn.gaussian_process.kernels" and name in _RULES
     if not known:
@@ -122,7 +122,7 @@ def _dot_product(kernel: Any, num_features: int) -> AbstractKernel:
 
 
 def _linear(num_features: int) -> AbstractKernel:
-    """Return the linear kernel with one variance per feature, whose product terms are known."""
+    """Return the linear kernel with one variance per feature; its product terms are known."""
     return Linear(variance=np.ones(num_features))
 
 

@@ -1,7 +1,7 @@
-r"""Scalers in front of a kernel method, absorbed into it.
+r"""Scalers in front of a kernel method, absorbed into its kernel and points.
 
-If u = (x - c) / s is what the kernel sees and it depends on differences only, then its lengthscales times s, with the
-points moved back to the units of x, give the same function of x.
+Let the kernel take u = (x - c) / s and depend on differences only. Then lengthscales multiplied by s, and points
+converted back to the units of x, give the same function of x.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def absorb_scaler(function: RKHSFunction, scaler: Any) -> RKHSFunction:
         scaler: A fitted StandardScaler, MinMaxScaler, MaxAbsScaler or RobustScaler of scikit-learn.
 
     Returns:
-        The function of points in the units that the scaler takes.
+        The function of points in the units of the scaler's input.
 
     Raises:
-        ValueError: If the step is another scaler, or the kernel does not depend on differences of its inputs only.
+        ValueError: If the scaler has another type, or the kernel does not depend on differences of its inputs only.
     """
     center, scale = _center_and_scale(scaler, function.points.shape[-1])
     points = np.asarray(function.points) * scale + center
@@ -93,5 +93,5 @@ def _rescale(kernel: AbstractKernel, scale: np.ndarray) -> AbstractKernel:
 
 
 def _squeeze(values: Any) -> Any:
-    """Return a single number for one feature, where kernels take no array."""
+    """Return a single number for one feature, because some kernels do not take an array there."""
     return values[0] if values.shape == (1,) else values

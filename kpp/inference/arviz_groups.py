@@ -1,4 +1,4 @@
-"""The groups of an ArviZ object, as xarray datasets whose every axis has a name."""
+"""The groups of an ArviZ object, as xarray datasets in which every axis has a name."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SAMPLE_DIMS = ("chain", "draw")
 
 
 class Naming:
-    """Names for the axes of everything that goes into an ArviZ object.
+    """Names for the axes of all arrays in an ArviZ object.
 
     Args:
         feature_names: The names of the features, if the points are a table.
         num_rows: The number of observations, n.
-        overrides: Names for the axes of some sites, by site.
+        overrides: Axis names that replace the default ones, by site.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ def _draw_prior(numpyro_model: NumpyroModel, rng_key: jax.Array, inputs: Data, n
 
 
 def inputs_of(numpyro_model: NumpyroModel, data: Data) -> Data:
-    """Return the data without what is observed: arguments of the model whose default is None."""
+    """Return the data without the observed arguments, which are the arguments of the model with default None."""
     parameters = inspect.signature(numpyro_model).parameters
     return {
         name: value for name, value in data.items() if name not in parameters or parameters[name].default is not None

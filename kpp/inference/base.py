@@ -25,7 +25,7 @@ Data = dict[str, Any]
 
 
 class ConvergenceError(RuntimeError):
-    """An optimization did not end at a mode."""
+    """An optimization did not converge to a mode."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Posterior:
     Args:
         samples: For each latent and deterministic site its draws, of shape (chain, draw, *event).
         sample_stats: Diagnostics by name, of shape (chain, draw), or with the axes that `stats_dims` names.
-        attrs: What is to be remembered about the run: numbers, text, booleans, lists.
-        state: Arrays by name from which the inference can go on (`resume`) or draw again (`draw`).
-        stats_dims: Names of all axes of those diagnostics that have others than (chain, draw).
+        attrs: Facts about the run to keep: numbers, text, booleans, lists.
+        state: Arrays by name from which the inference can continue (`resume`) or draw again (`draw`).
+        stats_dims: Names of all axes, for diagnostics whose axes are not (chain, draw).
     """
 
     samples: dict[str, jax.Array]
@@ -55,7 +55,7 @@ class Site:
         name: Its name.
         kind: "latent" (drawn), "observed" or "deterministic".
         shape: The shape of its value.
-        plates: The names of the plates around it, one for each leading axis that has one, None for others.
+        plates: The names of the plates around it, one per axis; None for an axis without a plate.
     """
 
     name: str
@@ -65,15 +65,15 @@ class Site:
 
 
 class _Fields:
-    """The fields of every final class, in a plain class for the sake of type checkers; see `kpp.modules`."""
+    """The fields of every final class, in a plain class so that type checkers see them; see `kpp.modules`."""
 
     progress: eqx.AbstractVar[bool]
 
 
 class AbstractInference(_Fields, AbstractModule):
-    """A way to get draws from the posterior of a NumPyro model.
+    """An inference method: it returns draws from the posterior of a NumPyro model.
 
-    Fields are plain numbers and text, so that a fit can be saved with what made it.
+    Fields are plain numbers and text, so that a fit can be saved together with its inference.
     """
 
     @abc.abstractmethod
@@ -90,7 +90,7 @@ class AbstractInference(_Fields, AbstractModule):
             progress: Whether to show progress bars.
 
         Returns:
-            The draws, diagnostics and the state to go on from.
+            The draws, the diagnostics and the state from which to continue.
         """
 
     def draw(
@@ -101,10 +101,10 @@ class AbstractInference(_Fields, AbstractModule):
         data: Data,
         state: Mapping[str, jax.Array],
     ) -> Posterior:
-        """Draw `num_samples` afresh, as one chain, from an approximate posterior that `run` has found.
+        """Draw `num_samples` new draws, as one chain, from the approximate posterior that `run` has found.
 
         Raises:
-            TypeError: If the inference keeps no such distribution.
+            TypeError: If the inference does not keep an approximate posterior.
         """
         raise TypeError(
             f"{type(self).__name__} keeps no distribution to draw from; kpp.Laplace and kpp.SVI do, and the chains of "
@@ -151,7 +151,7 @@ def inspect_sites(numpyro_model: NumpyroModel, data: Data) -> dict[str, Site]:
 
 
 def without_latents(numpyro_model: NumpyroModel, data: Data, sites: Mapping[str, Site], name: str) -> Posterior | None:
-    """Return the posterior of a model that has no latent sites, one chain of one draw; None if it has some."""
+    """Return the posterior of a model without latent sites, one chain of one draw; None if it has latent sites."""
     if any(site.kind == "latent" for site in sites.values()):
         return None
     found = trace(numpyro_model, data)
@@ -162,10 +162,10 @@ def without_latents(numpyro_model: NumpyroModel, data: Data, sites: Mapping[str,
 
 
 class whole_plates(Messenger):
-    """Let every plate of a model hold all its members and ignore ``subsample_size``; a NumPyro effect handler."""
+    """A NumPyro effect handler: every plate holds all its members and ignores ``subsample_size``."""
 
     def process_message(self, msg: dict[str, Any]) -> None:
-        """Answer for the members of a plate."""
+        """Set the members of a plate."""
         if msg["type"] == "plate":
             size = msg["args"][0]
             msg["args"], msg["value"] = (size, size), jnp.arange(size)
@@ -174,7 +174,7 @@ class whole_plates(Messenger):
 def trace(numpyro_model: NumpyroModel, data: Data) -> dict[str, Any]:
     """Run a model once on all data and return its trace.
 
-    Latent sites take feasible values, as improper priors can't be drawn.
+    Latent sites take feasible values, because improper priors cannot be drawn from.
     """
     seeded = handlers.seed(whole_plates(numpyro_model), jax.random.key(0))
     return handlers.trace(handlers.substitute(seeded, substitute_fn=init_to_feasible())).get_trace(**data)
@@ -183,21 +183,22 @@ def trace(numpyro_model: NumpyroModel, data: Data) -> dict[str, Any]:
 def as_arguments(tree: PyTree) -> PyTree:
     """Return a pytree with arrays in place of its floats.
 
-    Compiled functions take arrays as arguments, while another float, of a prior say, would be another program.
+    Compiled functions take arrays as arguments. A Python float, for example in a prior, would be a constant of the
+    program: each new value would be compiled again.
     """
     return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, tree)
 
 
 class CalledWith(eqx.Module):
-    """A model as a function of one dict, so that its argument names cannot meet NumPyro's own.
+    """A model as a function of one dict, so that its argument names cannot clash with NumPyro's own.
 
-    It is a pytree whose leaves are the model's arrays and numbers: handed to compiled functions, these are arguments of
-    them, and a program compiled for one model serves every other one of the same shapes.
+    It is a pytree whose leaves are the model's arrays and numbers. They become arguments of compiled functions, so a
+    program that is compiled for one model is used for every other model of the same shapes.
 
     Args:
         numpyro_model: The model function; the method of an Equinox module brings its arrays along.
-        subsample: Whether plates draw subsamples where they say so, which only unbiased estimates of a bound can do
-            with; otherwise they hold all their members.
+        subsample: Whether plates with a ``subsample_size`` draw subsamples; only unbiased estimates of a bound (SVI)
+            allow this. Otherwise plates hold all their members.
     """
 
     numpyro_model: NumpyroModel = eqx.field(converter=as_arguments)
@@ -208,7 +209,7 @@ class CalledWith(eqx.Module):
         return self.numpyro_model(**data) if self.subsample else whole_plates(self.numpyro_model)(**data)
 
     def lift(self, data: Data) -> tuple[Callable[[Data], Any], Data]:
-        """Return the model as a function without arrays of its own, and its argument: its arrays beside the data."""
+        """Return the model as a function without arrays of its own, and its argument: these arrays and the data."""
         arrays, static = eqx.partition(self, eqx.is_array)
 
         def lifted(shared: Data) -> Any:

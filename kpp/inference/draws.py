@@ -17,7 +17,7 @@ from kpp.validation import count
 
 __all__ = ["DrawMap", "draw_map", "flatten_draws", "unflatten_draws"]
 
-_CHUNKS = 20  # as often as that the progress bar moves
+_CHUNKS = 20  # the number of updates of the progress bar
 
 
 def flatten_draws(draws: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
@@ -31,14 +31,14 @@ def unflatten_draws(values: PyTree, shape: tuple[int, int]) -> PyTree:
 
 
 class DrawMap:
-    """A function of one draw, applied to many.
+    """A function of one draw, applied to many draws.
 
     Args:
         f: Takes one draw (site -> value), its number (an integer array) and the shared arguments; returns a pytree of
-            arrays. It is traced once for each shape of all arrays, and again for other values of arguments that are not
-            arrays.
-        batch_size: How many draws are worked on at once. One after the other by default: on a CPU that is as fast and
-            needs the least memory.
+            arrays. It is traced once per combination of array shapes, and again for other values of arguments that are
+            not arrays.
+        batch_size: The number of draws computed at the same time. By default one after the other: on a CPU this is as
+            fast and needs the least memory.
     """
 
     def __init__(self, f: Callable[[dict[str, jax.Array], jax.Array, Any], Any], batch_size: int | None = None) -> None:
@@ -61,13 +61,13 @@ class DrawMap:
         """Apply the function.
 
         Args:
-            draws: Draws by site, each led by one axis of length s.
-            numbers: (s,) integers, handed to the function with the draws.
-            shared: What all draws share.
-            label: The name of the progress bar; without one the whole is a single call.
+            draws: Draws by site, each with a leading axis of length s.
+            numbers: (s,) integers, passed to the function with the draws.
+            shared: Arguments that are the same for all draws.
+            label: The name of the progress bar; without a label all draws are computed in a single call.
 
         Returns:
-            The results, each led by the axis of draws.
+            The results, each with the axis of draws first.
 
         Raises:
             kpp.linalg.FactorizationError: If a matrix could not be factorised for one of the draws.
@@ -85,7 +85,7 @@ class DrawMap:
         parts = []
         with tqdm(total=total, desc=label) as bar:
             for start in range(0, total, size):
-                # The last chunk reaches back over draws already done, so that all chunks have one shape.
+                # The last chunk repeats draws already done, so that all chunks have the same shape and compile once.
                 low = min(start, total - size)
                 chunk = {name: value[low : low + size] for name, value in draws.items()}
                 part = jax.block_until_ready(self._run(chunk, numbers[low : low + size], shared))
@@ -94,7 +94,7 @@ class DrawMap:
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
     def _refuse_nan(self, results: PyTree, draws: Mapping[str, jax.Array], numbers: jax.Array, shared: PyTree) -> None:
-        """Raise if a result is NaN; the first bad draw is computed again untraced, where errors have their messages."""
+        """Raise if a result is NaN. The first bad draw is computed again untraced, to get the message of its error."""
         leaves = [leaf for leaf in jax.tree.leaves(results) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
         bad = [jnp.isnan(leaf).reshape(leaf.shape[0], -1).any(axis=1) for leaf in leaves]
         if not bad or not (found := jnp.stack(bad).any(axis=0)).any():
@@ -108,5 +108,5 @@ class DrawMap:
 
 @functools.cache
 def draw_map(f: Callable[[dict[str, jax.Array], jax.Array, Any], Any], batch_size: int | None = None) -> DrawMap:
-    """Return the one map of a function of a module, whose compiled programs are kept."""
+    """Return the map of a module's function; there is one per function, and it keeps its compiled programs."""
     return DrawMap(f, batch_size)

@@ -1,4 +1,4 @@
-"""The result of fitting a model: named draws, predictions, functions, and a file to save them in."""
+"""The result of fitting a model: named draws, predictions, functions, and saving to a file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PREDICTIVE_DIMS = {"latent_covariance": ("instance", "instance_other")}
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Fit:
-    """A fitted model: the draws, the data they are conditioned on, and what follows from both.
+    """A fitted model: the draws, the data they are conditioned on, and the predictions that follow from both.
 
     Args:
         model: The model, an `AbstractModel`, with feature names resolved.
@@ -48,8 +48,8 @@ class Fit:
         data: The training data by argument of the NumPyro model.
         schema: The names of the features and their levels; None if the points are not a table.
         draws: The draws by site, of shape (chain, draw, *event).
-        inference: What made the draws.
-        state: Arrays from which the inference can go on or draw again.
+        inference: The inference that made the draws.
+        state: Arrays from which the inference can continue or draw again.
     """
 
     model: Any
@@ -77,7 +77,7 @@ class Fit:
             model: An `AbstractModel`.
             data: Its data.
             schema: The schema of its points.
-            inference: How to fit.
+            inference: The inference method.
             num_prior_samples: The number of draws in the groups prior and prior_predictive; 0 leaves them out.
 
         Returns:
@@ -114,11 +114,11 @@ class Fit:
         Args:
             x: The points, an array (p, d) or a data frame with the columns of the training data.
             covariance: Whether to add ``latent_covariance``, (chain, draw, instance, instance_other).
-            batch_size: How many draws are worked on at once; one after the other by default.
+            batch_size: The number of draws computed at the same time; by default one after the other.
 
         Returns:
-            Those of ``mean``, ``latent_variance`` (epistemic), ``noise_variance`` and ``probability`` that the model
-            has, with dims (chain, draw, instance).
+            The quantities among ``mean``, ``latent_variance`` (epistemic), ``noise_variance`` and ``probability`` that
+            the model provides, with dims (chain, draw, instance).
 
         Raises:
             ValueError: If `x` does not fit the training data: columns missing, unknown levels, wrong shape, NaN.
@@ -134,8 +134,8 @@ class Fit:
         Args:
             rng_key: A JAX random key.
             x: The points, as for `predict`.
-            num_samples: The number of draws. Each takes a draw of the posterior, a different one as long as there are
-                enough.
+            num_samples: The number of draws. Each uses one draw of the posterior; none is used twice unless
+                `num_samples` exceeds the number of posterior draws.
 
         Returns:
             The draws, with dims (sample, instance).
@@ -166,14 +166,14 @@ class Fit:
 
         Args:
             at: "draws" for one posterior per draw, whose roots take ``draws * n * n`` numbers; "mean" for one posterior
-                at the posterior means of all sites, which leaves out that the hyperparameters are uncertain.
+                at the posterior means of all sites, which ignores the uncertainty of the hyperparameters.
 
         Returns:
             The posterior, with ``batch_shape`` (chain, draw), or () for "mean".
 
         Raises:
             TypeError: If the model has no Gaussian posterior of the function.
-            ValueError: If `at` is another word.
+            ValueError: If `at` is neither "draws" nor "mean".
         """
         one_of(at, "at", ("draws", "mean"))
         if at == "mean":
@@ -191,24 +191,24 @@ class Fit:
             f: Takes the model, one draw (site -> value), the training data, and `arguments`; returns a pytree of
                 arrays. It must be traceable by JAX.
             *arguments: Pytrees of arrays that all draws share.
-            batch_size: How many draws are worked on at once; one after the other by default.
+            batch_size: The number of draws computed at the same time; by default one after the other.
 
         Returns:
-            What `f` returns, each array led by (chain, draw).
+            The results of `f`, each array with the leading axes (chain, draw).
         """
 
         def one(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> Any:
             model, data, further = shared
             return f(model, sample, data, *further)
 
-        # A map of its own: a cache would keep everything that `f` holds.
+        # A new map each time: a cached one would keep all arrays that `f` holds in memory.
         values = DrawMap(one, batch_size)(
             flatten_draws(self.draws), self._numbers, (self._arguments, self.data, arguments)
         )
         return unflatten_draws(values, self._shape)
 
     def sample(self, rng_key: RngKey, num_samples: int) -> Fit:
-        """Draw afresh from the approximate posterior that Laplace or SVI has found.
+        """Make new draws from the approximate posterior that Laplace or SVI has found.
 
         Args:
             rng_key: A JAX random key.
@@ -218,7 +218,7 @@ class Fit:
             A fit with one chain of `num_samples` draws.
 
         Raises:
-            TypeError: If the inference keeps no distribution to draw from (NUTS, MAP).
+            TypeError: If the inference does not keep a distribution to draw from (NUTS, MAP).
         """
         count(num_samples, "num_samples")
         keys = jax.random.split(check_rng_key(rng_key))
@@ -234,7 +234,7 @@ class Fit:
             num_samples: Further draws of each chain.
 
         Returns:
-            A fit with the former draws followed by the new ones.
+            A fit with the old draws followed by the new ones.
 
         Raises:
             TypeError: If the inference has no chains.
@@ -257,8 +257,8 @@ class Fit:
             path: The file. It appears only when it is complete; an existing one is replaced.
 
         Raises:
-            TypeError: If the model or its kernel is not registered, so that it could not be read back, or a field of
-                the inference is not plain JSON.
+            TypeError: If the model or its kernel is not registered, so that it could not be loaded again, or a field of
+                the inference cannot be written as plain JSON.
         """
         write_parts(
             path,
@@ -317,7 +317,7 @@ class Fit:
         return run(flatten_draws(self.draws), self._numbers, shared, label=label if self.inference.progress else None)
 
     def _function(self, of_one_draw: Callable[[Any, dict[str, jax.Array], Any], RKHSFunction]) -> RKHSFunction:
-        """Join the functions of all draws into one with ``batch_shape`` (chain, draw)."""
+        """Join the functions of all draws into one function with ``batch_shape`` (chain, draw)."""
         static: list[Any] = []
 
         def one(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> Any:
@@ -326,14 +326,14 @@ class Fit:
             static[:] = [rest]
             return arrays, function.coefficients, function.intercept
 
-        # Not from the cache of maps: tracing is what finds the static part of the kernel.
+        # Not from the cache of maps: tracing is needed to find the static part of the kernel.
         mapped = DrawMap(one)(flatten_draws(self.draws), self._numbers, (self._arguments, self.data))
         arrays, coefficients, intercept = unflatten_draws(mapped, self._shape)
         kernel = eqx.combine(arrays, static[0])
         return RKHSFunction(kernel, self._shared_points(of_one_draw), coefficients, intercept, self._shape)
 
     def _shared_points(self, of_one_draw: Callable[[Any, dict[str, jax.Array], Any], RKHSFunction]) -> Any:
-        """Return the points of the function, once if they are the same for the first and the last draw."""
+        """Return the points of the function, stored once if the first and the last draw have the same points."""
 
         def points(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> Any:
             return of_one_draw(shared[0], sample, shared[1]).points
@@ -384,7 +384,7 @@ class Fit:
 
 
 def _join_draws(first: Any, second: Any, attrs: dict[str, Any]) -> Any:
-    """Put the draws of two ArviZ objects one behind the other."""
+    """Concatenate the draws of two ArviZ objects."""
     former, further = _arviz.groups(first), _arviz.groups(second)
     joined = dict(further)
     for name in ("posterior", "sample_stats", "log_likelihood", "posterior_predictive"):

@@ -37,14 +37,14 @@ class Laplace(AbstractInference):
     .. math:: q(u) = N(u \mid \hat u, H^{-1}), \qquad \hat u = \arg\max_u \log p(y, u), \qquad
         H = -\nabla^2 \log p(y, u)\big|_{\hat u},
 
-    where p(y, u) is the density of u itself, Jacobian of the bijections included. Draws of u are mapped back to the
-    sites. `sample_stats` holds ``lp``, the log joint density of each draw, and ``log_q``, its log density under q (both
-    of u): their difference is constant where the approximation is exact.
+    where p(y, u) is the density of u itself, including the Jacobian of the bijections. Draws of u are mapped back to
+    the sites. `sample_stats` holds ``lp``, the log joint density of each draw, and ``log_q``, its log density under q
+    (both of u): their difference is constant if the approximation is exact.
 
     Args:
         num_samples: The number of draws; one chain.
-        num_restarts: Further starts of the search for the mode, beside the prior medians.
-        max_steps: Steps of L-BFGS from each start; Newton steps polish the best.
+        num_restarts: The number of further starts of the search for the mode, in addition to the prior medians.
+        max_steps: Steps of L-BFGS from each start; Newton steps then improve the best mode.
         tolerance: A start has converged when no entry of the gradient exceeds this times max(1, abs(log-density)).
         progress: Whether to show a progress bar.
 
@@ -52,8 +52,8 @@ class Laplace(AbstractInference):
         ValueError: If a number is out of range.
 
     References:
-        C. E. Rasmussen, C. K. I. Williams (2006). Gaussian Processes for Machine Learning, section 3.4 (the
-        approximation, there of latent values).
+        C. E. Rasmussen, C. K. I. Williams (2006). Gaussian Processes for Machine Learning, section 3.4 (there for the
+        posterior of latent values).
     """
 
     num_samples: int = eqx.field(static=True, default=1000)
@@ -71,8 +71,7 @@ class Laplace(AbstractInference):
         """Find the mode and draw.
 
         Raises:
-            ConvergenceError: If no start converged, or the density is not curved downwards at the mode in all
-                directions.
+            ConvergenceError: If no start converged, or the Hessian H is not positive definite at the mode.
         """
         rng_key = check_rng_key(rng_key)
         sites = inspect_sites(numpyro_model, data)
@@ -103,7 +102,7 @@ class Laplace(AbstractInference):
         data: Data,
         state: Mapping[str, jax.Array],
     ) -> Posterior:
-        """Draw afresh from the Gaussian; see `AbstractInference.draw`."""
+        """Make new draws from the Gaussian; see `AbstractInference.draw`."""
         sites = inspect_sites(numpyro_model, data)
         fixed = without_latents(numpyro_model, data, sites, "Laplace")
         if fixed is not None:
@@ -134,7 +133,7 @@ def _gradient_and_hessian(density: Density, vector: jax.Array, data: Data) -> tu
     def gradient(vector: jax.Array) -> jax.Array:
         return jax.grad(density.unconstrained)(vector, data)
 
-    # Column by column, so that memory stays that of one derivative.
+    # Column by column, so that the memory is that of one derivative and not of k.
     columns = jax.lax.map(lambda direction: jax.jvp(gradient, (vector,), (direction,))[1], jnp.eye(vector.size))
     return gradient(vector), 0.5 * (columns + columns.T)
 

@@ -19,14 +19,14 @@ class MAP(AbstractInference):
 
     .. math:: \hat\theta = \arg\max_\theta\; p(y \mid \theta)\, p(\theta)
 
-    The density that is maximised is the one the model is written in, with respect to the sites themselves: for a
-    lengthscale with a LogNormal prior that of the lengthscale, not of its logarithm. The search runs in unconstrained
-    coordinates, where every site may take any value, but their Jacobian is left out, so that the answer does not depend
-    on them. (`kpp.Laplace` centres on the mode *with* the Jacobian.) A density without a maximum inside the support,
-    such as that of a Gamma prior of concentration below one, has no mode to find.
+    The density that is maximised is the density of the sites themselves, as the model is written: for a lengthscale
+    with a LogNormal prior it is the density of the lengthscale, not of its logarithm. The search runs in unconstrained
+    coordinates, but their Jacobian is left out, so the mode does not depend on these coordinates. (`kpp.Laplace` is
+    centred at the mode *with* the Jacobian.) A density without a maximum inside the support has no mode, for example
+    the density of a Gamma prior with concentration below 1.
 
     Args:
-        num_restarts: Further starts beside the prior medians.
+        num_restarts: The number of further starts, in addition to the prior medians.
         max_steps: Steps of L-BFGS from each start.
         tolerance: A start has converged when no entry of the gradient exceeds this times max(1, abs(log-density)).
         progress: Whether to show a progress bar.

@@ -1,4 +1,4 @@
-"""The contract of a model: an ordinary NumPyro model function, and methods for one draw of its posterior."""
+"""The contract of a model: a NumPyro model function, and methods for one draw of its posterior."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ Data = Mapping[str, Any]
 
 
 class AbstractModel(AbstractModule):
-    r"""A probabilistic model that can be fitted, asked for predictions, and explained.
+    r"""A probabilistic model that can be fitted, used for prediction, and explained.
 
-    Fields that hold NumPyro distributions are drawn by `kpp.sample` in `numpyro_model` and put back by
-    `kpp.priors.substitute` in the other methods. Everything but `numpyro_model`, `prepare` and `fit` works on **one**
-    draw and must be traceable by JAX; `Fit` maps it over chains and draws.
+    A field that holds a NumPyro distribution is a prior: `kpp.sample` draws it in `numpyro_model`, and
+        `kpp.priors.substitute` replaces it by the drawn value in the other methods. All methods except `numpyro_model`,
+        `prepare` and `fit` work on **one** draw and must be traceable by JAX; `Fit` maps them over chains and draws.
 
     The data are a dict of pytrees of arrays whose keys are the arguments of `numpyro_model`. Arguments with the default
-    None are what is observed: without them the model draws from the prior predictive.
+    None are the observations: without them the model draws from the prior predictive.
     """
 
     @abc.abstractmethod
     def numpyro_model(self, *args: Any, **kwargs: Any) -> None:
-        """The NumPyro model, an ordinary model function, which people who drive NumPyro themselves can use.
+        """The NumPyro model, a plain model function that can also be used with NumPyro directly.
 
-        The likelihood is a distribution on an ``obs=`` site. Subclasses write their arguments out, say
+        The likelihood is a distribution on an ``obs=`` site. Subclasses name their arguments, for example
         ``numpyro_model(self, x, y=None)``.
         """
 
@@ -51,32 +51,33 @@ class AbstractModel(AbstractModule):
         """Validate data and resolve feature names.
 
         Args:
-            x: Points, an array (n, d) or a data frame, or what the model takes instead.
+            x: Points, an array (n, d) or a data frame, or another type that the model accepts.
             y: Targets.
-            *args: A subclass that takes no more than x and y may leave these out.
+            *args: Further data; a subclass that takes only x and y may leave these out.
             **options: Further options of the model's `fit`.
 
         Returns:
-            The model to be used from here on (names of features resolved), the data, and the schema of the points (None
-            if they are not a table).
+            The model to use from now on (with feature names resolved to columns), the data, and the schema of the
+            points (None if they are not a table).
 
         Raises:
-            ValueError: If the data are invalid, naming the argument, what came and what is needed.
+            ValueError: If the data are invalid; the message names the argument, the value received and the value
+                needed.
         """
 
     def read_points(self, x: Any, schema: Schema | None) -> Any:
-        """Read points to predict at, as `Fit.predict` and `Fit.sample_predictive` are given them.
+        """Read points to predict at, in the form that `Fit.predict` and `Fit.sample_predictive` accept.
 
         Args:
             x: The points.
             schema: The schema that `prepare` returned.
 
         Returns:
-            What `predictive` takes. By default the points are a table with the columns of the schema, or, without one,
-            any pytree of arrays.
+            The points in the form that `predictive` takes. By default they are a table with the columns of the schema
+            or, without a schema, any pytree of arrays.
 
         Raises:
-            ValueError: If the points do not fit the training data.
+            ValueError: If the points do not match the training data.
         """
         return jax.tree.map(jnp.asarray, x) if schema is None else jnp.asarray(schema.read(x))
 
@@ -84,7 +85,7 @@ class AbstractModel(AbstractModule):
     def log_likelihood(self, sample: Sample, data: Data) -> dict[str, jax.Array]:
         """Return the pointwise log-likelihood of one draw, by observed site, each of shape (n,).
 
-        Where the observations are dependent given the draw, as under a marginal Gaussian process, these are the
+        If the observations are dependent given the draw, as under a marginal Gaussian process, these are the
         leave-one-out log predictive densities, so that ArviZ counts n observations.
         """
 
@@ -96,7 +97,7 @@ class AbstractModel(AbstractModule):
             sample: One draw.
             data: The data.
             x: The p points.
-            covariance: Whether ``latent_covariance`` is wanted.
+            covariance: Whether to compute ``latent_covariance``.
 
         Returns:
             Some of ``mean``, ``latent_variance``, ``noise_variance``, ``probability``, each of shape (p,), and
@@ -108,11 +109,11 @@ class AbstractModel(AbstractModule):
         """Return one draw of new observations at p points, given the data and one draw of the sites; shape (p,)."""
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, jax.Array]:
-        """Return one draw of new observations where those of the training data were made, by observed site.
+        """Return one draw of replicated training observations, by observed site.
 
         They are conditioned on the data and one draw of the sites. By default they are `draw_predictive` at the
-        training points ``data["x"]``, under the first site of `log_likelihood`; a model whose observations are not made
-        at its points says here what they are.
+        training points ``data["x"]``, for the first site of `log_likelihood`. A model whose observations do not belong
+        to single points overrides this method.
         """
         if "x" not in data:
             return {}
@@ -136,7 +137,7 @@ class AbstractModel(AbstractModule):
             The posterior, with ``batch_shape`` ().
 
         Raises:
-            TypeError: If the model has no Gaussian posterior of the function, as here.
+            TypeError: If the model has no Gaussian posterior of the function; this is the default.
         """
         raise TypeError(
             f"{type(self).__name__} has no Gaussian posterior of the function, only draws of it by `function_draw`; "
@@ -144,7 +145,7 @@ class AbstractModel(AbstractModule):
         )
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Return names for the axes of sites that are neither features nor plates; by site, one name per axis.
+        """Return names for the axes of sites that are neither feature axes nor plates; by site, one name per axis.
 
         By default an axis of length d is called ``feature`` and any other ``<site>_feature``.
         """
@@ -168,7 +169,7 @@ class AbstractModel(AbstractModule):
             y: Targets.
             inference: The inference; `kpp.NUTS()` by default.
             num_prior_samples: The number of draws in the groups prior and prior_predictive; 0 leaves these groups out,
-                which saves time where one evaluation of the model is long.
+                which saves time if one evaluation of the model is slow.
             **options: Options of the model's `prepare`.
 
         Returns:

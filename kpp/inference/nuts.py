@@ -1,4 +1,4 @@
-"""The No-U-Turn sampler, as NumPyro has it, with chains that can be continued."""
+"""NumPyro's No-U-Turn sampler, with chains that can be continued."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ _INITS = {
     "feasible": numpyro.infer.init_to_feasible,
 }
 _POSITION = "position."
-_CHUNKS = 40  # as often as that a progress bar moves
+_CHUNKS = 40  # the number of updates of a progress bar
 
 
 class NUTS(AbstractInference):
     """Draw from the posterior by the No-U-Turn sampler of NumPyro.
 
     Args:
-        num_warmup: Steps of each chain that adapt step size and mass matrix, and are dropped.
-        num_samples: Draws kept of each chain.
+        num_warmup: Warm-up steps of each chain, which adapt step size and mass matrix and are not kept.
+        num_samples: Draws kept per chain.
         num_chains: The number of chains.
-        target_accept: The acceptance probability that the step size aims at, in (0, 1). Closer to 1 gives smaller steps
-            and fewer divergences.
-        chain_method: "sequential" (one chain after the other), "vectorized" (all in one program) or "parallel" (one a
-            device).
-        dense_mass: Whether the mass matrix has correlations.
-        max_tree_depth: A trajectory has at most 2 to this power steps.
-        init: Where chains start: "uniform" (between -2 and 2 in unconstrained space), "median" or "sample" of the
-            prior, or "feasible".
+        target_accept: The acceptance probability to which the step size is adapted, in (0, 1). A value closer to 1
+            gives smaller steps and fewer divergences.
+        chain_method: "sequential" (one chain after the other), "vectorized" (all in one program) or "parallel" (one
+            chain per device).
+        dense_mass: Whether the mass matrix is dense, rather than diagonal.
+        max_tree_depth: A trajectory has at most ``2**max_tree_depth`` steps.
+        init: The starting points of the chains: "uniform" (between -2 and 2 in unconstrained space), "median" or
+            "sample" of the prior, or "feasible".
         progress: Whether to show progress bars.
 
     Raises:
-        ValueError: If a number is out of range or a name unknown.
+        ValueError: If a number is out of range or a name is unknown.
 
     References:
         M. D. Hoffman, A. Gelman (2014). The No-U-Turn sampler. JMLR 15, algorithm 6.
@@ -76,7 +76,7 @@ class NUTS(AbstractInference):
     progress: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        """Check the settings now: NumPyro would find mistakes later or not at all."""
+        """Check the settings when they are given: NumPyro finds mistakes only later or not at all."""
         for name, least in (("num_warmup", 0), ("num_samples", 1), ("num_chains", 1), ("max_tree_depth", 1)):
             count(getattr(self, name), name, least)
         between(self.target_accept, "target_accept", 0, 1, ends=False)
@@ -116,15 +116,15 @@ class NUTS(AbstractInference):
         """Continue every chain from its last position with its own step size and mass matrix, without further warm-up.
 
         Args:
-            rng_key: A JAX random key, another one than that of `run`.
-            num_samples: Further draws of each chain.
+            rng_key: A JAX random key, different from the key of `run`.
+            num_samples: The number of further draws per chain.
             numpyro_model: The model function that the chains belong to.
             data: Its arguments by name.
             state: `Posterior.state` of the chains.
             progress: Whether to show progress bars.
 
         Returns:
-            The further draws only, with the state to go on from.
+            The further draws only, and the state from which to continue.
 
         Raises:
             TypeError: If there are no chains, because the model has no latent sites.
@@ -172,11 +172,12 @@ class NUTS(AbstractInference):
         num_samples: int,
         progress: bool,
     ) -> Posterior:
-        """Run the chains from their states; leaves lead with the axis of chains throughout."""
+        """Run the chains from their states; all leaves have the axis of chains first."""
         chunk = math.ceil((num_warmup + num_samples) / _CHUNKS)
 
         def advance(state: HMCState, count: jax.Array, data: Data) -> tuple[HMCState, dict[str, Any]]:
-            # A NumPyro kernel knows its model only after `init`, whose values nobody uses here and XLA removes.
+            # A NumPyro kernel knows its model only after `init`. The values of `init` are not used here, so XLA removes
+            # them.
             kernel = self._kernel(model)
             kernel.init(state.rng_key, num_warmup, None, (data,), {})
 
@@ -251,7 +252,7 @@ def _size(states: HMCState) -> int:
 
 
 def _collected(state: HMCState) -> dict[str, Any]:
-    """Return what is kept of a step."""
+    """Return the values of a step that are kept."""
     return {
         "z": state.z,
         "diverging": state.diverging,
@@ -272,7 +273,7 @@ def _advance(
     label: str | None,
     axis: int = 0,
 ) -> tuple[HMCState, dict[str, Any]]:
-    """Run warm-up and sampling in chunks of one compiled program, and put what the sampling kept together."""
+    """Run warm-up and sampling in chunks of one compiled program, and concatenate the kept draws."""
     kept = []
     with tqdm(total=sum(steps), desc=label, disable=label is None) as bar:
         for phase, total in zip(("warmup", "sample"), steps, strict=True):
@@ -294,7 +295,7 @@ def _progress(phase: str, state: HMCState) -> str:
 
 
 def _check_starts(states: HMCState) -> None:
-    """Raise if a chain starts where the density or its gradient is not finite."""
+    """Raise ConvergenceError if the density or its gradient is not finite at the start of a chain."""
     finite = jnp.isfinite(states.potential_energy)
     for leaf in jax.tree.leaves(states.z_grad):
         finite &= jnp.isfinite(leaf).reshape(leaf.shape[0], -1).all(1)

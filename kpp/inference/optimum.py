@@ -1,4 +1,4 @@
-"""Find the mode of a density over all latent sites at once, and say whether it has been found."""
+"""Search for the joint mode of all latent sites, with a check of convergence."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from kpp.validation import count, positive
 __all__ = ["Density", "Optimum", "check_search", "find_mode"]
 
 _LOGGER = logging.getLogger("kpp")
-_KEPT = 128  # how many compiled objectives are kept
-_HUGE = 1e30  # what the line search sees where the density is zero or cannot be computed
+_KEPT = 128  # the number of compiled objectives in the cache
+_HUGE = 1e30  # the objective where the density is zero or NaN: finite, because the line search needs finite values
 
 
 class Density(eqx.Module):
@@ -35,7 +35,7 @@ class Density(eqx.Module):
     to its support.
 
     Args:
-        rng_key: A JAX random key, for the prior medians the optimisation starts from.
+        rng_key: A JAX random key, for the prior medians from which the optimisation starts.
         numpyro_model: The model function.
         data: Its arguments by name.
         sites: Its sites.
@@ -48,7 +48,7 @@ class Density(eqx.Module):
     def __init__(self, rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data, sites: dict[str, Site]) -> None:
         self._model = CalledWith(numpyro_model)
         self._latents = tuple(name for name, site in sites.items() if site.kind == "latent")
-        # NumPyro draws the 15 values whose median it takes with ranks that differ, which a strict setting would refuse.
+        # NumPyro broadcasts ranks when it draws the 15 values for a median, which fails under strict rank promotion.
         with jax.numpy_rank_promotion("allow"):
             info = initialize_model(
                 rng_key,
@@ -56,13 +56,13 @@ class Density(eqx.Module):
                 init_strategy=numpyro.infer.init_to_median(),
                 dynamic_args=True,
                 model_args=(data,),
-                validate_grad=False,  # it would run the model's derivatives op by op; the search looks at them anyway
+                validate_grad=False,  # it would evaluate derivatives without compilation; the search checks them anyway
             )
         self._start = dict(info.param_info.z)
 
     @property
     def start(self) -> jax.Array:
-        """The prior medians, as u."""
+        """The prior medians, in coordinates u."""
         return ravel_pytree(self._start)[0]
 
     def sites(self, vector: jax.Array, data: Data) -> dict[str, jax.Array]:
@@ -91,15 +91,15 @@ class Density(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Optimum:
-    """Where an optimisation ended.
+    """The result of an optimisation.
 
     Args:
         vector: u, of shape (k,).
         value: The objective there, a negative log-density.
         gradient: The largest entry of its gradient.
-        num_evaluations: How often the objective was evaluated, over all starts.
-        num_converged: How many starts ended where the gradient is small.
-        num_starts: How many starts were tried.
+        num_evaluations: The number of evaluations of the objective, over all starts.
+        num_converged: The number of starts that converged.
+        num_starts: The number of starts.
     """
 
     vector: np.ndarray
@@ -110,7 +110,7 @@ class Optimum:
     num_starts: int
 
     def attrs(self) -> dict[str, float | int]:
-        """Return what is worth remembering."""
+        """Return the numbers to keep in the attributes of a fit."""
         return {
             "log_density": -self.value,
             "gradient_norm": self.gradient,
@@ -134,13 +134,13 @@ def find_mode(
     """Minimise a negative log-density by L-BFGS from several starts, and keep the lowest value that has converged.
 
     Args:
-        objective: The negative log-density of (u, data): a method of a `Density`, which is compiled once for all of
-            the same shapes.
+        objective: The negative log-density of (u, data): a method of a `Density`. It is compiled once for all densities
+            of the same shapes.
         start: The first start, of shape (k,).
-        data: Passed on to the objective.
+        data: The second argument of the objective.
         rng_key: A JAX random key, for the further starts: uniform between -2 and 2, as NumPyro starts chains.
         num_restarts: The number of further starts.
-        max_steps: Steps of one start.
+        max_steps: Steps of L-BFGS from each start.
         tolerance: A start has converged when no entry of the gradient exceeds this times the larger of 1 and the
             objective's absolute value (in float32 at least 1e-4).
         progress: Whether to show a progress bar.
@@ -154,6 +154,7 @@ def find_mode(
     leaves, structure = jax.tree.flatten(objective)
     arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
     evaluate = _value_and_gradient(structure, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves))
+    # float32: rounding errors keep the gradient above a smaller limit
     limit = max(tolerance, 1e-4) if start.dtype == jnp.float32 else tolerance
     ends, evaluations = [], 0
     for vector in tqdm(list(_starts(rng_key, start, num_restarts)), desc="optimisation", disable=not progress, delay=2):
@@ -185,7 +186,7 @@ def check_search(num_restarts: int, max_steps: int, tolerance: float) -> None:
 def _value_and_gradient(structure: Any, others: tuple[Any, ...]) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """Return the compiled function of an objective's arrays, u and the data; `others` are leaves that are not arrays.
 
-    `equinox.filter_jit` does the same, but takes apart the objective at each of many short calls.
+    `equinox.filter_jit` does the same, but partitions the objective at each call, which is slow for many short calls.
     """
 
     @jax.jit
@@ -211,6 +212,7 @@ def _descend(
             return _HUGE, np.zeros_like(vector)
         return float(value), gradient
 
+    # Only the gradient ends the search (ftol=0), well below the limit of the check after it.
     options = {"maxiter": max_steps, "maxfun": 4 * max_steps, "ftol": 0.0, "gtol": limit * 1e-3, "maxcor": 20}
     result = scipy.optimize.minimize(safe, start, jac=True, method="L-BFGS-B", options=options)
     value, gradient = safe(result.x)

@@ -1,6 +1,6 @@
 """The computations of a fit for one draw of its posterior.
 
-Everything that the functions need of a fit is an argument, the model too, so that fits of equal shapes share the
+All parts of a fit that the functions need are arguments, the model included, so that fits of equal shapes share the
 compiled programs.
 """
 
@@ -19,25 +19,25 @@ OfOneDraw = Callable[[Sample, jax.Array, Any], Any]
 
 
 def predict(sample: Sample, number: jax.Array, shared: PyTree) -> dict[str, jax.Array]:
-    """Return the moments at points; shared are model, data, points and whether covariances are wanted."""
+    """Return the moments at points; `shared` holds model, data, points and whether to compute covariances."""
     model, data, points, covariance = shared
     return model.predictive(sample, data, points, covariance=covariance)
 
 
 def draw_predictive(sample: Sample, number: jax.Array, shared: PyTree) -> jax.Array:
-    """Draw observations at points; shared are model, data, points and a random key."""
+    """Draw observations at points; `shared` holds model, data, points and a random key."""
     model, data, points, key = shared
     return model.draw_predictive(jax.random.fold_in(key, number), sample, data, points)
 
 
 def root(sample: Sample, number: jax.Array, shared: PyTree) -> jax.Array:
-    """Return the root of the posterior of the function; shared are model and data."""
+    """Return the root of the posterior of the function; `shared` holds model and data."""
     model, data = shared
     return model.posterior_draw(sample, data).root
 
 
 def pointwise(sample: Sample, number: jax.Array, shared: PyTree) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-    """Return pointwise log likelihoods and replicates by site; shared are model, data and a random key."""
+    """Return pointwise log likelihoods and replicates by site; `shared` holds model, data and a random key."""
     model, data, key = shared
     replicates = model.replicate(jax.random.fold_in(key, number), sample, data)
     return model.log_likelihood(sample, data), replicates

@@ -1,8 +1,9 @@
-"""One netCDF file for a fit: the groups of ArviZ, the training data, the state of the inference, a JSON description.
+"""One netCDF file per fit: the ArviZ groups, the training data, the state of the inference, and a JSON description.
 
-The file holds the groups that ArviZ knows, so that ``arviz.from_netcdf`` opens it, and two more: ``kpp_data`` (the
-training data) and ``kpp_state`` (what the inference goes on from). The attribute ``kpp`` of the file is JSON: model and
-inference as registered names with their fields, the schema of the points, the structure of the data. No pickle.
+The file holds the groups that ArviZ knows, so ``arviz.from_netcdf`` can open it, and two more groups: ``kpp_data`` (the
+training data) and ``kpp_state`` (the state from which the inference continues). The attribute ``kpp`` of the file is
+JSON: model and inference as registered names with their fields, the schema of the points, and the structure of the
+data. Pickle is not used.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ def write_parts(
     inference: dict[str, Any],
     state: Mapping[str, jax.Array],
 ) -> None:
-    """Write the parts of a fit into one file, which appears only when it is complete.
+    """Write the parts of a fit into one file; the file appears only when it is complete.
 
     Raises:
         TypeError: If the model is not registered, or the data are not dicts, lists and tuples of arrays.
-        ValueError: If a name holds a slash, which netCDF takes for a folder.
+        ValueError: If a name contains a slash, which separates groups in netCDF.
     """
     groups = dict(_arviz.groups(idata))
     structure, arrays = _flatten(dict(data), "")
@@ -72,7 +73,7 @@ def read_parts(path: str | os.PathLike[str]) -> dict[str, Any]:
         The parts by the names of its arguments, `draws` (site -> array) in place of `sites`.
 
     Raises:
-        ValueError: If the file is not a saved fit, or of a format that this version does not read.
+        ValueError: If the file is not a saved fit, or has a format that this version cannot read.
     """
     root, groups = netcdf.read(path)
     if "kpp" not in root.attrs:
@@ -114,11 +115,11 @@ def describe_inference(inference: AbstractInference) -> dict[str, Any]:
 def rebuild_inference(description: Mapping[str, Any]) -> AbstractInference:
     """Return the inference that `describe_inference` described.
 
-    The class is looked up among the subclasses of `AbstractInference` that are loaded. Nothing is imported: a name in a
+    The class is searched among the loaded subclasses of `AbstractInference`. Nothing is imported, because a name in a
     file must not decide which code runs.
 
     Raises:
-        ValueError: If there is no such class.
+        ValueError: If no loaded class has the name.
     """
     name = description["name"]
     classes = {_class_name(cls): cls for cls in _subclasses(AbstractInference)}  # type: ignore[type-abstract]
@@ -132,7 +133,7 @@ def rebuild_inference(description: Mapping[str, Any]) -> AbstractInference:
 
 
 def _class_name(cls: type) -> str:
-    """Return the name of a class in a file: alone for the inferences of kpp, after its module for all others."""
+    """Return the name of a class in a file; for classes outside kpp, the name of the module stands before it."""
     return cls.__name__ if cls.__module__.startswith("kpp.") else f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -143,7 +144,7 @@ def _subclasses(cls: type[AbstractInference]) -> Iterator[type[AbstractInference
 
 
 def _anonymous(arrays: Mapping[str, Any]) -> xr.Dataset:
-    """Return arrays as a dataset whose axes have names that nobody needs."""
+    """Return arrays as a dataset with arbitrary unique names of axes."""
     values = {name: np.asarray(value) for name, value in arrays.items()}
     return xr.Dataset({name: ([f"{name}_{axis}" for axis in range(v.ndim)], v) for name, v in values.items()})
 

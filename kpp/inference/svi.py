@@ -43,23 +43,23 @@ class SVI(AbstractInference):
 
     .. math:: \mathrm{ELBO}(\phi) = E_{q_\phi(u)}\big[\log p(y, u) - \log q_\phi(u)\big]
 
-    over the unconstrained coordinates u of all latent sites, estimated afresh at each step, where a plate with a
-    ``subsample_size`` draws its members afresh too. `sample_stats` keeps the estimates as ``elbo``, with dims (chain,
+    over the unconstrained coordinates u of all latent sites. Each step uses a new estimate of the bound, and a plate
+    with a ``subsample_size`` draws a new subsample. `sample_stats` keeps the estimates as ``elbo``, with dims (chain,
     step).
 
     Args:
         guide: The family: "normal" (independent coordinates), "multivariate_normal" or "low_rank_multivariate_normal".
         num_steps: Steps of the optimiser.
-        learning_rate: Of an optimiser given by name, at the start; it falls to a hundredth of it along a cosine, so
-            that the noise of the gradients averages out.
+        learning_rate: The initial learning rate of an optimiser given by name. It decreases along a cosine to a
+            hundredth of this value, so that the noise of the gradients averages out.
         optimizer: "adam", "adamw", "rmsprop" or "sgd", or an optimiser of optax or `numpyro.optim`, which has its own
             learning rate. A fit with the latter cannot be saved.
-        num_particles: Draws that each estimate is a mean of.
-        num_samples: Draws from the fitted family; one chain.
+        num_particles: The number of draws over which each estimate is averaged.
+        num_samples: The number of draws from the fitted family; one chain.
         progress: Whether to show a progress bar.
 
     Raises:
-        ValueError: If a number is out of range or a name unknown.
+        ValueError: If a number is out of range or a name is unknown.
 
     References:
         A. Kucukelbir et al. (2017). Automatic differentiation variational inference. JMLR 18.
@@ -117,21 +117,21 @@ class SVI(AbstractInference):
         data: Data,
         state: Mapping[str, jax.Array],
     ) -> Posterior:
-        """Draw afresh from the fitted family; see `AbstractInference.draw`."""
+        """Make new draws from the fitted family; see `AbstractInference.draw`."""
         rng_key = check_rng_key(rng_key)
         fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "SVI")
         if fixed is not None:
             return fixed
         guide = _GUIDES[self.guide](CalledWith(numpyro_model, subsample=True))
         with handlers.block(), handlers.seed(rng_seed=jax.random.key(0)):
-            guide(data)  # a guide learns the sites of its model by running
+            guide(data)  # a guide has to run once to find the sites of its model
         return Posterior(
             _draw(guide, rng_key, num_samples, state), {}, {"inference": "SVI", "guide": self.guide}, dict(state)
         )
 
 
 def _draw(guide: Any, rng_key: jax.Array, num_samples: int, params: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """Draw one after the other, so that deterministic sites need the memory of one."""
+    """Draw one sample after the other, so that deterministic sites need the memory of a single sample."""
     keys = jax.random.split(rng_key, num_samples)
     draws = jax.jit(lambda keys, params: jax.lax.map(lambda key: guide.sample_posterior(key, params), keys))(
         keys, dict(params)
@@ -144,7 +144,7 @@ def _window(num_steps: int) -> int:
 
 
 def _check_bound(elbo: np.ndarray, learning_rate: float) -> None:
-    """Raise if the bound is not finite at the end; warn if it still rose over the last fifth of the steps."""
+    """Raise if the bound is not finite at the end; warn if it still increased over the last fifth of the steps."""
     window = _window(elbo.size)
     last, before = elbo[-window:], elbo[-2 * window : -window]
     if not np.isfinite(last).all():
@@ -156,6 +156,7 @@ def _check_bound(elbo: np.ndarray, learning_rate: float) -> None:
         return
     rise = last.mean() - before.mean()
     noise = np.sqrt((last.var() + before.var()) / window)
+    # 4 standard errors; 0.1 nats, because a smaller change of the bound hardly changes the posterior.
     if rise > max(4.0 * noise, 0.1):
         _LOGGER.warning(
             "the evidence lower bound still rose by %.3g over the last fifth of %d steps; raise `num_steps`",
