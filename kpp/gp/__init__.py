@@ -1,4 +1,4 @@
-"""The Gaussian-process toolkit: densities, likelihoods and approximations that Gaussian-process models share."""
+"""The Gaussian-process toolkit: densities, likelihoods and approximations shared by Gaussian-process models."""
 
 from kpp.gp.conditioning import ConditionedGP as ConditionedGP
 from kpp.gp.conditioning import condition as condition

@@ -24,7 +24,7 @@ from kpp.typing import AnyArray, Points
 
 __all__ = ["ConditionedGP", "condition", "condition_on_values"]
 
-#: A prior mean: a number, or a function from points to one number for each point, such as `kpp.gp.LinearMean`.
+#: A prior mean: a number, or a function from points to one number per point, such as `kpp.gp.LinearMean`.
 PriorMean = AnyArray | float | Callable[[Points], Array]
 
 
@@ -34,23 +34,24 @@ class ConditionedGP(eqx.Module):
     .. math:: f \mid D \sim GP\bigl(m(x) + k(x, X)\, \alpha,\; k(x, x') - V(x)^\top V(x')\bigr), \qquad
         V(x) = M k(X, x)
 
-    The data reduce the prior covariance by an inner product. That holds for observations at the points X, for inducing
-    points X, and for bags of points, whose kernel sections k(X, x) are means over each bag.
+    The data reduce the prior covariance by an inner product. This form holds for observations at the points X, for
+    inducing points X, and for bags of points, whose kernel sections k(X, x) are means over each bag.
 
-    `posterior` writes the same law with a root in place of the map M, which is what `kpp.GPPosterior` keeps for all
-    draws. Here M is a function, because solving a triangular system is more accurate than multiplying by an inverse.
+    `posterior` returns the same law with a matrix root in place of the map M; `kpp.GPPosterior` keeps these roots for
+    all draws. Here M is a function, because solving a triangular system is more accurate than multiplying by an
+    inverse.
 
     Args:
         kernel: k.
-        points: The n points X, (n, d) or a batch of what the kernel takes; or n `kpp.Bags`.
+        points: The n points X, (n, d) or a batch of inputs of the kernel; or n `kpp.Bags`.
         coefficients: :math:`\alpha`, (n,).
         whiten: The linear map M, from (n, p) to (r, p). For a regression it is :math:`L^{-1}`.
-        likelihood: The likelihood of observations at new points, and of the observations where the law of
-            `held_out` is that of their latent values.
-        prior_mean: m, a number, or a function from points to one number for each point.
-        held_out: Returns mean and variance of the latent value of every observation given all other observations;
-            the variance is None where the latent values are known. Without it, the observations depend on the
-            function only through what it is conditioned on.
+        likelihood: The likelihood of observations at new points. It is also the likelihood of the training
+            observations, given the latent values whose law `held_out` returns.
+        prior_mean: m, a number, or a function from points to one number per point.
+        held_out: Returns mean and variance of the latent value of every observation given all other observations; the
+            variance is None if the latent values are known. None means that the observations depend on the function
+            only through the values on which it is conditioned.
     """
 
     kernel: AbstractKernel
@@ -65,11 +66,11 @@ class ConditionedGP(eqx.Module):
         """Return the law of the function's values at p points.
 
         Args:
-            x: The points, (p, d), or a batch of what the kernel takes.
-            covariance: Whether the whole covariance matrix is wanted.
+            x: The points, (p, d), or a batch of inputs of the kernel.
+            covariance: Whether to compute the full covariance matrix.
 
         Returns:
-            Mean, variance (not below 0) and, if wanted, covariance.
+            Mean, variance (at least 0) and, if requested, covariance.
         """
         sections = self._sections(x)
         reduction = self.whiten(sections)
@@ -95,7 +96,7 @@ class ConditionedGP(eqx.Module):
         return RKHSFunction(self.kernel, self.points, self.coefficients, self.prior_mean)
 
     def posterior(self) -> GPPosterior:
-        r"""Return the law with :math:`R = M^\top` written out.
+        r"""Return the law with the matrix :math:`R = M^\top`.
 
         Raises:
             TypeError: If the prior mean is not a constant.
@@ -116,17 +117,17 @@ def condition(
     r"""Condition a Gaussian process on observations at points.
 
     With a `GaussianLikelihood`, :math:`\alpha = (K + \sigma^2 I)^{-1} (y - m)` and
-    :math:`M = L^{-1}, L L^\top = K + \sigma^2 I`. With another likelihood it is Laplace's approximation,
-    :math:`M = L^{-1} W^{1/2}, L L^\top = I + W^{1/2} K W^{1/2}` (`kpp.gp.laplace_posterior`).
+    :math:`M = L^{-1}, L L^\top = K + \sigma^2 I`. With any other likelihood it is Laplace's approximation, :math:`M =
+    L^{-1} W^{1/2}, L L^\top = I + W^{1/2} K W^{1/2}` (`kpp.gp.laplace_posterior`).
 
     Args:
         kernel: k.
-        points: The n points, (n, d), or a batch of what the kernel takes.
+        points: The n points, (n, d), or a batch of inputs of the kernel.
         likelihood: The likelihood, which holds the n observations.
-        mean: The prior mean, a number or a function from points to one number for each.
+        mean: The prior mean, a number or a function from points to one number per point.
 
     Returns:
-        The posterior, whose `held_out` is leave-one-out in closed form.
+        The posterior; its `held_out` is leave-one-out in closed form.
 
     References:
         Rasmussen and Williams (2006), algorithms 2.1 and 3.2, equation 5.12; Vehtari, Mononen, Tolvanen, Sivula and
@@ -163,11 +164,11 @@ def condition_on_values(
 
     Args:
         kernel: k.
-        points: The n points, (n, d), or a batch of what the kernel takes.
+        points: The n points, (n, d), or a batch of inputs of the kernel.
         white: w, the whitened values, (n,).
         likelihood: The likelihood of observations.
-        mean: The prior mean, a number or a function from points to one number for each.
-        at_observations: Whether these are the points of the observations, whose latent values are then known;
+        mean: The prior mean, a number or a function from points to one number per point.
+        at_observations: Whether these are the points of the observations, so that their latent values are known;
             otherwise they are inducing points.
 
     Returns:
@@ -184,7 +185,7 @@ def condition_on_values(
 
 
 def evaluate_mean(mean: PriorMean, x: Points) -> Array:
-    """Return the prior mean at points: one number for all, or one for each, (p,)."""
+    """Return the prior mean at points: one number for all points, or one per point, (p,)."""
     return mean(x) if callable(mean) else jnp.asarray(mean)
 
 

@@ -27,7 +27,7 @@ class GaussianProcessMarginal(dist.Distribution):
 
     .. math:: y \sim N(m 1,\; K + \sigma^2 I)
 
-    Equal to `numpyro.distributions.MultivariateNormal`, and several times faster where the gradient is needed (see
+    Equal to `numpyro.distributions.MultivariateNormal`, but several times faster if the gradient is needed (see
     `kpp.gp.gaussian.gaussian_log_density`).
 
     Args:
@@ -86,13 +86,13 @@ class AbstractLaplaceMarginal(dist.Distribution):
 
     .. math:: y_i \sim p(y_i \mid f_i), \qquad f \sim N(m 1, K)
 
-    `log_prob` is the approximate log evidence and differentiable in every order; `sample` is exact. Subclasses say what
-    the likelihood is.
+    `log_prob` is the approximate log evidence and has derivatives of every order; `sample` is exact. Subclasses define
+    the likelihood.
 
     Args:
         mean: m, a scalar.
         covariance_matrix: K, of shape (n, n); it may be singular.
-        event_shape: The shape of all observations, which leads with n.
+        event_shape: The shape of all observations; its first entry is n.
         validate_args: As for every NumPyro distribution.
 
     References:
@@ -121,7 +121,7 @@ class AbstractLaplaceMarginal(dist.Distribution):
         """Return the likelihood of one data set."""
 
     def draw(self, key: Array, f: Float[Array, "*sample n"]) -> Array:
-        """Draw observations given latent values, (*sample, *event_shape), by default as the likelihood draws them."""
+        """Draw observations given latent values, (*sample, *event_shape); by default from the likelihood."""
         return self.likelihood(jnp.zeros(self.event_shape, f.dtype)).draw(key, f)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:

@@ -1,7 +1,7 @@
-r"""Expectations over one Gaussian variable, elementwise over arrays of them: what likelihoods of a latent value need.
+r"""Expectations over one Gaussian variable, elementwise over arrays, for likelihoods of one latent value.
 
-Closed forms serve where they exist. The rest are trapezoidal sums, which converge geometrically on analytic integrands
-that vanish at both ends, or Gauss-Hermite sums for functions that a polynomial follows.
+Closed forms are used where they exist. The other integrals are trapezoidal sums, which converge geometrically for
+analytic integrands that vanish at both ends, or Gauss-Hermite sums for functions that are close to a polynomial.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ _HERMITE, _HERMITE_WEIGHTS = (np.asarray(part) for part in np.polynomial.hermite
 _HERMITE_WEIGHTS = _HERMITE_WEIGHTS / _HERMITE_WEIGHTS.sum()
 # For integrands with one peak: sinh of these, in units of the peak's width; 74 widths to each side.
 _PEAK = np.linspace(-5.0, 5.0, 161)
-_BISECTIONS = 60
+_BISECTIONS = 60  # 2**-60 of the first interval: below the rounding error of float64
 # For the logistic variable, and for the exponential one by its logarithm.
 _LOGISTIC, _STEP = np.linspace(-45.0, 45.0, 181, retstep=True)
 _LOGISTIC_WEIGHTS = _STEP / (4.0 * np.cosh(_LOGISTIC / 2.0) ** 2)
 _LOG_EXPONENTIAL, _STEP = np.linspace(-60.0, 5.0, 241, retstep=True)
 _EXPONENTIAL = np.exp(_LOG_EXPONENTIAL)
 _EXPONENTIAL_WEIGHTS = _STEP * np.exp(-_EXPONENTIAL)
-_LARGE_DEVIATION = 2.0
-# Variances below are taken for this one: the derivative of the root stays finite, no density can tell the difference.
+_LARGE_DEVIATION = 2.0  # above this standard deviation, integrate over the logistic variable
+# Smaller variances are replaced by this one: the derivative of the square root stays finite, and densities do not
+# change in float64.
 _SMALLEST_VARIANCE = 1e-20
 
 
 def deviation(variance: Float[AnyArray, "*n"]) -> Float[Array, "*n"]:
-    """Return standard deviations, at least 1e-10, whose derivative is finite where a variance is 0."""
+    """Return standard deviations, at least 1e-10, so that the derivative is finite where a variance is 0."""
     return jnp.sqrt(jnp.maximum(jnp.asarray(variance), _SMALLEST_VARIANCE))
 
 
@@ -54,8 +55,9 @@ def expectation(
 ) -> Float[Array, " n"]:
     r"""Return :math:`E f(g)` for :math:`g \sim N(\mu, v)`, elementwise, by 64 Gauss-Hermite nodes.
 
-    Accurate where f is smooth on the scale of :math:`\sqrt v`: a singularity of f at a distance of two standard
-    deviations from the real line costs no digit, one at a quarter of one leaves two.
+    Accurate if f is smooth on the scale of :math:`\sqrt v`: a singularity of f at a distance of 2 standard deviations
+    from the real line does not reduce the accuracy; at a distance of 1/4 standard deviation only two digits are
+    correct.
 
     Args:
         f: Maps n values to n values, elementwise.
@@ -74,9 +76,9 @@ def log_expectation(
 ) -> Float[Array, " n"]:
     r"""Return :math:`\log \int f(g)\, N(g; \mu, v)\, dg`, elementwise, for a log-concave f such as a likelihood.
 
-    The nodes lie about the mode of the integrand, which is between :math:`\mu` and
-    :math:`\mu + v\, (\log f)'(\mu)`, in units of its width there, so that a sharp f is met. The absolute error is
-    below 1e-10 for deviations up to 5 and below 1e-5 up to 30. An f that is not log-concave loses digits.
+    The nodes are centred at the mode of the integrand, which is between :math:`\mu` and :math:`\mu + v\, (\log
+    f)'(\mu)`, and scaled by its width there, so that they also cover a narrow f. The absolute error is below 1e-10 for
+    standard deviations up to 5 and below 1e-5 up to 30. The result is less accurate if f is not log-concave.
 
     Args:
         log_f: Maps n values to the n values of log f, elementwise; differentiable twice.
@@ -98,15 +100,15 @@ def log_expectation(
 def log_integral(
     log_f: Callable[[Array], Array], lower: Float[AnyArray, " n"], upper: Float[AnyArray, " n"]
 ) -> Float[Array, " n"]:
-    r"""Return :math:`\log \int f(t)\, dt` of n functions with one peak each.
+    r"""Return :math:`\log \int f(t)\, dt` of n functions, each with one peak.
 
     Args:
         log_f: Maps n numbers t to the n values of log f, elementwise; differentiable twice.
-        lower: Where log f does not fall, of shape (n,).
-        upper: Where log f does not rise, of shape (n,).
+        lower: Points left of the peak: log f does not decrease there, of shape (n,).
+        upper: Points right of the peak: log f does not increase there, of shape (n,).
 
     Returns:
-        The logarithms, of shape (n,). Derivatives with respect to what `log_f` closes over are those of the integral.
+        The logarithms, of shape (n,). They are differentiable with respect to the variables that `log_f` closes over.
     """
 
     def halve(_: object, ends: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -124,7 +126,7 @@ def log_integral(
 
 
 def _weighted_sum(f: Callable[[Array], Array], nodes: np.ndarray, weights: np.ndarray) -> Array:
-    """Sum the values of a function of one node, (n,) each, over all nodes."""
+    """Return the weighted sum over all nodes of a function of one node with values (n,)."""
     return jnp.asarray(weights) @ jax.vmap(f)(jnp.asarray(nodes))
 
 
@@ -136,9 +138,8 @@ def _slope(f: Callable[[Array], Array], at: Array) -> Array:
 def expected_softplus(mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
     r"""Return :math:`E \log(1 + e^g)` for :math:`g \sim N(\mu, v)`, elementwise.
 
-    For deviations above 2 the integral goes over the logistic variable l instead,
-    :math:`\int \sigma'(l)\, E (g - l)_+\, dl`, where the normal is the smoother of the two. The relative error is below
-    1e-10.
+    For standard deviations above 2 the integral is over a logistic variable l instead, :math:`\int \sigma'(l)\, E (g -
+    l)_+\, dl`, because then the normal density is the smoother one. The relative error is below 1e-10.
 
     Args:
         mean: :math:`\mu`, of shape (n,).
@@ -191,7 +192,7 @@ def student_t_marginal(
     .. math:: \log \int_0^\infty N(r; 0, v + \sigma^2 / \lambda)\,
         \mathrm{Gamma}(\lambda; \tfrac\nu2, \tfrac\nu2)\, d\lambda
 
-    The integral over :math:`\log \lambda` has one peak even where the one over the Gaussian variable has two.
+    The integral over :math:`\log \lambda` has one peak even if the integral over the Gaussian variable has two.
 
     Args:
         residual: r, of shape (n,).

@@ -1,4 +1,4 @@
-"""Shared parts of models: fields that hold a number or a prior, and the reading of points and targets."""
+"""Shared parts of models: fields that hold a number or a prior, and functions that read points and targets."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ Model = TypeVar("Model", bound=eqx.Module)
 
 
 def scalar_field(name: str, **options: Any) -> Any:
-    """Return an Equinox field that holds one number, or a prior for one."""
+    """Return an Equinox field that holds one number, or a prior for it."""
     return eqx.field(converter=functools.partial(_as_scalar, name=name), **options)
 
 
 def optional_scalar_field(name: str, **options: Any) -> Any:
-    """Return an Equinox field that holds one number, a prior for one, or None."""
+    """Return an Equinox field that holds one number, a prior for it, or None."""
     return eqx.field(converter=lambda value: None if value is None else _as_scalar(value, name), **options)
 
 
@@ -52,10 +52,10 @@ def _as_scalar(value: Leaf, name: str) -> Leaf:
 
 
 def refuse_below(value: Leaf, name: str, *, zero_allowed: bool) -> None:
-    """Check that a number is not negative, and not zero unless that is allowed; priors and traced values pass.
+    """Check that a number is positive, or zero if that is allowed; priors and traced values are not checked.
 
     Raises:
-        ValueError: With the number in the message.
+        ValueError: If it is not; the message holds the number.
     """
     if is_prior(value) or not eqx.is_array(value) or not is_concrete(value):
         return
@@ -68,18 +68,18 @@ def refuse_priors_in(model: eqx.Module, instead: str) -> None:
     """Check that a model holds no priors.
 
     Raises:
-        TypeError: Naming the model that takes them.
+        TypeError: If it holds priors; the message names a model that accepts them.
     """
     if has_priors(model):
         raise TypeError(f"{type(model).__name__} is a fit without priors; {instead} takes them")
 
 
 def replace_priors(model: Model, replace: Callable[[str, Any], Any]) -> Model:
-    """Return a model with every field that holds priors replaced by a function of its name and value.
+    """Return a model in which a function of name and value replaces every field that holds priors.
 
     Args:
         model: The model.
-        replace: `kpp.priors.sample` inside a NumPyro model, or one that substitutes the values of a draw.
+        replace: `kpp.priors.sample` inside a NumPyro model, or a function that substitutes the values of a draw.
 
     Returns:
         The model without priors.
@@ -92,7 +92,7 @@ def replace_priors(model: Model, replace: Callable[[str, Any], Any]) -> Model:
 
 
 def read_data(model: Model, x: Any, y: Any, as_targets: Callable[..., Array]) -> tuple[Model, dict[str, Any], Schema]:
-    """Read points and targets and tie a model's kernel to the columns.
+    """Read points and targets and resolve the feature names of a model's kernel to columns.
 
     Args:
         model: A model with a field `kernel`.
@@ -104,7 +104,7 @@ def read_data(model: Model, x: Any, y: Any, as_targets: Callable[..., Array]) ->
         The model with feature names resolved to columns, the data ``{"x": (n, d), "y": (n,)}``, and the schema of x.
 
     Raises:
-        ValueError: If x or y are not what they should be, or the kernel does not fit the columns.
+        ValueError: If x or y is invalid, or the kernel does not match the columns.
     """
     warn_if_float32(type(model).__name__)
     rows, schema = read_points(x)
@@ -118,16 +118,16 @@ def read_data(model: Model, x: Any, y: Any, as_targets: Callable[..., Array]) ->
 
 
 def check_kernel_fits(kernel: AbstractKernel, x: Points, name: str = "kernel", points: str = "x") -> None:
-    """Check that a kernel can be evaluated on the points; one with d lengthscales, for example, needs d columns.
+    """Check that a kernel can be evaluated on the points; for example, a kernel with d lengthscales needs d columns.
 
     Args:
-        kernel: The kernel, perhaps with priors.
-        x: The points, (n, d), or a batch of what the kernel takes.
+        kernel: The kernel; it may hold priors.
+        x: The points, (n, d), or a batch of inputs of the kernel.
         name: The name of the kernel's argument, for the message.
         points: The name of the points' argument.
 
     Raises:
-        ValueError: With what the kernel said.
+        ValueError: If it cannot; the message holds the error of the kernel.
     """
     dtype = jax.tree.leaves(x)[0].dtype
 
@@ -143,7 +143,7 @@ def check_kernel_fits(kernel: AbstractKernel, x: Points, name: str = "kernel", p
 
 
 def example_points(rng_key: Array) -> tuple[Float[Array, "12 2"], Float[Array, " 12"]]:
-    """Return 12 points with two features and noisy values of a smooth function there, for the conformance suite."""
+    """Return 12 points with two features and noisy values of a smooth function, for the conformance suite."""
     first, second = jax.random.split(rng_key)
     x = jax.random.uniform(first, (12, 2), minval=-2.0, maxval=2.0)
     return x, jnp.sin(x[:, 0]) + 0.5 * x[:, 1] + 0.1 * jax.random.normal(second, (12,))

@@ -1,7 +1,7 @@
-r"""Formulas of a Gaussian vector with a kernel matrix for covariance: density, gradient, leave-one-out, draws.
+r"""Formulas for a Gaussian vector whose covariance is a kernel matrix: density, gradient, leave-one-out, draws.
 
-Everything takes arrays of one data set and one draw of the hyperparameters; `jax.vmap` or `jax.lax.map` goes over
-draws.
+All functions take arrays of one data set and one draw of the hyperparameters; use `jax.vmap` or `jax.lax.map` for
+several draws.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def gaussian_log_density(residual: Float[AnyArray, " n"], covariance: Float[AnyA
 
     .. math:: \log N(r; 0, C) = -\tfrac12 r^\top a - \tfrac12 \log\det C - \tfrac n2 \log 2\pi, \qquad a = C^{-1} r
 
-    The derivative is :math:`\tfrac12 \langle a a^\top - C^{-1}, dC \rangle - a^\top dr`: one Cholesky factorisation
-    serves the value and the gradient, where differentiating through the factorisation costs several times as much.
-    Derivatives of every order and in both modes follow.
+    The derivative is :math:`\tfrac12 \langle a a^\top - C^{-1}, dC \rangle - a^\top dr`: one Cholesky factorisation is
+    enough for the value and the gradient. Differentiating through the factorisation would cost several times as much.
+    Derivatives of every order are available, in forward and in reverse mode.
 
     Args:
         residual: r, the observations less their mean, of shape (n,).
         covariance: C, symmetric positive definite, of shape (n, n).
 
     Returns:
-        The log density, a scalar; NaN in traced code where C cannot be factorised.
+        The log density, a scalar; NaN in traced code if C cannot be factorised.
 
     Raises:
         kpp.linalg.FactorizationError: If C is concrete and not positive definite.
@@ -90,7 +90,7 @@ def leave_one_out(
         covariance: C, of shape (n, n).
 
     Returns:
-        Means and variances, each of shape (n,). Those of the mean function are to be added to the means.
+        Means and variances, each of shape (n,). The caller adds the values of the mean function to the means.
 
     References:
         Rasmussen and Williams (2006), equation 5.12.
@@ -101,7 +101,7 @@ def leave_one_out(
 def leave_one_out_by_factor(
     residual: Float[AnyArray, " n"], factor: Float[AnyArray, "n n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Return what `leave_one_out` does, from the lower Cholesky factor of the covariance, (n, n)."""
+    """Return the result of `leave_one_out` from the lower Cholesky factor of the covariance, (n, n)."""
     precision = jnp.diagonal(linalg.cho_inverse(factor))
     return residual - linalg.cho_solve(factor, residual) / precision, 1.0 / precision
 
@@ -121,10 +121,11 @@ class LatentPredictive(NamedTuple):
 
 
 def prior_factor(covariance: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
-    """Factorise the covariance of latent values themselves, without noise, which repeated points make singular.
+    """Factorise the covariance of latent values without noise; it is singular if points are repeated.
 
-    A nugget of 1e-10 of the mean diagonal (float32: 1e-5) is added always, not on failure only: latent values are drawn
-    through the factor, and its derivatives would jump where rounding lets a singular matrix pass.
+    A nugget of 1e-10 times the mean of the diagonal (float32: 1e-5) is always added, not only after a failure. Latent
+    values are drawn through the factor, and its derivatives would be discontinuous if rounding errors decided whether a
+    singular matrix gets a nugget.
 
     Args:
         covariance: K, of shape (n, n).
@@ -146,8 +147,8 @@ def draw_gaussian(
         rng_key: A random key.
         mean: The mean, of shape (p,).
         covariance: The covariance, of shape (p, p), positive semi-definite up to rounding.
-        scale: The variance before conditioning. Its 1e-10th part (float32: 1e-5th) is added to the diagonal, which
-            covers what subtracting two matrices of that size loses.
+        scale: The variance before conditioning. 1e-10 times this variance (float32: 1e-5) is added to the diagonal; it
+            exceeds the rounding error of the difference of two matrices of this size.
 
     Returns:
         One draw, of shape (p,).
@@ -163,10 +164,10 @@ def draw_joint(
     scale: Float[AnyArray, ""],
     noise_variance: Float[AnyArray, ""] | None = None,
 ) -> Float[Array, " p"]:
-    """Draw once from the law of the latent function at p points, with noise if there is some; see `draw_gaussian`.
+    """Draw once from the law of the latent function at p points, plus noise if there is noise; see `draw_gaussian`.
 
     Raises:
-        ValueError: If the law has no covariance.
+        ValueError: If the law does not hold a covariance.
     """
     if latent.covariance is None:
         raise ValueError("`latent` must hold the covariance for a joint draw, got None")

@@ -1,11 +1,12 @@
-r"""Inducing points of conditional mean processes: where they lie, and the bounds that they give.
+r"""Inducing points of conditional mean processes: their placement, and the bounds that they give.
 
-A Gaussian process that is seen through bag means is summarised by its values at w points,
-:math:`q(u) = N(\eta, \Sigma)`. With Gaussian noise the best q is known in closed form, and the bound that it attains,
-the collapsed bound, is a density of the targets less a trace: what the points leave unexplained.
+A Gaussian process that is observed through bag means is summarised by its values at w points, :math:`q(u) = N(\eta,
+\Sigma)`. With Gaussian noise the best q is known in closed form. The bound that it attains, the collapsed bound, is a
+density of the targets less a trace term: the variance that the points do not explain.
 
-The matrices of this module: A (N, M) is the combination of bags that each target is, B (w, N) the mean embeddings of
-the bags at the inducing points, G (N, N) their inner products, T (M, M) the covariance of the noise.
+The matrices of this module: column j of A (N, M) holds the weights of the bags in target j; B (w, N) holds the mean
+    embeddings of the bags at the inducing points, G (N, N) their inner products, and T (M, M) is the covariance of the
+    noise.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ __all__ = [
     "trace_deficit",
 ]
 
-_MAX_ROWS = 20_000  # rows that k-means sees
+_MAX_ROWS = 20_000  # the maximal number of rows used by k-means
 
 
 class InducingSettings(NamedTuple):
-    """How inducing points are placed.
+    """The placement of inducing points.
 
     Attributes:
         points: The points, (w, d), or a prior for them, or None to place `num` of them.
-        num: w, how many points to place; None where `points` are given.
+        num: w, the number of points to place; None if `points` are given.
         learn: Whether the points are sites of the model rather than fixed.
         seed: The seed of k-means.
     """
@@ -53,23 +54,24 @@ class InducingSettings(NamedTuple):
 
 
 def place_inducing(settings: InducingSettings, bags: Bags) -> Leaf:
-    r"""Place inducing points, or check those that are given.
+    r"""Place inducing points, or check given ones.
 
     Points are placed by k-means, started by k-means++, on the points of all bags in units of each feature's standard
-    deviation; with more than 20,000 points, on 20,000 of them drawn at random. If there are not more different points
-    than asked for, they are the inducing points.
+    deviation; with more than 20,000 points, on 20,000 of them drawn at random. If the number of different points equals
+    `num`, these are the inducing points.
 
     Args:
-        settings: `points`, `num`, `learn` and `seed` of it.
+        settings: The settings.
         bags: The bags.
 
     Returns:
-        The points, (w, d). With `learn`, a prior for them: independent normals about the points, whose standard
-        deviation is half of that of each feature. A prior that is given comes back as it is.
+        The points, (w, d). With `learn`, a prior for them: independent normal distributions centred at the points,
+            whose standard deviation is half the standard deviation of each feature. A given prior is returned
+            unchanged.
 
     Raises:
         ValueError: If both or neither of `points` and `num` are given, if `num` is below 1 or above the number of
-            different points, or if the points do not have the columns of those of the bags.
+            different points, or if the points do not have as many columns as the points of the bags.
     """
     if (settings.points is None) == (settings.num is None):
         raise ValueError("give either `inducing_points` or `num_inducing`, got " + ("both" if settings.num else "none"))
@@ -92,7 +94,7 @@ def place_inducing(settings: InducingSettings, bags: Bags) -> Leaf:
 def trace_deficit(
     noise: Float[AnyArray, "M M"], target_gram: Float[AnyArray, "M M"], low_rank: Float[AnyArray, "w M"]
 ) -> Float[Array, ""]:
-    r"""Return what the inducing points leave unexplained, in units of the noise.
+    r"""Return the trace of the variance that the inducing points do not explain, in units of the noise.
 
     .. math:: \mathrm{tr}\bigl(T^{-1} (A^\top G A - V_0^\top V_0)\bigr)
 
@@ -102,7 +104,7 @@ def trace_deficit(
         low_rank: :math:`V_0 = L_w^{-1} B A`, (w, M), where :math:`L_w L_w^\top = K_{ww}`.
 
     Returns:
-        The trace, a scalar; not negative but for the sampling error of G.
+        The trace, a scalar; it can be negative only by the sampling error of G.
     """
     factor = linalg.cholesky(noise, what="the covariance matrix of the noise")
     missing = jnp.asarray(target_gram) - jnp.matmul(low_rank.T, low_rank, precision="highest")
@@ -110,11 +112,11 @@ def trace_deficit(
 
 
 class CollapsedBound(GaussianProcessMarginal):
-    r"""The bound on the evidence that the best q(u) attains, as the density of an observed site.
+    r"""The bound on the log evidence that the best q(u) attains, as the density of an observed site.
 
     .. math:: \log N(y;\, \nu,\, V_0^\top V_0 + T) - \tfrac12 \delta
 
-    Its gradient is in closed form up to the matrices. `sample` draws from the normal distribution.
+    Its gradient with respect to the matrices is in closed form. `sample` draws from the normal distribution.
 
     Args:
         mean: :math:`\nu`, (M,).
@@ -157,15 +159,15 @@ def k_means_centres(points: Float[np.ndarray, "n d"], num: int, seed: int) -> Fl
     """Return centres of points by k-means, in units of each feature's standard deviation.
 
     Args:
-        points: The points, (n, d); if there are more than 20,000, k-means sees 20,000 of them, drawn at random.
-        num: w, how many centres.
-        seed: Of k-means and of the draw.
+        points: The points, (n, d); if there are more than 20,000, k-means uses 20,000 of them, drawn at random.
+        num: w, the number of centres.
+        seed: The seed of k-means and of the random subset.
 
     Returns:
-        The centres, (w, d); the points themselves where only w are different.
+        The centres, (w, d); the points themselves if only w of them are different.
 
     Raises:
-        ValueError: If fewer than w are different.
+        ValueError: If fewer than w points are different.
     """
     from sklearn.cluster import KMeans
 
@@ -183,6 +185,6 @@ def k_means_centres(points: Float[np.ndarray, "n d"], num: int, seed: int) -> Fl
 
 
 def _scale(points: np.ndarray) -> np.ndarray:
-    """Return the standard deviation of each feature, 1 for one that does not vary."""
+    """Return the standard deviation of each feature, or 1 for a constant feature."""
     scale = points.std(axis=0)
     return np.where(scale > 0, scale, 1.0)

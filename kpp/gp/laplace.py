@@ -2,8 +2,8 @@ r"""Laplace's approximation for a Gaussian process with any log-concave likeliho
 
 The latent values f have prior N(m 1, K), and every observation depends on one of them. The approximation is the
 Gaussian at the posterior mode with the curvature there. Throughout, :math:`W = -\nabla\nabla \log p(y \mid f)`
-(diagonal), :math:`B = I + W^{1/2} K W^{1/2} = L L^\top` and :math:`R = W^{1/2} B^{-1} W^{1/2} = (K + W^{-1})^{-1}`. B
-is never worse conditioned than the data demand, so K may be singular.
+(diagonal), :math:`B = I + W^{1/2} K W^{1/2} = L L^\top` and :math:`R = W^{1/2} B^{-1} W^{1/2} = (K + W^{-1})^{-1}`. The
+eigenvalues of B are at least 1, so K may be singular.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = [
 PriorMeans = Float[AnyArray, ""] | Float[AnyArray, " n"]
 
 _MAX_ITERATIONS = 100
-_HALVINGS = 12
+_HALVINGS = 12  # step sizes from 1 to 2**-11
 
 
 class LaplacePosterior(NamedTuple):
-    """The Gaussian approximation: coefficients with f = m + K a, mode f, derivatives there, and the factor L of B."""
+    """The Gaussian approximation: coefficients a, mode f = m + K a, derivatives at the mode, and the factor L of B."""
 
     coefficients: Float[Array, " n"]
     mode: Float[Array, " n"]
@@ -43,7 +43,7 @@ class LaplacePosterior(NamedTuple):
     factor: Float[Array, "n n"]
 
     def whiten(self, cross: Float[AnyArray, "n p"]) -> Float[Array, "n p"]:
-        r"""Return :math:`V = L^{-1} W^{1/2} K_{n*}`; :math:`V^\top V` is what the data take off the variance."""
+        r"""Return :math:`V = L^{-1} W^{1/2} K_{n*}`; the data reduce the covariance by :math:`V^\top V`."""
         return linalg.solve_lower(self.factor, _root(self.derivatives.curvature)[:, None] * cross)
 
 
@@ -55,13 +55,13 @@ def laplace_posterior(
     Args:
         likelihood: p(y | f), which holds the n observations.
         covariance: K, of shape (n, n).
-        mean: m, a number, or one for each observation, (n,).
+        mean: m, a number, or one number per observation, (n,).
 
     Returns:
         The approximation.
 
     Raises:
-        ValueError: If everything is concrete and Newton's method does not converge.
+        ValueError: If no value is traced and Newton's method does not converge.
     """
     covariance, mean = jnp.asarray(covariance), jnp.asarray(mean)
     return _at(likelihood, covariance, mean, posterior_mode(likelihood, covariance, mean))
@@ -74,19 +74,19 @@ def posterior_mode(
     r"""Find the mode of p(f | y) by Newton's method; differentiable through the implicit function theorem.
 
     The mode is :math:`\hat f = m + K a` with :math:`a = \nabla \log p(y \mid \hat f)`, and
-    :math:`da = dg - R (K\, dg + dK\, a + dm)`, where dg is what parameters of the likelihood do to its gradient. Steps
-    are halved while they lower the (concave) objective.
+    :math:`da = dg - R (K\, dg + dK\, a + dm)`, where dg is the change of the likelihood's gradient with its parameters.
+    Steps are halved while they decrease the (concave) objective.
 
     Args:
         likelihood: p(y | f), which holds the n observations.
         covariance: K, of shape (n, n).
-        mean: m, a number, or one for each observation, (n,).
+        mean: m, a number, or one number per observation, (n,).
 
     Returns:
-        a, of shape (n,); NaN in traced code where the iteration does not converge.
+        a, of shape (n,); NaN in traced code if the iteration does not converge.
 
     Raises:
-        ValueError: If everything is concrete and the iteration does not converge in 100 steps.
+        ValueError: If no value is traced and the iteration does not converge in 100 steps.
 
     References:
         Rasmussen and Williams (2006), algorithm 3.1.
@@ -130,7 +130,7 @@ def _posterior_mode_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 def laplace_log_evidence(
     likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: PriorMeans
 ) -> Float[Array, ""]:
-    r"""Return Laplace's approximation of the log marginal likelihood, differentiable in everything.
+    r"""Return Laplace's approximation of the log marginal likelihood, differentiable in all arguments.
 
     .. math:: \log q(y) = \log p(y \mid \hat f) - \tfrac12 a^\top (\hat f - m) - \sum_i \log L_{ii}
 
@@ -140,12 +140,13 @@ def laplace_log_evidence(
     .. math:: d \log q = \langle \tfrac12 (a a^\top - R) + u a^\top,\ dK \rangle + (a + u)^\top 1\, dm
         + 1^\top d\ell + (K u)^\top dg - \tfrac12 \mathrm{diag}(\Sigma)^\top dW,
 
-    the last three for parameters of the likelihood: what they do to its value, gradient and curvature at the mode.
+    where the last three terms are for parameters of the likelihood: the changes of its value, gradient and curvature at
+    the mode.
 
     Args:
         likelihood: p(y | f), which holds the n observations.
         covariance: K, of shape (n, n).
-        mean: m, a number, or one for each observation, (n,).
+        mean: m, a number, or one number per observation, (n,).
 
     Returns:
         The log evidence, a scalar.
@@ -191,7 +192,7 @@ def leave_one_out_latent(
     .. math:: v_{-i} = \Sigma_{ii} / [B^{-1}]_{ii}, \qquad \mu_{-i} = \hat f_i - v_{-i}\, \partial_i \log p(y_i \mid
     \hat f_i).
 
-    It keeps the curvature of the full data for the other factors, so that it is itself an approximation of refitting
+    The other factors keep their curvature at the mode of the full data, so this is an approximation of refitting
     without observation i.
 
     Args:
@@ -219,7 +220,7 @@ def _at(
 
 
 def _root(curvature: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Return the square roots, with derivative 0 at 0: an observation without curvature says nothing."""
+    """Return the square roots, with derivative 0 at 0: an observation without curvature carries no information."""
     says = curvature > 0
     return jnp.where(says, jnp.sqrt(jnp.where(says, curvature, 1.0)), 0.0)
 
@@ -233,7 +234,7 @@ def _factor(covariance: Array, curvature: Array) -> Array:
 def _newton_step(
     likelihood: AbstractPointwiseLikelihood, covariance: Array, mean: Array, a: Array
 ) -> tuple[Array, Array]:
-    """Return the next coefficients and how far the full step would move the latent values, relative to their size."""
+    """Return the next coefficients, and the relative change of the latent values under the full step."""
     posterior = _at(likelihood, covariance, mean, a)
     gradient, curvature, _ = posterior.derivatives
     root = _root(curvature)
@@ -248,6 +249,7 @@ def _newton_step(
     sizes = jnp.asarray(0.5, a.dtype) ** jnp.arange(_HALVINGS, dtype=a.dtype)
     values = jax.vmap(objective)(sizes)
     present = objective(jnp.zeros((), a.dtype))
+    # Near the mode the objective is constant up to rounding; without slack, rounding would reject full steps there.
     slack = 100 * jnp.finfo(a.dtype).eps * (1.0 + jnp.abs(present))
     size = jnp.where(values[0] >= present - slack, 1.0, sizes[jnp.argmax(values)])
     return a + size * direction, jnp.max(jnp.abs(move)) / (1.0 + jnp.max(jnp.abs(posterior.mode)))

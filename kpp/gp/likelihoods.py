@@ -1,4 +1,4 @@
-r"""Likelihoods of n observations, each of which depends on a latent value of its own."""
+r"""Likelihoods of n observations, each of which depends on its own latent value."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ __all__ = ["AbstractPointwiseLikelihood", "BernoulliLikelihood", "GaussianLikeli
 
 
 class AbstractPointwiseLikelihood(eqx.Module):
-    r"""The likelihood of n observations, :math:`\prod_i p_i(y_i \mid f_i)`, a function of n latent values.
+    r"""The likelihood of n observations, :math:`\prod_i p_i(y_i \mid f_i)`, as a function of n latent values.
 
-    Its arrays hold the observations and the parameters, if there are any; Laplace's approximation is differentiable in
-    them.
-    Law: :math:`\log p_i` is concave, and `derivatives` are its derivatives.
+    Its arrays hold the observations and the parameters, if any; Laplace's approximation is differentiable in them. Law:
+    :math:`\log p_i` is concave, and `derivatives` are its derivatives.
     """
 
     @abstractmethod
@@ -42,22 +41,22 @@ class AbstractPointwiseLikelihood(eqx.Module):
 
     @abstractmethod
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "*p"]) -> Array:
-        """Draw one new observation for each latent value; they need not be the latent values of the observations."""
+        """Draw one new observation per latent value; the latent values may differ from those of the observations."""
 
     def predict(self, mean: Float[AnyArray, " p"], variance: Float[AnyArray, " p"]) -> dict[str, Float[Array, " p"]]:
-        r"""Return what a prediction says beyond the latent moments, for :math:`f \sim N(\mu, v)`; nothing by default.
+        r"""Return predictive quantities besides the latent moments, for :math:`f \sim N(\mu, v)`; none by default.
 
         Args:
             mean: :math:`\mu`, (p,).
             variance: v, (p,).
 
         Returns:
-            Some of ``noise_variance`` and ``probability``, each (p,), or quantities of the likelihood's own.
+            Some of ``noise_variance`` and ``probability``, each (p,), or quantities specific to the likelihood.
         """
         return {}
 
     def draw_predictive(self, rng_key: RngKey, latent: LatentPredictive, scale: Float[AnyArray, ""]) -> Array:
-        """Draw one new observation at each of p points, whose latent values are drawn jointly.
+        """Draw one new observation at each of p points; their latent values are drawn jointly.
 
         Args:
             rng_key: A random key.
@@ -65,7 +64,7 @@ class AbstractPointwiseLikelihood(eqx.Module):
             scale: The prior variance of the latent values, for `kpp.gp.draw_joint`.
 
         Returns:
-            The observations, led by p.
+            The observations, with the axis of the p points first.
         """
         latent_key, observation_key = jax.random.split(rng_key)
         return self.draw(observation_key, draw_joint(latent_key, latent, scale))
@@ -105,11 +104,11 @@ class GaussianLikelihood(AbstractPointwiseLikelihood):
         return f + jnp.sqrt(self.noise_variance) * jax.random.normal(rng_key, f.shape, f.dtype)
 
     def predict(self, mean: Float[AnyArray, " p"], variance: Float[AnyArray, " p"]) -> dict[str, Float[Array, " p"]]:
-        """Return the ``noise_variance``, once for each point."""
+        """Return the ``noise_variance``, repeated for each point."""
         return {"noise_variance": jnp.broadcast_to(self.noise_variance, mean.shape)}
 
     def draw_predictive(self, rng_key: RngKey, latent: LatentPredictive, scale: Float[AnyArray, ""]) -> Array:
-        """Draw numbers from the Gaussian that has the noise in its covariance."""
+        """Draw numbers from the Gaussian whose covariance includes the noise."""
         return draw_joint(rng_key, latent, scale, self.noise_variance)
 
     def marginal_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:

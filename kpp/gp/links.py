@@ -18,16 +18,16 @@ from kpp.typing import AnyArray
 
 __all__ = ["LINKS", "Derivatives", "Link", "derivatives", "expected_log_probability", "log_likelihood", "probability"]
 
-#: "logit" or "probit"; models check it, the functions below trust it.
+#: "logit" or "probit"; models check the link, the functions below do not.
 Link = str
 LINKS = ("logit", "probit")
 
-# Trapezoidal rules converge geometrically on analytic integrands that vanish at both ends. `_LATENT` integrates over
+# Trapezoidal rules converge geometrically for analytic integrands that vanish at both ends. `_LATENT` integrates over
 # the latent variable, in standard deviations, `_LOGISTIC` over the logistic distribution; they share the range of
 # deviations.
 _LATENT = np.linspace(-9.0, 14.0, 193)
 _LOGISTIC = np.linspace(-60.0, 60.0, 241)
-_LARGE_DEVIATION = 5.0
+_LARGE_DEVIATION = 5.0  # above this standard deviation, integrate over the logistic variable
 
 
 class Derivatives(NamedTuple):
@@ -79,9 +79,9 @@ def expected_log_probability(
     r"""Return :math:`\log \int p(y \mid f)\, N(f; \mu, v)\, df`, elementwise.
 
     The probit has the closed form :math:`\Phi(s \mu / \sqrt{1 + v})`, s = 2y - 1. For the logit the integral is a
-    trapezoidal sum: over f while :math:`\sqrt v < 5`, beyond that over the logistic variable l in
-    :math:`\int \sigma'(l)\, \Phi((s\mu - l)/\sqrt v)\, dl`, where the normal is the smoother of the two. The absolute
-    error of the probability is below 1e-9 for every mean and variance (Gauss-Hermite rules lose accuracy as v grows).
+    trapezoidal sum: over f if :math:`\sqrt v < 5`, otherwise over the logistic variable l in :math:`\int \sigma'(l)\,
+    \Phi((s\mu - l)/\sqrt v)\, dl`, because then the normal density is the smoother one. The absolute error of the
+    probability is below 1e-9 for every mean and variance (Gauss-Hermite rules lose accuracy as v grows).
 
     Args:
         link: "logit" or "probit".

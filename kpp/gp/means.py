@@ -1,4 +1,4 @@
-"""Prior means that are functions: modules whose numbers may be priors."""
+"""Prior mean functions: modules whose numbers may be priors."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class LinearMean(eqx.Module):
 
     .. math:: m(x) = x^\top w + b
 
-    Any Equinox module with such a `__call__` serves as a prior mean; the sites of its priors are called after its
-    fields, here ``mean.weights`` and ``mean.bias``.
+    Any Equinox module with such a `__call__` can be a prior mean. The sites of its priors are named after its fields,
+    here ``mean.weights`` and ``mean.bias``.
 
     Args:
-        weights: w, (d,), in units of f a unit of each feature; numbers or a prior, such as
-            ``dist.Normal(0.0, 1.0).expand([d])``.
+        weights: w, (d,), in units of f per unit of each feature; numbers or a prior, such as ``dist.Normal(0.0,
+            1.0).expand([d])``.
         bias: b, in units of f; a number or a prior.
 
     Raises:
-        ValueError: If the weights are not (d,), or a number is not finite.
+        ValueError: If the weights do not have shape (d,), or a number is not finite.
     """
 
     weights: Leaf = eqx.field(converter=_as_weights)
@@ -51,14 +51,14 @@ class LinearMean(eqx.Module):
 
 
 def check_mean_fits(mean: Leaf | Callable[[Array], Array], x: Float[Array, "n d"]) -> None:
-    """Check that a prior mean that is a function maps points (n, d) to one number per point, (n,).
+    """Check that a prior mean function maps points (n, d) to one number per point, (n,).
 
     Args:
-        mean: A number, a prior, or a module, perhaps with priors.
+        mean: A number, a prior, or a module that may hold priors.
         x: The points.
 
     Raises:
-        ValueError: With the shape that came, or what the module said.
+        ValueError: If it does not; the message holds the shape received or the error of the module.
     """
     if is_prior(mean) or not callable(mean):
         return

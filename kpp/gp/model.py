@@ -1,4 +1,4 @@
-"""The base of Gaussian-process models: three methods to write, everything else follows from the posterior."""
+"""The base class of Gaussian-process models: a subclass writes three methods, all others follow from its posterior."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["AbstractGPModel"]
 
 Model = TypeVar("Model", bound="AbstractGPModel")
 
-_ROWS = 2048  # points that predictions are made at together, which bounds the memory of their kernel sections
+_ROWS = 2048  # points per block of predictions; it bounds the memory of their kernel sections
 
 
 class AbstractGPModel(AbstractModel):
@@ -32,15 +32,15 @@ class AbstractGPModel(AbstractModel):
     A subclass writes three methods: `numpyro_model`, `prepare` and `posterior`. Predictions, draws, the RKHS function,
     its posterior and the pointwise log likelihood follow from `posterior` and from the likelihood that it holds.
 
-    The observed site is called ``y``. The points of the observations are ``data["x"]``; a model whose observations are
-    not made at its points overrides `log_likelihood` and `replicate`.
+    The observed site is called ``y``. The points of the observations are ``data["x"]``; a model whose observations do
+    not belong to single points overrides `log_likelihood` and `replicate`.
     """
 
     @abc.abstractmethod
     def posterior(self, sample: Sample, data: Data) -> ConditionedGP:
         """Return the Gaussian process conditioned on the data, under one draw.
 
-        Usually one call of `kpp.gp.condition` or `kpp.gp.condition_on_values` with the kernel, the mean and the
+        Usually this is one call of `kpp.gp.condition` or `kpp.gp.condition_on_values` with the kernel, the mean and the
         likelihood of ``self.at(sample)``.
 
         Args:
@@ -48,7 +48,7 @@ class AbstractGPModel(AbstractModel):
             data: The data.
 
         Returns:
-            The posterior with the likelihood of observations.
+            The posterior, with the likelihood of the observations.
         """
 
     def at(self: Model, sample: Sample) -> Model:
@@ -56,7 +56,7 @@ class AbstractGPModel(AbstractModel):
         return replace_priors(self, lambda name, value: substitute(name, value, sample))
 
     def variance_scale(self, posterior: ConditionedGP, x: Points) -> Float[Array, ""]:
-        """Return the size of the numbers whose difference the predictive covariance is; draws are jittered in its unit.
+        """Return the scale of the prior covariance; the nugget of predictive draws is proportional to it.
 
         By default it is the mean prior variance at the points.
         """
@@ -65,9 +65,9 @@ class AbstractGPModel(AbstractModel):
     def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
         r"""Return the pointwise log likelihood of one draw; see `AbstractModel.log_likelihood`.
 
-        It is :math:`\log p(y_i \mid y_{-i})` in closed form where the function is integrated out: exact for a Gaussian
-        likelihood, by the Laplace cavity for another one. It is :math:`\log p(y_i \mid f_i)` where the latent values
-        are drawn, and :math:`\log p(y_i \mid u)` where those at inducing points are.
+        If the function is integrated out, it is :math:`\log p(y_i \mid y_{-i})` in closed form: exact for a Gaussian
+        likelihood, by the Laplace cavity for any other one. If the latent values are drawn, it is :math:`\log p(y_i
+        \mid f_i)`; if the values u at inducing points are drawn, it is :math:`\log p(y_i \mid u)`.
         """
         posterior = self.posterior(sample, data)
         mean, variance = posterior.moments(data["x"])[:2] if posterior.held_out is None else posterior.held_out()
@@ -76,7 +76,7 @@ class AbstractGPModel(AbstractModel):
         return {"y": posterior.likelihood.marginal_log_density(mean, variance)}
 
     def predictive(self, sample: Sample, data: Data, x: Points, *, covariance: bool = False) -> dict[str, Array]:
-        """Return moments of the function and what the likelihood adds; see `AbstractModel.predictive`."""
+        """Return moments of the function and the quantities of the likelihood; see `AbstractModel.predictive`."""
         posterior = self.posterior(sample, data)
         if covariance or jax.tree.leaves(x)[0].shape[0] <= _ROWS:
             latent = posterior.moments(x, covariance=covariance)
@@ -87,12 +87,12 @@ class AbstractGPModel(AbstractModel):
         return result if latent.covariance is None else result | {"latent_covariance": latent.covariance}
 
     def draw_latent(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> Float[Array, " p"]:
-        """Return one draw of the function's values at p points, jointly, given the data and one draw of the sites."""
+        """Return one joint draw of the function's values at p points, given the data and one draw of the sites."""
         posterior = self.posterior(sample, data)
         return draw_joint(rng_key, posterior.moments(x, covariance=True), self.variance_scale(posterior, x))
 
     def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> Array:
-        """Return one draw of new observations at p points, jointly; see `AbstractModel.draw_predictive`."""
+        """Return one joint draw of new observations at p points; see `AbstractModel.draw_predictive`."""
         posterior = self.posterior(sample, data)
         latent = posterior.moments(x, covariance=True)
         return posterior.likelihood.draw_predictive(rng_key, latent, self.variance_scale(posterior, x))
