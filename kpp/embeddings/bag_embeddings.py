@@ -1,7 +1,7 @@
-r"""Conditional mean embeddings from bags: many points for each value of the condition.
+r"""Conditional mean embeddings from bags: several points per value of the condition.
 
-A bag j is :math:`n_j` points drawn given :math:`y_j`. The usual estimator repeats :math:`y_j` for each of them, a
-system with as many unknowns as there are points. Both estimators here solve for one weight per bag instead.
+A bag j holds :math:`n_j` points drawn given :math:`y_j`. The usual estimator repeats :math:`y_j` for each of them and
+solves a system with one unknown per point. Both estimators here solve for one weight per bag instead.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
     .. math:: \hat\mu_{X|y} = \sum_j a_j(y)\, \frac1{n_j} \sum_i k(x_j^i, \cdot)
 
     Values and inner products are computed from means over the bags, block by block: no matrix of all pairs of points is
-    formed. Subclasses differ in the number of times that a bag counts, `multiplicity`.
+    formed. Subclasses differ in `multiplicity`, the number of times that a bag is counted.
 
     Args:
-        kernel: The kernel k of the space that the embeddings lie in.
+        kernel: The kernel k of the space of the embeddings.
         input_kernel: The kernel l of the covariates.
         bags: N bags with covariates Y, n points in total.
-        regularization: :math:`\lambda`, at least 0; it is multiplied by the number of rows that count.
+        regularization: :math:`\lambda`, at least 0; it is multiplied by the sum of the multiplicities.
 
     Raises:
         ValueError: If the regularization is negative or the bags have no covariates.
@@ -80,13 +80,13 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
         """Return the weights of the points for each value of the condition, equal within a bag.
 
         Args:
-            query: The p values, rows as those of the covariates.
+            query: The p values, with the columns of the covariates.
 
         Returns:
             The weights :math:`a_j(y) / n_j`, (n, p).
 
         Raises:
-            ValueError: If there is no query.
+            ValueError: If `query` is None.
         """
         return self.bags.spread(self.input_weights(query))
 
@@ -108,9 +108,10 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
         """Return the inner products with the elements of another embedding in the same space.
 
         Args:
-            other: The other embedding; its kernel must be the same. One on the same bags shares their Gram matrix.
+            other: The other embedding; its kernel must be the same. If it is on the same bags, their Gram matrix is
+                computed once.
             query: The p queries of this embedding.
-            other_query: The p' queries of the other, or None.
+            other_query: The p' queries of the other embedding, or None.
 
         Returns:
             The inner products, (p, p').
@@ -139,7 +140,7 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
 
 
 class ShrinkageConditionalMeanEmbedding(AbstractBagEmbedding):
-    r"""The shrinkage estimator: regression of the bags' mean embeddings, each bag counting once.
+    r"""The shrinkage estimator: regression of the bags' mean embeddings, where each bag is counted once.
 
     .. math::
 
@@ -147,10 +148,10 @@ class ShrinkageConditionalMeanEmbedding(AbstractBagEmbedding):
         \hat\mu_j = \frac1{n_j} \sum_i k(x_j^i, \cdot)
 
     It minimises :math:`\frac1N \sum_j \|\hat\mu_j - \mu(y_j)\|^2 + \lambda \|\mu\|^2`. For bags of equal sizes it is
-    the estimator on repeated covariates, at the cost of N unknowns in place of n.
+    the estimator on repeated covariates, but with N unknowns instead of n.
 
     Args:
-        kernel: The kernel k of the space that the embeddings lie in.
+        kernel: The kernel k of the space of the embeddings.
         input_kernel: The kernel l of the covariates.
         bags: N bags with covariates Y, n points in total.
         regularization: :math:`\lambda`, at least 0; it is multiplied by the number of bags N.
@@ -164,17 +165,17 @@ class ShrinkageConditionalMeanEmbedding(AbstractBagEmbedding):
 
 
 class ReplicatedConditionalMeanEmbedding(AbstractBagEmbedding):
-    r"""The conditional mean embedding of all points with the covariates of their bags repeated, from N unknowns.
+    r"""The conditional mean embedding of all points, with the covariates repeated for each point, from N unknowns.
 
     .. math:: a(y) = (L + n \lambda\, \mathrm{diag}(1 / n_j))^{-1} l(Y, y), \qquad n = \textstyle\sum_j n_j
 
     It is exactly `ConditionalMeanEmbedding` on the n pairs :math:`(y_j, x_j^i)`, which minimises
     :math:`\frac1n \sum_{ji} \|k(x_j^i, \cdot) - \mu(y_j)\|^2 + \lambda \|\mu\|^2`: with the matrix E (n, N) that
     repeats rows, :math:`(E L E^\top + n \lambda I)^{-1} E = E\,(L E^\top E + n \lambda I)^{-1}`, and
-    :math:`E^\top E = \mathrm{diag}(n_j)`. Each point counts once, a bag as often as it has points.
+    :math:`E^\top E = \mathrm{diag}(n_j)`. Each point is counted once, so a bag is counted once per point.
 
     Args:
-        kernel: The kernel k of the space that the embeddings lie in.
+        kernel: The kernel k of the space of the embeddings.
         input_kernel: The kernel l of the covariates.
         bags: N bags with covariates Y, n points in total.
         regularization: :math:`\lambda`, at least 0; it is multiplied by the number of points n.

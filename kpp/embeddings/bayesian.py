@@ -36,9 +36,9 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
     r"""A Gaussian process posterior of the embeddings of Y given X = x, or under do(X = x).
 
     The prior of :math:`\mu(x, y)` is a Gaussian process with the covariance :math:`s F(x, x')\, r(y, y')`. r is the
-    nuclear dominant kernel of k, so that each :math:`\mu(x, \cdot)` lies in the RKHS of k. The sections
-    :math:`k(y_i, y_j)` are its values at the samples with noise: their covariance is
-    :math:`s (K_\Omega + c I) \otimes R`. The posterior has
+    nuclear dominant kernel of k, so that each :math:`\mu(x, \cdot)` lies in the RKHS of k. The sections :math:`k(y_i,
+    y_j)` are noisy observations of its values at the samples, with covariance :math:`s (K_\Omega + c I) \otimes R`. The
+    posterior has
 
     .. math::
 
@@ -46,25 +46,27 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         \mathrm{Cov}\bigl(\mu(x, y), \mu(x', y')\bigr)
         = s \bigl[F(x, x')\, r(y, y') - \Phi(x)^\top C^{-1} \Phi(x')\; r(y, Y) R^{-1} r(Y, y')\bigr]
 
-    with :math:`C = K_\Omega + c I`, K = k(Y, Y) and R = r(Y, Y). As an embedding it is the posterior mean, held by
-    sections of r; its `space` is the RKHS of k, in which inner products are expectations and distances.
+    with :math:`C = K_\Omega + c I`, K = k(Y, Y) and R = r(Y, Y). As an embedding it is the posterior mean, a weighted
+    sum of sections of r. Its `space` is the RKHS of k, in which inner products are expectations and distances are
+    computed.
 
     Args:
         base_kernel: k, an RBF, the kernel of the outcome.
-        width: :math:`\eta` of `NuclearDominant`. r falls to 0 away from the origin on this scale: center the outcomes.
+        width: :math:`\eta` of `NuclearDominant`. r decreases to 0 away from the origin on this scale, so center the
+            outcomes.
         treatment_kernel: The kernel of the treatment.
-        treatment: X, the n treatments of the sample: an array (n, d), or a batch of what `treatment_kernel` takes.
+        treatment: X, the n treatments of the sample: an array (n, d), or a batch of inputs of `treatment_kernel`.
         points: Y, the n outcomes, an array (n, d').
         noise_variance: c, at least 0; it is not multiplied by n.
         adjustment: `NoAdjustment`, `BackDoor` or `FrontDoor`.
         amplitude: s, at least 0. The mean does not depend on it; `fitted_amplitude` has the highest evidence.
 
-    Keep the lengthscale of the base and the width fixed, at the median heuristic say, where the evidence chooses other
-    parameters: it has trivial maxima in these two.
+    If the evidence is used to choose other parameters, keep the lengthscale of the base kernel and the width fixed, for
+    example at the median heuristic: the evidence has trivial maxima in these two.
 
     Raises:
         TypeError: If `base_kernel` is not an RBF.
-        ValueError: If a variance is negative, or the rows do not go together.
+        ValueError: If a variance is negative, or the numbers of rows differ.
 
     References:
         Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP: uncertainty quantification for causal data fusion, 2021,
@@ -126,21 +128,21 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         Args:
             graph: The causal graph.
             frame: A data frame of numbers, one row per sample.
-            treatment: The column of the treatment, or several.
-            outcome: The column of the outcome, or several.
+            treatment: The column of the treatment, or several columns.
+            outcome: The column of the outcome, or several columns.
             width: The width of the nuclear dominant kernel.
             noise_variance: c, not multiplied by n.
             base_kernel: The kernel of the outcome, by default an RBF with lengthscales from the data.
             treatment_kernel: The kernel of the treatment, with the same default.
             adjusting_kernel: The kernel of the covariates or mediators, with the same default.
-            adjusting_regularization: The regularization of the mediators' embedding, multiplied by n. Only the front
-                door uses it.
+            adjusting_regularization: The regularization of the mediators' embedding, multiplied by n. Only the
+                front-door adjustment uses it.
             amplitude: s.
 
         Returns:
             The embedding; its `adjustment` holds the adjustment that was found.
         """
-        from kpp.causal import find_adjustment  # loads networkx, which nothing else here needs
+        from kpp.causal import find_adjustment  # loads networkx, which only this method needs
 
         samples = read_samples(
             find_adjustment,
@@ -171,20 +173,20 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
 
     @property
     def space(self) -> AbstractKernel:
-        """The kernel k of the space that the embeddings lie in."""
+        """The kernel k of the space of the embeddings."""
         return self.base_kernel
 
     def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
         """Return the weights of the sections of r in the posterior mean, for each value of the treatment.
 
         Args:
-            query: The p values, rows as those of `treatment`.
+            query: The p values, with the columns of `treatment`.
 
         Returns:
             The weights, (n, p).
 
         Raises:
-            ValueError: If there is no query.
+            ValueError: If `query` is None.
         """
         if query is None:
             raise ValueError("`query` must hold values of the treatment, one row each, got None")
@@ -200,15 +202,15 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         .. math:: \langle f, \mu_q \rangle = \sum_i \alpha_i\, \mu_q(x_i), \qquad f = \sum_i \alpha_i k(x_i, \cdot)
 
         Args:
-            values: The function, an `RKHSFunction` with the kernel k. Its intercept is added as it is.
+            values: The function, an `RKHSFunction` with the kernel k. Its intercept is added unchanged.
             query: The p queries.
 
         Returns:
-            The expectations, (p,); the draw axes of the function lead, its output axis is last.
+            The expectations, (p,); the draw axes of the function come first, its output axis last.
 
         Raises:
             TypeError: If `values` is not an `RKHSFunction`.
-            ValueError: If it has another kernel.
+            ValueError: If it has a different kernel.
         """
         if isinstance(values, RKHSFunction):
             check_same_kernel(values.kernel, self.space, "values")
@@ -222,7 +224,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         Args:
             other: The other embedding: one of this class with the same kernels, or one whose kernel is k.
             query: The p queries of this embedding.
-            other_query: The p' queries of the other, or None.
+            other_query: The p' queries of the other embedding, or None.
 
         Returns:
             The inner products, (p, p').
@@ -244,8 +246,8 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         Args:
             x: The points y at which the embeddings are evaluated, (n2, d').
             query: The p queries.
-            other_x: Other points y'; None for the same.
-            other_query: Other queries; None for the same.
+            other_x: Other points y'; None for the same points.
+            other_query: Other queries; None for the same queries.
 
         Returns:
             :math:`\mathrm{Cov}(\mu_q(y), \mu_{q'}(y'))`, (p, n2, p', n2'); the mean is `evaluate`, (p, n2).
@@ -273,10 +275,10 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         known = jnp.sum(system.explained_inputs(query) ** 2, axis=0)
         values = jnp.sum(system.explained_outputs(x) ** 2, axis=0)
         variances = prior[:, None] * system.kernel.diagonal(x)[None, :] - known[:, None] * values[None, :]
-        return self.amplitude * jnp.maximum(variances, 0.0)  # rounding may leave what is known just below 0
+        return self.amplitude * jnp.maximum(variances, 0.0)  # rounding may make a zero variance slightly negative
 
     def log_evidence(self) -> Float[Array, ""]:
-        r"""Return the log density of the sections k(Y, Y), which choose kernels of the treatment and noise.
+        r"""Return the log density of the sections k(Y, Y), a criterion to choose the treatment kernel and the noise.
 
         .. math::
 
@@ -292,7 +294,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         return -0.5 * level - count * determinants - 0.5 * self._quadratic_form(inputs, outputs) / self.amplitude
 
     def fitted_amplitude(self) -> Float[Array, ""]:
-        r"""Return the amplitude of the highest evidence, :math:`\mathrm{tr}(C^{-1} K R^{-1} K) / N^2`.
+        r"""Return the amplitude with the highest evidence, :math:`\mathrm{tr}(C^{-1} K R^{-1} K) / N^2`.
 
         Returns:
             The amplitude, a scalar.
@@ -339,11 +341,11 @@ class _System(NamedTuple):
     outputs: Float[Array, "n n"]
 
     def explained_inputs(self, query: Points | None) -> Float[Array, "n p"]:
-        """Return the factor of C solved for the sections of the queries."""
+        """Return the solution of a system with the factor of C and the sections of the queries."""
         return linalg.solve_lower(self.inputs, self.intervention.cross(query))
 
     def explained_outputs(self, x: Points) -> Float[Array, "n n2"]:
-        """Return the factor of R solved for the sections of the points."""
+        """Return the solution of a system with the factor of R and the sections of the points."""
         return linalg.solve_lower(self.outputs, self.kernel(self.points, x))
 
 

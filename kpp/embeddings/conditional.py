@@ -1,4 +1,4 @@
-"""Embeddings as kernel ridge regression of elements of an RKHS, and the conditional mean embedding of pairs."""
+"""Embeddings by kernel ridge regression of elements of an RKHS, and the conditional mean embedding of pairs."""
 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
@@ -32,9 +32,9 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
 
     :math:`g_j` are the elements that belong to N inputs, such as sections of the kernel at points. L holds the inner
     products of the inputs, l(q) their inner products with a query, and :math:`r_j` is the number of times that input j
-    counts. The ridge is :math:`c = \lambda \sum_j r_j`, with the regularization :math:`\lambda`. If the inputs have few
-    features, the weights take :math:`O(N q^2)` time and no matrix of all pairs of inputs is formed. Subclasses define
-    `outputs`, `num_inputs` and the three methods on inputs.
+    is counted. The ridge is :math:`c = \lambda \sum_j r_j`, with the regularization :math:`\lambda`. If the inputs have
+    few features, the weights take :math:`O(N q^2)` time and no matrix of all pairs of inputs is formed. Subclasses
+    define `outputs`, `num_inputs` and the three methods on inputs.
     """
 
     regularization: eqx.AbstractVar[Leaf]
@@ -51,26 +51,26 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
 
     @property
     def multiplicity(self) -> Float[Array, " N"] | None:
-        """The number of times that each input counts, r; None if each counts once."""
+        """The number of times that each input is counted, r; None if each is counted once."""
         return None
 
     @property
     def ridge(self) -> Float[Array, ""]:
-        r"""The ridge c, :math:`\lambda` times the number of rows that count."""
+        r"""The ridge c, :math:`\lambda` times the sum of the multiplicities."""
         rows = self.num_inputs if self.multiplicity is None else jnp.sum(self.multiplicity)
         return rows * self.regularization
 
     def weights(self, query: Points | None = None) -> Float[Array, "m p"]:
-        """Return the weights of the support points for each query, which are the weights of the inputs.
+        """Return the weights of the support points for each query; here they are the weights of the inputs.
 
         Args:
             query: The p queries, one row each.
 
         Returns:
-            The weights, (m, p). They need not be positive, nor sum to 1.
+            The weights, (m, p). They may be negative, and their sum may differ from 1.
 
         Raises:
-            ValueError: If there is no query.
+            ValueError: If `query` is None.
         """
         return self.input_weights(query)
 
@@ -84,7 +84,7 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
 
     @abc.abstractmethod
     def _input_features(self, query: Points | None = None) -> Float[Array, "p q"] | None:
-        r"""Return features of queries, or of the inputs, whose products are l(q) and L; None if there are none."""
+        r"""Return features of queries, or of the inputs, with products l(q) and L; None if there are no features."""
 
     def input_weights(self, query: Points | None) -> Float[Array, "N p"]:
         """Return the weights of the inputs' elements for each query.
@@ -93,10 +93,10 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
             query: The p queries, one row each.
 
         Returns:
-            The weights a(q), (N, p). They need not be positive, nor sum to 1.
+            The weights a(q), (N, p). They may be negative, and their sum may differ from 1.
 
         Raises:
-            ValueError: If there is no query.
+            ValueError: If `query` is None.
         """
         if query is None:
             raise ValueError("`query` must hold values of the condition, one row each, got None")
@@ -106,14 +106,14 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         return system.solve(self._input_sections(query))
 
     def leave_one_out_losses(self) -> Float[Array, " N"]:
-        r"""Return how far the element of each input is from what the other inputs say about it.
+        r"""Return the squared error of the prediction of each input's element from all other inputs.
 
         .. math::
 
             \ell_j = \bigl\|g_j - \mu^{(-j)}_{y_j}\bigr\|^2 = \frac{(A G A)_{jj}}{A_{jj}^2}, \qquad
             A = (L + c\,\mathrm{diag}(1/r))^{-1}, \quad G_{jj'} = \langle g_j, g_{j'} \rangle
 
-        The embedding without the input j keeps the number c.
+        The embedding without input j has the same ridge c.
 
         Returns:
             The squared distances in the RKHS, (N,).
@@ -121,7 +121,7 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         return self._system().leave_one_out_norms(self.outputs)
 
     def held_out_losses(self, folds: Iterable[Int[AnyArray, " _"]]) -> Float[Array, " N"]:
-        r"""Return how far the element of each input is from what the inputs outside its fold say about it.
+        r"""Return the squared error of the prediction of each input's element from the inputs outside its fold.
 
         .. math:: g_i - \mu^{(-I)}_{y_i} = \sum_j \bigl[A_{II}^{-1} A_{I,\cdot}\bigr]_{ij} g_j
 
@@ -129,8 +129,8 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
             folds: Index arrays that split 0, ..., N - 1.
 
         Returns:
-            The squared distances in the RKHS, (N,), in the order of the inputs. Matrices (N, N) are formed, however few
-            features there are.
+            The squared distances in the RKHS, (N,), in the order of the inputs. Matrices (N, N) are formed, also if the
+            kernel has few features.
         """
         inverse = DenseRidge.create(self._input_gram(), self.ridge, self.multiplicity, what=_WHAT).inverse()
         gram = self.outputs.gram()
@@ -145,7 +145,7 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         r"""Return the log evidence of the regression, at its best amplitude.
 
         The coordinates of :math:`y \mapsto \mu_y` in an orthonormal basis of the span of :math:`g_1, \dots, g_N` are
-        independent Gaussian processes with kernel s l, each :math:`g_j` is seen with independent noise of variance
+        independent Gaussian processes with kernel s l, each :math:`g_j` is observed with independent noise of variance
         :math:`s c / r_j` in each coordinate, and :math:`s = \mathrm{tr}(C^{-1} G) / N^2` maximises
 
         .. math::
@@ -153,16 +153,16 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
             \log p = -\tfrac{N^2}{2} \log(2 \pi s) - \tfrac N2 \log\det C - \tfrac{1}{2 s} \mathrm{tr}(C^{-1} G),
             \qquad C = L + c\,\mathrm{diag}(1/r)
 
-        Seen through the inner products G, whose covariance is :math:`C \otimes s G`, the same density is
-        :math:`\log p - \tfrac N2 \log\det G`. The additional term depends neither on the inputs nor on the
-        regularization, and is not defined where G is singular.
+        In terms of the inner products G, whose covariance is :math:`C \otimes s G`, the same density is :math:`\log p -
+        \tfrac N2 \log\det G`. The additional term depends neither on the inputs nor on the regularization, and is not
+        defined if G is singular.
 
         Returns:
-            The log evidence, a scalar. It compares regularizations and input kernels, not kernels of the space.
+            The log evidence, a scalar. It can compare regularizations and input kernels, but not kernels of the space.
 
         References:
             Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP: uncertainty quantification for causal data fusion, 2021:
-            the evidence of its Bayesian conditional mean embedding, with s G for the covariance of the outputs.
+            the evidence of its Bayesian conditional mean embedding, with s G as the covariance of the outputs.
         """
         system, count = self._system(), self.num_inputs
         amplitude = system.trace(self.outputs) / count**2
@@ -179,12 +179,12 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
 
 
 class AbstractConditionalEmbedding(AbstractRegressionEmbedding):
-    r"""An embedding of the distribution of X given Y = y, from N values of Y and what is known of X for each.
+    r"""An embedding of the distribution of X given Y = y, from N values of Y with an RKHS element for X at each.
 
     .. math:: \hat\mu_{X|y} = \sum_{j=1}^N a_j(y)\, g_j, \qquad a(y) = (l(Y, Y) + c\,\mathrm{diag}(1/r))^{-1} l(Y, y)
 
-    Subclasses have the fields `input_kernel` (l), `inputs` (Y) and `regularization`, and define `outputs`. The features
-    of an `input_kernel` from `kpp.features` are used.
+    Subclasses have the fields `input_kernel` (l), `inputs` (Y) and `regularization`, and define `outputs`. If the
+    `input_kernel` is from `kpp.features`, its features are used.
     """
 
     input_kernel: eqx.AbstractVar[AbstractKernel]
@@ -216,14 +216,14 @@ class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
     :math:`\frac1n \sum_i \|k(z_i, \cdot) - \mu(x_i)\|^2 + \lambda \|\mu\|^2`.
 
     Args:
-        kernel: The kernel k of the space that the embeddings lie in.
+        kernel: The kernel k of the space of the embeddings.
         input_kernel: The kernel :math:`k_X` of the condition.
-        inputs: X, the n values of the condition: an array (n, d), or a batch of what `input_kernel` takes.
-        points: Z, the n points: an array (n, d'), or a batch of what `kernel` takes.
+        inputs: X, the n values of the condition: an array (n, d), or a batch of inputs of `input_kernel`.
+        points: Z, the n points: an array (n, d'), or a batch of inputs of `kernel`.
         regularization: :math:`\lambda`, at least 0; it is multiplied by n. `select_regularization` chooses it.
 
-    An `input_kernel` of q features (`kpp.features`), at most n, takes :math:`O(n q^2)` time and no matrix (n, n):
-    :math:`w(x) = \Phi (\Phi^\top \Phi + n \lambda I)^{-1} \phi(x)`.
+    With an `input_kernel` of q features (`kpp.features`), at most n, the time is :math:`O(n q^2)` and no matrix (n, n)
+    is formed: :math:`w(x) = \Phi (\Phi^\top \Phi + n \lambda I)^{-1} \phi(x)`.
 
     References:
         Song, Huang, Smola and Fukumizu, Hilbert space embeddings of conditional distributions, 2009, equation (6);
@@ -245,7 +245,7 @@ class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
         self.regularization = parameter("regularization")(regularization)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the regularization is negative, or inputs and points are not pairs."""
+        """Raise ValueError if the regularization is negative, or the numbers of inputs and points differ."""
         check_non_negative(self.regularization, "regularization")
         for leaf in jax.tree.leaves((self.inputs, self.points)):
             if leaf.shape[:1] in ((), (0,)):

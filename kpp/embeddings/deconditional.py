@@ -1,4 +1,4 @@
-"""The deconditional mean embedding: from conditional expectations back to the function."""
+"""The deconditional mean embedding: it recovers a function from its conditional expectations."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["DeconditionalMeanEmbedding"]
 
 
 class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
-    r"""The embedding of each x in the space of functions of y that undoes conditional expectation.
+    r"""The embedding of each x in the space of functions of y that inverts conditional expectation.
 
-    A conditional embedding :math:`\hat C` takes a function f of x to :math:`y \mapsto \hat E[f(X) | y] = \langle f,
-    \hat\mu_{X|y} \rangle`. The deconditional operator :math:`\hat D` takes it back: :math:`\langle E[f(X) | \cdot],
-    \hat D k(x, \cdot) \rangle \approx f(x)`. It regresses :math:`l(\tilde y_t, \cdot)` on
+    A conditional embedding :math:`\hat C` maps a function f of x to :math:`y \mapsto \hat E[f(X) | y] = \langle f,
+    \hat\mu_{X|y} \rangle`. The deconditional operator :math:`\hat D` is an approximate inverse: :math:`\langle E[f(X) |
+    \cdot], \hat D k(x, \cdot) \rangle \approx f(x)`. It regresses :math:`l(\tilde y_t, \cdot)` on
     :math:`\hat\mu_{X|\tilde y_t}`,
 
     .. math::
@@ -40,13 +40,13 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
 
     and minimises :math:`\frac1M \sum_t \|l(\tilde y_t, \cdot) - D \hat\mu_{X|\tilde y_t}\|^2 + \varepsilon \|D\|^2`.
     From observed conditional expectations z at :math:`\tilde y`, ``expectation(z, x)`` is the estimate of f(x), and
-    `function` the estimate of f. It is the posterior mean of a Gaussian process f whose aggregates are seen with noise
-    variance :math:`M \varepsilon`.
+    `function` the estimate of f. It is the posterior mean of a Gaussian process f whose aggregates are observed with
+    noise variance :math:`M \varepsilon`.
 
     Args:
         conditional: The conditional embedding :math:`\hat C`, of points or of bags.
-        points: :math:`\tilde y`, M values of the condition: an array (M, dy), or a batch of what its `input_kernel`
-            takes. They need not be those that the conditional embedding was estimated at.
+        points: :math:`\tilde y`, M values of the condition: an array (M, dy), or a batch of inputs of its
+            `input_kernel`. They may differ from the values at which the conditional embedding was estimated.
         regularization: :math:`\varepsilon`, at least 0; it is multiplied by M. `select_regularization` chooses it.
 
     Raises:
@@ -89,7 +89,7 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
         return jax.tree.leaves(self.points)[0].shape[0]
 
     def function(self, values: Numbers) -> RKHSFunction:
-        r"""Return the function whose conditional expectations are given.
+        r"""Return the estimate of a function from its conditional expectations.
 
         .. math::
 
@@ -103,7 +103,7 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
             The estimate of f, on the points of the conditional embedding, (n, d).
 
         Raises:
-            ValueError: If there is not one row for each point.
+            ValueError: If `values` does not have one row per point.
         """
         values = as_finite_array(values, "values")
         check_same_rows(self.num_inputs, len(values), "points", "values")

@@ -1,4 +1,4 @@
-"""Elements of an RKHS that are regressed on inputs, known by their Gram matrix."""
+"""Elements of an RKHS that are regressed on inputs, represented by their Gram matrix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kpp.kernels import AbstractKernel
 
 __all__ = ["BagMeans", "PointSections"]
 
-_BATCH = 512  # rows of a Gram matrix that are formed at once
+_BATCH = 512  # rows of a Gram matrix that are formed at the same time
 
 
 class PointSections(eqx.Module):
@@ -27,7 +27,7 @@ class PointSections(eqx.Module):
         return self.kernel.gram(self.points)
 
     def moments(self, v: Float[Array, "n q"]) -> tuple[Float[Array, " n"], Float[Array, "n q"]]:
-        """Return the diagonal of the kernel matrix and its product with v, forming some rows at a time."""
+        """Return the diagonal of the kernel matrix and its product with v, computed in blocks of rows."""
         diagonal = self.kernel.diagonal(self.points)
         if isinstance(self.kernel, AbstractFeatureKernel):
             return diagonal, self.kernel.combine_sections(self.points, self.points, v)

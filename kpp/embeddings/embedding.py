@@ -1,9 +1,9 @@
-r"""Embeddings: elements of a reproducing kernel Hilbert space held as weights on support points.
+r"""Embeddings: elements of a reproducing kernel Hilbert space, stored as weights of support points.
 
 The mean embedding of a distribution P is :math:`\mu_P = E_{X \sim P}\, k(X, \cdot)`; a conditional one is such an
 element for each value of the condition. All estimates of these are weighted sums of kernel sections,
-:math:`\hat\mu_q = \sum_i w_i(q)\, k(z_i, \cdot)`, so an embedding says its support points and its weights, and
-everything else follows.
+:math:`\hat\mu_q = \sum_i w_i(q)\, k(z_i, \cdot)`, so an embedding defines its support points and its weights, and all
+other methods follow.
 """
 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
@@ -30,8 +30,8 @@ class AbstractEmbedding(AbstractModule):
 
     .. math:: \mu_q = \sum_{i=1}^m w_i(q)\, k(z_i, \cdot)
 
-    Subclasses have the fields `kernel` (k) and `points` (the m support points :math:`z_i`, a batch of what the kernel
-    takes) and one method, `weights`. The law, checked by `kpp.testing.check_embedding`: ``evaluate(x, query)`` equals
+    Subclasses have the fields `kernel` (k) and `points` (the m support points :math:`z_i`, a batch of inputs of the
+    kernel) and one method, `weights`. The law, checked by `kpp.testing.check_embedding`: ``evaluate(x, query)`` equals
     ``weights(query).T @ kernel(points, x)``.
     """
 
@@ -40,9 +40,9 @@ class AbstractEmbedding(AbstractModule):
 
     @property
     def space(self) -> AbstractKernel:
-        """The kernel of the RKHS whose inner products are expectations and distances.
+        """The kernel of the RKHS in which inner products are expectations and distances are computed.
 
-        It is `kernel`, but for elements that are spanned by sections of a smoother kernel.
+        It is `kernel`, except for elements that are weighted sums of sections of a smoother kernel.
         """
         return self.kernel
 
@@ -51,7 +51,7 @@ class AbstractEmbedding(AbstractModule):
         """Return the weights of the support points for each query.
 
         Args:
-            query: The p queries, one row each; None for an embedding that takes none, and then p = 1.
+            query: The p queries, one row each; None for an embedding without queries, and then p = 1.
 
         Returns:
             The weights, (m, p).
@@ -75,12 +75,12 @@ class AbstractEmbedding(AbstractModule):
         .. math:: \langle f, \mu_q \rangle = \sum_i \alpha_i\, \mu_q(x_i), \qquad f = \sum_i \alpha_i k(x_i, \cdot)
 
         Args:
-            values: The function, an `RKHSFunction` with the kernel of the space that the elements lie in. Its intercept
-                is added as it is.
+            values: The function, an `RKHSFunction` with the kernel of the space of the elements. Its intercept is added
+                unchanged.
             query: The p queries, or None.
 
         Returns:
-            The expectations, (p,); the draw axes of the function lead, its output axis is last.
+            The expectations, (p,); the draw axes of the function come first, its output axis last.
 
         Raises:
             TypeError: If `values` is not an `RKHSFunction`.
@@ -107,7 +107,7 @@ class AbstractEmbedding(AbstractModule):
         Args:
             other: The other embedding; its `space` must be the same.
             query: The p queries of this embedding, or None.
-            other_query: The p' queries of the other, or None.
+            other_query: The p' queries of the other embedding, or None.
 
         Returns:
             The inner products, (p, p').
@@ -121,20 +121,20 @@ class AbstractEmbedding(AbstractModule):
     def mmd_squared(
         self, other: "AbstractEmbedding", query: Points | None = None, other_query: Points | None = None
     ) -> Float[Array, "p other_p"]:
-        r"""Return the squared maximum mean discrepancies from the elements of another embedding.
+        r"""Return the squared maximum mean discrepancies to the elements of another embedding.
 
         .. math::
 
             \|\mu_q - \nu_r\|^2
             = \langle\mu_q, \mu_q\rangle - 2 \langle\mu_q, \nu_r\rangle + \langle\nu_r, \nu_r\rangle
 
-        For two `MeanEmbedding` this is the V-statistic: pairs of one point with itself count, it is never negative, and
-        its bias is of the order of one over the number of points.
+        For two `MeanEmbedding` this is the V-statistic: it includes the pairs of a point with itself, is never
+        negative, and has a bias of order 1/m for m points.
 
         Args:
             other: The other embedding; its `space` must be the same.
             query: The p queries of this embedding, or None.
-            other_query: The p' queries of the other, or None.
+            other_query: The p' queries of the other embedding, or None.
 
         Returns:
             The squared distances, (p, p').
@@ -147,14 +147,14 @@ class AbstractEmbedding(AbstractModule):
         """
         cross = self.inner(other, query, other_query)
         distances = self._squared_norms(query)[:, None] - 2 * cross + other._squared_norms(other_query)[None, :]
-        return jnp.maximum(distances, 0.0)  # rounding may leave the distance of equal elements just below zero
+        return jnp.maximum(distances, 0.0)  # rounding may make the distance of equal elements slightly negative
 
     def _coordinates(self, query: Points | None) -> Float[Array, "r p"]:
-        """Return weights of what `_reduce` makes of values; fewer than `weights` where points share a weight."""
+        """Return the weights of the rows of `_reduce`; fewer than `weights` if several points share one weight."""
         return self.weights(query)
 
     def _reduce(self, values: Float[Array, "m *k"]) -> Float[Array, "r *k"]:
-        """Sum values at the support points over points that share a weight; by default none do."""
+        """Sum values over the support points that share a weight; by default no points do."""
         return values
 
     def _squared_norms(self, query: Points | None) -> Float[Array, " p"]:
@@ -162,12 +162,12 @@ class AbstractEmbedding(AbstractModule):
         return jnp.sum(weights * self.kernel.combine_sections(self.points, self.points, weights), axis=0)
 
     def _check_same_space(self, other: "AbstractEmbedding") -> None:
-        """Raise ValueError if the other embedding has another space."""
+        """Raise ValueError if the other embedding has a different space."""
         check_same_kernel(other.space, self.space, "other")
 
 
 class AbstractEmpiricalEmbedding(AbstractEmbedding):
-    r"""An embedding whose support points are a sample, so that it takes expectations of any function's values on it."""
+    r"""An embedding whose support points are a sample: expectations need only a function's values at these points."""
 
     def expectation(self, values: RKHSFunction | Numbers, query: Points | None = None) -> Float[Array, "..."]:
         r"""Return the weighted sums of a function's values at the support points.
@@ -179,10 +179,10 @@ class AbstractEmpiricalEmbedding(AbstractEmbedding):
             query: The p queries, or None.
 
         Returns:
-            The expectations, (p,) or (p, outputs); the draw axes of an `RKHSFunction` lead.
+            The expectations, (p,) or (p, outputs); the draw axes of an `RKHSFunction` come first.
 
         Raises:
-            ValueError: If `values` has another number of rows than there are support points.
+            ValueError: If the number of rows of `values` is not the number of support points.
         """
         coordinates = self._coordinates(query)
         if isinstance(values, RKHSFunction):
@@ -197,11 +197,11 @@ class AbstractEmpiricalEmbedding(AbstractEmbedding):
 
 
 def check_same_kernel(kernel: AbstractKernel, expected: AbstractKernel, name: str) -> None:
-    """Check that a kernel is the expected one, as far as its values are known.
+    """Check that a kernel equals the expected one; traced values are not compared.
 
     Args:
         kernel: The kernel.
-        expected: What it should be.
+        expected: The kernel that it must equal.
         name: The argument that has the kernel, for the message.
 
     Raises:
@@ -209,7 +209,7 @@ def check_same_kernel(kernel: AbstractKernel, expected: AbstractKernel, name: st
     """
     same = jax.tree.structure(kernel) == jax.tree.structure(expected)
     leaves = jax.tree.leaves(kernel), jax.tree.leaves(expected)
-    if same and all(is_concrete(leaf) for leaf in (*leaves[0], *leaves[1])):  # by NumPy: JAX would trace it
+    if same and all(is_concrete(leaf) for leaf in (*leaves[0], *leaves[1])):  # NumPy: JAX would trace it
         same = all(np.array_equal(leaf, other_leaf) for leaf, other_leaf in zip(*leaves, strict=True))
     if not same:
         raise ValueError(f"`{name}` must have the same kernel, got {kernel!r} and not {expected!r}")

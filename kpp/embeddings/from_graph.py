@@ -1,4 +1,4 @@
-"""Samples for an interventional embedding: columns of a data frame, chosen by a causal graph."""
+"""Samples for an interventional embedding: columns of a data frame, selected by a causal graph."""
 
 from __future__ import annotations
 
@@ -51,27 +51,28 @@ def read_samples(
     adjusting_kernel: AbstractKernel | None,
     adjusting_regularization: Leaf,
 ) -> InterventionSamples:
-    """Find an adjustment whose variables are columns of a data frame, and read the columns that are needed.
+    """Find an adjustment whose variables are columns of a data frame, and read the needed columns.
 
-    Each kernel that is None becomes an RBF with the lengthscales of the median heuristic times the root of the number
-    of columns.
+    Each kernel that is None is replaced by an RBF with the lengthscales of the median heuristic times the square root
+    of the number of columns.
 
     Args:
         find_adjustment: `kpp.causal.find_adjustment`.
         graph: The causal graph.
         frame: A data frame, one row per sample.
-        treatment: The column of the treatment, or several.
-        outcome: The column of the outcome, or several.
+        treatment: The column of the treatment, or several columns.
+        outcome: The column of the outcome, or several columns.
         kernel: The kernel of the outcome, or None.
         treatment_kernel: The kernel of the treatment, or None.
         adjusting_kernel: The kernel of the covariates or mediators, or None.
-        adjusting_regularization: The regularization of the mediators' embedding. Only the front door uses it.
+        adjusting_regularization: The regularization of the mediators' embedding. Only the front-door adjustment uses
+            it.
 
     Returns:
         The samples.
 
     Raises:
-        CausalError: If a node is unknown, or no adjustment by these columns identifies the effect.
+        CausalError: If a node is unknown, or no adjustment with these columns identifies the effect.
         ValueError: If `frame` is not a data frame, or the columns are missing or do not hold finite numbers.
     """
     if not is_table(frame):

@@ -1,4 +1,4 @@
-"""The embedding of the distribution that an outcome has when a treatment is set."""
+"""The embedding of the distribution of an outcome under an intervention on a treatment."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
         \hat\mu_{Y|do(x)} = \sum_i w_i(x)\, k(y_i, \cdot), \qquad
         w(x) = (K_\Omega + n \lambda I)^{-1} \Phi(x)
 
-    The adjustment says what :math:`K_\Omega` and :math:`\Phi` are, and with them which causal assumption the embedding
-    rests on. Without one it is `ConditionalMeanEmbedding`. Expectations, inner products and distances between
-    interventions are those of any embedding; `interventional_quantiles` gives quantiles.
+    The adjustment defines :math:`K_\Omega` and :math:`\Phi`, and so the causal assumption of the embedding. Without
+    adjustment it is `ConditionalMeanEmbedding`. Expectations, inner products and distances between interventions are
+    computed as for any embedding; `interventional_quantiles` returns quantiles.
 
     Args:
         kernel: The kernel k of the outcome.
         treatment_kernel: The kernel of the treatment.
-        treatment: X, the n treatments of an observed sample: an array (n, d), or a batch of what `treatment_kernel`
-            takes. Several treatments that are set together are columns.
-        points: Y, the n outcomes: an array (n, d'), or a batch of what `kernel` takes.
+        treatment: X, the n treatments of an observed sample: an array (n, d), or a batch of inputs of
+            `treatment_kernel`. Several treatments that are set together are columns.
+        points: Y, the n outcomes: an array (n, d'), or a batch of inputs of `kernel`.
         regularization: :math:`\lambda`, at least 0; it is multiplied by n. `select_regularization` chooses it.
         adjustment: `NoAdjustment`, `BackDoor` or `FrontDoor`.
 
     Raises:
-        ValueError: If a regularization is negative, or the rows do not go together.
+        ValueError: If a regularization is negative, or the numbers of rows differ.
 
     References:
         Singh, Xu and Gretton, Kernel methods for causal functions, 2020; Chau, Ton, Gonzalez, Teh and Sejdinovic,
@@ -83,7 +83,7 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
         self.adjustment = NoAdjustment() if adjustment is None else adjustment
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the regularization is negative, or the samples are empty or do not match."""
+        """Raise ValueError if the regularization is negative, or the samples are empty or of different sizes."""
         check_non_negative(self.regularization, "regularization")
         check_samples(self.treatment, self.points, self.adjustment)
 
@@ -110,15 +110,15 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
             graph: The causal graph.
             frame: A data frame of numbers, one row per sample. Its columns are observed nodes of the graph. Some nodes
                 may be missing, and other columns are ignored.
-            treatment: The column of the treatment, or several.
-            outcome: The column of the outcome, or several.
+            treatment: The column of the treatment, or several columns.
+            outcome: The column of the outcome, or several columns.
             regularization: :math:`\lambda`, multiplied by n.
             kernel: The kernel of the outcome; by default an RBF with the lengthscales of the median heuristic times the
-                root of the number of columns.
+                square root of the number of columns.
             treatment_kernel: The kernel of the treatment, with the same default.
             adjusting_kernel: The kernel of the covariates or mediators, with the same default.
             adjusting_regularization: The regularization of the mediators' embedding, by default `regularization`. Only
-                the front door uses it.
+                the front-door adjustment uses it.
 
         Returns:
             The embedding; its `adjustment` holds the adjustment that was found.
@@ -128,7 +128,7 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
                 estimand if the effect is identified in another way.
             ValueError: If columns are missing or do not hold numbers.
         """
-        from kpp.causal import find_adjustment  # loads networkx, which nothing else here needs
+        from kpp.causal import find_adjustment  # loads networkx, which only this method needs
 
         samples = read_samples(
             find_adjustment,

@@ -22,7 +22,7 @@ class MeanEmbedding(AbstractEmpiricalEmbedding):
 
     Args:
         kernel: The kernel k.
-        points: The sample :math:`z_i`: an array (m, d), or the batch of points that the kernel takes.
+        points: The sample :math:`z_i`: an array (m, d), or a batch of inputs of the kernel.
 
     References:
         Muandet et al. (2017), "Kernel mean embedding of distributions: a review and beyond", equation 3.2.
@@ -36,7 +36,7 @@ class MeanEmbedding(AbstractEmpiricalEmbedding):
         self.points = jax.tree.map(jnp.asarray, points)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if there are no points or the batches have different lengths."""
+        """Raise ValueError if the sample is empty or its arrays have different lengths."""
         sizes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(self.points)}
         if len(sizes) != 1 or sizes <= {(), (0,)}:
             shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(self.points)]
@@ -54,7 +54,7 @@ class MeanEmbedding(AbstractEmpiricalEmbedding):
             The weights, (m, 1).
 
         Raises:
-            ValueError: If there is a query.
+            ValueError: If `query` is not None.
         """
         if query is not None:
             raise ValueError("`query` must be None: a MeanEmbedding embeds one distribution, without a condition")

@@ -1,9 +1,10 @@
-r"""Whether the mean of an outcome depends on some variables, given others or none.
+r"""Tests of mean independence: whether the mean of an outcome depends on some variables, given others or none.
 
-That is what a collider says of the regression of an outcome on its Markov boundary, and all that a projection enforces:
-:math:`E[Y \mid X, Z] = E[Y \mid Z]`. The spread of Y may depend on X, and then Y is not independent of X. A test that
-permutes Y as if it were would reject for that alone; the statistic here is divided by an estimate of its own standard
-deviation, which differs between the data and a permutation of them where the spread does.
+:math:`E[Y \mid X, Z] = E[Y \mid Z]` is the constraint that a collider implies for the regression of an outcome on its
+Markov boundary, and the only one that a projection enforces. The variance of Y may still depend on X, and then Y is not
+independent of X. A plain permutation test of independence would reject for this reason alone. Here the statistic is
+divided by an estimate of its own standard deviation, which is computed for each permutation, so that a dependence of
+the variance alone does not lead to a rejection.
 """
 
 from __future__ import annotations
@@ -30,17 +31,18 @@ if TYPE_CHECKING:
 
 __all__ = ["MeanIndependenceTest", "independence_test", "mean_independence_test"]
 
-_GRID = np.logspace(-7, 0, 8)  # regularizations that are tried, in units of the kernel's mean diagonal
+_GRID = np.logspace(-7, 0, 8)  # the regularizations tried, in units of the mean of the kernel's diagonal
 
 
 class MeanIndependenceTest(NamedTuple):
-    """The outcome of `mean_independence_test`.
+    """The result of `mean_independence_test`.
 
     Attributes:
-        statistic: The statistic, in its own standard deviations.
-        p_value: The share of resampled statistics, the data's own among them, that are at least as large.
-        num_permutations: How many times the residuals were permuted, or their signs drawn.
-        num_rows: How many rows the test looked at.
+        statistic: The statistic, in units of its standard deviation.
+        p_value: The fraction of statistics, the statistic of the data included, that are at least as large as that of
+            the data.
+        num_permutations: The number of permutations of the residuals, or of draws of their signs.
+        num_rows: The number of rows that the test used.
     """
 
     statistic: float
@@ -61,7 +63,7 @@ def mean_independence_test(
     num_permutations: int = 999,
     max_rows: int = 1000,
 ) -> MeanIndependenceTest:
-    r"""Test whether the mean of Y depends on X, given Z or nothing.
+    r"""Test whether the mean of Y depends on X, given Z or without conditioning.
 
     .. math::
 
@@ -69,36 +71,39 @@ def mean_independence_test(
         S = \frac{\sum_{i \ne j} m_{ij}}{\bigl(2 \sum_{i \ne j} m_{ij}^2\bigr)^{1/2}}, \qquad
         m_{ij} = e_i e_j\, \langle r_i, r_j \rangle\, l(z_i, z_j)
 
-    Without Z, :math:`e_i = y_i - \bar y` and :math:`r_i` is :math:`k(x_i, \cdot)` less its mean, there is no l, and the
-    residuals e are permuted. If Y is independent of X, the test rejects at level :math:`\alpha` with probability at
-    most :math:`\alpha`, whatever n; if only the mean does not depend on X, it does so in the limit of many rows but for
-    the shape of the null distribution, of which the statistic fits mean and variance.
+    Without Z, :math:`e_i = y_i - \bar y` and :math:`r_i` is :math:`k(x_i, \cdot)` less its mean, the factor l is left
+    out, and the residuals e are permuted. If Y is independent of X, the test rejects at level :math:`\alpha` with
+    probability at most :math:`\alpha`, for any n. If only the mean of Y does not depend on X, the level is approximate:
+    for many rows, the mean and the variance of the null distribution are right, but its shape may differ.
 
     With Z, both are residuals of regressions on Z: of Y by kernel ridge, of :math:`k(X, \cdot)` by a conditional mean
-    embedding, and the signs of e are drawn at random. The level is right if the regressions' errors are small: their
-    product counts, relative to :math:`n^{-1/2}`. Where Y and X both follow Z closely along a curve that so few rows do
-    not show, the test rejects too often. l makes it see effects of X whose sign changes with Z.
+    embedding, and the signs of e are drawn at random. The level is right if the product of the two regressions' errors
+    is small relative to :math:`n^{-1/2}`. The test rejects too often if Y and X both depend strongly on Z along a curve
+    that the regressions cannot find with the given number of rows. The factor l gives power against effects of X whose
+    sign changes with Z.
 
     Args:
         rng_key: A JAX random key for the permutations or signs, and the rows.
-        y: Y, (n,), n > 2, or (n, q) in one unit, say an indicator for each of q classes; :math:`e_i e_j` is then the
-            dot product of two rows.
+        y: Y, (n,), n > 2, or (n, q) with all columns in the same unit, for example an indicator for each of q classes;
+            :math:`e_i e_j` is then the dot product of two rows.
         x: X, (n, d).
         given: Z, (n, d'), or None.
-        kernel: k; by default an RBF with the lengthscales of `median_heuristic` times the root of d.
-        given_kernel: l, also the kernel of both regressions; by default likewise.
-        regularization: That of both regressions, positive; it is multiplied by the number of rows. By default each
-            has the one of the lowest leave-one-out loss among 8 from 1e-7 to 1 times the mean of l(z, z).
-        num_permutations: How many random permutations, or draws of signs; no p-value is below one over one more.
-        max_rows: With more rows than this, that many drawn at random stand for all: the level is as good. Memory grows
-            with the square of this number, time with the square, too, or with the cube if there is Z.
+        kernel: k; by default an RBF with the lengthscales of `median_heuristic` times the square root of d.
+        given_kernel: l, also the kernel of both regressions; it has the same default.
+        regularization: The regularization of both regressions, positive; it is multiplied by the number of rows. By
+            default each regression uses the value with the lowest leave-one-out loss, out of 8 values from 1e-7 to 1
+            times the mean of l(z, z).
+        num_permutations: The number B of random permutations, or of draws of signs; the smallest possible p-value is
+            1/(B + 1).
+        max_rows: The maximal number of rows to use. If there are more, a random subset of this size is used, which does
+            not change the level. Memory grows with the square of this number; time grows with the square, or with the
+            cube if Z is given.
 
     Returns:
-        The statistic and its p-value. It is 0, the p-value 1, if Y or X is constant.
+        The statistic and its p-value. If Y or X is constant, the statistic is 0 and the p-value 1.
 
     Raises:
-        ValueError: If shapes do not fit, there are too few rows, a number is out of its range, or products
-            overflow.
+        ValueError: If shapes do not match, there are too few rows, a number is out of range, or products overflow.
 
     References:
         Zhang, Peters, Janzing and Schölkopf, Kernel-based conditional independence test and application in causal
@@ -140,17 +145,17 @@ def independence_test(
     num_permutations: int = 999,
     max_rows: int = 1000,
 ) -> MeanIndependenceTest:
-    """Test what a statement of independence says of the mean of its outcome, on the columns of a data frame.
+    """Test the mean independence that a statement of independence implies, on the columns of a data frame.
 
     Args:
         rng_key: A JAX random key.
-        frame: A data frame of numbers, whose columns are called as the variables of the statement.
-        independence: The statement: that of a collider partition, or one of `kpp.causal.collider_independences`.
-        kernel: As for `mean_independence_test`, whose X are the variables that the outcome is independent of.
-        given_kernel: Likewise, Z being those that are given.
-        regularization: Likewise.
-        num_permutations: Likewise.
-        max_rows: Likewise.
+        frame: A data frame of numbers, whose columns have the names of the variables of the statement.
+        independence: The statement: `ColliderPartition.independence`, or one of `kpp.causal.collider_independences`.
+        kernel: As for `mean_independence_test`; X are the variables that the outcome is independent of.
+        given_kernel: As for `mean_independence_test`; Z are the variables that are given.
+        regularization: As for `mean_independence_test`.
+        num_permutations: As for `mean_independence_test`.
+        max_rows: As for `mean_independence_test`.
 
     Returns:
         The statistic and its p-value.
@@ -205,11 +210,12 @@ def _default_kernel(x: Array) -> RBF:
 
 
 def _outcome(statistics: np.ndarray, num_rows: int) -> MeanIndependenceTest:
-    """Compare the first statistic with the others."""
+    """Return the result: the rank of the first statistic among all."""
     if not np.isfinite(statistics).all():
         raise ValueError("`y` and the kernels of the rows must be finite, their products, too; the statistic is not")
     statistic, resampled = statistics[0], statistics[1:]
-    rounding = 1e3 * np.finfo(statistics.dtype).eps * max(abs(statistics))  # equal ones must count as such
+    # Equal statistics must count as equal despite rounding.
+    rounding = 1e3 * np.finfo(statistics.dtype).eps * max(abs(statistics))
     p_value = (1 + np.sum(resampled >= statistic - rounding)) / (1 + len(resampled))
     return MeanIndependenceTest(float(statistic), float(p_value), len(resampled), num_rows)
 
@@ -218,7 +224,7 @@ def _outcome(statistics: np.ndarray, num_rows: int) -> MeanIndependenceTest:
 def _permuted(
     rng_key: RngKey, kernel: AbstractKernel, y: Array, x: Array, num_permutations: int
 ) -> Float[Array, " permutations_and_1"]:
-    """Return the statistic of the data, then those of permutations of the residuals."""
+    """Return the statistic of the data, then the statistics of permutations of the residuals."""
     residuals, gram = _centred(y), _without_diagonal(_centred(_centred(kernel.gram(x)).T))
     products = (residuals[:, :, None] * residuals[:, None, :]).reshape(y.shape[0], -1)
     rows = jnp.arange(y.shape[0])
@@ -242,11 +248,12 @@ def _signed(
     regularization: Array | None,
     num_draws: int,
 ) -> Float[Array, " draws_and_1"]:
-    """Return the statistic of the data, then those with random signs of the residuals."""
+    """Return the statistic of the data, then the statistics with random signs of the residuals."""
     outcomes, gram, given_gram = _centred(y), _centred(_centred(kernel.gram(x)).T), given_kernel.gram(z)
-    # Eigenvalues that rounding takes for 0 make LAPACK ten times slower; the least ridge is a thousand times this one.
+    # LAPACK is ten times slower with eigenvalues that are 0 up to rounding; the smallest ridge of the grid is 1000
+    # times this one.
     lifted = linalg.add_diagonal(given_gram, 1e-10 * jnp.mean(jnp.diagonal(given_gram)))
-    eigen = jnp.linalg.eigh(lifted)  # serves both regressions and all values of the regularization
+    eigen = jnp.linalg.eigh(lifted)  # used for both regressions and all values of the regularization
     vectors = eigen[1].T
     rotated, rotated_gram = vectors @ outcomes, vectors @ gram @ vectors.T
     of_y = _residual_maker(eigen, lambda half: jnp.sum((half @ rotated) ** 2, axis=1), regularization)
@@ -264,14 +271,14 @@ def _quadratic(rows: Float[Array, "s n"], matrix: Float[Array, "n n"]) -> Float[
 
 
 def _ratio(total: Float[Array, " s"], spread: Float[Array, "*s"]) -> Float[Array, " s"]:
-    """Divide by the standard deviation; without any spread, as for a constant kernel, all totals are 0."""
+    """Divide by the standard deviation; if it is 0, as for a constant kernel, all totals are 0."""
     return total / jnp.where(spread > 0, jnp.sqrt(2 * spread), 1.0)
 
 
 def _residual_maker(
     eigen: tuple[Array, Array], squared_residuals: Callable[[Array], Array], regularization: Array | None
 ) -> Float[Array, "n n"]:
-    r"""Return :math:`A = I - L (L + n \lambda I)^{-1}`, for the best :math:`\lambda` on a grid if none is given.
+    r"""Return :math:`A = I - L (L + n \lambda I)^{-1}`, for the best :math:`\lambda` on a grid unless one is given.
 
     The leave-one-out loss of outputs with Gram matrix G is the mean of :math:`(A G A)_{ii} / A_{ii}^2`;
     `squared_residuals` returns the numerators from the product of A and the eigenvectors.

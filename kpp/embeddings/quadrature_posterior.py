@@ -1,7 +1,7 @@
-r"""Bayesian quadrature: the posterior of expectations of a function that a Gaussian process is the law of.
+r"""Bayesian quadrature: the posterior of expectations of a function under a Gaussian process.
 
-An expectation is a linear functional of the function. Under a Gaussian process it is therefore Gaussian, and an
-embedding of the distribution, or of the conditional distribution at each query, says the functional.
+An expectation is a linear functional of the function, so under a Gaussian process it is Gaussian. An embedding of the
+distribution, or of the conditional distribution at each query, represents the functional.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class QuadraturePosterior(NamedTuple):
 
     Attributes:
         mean: The posterior means, (*batch_shape, p).
-        covariance: The posterior covariances, (*batch_shape, p, p), from not knowing the function.
+        covariance: The posterior covariances, (*batch_shape, p, p), from the uncertainty of the function.
     """
 
     mean: Float[Array, "*batch p"]
@@ -34,7 +34,7 @@ class QuadraturePosterior(NamedTuple):
 
     @property
     def variance(self) -> Float[Array, "*batch p"]:
-        """The posterior variances, (*batch_shape, p), not below 0."""
+        """The posterior variances, (*batch_shape, p), at least 0."""
         return jnp.maximum(jnp.diagonal(self.covariance, axis1=-2, axis2=-1), 0.0)
 
 
@@ -51,21 +51,21 @@ def bayesian_quadrature(
 
     m is the posterior mean, and :math:`\mu_q = \sum_i w_i(q) k(z_i, \cdot)` the embedding. With a `MeanEmbedding` of a
     sample it is classical Bayesian quadrature of a mean; with a conditional embedding it is the regression function
-    E[f(X) | y]. The covariance tells what is not known about f. It takes the embedding as it is: what is not known
-    about the distribution is left out.
+    E[f(X) | y]. The covariance is the uncertainty about f. The embedding is taken as exact: the uncertainty about the
+    distribution is not included.
 
     Args:
-        posterior: The posterior of f, perhaps with draws of the hyperparameters.
-        embedding: The embedding. One whose support points are a sample (`AbstractEmpiricalEmbedding`) may have any
-            kernel, since f is evaluated at these points; another must have the kernel of the posterior.
+        posterior: The posterior of f; it may have axes for draws of the hyperparameters.
+        embedding: The embedding. If its support points are a sample (`AbstractEmpiricalEmbedding`), it may have any
+            kernel, since f is evaluated at these points; otherwise it must have the kernel of the posterior.
         query: The p queries of the embedding, or None.
 
     Returns:
-        Means and covariances, led by the draws of the posterior.
+        Means and covariances, with the draw axes of the posterior first.
 
     Raises:
-        TypeError: If the embedding is held by sections of another kernel than that of its space.
-        ValueError: If the embedding needs the kernel of the posterior and has another one.
+        TypeError: If the embedding is a weighted sum of sections of a kernel that is not the kernel of its space.
+        ValueError: If the embedding must have the kernel of the posterior and does not.
 
     References:
         O'Hagan, Bayes-Hermite quadrature, 1991, section 2; Rasmussen and Ghahramani, Bayesian Monte Carlo, 2003,
@@ -92,7 +92,7 @@ def _covariance(posterior: GPPosterior, points: Points, weights: Float[Array, "m
 
 
 def _check_same_kernel(posterior: GPPosterior, embedding: AbstractEmbedding) -> None:
-    """Raise ValueError if the kernels differ, as far as their values are known; each draw has its own kernel."""
+    """Raise ValueError if the kernels differ; traced values are not compared, and each draw has its own kernel."""
     kernel, other = posterior.mean.kernel, embedding.kernel
     same = jax.tree.structure(kernel) == jax.tree.structure(other)
     if same and not posterior.batch_shape and all(is_concrete(leaf) for leaf in jax.tree.leaves((kernel, other))):

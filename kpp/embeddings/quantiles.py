@@ -1,9 +1,9 @@
 r"""Distribution functions and quantiles under an intervention, from the weights of an embedding.
 
-The weights of a conditional or interventional embedding are partly negative, so that their running sums over the sorted
-outcomes estimate a distribution function and yet need not increase. They are normalised and rearranged in increasing
-order, which brings no estimate further away from the truth. Setting negative weights to 0 instead widens the
-distribution, and no sample is large enough to undo that.
+Some weights of a conditional or interventional embedding are negative. Their cumulative sums over the sorted outcomes
+estimate a distribution function, but need not increase. The sums are normalised and sorted in increasing order
+(rearrangement), which never increases the error of the estimate. Setting negative weights to 0 instead would widen the
+distribution, also in the limit of a large sample.
 """
 
 from __future__ import annotations
@@ -31,18 +31,17 @@ def interventional_cdf(
 
     Args:
         embedding: An embedding whose support points are a sample of the outcome.
-        query: The p queries, or None for an embedding that takes none.
+        query: The p queries, or None for an embedding without queries.
         thresholds: t, (t,).
-        values: A number for each support point, (m,), whose distribution is asked for; by default the points
-            themselves, which must then have one column.
+        values: The outcome at each support point, (m,); by default the points themselves, which must then have one
+            column.
 
     Returns:
         The probabilities, (p, t).
 
     Raises:
         TypeError: If the support points are not a sample.
-        ValueError: If the points have several columns and there are no values, or weights do not sum to something
-            positive.
+        ValueError: If the points have several columns and `values` is None, or the sum of the weights is not positive.
 
     References:
         Chernozhukov, Fernández-Val and Galichon, Quantile and probability curves without crossing, 2010, section 2.
@@ -62,24 +61,24 @@ def interventional_quantiles(
 
     Args:
         embedding: An embedding whose support points are a sample of the outcome.
-        query: The p queries, or None for an embedding that takes none.
+        query: The p queries, or None for an embedding without queries.
         levels: :math:`\alpha`, (l,), above 0 and at most 1.
-        values: A number for each support point, (m,), whose quantiles are asked for; by default the points themselves,
-            which must then have one column.
+        values: The outcome at each support point, (m,); by default the points themselves, which must then have one
+            column.
 
     Returns:
         The quantiles, (p, l).
 
     Raises:
         TypeError: If the support points are not a sample.
-        ValueError: If a level is outside (0, 1], the points have several columns and there are no values, or weights do
-            not sum to something positive.
+        ValueError: If a level is outside (0, 1], the points have several columns and `values` is None, or the sum of
+            the weights is not positive.
     """
     levels = as_targets(levels, name="levels")
     if is_concrete(levels) and not np.all((np.asarray(levels) > 0) & (np.asarray(levels) <= 1)):
         raise ValueError(f"`levels` must lie above 0 and at most at 1, got {levels}")
     values, cumulative = _distribution(embedding, query, values)
-    wanted = levels - values.shape[0] * jnp.finfo(cumulative.dtype).eps  # rounding of the sums must not skip a point
+    wanted = levels - values.shape[0] * jnp.finfo(cumulative.dtype).eps  # rounding must not skip a point
     first = jax.vmap(lambda row: jnp.searchsorted(row, wanted))(cumulative)
     return values[jnp.minimum(first, values.shape[0] - 1)]
 

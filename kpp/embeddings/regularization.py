@@ -1,4 +1,4 @@
-"""The choice of the regularization of an embedding, by cross-validation or by evidence."""
+"""Selection of the regularization of an embedding, by cross-validation or by evidence."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _CRITERIA = ("loss", "evidence")
 
 
 class SelectedRegularization(NamedTuple):
-    """The outcome of `select_regularization`.
+    """The result of `select_regularization`.
 
     Attributes:
-        embedding: The embedding with the regularization of the lowest loss.
+        embedding: The embedding with the regularization that has the lowest loss.
         grid: The regularizations tried.
-        losses: The mean loss of each, or its negative log evidence.
+        losses: The mean loss of each regularization, or its negative log evidence.
     """
 
     embedding: AbstractRegressionEmbedding
@@ -45,24 +45,23 @@ def select_regularization(
 ) -> SelectedRegularization:
     r"""Choose the regularization of a conditional or deconditional embedding.
 
-    The loss is that of `AbstractRegressionEmbedding.leave_one_out_losses`: how far what belongs to an input is from
-    what the other inputs say about it. For bags these are whole bags,
-    :math:`\|\hat\mu_j - \hat\mu^{(-j)}_{X|y_j}\|^2`, and their mean counts each as often as the estimator does: once,
-    or once a point for the replicated one. The evidence is that of `AbstractRegressionEmbedding.log_evidence`, which
-    takes no sample away.
+    The loss is `AbstractRegressionEmbedding.leave_one_out_losses`: the squared error of the prediction of an input's
+    element from the other inputs. For bags, whole bags are left out, :math:`\|\hat\mu_j - \hat\mu^{(-j)}_{X|y_j}\|^2`.
+    In the mean loss a bag has the same multiplicity as in the estimator: once, or once per point for the replicated
+    estimator. The evidence is `AbstractRegressionEmbedding.log_evidence`; it uses all samples.
 
     Args:
-        embedding: The embedding; its own regularization plays no part.
+        embedding: The embedding; its own regularization is ignored.
         grid: The values to try, positive; by default 15 from 1e-7 to 1.
         criterion: "loss" for cross-validation, "evidence" for the highest evidence.
-        num_folds: How many folds; by default each input is one, which takes no more time.
-        rng_key: A JAX random key for the split into folds; without folds nothing is random.
+        num_folds: The number of folds; by default each input is a fold, which does not take more time.
+        rng_key: A JAX random key for the split into folds; not needed without `num_folds`.
 
     Returns:
         The embedding with the best value, and the mean loss, or the negative log evidence, of each.
 
     Raises:
-        ValueError: If a value is not positive, the criterion is unknown or does not take folds, or `num_folds` is not
+        ValueError: If a value is not positive, the criterion is unknown or cannot use folds, or `num_folds` is not
             between 2 and the number of inputs.
     """
     values = as_targets(_GRID if grid is None else grid, name="grid")

@@ -1,9 +1,10 @@
-r"""Adjustments: how samples of an observed distribution speak about an intervention on it.
+r"""Adjustments: estimation of an intervention from samples of the observed distribution.
 
-An interventional embedding is a regression of sections :math:`k(y_i, \cdot)` on elements :math:`\varphi_i` of a space
-that represent the samples' treatments, together with what they are adjusted for; a treatment x that is set stands for
-an average :math:`\varphi(x)` over that. All that is needed are inner products: of the samples' elements with each
-other, with :math:`\varphi(x)`, and of the latter with each other.
+An interventional embedding is a regression of sections :math:`k(y_i, \cdot)` on elements :math:`\varphi_i` of a space.
+The element :math:`\varphi_i` represents the treatment of sample i together with its covariates or mediators. An
+intervention that sets the treatment to x is represented by :math:`\varphi(x)`, an average over covariates or mediators.
+Only inner products are needed: among the samples' elements, between them and :math:`\varphi(x)`, and among the elements
+of interventions.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ __all__ = ["AbstractAdjustment", "BackDoor", "FrontDoor", "NoAdjustment", "check
 
 
 class AbstractAdjustment(eqx.Module):
-    r"""How the samples of an observed distribution are made to speak about an intervention.
+    r"""A method to estimate an intervention from samples of the observed distribution.
 
-    Subclasses define `gram` and `intervention`. Law: with the samples' elements :math:`\varphi_i` and those of
-    treatments :math:`\varphi(x)`, the three matrices are the blocks of one positive semi-definite Gram matrix.
+    Subclasses define `gram` and `intervention`. Law: for the samples' elements :math:`\varphi_i` and the treatments'
+        elements :math:`\varphi(x)`, the three matrices are the blocks of one positive semi-definite Gram matrix.
     """
 
     @abc.abstractmethod
@@ -46,28 +47,28 @@ class AbstractAdjustment(eqx.Module):
 
     @abc.abstractmethod
     def intervention(self, treatment_kernel: AbstractKernel, treatment: Points) -> Intervention:
-        """Return the elements of interventions, with what they need factorised.
+        """Return the elements of interventions, with the matrix factors that they need.
 
         Args:
             treatment_kernel: The kernel of the treatment.
             treatment: X, the n treatments of the sample.
 
         Returns:
-            The elements; its methods `cross`, `prior` and `sections` do no further factorisation.
+            The elements; their methods `cross`, `prior` and `sections` do not factorise again.
         """
 
     def check_rows(self, num_samples: int) -> None:
-        """Raise ValueError if the covariates or mediators have another number of rows than the treatments.
+        """Raise ValueError if the covariates or mediators do not have as many rows as the treatments.
 
         Args:
             num_samples: The number of treatments in the sample, n.
 
         Raises:
-            ValueError: If there is another number of rows.
+            ValueError: If the numbers of rows differ.
         """
 
     def cross(self, treatment_kernel: AbstractKernel, treatment: Points, query: Points) -> Float[Array, "n p"]:
-        r"""Return :math:`\Phi`, the inner products of the samples' elements with those of p treatments.
+        r"""Return :math:`\Phi`, the inner products of the samples' elements with the elements of p treatments.
 
         Args:
             treatment_kernel: The kernel of the treatment.
@@ -82,7 +83,7 @@ class AbstractAdjustment(eqx.Module):
     def prior(
         self, treatment_kernel: AbstractKernel, treatment: Points, query: Points, other: Points
     ) -> Float[Array, "p other_p"]:
-        """Return F, the inner products of the elements of p treatments with those of p'.
+        """Return F, the inner products of the elements of p treatments with the elements of p' treatments.
 
         Args:
             treatment_kernel: The kernel of the treatment.
@@ -119,7 +120,8 @@ class NoAdjustment(AbstractAdjustment):
 class BackDoor(AbstractAdjustment):
     r"""Adjustment for covariates z that block every back-door path from the treatment to the outcome.
 
-    :math:`p(y | do(x)) = \int p(y | x, z)\, p(z)\, dz`: the regression is on (x, z), and z is averaged over its sample.
+    :math:`p(y | do(x)) = \int p(y | x, z)\, p(z)\, dz`: the regression is on (x, z), and its prediction is averaged
+    over the sample of z.
 
     .. math::
 
@@ -128,7 +130,7 @@ class BackDoor(AbstractAdjustment):
 
     Args:
         kernel: The kernel of the covariates.
-        covariates: Z, n rows that go with the treatments: an array (n, d), or a batch of what `kernel` takes.
+        covariates: Z, n rows in the order of the treatments: an array (n, d), or a batch of inputs of `kernel`.
 
     References:
         Pearl, Causality, 2009, theorem 3.3.2; Singh, Xu and Gretton, Kernel methods for causal functions, 2020; Chau,
@@ -160,7 +162,7 @@ class BackDoor(AbstractAdjustment):
 
 @data_class
 class FrontDoor(AbstractAdjustment):
-    r"""Adjustment by mediators z that carry all of the treatment's effect and share no hidden cause with it.
+    r"""Adjustment by mediators z that transmit the whole effect of the treatment and share no hidden cause with it.
 
     :math:`p(y | do(x)) = \int p(z | x) \int p(y | x', z)\, p(x')\, dx'\, dz`: the regression is on (x, z), the
     treatment is averaged over its sample, and z is replaced by its conditional mean embedding given x.
@@ -173,8 +175,8 @@ class FrontDoor(AbstractAdjustment):
 
     Args:
         kernel: The kernel of the mediators.
-        mediators: Z, n rows that go with the treatments: an array (n, d), or a batch of what `kernel` takes.
-        regularization: :math:`\lambda`, of the mediators' embedding, at least 0; it is multiplied by n.
+        mediators: Z, n rows in the order of the treatments: an array (n, d), or a batch of inputs of `kernel`.
+        regularization: :math:`\lambda` of the mediators' embedding, at least 0; it is multiplied by n.
 
     References:
         Pearl, Causality, 2009, theorem 3.3.4; Singh, Xu and Gretton, Kernel methods for causal functions, 2020; Chau,
@@ -221,11 +223,11 @@ def num_rows(batch: Points) -> int:
 
 
 def check_samples(treatment: Points, points: Points, adjustment: AbstractAdjustment) -> None:
-    """Check that there are samples, and as many outcomes and adjusting rows as treatments.
+    """Check that the sample is not empty, and that outcomes and adjusting variables have as many rows as treatments.
 
     Raises:
-        ValueError: If there are no rows, or different numbers of them.
-        TypeError: If `adjustment` is none.
+        ValueError: If the sample is empty, or the numbers of rows differ.
+        TypeError: If `adjustment` is not an `AbstractAdjustment`.
     """
     if not isinstance(adjustment, AbstractAdjustment):
         raise TypeError(

@@ -1,4 +1,4 @@
-"""The elements that stand for treatments that are set, as sections of the treatment's kernel."""
+"""The elements that represent interventions on a treatment, as sections of the treatment's kernel."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ class Intervention(eqx.Module):
         \langle \varphi_i, \varphi(x) \rangle = a_i\, \bigl(M w(x)\bigr)_i, \qquad
         \langle \varphi(x), \varphi(x') \rangle = b\, w(x)^\top M w(x'), \qquad w(x) = (K + c I)^{-1} k(X, x)
 
-    for the front door; the others have :math:`w(x) = k(X, x)` and M = I in the first, and k(x, x') in place of the
-    quadratic form in the second. Built once by `AbstractAdjustment.intervention`, so that factors are shared.
+    for the front door. The other adjustments have :math:`w(x) = k(X, x)` and M = I in the first equation, and k(x, x')
+    instead of the quadratic form in the second. `AbstractAdjustment.intervention` builds it once, so that matrix
+    factors are shared.
 
     Args:
         treatment_kernel: k.
@@ -41,16 +42,16 @@ class Intervention(eqx.Module):
     factor: Float[Array, "n n"] | None = None
 
     def cross(self, query: Points) -> Float[Array, "n p"]:
-        r"""Return :math:`\Phi`, the inner products of the samples' elements with those of p treatments.
+        r"""Return :math:`\Phi`, the inner products of the samples' elements with the elements of p treatments.
 
         Args:
-            query: The p treatments, rows as those of the sample.
+            query: The p treatments, with the columns of the sample's treatments.
         """
         weights = self._weights(query)
         return self.rows[:, None] * (weights if self.gram is None else self.gram @ weights)
 
     def prior(self, query: Points, other: Points) -> Float[Array, "p other_p"]:
-        """Return F, the inner products of the elements of p treatments with those of p'.
+        """Return F, the inner products of the elements of p treatments with the elements of p' treatments.
 
         Args:
             query: The p treatments.
@@ -61,7 +62,7 @@ class Intervention(eqx.Module):
         return self.level * (self._weights(query).T @ self.gram @ self._weights(other))
 
     def sections(self) -> tuple[Float[Array, "n n"], Float[Array, ""], Float[Array, "n n"]]:
-        r"""Return the same as matrices on sections of the treatment's kernel.
+        r"""Return the same inner products as matrices on sections of the treatment's kernel.
 
         .. math:: \Phi = S\, k(X, x), \qquad F = f_0\, k(x, x') + k(x, X)\, F_1\, k(X, x')
 

@@ -1,7 +1,8 @@
-r"""Where two distributions differ, and whether they do.
+r"""The difference of two distributions: the witness function and a two-sample test.
 
-The witness of two embeddings is their difference, :math:`\mu_P - \mu_Q`. It is large where P puts more mass than Q. As
-a function of the RKHS it has Shapley values: they say which features of a point make it typical of P rather than of Q.
+The witness of two embeddings is their difference, :math:`\mu_P - \mu_Q`. It is large where P has more mass than Q. It
+is a function of the RKHS, so it has Shapley values: they show which features of a point make it typical of P rather
+than of Q.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ def witness(
 
     .. math:: f = \mu_q - \nu_r = \sum_i w_i(q)\, k(z_i, \cdot) - \sum_j w'_j(r)\, k(z'_j, \cdot)
 
-    Its squared norm is `AbstractEmbedding.mmd_squared` where the kernel is that of the `space`, and so is, for mean
-    embeddings, the mean of f over the first sample less that over the second.
+    If the kernel is the kernel of the `space`, its squared norm is `AbstractEmbedding.mmd_squared`. For mean embeddings
+    this equals the mean of f over the first sample less the mean of f over the second.
 
     Args:
         first: An embedding.
-        second: Another one with the same kernel.
-        query: The p queries of the first, or None.
-        other_query: The p queries of the second, or None; one query stands for p.
+        second: Another embedding with the same kernel.
+        query: The p queries of the first embedding, or None.
+        other_query: The p queries of the second embedding, or None; a single query is repeated p times.
 
     Returns:
         The function; with queries it has p outputs.
@@ -62,11 +63,12 @@ def witness(
 
 
 class TwoSampleTest(NamedTuple):
-    """The outcome of `two_sample_test`.
+    """The result of `two_sample_test`.
 
     Attributes:
         statistic: The estimate of the squared maximum mean discrepancy.
-        p_value: The share of permutations, the data's own order among them, whose statistic is at least as large.
+        p_value: The fraction of permutations, the order of the data included, whose statistic is at least as large as
+            that of the data.
         permuted: The statistics of the permuted samples.
         witness: The witness function of the two samples.
     """
@@ -80,23 +82,23 @@ class TwoSampleTest(NamedTuple):
 def two_sample_test(
     rng_key: RngKey, kernel: AbstractKernel, first: Numbers, second: Numbers, *, num_permutations: int = 999
 ) -> TwoSampleTest:
-    r"""Test whether two samples come from one distribution.
+    r"""Test whether two samples come from the same distribution.
 
     .. math::
 
         \widehat{\mathrm{MMD}}{}^2_u = \frac{1}{n(n-1)} \sum_{i \ne i'} k(x_i, x_{i'}) +
         \frac{1}{m(m-1)} \sum_{j \ne j'} k(z_j, z_{j'}) - \frac{2}{nm} \sum_{ij} k(x_i, z_j)
 
-    The samples are put together and split again at random, which keeps the distribution of the statistic if they have
-    one distribution: the test then rejects at level :math:`\alpha` with probability at most :math:`\alpha`, whatever n
-    and m.
+    The samples are pooled and split again at random. If both come from the same distribution, this does not change the
+    distribution of the statistic, so the test rejects at level :math:`\alpha` with probability at most :math:`\alpha`,
+    for any n and m.
 
     Args:
         rng_key: A JAX random key for the permutations.
-        kernel: The kernel k. It must not be chosen by looking at which point is of which sample.
+        kernel: The kernel k. The choice of the kernel must not use the labels of the samples.
         first: The sample x, (n, d), n > 1.
         second: The sample z, (m, d), m > 1.
-        num_permutations: How many random splits; no p-value is below one over one more than this.
+        num_permutations: The number B of random splits; the smallest possible p-value is 1/(B + 1).
 
     Returns:
         The unbiased statistic, which may be negative, its p-value, and the witness function.
@@ -117,7 +119,7 @@ def two_sample_test(
     count(num_permutations, "num_permutations")
     statistics = np.asarray(_statistics(rng_key, kernel, first, second, num_permutations))
     statistic, permuted = statistics[0], statistics[1:]
-    rounding = 1e3 * np.finfo(statistics.dtype).eps * max(abs(statistics))  # splits that are equal must count as such
+    rounding = 1e3 * np.finfo(statistics.dtype).eps * max(abs(statistics))  # equal splits must count as equal
     p_value = (1 + np.sum(permuted >= statistic - rounding)) / (1 + num_permutations)
     difference = witness(MeanEmbedding(kernel, first), MeanEmbedding(kernel, second))
     return TwoSampleTest(float(statistic), float(p_value), permuted, difference)
@@ -127,7 +129,7 @@ def two_sample_test(
 def _statistics(
     rng_key: RngKey, kernel: AbstractKernel, first: Array, second: Array, num_permutations: int
 ) -> Float[Array, " permutations_and_1"]:
-    """Return the statistic of the samples, then those of random splits, all from one matrix product."""
+    """Return the statistic of the samples, then the statistics of random splits, from one matrix product."""
     n, m = first.shape[0], second.shape[0]
     gram = kernel.gram(jnp.concatenate([first, second]))
     gram = jnp.fill_diagonal(gram, 0.0, inplace=False)
