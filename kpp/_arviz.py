@@ -70,7 +70,7 @@ def loo_numbers(result: Any) -> dict[str, Any]:
 
 
 def summary(data: Any, *, interval_probability: float = 0.94, var_names: list[str] | None = None) -> Any:
-    """Summarise draws in a table with the same columns under every ArviZ.
+    """Summarize draws in a table with the same columns under every ArviZ.
 
     Args:
         data: An ArviZ object with a posterior, or a dataset with dims chain and draw.

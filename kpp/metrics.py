@@ -232,7 +232,7 @@ def projection_gain(
         values: h at n rows that it was not fitted to, (n,), n > 1.
         expectations: e at these rows, (n,), fitted to others, or (n, m) for m estimates fitted to disjoint sets of
             rows, whose mean is what the projection takes away.
-        baseline: :math:`f_0` at these rows, (n,), or one number; 0 for an outcome that is centred. The gain counts
+        baseline: :math:`f_0` at these rows, (n,), or one number; 0 for an outcome that is centered. The gain counts
             it as true.
         level: The probability of the interval.
 

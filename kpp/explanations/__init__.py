@@ -1,4 +1,4 @@
-"""Explanations: what every explainer returns, and what an explainer is."""
+"""Explanations and explainers: the result that every explainer returns, and the interface of explainers."""
 
 from kpp.batching import in_blocks as in_blocks
 from kpp.explanations.comparison import compare as compare

@@ -1,4 +1,4 @@
-"""Checks of what an explainer returns, and its arrangement in one labelled dataset."""
+"""Checks of the results of an explainer, and their arrangement in one labeled dataset."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def build_dataset(
 
 
 def finite_array(value: Any, name: str) -> np.ndarray:
-    """Return a NumPy array of finite floats, of the float type that came."""
+    """Return a NumPy array of finite floats; a float type is kept."""
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
         raise ValueError(f"`{name}` must hold real numbers, got dtype {array.dtype}")
@@ -108,7 +108,7 @@ def _base_values(
 def _data(
     value: Any, feature_names: Sequence[str], groups: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[tuple[str, ...], np.ndarray]:
-    """Check the instances: finite, except for features that stand for several columns, which may be NaN throughout."""
+    """Check the instances: finite, except that features of several columns may be NaN everywhere."""
     array = np.asarray(value)
     blank = np.zeros(array.shape, dtype=bool)
     if groups and array.ndim == 2 and array.dtype.kind == "f":
@@ -168,7 +168,7 @@ def _coords(
 
 
 def _complete(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy the attributes, refuse what JSON cannot hold, and record versions."""
+    """Copy the attributes, check that they can be written as JSON, and record versions."""
     try:
         completed = json.loads(json.dumps(dict(attrs)))
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Parts of an explanation's dataset, chosen by position."""
+"""Parts of an explanation's dataset, selected by position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`explanation.plot`: the plots of `kpp.plots`, fed from an explanation's dataset."""
+"""`explanation.plot`: the plots of `kpp.plots` for an explanation's dataset."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ExplanationPlots:
         kind: IntervalKind = "eti",
         ax: Axes | None = None,
     ) -> Axes:
-        """Plot every contribution, coloured by the value of the feature; with intervals if `probability` is given."""
+        """Plot every contribution, colored by the value of the feature; with intervals if `probability` is given."""
         part = self._output(output)
         bounds = None if probability is None else _bounds(part, probability, kind)
         return plots.beeswarm(part["values"], part["data"], intervals=bounds, max_features=max_features, ax=ax)
@@ -94,7 +94,7 @@ class ExplanationPlots:
         kind: IntervalKind = "eti",
         ax: Axes | None = None,
     ) -> Axes:
-        """Plot the contribution of a feature against its value, coloured by the feature `color`."""
+        """Plot the contribution of a feature against its value, colored by the feature `color`."""
         part = self._output(output)
         bounds = _bounds(part, probability, kind)
         levels = self._schema.levels.get(feature)

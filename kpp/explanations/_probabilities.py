@@ -1,4 +1,4 @@
-"""With what probability a contribution is positive, or larger than another: by draws, a Gaussian law, or both."""
+"""The probability that a contribution is positive, or larger than another: from draws, a Gaussian law, or both."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from kpp.explanations._build import SAMPLE_DIMS
 from kpp.explanations._uncertainty import check_uncertain, own_instances, variance
 from kpp.tables import unknown_feature
 
-# Stands for zero where one is divided by.
+# Replaces a divisor of zero.
 _TINY = 1e-200
 # At this many standard deviations from the mean, the tail of a Gaussian underflows.
 _FAR = 40.0
 
 
 def probability_positive(dataset: xr.Dataset) -> xr.DataArray:
-    """Return with what probability each contribution is positive; see `Explanation.probability_positive`."""
+    """Return the probability that each contribution is positive; see `Explanation.probability_positive`."""
     check_uncertain(dataset)
     return _expected(_positive(dataset["values"], variance(dataset)))
 
 
 def probability_of_direction(dataset: xr.Dataset) -> xr.DataArray:
-    """Return how sure the sign of each contribution is; see `Explanation.probability_of_direction`."""
+    """Return the probability of each contribution's more probable sign; see `Explanation.probability_of_direction`."""
     check_uncertain(dataset)
     values, within = dataset["values"], variance(dataset)
     up, down = (_expected(_positive(signed, within)) for signed in (values, -values))
@@ -31,7 +31,7 @@ def probability_of_direction(dataset: xr.Dataset) -> xr.DataArray:
 
 
 def probability_greater(dataset: xr.Dataset, a: str, b: str, absolute: bool, dim: str | None) -> xr.DataArray:
-    """Return with what probability one contribution is larger; see `Explanation.probability_greater`."""
+    """Return the probability that one contribution is larger; see `Explanation.probability_greater`."""
     check_uncertain(dataset)
     _check_comparison(dataset, a, b, absolute, dim)
     values = dataset["values"]
@@ -66,12 +66,12 @@ def _check_comparison(dataset: xr.Dataset, a: str, b: str, absolute: bool, dim: 
 
 
 def _expected(probability: xr.DataArray) -> xr.DataArray:
-    """Average over draws, if there are some."""
+    """Average over draws, if there are any."""
     return probability.mean([dim for dim in SAMPLE_DIMS if dim in probability.dims]).rename("probability")
 
 
 def _positive(mean: xr.DataArray, spread: xr.DataArray | None) -> xr.DataArray:
-    """Return the probability that a Gaussian, or without a variance a number, is above zero."""
+    """Return the probability that a Gaussian is above zero; without a variance it is a number."""
     certain = (mean > 0).astype(float)
     if spread is None:
         return certain
@@ -89,7 +89,7 @@ def _bilinear(covariance: xr.DataArray, first: xr.DataArray, second: xr.DataArra
 
 
 def _variance_of_mean(covariance: xr.DataArray, weights: xr.DataArray) -> xr.DataArray:
-    """Return the variance of the mean over instances, independent ones unless their covariance is there."""
+    """Return the variance of the mean over instances, which are independent unless their covariance is given."""
     spread = _bilinear(covariance, weights, weights)
     if "instance_other" in spread.dims:
         return spread.mean(["instance", "instance_other"])
@@ -101,7 +101,7 @@ def _same_sign(
 ) -> xr.DataArray:
     r"""Return the probability that two jointly Gaussian numbers are both positive or both negative.
 
-    With standardised means h and k, correlation :math:`\rho` and Owen's T,
+    With standardized means h and k, correlation :math:`\rho` and Owen's T,
 
     .. math:: P(uw > 0) = 1 - 2\,T\Bigl(h, \tfrac{k - \rho h}{h \sqrt{1-\rho^2}}\Bigr)
         - 2\,T\Bigl(k, \tfrac{h - \rho k}{k \sqrt{1-\rho^2}}\Bigr) - 1_{hk < 0}.

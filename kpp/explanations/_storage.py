@@ -1,4 +1,4 @@
-"""Explanations as netCDF files: a dataset with a mark that says what it is."""
+"""Explanations as netCDF files: a dataset with an attribute that identifies it as an explanation."""
 
 from __future__ import annotations
 

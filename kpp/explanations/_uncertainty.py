@@ -16,9 +16,9 @@ from kpp.validation import check_rng_key
 
 # Bisection halves the bracket of a quantile; 60 halvings reach the rounding error of float64.
 _HALVINGS = 60
-# Stands for a standard deviation of zero where one is divided by.
+# Replaces a standard deviation of zero in a division.
 _NO_SPREAD = 1e-200
-# So many units of rounding, relative to the largest variance, may parts of a variance miss it by.
+# The allowed rounding error of the sum of the parts of a variance, in units of eps times the largest variance.
 _PARTS_UNITS = 1e4
 
 
@@ -37,7 +37,7 @@ def check_parts(dataset: xr.Dataset) -> None:
     if "variance_parts" not in dataset:
         return
     whole, total = variance(dataset), dataset["variance_parts"].sum("part")
-    assert whole is not None  # the sum of the parts, where nothing else was given
+    assert whole is not None  # the variance is the sum of the parts if nothing else was given
     unit = max(np.finfo(array.dtype).eps for array in (whole, total))
     gap, largest = float(abs(total - whole).max()), float(max(total.max(), whole.max()))
     if gap > _PARTS_UNITS * unit * largest:
@@ -45,7 +45,7 @@ def check_parts(dataset: xr.Dataset) -> None:
 
 
 def own_instances(covariance: xr.DataArray) -> xr.DataArray:
-    """Return of a covariance the part within each instance."""
+    """Return the covariance within each instance."""
     return _diagonal(covariance, "instance") if "instance_other" in covariance.dims else covariance
 
 
@@ -56,7 +56,7 @@ def _diagonal(array: xr.DataArray, dim: str) -> xr.DataArray:
 
 
 def is_uncertain(dataset: xr.Dataset) -> bool:
-    """Tell whether the dataset holds draws or a law."""
+    """Return whether the dataset holds draws or a law."""
     return "chain" in dataset["values"].dims or "variance" in dataset or "covariance" in dataset
 
 
@@ -127,7 +127,7 @@ def _gaussian_quantile(mean: xr.DataArray, scale: xr.DataArray, tail: float) -> 
 
 
 def _mixture_quantile(mean: xr.DataArray, scale: xr.DataArray, tail: float) -> xr.DataArray:
-    """Return a quantile of the equal mixture of one Gaussian per draw, by bisection between those of its parts."""
+    """Return a quantile of the equal mixture of one Gaussian per draw, by bisection between its parts' quantiles."""
     kept = [dim for dim in mean.dims if dim not in SAMPLE_DIMS]
     centers, scales = (array.transpose(*SAMPLE_DIMS, *kept).values for array in (mean, scale))
     parts = centers + scipy.special.ndtri(tail) * scales

@@ -1,4 +1,4 @@
-"""Explanations of the same points side by side: by several value functions, explainers or models."""
+"""Comparison of explanations of the same points by several value functions, explainers or models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def compare(explanations: Mapping[str, Explanation]) -> xr.Dataset:
         ``importance`` (explanation, feature[, output]), the mean absolute contributions; and for each two explanations
         ``difference`` (explanation, explanation_other, feature[, output]), the mean over instances of
         :math:`\phi_j - \phi'_j`, and (explanation, explanation_other, instance[, output]) ``distance`` and
-        ``correlation`` over the features, which is 0 where one of the two does not vary. `kpp.plots.comparison` draws
+        ``correlation`` over the features, which is 0 if one of the two is constant. `kpp.plots.comparison` draws
         the values.
 
     Raises:

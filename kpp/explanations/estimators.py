@@ -14,19 +14,20 @@ __all__ = ["EstimatorFunction", "is_estimator", "output_names"]
 
 
 def is_estimator(predictor: Any) -> bool:
-    """Tell whether a predictor has the interface of a scikit-learn estimator, fitted or not."""
+    """Return whether a predictor has the interface of a scikit-learn estimator, fitted or not."""
     return hasattr(predictor, "get_params") and hasattr(predictor, "predict") and not isinstance(predictor, type)
 
 
 @dataclasses.dataclass(frozen=True)
 class EstimatorFunction:
-    """A fitted estimator as a function of points: the probabilities of a classifier, else its predictions.
+    """A fitted estimator as a function of points: probabilities for classifiers, predictions otherwise.
 
     An estimator that was fitted on a data frame gets data frames again, with text in place of codes.
 
     Args:
         estimator: A fitted estimator of scikit-learn or XGBoost, or any object with their methods.
-        schema: The columns it was fitted on and the levels of those that hold categories; None if it knows no names.
+        schema: The columns it was fitted on and the levels of categorical columns; None if the estimator does not store
+            names.
         dtypes: The types of the columns that hold categories, as pairs of a column and a type.
     """
 
@@ -48,7 +49,7 @@ class EstimatorFunction:
 
         Args:
             estimator: The fitted estimator.
-            table: A data frame with the columns that it was fitted on, whose levels become codes; needed only where
+            table: A data frame with the columns that it was fitted on, whose levels become codes; needed only if
                 columns hold text or categories.
 
         Returns:
@@ -86,7 +87,7 @@ class EstimatorFunction:
         return np.asarray(getattr(self.estimator, self._method)(self._rows(np.asarray(x))))
 
     def _rows(self, x: np.ndarray) -> Any:
-        """Return points as the estimator was fitted on them."""
+        """Return points in the form in which the estimator was fitted: an array or a data frame."""
         if self.schema is None or not (self.schema.levels or hasattr(self.estimator, "feature_names_in_")):
             return x
         import pandas as pd
@@ -100,7 +101,7 @@ def output_names(function: Any) -> tuple[str, ...] | None:
 
 
 def _is_fitted(estimator: Any) -> bool:
-    """Tell whether an estimator is fitted; an estimator that scikit-learn cannot check counts as fitted."""
+    """Return whether an estimator is fitted; an estimator that scikit-learn cannot check counts as fitted."""
     from sklearn.base import BaseEstimator
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted

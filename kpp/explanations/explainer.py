@@ -1,4 +1,4 @@
-"""The interface of explainers, and a base for explainers of points whose inputs are read for them."""
+"""The interface of explainers, and a base class for explainers of points that reads their inputs."""
 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
@@ -38,7 +38,7 @@ class AbstractExplainer(AbstractModule):
 
     * ``requires``: what it needs of the predictor. "rkhs_function" is a `kpp.RKHSFunction` (with or without draws);
       "probabilities" a function from (p, d) to probabilities (p,) or (p, classes); "callable" any function from (p, d)
-      to (p,) or (p, outputs), perhaps led by draws; "pairs" an `RKHSFunction` on pairs of points (p, 2, d).
+      to (p,) or (p, outputs), possibly led by draws; "pairs" an `RKHSFunction` on pairs of points (p, 2, d).
     * ``additive``: whether base value plus contributions equal the prediction. Only then is additivity tested.
 
     An explainer that values coalitions has a field ``value_function``, for which `kpp.explain` takes a registered name.
@@ -57,7 +57,8 @@ class AbstractExplainer(AbstractModule):
         .. math:: \mathrm{base} + \sum_{j=1}^d \phi_j = f(x).
 
         Args:
-            predictor: A `kpp.Fit`, or what ``requires`` names. Begin with `kpp.explanations.resolve`, which reads both.
+            predictor: A `kpp.Fit`, or a predictor of the kind in ``requires``. Begin with `kpp.explanations.resolve`,
+                which reads both.
             x: The points to explain, (p, d) or a data frame.
             rng_key: A JAX random key; needed only by explainers that sample.
 
@@ -65,7 +66,7 @@ class AbstractExplainer(AbstractModule):
             The explanation, built by `Explanation.create`.
 
         Raises:
-            TypeError: If the predictor is not what ``requires`` names.
+            TypeError: If the predictor is not of the kind in ``requires``.
             ValueError: If `x` does not fit the predictor.
         """
 
@@ -76,7 +77,7 @@ class Inputs:
 
     Args:
         predictor: The predictor as the user gave it: a `kpp.Fit`, a `kpp.GPPosterior`, an estimator, a function.
-        function: The function that the explainer requires: an `RKHSFunction`, perhaps with draws, or a callable.
+        function: The function that the explainer requires: an `RKHSFunction`, possibly with draws, or a callable.
         x: The points, (p, d).
         schema: The names of the columns and the levels of those that hold categories.
         players: The features, or groups of features, that are explained.
@@ -102,7 +103,7 @@ class Inputs:
         background: Float[AnyArray, "m background_d"] | None = None,
         groups: Groups = None,
     ) -> "Inputs":
-        """Read what a user gives.
+        """Read the arguments of a user.
 
         Args:
             predictor: A `kpp.Fit`, a `kpp.RKHSFunction`, a `kpp.GPPosterior`, a function, or where a "callable" is
@@ -110,7 +111,7 @@ class Inputs:
             x: The points, (p, d), or a data frame.
             requires: What the explainer requires of the predictor.
             background: The background, (m, d).
-            groups: Groups of features that play as one, as a mapping or as pairs of a name and features.
+            groups: Groups of features that form one player each, as a mapping or as pairs of a name and features.
 
         Raises:
             TypeError: If the predictor is not what the explainer requires.
@@ -132,7 +133,7 @@ class Inputs:
         background: Float[AnyArray, "m background_d"] | None,
         groups: Groups,
     ) -> "Inputs":
-        """Put together points that have been read and a predictor; arguments and errors are those of `read`."""
+        """Combine a predictor with points that have been read; arguments and errors are the same as for `read`."""
         function = read_function(predictor.mean if isinstance(predictor, GPPosterior) else predictor, requires)
         check_features(function, rows)
         if background is not None:
@@ -225,7 +226,7 @@ class Inputs:
 
 
 class AbstractPointsExplainer(AbstractExplainer):
-    """An explainer of points (p, d), to which users' inputs come read and checked.
+    """An explainer of points (p, d), which receives the users' inputs read and checked.
 
     A subclass defines `explain_inputs` in place of `explain`, and has a field `groups`. Its background is the field
     ``background``, its own or that of its value function, if there is one.
@@ -248,7 +249,7 @@ class AbstractPointsExplainer(AbstractExplainer):
 
         Args:
             predictor: A `kpp.Fit`, a `kpp.RKHSFunction`, or a `kpp.GPPosterior`; an explainer that requires a
-                "callable" takes any function from points to predictions and a fitted estimator, too.
+                "callable" takes any function from points to predictions, or a fitted estimator.
             x: The points to explain, (p, d), or a data frame.
             rng_key: A JAX random key, for explainers that sample.
 

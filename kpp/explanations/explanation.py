@@ -1,8 +1,8 @@
-r"""The result of every explainer: how much each feature contributed to each prediction, and how sure that is.
+r"""The result of every explainer: how much each feature contributed to each prediction, and how uncertain that is.
 
-An `Explanation` wraps one labelled xarray dataset. With posterior draws everything leads with (chain, draw), so that
-the contributions are a posterior of their own; a Gaussian law of the contributions may be held as a covariance instead,
-or in each draw. Nothing here recomputes an explanation.
+An `Explanation` wraps one labeled xarray dataset. With posterior draws everything leads with (chain, draw), so that
+the contributions are a posterior of their own; instead of draws, or in addition to them, the covariance of a Gaussian
+law of the contributions may be given. Nothing here recomputes an explanation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Explanation"]
 
 
 class Explanation:
-    r"""Contributions of features to predictions, with what is needed to read them.
+    r"""Contributions of features to predictions, with the data and names needed to interpret them.
 
     For an additive explainer, for every instance, draw and output,
 
@@ -43,7 +43,7 @@ class Explanation:
     Build one with `create` and read one from a file with `load`.
 
     Args:
-        dataset: The labelled arrays. ``values`` has dimensions ([chain, draw,] instance, feature[, output]);
+        dataset: The labeled arrays. ``values`` has dimensions ([chain, draw,] instance, feature[, output]);
             ``base_values`` ([chain, draw,] [instance,] [output]); ``predictions`` ([chain, draw,] instance[, output]);
             ``data`` (instance, feature), categorical features as codes, NaN for a feature that stands for several
             columns; optionally ``variance`` (as ``values``) or ``covariance`` ([chain, draw,] instance,
@@ -80,9 +80,9 @@ class Explanation:
 
         Args:
             values: The contributions, (p, d[, outputs]), led by (chain, draw) if `draws`.
-            base_values: What the contributions are counted from: a number, ([outputs]) or (p[, outputs]) if it differs
-                between instances; led by (chain, draw) if `draws`.
-            predictions: What is explained, (p[, outputs]); led by (chain, draw) if `draws`.
+            base_values: The values that the contributions are added to: a number, ([outputs]) or (p[, outputs]) if it
+                differs between instances; led by (chain, draw) if `draws`.
+            predictions: The predictions that are explained, (p[, outputs]); led by (chain, draw) if `draws`.
             data: The instances, (p, d); NaN for features in `groups` that have no value of their own.
             feature_names: d names; x0, x1, ... by default.
             schema: Instead of `feature_names`: names and levels of categorical features, as `resolve` returns them.
@@ -93,10 +93,10 @@ class Explanation:
                 (p, p, d, d[, outputs]) across instances too; led by (chain, draw) if `draws`.
             variance: The variances alone, of the shape of `values`.
             interactions: How pairs of features contribute together, (p, d, d[, outputs]); led by (chain, draw) if
-                `draws`. Which index it is belongs into `attrs`.
-            standard_errors: Of `values` and of its shape, where an explainer has estimated them.
-            variance_parts: What the variances come from, by name: arrays of the shape of `values` that add up to the
-                variance, or to the diagonal of the covariance. Where neither is given their sum is the variance.
+                `draws`. Record the name of the index in `attrs`.
+            standard_errors: The standard errors of `values`, of the same shape, if an explainer has estimated them.
+            variance_parts: The parts of the variances, by name: arrays of the shape of `values` that add up to the
+                variance, or to the diagonal of the covariance. If neither is given, their sum is the variance.
             groups: The columns of each feature that stands for several.
             attrs: What to record: explainer, value function, exact or estimated, coalitions or nodes used, size of the
                 background, seed. Values must be JSON values. Versions are added.
@@ -175,12 +175,12 @@ class Explanation:
 
     @property
     def interactions(self) -> xr.DataArray | None:
-        """How pairs of features contribute together, with dims feature and feature_other, if that was asked for."""
+        """How pairs of features contribute together, with dims feature and feature_other, if requested."""
         return self.dataset.get("interactions")
 
     @property
     def standard_errors(self) -> xr.DataArray | None:
-        """How far the values may be from the exact ones, of the shape of `values`, if they are estimates."""
+        """The standard errors of the values, of the shape of `values`, if they are estimates."""
         return self.dataset.get("standard_errors")
 
     @property
@@ -217,27 +217,29 @@ class Explanation:
     def mean(self) -> Explanation:
         """Return expected contributions, base values, predictions and interactions, without draws or a law around them.
 
-        The standard error of a mean over draws is at most the mean of theirs, which stands in its place.
+        The standard error of a mean over draws is at most the mean of the standard errors, which is returned as an
+        upper bound.
         """
         names = ("values", "base_values", "predictions", "data", "interactions", "standard_errors")
         kept = self.dataset[[name for name in names if name in self.dataset]]
         return Explanation(kept.mean(SAMPLE_DIMS, keep_attrs=True) if self.has_draws else kept)
 
     def interval(self, probability: float, kind: IntervalKind = "eti") -> xr.DataArray:
-        """Return credible intervals of the contributions, one by one.
+        """Return a credible interval of each contribution.
 
-        They come from the draws, or from the Gaussian law; from the mixture of the Gaussians with both.
+        The intervals are computed from the draws or from the Gaussian law; if there are both, from the mixture of the
+        Gaussians.
 
         Args:
-            probability: How much each interval holds, between 0 and 1.
+            probability: The probability of each interval, between 0 and 1.
             kind: "eti", equal-tailed, or "hdi", highest density (the same for a Gaussian).
 
         Returns:
             The bounds, (instance, feature[, output], bound), bound "lower" and "upper".
 
         Raises:
-            ValueError: If the explanation holds neither draws nor a law, an argument is out of range, or "hdi" is asked
-                of a mixture (`sample` from it first).
+            ValueError: If the explanation holds neither draws nor a law, an argument is out of range, or "hdi" is
+                requested for a mixture (`sample` from it first).
         """
         return _uncertainty.interval(self.dataset, probability, kind)
 
@@ -246,10 +248,11 @@ class Explanation:
 
         .. math:: \mathrm{Cov}[\phi] = \mathrm E_s\,\mathrm{Cov}[\phi \mid s] + \mathrm{Cov}_s\,\mathrm E[\phi \mid s]
 
-        the first term where a Gaussian law is there, the second where draws s are.
+        where the first term needs a Gaussian law and the second needs draws s; a missing term is 0.
 
         Returns:
-            (instance, [instance_other,] feature, feature_other[, output]); across instances where the law's is.
+            (instance, [instance_other,] feature, feature_other[, output]); across instances if the covariance of the
+            law is.
 
         Raises:
             ValueError: If the explanation holds neither draws nor a law, or only variances.
@@ -257,9 +260,10 @@ class Explanation:
         return _uncertainty.total_covariance(self.dataset)
 
     def probability_positive(self) -> xr.DataArray:
-        """Return with what probability each contribution is positive, (instance, feature[, output]).
+        """Return the probability that each contribution is positive, (instance, feature[, output]).
 
-        It is that of the draws, of the Gaussian law, or of the mixture of the draws' laws; nothing is sampled.
+        The probability is computed from the draws, the Gaussian law, or the mixture of the draws' laws, without
+        sampling.
 
         Raises:
             ValueError: If the explanation holds neither draws nor a law.
@@ -267,11 +271,11 @@ class Explanation:
         return _probabilities.probability_positive(self.dataset)
 
     def probability_of_direction(self) -> xr.DataArray:
-        r"""Return how sure the sign of each contribution is, :math:`\max\{P(\phi > 0), P(\phi < 0)\}`.
+        r"""Return the probability of the more probable sign, :math:`\max\{P(\phi > 0), P(\phi < 0)\}`.
 
         Returns:
-            The probabilities, (instance, feature[, output]): 1 for a certain sign, about 1/2 where nothing is known of
-            it, 0 for a contribution that is certainly zero.
+            The probabilities, (instance, feature[, output]): 1 for a certain sign, about 1/2 for an unknown sign, 0 for
+            a contribution that is certainly zero.
 
         Raises:
             ValueError: If the explanation holds neither draws nor a law.
@@ -283,16 +287,18 @@ class Explanation:
         return _probabilities.probability_of_direction(self.dataset)
 
     def probability_greater(self, a: str, b: str, *, absolute: bool = True, dim: str | None = None) -> xr.DataArray:
-        r"""Return with what probability feature a is more important than feature b, :math:`P(|\phi_a| > |\phi_b|)`.
+        r"""Return the probability that feature a is more important than feature b, :math:`P(|\phi_a| > |\phi_b|)`.
 
-        It is that of the draws, of the Gaussian law, or of the mixture of the draws' laws; nothing is sampled.
+        The probability is computed from the draws, the Gaussian law, or the mixture of the draws' laws, without
+        sampling.
 
         Args:
             a: The name of a feature.
             b: The name of another.
             absolute: Whether absolute contributions are compared; otherwise :math:`P(\phi_a > \phi_b)`.
             dim: None compares within each instance, "instance" the means over all: with `absolute` the importances
-                :math:`\frac1p \sum_i |\phi_{ij}|`. Within a law instances are independent but for ``instance_other``.
+                :math:`\frac1p \sum_i |\phi_{ij}|`. Under a law instances are independent unless its covariance has
+                ``instance_other``.
 
         Returns:
             The probabilities, ([instance][, output]). Ties count for neither feature.
@@ -306,7 +312,7 @@ class Explanation:
     def sample(self, rng_key: RngKey, n: int) -> Explanation:
         """Draw contributions from the Gaussian law.
 
-        The base values stay as they are, and each prediction moves with the sum of its contributions.
+        The base values do not change, and each prediction changes by the sum of the changes of its contributions.
 
         Args:
             rng_key: A JAX random key.
@@ -314,7 +320,7 @@ class Explanation:
 
         Returns:
             An explanation with draws, and without a law, interactions or standard errors. Features of an instance are
-            drawn jointly; instances too where the covariance holds ``instance_other``, else independently.
+            drawn jointly; instances too if the covariance holds ``instance_other``, otherwise independently.
 
         Raises:
             ValueError: If there is no covariance, or it is not positive semi-definite.
@@ -345,7 +351,7 @@ class Explanation:
         return self.dataset.sizes["instance"]
 
     def __iter__(self) -> Any:
-        """Go through the instances, one explanation each."""
+        """Iterate over the instances, one explanation each."""
         return (self[index] for index in range(len(self)))
 
     @property
@@ -357,7 +363,7 @@ class Explanation:
         """Return an ArviZ object: ``InferenceData`` with ArviZ 0.x, ``DataTree`` with 1.x.
 
         Group ``posterior`` holds ``values``, ``base_values``, ``predictions`` and ``interactions``, with chain = draw =
-        1 where there are no draws; ``constant_data`` ``data``, variance and its parts or covariance, standard errors.
+        1 if there are no draws; ``constant_data`` ``data``, variance and its parts or covariance, standard errors.
         """
         return _export.to_arviz(self.dataset)
 
@@ -381,18 +387,18 @@ class Explanation:
 
         Returns:
             Columns ``instance``, ``feature``[, ``output``], ``data`` (levels decoded; NaN for a feature that stands for
-            several columns), ``value`` (the mean), where the explanation is uncertain ``std``, ``lower`` and ``upper``,
-            where the parts of the variance are known ``std_<part>``, and where it is estimated ``standard_error``.
+            several columns), ``value`` (the mean); if the explanation is uncertain, ``std``, ``lower`` and ``upper``;
+            if the parts of the variance are known, ``std_<part>``; and if the values are estimated, ``standard_error``.
         """
         return _export.to_dataframe(self.dataset, self.schema, probability, kind)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one netCDF file (HDF5), replacing an existing file only once the new one is whole."""
+        """Write everything to one netCDF file (HDF5), replacing an existing file only after the new one is complete."""
         _storage.save(self.dataset, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Explanation:
-        """Read what `save` wrote.
+        """Read a file that `save` wrote.
 
         Raises:
             FileNotFoundError: If the file does not exist.
@@ -401,5 +407,5 @@ class Explanation:
         return cls(_storage.load(path))
 
     def __repr__(self) -> str:
-        """Summarise in a few lines."""
+        """Summarize the explanation in a few lines."""
         return _export.describe(self.dataset)

@@ -1,4 +1,4 @@
-"""The columns that an explanation shows for groups of features that play as one."""
+"""The columns that an explanation shows for groups of features that form one player each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def freeze_groups(groups: Any) -> tuple[tuple[str, tuple[Any, ...]], ...] | None
         groups: A mapping from the name of a player to names or positions of features, such pairs already, or None.
 
     Returns:
-        The pairs, which can be compared and written into a spec; None for none.
+        The pairs, which can be compared and written into a spec; None if `groups` is None.
     """
     if groups is None:
         return None
@@ -32,12 +32,12 @@ def freeze_groups(groups: Any) -> tuple[tuple[str, tuple[Any, ...]], ...] | None
 
 
 class GroupedPoints(NamedTuple):
-    """Points as `Explanation.create` takes them when groups of features are its features.
+    """Points in the form of `Explanation.create`, with one column per group of features.
 
     Attributes:
         data: One column per player, (p, g): the values of a single feature, the codes of the levels of one-hot columns,
             and NaN for any other group, which does not have a single value.
-        schema: The names of the players; one-hot columns are the levels of theirs.
+        schema: The names of the players; the levels of a player of one-hot columns are the names of the columns.
         groups: The columns of each player that has several, or one under another name.
     """
 
@@ -55,11 +55,11 @@ def group_points(
         x: The points, (p, d).
         players: The players, from `kpp.games.as_players`.
         schema: The names of the features and the levels of categorical ones.
-        others: Further points, (n, d) each, such as the background: a group is taken to be one-hot if each row of
-            them and of `x` has a single 1 there, and zeros beside it.
+        others: Further points, (n, d) each, such as the background: a group counts as one-hot if each row of them and
+            of `x` has a single 1 in its columns, and otherwise zeros.
 
     Returns:
-        The columns of the players, their names, and what belongs to whom.
+        The columns of the players, their names, and the columns of each player.
     """
     x, others = np.asarray(x), [np.asarray(points) for points in others]
     columns: list[np.ndarray] = []

@@ -28,7 +28,7 @@ __all__ = [
     "schema_of",
 ]
 
-#: What an explainer can require of the predictor; `resolve` returns exactly that.
+#: The kinds of predictor that an explainer can require; `resolve` returns exactly the required kind.
 Requirement = Literal["rkhs_function", "probabilities", "callable", "pairs"]
 
 _NEEDS = {
@@ -55,9 +55,9 @@ class Resolved(NamedTuple):
     """A predictor and points in the form that an explainer requires.
 
     Attributes:
-        function: An `RKHSFunction`, perhaps with draws, or a plain function, by what the explainer requires. An
-            `RKHSFunction` to take apart is unfolded; an estimator is an `EstimatorFunction`, the probabilities of a
-            classifier and else the predictions, whose `output_names` are the classes.
+        function: An `RKHSFunction`, possibly with draws, or a plain function, as the explainer requires. If an
+            `RKHSFunction` is required, it is unfolded. An estimator becomes an `EstimatorFunction`, which returns the
+            probabilities of a classifier, whose `output_names` are the classes, or otherwise the predictions.
         x: The points as a float array, (p, d), or (p, 2, d) for pairs.
         schema: The names of the features and the levels of categorical ones; `Explanation.create` takes it.
     """
@@ -71,17 +71,17 @@ def resolve(predictor: Any, x: Any, requires: Requirement) -> Resolved:
     """Read a predictor and the points to explain.
 
     Args:
-        predictor: A `kpp.Fit`, a `kpp.RKHSFunction` or a function; where the explainer needs a "callable" a fitted
-            estimator, too.
-        x: The points, (p, d), or a data frame. The schema of a fit reads it, or that of an estimator fitted on a data
-            frame; without one a data frame names the features.
-        requires: What the explainer needs, its class attribute ``requires``.
+        predictor: A `kpp.Fit`, a `kpp.RKHSFunction` or a function; if the explainer needs a "callable", also a fitted
+            estimator.
+        x: The points, (p, d), or a data frame. It is read by the schema of the fit or of the estimator; if there is no
+            schema, the data frame names the features.
+        requires: The kind of predictor that the explainer needs, its class attribute ``requires``.
 
     Returns:
         The function, the points and the schema.
 
     Raises:
-        TypeError: If the predictor is not what the explainer needs.
+        TypeError: If the predictor is not of the kind that the explainer needs.
         ValueError: If `x` is empty, not finite, of the wrong shape, or lacks columns.
     """
     if requires == "callable" and is_estimator(predictor):
@@ -96,7 +96,7 @@ def resolve(predictor: Any, x: Any, requires: Requirement) -> Resolved:
 
 
 def is_fit(predictor: Any) -> bool:
-    """Tell whether a predictor is a `kpp.Fit`, or another object with a schema, a function and predictions."""
+    """Return whether a predictor is a `kpp.Fit`, or another object with a schema, a function and predictions."""
     return isinstance(predictor, _Fitted) and not isinstance(predictor, type)
 
 
@@ -110,8 +110,8 @@ def read_rows(x: Any, schema: Schema | None, name: str = "x") -> tuple[Float[np.
 
     Args:
         x: The points, (n, d), or a data frame.
-        schema: The columns that the predictor knows. None if it knows none: then the names are those of the data frame,
-            or x0, x1, ...
+        schema: The columns that the predictor knows. None if it does not know columns: then the names come from the
+            data frame, or are x0, x1, ...
         name: The argument's name for messages.
 
     Returns:
@@ -119,7 +119,7 @@ def read_rows(x: Any, schema: Schema | None, name: str = "x") -> tuple[Float[np.
 
     Raises:
         ValueError: If the points do not fit the schema; or if there is none and a data frame holds text: only the
-            predictor's own data say which code stands for which level.
+            predictor's own data determine the codes of the levels.
     """
     if schema is not None:
         return schema.read(x, name), schema
@@ -133,7 +133,7 @@ def read_rows(x: Any, schema: Schema | None, name: str = "x") -> tuple[Float[np.
 
 
 def schema_of(x: Any, name: str = "x") -> Schema:
-    """Return the names of the columns of points, for a predictor that knows none; see `read_rows`."""
+    """Return the names of the columns of points, for a predictor that does not know columns; see `read_rows`."""
     return read_rows(x, None, name)[1]
 
 
@@ -145,7 +145,7 @@ def read_function(predictor: Any, requires: Requirement) -> RKHSFunction | Calla
         requires: The class attribute ``requires`` of the explainer.
 
     Raises:
-        TypeError: If the predictor is not what the explainer needs.
+        TypeError: If the predictor is not of the kind that the explainer needs.
         ValueError: If `requires` is unknown.
     """
     one_of(requires, "requires", sorted(_NEEDS))
@@ -190,7 +190,7 @@ def check_features(function: RKHSFunction | Callable[..., Any], x: Float[AnyArra
     """Check that points have as many columns as the points of an RKHS function.
 
     Raises:
-        ValueError: If they have not.
+        ValueError: If the numbers of columns differ.
     """
     points = function.points if isinstance(function, RKHSFunction) else None
     if isinstance(points, jax.Array) and points.shape[-1] != x.shape[1]:

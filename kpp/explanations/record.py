@@ -17,7 +17,7 @@ __all__ = ["describe_estimate", "describe_key", "describe_value_function"]
 
 
 def describe_value_function(value_function: AbstractValueFunction) -> dict[str, Any]:
-    """Return the registered name of a value function, or its class's, its simple options, and its background's size."""
+    """Return the registered or class name of a value function, its simple options, and the size of its background."""
     cls = type(value_function)
     registered = cls in registry.value_functions().values()
     record: dict[str, Any] = {

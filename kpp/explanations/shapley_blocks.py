@@ -1,4 +1,4 @@
-"""The common course of explainers by Shapley values: blocks of draws and points, solved one after the other."""
+"""The common steps of explainers by Shapley values: blocks of draws and points, solved one after the other."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def solve_in_blocks(
 ) -> tuple[ShapleyEstimate, PyTree]:
     """Estimate Shapley values in blocks of draws and points, with a progress bar.
 
-    Blocks may be solved by different methods: a block in which few players make a difference is solved exactly where
-    another one is sampled. The result is exact if all blocks are, and an exact block has standard errors of 0.
+    Blocks may be solved by different methods: a block with few players that are not null players is solved exactly,
+    while another one is sampled. The result is exact if all blocks are, and an exact block has standard errors of 0.
 
     Args:
-        solve: From a function and a block of points (b, d) to an estimate and a pytree of further arrays, all of which
-            lead with (*draws, b).
+        solve: A function from an `RKHSFunction` or callable and a block of points (b, d) to an estimate and a pytree of
+            further arrays, all of which lead with (*draws, b).
         function: The function; see `kpp.batching.in_blocks`.
         x: The points, (p, d).
-        instances_at_once: The most points of a block.
+        instances_at_once: The largest number of points in a block.
         progress: Whether to show the progress bar.
         label: The text in front of the progress bar.
 

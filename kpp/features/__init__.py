@@ -1,4 +1,4 @@
-"""Kernels of finite rank, for many rows: features, landmarks, and functions written on few points."""
+"""Kernels of finite rank, for data with many rows: features, landmarks, and functions compressed to few points."""
 
 from kpp.features.base import AbstractFeatureKernel as AbstractFeatureKernel
 from kpp.features.compression import Compressed as Compressed

@@ -1,4 +1,4 @@
-"""Functions of an RKHS written on fewer points."""
+"""Approximation of functions of an RKHS by functions on fewer points."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from kpp.validation import is_concrete
 
 __all__ = ["Compressed", "compress"]
 
-_BATCH = 256  # rows of a kernel matrix that are worked on at once
+_BATCH = 256  # rows of a kernel matrix that are computed at a time, which bounds the memory
 
 
 class Compressed(NamedTuple):
-    """A function on landmarks, in place of another.
+    """A function on landmarks that approximates another function.
 
     Attributes:
         function: The function on the landmarks.
-        error: The distance of the two in the norm of the RKHS, led by draws, with the outputs last.
-        norm: The norm of the function that it stands for, without its intercept, of the same shape.
+        error: The distance between the two functions in the norm of the RKHS, with draws first and outputs last.
+        norm: The norm of the approximated function without its intercept, of the same shape as `error`.
     """
 
     function: RKHSFunction
@@ -46,8 +46,8 @@ def compress(function: RKHSFunction, landmarks: Points) -> Compressed:
     f are landmarks.
 
     Args:
-        function: The function f, perhaps with draws.
-        landmarks: The m landmarks, (m, d), or a batch of what the kernel takes.
+        function: The function f, possibly with draws.
+        landmarks: The m landmarks, (m, d), or another batch of points that the kernel accepts.
 
     Returns:
         The function g, its distance from f, and the norm of f. A distance below 1e-8 of the norm is a rounding error.

@@ -69,7 +69,7 @@ class RandomFourier(AbstractFeatureKernel):
 
         Args:
             rng_key: A JAX random key.
-            kernel: An RBF or a Matern kernel, perhaps with priors on its parameters, which it hands on.
+            kernel: An RBF or a Matern kernel. Priors on its parameters become priors of the returned kernel.
             num_frequencies: How many frequencies to draw; there are twice as many Fourier features.
             num_features: d, the number of columns of the points.
 

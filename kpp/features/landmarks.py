@@ -1,4 +1,4 @@
-"""The choice of few points that stand for many, and how well they do."""
+"""The choice of a few points that represent a sample, and the error of this choice."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from kpp.validation import as_points, check_rng_key, count, one_of
 __all__ = ["Landmarks", "landmarks", "mean_discrepancy"]
 
 _METHODS = ("kmeans", "herding", "random")
-_BATCH = 256  # rows of a kernel matrix that are worked on at once
+_BATCH = 256  # rows of a kernel matrix that are computed at a time, which bounds the memory
 
 
 class Landmarks(NamedTuple):
-    """Points that stand for a sample.
+    """Points that represent a sample.
 
     Attributes:
         points: The points, (m, d).
-        indices: The rows of the sample that they are, (m,), or None for centres of clusters, which are not rows.
+        indices: The positions of the points in the sample, (m,), or None for centers of clusters, which are not rows of
+            it.
         error: The maximum mean discrepancy of the points from the sample, in the units of the root of the kernel.
         kernel: The kernel of the discrepancy.
     """
@@ -45,14 +46,15 @@ def landmarks(
     rng_key: RngKey | None = None,
     max_rows: int = 10_000,
 ) -> Landmarks:
-    r"""Choose points that stand for a sample: landmarks of `Nystrom`, or a background of explanations.
+    r"""Choose points that represent a sample: landmarks of `Nystrom`, or a background of explanations.
 
-    Herding picks rows one by one, each as lowers the maximum mean discrepancy of all so far the most,
+    Herding picks rows one by one. Each row is the one that most reduces the maximum mean discrepancy of all rows so
+    far,
 
     .. math:: \arg\min_x\ \frac{k(x, x)}{2 (t + 1)} + \frac{1}{t + 1} \sum_{s \le t} k(x, x_s) - \hat\mu(x),
 
-    k-means takes the centres of clusters, "random" draws rows. Herding and "random" give rows of the sample, with
-    values that occur, categories for instance; centres lie between.
+    k-means takes the centers of clusters, "random" draws rows. Herding and "random" return rows of the sample, whose
+    values (categories, for example) occur in the data; the values of cluster centers need not occur.
 
     Args:
         x: The sample, (n, d).
@@ -61,11 +63,11 @@ def landmarks(
         kernel: The kernel of herding and of the error; by default an RBF with the lengthscales of `median_heuristic`
             times the root of d.
         rng_key: A JAX random key, which herding does not need.
-        max_rows: With more rows than this, that many drawn at random stand for all, which needs `rng_key`. Time and
+        max_rows: If there are more rows, a random sample of this size is used instead, which needs `rng_key`. Time and
             memory grow with the square of this number and with this number.
 
     Returns:
-        The points, the rows they are, and their discrepancy from the rows considered.
+        The points, their positions in the sample, and their discrepancy from the rows that were used.
 
     Raises:
         ValueError: If `num` or `method` is invalid, or a random key is needed and not given.

@@ -22,7 +22,7 @@ __all__ = ["Nystrom"]
 
 
 class Nystrom(AbstractFeatureKernel):
-    r"""The kernel that Nyström's method puts in place of another.
+    r"""Nyström's approximation of a kernel.
 
     .. math::
 
@@ -59,7 +59,7 @@ class Nystrom(AbstractFeatureKernel):
 
         .. math:: f(x) = w^\top \phi(x) + b = \sum_j (L^{-\top} w)_j\, k_1(x, z_j) + b
 
-        So a linear method that takes any number of rows, scikit-learn's for instance, fits a kernel method.
+        So a linear method that scales to any number of rows, for example one of scikit-learn, can fit a kernel method.
 
         Args:
             weights: w, one per feature, (m,) or (m, outputs).

@@ -48,7 +48,7 @@ class PreferentialFeatures(AbstractFeatureKernel):
     kernel: AbstractFeatureKernel = eqx.field(converter=_as_feature_kernel)
 
     def feature_map(self, x: Points) -> Float[Array, "n q"]:
-        """Return the features of m pairs, (m, r), skew-symmetric to the last bit."""
+        """Return the features of m pairs, (m, r), skew-symmetric exactly, without rounding errors."""
         oriented = orient(x, self, "x")
         first, second = jnp.split(self.kernel.feature_map(stack_items(oriented.pairs)), 2)
         return oriented.skew(first - second)
@@ -66,7 +66,7 @@ class PreferentialFeatures(AbstractFeatureKernel):
 
 
 class GeneralizedPreferentialFeatures(AbstractFeatureKernel):
-    r"""The generalised preferential kernel of a kernel with features.
+    r"""The generalized preferential kernel of a kernel with features.
 
     .. math:: \psi_{jl}(a, b) = \phi_j(a) \phi_l(b) - \phi_l(a) \phi_j(b), \qquad j < l
 
@@ -81,7 +81,7 @@ class GeneralizedPreferentialFeatures(AbstractFeatureKernel):
     kernel: AbstractFeatureKernel = eqx.field(converter=_as_feature_kernel)
 
     def feature_map(self, x: Points) -> Float[Array, "n q"]:
-        """Return the features of m pairs, (m, r (r - 1) / 2), skew-symmetric to the last bit."""
+        """Return the features of m pairs, (m, r (r - 1) / 2), skew-symmetric exactly, without rounding errors."""
         oriented = orient(x, self, "x")
         first, second = jnp.split(self.kernel.feature_map(stack_items(oriented.pairs)), 2)
         j, m = np.triu_indices(first.shape[1], 1)
@@ -114,7 +114,7 @@ class GeneralizedPreferentialFeatures(AbstractFeatureKernel):
     def unfold(
         self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
     ) -> tuple[AbstractKernel, Points, AnyArray]:
-        """Write a function with the generalised preferential kernel, unfolded itself where the kernel of an item is."""
+        """Write a function with the generalized preferential kernel, unfolded itself where the kernel of an item is."""
         return GeneralizedPreferential(self.kernel).unfold(points, coefficients)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Kernels: how they are written, combined, and restricted to some of their features."""
+"""Kernels: the interface, the built-in kernels, their combinations, and kernels of some of the features."""
 
 from kpp.kernels.bag_mean import BagMean as BagMean
 from kpp.kernels.bag_mean import pad_bags as pad_bags

@@ -1,4 +1,4 @@
-r"""Items that are distributions, each known by a bag of points: the inner product of their mean embeddings."""
+r"""A kernel between distributions observed as bags of points: the inner product of their mean embeddings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kpp.validation import is_concrete
 
 __all__ = ["BagMean", "pad_bags"]
 
-_ENTRIES = 2**24  # kernel values that are held at once
+_ENTRIES = 2**24  # the largest number of kernel values in memory at a time
 
 
 class BagMean(AbstractKernel):
@@ -86,7 +86,7 @@ def pad_bags(bags: Sequence[Any]) -> tuple[Float[Array, "n L d"], Int[Array, " n
         The points (n, L, d), zeros beyond the length of a bag, and the lengths (n,).
 
     Raises:
-        ValueError: If a bag is empty or no matrix, or the numbers of features differ.
+        ValueError: If a bag is empty or is not a matrix, or the numbers of features differ.
     """
     arrays = [np.asarray(bag, dtype=float) for bag in bags]
     if not arrays or any(bag.ndim != 2 or bag.shape[0] == 0 or bag.shape[1] != arrays[0].shape[-1] for bag in arrays):
@@ -102,7 +102,7 @@ def pad_bags(bags: Sequence[Any]) -> tuple[Float[Array, "n L d"], Int[Array, " n
 
 
 def _map(function: Callable[[tuple[Array, Array]], Array], bags: Points, entries_each: int) -> Array:
-    """Map a function over bags, as many at once as memory allows, forming its values again for derivatives."""
+    """Map a function over bags in batches that fit into memory; reverse mode computes the values again."""
     return jax.lax.map(jax.checkpoint(function), bags, batch_size=max(1, _ENTRIES // entries_each))
 
 

@@ -1,8 +1,8 @@
-r"""The interface of a kernel, and what every kernel gets from it.
+r"""The interface of kernels, with default implementations of everything that follows from one method.
 
-A kernel is a function of two points, :math:`k(x, x')`, symmetric and positive semi-definite. One that factorises over
-the features, :math:`k(x, x') = \sigma^2 \prod_j k_j(x_j, x'_j)`, is a product kernel: features can be taken out of it
-one by one, which is what exact Shapley values need.
+A kernel is a function of two points, :math:`k(x, x')`, symmetric and positive semi-definite. One that factorizes over
+the features, :math:`k(x, x') = \sigma^2 \prod_j k_j(x_j, x'_j)`, is a product kernel: each feature can be removed from
+it separately, as exact Shapley values require.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _HasVariance(Protocol):
 WithVariance = TypeVar("WithVariance", bound=_HasVariance)
 Operator = TypeVar("Operator", bound="Callable[..., AbstractKernel]")
 
-# What needs values of all parameters: methods whose arguments are points, and the rest.
+# Methods that need values of all parameters: those whose arguments are points, and the others.
 _ON_POINTS = ("evaluate", "evaluate_factors", "__call__", "gram", "diagonal", "factors", "feature_map")
 _OPERATORS: dict[str, Callable[..., AbstractKernel]] = {}  # see `implements`
 _ON_PARAMETERS = ("scale", "restrict", "split_scale", "unfold")
@@ -45,17 +45,18 @@ class AbstractKernel(AbstractModule):
     whose arrays lead with the same axis n: usually one array (n, d), or any other points that `evaluate` takes.
 
     Parameters are fields. A field may hold a NumPyro distribution, a prior for its value; the kernel can then be built,
-    combined and printed, but not evaluated before `kpp.sample` has put values in place. Points decide about precision:
-    the kernel's floating-point arrays are cast to theirs before any evaluation.
+    combined and printed, but it cannot be evaluated before `kpp.sample` has replaced the priors by values. The points
+    determine the precision: the kernel's floating-point arrays are cast to the type of the points before any
+    evaluation.
 
     Kernels are unhashable: they hold arrays, so they can be neither static arguments of `jax.jit` nor keys.
     """
 
     __hash__ = None  # type: ignore[assignment]
-    __array_ufunc__ = None  # NumPy numbers leave `2 * kernel` to the kernel
+    __array_ufunc__ = None  # so that NumPy numbers on the left of `*` and `+` call the operators of the kernel
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Make what a subclass defines refuse priors, and prepare its arguments."""
+        """Wrap the methods of a subclass: priors raise TypeError, and arguments are prepared."""
         super().__init_subclass__(**kwargs)
         for names, decorate in ((_ON_POINTS, prepared), (_ON_PARAMETERS, without_priors)):
             for name in names:
@@ -67,7 +68,8 @@ class AbstractKernel(AbstractModule):
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Evaluate the kernel at two points.
 
-        Law: the result is a scalar; it is the same with the points exchanged; the matrix of any points with themselves
+        Law: the result is a scalar; it does not change when the two points are exchanged; the matrix of any points with
+            themselves
         is positive semi-definite; the function can go through `jax.jit`, `jax.vmap` and `jax.grad`, with finite
         gradients also where the two points coincide.
 
@@ -175,7 +177,7 @@ class AbstractKernel(AbstractModule):
     def unfold(
         self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
     ) -> tuple[AbstractKernel, Points, AnyArray]:
-        r"""Write a function spanned by sections of this kernel with a simpler kernel, where there is one.
+        r"""Write a function spanned by sections of this kernel with a simpler kernel, if there is one.
 
         .. math:: \sum_i \alpha_i\, k(\cdot, x_i) = \sum_j \beta_j\, k'(\cdot, z_j)
 
@@ -189,7 +191,7 @@ class AbstractKernel(AbstractModule):
             coefficients: :math:`\alpha`, (n,) or (n, outputs).
 
         Returns:
-            The kernel k', its m points and the coefficients, (m,) or (m, outputs); by default what came in.
+            The kernel k', its m points and the coefficients, (m,) or (m, outputs); by default the arguments.
 
         Raises:
             TypeError: If the kernel holds priors.
@@ -197,11 +199,11 @@ class AbstractKernel(AbstractModule):
         return self, points, coefficients
 
     def on(self, features: Features) -> AbstractKernel:
-        """Let the kernel see some features only.
+        """Return the kernel as a function of some of the features only.
 
         Args:
-            features: One column or a tuple of several, by position from 0 or by name, in the order the kernel is to see
-                them. Names are resolved when a model learns them from its table, or by `resolve_features`.
+            features: One column or a tuple of several, by position from 0 or by name, in the order in which the kernel
+                receives them. Names are resolved when a model learns them from its table, or by `resolve_features`.
 
         Returns:
             The kernel as a function of all features.
@@ -244,14 +246,14 @@ class AbstractProductKernel(AbstractKernel):
 
     .. math:: k(x, x') = \sigma^2 \prod_{j=1}^d k_j(x_j, x'_j)
 
-    The methods to write are `scale` and `evaluate_factors`. Where a factor is replaced by 1 the feature plays no part:
-    that is `restrict`.
+    The methods to write are `scale` and `evaluate_factors`. A feature has no influence if its factor is replaced by 1,
+    as `restrict` does.
     """
 
     @property
     @abstractmethod
     def scale(self) -> Float[Array, ""]:
-        r"""The factor :math:`\sigma^2` that belongs to no feature, in the precision of the parameters."""
+        r"""The factor :math:`\sigma^2` that does not depend on the features, in the precision of the parameters."""
 
     @abstractmethod
     def evaluate_factors(self, x1: Points, x2: Points) -> Float[Array, " d"]:
@@ -311,7 +313,7 @@ class AbstractProductKernel(AbstractKernel):
 
 
 class Restricted(AbstractProductKernel):
-    r"""A product kernel without its scale and with some factors replaced by 1; what `restrict` returns.
+    r"""A product kernel without its scale and with some factors replaced by 1, as returned by `restrict`.
 
     .. math:: k_S(x, x') = \prod_{j \in S} k_j(x_j, x'_j)
 
@@ -349,8 +351,8 @@ def split_variance(kernel: WithVariance) -> tuple[Leaf, WithVariance]:
 def implements(operator: str) -> Callable[[Operator], Operator]:
     """Register a function as the implementation of an operator of kernels: "+", "*" or "on".
 
-    What an operator returns, a sum for instance, is a kernel itself, and its file imports this one. So the function
-    behind the operator is registered from there, when `kpp.kernels` is imported.
+    An operator returns a kernel, for example a sum, whose file imports this one. To avoid an import cycle, that file
+    registers the function behind the operator, when `kpp.kernels` is imported.
     """
 
     def register(function: Operator) -> Operator:
@@ -361,7 +363,7 @@ def implements(operator: str) -> Callable[[Operator], Operator]:
 
 
 def as_mask(mask: Numbers) -> Bool[Array, " d"]:
-    """Return a mask of features as a JAX array, or refuse it with a `ValueError`."""
+    """Return a mask of features as a JAX array, or raise ValueError if it is not a vector of booleans."""
     mask = jnp.asarray(mask)
     if mask.ndim != 1 or mask.dtype != jnp.bool_:
         raise ValueError(

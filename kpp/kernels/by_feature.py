@@ -1,4 +1,4 @@
-"""Kernels that see the features apart: one kernel for each feature, and kernels of some of the features."""
+"""Kernels that treat the features separately: one kernel per feature, and kernels of some of the features."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ K = TypeVar("K")
 
 
 def _as_features(features: Features) -> tuple[int | str, ...]:
-    """Convert the field `features`: one position or name, or several; each at most once."""
+    """Convert the field `features`: one or several positions or names, without repetitions."""
     several = (features,) if isinstance(features, (int, str, np.integer)) else tuple(features)
     if not several:
         raise ValueError("`features` must name at least one feature, got none")
@@ -51,9 +51,9 @@ class ProductKernel(AbstractProductKernel):
         k(x, x') = \prod_{j=1}^d k_j(x_j, x'_j) = \sigma^2 \prod_{j=1}^d \tilde k_j(x_j, x'_j), \qquad
         k_j = \sigma_j^2 \tilde k_j, \quad \sigma^2 = \prod_j \sigma_j^2
 
-    Each kernel sees its feature alone, as a point of shape (1,). The scale is the product of the kernels' scales, their
-    variances in most cases, as `split_scale` gives them; the factors are the kernels without them. Only the product of
-    the variances matters: leave them at 1 and write ``ProductKernel(...) * prior``.
+    Each kernel receives only its own feature, as a point of shape (1,). The scale is the product of the kernels'
+    scales, in most cases their variances, as `split_scale` returns them; the factors are the kernels without their
+    scales. Only the product of the variances matters: leave them at 1 and write ``ProductKernel(...) * prior``.
 
     Args:
         kernels: One kernel per feature, in the order of the columns.
@@ -106,7 +106,7 @@ class Selected(AbstractComposite):
     On one feature it is a product kernel for any kernel; on several features it is one if the kernel is one.
 
     Args:
-        kernel: The kernel :math:`k_1`, which sees the selected features alone, in the order given.
+        kernel: The kernel :math:`k_1`, which receives only the selected features, in the order given.
         features: F, a static tuple of positions from 0, or of names that `resolve_features` turns into positions.
     """
 
@@ -149,7 +149,7 @@ class Selected(AbstractComposite):
     def unfold(
         self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
     ) -> tuple[AbstractKernel, Points, AnyArray]:
-        """Unfold the kernel on its features; the new points have zeros in the others, which the kernel never sees."""
+        """Unfold the kernel on its features; the new points are 0 in the other features, which the kernel ignores."""
         index = _positions(self.features, points.shape[1])
         kernel, inner, coefficients = self.kernel.unfold(points[:, index], coefficients)
         if kernel is self.kernel:
@@ -166,10 +166,10 @@ class Selected(AbstractComposite):
 
 
 class SelectedTerm(AbstractProductKernel):
-    """A product kernel of some of the features, as one of all of them: the other factors are 1.
+    """A product kernel of some of the features, written as a product kernel of all features: the other factors are 1.
 
     Args:
-        kernel: The product kernel, which sees the selected features alone.
+        kernel: The product kernel, which receives only the selected features.
         features: The features, a static tuple of positions or names.
     """
 
@@ -201,14 +201,14 @@ class SelectedTerm(AbstractProductKernel):
         return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
 
     def restrict(self, mask: Numbers) -> SelectedTerm:
-        """Restrict the kernel to the features of the mask that it sees."""
+        """Restrict the kernel to those of its features that the mask keeps."""
         mask = as_mask(mask)
         return SelectedTerm(self.kernel.restrict(mask[_positions(self.features, mask.shape[0])]), self.features)
 
 
 @implements("on")
 def select(kernel: AbstractKernel, features: Features) -> Selected:
-    """Let a kernel see some of the features only."""
+    """Return a kernel as a function of some of the features only."""
     return Selected(kernel, _as_features(features))
 
 
@@ -234,7 +234,7 @@ def resolve_features(kernel: K, feature_names: Sequence[str]) -> K:
         if not isinstance(node, Selected):
             return node
         features = tuple(_resolve(feature, names) for feature in node.features)
-        # A selection inside counts among the features that this one lets through.
+        # The positions of an inner selection refer to the features that this selection keeps.
         return Selected(resolve_features(node.kernel, [names[j] for j in features]), features)
 
     return jax.tree.map(resolve, kernel, is_leaf=is_leaf)
@@ -249,7 +249,7 @@ def _resolve(feature: int | str, names: list[str]) -> int:
 
 
 def _positions(features: tuple[int | str, ...], num_features: int) -> np.ndarray:
-    """Return positions as a static index, or say why they are none; JAX would clamp one that is too large."""
+    """Return positions as a static index, or raise ValueError: JAX would clamp one that is too large."""
     names = [feature for feature in features if isinstance(feature, str)]
     if names:
         raise ValueError(

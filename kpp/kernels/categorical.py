@@ -24,10 +24,10 @@ class Categorical(AbstractProductKernel):
 
     .. math:: k(x, x') = \sigma^2 \prod_j \big(\rho_j + (1 - \rho_j)\, 1\{x_j = x'_j\}\big)
 
-    Two different categories of feature j have the correlation :math:`\rho_j`, whichever they are: 0 lets them share
-    nothing, 1 makes the feature irrelevant. The kernel is positive semi-definite for any number of categories: each
-    factor is :math:`\rho_j` times the constant kernel plus :math:`1 - \rho_j` times the identity. Codes are compared
-    for equality, so their order and size mean nothing, and the gradient with respect to them is 0.
+    Any two different categories of feature j have the correlation :math:`\rho_j`: with 0 they are independent, with 1
+    the feature is irrelevant. The kernel is positive semi-definite for any number of categories: each factor is
+    :math:`\rho_j` times the constant kernel plus :math:`1 - \rho_j` times the identity. Codes are compared for
+    equality, so their order and size mean nothing, and the gradient with respect to them is 0.
 
     Args:
         correlation: :math:`\rho`, one number or shape (d,), from 0 to 1, or a prior such as ``Beta(1, 1)``.

@@ -1,4 +1,4 @@
-"""Checks of points against what a kernel takes, and points for examples."""
+"""Checks of the points that a kernel receives, and points for examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["check_matrices", "check_points", "example_points"]
 
 
 def check_points(kernel: object, x1: Points, x2: Points) -> int:
-    """Return d for two points of shape (d,), or refuse them with a `ValueError`."""
+    """Return d for two points of shape (d,), or raise ValueError if their shapes differ from this."""
     shapes = _shape(x1), _shape(x2)
     if len(shapes[0]) == 1 and shapes[0] == shapes[1]:
         return shapes[0][0]
@@ -24,7 +24,7 @@ def check_points(kernel: object, x1: Points, x2: Points) -> int:
 
 
 def check_matrices(kernel: object, x1: Points, x2: Points) -> int:
-    """Return d for two arrays of points (n1, d) and (n2, d), or refuse them with a `ValueError`."""
+    """Return d for two arrays of points (n1, d) and (n2, d), or raise ValueError if their shapes differ from this."""
     shapes = _shape(x1), _shape(x2)
     if len(shapes[0]) == len(shapes[1]) == 2 and shapes[0][1] == shapes[1][1]:
         return shapes[0][1]

@@ -1,7 +1,7 @@
 r"""Kernels made of kernels: sums, products and multiples.
 
 All of them are usually written with operators: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, ``k + 1.0``. Sums and products
-written so are flat: ``k1 + k2 + k3`` holds three kernels, not a sum and a kernel.
+that are written with operators are flat: ``k1 + k2 + k3`` holds three kernels, not a sum and a kernel.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Scaled(AbstractComposite):
 
 
 class ProductTerm(AbstractProductKernel):
-    r"""A multiple of a product of product kernels, as one product kernel; the terms of composites are such.
+    r"""A multiple of a product of product kernels, as one product kernel: a term of a composite kernel.
 
     .. math:: k(x, x') = \sigma^2 \prod_i k_i(x, x')
 
@@ -217,13 +217,13 @@ class ProductTerm(AbstractProductKernel):
 
 @implements("+")
 def add(first: AbstractKernel | Leaf, second: AbstractKernel | Leaf) -> Sum:
-    """Add two kernels, one of which may be a number or a prior for one; sums are joined into one."""
+    """Add two kernels, one of which may be a number or a prior of a number; nested sums are merged into one."""
     return Sum((*_summands(first), *_summands(second)))
 
 
 @implements("*")
 def multiply(first: AbstractKernel, second: AbstractKernel | Leaf) -> AbstractKernel:
-    """Multiply a kernel by a kernel, or by a number or a prior for one; products are joined into one."""
+    """Multiply a kernel by a kernel, a number or a prior of a number; nested products are merged into one."""
     if not isinstance(second, AbstractKernel):
         return Scaled(first, second)
     return Product((*_multiplicands(first), *_multiplicands(second)))

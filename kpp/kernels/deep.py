@@ -30,7 +30,7 @@ Network = TypeVar("Network")
 
 
 class _Fixed(eqx.Module):
-    """A function that a network holds as a leaf, say its activation, as a module without leaves."""
+    """A function that a network holds as a leaf, for example its activation, wrapped as a module without leaves."""
 
     function: Callable[..., Any] = eqx.field(static=True)
 
@@ -42,10 +42,10 @@ class _Fixed(eqx.Module):
 
 
 class ApplyFn(eqx.Module):
-    """A network whose weights are kept apart from it, as in Flax and Haiku.
+    """A network whose weights are stored separately, as in Flax and Haiku.
 
-    ``ApplyFn(module.apply, module.init(rng_key, x))`` is a feature map for `DeepKernel`. The batch axis of the points
-    is mapped over, so that the network sees one point (d,).
+    ``ApplyFn(module.apply, module.init(rng_key, x))`` is a feature map for `DeepKernel`. The kernel maps over the batch
+    axis, so the network receives one point (d,) at a time.
 
     Args:
         apply: A function of the weights and one point that returns its features, (q,).
@@ -160,8 +160,8 @@ def network_priors(
             already, and leaves other than floating-point arrays, stay unchanged.
         scale: s, one positive number, or a function of the array that returns one: ``lambda w: w.shape[-1] ** -0.5``
             keeps the outputs of Equinox's wide layers of order one.
-        centred_at_start: Whether the priors are centred at the network's own arrays :math:`w^0` and not at 0. An
-            optimiser that starts from the middle of the prior then starts from the given network.
+        centred_at_start: Whether the priors are centered at the network's own arrays :math:`w^0` instead of 0. An
+            optimizer that starts from the middle of the prior then starts from the given network.
 
     Returns:
         The network with priors for `kpp.sample`; the sites are named after the paths, ``kernel.feature_map...``.
@@ -185,12 +185,12 @@ def network_priors(
 
 
 def _fix(leaf: object) -> Any:
-    """Make functions static, so that all leaves are arrays or priors."""
+    """Make functions static fields, so that all leaves are arrays or priors."""
     return _Fixed(leaf) if callable(leaf) and not is_prior(leaf) and not eqx.is_array(leaf) else leaf
 
 
 def _show(tree: PyTree) -> str:
-    """Return a text with the values of all leaves, where the repr of a network shows shapes."""
+    """Return a text with the values of all leaves; the repr of a network would show only their shapes."""
     leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_prior)
     values = [
         f"{jax.tree_util.keystr(path, simple=True, separator='.')}={' '.join(show(leaf).split())}"

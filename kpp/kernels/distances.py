@@ -1,18 +1,18 @@
 r"""Squared distances between points, and functions of them that are smooth where points coincide.
 
 Values are sums of squared differences for up to 32 features, one feature after another so that memory stays at (n, n).
-For more features they come from a matrix product of centred points, :math:`|a|^2 + |b|^2 - 2 a^\top b` at precision
+For more features they come from a matrix product of centered points, :math:`|a|^2 + |b|^2 - 2 a^\top b` at precision
 HIGHEST, clipped at 0. The product is three times as fast at 100 features. At 10 to 30 features it would save half the
 time, which is little compared to a factorization, and it has an error (1000 points, CPU). The error is up to
-:math:`10\, \epsilon R^2`, R being the largest distance from the centre in lengthscales: in float64 the error of a
+:math:`10\, \epsilon R^2`, R being the largest distance from the center in lengthscales: in float64 the error of a
 kernel value is 1e-13 for R = 10, 1e-11 for R = 100 and 1e-9 for R = 1000. Up to 32 features R may be any number.
 
 Derivatives always come from matrix products: reverse mode through the (n, n, d) differences took 20 to 90 times as long
 (1000 points, 10 to 60 features, CPU).
 
 Matern12 is not smooth in the squared distance: the root turns an error of 1e-16 into one of 1e-8, and its derivative
-amplifies the error without bound. Matern12 takes the `exact` way instead, values and derivatives by differences;
-derivatives take two to four times as long as by matrix products.
+amplifies the error without bound. Matern12 therefore uses `exact`, which computes values and derivatives from
+differences; derivatives take two to four times as long as by matrix products.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 
 __all__ = ["gram_distances", "matern_12", "matern_32", "matern_52", "squared_distance", "squared_distances"]
 
-# Up to this many features values come from differences.
+# Up to this number of features, values are computed from differences.
 _MAX_FEATURES_BY_DIFFERENCE = 32
 
 
@@ -35,7 +35,7 @@ def squared_distance(a: Float[Array, " d"], b: Float[Array, " d"]) -> Float[Arra
 def squared_distances(
     a: Float[Array, "n1 d"], b: Float[Array, "n2 d"], *, exact: bool = False
 ) -> Float[Array, "n1 n2"]:
-    """Return the squared Euclidean distances of all pairs; see the module for how.
+    """Return the squared Euclidean distances of all pairs, by the method that the module's docstring describes.
 
     Args:
         a: n1 points (n1, d), in units of the lengthscales.
@@ -63,8 +63,8 @@ def _feature_by_feature(a: Float[Array, "n1 d"], b: Float[Array, "n2 d"]) -> Flo
     return jax.lax.scan(_add_feature, jnp.zeros((a.shape[0], b.shape[0]), dtype=a.dtype), (a.T, b.T))[0]
 
 
-# A function of the module: outside `jit` JAX would compile one made in a call again at every call.
-@jax.checkpoint  # reverse mode forms the differences again, instead of keeping them for every feature
+# Defined at module level: a function that is created in a call would be compiled again at every call outside `jit`.
+@jax.checkpoint  # reverse mode computes the differences again, which saves the memory of one matrix per feature
 def _add_feature(total: Array, columns: tuple[Array, Array]) -> tuple[Array, None]:
     return total + jnp.square(columns[0][:, None] - columns[1][None, :]), None
 
@@ -93,7 +93,7 @@ def _derivative(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> 
 
 @_by_difference.defjvp
 def _by_difference_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    # Centred for the derivative only, where rounding would otherwise grow with the distance from the origin.
+    # The points are centered for the derivative only: its rounding error would grow with the distance from the origin.
     center = jax.lax.stop_gradient(jnp.mean(primals[1], axis=0, keepdims=True))
     centred = (primals[0] - center, primals[1] - center)
     return _by_difference(*primals), _derivative(centred, tangents)
@@ -108,7 +108,7 @@ def _by_product_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 def matern_12(t: Float[Array, "..."]) -> Float[Array, "..."]:
     r"""Return :math:`e^{-\sqrt t}`.
 
-    Its derivative, infinite at t = 0, is defined as 0 there, and wherever the root of t is but a rounding error.
+    Its derivative is infinite at t = 0. It is defined as 0 there and wherever the root of t is only a rounding error.
     """
     return jnp.exp(-jnp.sqrt(t))
 

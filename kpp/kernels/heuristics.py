@@ -1,4 +1,4 @@
-"""Lengthscales read off the data, to start from or to centre a prior on."""
+"""Lengthscales computed from the data, as starting values or as centers of priors."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def median_heuristic(x: Numbers) -> Float[Array, " d"]:
 
     .. math:: \ell_j = \operatorname{median}\{|x_{ij} - x_{i'j}| : i < i',\ x_{ij} \ne x_{i'j}\}
 
-    Pairs that agree in the feature do not count, so that a feature with many ties, such as a rare indicator, gets a
-    positive lengthscale too; for continuous features these are all pairs of rows. The median is exact for any n: it is
-    found by bisection, counting pairs in the sorted column, in O(n log n) time and O(n) memory.
+    Pairs of rows with equal values of the feature are left out, so that a feature with many ties, such as a rare
+    indicator, also gets a positive lengthscale. For continuous features all pairs of rows count. The median is exact
+    for any n: it is found by bisection, counting pairs in the sorted column, in O(n log n) time and O(n) memory.
 
     For an RBF of d independent features the squared distance in these lengthscales grows with d; multiply them by
     :math:`\sqrt d` to keep it near 1.
@@ -38,7 +38,7 @@ def median_heuristic(x: Numbers) -> Float[Array, " d"]:
 
     Raises:
         ValueError: If `x` is not two-dimensional, is empty, or holds NaN or infinity.
-        TypeError: If `x` is traced: the heuristic is for data, outside `jax.jit`.
+        TypeError: If `x` is traced: the heuristic needs concrete data, outside `jax.jit`.
     """
     if isinstance(x, jax.Array) and not is_concrete(x):
         raise TypeError("`x` must be known data, got a traced array; call median_heuristic outside jax.jit")

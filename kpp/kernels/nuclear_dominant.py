@@ -1,8 +1,8 @@
 r"""The nuclear dominant kernel of an RBF, and integrals of chains of RBFs, in closed form.
 
-Functions drawn from a Gaussian process with kernel k lie outside the RKHS of k. Those drawn from one with the smoother
-kernel :math:`r(y, y') = \int k(y, u) k(u, y') \nu(du)` lie inside, with probability one, for a finite measure
-:math:`\nu`: r is the square of the integral operator of k, which is nuclear.
+Functions drawn from a Gaussian process with kernel k lie outside the RKHS of k. Functions drawn from a Gaussian process
+with the smoother kernel :math:`r(y, y') = \int k(y, u) k(u, y') \nu(du)` lie inside, with probability one, for a finite
+measure :math:`\nu`: r is the square of the integral operator of k, which is nuclear.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NuclearDominant(AbstractProductKernel):
 
         r(y, y') = \int k(y, u)\, k(u, y')\, \nu(du), \qquad \nu(du) = e^{-|u|^2 / (2 \eta^2)} du
 
-    The measure :math:`\nu` is not normalised. In one feature, with :math:`\tau = 2 / \ell^2 + 1 / \eta^2`,
+    The measure :math:`\nu` is not normalized. In one feature, with :math:`\tau = 2 / \ell^2 + 1 / \eta^2`,
 
     .. math::
 
@@ -175,7 +175,7 @@ class _Terms(NamedTuple):
     origin: Float[Array, "*d"]
 
 
-# Compiled as wholes: outside `jit` each operation would be a program of its own.
+# Each function is compiled as a whole: outside `jit` every operation would be compiled separately.
 @functools.partial(jax.jit, static_argnums=0)
 def _chain_terms(order: int, rate: Float[Array, " d"], decay: Float[Array, " d"]) -> _Terms:
     r"""Return the terms of a chain in each feature, from :math:`1 / \ell^2` and :math:`1 / \eta^2`.

@@ -1,7 +1,8 @@
-"""Parameters of a kernel: numbers, arrays or priors, turned into float arrays on the way in and cast on the way to use.
+"""Parameters of a kernel: numbers, arrays or priors, which are converted to float arrays and cast before use.
 
-A kernel's parameters are kept in the precision they came in and used in that of the points: `prepared` casts the
-kernel before one of its evaluation methods runs, and refuses to run it while a parameter is still a prior.
+A kernel keeps its parameters in the precision in which they were given and uses them in the precision of the points:
+`prepared` casts the kernel before one of its evaluation methods runs, and raises TypeError while a parameter is still a
+prior.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ __all__ = [
 def parameter(name: str) -> Callable[[Leaf], Leaf]:
     """Return the field converter of the parameter called `name`.
 
-    The converter passes priors and floating-point arrays, turns other real numbers into an array of the default float
-    type, and refuses anything else with a `TypeError`.
+    The converter returns priors and floating-point arrays unchanged, converts other real numbers to an array of the
+    default float type, and raises TypeError for anything else.
     """
 
     def convert(value: Leaf) -> Leaf:
@@ -59,7 +60,7 @@ def parameter(name: str) -> Callable[[Leaf], Leaf]:
 
 
 def check_positive(value: Leaf, name: str) -> None:
-    """Check that the values of a parameter are positive; priors, traced values and infinity pass.
+    """Check that the values of a parameter are positive; priors, traced values and infinity are accepted.
 
     Raises:
         ValueError: If a value is zero, negative or NaN.
@@ -69,7 +70,7 @@ def check_positive(value: Leaf, name: str) -> None:
 
 
 def check_non_negative(value: Leaf, name: str) -> None:
-    """Check that the values of a parameter are at least 0; priors and traced values pass.
+    """Check that the values of a parameter are at least 0; priors and traced values are accepted.
 
     Raises:
         ValueError: If a value is negative or NaN.
@@ -79,7 +80,7 @@ def check_non_negative(value: Leaf, name: str) -> None:
 
 
 def check_in_unit_interval(value: Leaf, name: str) -> None:
-    """Check that the values of a parameter are in [0, 1]; priors and traced values pass.
+    """Check that the values of a parameter are in [0, 1]; priors and traced values are accepted.
 
     Raises:
         ValueError: If a value is below 0, above 1 or NaN.
@@ -100,7 +101,7 @@ def scalar(value: Array, name: str) -> Array:
 
 
 def per_feature(value: Array, name: str, num_features: int) -> Array:
-    """Return a parameter that is one number, or one per feature, after checking its shape against that of a point.
+    """Return a parameter that is one number, or one per feature, after checking its shape against the shape of a point.
 
     Args:
         value: The parameter.
@@ -126,7 +127,7 @@ def per_feature(value: Array, name: str, num_features: int) -> Array:
 
 
 def without_priors(member: Any) -> Any:
-    """Make a method or a property of a kernel refuse to run while the kernel holds priors."""
+    """Make a method or a property of a kernel raise TypeError while the kernel holds priors."""
     if isinstance(member, property):
         return property(without_priors(member.fget), doc=member.__doc__)
     method = member
@@ -140,11 +141,11 @@ def without_priors(member: Any) -> Any:
 
 
 def prepared(method: Callable) -> Callable:
-    """Make a method of a kernel, all of whose arguments are points, see arrays of one precision.
+    """Make a method of a kernel, all of whose arguments are points, receive arrays of one precision.
 
     Before the method runs, arguments become JAX arrays (plain arrays of integers become floats), all floating-point
-    ones of their common type, and the kernel's floating-point arrays are cast to it. A kernel that holds priors is
-    refused.
+    ones of their common type, and the kernel's floating-point arrays are cast to it. TypeError is raised if the kernel
+    holds priors.
     """
 
     @functools.wraps(method)
@@ -206,7 +207,7 @@ def _as_points(arguments: tuple[tuple[Points, ...], dict[str, Points]]) -> Any:
 
 
 def _as_arrays(points: Points) -> Any:
-    """Turn a batch of points, or one point, into JAX arrays; a plain array, or a list of rows, into one of floats."""
+    """Convert a batch of points, or one point, to JAX arrays; plain arrays and lists of rows become floats."""
     points = np.asarray(points) if isinstance(points, list) else points
     arrays = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.asarray(np.asarray(leaf)), points)
     if isinstance(arrays, jax.Array) and not jnp.issubdtype(arrays.dtype, jnp.floating):

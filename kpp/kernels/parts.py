@@ -28,7 +28,7 @@ def as_kernels(kernels: object) -> tuple[AbstractKernel, ...]:
 
 
 def as_kernel(kernel: object, name: str = "kernel") -> AbstractKernel:
-    """Convert a field that holds a kernel, called `kernel` unless `name` says otherwise: refuse what is none."""
+    """Return the value of the field called `name`, or raise TypeError if it is not a kernel."""
     if not isinstance(kernel, AbstractKernel):
         raise TypeError(f"`{name}` must be a kernel, got {type(kernel).__name__}")
     return kernel
@@ -37,16 +37,17 @@ def as_kernel(kernel: object, name: str = "kernel") -> AbstractKernel:
 class AbstractComposite(AbstractKernel):
     """A kernel made of others, which is a product kernel if its parts are.
 
-    `scale`, `factors` and `restrict` work where `product_terms` gives exactly one term, and are that term's.
+    `scale`, `factors` and `restrict` are those of the only term of `product_terms`; they raise TypeError if there are
+    several.
     """
 
     @property
     def scale(self) -> Float[Array, ""]:
-        """The factor that belongs to no feature, of a composite that is a product kernel."""
+        """The factor that does not depend on the features, for a composite that is a product kernel."""
         return self._only_term().scale
 
     def factors(self, x1: Array, x2: Array) -> Float[Array, "d n1 n2"]:
-        """Evaluate the factors at every pair of points, of a composite that is a product kernel.
+        """Evaluate the factors at every pair of points, for a composite that is a product kernel.
 
         Raises:
             TypeError: If the kernel is not a product kernel.
@@ -54,7 +55,7 @@ class AbstractComposite(AbstractKernel):
         return self._only_term().factors(x1, x2)
 
     def restrict(self, mask: Numbers) -> AbstractProductKernel:
-        """Leave out features, of a composite that is a product kernel.
+        """Leave out features, for a composite that is a product kernel.
 
         Raises:
             TypeError: If the kernel is not a product kernel.

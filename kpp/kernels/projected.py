@@ -1,8 +1,8 @@
 r"""The kernel of functions whose conditional expectation is zero, as a collider in a causal graph implies.
 
-Where Y is independent of :math:`X_2` given :math:`X_3`, the regression of Y on all variables, less that on :math:`X_3`,
-has expectation zero given :math:`C = (X_2, X_3)`. The projection :math:`P f(x) = f(x) - E[f(X) \mid C = c]` makes any
-function so, and the projected functions of an RKHS have the kernel of this module.
+Where Y is independent of :math:`X_2` given :math:`X_3`, the regression of Y on all variables minus the regression on
+:math:`X_3` has expectation zero given :math:`C = (X_2, X_3)`. The projection :math:`P f(x) = f(x) - E[f(X) \mid C = c]`
+gives any function this property. The projected functions of an RKHS have the kernel of this module.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["FORMS", "Projected", "Unprojected"]
 #: What the projection is applied to; see `Projected`.
 FORMS = ("product", "general")
 
-_BLOCK = 2048  # rows of the sample that are worked on at once where landmarks bound the memory
+_BLOCK = 2048  # rows of the sample per block, so that with landmarks the memory stays bounded
 
 
 class Unprojected(eqx.Module):
@@ -38,8 +38,8 @@ class Unprojected(eqx.Module):
 
     .. math:: k_P(x, \mathrm{Unprojected}(x')) = \mathrm{cov}(P f(x), f(x')) = k(x, x') - w(c)^\top k(X_u, x')
 
-    So a Gaussian process that is seen without the projection, and asked for with it, is one with a `Projected` kernel
-    whose data are at unprojected points.
+    So if a Gaussian process is observed without the projection and predicted with it, use a `Projected` kernel with the
+    data at unprojected points.
 
     Args:
         points: n points, an array (n, d).
@@ -57,7 +57,7 @@ def _is_none(value: Leaf) -> bool:
 
 
 class Projected(AbstractKernel):
-    r"""The kernel of functions less their conditional expectation, which a sample estimates.
+    r"""The kernel of functions minus their conditional expectation, which is estimated from a sample.
 
     .. math::
 
@@ -69,36 +69,37 @@ class Projected(AbstractKernel):
     .. math:: k_P(x, x') = k(x, x') - w(c)^\top k(X_u, x') - k(x, X_u) w(c') + w(c)^\top K_{uu} w(c')
 
     With ``form="product"`` the kernel is :math:`k = (r + 1)\, l`, r being `kernel`, so that functions of the condition
-    alone can be removed too; only r + 1 is averaged, which is another estimator:
+    alone can also be removed; only r + 1 is averaged, which gives a different estimator:
 
     .. math::
 
         k_P(x, x') = l(c, c') \bigl[r_+(x, x') - w(c)^\top r_+(X_u, x') - r_+(x, X_u) w(c')
         + w(c)^\top R_{+,uu} w(c')\bigr], \qquad r_+ = r + 1
 
-    All parts see all features; `on` lets each see its own, say ``Projected(RBF(8.0).on(children), RBF(2.0).on(spouses),
-    x, 0.01)``. Constraints one after another are nested kernels, ``form="general"`` outside; constraints that hold
-    jointly are one kernel whose `condition_kernel` is a sum.
+    Both kernels receive all features; `on` selects the features of each, for example ``Projected(RBF(8.0).on(children),
+    RBF(2.0).on(spouses), x, 0.01)``. For successive constraints nest the kernels, with ``form="general"`` outside; for
+    constraints that hold jointly use one kernel whose `condition_kernel` is a sum.
 
     Args:
         kernel: r, or k for the general form; its parameters may be priors.
         condition_kernel: l, the kernel of the condition C; its parameters may be priors.
         points: :math:`X_u`, the n' points of the sample (n', d), with all features; rows need no label.
         regularization: :math:`\gamma`, at least 0, or a prior; it is multiplied by n'.
-        landmarks: Z, points (q, d) with all features, whose conditions Nyström's method spans w by: time and memory
-            are then linear in n' but for :math:`K_{uu}`, which takes time :math:`n'^2` and no memory. None for none.
+        landmarks: Z, points (q, d) with all features, for Nyström's method: w is spanned by the features of their
+            conditions. Time and memory are then linear in n', except for :math:`K_{uu}`, which takes time :math:`n'^2`
+            but is never stored. None for no landmarks.
         form: "product" or "general".
-        moments: :math:`\Phi^\top K_{uu} \Phi`, (q, q), where it is known already, :math:`\Phi` being the features that
-            the landmarks span; `precompute` fills it in.
+        moments: :math:`\Phi^\top K_{uu} \Phi`, (q, q), if it is already known, :math:`\Phi` being the features that
+            the landmarks span; `precompute` computes it.
 
     Raises:
         ValueError: If the points are not a matrix with at least one row, the regularization is negative, or the form is
-            another word.
+            unknown.
         TypeError: If a kernel field does not hold a kernel.
 
     References:
         Bouabid, Fawkes and Sejdinovic, Returning the favour: when regression benefits from probabilistic causal
-        knowledge, 2023, proposition 4.3 and appendices D and E, with the sign of the last term mended.
+        knowledge, 2023, proposition 4.3 and appendices D and E, with the sign of the last term corrected.
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
@@ -126,12 +127,12 @@ class Projected(AbstractKernel):
         return self(first, second)[0, 0]
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of points (n1, d) and (n2, d), each batch perhaps `Unprojected`."""
+        """Evaluate the kernel at every pair of points (n1, d) and (n2, d), each batch possibly `Unprojected`."""
         expectation = self._expectation()
         return self._inner(expectation, self._elements(expectation, x1), self._elements(expectation, x2))
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of points of one batch (n, d), perhaps `Unprojected`."""
+        """Evaluate the kernel at every pair of points of one batch (n, d), possibly `Unprojected`."""
         expectation = self._expectation()
         elements = self._elements(expectation, x)
         return self._inner(expectation, elements, elements)
@@ -147,9 +148,10 @@ class Projected(AbstractKernel):
         return values * self.condition_kernel.diagonal(elements.points) if self.form == "product" else values
 
     def precompute(self) -> Projected:
-        """Return the same kernel with what takes time :math:`n'^2` at every evaluation with landmarks computed once.
+        """Return the same kernel with `moments` computed, which otherwise takes time :math:`n'^2` per evaluation.
 
-        It holds for the parameters that the kernel has now. Without landmarks nothing is computed beforehand.
+        The result is valid for the current parameters of the kernel only. Without landmarks the kernel is returned
+        unchanged.
         """
         if self.landmarks is None:
             return self
@@ -161,7 +163,7 @@ class Projected(AbstractKernel):
         .. math:: \hat E[h \mid c] = \sum_j w_j(c)\, h(x_{u,j})
 
         Args:
-            condition: p points (p, d) with all features; the condition kernel sees its own.
+            condition: p points (p, d) with all features, from which the condition kernel selects its own.
             values: The values of h at `points`, (n',) or (n', outputs).
 
         Returns:
@@ -209,8 +211,8 @@ class Projected(AbstractKernel):
 class _Elements(NamedTuple):
     r"""Elements :math:`k_x - \sum_j w_j k_{x_{u,j}}` of the RKHS.
 
-    The points x, the same as the kernel is to see them (`Unprojected`, where it is itself projected), and w, or what
-    `reduce` leaves of it; None where nothing is subtracted.
+    Holds the points x as the kernel receives them (`Unprojected` if the kernel is itself projected), and the weights w,
+    or their image under `reduce`; None if nothing is subtracted.
     """
 
     points: Array
@@ -221,8 +223,8 @@ class _Elements(NamedTuple):
 class _Expectation(NamedTuple):
     r"""The estimated conditional mean embedding: :math:`w(c) = (L_{uu} + n'\gamma I)^{-1} l(C_u, c)`.
 
-    With landmarks :math:`w(c) = \Phi (\Phi^\top \Phi + n' \gamma I)^{-1} \phi(c)`. The coordinates are then what
-    :math:`\Phi` is multiplied by, and values at the sample are reduced to :math:`\Phi^\top` times them.
+    With landmarks :math:`w(c) = \Phi (\Phi^\top \Phi + n' \gamma I)^{-1} \phi(c)`. The coordinates are then the factor
+    to the right of :math:`\Phi`, and values v at the sample are reduced to :math:`\Phi^\top v`.
     """
 
     kernel: AbstractKernel
@@ -255,7 +257,7 @@ class _Expectation(NamedTuple):
         )
 
     def spread(self, coordinates: Array) -> Float[Array, "q n"]:
-        """Return the sections' inner products with elements of the sample's span, `reduce(K_uu w)`."""
+        """Return the inner products of the sections with elements in the span of the sample, `reduce(K_uu w)`."""
         if self.features is None:
             return self.kernel.combine_sections(self.points, self.points, coordinates)
         return self.moments() @ coordinates

@@ -1,10 +1,10 @@
 r"""Stationary kernels: functions of the difference of two points.
 
 RBF, Matern12, Matern32, Matern52 and RationalQuadratic depend on the distance in lengthscales,
-:math:`r^2 = \sum_j (x_j - x'_j)^2 / \ell_j^2`, with one lengthscale for all features or one for each (ARD). How the
-distances are computed stands in `kpp.kernels.distances`. RBF is a product kernel, and so is Periodic.
+:math:`r^2 = \sum_j (x_j - x'_j)^2 / \ell_j^2`, with one lengthscale for all features or one for each (ARD).
+`kpp.kernels.distances` describes how the distances are computed. RBF is a product kernel, and so is Periodic.
 """
-# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
+# No `from __future__ import annotations`: Equinox must see the annotation `AbstractVar` itself, not a string.
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -241,8 +241,9 @@ class Periodic(AbstractProductKernel):
 
     .. math:: k(x, x') = \sigma^2 \exp\Big(-2 \sum_j \sin^2\big(\pi (x_j - x'_j) / p_j\big) / \ell_j^2\Big)
 
-    The sum over features stands inside the exponential. A sine of the distance between the points instead, which
-    scikit-learn and tinygp take, gives the same for one feature and an indefinite function for more.
+    The sum over features stands inside the exponential. The sine of the distance between the points, which scikit-learn
+    and tinygp use instead, gives the same kernel for one feature, but for several features a function that is not
+    positive semi-definite.
 
     Args:
         lengthscale: :math:`\ell`, without unit: one number or shape (d,), positive, or a prior.
@@ -250,7 +251,7 @@ class Periodic(AbstractProductKernel):
         period: p, in units of x: one number or shape (d,), positive, or a prior.
 
     References:
-        Rasmussen and Williams (2006), equation (4.31), with one such factor per feature.
+        Rasmussen and Williams (2006), equation (4.31), with one factor of this form per feature.
     """
 
     lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)

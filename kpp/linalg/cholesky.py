@@ -1,10 +1,10 @@
-r"""Cholesky factorisation and its jitter, in one place.
+r"""Cholesky factorization and its jitter, in one place.
 
-A kernel matrix is positive semi-definite in exact arithmetic and may miss it by rounding. `cholesky` factorises it as
-it is and only where that fails adds a multiple of the mean diagonal, at most 1e-10 of it in float64. A matrix that
-still fails is an error that names the matrix and its condition number. Inside traced code, where nothing can be raised,
-the factor is NaN, which NumPyro treats as a point of zero density; `check_factor` raises once the factor is concrete.
-No function here forms an inverse that is not asked for by name.
+A kernel matrix is positive semi-definite in exact arithmetic, but rounding may make it indefinite. `cholesky` first
+factorizes the matrix unchanged. Only if that fails, it adds a multiple of the mean diagonal, at most 1e-10 of it in
+float64. A matrix that still fails is an error that names the matrix and its condition number. Inside traced code, where
+nothing can be raised, the factor is NaN, which NumPyro treats as a point of zero density; `check_factor` raises once
+the factor is concrete. Only `cho_inverse` forms an inverse.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ def add_diagonal(matrix: Float[AnyArray, "n n"], value: AnyArray | float) -> Flo
 
 
 def cholesky(matrix: Float[AnyArray, "n n"], *, what: str = "the kernel matrix") -> Float[Array, "n n"]:
-    r"""Factorise a symmetric positive definite matrix as :math:`A = L L^\top`.
+    r"""Factorize a symmetric positive definite matrix as :math:`A = L L^\top`.
 
-    The matrix is tried as it is; only where that fails, 1e-10 (float32: 1e-5) of its mean diagonal is added.
+    The matrix is first factorized unchanged; only if that fails, 1e-10 (float32: 1e-5) of its mean diagonal is added.
 
     Args:
         matrix: A, of shape (n, n).
         what: What the matrix is, for the message.
 
     Returns:
-        The lower factor L, of shape (n, n). In traced code it is NaN where the factorisation failed.
+        The lower factor L, of shape (n, n). In traced code it is NaN where the factorization failed.
 
     Raises:
         FactorizationError: If A is concrete and not positive definite even with the largest jitter.
@@ -71,7 +71,7 @@ def cholesky(matrix: Float[AnyArray, "n n"], *, what: str = "the kernel matrix")
 def check_factor(
     factor: Float[Array, "n n"], matrix: Float[AnyArray, "n n"], *, what: str = "the kernel matrix"
 ) -> Float[Array, "n n"]:
-    """Raise if a concrete Cholesky factor is not finite; return it otherwise.
+    """Return a Cholesky factor, or raise FactorizationError if it is concrete and not finite.
 
     Args:
         factor: The factor, of shape (n, n).
@@ -121,7 +121,7 @@ def half_log_determinant(factor: Float[AnyArray, "n n"]) -> Float[Array, ""]:
     return jnp.sum(jnp.log(jnp.diagonal(factor)))
 
 
-# Functions of the module, not lambdas: outside `jit` JAX would compile new lambdas again at every call.
+# Defined at module level, not as lambdas: outside `jit` JAX would compile new lambdas again at every call.
 def _keep(factor: Array, matrix: Array, jitter: Array) -> Array:
     return factor
 

@@ -31,7 +31,7 @@ __all__ = ["AbstractRidge", "DenseRidge", "FeatureRidge", "GramMatrix"]
 
 @runtime_checkable
 class GramMatrix(Protocol):
-    """The Gram matrix G of n elements of a Hilbert space that are regressed, such as kernel sections at n points.
+    """The Gram matrix G of n regression targets in a Hilbert space, such as kernel sections at n points.
 
     A `FeatureRidge` needs only the diagonal and products, which can be formed without the whole matrix.
     """
@@ -121,7 +121,7 @@ class DenseRidge(AbstractRidge):
         """
         matrix = jnp.asarray(matrix)
         added = jnp.asarray(ridge if multiplicity is None else ridge / multiplicity, dtype=matrix.dtype)
-        # LAPACK reads columns first: XLA passes the rows of the transpose on as they are, instead of copying the matrix
+        # LAPACK reads columns first: XLA passes the rows of the transpose on unchanged, instead of copying the matrix
         # with long strides. The matrix is symmetric, so nothing else changes.
         return cls(cholesky(add_diagonal(matrix.T, added), what=what), added)
 

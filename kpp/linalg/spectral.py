@@ -40,7 +40,7 @@ def root_of_full_rank(matrix: Float[AnyArray, "n n"]) -> Float[Array, "n r"]:
     Columns that are rounding errors are left out: eigenvalues up to n times the machine precision times the largest.
 
     Args:
-        matrix: M, symmetric and positive semi-definite, (n, n). Its values must be known, since they decide about the
+        matrix: M, symmetric and positive semi-definite, (n, n). Its values must be concrete, since they determine the
             number of columns.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Plots of explanations, maps and searches: from labelled arrays (xarray), onto an optional axis, which is returned."""
+"""Plots of explanations, maps and searches. They draw labeled xarray arrays on an axis and return the axis."""
 
 from kpp.plots.bar import bar as bar
 from kpp.plots.beeswarm import beeswarm as beeswarm

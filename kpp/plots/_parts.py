@@ -39,14 +39,14 @@ def height_for(rows: int) -> float:
 
 
 def value_colormap() -> Colormap:
-    """Return the colours of feature values, from low to high."""
+    """Return the colors of feature values, from low to high."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("kpp", [NEGATIVE, "#c9b8c8", POSITIVE])
 
 
 def diverging_colormap(name: str) -> Colormap:
-    """Return the colours of values of both signs, white in the middle."""
+    """Return the colors of values of both signs, white in the middle."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list(name, [NEGATIVE, "white", POSITIVE])
@@ -62,17 +62,17 @@ def check_dims(array: xr.DataArray, name: str, dims: Sequence[str]) -> xr.DataAr
 
 
 def average(array: xr.DataArray) -> xr.DataArray:
-    """Return the mean over chains and draws, if there are some."""
+    """Return the mean over chains and draws, if there are any."""
     return array.mean([dim for dim in _SAMPLE_DIMS if dim in array.dims])
 
 
 def has_draws(array: xr.DataArray) -> bool:
-    """Tell whether there are chains and draws."""
+    """Return whether there are chains and draws."""
     return all(dim in array.dims for dim in _SAMPLE_DIMS)
 
 
 def largest_first(importance: np.ndarray, max_features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of the features shown, the most important first, and of those lumped together."""
+    """Return the positions of the features shown, the most important first, and of the combined remaining ones."""
     if max_features < 1:
         raise ValueError(f"`max_features` must be at least 1, got {max_features}")
     order = np.argsort(-importance, kind="stable")
@@ -106,12 +106,12 @@ def names_of(array: xr.DataArray, dim: str = "feature") -> list[str]:
 
 
 def rest_label(count: int) -> str:
-    """Return the label of the features that are lumped together."""
+    """Return the label of the remaining features, which are shown as one row."""
     return f"{count} other features" if count > 1 else "1 other feature"
 
 
 def has_value(value: Any) -> bool:
-    """Tell whether a feature has a value; a feature of several columns has NaN."""
+    """Return whether a feature has a value; the value of a feature of several columns is NaN."""
     return not (isinstance(value, (float, np.floating)) and np.isnan(value))
 
 
@@ -130,13 +130,13 @@ def feature_rows(ax: Axes, labels: Sequence[str]) -> None:
 
 
 def label_x(ax: Axes, text: str, interval: Mapping[str, Any] | None = None) -> None:
-    """Label the horizontal axis; a second line says what the thin lines are, given kind and probability."""
+    """Label the horizontal axis; a second line explains the thin lines, if kind and probability are given."""
     note = "" if interval is None else f"\nlines: {describe_interval(**interval)}"
     ax.set_xlabel(text + note)
 
 
 def signed(value: float) -> str:
-    """Return a number with its sign, a proper minus included."""
+    """Return a number with its sign, with the typographic minus for negative numbers."""
     return f"{value:+.3g}".replace("-", "\u2212")
 
 

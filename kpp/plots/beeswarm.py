@@ -1,4 +1,4 @@
-"""Beeswarm: every contribution of every feature, coloured by the value of the feature."""
+"""Beeswarm: every contribution of every feature, colored by the value of the feature."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def beeswarm(
 
     Args:
         values: Contributions, ([chain, draw,] instance, feature); draws are shown by their mean.
-        data: Values of the features, (instance, feature), for the colours; grey without, and where they are NaN.
+        data: Values of the features, (instance, feature), for the colors; gray without, and where they are NaN.
         intervals: Bounds (instance, feature, bound) from `credible_interval`, drawn as thin lines.
         max_features: How many rows; the last sums up the remaining features.
         ax: Where to draw; a new figure by default.

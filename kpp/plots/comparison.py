@@ -1,4 +1,4 @@
-"""Comparison: how important each feature is by several explanations of the same points."""
+"""Comparison: the importance of each feature in several explanations of the same points."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def comparison(values: xr.DataArray, *, max_features: int = 10, ax: Axes | None 
     r"""Plot the mean absolute contribution :math:`\frac1p \sum_i |\phi_{ij}|` of each feature by each explanation.
 
     Args:
-        values: Expected contributions, (explanation, instance, feature), such as ``values`` of what
-            `kpp.explanations.compare` returns.
+        values: Expected contributions, (explanation, instance, feature), such as ``values`` in the result of
+            `kpp.explanations.compare`.
         max_features: How many rows, the features with the largest contributions; the others are left out.
         ax: Where to draw; a new figure by default.
 

@@ -22,7 +22,7 @@ def forest(
     max_features: int = 10,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot one point with its interval for each feature and instance, instances side by side in different colours.
+    """Plot one point with its interval for each feature and instance, with different colors for the instances.
 
     Args:
         values: Contributions, ([chain, draw,] [instance,] feature); draws are shown by their mean.
@@ -49,7 +49,7 @@ def forest(
 
 
 def _draw(ax: Axes, points: np.ndarray, bounds: np.ndarray | None, instances: list[str]) -> None:
-    """Draw points (p, d) and their intervals (p, d, 2), each instance in a lane of its own."""
+    """Draw points (p, d) and their intervals (p, d, 2), each instance with its own vertical offset."""
     count = len(points)
     lanes = (np.arange(count) - (count - 1) / 2.0) * _SPREAD / count
     colors = _parts.distinct_colors(count)

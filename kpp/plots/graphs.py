@@ -20,15 +20,15 @@ def causal_graph(
     labels: dict[str, str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot a causal graph in layers: each node stands one step right of its last cause.
+    """Plot a causal graph in layers: each node is one step to the right of its last cause.
 
     Latent nodes are hollow with a dashed outline, bidirected edges dashed with two heads. Edges over more than one step
     are bent, so that they pass the nodes between.
 
     Args:
         graph: The graph.
-        highlight: The colours of some nodes, such as the treatment and the outcome; the others are grey.
-        labels: What to write instead of some nodes' names.
+        highlight: The colors of some nodes, such as the treatment and the outcome; the others are gray.
+        labels: Labels that replace the names of some nodes.
         ax: Where to draw; a new figure by default.
 
     Returns:
@@ -36,7 +36,7 @@ def causal_graph(
 
     Raises:
         ValueError: If the graph has no nodes.
-        UnknownNodeError: If `highlight` or `labels` names no node of the graph.
+        UnknownNodeError: If `highlight` or `labels` holds a name that is not a node of the graph.
     """
     import networkx as nx
 
@@ -65,7 +65,7 @@ def causal_graph(
     nx.draw_networkx_labels(directed, positions, texts, font_size=9, font_color=_parts.INK, ax=ax)
     arrows = {"node_size": size, "edge_color": _parts.INK, "ax": ax}
     for a, b in graph.edges:
-        # A bent edge runs outside: above the middle if it is there already, else below.
+        # A bent edge runs on the outer side: above the middle if its nodes are above it, otherwise below.
         outside = -0.3 if positions[a][1] + positions[b][1] >= 0 else 0.3
         bend = outside if layer[b] - layer[a] > 1 else 0.0
         nx.draw_networkx_edges(directed, positions, [(a, b)], connectionstyle=f"arc3,rad={bend}", **arrows)

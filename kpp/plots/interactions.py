@@ -1,4 +1,4 @@
-"""Interactions: a table of how pairs of features contribute together, as colours and numbers."""
+"""Interactions: a table of how pairs of features contribute together, as colors and numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
 
-# With more rows than this, numbers do not fit into the cells.
+# Numbers do not fit into the cells if there are more rows than this.
 _MOST_NUMBERS = 12
 
 

@@ -62,7 +62,7 @@ def check_probability(probability: float, kind: str) -> None:
     """Check that a probability is inside (0, 1) and that the kind of interval is known.
 
     Raises:
-        ValueError: Naming the argument and what came.
+        ValueError: If one of them is invalid; the message shows the argument and its value.
     """
     if not 0.0 < probability < 1.0:
         raise ValueError(f"`probability` must lie between 0 and 1, got {probability!r}")

@@ -22,22 +22,22 @@ def field(
     label: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot a field on a grid, with its coordinates on the axes and its colours beside it.
+    """Plot a field on a grid, with its coordinates on the axes and its colors beside it.
 
     Args:
         values: The field, with two dimensions besides chain and draw, the first upwards; draws are shown by their mean.
-            Each pixel is drawn around its coordinates; missing pixels stay grey.
-        limits: The values at the ends of the colours; by default the smallest and the largest, or with `diverging`
-            what is as far from 0 on both sides.
-        diverging: Whether the colours run in two directions from white at 0, for differences.
-        label: What the colours mean; by default the field's name and units.
+            Each pixel is drawn around its coordinates; missing pixels stay gray.
+        limits: The values at the ends of the colors; by default the smallest and the largest value, or with
+            `diverging` a range that is symmetric about 0.
+        diverging: Whether the colors run in two directions from white at 0, for differences.
+        label: The label of the color scale; by default the field's name and units.
         ax: Where to draw; a new figure by default.
 
     Returns:
         The axis.
 
     Raises:
-        ValueError: If the field has not two dimensions, or no value.
+        ValueError: If the field does not have two dimensions, or all its values are missing.
     """
     values = _parts.average(values)
     if values.ndim != 2:
@@ -64,19 +64,20 @@ def maps(
 ) -> list[Axes]:
     """Plot the mean of a prediction and the width of its intervals; with the truth also this and the error.
 
-    The true field and the mean share one scale of colours, that of the values of both. The error is mean less truth.
+    The true field and the mean share one color scale, which covers the values of both. The error is the mean minus the
+    truth.
 
     Args:
         prediction: ``mean``, ``lower`` and ``upper`` on a grid, as returned by `predict_map` (in
             `kpp_models.aggregates.grids`); the probability of the intervals is in the attributes.
         truth: The true field on the same grid.
-        axes: Where to draw, an axis a map; a new figure by default.
+        axes: Where to draw, one axis per map; a new figure by default.
 
     Returns:
         The axes: of mean and width; of truth, mean, width and error where the truth is given.
 
     Raises:
-        ValueError: If a map is lacking, or the number of axes is not that of the maps.
+        ValueError: If a map is missing, or the number of axes differs from the number of maps.
     """
     missing = [name for name in ("mean", "lower", "upper") if name not in prediction]
     if missing:
@@ -121,7 +122,7 @@ def _places(values: xr.DataArray, dim: Any) -> np.ndarray:
 
 
 def _name(array: xr.DataArray | None, default: str) -> str:
-    """Return what an array or coordinate is called, with its units."""
+    """Return the name of an array or coordinate, with its units."""
     if array is None:
         return default
     name = str(array.attrs.get("long_name", default if array.name is None else array.name))

@@ -1,4 +1,4 @@
-"""How fast searches come near the optimum, as lines over queries."""
+"""How fast searches approach the optimum, as lines over queries."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _DIMS = ("prior", "replication", "query")
 
 
 def regret(values: xr.DataArray, *, spread: str = "sd", ax: Axes | None = None) -> Axes:
-    """Draw the mean regret from each prior over its replications, with a band about it.
+    """Draw the mean regret of each prior over its replications, with a band around it.
 
     Args:
         values: The regrets, with dims (prior, replication, query), as `kpp_optimization.regrets` returns them.
-        spread: What the band is wide: "sd", a standard deviation of the replications to either side, or "se", a
-            standard error of their mean. One replication has no band.
+        spread: The half-width of the band: "sd", a standard deviation of the replications, or "se", a standard error of
+            their mean. One replication has no band.
         ax: The axis; by default that of a new figure.
 
     Returns:
         The axis.
 
     Raises:
-        ValueError: If the dims are others or `spread` is another word.
+        ValueError: If the dims differ from these or `spread` is unknown.
     """
     if set(values.dims) != set(_DIMS):
         raise ValueError(f"`values` must have the dimensions {list(_DIMS)}, got {list(values.dims)}")

@@ -31,7 +31,7 @@ def scatter(
         values: Contributions, ([chain, draw,] instance, feature); draws are shown by their mean.
         data: Values of the features, (instance, feature).
         feature: The name of the feature.
-        color: The name of a feature whose values colour the points; grey if it has none.
+        color: The name of a feature whose values color the points; gray if it has none.
         intervals: Bounds (instance, feature, bound) from `credible_interval`, drawn as vertical lines.
         levels: What the codes 0, 1, ... of a categorical feature stand for.
         ax: Where to draw; a new figure by default.

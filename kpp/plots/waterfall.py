@@ -27,8 +27,8 @@ def waterfall(
 
     Args:
         values: Contributions to one prediction, ([chain, draw,] feature); draws are shown by their mean.
-        base_value: What they are counted from, ([chain, draw]).
-        prediction: What they lead to, ([chain, draw]).
+        base_value: The value that the contributions are added to, ([chain, draw]).
+        prediction: The prediction, ([chain, draw]).
         data: The instance, (feature), for the labels; numbers or text, NaN where a feature has no value.
         intervals: Bounds (feature, bound) from `credible_interval`; each is drawn from where its bar starts.
         max_features: How many rows; the last sums up the remaining features.

@@ -18,7 +18,7 @@ def expected_improvement(mean: ArrayLike, standard_deviation: ArrayLike, best: f
     .. math:: E \max(b - f, 0) = \sigma \bigl[ u \Phi(u) + \varphi(u) \bigr], \qquad u = (b - \mu)/\sigma
 
     Below u = 0 the two terms cancel; there :math:`\varphi(u) [1 + u \sqrt{\pi/2}\, \mathrm{erfcx}(-u/\sqrt2)]` keeps
-    relative accuracy far into the tail, so that hopeless candidates still have an order. To maximise, hand in the
+    relative accuracy far into the tail, so that hopeless candidates still have an order. To maximize, hand in the
     negatives of mean and best.
 
     Args:

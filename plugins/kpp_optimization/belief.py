@@ -16,7 +16,7 @@ NUGGET = 1e-10  # of the mean prior variance, beside the noise: what rounding ma
 class Belief:
     r"""A Gaussian vector: an objective at p points.
 
-    Observations are taken one at a time, so that nothing is factorised and nothing is compiled again as they grow:
+    Observations are taken one at a time, so that nothing is factorized and nothing is compiled again as they grow:
 
     .. math::
 

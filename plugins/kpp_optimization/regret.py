@@ -26,7 +26,7 @@ def regret(search: Search, truth: ArrayLike) -> Float[np.ndarray, " n"]:
 
     .. math:: r_t = f(\hat x_t) - \min_x f(x)
 
-    with :math:`\hat x_t` the incumbent after t queries; of a search that maximises, :math:`\max_x f(x) - f(\hat x_t)`.
+    with :math:`\hat x_t` the incumbent after t queries; of a search that maximizes, :math:`\max_x f(x) - f(\hat x_t)`.
 
     Args:
         search: The search.

@@ -44,7 +44,7 @@ class PrefShap(AbstractExplainer):
       context, (p, c), decide those matches on average.
 
     `x` may also be `kpp.preferences.Matches`, explained with the winner first. The data shown with the values are
-    differences, first item minus second one (or minus the mean opponent), which colour the plots; contexts are shown as
+    differences, first item minus second one (or minus the mean opponent), which color the plots; contexts are shown as
     they are.
 
     Values are exact up to 14 players, whose coalitions are enumerated. Interventional values of items are exact for any

@@ -199,7 +199,7 @@ class FittedCXPlain(eqx.Module):
         inputs: How points become inputs of the networks.
         players: The features or groups of them.
         schema: The names of the features.
-        background: The points that the networks have learnt from, (m, d).
+        background: The points that the networks have learned from, (m, d).
         record: How all this was made.
     """
 

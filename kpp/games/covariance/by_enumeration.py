@@ -25,7 +25,7 @@ from kpp.kernels import AbstractKernel
 
 __all__ = ["enumeration_covariance", "enumeration_sections"]
 
-# Entries of one kernel matrix.
+# The largest number of entries of a kernel matrix in memory.
 _MAX_ENTRIES = 2**22
 
 
@@ -45,7 +45,7 @@ def enumeration_covariance(
             unfolded function, which is the one that is explained.
         x: Points, (p, d).
         x_other: Other points, (q, d).
-        pairs: Which of `x` and which of `x_other`, (k, 2).
+        pairs: The pairs: a row of `x` and a row of `x_other`, (k, 2).
         players: The players.
 
     Returns:

@@ -33,7 +33,7 @@ def feature_covariance(
 
     Args:
         exact_values: Computes the Shapley values of the features, outputs of one function, at points.
-        process: The posterior, perhaps with draws.
+        process: The posterior, possibly with draws.
         x: The points to explain, (p, d).
         x_other: Other points, (q, d), for covariances across points, or None for the covariance at each point alone.
 
@@ -43,7 +43,7 @@ def feature_covariance(
 
     def of_draw(draw: GPPosterior) -> Array:
         kernel = draw.mean.kernel
-        assert isinstance(kernel, Nystrom)  # as the caller made sure
+        assert isinstance(kernel, Nystrom)  # the caller has checked this
         features = kernel.function(jnp.eye(kernel.landmarks.shape[0]))
         root = jnp.matmul(kernel.feature_map(draw.mean.points).T, draw.root, precision="highest")
         first = exact_values(features, x)

@@ -36,12 +36,12 @@ from kpp.kernels import AbstractKernel, AbstractProductKernel
 
 __all__ = ["interventional_covariance"]
 
-# Pairs of background points at once: what stays in a core's cache.
+# Pairs of background points that are computed at a time; this number fits into the cache of a core.
 _PAIRS = 2**11
 
 
 class _Factors(NamedTuple):
-    """Each player's factors between two points and the backgrounds of both, by what takes the kernel's two places."""
+    """The factors of each player, named after the two arguments of the kernel: points or their backgrounds."""
 
     both: Float[Array, " g"]
     right: Float[Array, "g m"]
@@ -66,7 +66,7 @@ def interventional_covariance(
         x: The first point of each pair, (k, d).
         x_other: The second point of each pair, (k, d).
         players: The players.
-        same: Whether the two points of each pair are the same, which halves the work.
+        same: Whether the two points of each pair are the same, which halves the computation.
 
     Returns:
         The covariances, (k, g, g), players of the first point by players of the second.
@@ -80,7 +80,7 @@ def interventional_covariance(
 
 
 def _node_pairs(num_players: int, same: bool) -> Float[np.ndarray, "q 3"]:
-    """Return pairs of nodes with their weights; for a point with itself one half, to be added to its transpose."""
+    """Return pairs of nodes and weights; for a point with itself only half of them, to be added to the transpose."""
     nodes, weights = gauss_legendre(num_nodes(num_players))
     pairs = itertools.product(range(len(nodes)), repeat=2)
     half = {1: 1.0, 0: 0.5, -1: 0.0}
@@ -93,7 +93,7 @@ def _node_pairs(num_players: int, same: bool) -> Float[np.ndarray, "q 3"]:
 def _term_covariance(
     term: AbstractProductKernel, background: Array, x: Array, x_other: Array, players: Players, nodes: np.ndarray
 ) -> Float[Array, "p g g"]:
-    """Sum over chunks of the left background, whose factors with all of it serve every pair of points."""
+    """Sum over chunks of the first background, whose factors are shared by all pairs of points."""
     chunks = average_chunks(background, rows_that_fit(background.shape[0], background.shape[0], _PAIRS))
 
     def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:

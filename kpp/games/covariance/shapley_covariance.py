@@ -48,20 +48,21 @@ def shapley_covariance(
 ) -> Float[Array, "..."]:
     r"""Compute the covariance of Shapley values under a Gaussian process, exactly.
 
-    Law: the sum over all players of both points is the covariance of the predictions less their base values.
+    Law: the sum over all players of both points is the covariance of the predictions minus their base values.
 
     `Interventional` and a kernel of product terms take :math:`m^2 g^2 \lceil g/2 \rceil^2` steps per pair of points;
     any other imputation or kernel takes :math:`4^g m^2` values of the kernel. Under `kpp.features.Nystrom` the
-    covariance comes from the Shapley values of the features, and takes the time of explaining as many functions.
+    covariance is computed from the Shapley values of the features, and takes the time of explaining one function per
+    feature.
 
     Args:
-        value_function: The game, an `AbstractImputation`: averages of predictions are what a Gaussian process has a law
-            for.
-        process: A `GPPosterior`, perhaps with draws; or a kernel, for a Gaussian process that has seen no data.
+        value_function: The game, an `AbstractImputation`: its values are averages of predictions, which are Gaussian
+            under a Gaussian process.
+        process: A `GPPosterior`, possibly with draws; or a kernel, for the prior of a Gaussian process.
         x: The points to explain, (p, d).
-        x_other: Other points, (q, d), for covariances across points; those of `x` itself take half the work. None for
-            those of each point alone.
-        groups: Groups of features that play as one, as in `as_players`.
+        x_other: Other points, (q, d), for covariances across points; if they are `x` itself, half of the computation is
+            saved. None for the covariance at each point alone.
+        groups: Groups of features that form one player each, as in `as_players`.
 
     Returns:
         The covariances, (p, g, g), or across points (p, q, g, g), players of `x` before those of `x_other`; led by
@@ -105,7 +106,7 @@ def _read_players(groups: Any, num_features: int) -> Players:
 
 
 def _as_posterior(process: Any, background: Array) -> GPPosterior:
-    """Return the process as a posterior; a prior is a posterior without data, whose root has no columns."""
+    """Return the process as a posterior. A prior is a posterior without data, whose root has zero columns."""
     if isinstance(process, GPPosterior):
         return process
     if not isinstance(process, AbstractKernel):
@@ -128,7 +129,7 @@ def _exact_values(value_function: AbstractImputation, players: Players) -> Exact
 def _section_covariance(
     value_function: AbstractImputation, process: GPPosterior, x: Array, x_other: Array | None, players: Players
 ) -> Float[Array, "..."]:
-    """Subtract from the prior covariance what the data explain, through the sections at the training points."""
+    """Subtract the reduction by the data from the prior covariance, using the sections at the training points."""
     _refuse_enumeration(value_function, process, players)
     if x_other is None:
         prior = _prior_within(value_function, process, x, players)
@@ -170,7 +171,7 @@ def _prior_within(
 def _prior_across(
     value_function: AbstractImputation, process: GPPosterior, x: Array, x_other: Array, players: Players
 ) -> Float[Array, "*draws p q g g"]:
-    """Compute prior covariances across points; those between the same points once for each pair."""
+    """Compute prior covariances across points; if both arguments are the same points, each pair is computed once."""
     num_points, num_other = x.shape[0], x_other.shape[0]
     if not _are_equal(x, x_other):
         pairs = np.indices((num_points, num_other)).reshape(2, -1).T

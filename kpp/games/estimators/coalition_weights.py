@@ -67,7 +67,7 @@ def _average_marginals(values: Array, weights: Array) -> Float[Array, "d *rest"]
 
 
 def _marginal(values: Array, feature: int, weights: Array) -> Array:
-    """Average what a feature adds to the coalitions of the others; their order is that of d - 1 features."""
+    """Average the marginal contributions of a feature to the coalitions of the d - 1 others, in their order."""
     rest = values.shape[1:]
     pairs = values.reshape(-1, 2, 2**feature, *rest)
     gains = (pairs[:, 1] - pairs[:, 0]).reshape(-1, *rest)

@@ -27,7 +27,7 @@ __all__ = ["enumerate_products", "enumerate_values"]
 
 Reduction = Callable[[Float[Array, "c *rest"]], Float[Array, "..."]]
 
-# Points of the function at once, references at once, and entries of a table of values.
+# Points of the function and references per batch, and the largest number of entries of a table of values.
 _POINTS = 64
 _REFERENCES = 512
 _MAX_VALUES = 2**22
@@ -37,11 +37,12 @@ def enumerate_values(reduce: Reduction, game: Game) -> tuple[Float[Array, "p *re
     """Reduce the values of all coalitions of any game, by asking its value function for them.
 
     Args:
-        reduce: The reduction of a table of values (2^g, ...): an array (*result, ...). A function of a module.
+        reduce: The reduction of a table of values (2^g, ...): an array (*result, ...). Define it at module level,
+            because JAX compiles a new function again.
         game: The game.
 
     Returns:
-        The results, (p, *result, draws, outputs); and the number of axes of draws.
+        The results, (p, *result, draws, outputs), and the number of axes of draws.
     """
     table, num_draw_axes = game.table(all_coalitions(game.num_players))
     return _reduce_points(reduce, table), num_draw_axes
@@ -155,7 +156,7 @@ def _subset_products(factors: Float[Array, "d b n"], like: Array) -> Float[Array
 def _contract(
     low: Float[Array, "low p n"], high: Float[Array, "high p n"], absent: Array, weights: Float[Array, "n *outputs"]
 ) -> Float[Array, "p high low *outputs"]:
-    """Sum over the function's points the products of present factors, absent ones and coefficients."""
+    """Sum the products of present factors, absent factors and coefficients over the points of the function."""
     outputs = weights.shape[1:]
     table = absent.reshape(*absent.shape, *[1 for _ in outputs]) * weights.reshape(-1, 1, 1, *outputs)
 

@@ -11,7 +11,7 @@ __all__ = ["ShapleyEstimate"]
 
 
 class ShapleyEstimate(eqx.Module):
-    """Shapley values, and how they were found.
+    """Shapley values, and how they were computed.
 
     Args:
         values: The values, (p, g), led by draws, with the outputs last.

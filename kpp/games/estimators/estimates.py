@@ -24,11 +24,11 @@ from kpp.validation import count, one_of
 __all__ = ["estimate_shapley"]
 
 _SAMPLED = ("least-squares", "permutation")
-# The number of coalitions of two players: there is nothing to sample.
+# All coalitions of two players: a budget of this size leaves nothing to sample.
 _FEW_COALITIONS = 4
-# The default number of sampled coalitions: this many, and two more per player.
+# The default number of sampled coalitions: this number plus two per player.
 _DEFAULT_COALITIONS = 2048
-# Orders are drawn this many times over, since those of few players share coalitions, which are valued once.
+# Draw this many times more orders than needed: orders of few players share coalitions, each of which is valued once.
 _SPARE_ORDERS = 4
 
 
@@ -43,33 +43,33 @@ def estimate_shapley(
     rng_key: RngKey | None = None,
     batch_size: int | None = None,
 ) -> ShapleyEstimate:
-    """Compute Shapley values, exactly if possible, else from sampled coalitions.
+    """Compute Shapley values, exactly if possible, otherwise from sampled coalitions.
 
     "auto" takes quadrature or enumeration, whichever is cheaper, for a product game; for any other game enumeration up
     to 14 players, if `num_coalitions` allows for it, and else "least-squares", a fit to sampled pairs of complementary
     coalitions. All points and draws share the sampled coalitions. A budget that covers all coalitions gives the exact
-    values by any method. Players without variance get the value 0 and count for nothing.
+    values by any method. Players without variation get the value 0 and are ignored in all counts.
 
     Args:
         value_function: The game.
-        function: The function to explain, an `RKHSFunction`, or what else the value function takes.
+        function: The function to explain: an `RKHSFunction`, or another function that the value function accepts.
         x: The points to explain, (p, d).
         method: "auto", "quadrature", "enumeration", "least-squares", or "permutation", which averages over sampled
             orders of the players and their reverses.
-        groups: Features that play as one, a mapping from names to features; see `as_players`. By default each feature
-            is a player.
+        groups: Features that form one player, a mapping from names to features; see `as_players`. By default each
+            feature is a player.
         num_coalitions: How many different coalitions may be valued by the sampling methods, the empty and the full one
             among them; by default 2048 and two for each player.
         rng_key: A JAX random key, needed if something is sampled.
         batch_size: How many references are worked on at once by the exact methods for product games.
 
     Returns:
-        The values with their standard errors, and how they were found.
+        The values with their standard errors, and how they were computed.
 
     Raises:
         ValueError: If `x`, `method`, `groups`, `num_coalitions` or `batch_size` are invalid, or there are too many
             players to enumerate.
-        TypeError: If quadrature is asked for and does not apply, or something must be sampled without `rng_key`.
+        TypeError: If `method` is "quadrature" and does not apply, or coalitions must be sampled and `rng_key` is None.
     """
     game = read_game(value_function, function, x, groups)
     check_batch_size(batch_size)

@@ -1,4 +1,4 @@
-"""Exact Shapley values of any value function, by whichever method costs less."""
+"""Exact Shapley values of any value function, by the cheaper of two methods."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def shapley_values(
 
     Args:
         value_function: The game.
-        function: The function to explain, an `RKHSFunction`, or what else the value function takes.
+        function: The function to explain: an `RKHSFunction`, or another function that the value function accepts.
         x: The points to explain, (p, d).
         method: "quadrature", "enumeration", or "auto" for the cheaper one.
-        groups: Features that play as one, a mapping from names to features; see `as_players`. By default each feature
-            is a player.
+        groups: Features that form one player, a mapping from names to features; see `as_players`. By default each
+            feature is a player.
         batch_size: How many references are worked on at once; by default what fits a processor's cache.
 
     Returns:
@@ -42,7 +42,7 @@ def shapley_values(
     Raises:
         ValueError: If `x`, `method`, `groups` or `batch_size` are invalid, or there are too many players to
             enumerate.
-        TypeError: If quadrature is asked for, or is the only hope, and does not apply.
+        TypeError: If quadrature does not apply, and is requested or is the only possible method.
     """
     game = read_game(value_function, function, x, groups)
     check_batch_size(batch_size)
@@ -65,7 +65,7 @@ def interventional_shapley(
         x: The points to explain, (p, d).
         background: The background points, (m, d).
         method: "quadrature", "enumeration", or "auto" for the cheaper one.
-        groups: Features that play as one; see `shapley_values`.
+        groups: Features that form one player; see `shapley_values`.
         batch_size: How many background points are worked on at once.
 
     Returns:

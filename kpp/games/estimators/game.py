@@ -1,4 +1,4 @@
-"""A game to be solved: a value function with a function, points, and the players that can make a difference."""
+"""A game to be solved: a value function with a function, points, and the players that are not null players."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Game:
         value_function: The value function.
         function: The function to explain.
         x: The points to explain, (p, d).
-        players: The players that can make a difference, g' of them.
-        varying: True for those among all g players.
+        players: The players that are not null players, g' of them.
+        varying: For each of all g players, True if it is one of them.
     """
 
     value_function: Any
@@ -35,24 +35,25 @@ class Game:
 
     @property
     def num_players(self) -> int:
-        """How many players make a difference, g'."""
+        """The number of players that are not null players, g'."""
         return self.players.num_players
 
     def table(self, coalitions: Bool[np.ndarray, "c g"]) -> tuple[Float[Array, "c p *draws_and_outputs"], int]:
-        """Value coalitions of the players that make a difference.
+        """Compute the values of coalitions of the players that are not null players.
 
         Args:
             coalitions: Booleans, (c, g').
 
         Returns:
-            The values, led by coalitions and points, and how many of the axes that follow are draws.
+            The values, with the axes of coalitions and points first, and the number of the following axes that are
+            draws.
         """
         values = jnp.asarray(self.value_function(self.function, self.x, self.players.expand(coalitions)))
         draws = self._count_draw_axes(values, coalitions.shape[0])
         return jnp.moveaxis(values, (draws, draws + 1), (0, 1)), draws
 
     def arrange(self, results: Array, num_draw_axes: int, num_player_axes: int = 1) -> Float[Array, "..."]:
-        """Bring results into the order that users see.
+        """Bring the axes of results into the order of the public functions.
 
         Args:
             results: An array with the axes (p, one or more of g', draws, outputs).
@@ -67,7 +68,7 @@ class Game:
         return self.restore(jnp.moveaxis(results, draws, tuple(range(num_draw_axes))), num_draw_axes, num_player_axes)
 
     def restore(self, values: Array, num_draw_axes: int, num_player_axes: int = 1) -> Float[Array, "..."]:
-        """Put zeros in place of the players that make no difference.
+        """Insert zeros for the null players.
 
         Args:
             values: An array (*draws, p, g', ..., *outputs).

@@ -5,7 +5,7 @@ reference and :math:`F_l(t) = (1-t)\,c_l + t\,a_l`,
 
 .. math:: \text{SII}_{jk} = \int_0^1 (a_j - c_j)(a_k - c_k) \prod_{l \ne j, k} F_l(t)\,dt,
 
-and the Shapley-Taylor index of order 2 has the factor 2 (1 - t) more under the integral. The integrands are
+and the Shapley-Taylor index of order 2 has the additional factor 2 (1 - t) under the integral. The integrands are
 polynomials of degree g - 2 and g - 1, for which :math:`\lceil (g-1)/2 \rceil` and :math:`\lceil g/2 \rceil`
 Gauss-Legendre nodes are exact.
 
@@ -35,7 +35,7 @@ from kpp.kernels import AbstractProductKernel
 
 __all__ = ["quadrature_interactions"]
 
-# Pairs of references and points of the function at once: long enough for products of matrices.
+# Pairs of references and points of the function per batch: large enough for efficient matrix products.
 _PAIRS = 4096
 
 
@@ -92,7 +92,7 @@ def _term_values(
     chunks: tuple[Array, Array],
     nodes: tuple[np.ndarray, np.ndarray],
 ) -> Float[Array, "p o g g"]:
-    """Return the interactions of one product term, outputs flattened; the diagonal means nothing."""
+    """Return the interactions of one product term, outputs flattened; the diagonal has no meaning."""
     present = jnp.swapaxes(players.multiply(term.factors(x, function.points)), 0, 1)
     coefficients = weigh_null_players(term, function, x, players).reshape(function.num_points, -1)
 

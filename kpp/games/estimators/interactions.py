@@ -1,4 +1,4 @@
-r"""Interactions of pairs of players: what two of them add together beyond what each adds alone.
+r"""Interactions of pairs of players: the contribution of two players together beyond the contributions of each alone.
 
 With the second difference :math:`\Delta_{ij} v(S) = v(S \cup ij) - v(S \cup i) - v(S \cup j) + v(S)`, the two indices
 here are the Shapley interaction index and the Shapley-Taylor index of order 2,
@@ -50,13 +50,13 @@ def interaction_values(
 
     Args:
         value_function: The game.
-        function: The function to explain, an `RKHSFunction`, or what else the value function takes.
+        function: The function to explain: an `RKHSFunction`, or another function that the value function accepts.
         x: The points to explain, (p, d).
-        index: "SII", the Shapley interaction index, whose diagonal is left at 0; or "STII", the Shapley-Taylor index of
-            order 2, whose diagonal holds what each player adds alone, :math:`v(\{i\}) - v(\emptyset)`: its diagonal and
-            upper triangle sum to :math:`v(D) - v(\emptyset)`.
+        index: "SII", the Shapley interaction index, whose diagonal is 0; or "STII", the Shapley-Taylor index of
+            order 2, whose diagonal holds the contribution of each player alone, :math:`v(\{i\}) - v(\emptyset)`: its
+            diagonal and upper triangle sum to :math:`v(D) - v(\emptyset)`.
         method: "quadrature", "enumeration", or "auto" for the cheaper one.
-        groups: Features that play as one, a mapping from names to features; see `as_players`.
+        groups: Features that form one player, a mapping from names to features; see `as_players`.
         batch_size: How many references are worked on at once.
 
     Returns:
@@ -65,7 +65,7 @@ def interaction_values(
     Raises:
         ValueError: If `x`, `index`, `method`, `groups` or `batch_size` are invalid, or there are too many players
             to enumerate.
-        TypeError: If quadrature is asked for, or is the only hope, and does not apply.
+        TypeError: If quadrature does not apply, and is requested or is the only possible method.
 
     References:
         Grabisch and Roubens, An axiomatic approach to the concept of interaction among players, 1999;
@@ -151,12 +151,12 @@ def _stii_from_table(values: Float[Array, "c *rest"]) -> Float[Array, "g g *rest
     return interactions_from_table(values, index="STII")
 
 
-# Functions of the module, so that what is compiled for them is found again.
+# Defined at module level, so that JAX finds their compiled versions again.
 _FROM_TABLE: dict[str, Callable[[Array], Array]] = {"SII": _sii_from_table, "STII": _stii_from_table}
 
 
 def _add_diagonal(values: Float[Array, "*draws p g g *outputs"], game: Game) -> Float[Array, "..."]:
-    """Put on the diagonal what each player adds alone."""
+    """Put the contribution of each player alone on the diagonal."""
     empty_and_alone = np.concatenate([np.zeros((1, game.num_players), bool), np.eye(game.num_players, dtype=bool)])
     table, num_draw_axes = game.table(empty_and_alone)
     diagonal = jnp.moveaxis(table[1:] - table[:1], (0, 1), (num_draw_axes + 1, num_draw_axes))

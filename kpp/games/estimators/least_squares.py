@@ -1,18 +1,19 @@
 r"""Shapley values as a least squares fit to the values of sampled coalitions.
 
 Shapley values are the coefficients of the additive game that fits v best when coalitions are weighted by the Shapley
-kernel, among those that share the full coalition's worth. Coalitions drawn by that kernel stand for its weights, so the
-fit to them is unweighted: weighting them again would fit by the square of the kernel, and not converge.
+kernel, among the games with the same value of the full coalition. Coalitions are drawn with probabilities proportional
+to that kernel, so the fit to them is unweighted: to weight them again would use the square of the kernel, and the fit
+would not converge to the Shapley values.
 
 A coalition S and its complement, with signs :math:`\varepsilon_j = 1` for the players in S and -1 for the others, enter
-the fit by the difference of their values only, and the constant not at all:
+the fit only by the difference of their values, so that the constant cancels:
 
 .. math:: \min_\phi \sum_k c_k \Bigl(v(S_k) - v(S_k^c) - \sum_j \varepsilon_{kj} \phi_j\Bigr)^2
     \quad\text{subject to}\quad \sum_j \phi_j = v(D) - v(\emptyset),
 
-where the pair :math:`S_k` was drawn :math:`c_k` times. What is known replaces the luck of the draw: pairs of one size
-share their counts evenly, and a size of which every coalition was drawn has the kernel's weight and adds nothing to
-the errors. With all sizes drawn up the fit is the exact one.
+where the pair :math:`S_k` was drawn :math:`c_k` times. Known quantities replace random ones to reduce the variance:
+pairs of one size share their counts evenly, and a size of which every coalition was drawn gets the weight of the kernel
+and does not contribute to the standard errors. If all coalitions of all sizes were drawn, the fit is exact.
 
 References:
     Lundberg and Lee, A unified approach to interpreting model predictions, 2017, Theorem 2;
@@ -31,7 +32,7 @@ from kpp.typing import AnyArray
 
 __all__ = ["shapley_values_from_pairs"]
 
-# One minus the leverage of a pair that is fitted exactly for any value, up to rounding.
+# If one minus its leverage is at most this, a pair is fitted exactly for any value; the rest is rounding.
 _MIN_FREEDOM = 1e-6
 
 
@@ -56,7 +57,7 @@ def shapley_values_from_pairs(
         The values and their standard errors, (g, ...) each. The values sum to `totals`.
 
     Raises:
-        ValueError: If the pairs are too few or too alike to determine the values.
+        ValueError: If the pairs are too few or too similar to determine the values.
     """
     signs = np.where(coalitions, 1.0, -1.0)
     weights, missing = _weigh(coalitions, counts)
@@ -83,8 +84,8 @@ def _fit(
 ) -> tuple[Float[Array, "g *rest"], Float[Array, "g *rest"]]:
     """Return values and standard errors.
 
-    The values are linear in the differences, and their variances in the squares of the residuals; a pair that is fitted
-    for any value has the residuals' mean square in place of its own, which is 0.
+    The values are linear in the differences, and their variances in the squares of the residuals. The residual of a
+    pair that is fitted exactly for any value is 0; the mean square of the residuals replaces its square.
     """
     num_pairs, num_players = signs.shape
     flat, equal_shares = differences.reshape(num_pairs, -1), totals.reshape(1, -1) / num_players
@@ -100,12 +101,12 @@ def _fit(
 def _weigh(
     coalitions: Bool[np.ndarray, "k g"], counts: Int[np.ndarray, " k"]
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-    """Return the weights of the pairs, which sum to 1, and what share of the pairs of their size was not drawn."""
+    """Return the weights of the pairs, which sum to 1, and the share of pairs of the same size that were not drawn."""
     num_players = coalitions.shape[1]
     sizes = coalitions.sum(axis=1)
     sizes = np.minimum(sizes, num_players - sizes) - 1
     every = np.arange(1, num_players // 2 + 1)
-    halves = np.where(2 * every == num_players, 0.5, 1.0)  # there a coalition's complement has the same size
+    halves = np.where(2 * every == num_players, 0.5, 1.0)  # the complement has the same size
     masses = halves / (every * (num_players - every))
     drawn, different = np.bincount(sizes, counts, len(every)), np.bincount(sizes, minlength=len(every))
     missing = 1 - different / (halves * comb(num_players, every))
@@ -117,11 +118,11 @@ def _weigh(
 
 
 def _constrained_inverse(signs: Float[np.ndarray, "k g"], weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, "g g"]:
-    """Return the inverse of the normal equations' matrix among the values that sum to 0."""
+    """Return the inverse of the matrix of the normal equations, restricted to values that sum to 0."""
     num_players = signs.shape[1]
     centered = signs - signs.mean(axis=1, keepdims=True)
     eigenvalues, vectors = np.linalg.eigh((centered * weights[:, None]).T @ centered)
-    eigenvalues, vectors = eigenvalues[1:], vectors[:, 1:]  # without the constant vector
+    eigenvalues, vectors = eigenvalues[1:], vectors[:, 1:]  # a basis of the vectors orthogonal to the constant one
     if num_players > 1 and eigenvalues[0] <= 1e-10 * eigenvalues[-1]:
         raise ValueError(
             f"`num_coalitions` must be larger: {2 * len(signs)} coalitions do not determine {num_players} values"

@@ -1,4 +1,4 @@
-"""The exact methods: quadrature or enumeration, whichever costs less, and the Shapley values by it."""
+"""The exact methods, quadrature and enumeration: the choice of the cheaper one, and its Shapley values."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kpp.validation import count, one_of
 
 __all__ = ["MAX_PLAYERS", "check_batch_size", "choose_for_game", "choose_method", "solve_exactly"]
 
-# Nanoseconds on one core of 2023: a factor at a node, an entry of a table averaged, and one multiplied and added.
+# Measured in nanoseconds on one core of 2023: a factor at a node, an averaged entry of a table, a multiply-add.
 _QUADRATURE_COST, _AVERAGE_COST, _ENUMERATION_COST = 0.6, 0.15, 0.5
-# Above this many players coalitions of a general value function are enumerated only on request.
+# Above this number of players, coalitions of a general value function are enumerated only on request.
 MAX_PLAYERS = 14
 
 
@@ -36,14 +36,14 @@ def choose_method(
     """Choose the cheaper of the exact methods that apply.
 
     Quadrature takes p n m g g/2 steps and needs a value function and a kernel that are products over the features;
-    enumeration takes n (m + p) 2^g of them there, and 2^g values of any other value function.
+    enumeration takes n (m + p) 2^g steps for such games, and 2^g values of any other value function.
 
     Args:
         value_function: The value function.
         function: The function to explain.
         num_points: How many points are explained, p.
         num_features: d.
-        method: "auto", or the method that is asked for.
+        method: "auto", or the requested method.
         num_players: g, by default d.
 
     Returns:
@@ -51,7 +51,7 @@ def choose_method(
 
     Raises:
         ValueError: If `method` is unknown, or there are too many players to enumerate.
-        TypeError: If quadrature is asked for, or is the only hope, and does not apply.
+        TypeError: If quadrature does not apply, and is requested or is the only possible method.
     """
     players = num_features if num_players is None else num_players
     one_of(method, "method", ("auto", "quadrature", "enumeration"))
@@ -72,7 +72,7 @@ def choose_method(
 
 
 def choose_for_game(game: Game, method: str) -> Literal["quadrature", "enumeration"]:
-    """Choose an exact method for a game as `choose_method` does, by the players that make a difference."""
+    """Choose an exact method for a game as `choose_method` does, ignoring null players."""
     num_points, num_features = game.x.shape
     return choose_method(
         game.value_function, game.function, num_points, num_features, method, num_players=game.num_players

@@ -1,7 +1,8 @@
 r"""Shapley values as averages over sampled orders in which the players join.
 
-A player's value is its mean gain :math:`v(S \cup j) - v(S)` over all orders, S being the players before it. Each order
-that is drawn comes with its reverse (antithetic sampling), whose coalitions are the complements.
+The value of a player is its mean marginal contribution :math:`v(S \cup j) - v(S)` over all orders, where S are the
+players before it. Each order that is drawn comes with its reverse (antithetic sampling), whose coalitions are the
+complements.
 
 References:
     Castro, Gomez and Tejada, Polynomial calculation of the Shapley value based on sampling, 2009;
@@ -24,14 +25,15 @@ __all__ = ["coalitions_of_permutations", "shapley_values_from_permutations"]
 def coalitions_of_permutations(
     permutations: Int[np.ndarray, "k g"],
 ) -> tuple[Bool[np.ndarray, "c g"], Int[np.ndarray, "k 2 steps"]]:
-    """Return the coalitions that form when players join in some orders, and in the reverse ones.
+    """Return the coalitions that are formed when players join in the given orders and in the reverse orders.
 
     Args:
         permutations: The orders, (k, g).
 
     Returns:
-        The different coalitions, booleans of shape (c, g), as they first appear; and for each order the positions among
-        them of the players present after s = 0, ..., g steps, and of those who are not, of shape (k, 2, g + 1).
+        The different coalitions, booleans of shape (c, g), in the order of their first occurrence; and for each order
+        the positions in this array of the coalition of the players present after s = 0, ..., g steps, and of its
+        complement, of shape (k, 2, g + 1).
     """
     num_orders, num_players = permutations.shape
     ranks = np.argsort(permutations, axis=1)
@@ -45,7 +47,7 @@ def coalitions_of_permutations(
 def shapley_values_from_permutations(
     permutations: Int[np.ndarray, "k g"], index: Int[np.ndarray, "k 2 steps"], values: Float[AnyArray, "c *rest"]
 ) -> tuple[Float[Array, "g *rest"], Float[Array, "g *rest"]]:
-    """Average gains over orders and their reverses.
+    """Average marginal contributions over orders and their reverses.
 
     Args:
         permutations: The orders, (k, g), at least two of them.
@@ -70,6 +72,6 @@ def shapley_values_from_permutations(
 def _average_gains(
     before: Int[AnyArray, "k 2 g"], after: Int[AnyArray, "k 2 g"], values: Float[Array, "c *rest"]
 ) -> tuple[Float[Array, "g *rest"], Float[Array, "g *rest"]]:
-    """Average the gains between positions of coalitions; those of the reverse orders stand the other way round."""
+    """Average the differences of successive coalitions; the reverse orders are stored in the opposite direction."""
     gains = values[after[:, 0]] - values[before[:, 0]] + values[before[:, 1]] - values[after[:, 1]]
     return gains.mean(axis=0) / 2, jnp.std(gains, axis=0, ddof=1) / 2 / gains.shape[0] ** 0.5

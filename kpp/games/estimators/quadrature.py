@@ -14,8 +14,8 @@ Where no factor is negative, write :math:`s_l = (a_l + c_l)/2`, :math:`r_l = (c_
     Q(\delta) = \prod_l (1 + r_l \delta).
 
 This divides only by :math:`1 + r_j\delta \ge 2t_1 > 0`, with :math:`t_1` the first node, for any factors, zero and
-underflow included; sums only terms of one sign; and costs four operations a factor and node. Factors of both signs take
-prefix and suffix products instead.
+underflow included; it sums only terms of one sign; and it costs four operations per factor and node. Factors of both
+signs take prefix and suffix products instead.
 
 References:
     Owen, Multilinear extensions of games, 1972.
@@ -41,10 +41,10 @@ from kpp.kernels import AbstractProductKernel
 
 __all__ = ["gauss_legendre", "num_nodes", "products_of_others", "quadrature_shapley"]
 
-# Points explained at once, and pairs of references and points of the function at once: what stays in a core's cache.
+# Explained points per batch, and pairs of references and points of the function per batch: they fit into a cache.
 _POINTS = 8
 _PAIRS = 1200
-# Above this many features XLA writes the factors out before it multiplies them, which a loop over features avoids.
+# Above this number of features XLA writes the factors to memory before it multiplies them; a loop avoids this.
 _FUSED = 32
 
 
@@ -86,7 +86,7 @@ def quadrature_shapley(
         value_function: A value function that averages absent features' factors over references.
         function: The function, whose kernel is a sum of product kernels.
         x: The points to explain, (p, d).
-        players: The groups of features that play; by default each feature alone. At x and the references the
+        players: The players, groups of features; by default each feature is a player. At x and the references the
             features of no player must each have one factor.
         batch_size: How many references are worked on at once. Memory grows as ``batch_size * n * d``.
 
@@ -103,7 +103,7 @@ def quadrature_shapley(
             terms = draw.kernel.product_terms()
             return sum_arrays(_term_values(value_function, term, draw, points, players, chunks) for term in terms)
 
-        # XLA fuses the steps over a single point after all; for many features two points cost less.
+        # For a single point XLA fuses the steps after all; with many features two points then take less time than one.
         return map_rows(block, x, min(max(x.shape[0], 2 if x.shape[1] > 16 else 1), _POINTS))
 
     return function.map_draws(explain)
@@ -139,9 +139,9 @@ def _sections(
 def _ratio_sections(present: Array, absent: Array, weights: Array) -> Float[Array, "p d n"]:
     """Return the sections for factors that are not negative.
 
-    Pairs of references and points of the function are one axis, along which XLA's loops run as vector instructions. The
-    steps are loops of their own over the explained points: XLA would fuse them and make what one step hands to the
-    next anew for every feature.
+    Pairs of references and points of the function are one axis, along which XLA's loops run as vector instructions.
+    Each step is a separate loop over the explained points: otherwise XLA would fuse the steps and compute the result of
+    the first again for every feature.
     """
     num_features, num_references, num_points = absent.shape
     nodes, node_weights = gauss_legendre(num_nodes(num_features))
@@ -182,7 +182,7 @@ def _ratio_sections(present: Array, absent: Array, weights: Array) -> Float[Arra
 
 
 def _fractions(ratio: Array, even: Array, odd: Array, deltas: np.ndarray) -> Iterator[tuple[Array, Array]]:
-    """Yield the integrand's fractions at pairs of opposite nodes, two pairs over one denominator to divide less."""
+    """Yield the integrand's fractions at pairs of opposite nodes, with a common denominator for two pairs."""
     square = ratio * ratio
     for start in range(0, len(deltas), 2):
         numerator, denominator = even[start][None] - ratio * odd[start][None], 1 - square * deltas[start] ** 2
@@ -195,7 +195,8 @@ def _fractions(ratio: Array, even: Array, odd: Array, deltas: np.ndarray) -> Ite
 def _map_prepared(f: Callable[[Any], Array], prepare: Callable[[Any], Any], xs: Any) -> Array:
     """Return ``jax.lax.map(lambda x: f(prepare(x)), xs)``, with what `prepare` makes written out before `f` reads it.
 
-    It is the carry of the loop, one step ahead. Reading slices at a moving offset keeps XLA from vector instructions.
+    The prepared value is the carry of the loop, computed one step ahead. Reading slices at a moving offset would
+    prevent XLA from using vector instructions.
     """
 
     def step(prepared: Any, following: Any) -> tuple[Any, Array]:

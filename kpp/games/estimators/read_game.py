@@ -1,4 +1,4 @@
-"""Reading a game from what a user gives, without its null players."""
+"""Reading a game from a user's arguments, without its null players."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["read_game"]
 
 
 def read_game(value_function: AbstractValueFunction, function: Any, x: Any, groups: Any) -> Game:
-    """Check the points and groups that a user gives, and leave out null players.
+    """Check the points and groups of a user, and leave out null players.
 
     Raises:
         ValueError: If `x` or `groups` are not as described in `as_points` and `as_players`.

@@ -2,7 +2,7 @@ r"""Sampled coalitions and permutations of players.
 
 A proper coalition S of g players has the Shapley kernel's weight :math:`w(S) \propto 1 / \bigl(\binom{g}{s} s
 (g-s)\bigr)`: sizes are drawn in proportion to :math:`(g-1)/(s(g-s))`, and a coalition uniformly among those of its
-size. Each comes with its complement. What is drawn again is counted, not valued again.
+size. Each comes with its complement. Repeated draws are counted, and the coalition is valued once.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from kpp.validation import check_rng_key
 
 __all__ = ["sample_coalition_pairs", "sample_permutations"]
 
-# Draws for each pair that is wanted, after which fewer pairs must do; rare ones would take ever longer to be drawn.
+# The largest number of draws per requested pair; then fewer pairs are returned, as rare ones take ever longer to draw.
 _MAX_DRAWS = 16
 
 
 def sample_coalition_pairs(
     rng_key: RngKey, num_players: int, num_pairs: int
 ) -> tuple[Bool[np.ndarray, "k g"], Int[np.ndarray, " k"]]:
-    """Draw pairs of a coalition and its complement by the Shapley kernel, until enough different ones are found.
+    """Draw pairs of a coalition and its complement by the Shapley kernel, until there are enough different pairs.
 
     Args:
         rng_key: A JAX random key.
         num_players: g, at least 2.
-        num_pairs: How many different pairs are wanted, at least 1. There may be fewer, where the coalitions are nearly
-            exhausted.
+        num_pairs: The requested number of different pairs, at least 1. Fewer are returned if nearly all coalitions have
+            been drawn.
 
     Returns:
         One coalition of each pair, booleans of shape (k, g), and how often each pair was drawn, of shape (k,).
 
     Raises:
-        ValueError: If there are fewer than two players, or no pair is wanted.
-        TypeError: If `rng_key` is no JAX random key.
+        ValueError: If there are fewer than two players, or `num_pairs` is less than 1.
+        TypeError: If `rng_key` is not a JAX random key.
     """
     if num_players < 2 or num_pairs < 1:
         raise ValueError(
@@ -69,7 +69,7 @@ def sample_permutations(rng_key: RngKey, num_players: int, num_permutations: int
         The permutations, of shape (k, g): entry s is the player that joins after s others.
 
     Raises:
-        TypeError: If `rng_key` is no JAX random key.
+        TypeError: If `rng_key` is not a JAX random key.
     """
     return np.argsort(_generator(rng_key).random((num_permutations, num_players)), axis=1)
 
@@ -84,6 +84,6 @@ def _draw_coalitions(generator: np.random.Generator, num_players: int, num_draws
 
 
 def _generator(rng_key: RngKey) -> np.random.Generator:
-    """Return NumPy's generator, seeded by a JAX key: how many draws it takes is known only while drawing."""
+    """Return NumPy's generator, seeded by a JAX key: the number of draws is not known in advance, as JAX requires."""
     seed = jax.random.bits(check_rng_key(rng_key), (4,), dtype=jnp.uint32)
     return np.random.default_rng(np.asarray(seed))

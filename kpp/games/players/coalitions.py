@@ -55,7 +55,7 @@ def as_coalitions(coalitions: Any, num_features: int) -> Bool[AnyArray, "c d"]:
 
 
 def to_integers(coalitions: Bool[np.ndarray, "c g"]) -> list[int]:
-    """Return coalitions as integers, bit j for player j; Python's, which are exact for any number of players.
+    """Return coalitions as integers, bit j for player j; Python's integers are exact for any number of players.
 
     Args:
         coalitions: Booleans of shape (c, g).
@@ -67,7 +67,7 @@ def to_integers(coalitions: Bool[np.ndarray, "c g"]) -> list[int]:
 
 
 def from_integers(integers: Iterable[int], num_players: int) -> Bool[np.ndarray, "c g"]:
-    """Return the coalitions that `to_integers` made integers of.
+    """Return the coalitions that integers from `to_integers` represent.
 
     Args:
         integers: c integers from 0 to 2^g - 1.

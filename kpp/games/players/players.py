@@ -1,8 +1,9 @@
 """Players of a game: single features, or groups of features that join a coalition together.
 
-A one-hot encoded column, the pixels of a patch or the lags of one series are present or absent as one. The game among
-such groups is the quotient game: its coalitions are the unions of groups, so every estimator works on it unchanged once
-it knows which features a player brings. For a product kernel a player's factor is the product of its features' factors.
+The columns of a one-hot encoding, the pixels of a patch or the lags of one series are present or absent together. The
+game among such groups is the quotient game: its coalitions are the unions of groups, so every estimator works on it
+unchanged once it knows which features a player brings. For a product kernel a player's factor is the product of its
+features' factors.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ __all__ = ["Players", "as_players"]
 
 @dataclasses.dataclass(frozen=True)
 class Players:
-    """Who plays: disjoint groups of features, in the order of their first features.
+    """The players: disjoint groups of features, in the order of their first features.
 
     A feature that belongs to no group is absent from every coalition except the full one. `as_players` puts every
-    feature into a group; the estimators leave out null players, which make no difference.
+    feature into a group; the estimators leave out null players, whose contributions are 0.
 
     Args:
         names: One name per player, g of them.
@@ -65,7 +66,7 @@ class Players:
             coalitions: Booleans of shape (c, g).
 
         Returns:
-            Booleans of shape (c, d): the features of the players that are present, and in the full coalition all.
+            Booleans of shape (c, d): the features of the players that are present; in the full coalition all features.
         """
         if self.are_features:
             return coalitions
@@ -104,9 +105,9 @@ def as_players(groups: Any, num_features: int, feature_names: Sequence[str] | No
     """Read groups of features.
 
     Args:
-        groups: A mapping from a group's name to its features, by position from 0 or by name; a single one may stand
-            without a list. Features that are not mentioned are players of their own, under their own names. None if
-            all are. `Players` are returned as they are.
+        groups: A mapping from a group's name to its features, by position from 0 or by name; a single feature need not
+            be in a list. Features that are not mentioned are players of their own, under their own names. None if all
+            are. `Players` are returned unchanged.
         num_features: d.
         feature_names: The d features' names; by default ``x0, x1, ...``.
 

@@ -1,8 +1,9 @@
 r"""Value functions: the value of a coalition of features for the prediction at a point.
 
-Two kinds have methods of their own to compute with. An imputation averages predictions in which absent features are
-filled in, :math:`v(S) = \sum_b w_b(x, S)\, f(x_S, z_{b, S^c})`. A product value function averages the absent features'
-factors of a product kernel separately from the present ones, which exact Shapley values in polynomial time need.
+Two kinds of value functions have their own methods of computation. An imputation averages predictions in which absent
+features are filled in, :math:`v(S) = \sum_b w_b(x, S)\, f(x_S, z_{b, S^c})`. A product value function averages the
+absent features' factors of a product kernel separately from the factors of the present features, as required for exact
+Shapley values in polynomial time.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ class AbstractValueFunction(AbstractModule):
     def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
         """Value coalitions at points.
 
-        Laws: the values are linear in the function, and a constant function is worth itself; the full coalition is
-        worth the prediction and the empty one the base; a coalition or a point alone has the value that it has among
-        others.
+        Laws: the values are linear in the function, and the value of a constant function is the constant; the value of
+            the full coalition is the prediction and the value of the empty coalition is the base; the value of a
+            coalition at a point does not depend on the other coalitions and points in the call.
 
         Args:
-            function: An `RKHSFunction`, perhaps with draws.
+            function: An `RKHSFunction`, possibly with draws.
             x: The points, (p, d).
             coalitions: Booleans, (c, d): True for the features that are present.
 
@@ -42,7 +43,7 @@ class AbstractValueFunction(AbstractModule):
 
         Raises:
             ValueError: If `x` or `coalitions` are invalid.
-            TypeError: If the function is not one that the value function can take.
+            TypeError: If the value function does not accept this function.
         """
 
     @abstractmethod
@@ -56,7 +57,7 @@ class AbstractValueFunction(AbstractModule):
             The base value: a scalar, led by draws, with the outputs last.
 
         Raises:
-            TypeError: If it differs between points; then `base_at` knows it.
+            TypeError: If it differs between points; use `base_at` then.
         """
 
     def base_at(self, function: Any, x: Any) -> Float[Array, "..."]:
@@ -76,8 +77,8 @@ class AbstractValueFunction(AbstractModule):
 class AbstractProductValueFunction(AbstractValueFunction):
     """A value function that averages the absent features' factors over references, the same for every point.
 
-    Such games have exact Shapley values in polynomial time; `kpp.games.shapley_values` finds them from the two methods
-    here.
+    Such games have exact Shapley values in polynomial time; `kpp.games.shapley_values` computes them from the two
+    methods here.
     """
 
     @abstractmethod

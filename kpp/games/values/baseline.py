@@ -1,4 +1,4 @@
-"""The baseline value function: absent features are taken out of the kernel."""
+"""The baseline value function: absent features are removed from the kernel."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Baseline(AbstractProductValueFunction):
         return jnp.squeeze(self(function, zeros, zeros.astype(bool)), axis=(batch, batch + 1))
 
     def references(self, num_features: int) -> Float[Array, "m d"]:
-        """Return one point, which stands for none."""
+        """Return one arbitrary point, because the factors do not depend on references."""
         return jnp.zeros((1, num_features))
 
     def absent_factors(

@@ -29,25 +29,26 @@ __all__ = [
     "single_term",
 ]
 
-#: What is factorized, for messages.
+#: The name of the factorized matrix in messages.
 REGULARIZED = "the regularized kernel matrix of the background"
 
-#: A matrix for each coalition of features, which may be traced.
+#: A function from a coalition of features, which may be traced, to a matrix.
 MatrixOf = Callable[[Bool[Array, " d"]], Float[Array, "n1 n2"]]
 
-# Entries of a table of factors; larger ones are computed again for each coalition.
+# The largest number of entries of a table of factors; beyond it factors are computed again for each coalition.
 _MAX_TABLE = 2**25
-# Background points whose distances the default kernel is made of.
+# The number of background points from whose distances the default kernel gets its lengthscales.
 _MEDIAN_ROWS = 128
-# The residual of conjugate gradients, as a part of the right-hand side.
+# The tolerance of conjugate gradients: the residual relative to the right-hand side.
 _TOLERANCE = 1e-10
 
 
 def restricted_matrices(kernel: AbstractKernel, x1: Float[Array, "n1 d"], x2: Float[Array, "n2 d"]) -> MatrixOf:
     """Return a function that restricts a kernel to a coalition and evaluates it at pairs of points.
 
-    A product kernel loses its scale and the factors of the other features. Any other kernel loses its scale, and sees
-    zeros in place of the other features: a kernel of distances is then the kernel of the features that are left.
+    The scale of the kernel is removed. From a product kernel the factors of the other features are removed too. Any
+    other kernel receives zeros in place of the other features; a kernel of distances then equals the kernel of the
+    remaining features.
 
     Args:
         kernel: The kernel.
@@ -60,7 +61,7 @@ def restricted_matrices(kernel: AbstractKernel, x1: Float[Array, "n1 d"], x2: Fl
     if not isinstance(kernel, AbstractProductKernel):
         correlation = kernel.split_scale()[1]
         return lambda mask: correlation(jnp.where(mask[None], x1, 0.0), jnp.where(mask[None], x2, 0.0))
-    if isinstance(kernel, RBF) or x1.size * x2.shape[0] > _MAX_TABLE:  # an RBF sums distances as fast as it reads them
+    if isinstance(kernel, RBF) or x1.size * x2.shape[0] > _MAX_TABLE:  # for an RBF, a table would not be faster
         return lambda mask: kernel.restrict(mask)(x1, x2)
     factors = kernel.factors(x1, x2)
     return lambda mask: jnp.prod(jnp.where(mask[:, None, None], factors, 1.0), axis=0)
@@ -69,8 +70,8 @@ def restricted_matrices(kernel: AbstractKernel, x1: Float[Array, "n1 d"], x2: Fl
 def median_kernel(background: Float[Array, "m d"]) -> RBF:
     r"""Return the RBF kernel whose lengthscales are :math:`\sqrt d` times the median distances, which may be traced.
 
-    As in `kpp.kernels.median_heuristic`, points that agree in a feature do not count, and a constant feature gets 1.
-    Beyond 128 points, as many are taken at equal steps.
+    As in `kpp.kernels.median_heuristic`, pairs of points with equal values of a feature are left out, and a constant
+    feature gets 1. If there are more than 128 points, 128 of them at equal steps are used.
     """
     rows = background[:: -(-background.shape[0] // _MEDIAN_ROWS)]
     first, second = np.triu_indices(rows.shape[0], 1)
@@ -80,7 +81,7 @@ def median_kernel(background: Float[Array, "m d"]) -> RBF:
 
 
 def single_term(kernel: AbstractKernel) -> AbstractKernel | None:
-    """Return the one product kernel that a kernel is, up to constants; None if it is another sum, or none at all."""
+    """Return the single product kernel of a kernel, ignoring constants; None if the kernel has several or none."""
     if not has_product_terms(kernel):
         return None
     terms = [term for term in kernel.product_terms() if not isinstance(term, Constant)]
@@ -88,7 +89,7 @@ def single_term(kernel: AbstractKernel) -> AbstractKernel | None:
 
 
 def direct_solve(matrix: Float[Array, "m m"], right: Float[Array, "m p"], ridge: Any) -> Float[Array, "m p"]:
-    r"""Return :math:`(A + \rho I)^{-1} B` by a Cholesky factorisation.
+    r"""Return :math:`(A + \rho I)^{-1} B` by a Cholesky factorization.
 
     For many right-hand sides the inverse is formed: a matrix product takes half the time of two triangular solves.
 
@@ -113,7 +114,7 @@ def conjugate_gradients(
     preconditioner: Float[Array, "m m"],
     max_steps: int,
 ) -> Float[Array, "m p"]:
-    r"""Return :math:`(A + \rho I)^{-1} B` by preconditioned conjugate gradients, one right-hand side like another.
+    r"""Return :math:`(A + \rho I)^{-1} B` by preconditioned conjugate gradients for each right-hand side.
 
     Args:
         matrix: A, symmetric and positive semi-definite, (m, m).

@@ -23,7 +23,7 @@ from kpp.validation import as_points, count
 
 __all__ = ["CopulaConditional", "GaussianConditional"]
 
-# Added to variances of 1, so that features that determine each other do no harm.
+# Added to variances of 1, so that the matrix is not singular if features determine each other.
 _RIDGE = 1e-9
 
 
@@ -94,7 +94,7 @@ class GaussianConditional(AbstractSampled):
     .. math:: v(S) = \frac1r \sum_{i=1}^r f(x_S, \xi_i), \qquad \xi_i \sim N(\mu, \Sigma) \mid x_S
 
     Args:
-        background: The background points, (m, d), whose mean and covariance those of the Gaussian are.
+        background: The background points, (m, d), whose mean and covariance the Gaussian takes.
         samples_per_point: How many samples per background point; r is m times this number.
         seed: The seed of the random numbers.
 
@@ -107,11 +107,11 @@ class GaussianConditional(AbstractSampled):
     seed: int = eqx.field(static=True, default=0)
 
     def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """Return the points as they are."""
+        """Return the points unchanged."""
         return x
 
     def from_scores(self, scores: Float[Array, "*shape d"]) -> Float[Array, "*shape d"]:
-        """Return the scores as they are."""
+        """Return the scores unchanged."""
         return scores
 
     @classmethod
@@ -124,8 +124,8 @@ class GaussianConditional(AbstractSampled):
 class CopulaConditional(AbstractSampled):
     r"""Absent features are sampled from a Gaussian copula with the background's margins, given the present ones.
 
-    The scores of a feature are :math:`\Phi^{-1}(\hat F_j(x_j))`, from its rank in the background. Samples are turned
-    back by the quantiles of the background, so that only values occur that occur there.
+    The scores of a feature are :math:`\Phi^{-1}(\hat F_j(x_j))`, from its rank in the background. Samples are
+    transformed back by the quantiles of the background, so that only values of the background occur.
 
     Args:
         background: The background points, (m, d).
@@ -171,7 +171,7 @@ def _moments(values: Float[Array, "n d"]) -> tuple[Float[Array, "1 d"], Float[Ar
 def _conditional_samples(
     correlation: Float[Array, "d d"], x: Float[Array, "p d"], mask: Bool[Array, " d"], noise: Float[Array, "r d"]
 ) -> Float[Array, "p r d"]:
-    """Sample the absent features of a Gaussian of mean 0; the columns of the present ones are meaningless."""
+    """Sample the absent features of a Gaussian of mean 0; the columns of present features have no meaning."""
     present = mask[:, None] & mask[None, :]
     known = cholesky(add_diagonal(jnp.where(present, correlation, 0.0), ~mask), what="the correlation matrix")
     cross = jnp.where(mask[:, None], correlation, 0.0)

@@ -2,8 +2,8 @@ r"""Imputations: value functions that average predictions in which absent featur
 
 .. math:: v(S)(x) = \sum_{b=1}^m w_b(x, S)\, f(x_S, z_{b, S^c})
 
-Weights need not sum to 1. What they lack goes to a constant c, the intercept of an `RKHSFunction` and the mean
-prediction over the background for any other function, so that a constant is worth itself:
+Weights need not sum to 1. The remaining weight goes to a constant c, which is the intercept of an `RKHSFunction` and
+the mean prediction over the background for any other function. So the value of a constant function is the constant:
 :math:`v(S) = c + \sum_b w_b (f - c)`.
 """
 
@@ -28,7 +28,7 @@ from kpp.validation import as_points, is_concrete
 
 __all__ = ["AbstractImputation"]
 
-# Rows handed to a plain function at once, and entries of one kernel matrix.
+# Rows per call of a plain function, and the largest number of entries of a kernel matrix.
 _MAX_ROWS = 2**16
 _MAX_ENTRIES = 2**22
 
@@ -36,9 +36,9 @@ _MAX_ENTRIES = 2**22
 class AbstractImputation(AbstractValueFunction):
     """A value function that averages predictions in which absent features are filled in.
 
-    A subclass has the field `background` and defines `imputation_weights`; `impute` too if what it fills in are not the
-    features of background points. The function may be an `RKHSFunction` or any callable from (n, d) to (n,) or
-    (n, outputs).
+    A subclass has the field `background` and defines `imputation_weights`; `impute` too if absent features are not
+    filled in from background points. The function may be an `RKHSFunction` or any callable from (n, d) to (n,) or (n,
+    outputs).
     """
 
     background: eqx.AbstractVar[Float[AnyArray, "m d"]]
@@ -50,7 +50,7 @@ class AbstractImputation(AbstractValueFunction):
         """Return the weights of the imputed rows.
 
         Args:
-            function: The function, without draws: the weights may depend on its kernel, on nothing else of it.
+            function: The function, without draws: the weights may depend only on its kernel.
             x: The points, (p, d).
             coalitions: Booleans, (c, d).
 
@@ -125,7 +125,7 @@ def predict_groups(function: Callable[[Any], Any], rows: Float[Array, "k m d"]) 
         predictions, axis = function(flat), len(function.batch_shape)
     elif is_concrete(flat):
         values, axis = call_in_chunks(function, flat)
-        predictions = jnp.asarray(values, dtype=flat.dtype)  # some predict in single precision, which would not add up
+        predictions = jnp.asarray(values, dtype=flat.dtype)  # single precision would not add up
     else:
         predictions = jnp.asarray(function(flat))
         axis = row_axis(predictions, groups * size)
@@ -158,7 +158,7 @@ def _values_in_rkhs(
 def _weighted_sums(
     weights: Float[Array, "k m"], predictions: Float[Array, "k m *outputs"], constant: Array
 ) -> Float[Array, "k *outputs"]:
-    """Return the weighted sums of predictions, with what the weights lack going to a constant."""
+    """Return the weighted sums of predictions; a constant gets the weight that is missing to 1."""
     excess = predictions - jnp.broadcast_to(constant, predictions.shape)
     sums = jnp.einsum("km,km...->k...", weights, excess, precision="highest")
     return sums + jnp.broadcast_to(constant, sums.shape)
@@ -181,7 +181,7 @@ def _values_of_callable(
 def _values_of_chunk(
     value_function: AbstractImputation, function: Callable[[Any], Any], x: Array, coalitions: Any, constant: Array
 ) -> 'tuple[Float[Array, "*draws c p *outputs"], int]':
-    """Value a few coalitions, and tell the axis of the coalitions."""
+    """Value a few coalitions; also return the axis of the coalitions."""
     weights = value_function.imputation_weights(function, x, coalitions)
     num_coalitions, num_rows = weights.shape[0], weights.shape[2]
     step = max(1, _MAX_ROWS // (num_coalitions * num_rows))

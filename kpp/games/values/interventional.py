@@ -22,7 +22,7 @@ __all__ = ["Interventional"]
 
 
 class Interventional(AbstractProductValueFunction, AbstractImputation):
-    r"""Absent features are replaced by those of background points, independently of the present ones.
+    r"""Absent features are replaced by the features of background points, independently of the present features.
 
     .. math:: v(S) = \frac1m \sum_{b=1}^m f(x_S, z_{b, S^c})
 

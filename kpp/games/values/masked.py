@@ -25,7 +25,7 @@ __all__ = ["MaskedRegression"]
 
 
 class MaskedRegression(AbstractWeighted):
-    r"""The expected prediction given the present features, learnt for all coalitions by one regression.
+    r"""The expected prediction given the present features, learned for all coalitions by one regression.
 
     Each background point appears with several random coalitions :math:`S_i`. Kernel ridge regression of its prediction
     on its present features and the coalition gives

@@ -1,7 +1,7 @@
-"""Players that make no difference, found before any work is done on them.
+"""Null players, which are found and left out before any other computation.
 
-A feature that has one and the same value at all explained points and references changes no value when it joins a
-coalition. Its contribution is exactly 0, and the game is solved among the others only.
+A feature that has the same value at all explained points and references does not change the value of any coalition that
+it joins. Its contribution is exactly 0, and the game is solved for the other players only.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ __all__ = ["varying_players"]
 
 
 def varying_players(value_function: Any, function: Any, x: Array, players: Players) -> Bool[np.ndarray, " g"]:
-    """Tell which players can make a difference at some of the points.
+    """Return which players are not null players for at least one of the points.
 
-    The others have features that are constant over the explained points and the references, or, where a value function
-    has no references of its own, over the function's points. In a product game their kernel factors must
-    agree.
+    The features of null players are constant over the explained points and the references, or, if the value function
+    does not have references, over the function's points. In a product game their kernel factors must agree.
 
     Args:
         value_function: The value function.
@@ -39,7 +38,7 @@ def varying_players(value_function: Any, function: Any, x: Array, players: Playe
         players: The players.
 
     Returns:
-        Booleans of shape (g,), at least one of them True. Where values are traced by JAX all are.
+        Booleans of shape (g,), at least one of them True. All are True if values are traced by JAX.
     """
     if not all(map(is_concrete, jax.tree.leaves((value_function, function, x)))):
         return np.ones(players.num_players, dtype=bool)
@@ -61,7 +60,7 @@ def _varying_features(value_function: Any, function: Any, x: Array) -> Bool[np.n
 def _idle_factors(
     value_function: AbstractProductValueFunction, function: RKHSFunction, rows: Float[np.ndarray, "p d"]
 ) -> Bool[np.ndarray, " d"]:
-    """Tell which features' factors are the same for all explained points and references."""
+    """Return which features have the same factors for all explained points and references."""
     references = np.asarray(value_function.references(rows.shape[1]))
     points = function.points.reshape(-1, rows.shape[1])
     idle = _constant(rows) & _constant(references) & (_agrees(references, rows) | _agrees(points, rows))
@@ -75,7 +74,7 @@ def _constant(rows: Float[np.ndarray, "p d"]) -> Bool[np.ndarray, " d"]:
 
 
 def _agrees(others: AnyArray, rows: Float[np.ndarray, "p d"]) -> Bool[np.ndarray, " d"]:
-    """Tell in which columns all of some points have the value of the first explained one."""
+    """Return the columns in which all given points have the value of the first explained point."""
     return (np.asarray(others) == rows[:1]).all(axis=0)
 
 
@@ -83,7 +82,7 @@ def _agrees(others: AnyArray, rows: Float[np.ndarray, "p d"]) -> Bool[np.ndarray
 def _agreeing_factors(
     value_function: AbstractProductValueFunction, function: RKHSFunction, x: Float[Array, "1 d"]
 ) -> Bool[Array, " d"]:
-    """Tell which features' factors agree between the first explained point and the first reference."""
+    """Return which features have equal factors at the first explained point and the first reference."""
 
     def agree(draw: RKHSFunction) -> Array:
         references = value_function.references(x.shape[1])[:1].astype(x.dtype)

@@ -42,7 +42,7 @@ _OPTIONS = {
 
 
 def _as_kernel(kernel: Any) -> AbstractKernel | None:
-    """Pass a kernel or None."""
+    """Return a kernel or None unchanged; raise TypeError for anything else."""
     if kernel is None or isinstance(kernel, AbstractKernel):
         return kernel
     raise TypeError(f"`kernel` must be a kernel or None, got {type(kernel).__name__}")
@@ -57,20 +57,20 @@ class Observational(AbstractWeighted):
         W_S(x) = (K_{Z_S Z_S} + m \eta I)^{-1} k(Z_S, x_S)
 
     for the estimator "imputed". The estimator "embedded" is :math:`v(S) = \sum_b W_{S,b}(x)\, f(z_b)`: present features
-    come from the background, too. It needs m predictions in all, for any number of coalitions and points, and
-    regresses on functions of all d features instead of the absent ones, which is harder: prefer "imputed" where that is
-    affordable. The default is "imputed", but "embedded" for an `RKHSFunction` whose kernel is not a sum of product
-    kernels.
+    come from the background, too. It needs only m predictions for any number of coalitions and points. However, its
+    regression is on functions of all d features instead of the absent ones, which is harder: prefer "imputed" if its
+    cost is acceptable. The default is "imputed", but "embedded" for an `RKHSFunction` whose kernel is not a sum of
+    product kernels.
 
-    What the weights lack to 1 goes to the intercept of an `RKHSFunction` and to the mean prediction of any other
+    The weight that is missing to 1 goes to the intercept of an `RKHSFunction` and to the mean prediction of any other
     function. The formula alone gives the empty coalition the value :math:`\bar f / (1 + \eta)` and the full one
-    :math:`f(x) \sum_b W_b(x)`. By default both are replaced by what is known, the mean prediction over the background
-    and f(x), so that Shapley values add up to the prediction; "raw" keeps the formula.
+    :math:`f(x) \sum_b W_b(x)`. By default both are replaced by the exact values, the mean prediction over the
+    background and f(x), so that Shapley values add up to the prediction; "raw" keeps the formula.
 
-    The kernel k is a product kernel restricted to S, without its scale: by default that of the function, if it is a
-    product kernel or one plus a constant, and else an RBF kernel whose lengthscales are :math:`\sqrt d` times the
-    median distances of the background (`kpp.kernels.median_heuristic`). Other kernels see zeros
-    for absent features.
+    The kernel k is a product kernel restricted to S, without its scale: by default the kernel of the function, if it is
+    a product kernel with or without a constant, otherwise an RBF kernel whose lengthscales are :math:`\sqrt d` times
+    the median distances of the background (`kpp.kernels.median_heuristic`). Other kernels receive zeros for absent
+    features.
 
     Args:
         background: The background points z, (m, d), a sample of the distribution of the features.
@@ -138,19 +138,19 @@ class Observational(AbstractWeighted):
 
     @property
     def has_exact_ends(self) -> bool:
-        """Whether the empty coalition is worth the mean prediction and the full one the prediction."""
+        """Whether the values of the empty and the full coalition are the mean prediction and the prediction."""
         return self.end_points == "exact"
 
     def impute(
         self, function: Any, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
     ) -> Float[Array, "c p m d"]:
-        """Return the rows whose predictions are averaged; those of "embedded" are background points, as they are."""
+        """Return the rows whose predictions are averaged; for "embedded" they are the background points, unchanged."""
         if not self.is_embedded(function):
             return super().impute(function, x, coalitions)
         return self.impute_from_background(x, coalitions)
 
     def is_embedded(self, function: Any) -> bool:
-        """Tell whether a function is valued by "embedded", present features being taken from the background, too."""
+        """Return whether "embedded" is used for a function: present features come from the background, too."""
         if self.estimator == "auto":
             return isinstance(function, RKHSFunction) and not has_product_terms(function.kernel)
         return self.estimator == "embedded"
@@ -162,8 +162,8 @@ class Observational(AbstractWeighted):
             function: The function, without draws.
 
         Returns:
-            The field `kernel`, or else the product kernel of the function, or else the RBF kernel that the class speaks
-            of.
+            The field `kernel`, or else the product kernel of the function, or else the RBF kernel that the class
+            describes.
         """
         if self.kernel is not None:
             return single_term(self.kernel) or self.kernel
@@ -195,7 +195,7 @@ class Observational(AbstractWeighted):
         return weights
 
     def _is_background(self, x: Array) -> bool:
-        """Tell whether the explained points are seen to be the background, for which there is a short cut."""
+        """Return whether the explained points are known to be the background, which allows a faster computation."""
         concrete = is_concrete(x) and is_concrete(self.background)
         return concrete and np.array_equal(np.asarray(x), np.asarray(self.background))
 
@@ -217,9 +217,11 @@ class Observational(AbstractWeighted):
 
         Args:
             background: The background points, (m, d), with at least two features.
-            kernel: The kernel, best that of the function to explain; None for the default of other functions.
+            kernel: The kernel, preferably the kernel of the function to explain; None for the RBF kernel described
+                above.
             grid: The values to try, positive; by default 9 from 1e-6 to 1e-2.
-            num_coalitions: How many proper coalitions to average over, of sizes drawn uniformly; all, if no more.
+            num_coalitions: How many proper coalitions to average over, of sizes drawn uniformly; all proper coalitions
+                if there are not more.
             rng_key: A JAX random key for the coalitions, if there are more.
             **options: Other fields of the class.
 
@@ -250,9 +252,9 @@ class Observational(AbstractWeighted):
 def _product_values(
     value_function: Observational, function: RKHSFunction, x: Array | None, coalitions: Array
 ) -> Float[Array, "*draws c p *outputs"]:
-    """Value coalitions of a sum of product kernels, whose factors of absent features take the weighted sums.
+    """Value coalitions of a sum of product kernels, by weighted sums of the factors of absent features.
 
-    The points are the background where they are None.
+    If the points are None, they are the background.
     """
     background = jnp.asarray(value_function.background)
 

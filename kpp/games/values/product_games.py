@@ -26,12 +26,12 @@ from kpp.typing import RngKey
 
 __all__ = ["example_functions", "has_product_terms", "is_product_game", "product_values", "weigh_null_players"]
 
-# Elements of one array of factors.
+# The largest number of elements of an array of factors.
 _MAX_ELEMENTS = 2**20
 
 
 def has_product_terms(kernel: AbstractKernel) -> bool:
-    """Tell whether a kernel is a sum of product kernels."""
+    """Return whether a kernel is a sum of product kernels."""
     try:
         kernel.product_terms()
     except TypeError:
@@ -50,7 +50,7 @@ def example_functions(rng_key: RngKey) -> Iterator[tuple[RKHSFunction, Float[Arr
 
 
 def is_product_game(value_function: Any, function: Any) -> TypeGuard[AbstractProductValueFunction]:
-    """Tell whether a game is one that quadrature solves: a product value function, and a kernel of product terms."""
+    """Return whether quadrature applies to a game: a product value function, and a kernel of product terms."""
     return (
         isinstance(value_function, AbstractProductValueFunction)
         and isinstance(function, RKHSFunction)
@@ -61,7 +61,7 @@ def is_product_game(value_function: Any, function: Any) -> TypeGuard[AbstractPro
 def weigh_null_players(
     term: AbstractProductKernel, function: RKHSFunction, x: Float[Array, "p d"], players: Players
 ) -> Float[Array, "n *outputs"]:
-    """Return the function's coefficients times the kernel factors of the null players' features, which all x share."""
+    """Return the function's coefficients times the kernel factors of null players, which are equal for all x."""
     if sum(map(len, players.groups)) == players.num_features:
         return function.coefficients
     factors = players.multiply_null_factors(term.factors(x[:1], function.points)[:, 0])

@@ -1,4 +1,4 @@
-"""Imputations whose weights are found coalition by coalition, for many points together."""
+"""Imputations whose weights are computed coalition by coalition, for many points together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kpp.typing import AnyArray
 
 __all__ = ["MAX_ENTRIES", "AbstractWeighted", "embedded_values"]
 
-#: The most entries of one matrix between explained points and others.
+#: The largest number of entries of a matrix between explained points and other points.
 MAX_ENTRIES = 2**24
 
 
@@ -41,7 +41,7 @@ class AbstractWeighted(AbstractImputation):
 
     @property
     def has_exact_ends(self) -> bool:
-        """Whether the empty coalition is worth the mean prediction and the full one the prediction."""
+        """Whether the values of the empty and the full coalition are the mean prediction and the prediction."""
         return True
 
     def imputation_weights(
@@ -110,7 +110,7 @@ def _embedded_sums(
     coalitions: Array,
     known: tuple[Array, Array, Array],
 ) -> Float[Array, "c p *rest"]:
-    """Sum up the predictions at the background, given these, those at x, and the constant."""
+    """Sum the weighted predictions at the background, given those, the predictions at x, and the constant."""
     references, predictions, constant = known
     excess = references - jnp.broadcast_to(constant, references.shape)
 

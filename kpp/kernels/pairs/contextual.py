@@ -1,7 +1,7 @@
-r"""Comparisons that depend on who makes them, or where: a kernel on pairs times a kernel on contexts.
+r"""Kernels for comparisons that depend on a context, such as a user: a kernel on pairs times one on contexts.
 
-Where a crowd compares the same pairs under the same contexts, the Gram matrix is a Kronecker product, and neither
-products with it nor ridge regression need the matrix.
+If every pair is compared in every context, as in a crowd, the Gram matrix is a Kronecker product. Then neither products
+with it nor ridge regression require the full matrix.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Contextual", "Kronecker"]
 
 
 class Kronecker(NamedTuple):
-    r"""A Kronecker product of two matrices, :math:`A \otimes B`, kept as the two.
+    r"""A Kronecker product :math:`A \otimes B`, stored as its two factors.
 
     Attributes:
         first: A, (m, m'); for a crowd, the matrix of the pairs.
@@ -54,7 +54,7 @@ class Kronecker(NamedTuple):
 
         Args:
             values: v, (m c,).
-            ridge: :math:`\lambda`, a positive number, added to the diagonal as it is.
+            ridge: :math:`\lambda`, a positive number, added to the diagonal without scaling.
 
         Returns:
             The solution, (m c,); the time is of order :math:`m^3 + c^3`, not :math:`(m c)^3`.
@@ -70,18 +70,18 @@ class Kronecker(NamedTuple):
 
 
 class Contextual(AbstractKernel):
-    r"""A kernel on pairs that are compared in a context: by a user, in a place, at a time.
+    r"""A kernel on pairs that are compared in a context, such as a user, a place or a time.
 
     .. math:: k((p, z), (q, z')) = k_E(p, q)\, k_z(z, z')
 
-    It is skew-symmetric in each pair as :math:`k_E` is. Points are tuples ``(pairs, contexts)`` of arrays (m, 2, d) and
+    Like :math:`k_E`, it is skew-symmetric in each pair. Points are tuples ``(pairs, contexts)`` of arrays (m, 2, d) and
     (m, c).
 
     Args:
         kernel: :math:`k_E`, a kernel on pairs such as `GeneralizedPreferential`; its parameters may be priors.
-        context_kernel: :math:`k_z`, a kernel on contexts, a `Categorical` one for unordered users. A context kernel
-            k + c leaves a part that all contexts share. Only the product of the two variances matters: leave
-            one of them at 1.
+        context_kernel: :math:`k_z`, a kernel on contexts, for example `Categorical` for unordered users. With a context
+            kernel k + c, a part of the function is shared by all contexts. Only the product of the two variances
+            matters: leave one of them at 1.
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
@@ -108,7 +108,7 @@ class Contextual(AbstractKernel):
         return self.kernel.diagonal(pairs) * self.context_kernel.diagonal(contexts)
 
     def kronecker(self, pairs: Points, contexts: Points) -> Kronecker:
-        r"""Return the Gram matrix of every pair under every context, :math:`K_E \otimes K_z`, as its two factors.
+        r"""Return the Gram matrix of every pair in every context, :math:`K_E \otimes K_z`, as its two factors.
 
         Args:
             pairs: m pairs, (m, 2, d), that all contexts have in common.
@@ -122,7 +122,7 @@ class Contextual(AbstractKernel):
 
     @staticmethod
     def cross(pairs: Points, contexts: Points) -> tuple[Any, Any]:
-        """Return every pair under every context as one batch; the contexts change fastest.
+        """Return every pair in every context as one batch; the contexts change fastest.
 
         Args:
             pairs: m pairs, (m, 2, d).
@@ -136,7 +136,7 @@ class Contextual(AbstractKernel):
         return repeated, jax.tree.map(lambda leaf: jnp.concatenate([jnp.asarray(leaf)] * m), contexts)
 
     def product_terms(self) -> NoReturn:
-        """Raise TypeError, because the features of two items come in differences."""
+        """Raise TypeError, because the features of the two items enter as differences."""
         raise TypeError(
             "Contextual is not a sum of product kernels: it compares two items, and the explainer "
             '"pref-shap" computes exact Shapley values of comparisons and of their contexts'

@@ -1,9 +1,9 @@
 r"""Pairs of items as points: their shape, their orientation, and kernels on them.
 
 A pair is one point, an array (2, d), and a batch of pairs an array (m, 2, d); items of another shape come in pytrees
-whose arrays lead with (m, 2). A function of pairs is skew-symmetric if :math:`g(b, a) = -g(a, b)`. To be so to the last
-bit, for any order of operations that the compiler chooses, it is computed for one orientation of each pair, the one
-whose first item comes first in lexicographic order, and gets the sign of the orientation that came in.
+whose arrays lead with (m, 2). A function of pairs is skew-symmetric if :math:`g(b, a) = -g(a, b)`. To make this hold
+exactly, for any order of operations that the compiler chooses, the function is computed for one orientation of each
+pair, with the items in lexicographic order. The value then gets the sign of the orientation of the input.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Oriented(NamedTuple):
     trivial: Bool[Array, " m"]
 
     def skew(self, values: Float[Array, "..."], axis: int = 0) -> Float[Array, "..."]:
-        """Give values at the oriented pairs the signs of the pairs that came in.
+        """Multiply values at the oriented pairs by the signs of the original pairs.
 
         Rounding errors at pairs of an item with itself, whose values are 0, are removed; derivatives there are kept.
 
@@ -42,7 +42,7 @@ class Oriented(NamedTuple):
             axis: The axis of the pairs.
 
         Returns:
-            The values of a function that is skew-symmetric to the last bit.
+            The values of a function that is skew-symmetric exactly, without rounding errors.
         """
         shape = [-1 if i == axis else 1 for i in range(values.ndim)]
         rounding = jnp.where(self.trivial.reshape(shape), values, jnp.zeros_like(values))
@@ -54,20 +54,20 @@ def orient(pairs: Points, owner: object, name: str) -> Oriented:
 
     Args:
         pairs: m pairs, an array (m, 2, d) or a pytree of arrays that lead with (m, 2).
-        owner: The kernel that is given the pairs, for the message.
+        owner: The kernel that receives the pairs, for the message.
         name: The name of the argument, for the message.
 
     Returns:
         The oriented pairs.
 
     Raises:
-        ValueError: If the shape is another.
+        ValueError: If the shape is not that of a batch of pairs.
     """
     pairs = jnp.asarray(pairs) if isinstance(pairs, list) else jax.tree.map(jnp.asarray, pairs)
     check_pairs(pairs, owner, name)
     leaves = jax.tree.leaves(pairs)
     numbers = jnp.concatenate([leaf.reshape(*leaf.shape[:2], -1).astype(jnp.result_type(float)) for leaf in leaves], 2)
-    ordered = jax.lax.stop_gradient(jnp.where(jnp.isnan(numbers), jnp.inf, numbers))  # NaN may stand beyond a bag's end
+    ordered = jax.lax.stop_gradient(jnp.where(jnp.isnan(numbers), jnp.inf, numbers))  # padding of a bag may be NaN
     first, second = ordered[:, 0], ordered[:, 1]
     differs = first != second
     at = jnp.argmax(differs, axis=1)[:, None]

@@ -1,13 +1,13 @@
-r"""Kernels on pairs of items, for functions that say which of two is preferred, :math:`g(a, b) = -g(b, a)`.
+r"""Kernels on pairs of items, for preference functions :math:`g(a, b) = -g(b, a)`.
 
 `Preferential` has a utility behind it, :math:`g(a, b) = f(a) - f(b)`, so that items can be ranked.
-`GeneralizedPreferential` has none: it takes any skew-symmetric function, cycles included. With the base kernel k + c it
-contains both,
+`GeneralizedPreferential` has no utility: it covers all skew-symmetric functions, including those with preference
+cycles. With the base kernel k + c it contains both,
 
 .. math:: (k + c)(k + c) - (k + c)(k + c) = \text{GeneralizedPreferential}(k) + c\, \text{Preferential}(k)
 """
 
-# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
+# No `from __future__ import annotations`: Equinox must see the annotation `AbstractVar` itself, not a string.
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -30,20 +30,20 @@ __all__ = ["AbstractPreferenceKernel", "GeneralizedPreferential", "Preferential"
 
 
 class AbstractPreferenceKernel(AbstractKernel):
-    """A kernel on pairs of items that changes its sign, to the last bit, where the items of one pair are exchanged.
+    """A kernel on pairs of items that changes its sign exactly when the items of one pair are exchanged.
 
-    Law: ``k(p, q) == -k(p[:, ::-1], q)``, and 0 where a pair is an item with itself. Points are pairs of any items that
-    the kernel inside takes: an array (m, 2, d), or a pytree whose arrays lead with (m, 2).
+    Law: ``k(p, q) == -k(p[:, ::-1], q)``, and 0 for a pair of an item with itself. Points are pairs of any items that
+        the inner kernel accepts: an array (m, 2, d), or a pytree whose arrays lead with (m, 2).
     """
 
     kernel: eqx.AbstractVar[AbstractKernel]
 
     @abstractmethod
     def _combine(self, aa: Array, bb: Array, ab: Array, ba: Array) -> Array:
-        """Combine the matrices of the kernel inside: firsts with firsts, seconds with seconds, crosswise."""
+        """Combine the inner kernel's matrices: first items with first, second with second, first with second."""
 
     def _couples(self, pairs: Points) -> Any:
-        """Return the two points of the kernel inside that belong to each pair, in arrays that lead with (m, 2)."""
+        """Return the two points of the inner kernel that belong to each pair, in arrays that lead with (m, 2)."""
         return pairs
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
@@ -70,7 +70,7 @@ class AbstractPreferenceKernel(AbstractKernel):
         return oriented.skew(values) * oriented.signs.astype(values.dtype)
 
     def product_terms(self) -> NoReturn:
-        """Raise TypeError, because the features of two items come in differences."""
+        """Raise TypeError, because the features of the two items enter as differences."""
         raise TypeError(
             f"{type(self).__name__} is not a sum of product kernels: it compares two items, and the explainer "
             '"pref-shap" computes exact Shapley values of comparisons'
@@ -89,8 +89,8 @@ class Preferential(AbstractPreferenceKernel):
     It is the covariance of :math:`g(a, b) = f(a) - f(b)`, f being a Gaussian process with kernel k.
 
     Args:
-        kernel: k, the kernel of one item, whose parameters may be priors. `on` goes inside:
-            ``Preferential(RBF(1.0).on((0, 2)))`` sees two features of both items.
+        kernel: k, the kernel of one item, whose parameters may be priors. Apply `on` to this kernel:
+            ``Preferential(RBF(1.0).on((0, 2)))`` uses two features of both items.
 
     References:
         Houlsby, Huszar, Ghahramani and Hernandez-Lobato, Collaborative Gaussian processes for preference learning,
@@ -112,7 +112,7 @@ class Preferential(AbstractPreferenceKernel):
         return oriented.skew(first - second)
 
     def utility(self, points: Points, coefficients: Float[AnyArray, "m *outputs"]) -> tuple[AbstractKernel, Any, Any]:
-        r"""Return the utility behind a function spanned by sections, which is one of single items.
+        r"""Return the utility behind a function spanned by sections. The utility is a function of single items.
 
         .. math::
 
@@ -139,8 +139,8 @@ class GeneralizedPreferential(AbstractPreferenceKernel):
 
     .. math:: k_E((a, b), (c, d)) = k(a, c)\, k(b, d) - k(a, d)\, k(b, c)
 
-    If k is universal so is :math:`k_E` among the skew-symmetric functions. The variance is that of k squared: 1 for a
-    distant pair if k has variance 1.
+    If k is universal, :math:`k_E` is universal among the skew-symmetric functions. Its variance is the square of the
+    variance of k: it is 1 for a pair of distant items if k has variance 1.
 
     Args:
         kernel: k, the kernel of one item, whose parameters may be priors; k + c adds c times `Preferential(k)`.
@@ -157,7 +157,7 @@ class GeneralizedPreferential(AbstractPreferenceKernel):
     def unfold(
         self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
     ) -> tuple[AbstractKernel, Points, AnyArray]:
-        r"""Write a function with pairs of landmarks, if the kernel of an item is spanned by sections at landmarks.
+        r"""Write a function by sections at pairs of landmarks, if the kernel of an item has finite rank.
 
         .. math::
 

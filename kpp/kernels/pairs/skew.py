@@ -1,4 +1,4 @@
-r"""Skew-symmetric kernels made of any kernel on pairs."""
+r"""Skew-symmetric kernels that are constructed from any kernel on pairs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["PairProduct", "SkewSymmetrized"]
 
 
 class PairProduct(AbstractKernel):
-    r"""The tensor product of two kernels, as a kernel on pairs: any function of two items, in their order.
+    r"""The tensor product of two kernels, as a kernel on ordered pairs, for functions of two items without symmetry.
 
     .. math:: \kappa((a, b), (c, d)) = k_1(a, c)\, k_2(b, d)
 
     Args:
         first: :math:`k_1`, the kernel of the first item; its parameters may be priors.
-        second: :math:`k_2`, the kernel of the second item; None for the first once more, with the same parameters.
+        second: :math:`k_2`, the kernel of the second item; None for the same kernel with the same parameters.
     """
 
     first: AbstractKernel = eqx.field(converter=lambda kernel: as_kernel(kernel, "first"))

@@ -53,7 +53,7 @@ class CMP(AbstractAggregateModel):
 
     with :math:`A = (L_{YY} + N \lambda I)^{-1} L_{Y \tilde Y}` and, for bags, the bag means in place of :math:`k(x, X)`
     and :math:`K_{XX}`. `predict` gives the field; `kpp_models.aggregate_posterior` gives g. With ``num_inducing`` the
-    model is the variational one (VarCMP): the field is summarised by its values at inducing points, whose optimal law
+    model is the variational one (VarCMP): the field is summarized by its values at inducing points, whose optimal law
     is known in closed form under the Gaussian likelihood.
 
     Args:

@@ -1,4 +1,4 @@
-"""One link of a causal chain: how the distribution of an outcome under interventions on a treatment is modelled."""
+"""One link of a causal chain: how the distribution of an outcome under interventions on a treatment is modeled."""
 
 from __future__ import annotations
 

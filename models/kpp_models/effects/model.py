@@ -72,7 +72,7 @@ class AbstractEffectModel(AbstractModel):
     `kpp_models.effects.embedding_evidence.SharedCovariance`.
 
     Args:
-        links: How each data set of the chain is modelled: a `CausalLink`, or one per data set.
+        links: How each data set of the chain is modeled: a `CausalLink`, or one per data set.
         noise_variance: :math:`\lambda_f`, the variance of the targets' noise, in their squared units: a number or a
             prior.
         amplitude: a, which multiplies the kernel of f: a number or a prior.

@@ -1,4 +1,4 @@
-r"""The effect of an intervention by two regressions and Monte Carlo, the comparator of causal Bayesian optimisation."""
+r"""The effect of an intervention by two regressions and Monte Carlo, the comparator of causal Bayesian optimization."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class SamplingEffect(AbstractModel):
         \hat E[T \mid do(x)] = \mathrm{mean}_{l,r}\, f_r(y_l(x)), \quad
         \hat\sigma^2(x) = \mathrm{var}_{l,r}\, f_r(y_l(x))
 
-    The comparator of causal Bayesian optimisation. D1 is modelled by regressions of the outcome on treatment and what
+    The comparator of causal Bayesian optimization. D1 is modeled by regressions of the outcome on treatment and what
     is adjusted for, :math:`y \sim N(m, s(K_\Omega + \lambda I))`, and at the front door of the mediators on treatments;
     outcomes are drawn from them, with covariates (at the front door: treatments) drawn from the data. The variance is
     the published one: it counts the spread of outcomes under the intervention, which no data make smaller, as
@@ -89,7 +89,7 @@ class SamplingEffect(AbstractModel):
     .. math:: \mathrm{mean}_l\, c_f(y_l(x), y_l(x')) + \mathrm{cov}_l\,[m_f(y_l(x)), m_f(y_l(x'))]
 
     Args:
-        links: How each data set of the chain is modelled, the same `CausalLink` as for `BayesIMP`: here
+        links: How each data set of the chain is modeled, the same `CausalLink` as for `BayesIMP`: here
             `noise_variance` is the ratio of noise to signal, `amplitude` s multiplies both (None for the value of
             highest evidence). `width` and `landmarks` have no use, kernels of outcomes only where a link follows.
         noise_variance: The variance of the targets' noise: a number or a prior.

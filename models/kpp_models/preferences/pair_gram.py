@@ -5,7 +5,7 @@ With factors of the matrices of the items, :math:`K = F F^\top`, F of shape (n, 
 
 .. math:: (K_E \alpha)_i = \bigl(F (F^\top A F) F^\top\bigr)_{a_i b_i}
 
-for the generalised preferential kernel, and :math:`(K A 1)_{a_i} - (K A 1)_{b_i}` for the preferential one: memory is
+for the generalized preferential kernel, and :math:`(K A 1)_{a_i} - (K A 1)_{b_i}` for the preferential one: memory is
 that of m and :math:`n^2` numbers, or m q with a kernel of finite rank.
 """
 
@@ -29,7 +29,7 @@ class PairGram(eqx.Module):
 
     Args:
         pairs: The item numbers of each pair, (m, 2).
-        general: A factor F, (n, q), for each generalised preferential kernel, of orthogonal columns.
+        general: A factor F, (n, q), for each generalized preferential kernel, of orthogonal columns.
         utility: One factor (n, q) for all preferential kernels, or None.
     """
 
@@ -39,7 +39,7 @@ class PairGram(eqx.Module):
 
     @classmethod
     def of(cls, kernel: AbstractKernel, items: Float[Array, "n d"], pairs: Int[Array, "m 2"]) -> PairGram:
-        r"""Factorise the matrices of the items. Not traceable by JAX.
+        r"""Factorize the matrices of the items. Not traceable by JAX.
 
         Args:
             kernel: A kernel on pairs; see `kpp.preferences.preference_terms`. With a kernel of finite rank inside, such
@@ -79,7 +79,7 @@ class PairGram(eqx.Module):
     def leading_features(self, count: int) -> Float[Array, "m r"]:
         r"""Return features :math:`\Psi` such that :math:`\Psi \Psi^\top` is near the Gram matrix. Not traceable by JAX.
 
-        Of the generalised preferential kernel they are
+        Of the generalized preferential kernel they are
         :math:`\psi_{jl}(a, b) = F_{aj} F_{bl} - F_{bj} F_{al}` for the pairs of columns of largest
         :math:`|F_j|^2 |F_l|^2`, the eigenvalues of the kernel among all pairs of items. What is left out is positive
         semi-definite, with eigenvalues below the largest product left out.

@@ -274,7 +274,7 @@ class PreferenceGP(AbstractPreferenceModel):
 
 
 class GPGP(AbstractPreferenceModel):
-    r"""The generalised preferential Gaussian process, which needs no ranking behind the preferences.
+    r"""The generalized preferential Gaussian process, which needs no ranking behind the preferences.
 
     .. math:: k_E((a, b), (c, d)) = k(a, c)\, k(b, d) - k(a, d)\, k(b, c)
 

@@ -34,7 +34,7 @@ class Selection(Generic[Model]):
         chosen: The chosen value of every path of the grid.
         scores: The score of every entry, lower is better, with one named axis a path. The coordinates of an axis are
             the values tried, or their positions where each value is an array. An entry at which the matrix could not be
-            factorised has the score infinity.
+            factorized has the score infinity.
     """
 
     model: Model

@@ -1,4 +1,4 @@
-r"""Kernel logistic regression: the regularised fit by Newton's method, with approximate leave-one-out scores."""
+r"""Kernel logistic regression: the regularized fit by Newton's method, with approximate leave-one-out scores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["KernelLogistic"]
 
 
 class KernelLogistic(AbstractModel):
-    r"""Kernel logistic regression with labels 0 and 1, a regularised fit without priors.
+    r"""Kernel logistic regression with labels 0 and 1, a regularized fit without priors.
 
     .. math:: \min_f \frac1n \sum_i \log(1 + e^{-s_i f(x_i)}) + \frac\lambda2 \|f\|^2, \qquad s_i = 2 y_i - 1, \quad
         f = \sum_i \alpha_i k(\cdot, x_i), \quad n \lambda \alpha_i = y_i - \sigma(f(x_i))

@@ -37,7 +37,7 @@ class KernelRidge(AbstractModel):
     .. math:: \min_f \frac1n \sum_i (y_i - f(x_i))^2 + \lambda \|f\|^2, \qquad
         f = \sum_i \alpha_i k(\cdot, x_i), \quad \alpha = (K + n \lambda I)^{-1} y
 
-    There is no intercept: centre y, or add a constant to the kernel. scikit-learn's `alpha` is :math:`n\lambda`. `fit`
+    There is no intercept: center y, or add a constant to the kernel. scikit-learn's `alpha` is :math:`n\lambda`. `fit`
     gives one chain of one draw under every inference.
 
     The leave-one-out residuals are :math:`e_i = \alpha_i / [(K + n\lambda I)^{-1}]_{ii}`, those of refits that keep

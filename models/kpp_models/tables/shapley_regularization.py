@@ -1,6 +1,6 @@
-r"""Shapley regularisers: kernels whose norm charges a function for the Shapley values of one feature.
+r"""Shapley regularizers: kernels whose norm charges a function for the Shapley values of one feature.
 
-A kernel method that minimises a loss plus :math:`\lambda_f \|f\|^2` is made to use a feature A less by charging it for
+A kernel method that minimizes a loss plus :math:`\lambda_f \|f\|^2` is made to use a feature A less by charging it for
 the Shapley values of A at n points as well (Chau et al., section 4),
 
 .. math:: \min_f\; \sum_i \ell(y_i, f(x_i)) + \lambda_f \|f\|^2 + \frac{\lambda_S}{n} \sum_{i=1}^n \phi_{x_i,A}(f)^2 .
@@ -64,9 +64,9 @@ class ShapleyRegularized(AbstractKernel):
         \zeta_i(x) = \phi_{x_i,A}(k(\cdot, x)), \quad G_{ij} = \langle \phi_{x_i,A}, \phi_{x_j,A} \rangle .
 
     As a Gaussian process it is the prior with covariance k after n observations :math:`\phi_{x_i,A}(f) = 0` of noise
-    variance :math:`n / c`. The minimiser of a loss over this RKHS is the minimiser over the RKHS of k of the loss with
+    variance :math:`n / c`. The minimizer of a loss over this RKHS is the minimizer over the RKHS of k of the loss with
     both penalties, and lies outside of the span of the :math:`k(\cdot, x_i)`; `RestrictedShapleyRegularized` has the
-    minimiser over that span, which costs less and is a product kernel's function again.
+    minimizer over that span, which costs less and is a product kernel's function again.
 
     With `kpp_models.KernelRidge`, :math:`\lambda_f` is n times its `regularization`; with `kpp_models.KernelLogistic`
     half of that; and :math:`\lambda_S = c \lambda_f`.
@@ -156,7 +156,7 @@ class RestrictedShapleyRegularized(AbstractKernel):
 
     Kernel ridge regression with it, on the targets at X, has the coefficients of the paper's proposition 7,
     :math:`\alpha = (K^2 + \lambda_f K + \frac{\lambda_S}{n} \zeta\zeta^\top)^{-1} K y` with
-    :math:`\lambda_S = c \lambda_f`: the minimiser within the span of the :math:`k(\cdot, x_i)`, whose objective
+    :math:`\lambda_S = c \lambda_f`: the minimizer within the span of the :math:`k(\cdot, x_i)`, whose objective
     `ShapleyRegularized` improves on. The kernel has rank n at most, and its functions unfold to functions of k on the
     points X, which every explainer takes.
 
@@ -257,7 +257,7 @@ def feature_sections(
     Args:
         value_function: The game.
         kernel: k.
-        points: The centres z of the sections, (n, d).
+        points: The centers z of the sections, (n, d).
         x: The explained points, (p, d).
         feature: The position of the feature A.
 

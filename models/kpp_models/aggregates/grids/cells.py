@@ -87,7 +87,7 @@ def bags_from_grid(
     """Put the pixels of a fine grid into bags, one a cell of a coarse grid.
 
     The coarse grid is given, and then coordinates say which pixel lies in which cell: cells end halfway between their
-    centres, the outer ones as far from their centre on the other side, unless `edges` are given; a pixel on an edge
+    centers, the outer ones as far from their center on the other side, unless `edges` are given; a pixel on an edge
     belongs to the cell of the larger coordinate. Or cells are equal `blocks` of pixels, and the coarse grid is
     ``coarsen(fine, blocks)``. All pixels of a cell count the same, for any area of a pixel on the globe.
 
@@ -98,7 +98,7 @@ def bags_from_grid(
         variables: The variables of `fine` that are features of the points; by default all.
         covariates: The variables of the coarse grid that are covariates of the bags.
         coordinates: Whether coordinates are features of the points and covariates of the bags; they come first.
-        standardize: Whether to centre and scale the features over all pixels and the covariates over all bags.
+        standardize: Whether to center and scale the features over all pixels and the covariates over all bags.
         edges: For some dimensions the k + 1 edges of the k coarse cells, in the order of the cells.
         boundary: What to do with pixels that fill no block: refuse them ("exact"), leave them in no bag ("trim"), or
             make smaller blocks of them ("pad"); as in xarray's `coarsen`.
@@ -219,7 +219,7 @@ def _places(fine: xr.DataArray, coarse: xr.Dataset, dim: Hashable, edges: Any) -
 
 
 def _edges(centers: np.ndarray, dim: Hashable) -> np.ndarray:
-    """Return what lies halfway between the centres, and the outer ends as far from their centres on the other side."""
+    """Return what lies halfway between the centers, and the outer ends as far from their centers on the other side."""
     if len(centers) < 2:
         raise ValueError(f"`coarse` has one cell along {dim!r}: give its ends as `edges`")
     _require_monotone(centers, f"the coordinate of `coarse` along {dim!r}")

@@ -43,10 +43,10 @@ def predict_map(
     Args:
         fit: A `kpp.Fit`, or any object with a method ``predict(points)`` that returns ``mean`` and ``latent_variance``
             with the dimensions (chain, draw, instance).
-        grid: The pixels; their features are those that the fit knows, standardised as the training data were.
+        grid: The pixels; their features are those that the fit knows, standardized as the training data were.
         probability: p, what the interval holds.
         noise: Whether the variance is that of new observations: ``noise_variance`` is added.
-        center: The number that was subtracted from the targets to standardise them: the maps are center + scale times
+        center: The number that was subtracted from the targets to standardize them: the maps are center + scale times
             the prediction.
         scale: The positive number that the targets were divided by.
         rows: How many pixels are predicted at once; memory grows with this times the draws, not with the pixels.

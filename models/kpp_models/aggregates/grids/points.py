@@ -23,8 +23,8 @@ class GridPoints:
         points: One row per pixel that is complete, (n, d), less `center` and over `scale`.
         feature_names: The names of the columns: of coordinates first, of variables then.
         mask: Which pixels of the grid are among the points; its dimensions and coordinates are those of the maps.
-        center: What was taken off the columns, (d,), zeros where they are not standardised.
-        scale: What the columns were divided by, (d,), ones where they are not standardised.
+        center: What was taken off the columns, (d,), zeros where they are not standardized.
+        scale: What the columns were divided by, (d,), ones where they are not standardized.
     """
 
     points: Float[np.ndarray, "n d"]
@@ -127,7 +127,7 @@ class GridPoints:
         return dataclasses.replace(self, points=self.points[rows], mask=mask)
 
     def standardize(self) -> GridPoints:
-        """Return the points with columns of mean 0 and standard deviation 1; a constant column is only centred."""
+        """Return the points with columns of mean 0 and standard deviation 1; a constant column is only centered."""
         center, scale = self.points.mean(axis=0), self.points.std(axis=0)
         scale = np.where(scale > 1e-12 * np.abs(center), scale, 1.0)
         points = (self.points - center) / scale
@@ -150,7 +150,7 @@ def grid_points(
             and lon.
         variables: Which variables are features; by default all.
         coordinates: Whether the coordinates along the dimensions are features too; they come first.
-        standardize: Whether to centre and scale the features, so that their means over the points are 0 and their
+        standardize: Whether to center and scale the features, so that their means over the points are 0 and their
             standard deviations 1. What was done is kept, and `GridPoints.read` does it to other grids.
 
     Returns:

@@ -41,7 +41,7 @@ class ProjectedClassifier(ClassifierMixin, BaseEstimator):
     .. math:: p_k(x) - E[p_k(X) - P(Y = k \mid B) \mid C = c],
 
     negative ones 0, and all divided by their sum. On the latent scale, that of the log-probabilities :math:`\eta_k`,
-    centred over the classes, the scores
+    centered over the classes, the scores
 
     .. math:: \eta_k(x) - E[\eta_k(X) - E[\eta_k(X) \mid B] \mid C = c]
 

@@ -62,7 +62,7 @@ def as_regression(choice: Any, argument: str, random: np.random.RandomState, *, 
             scikit-learn regressor.
         argument: The argument that held it, for the message.
         random: Where the seeds of landmarks and forests come from.
-        of_classes: Whether it may be "logistic", logistic regression on standardised columns, too.
+        of_classes: Whether it may be "logistic", logistic regression on standardized columns, too.
 
     Returns:
         The regression; repeated fits of it to the same rows agree.
