@@ -1,7 +1,7 @@
 """Kernel probabilistic programming on NumPyro and JAX.
 
 The public names and subpackages (`kpp.kernels`, `kpp.games`, ...) are listed in `__init__.pyi` and loaded on first use,
-so that `import kpp` costs little more than importing Python itself. Importing kpp changes no global JAX setting: turn
+so that `import kpp` takes little more time than starting Python. Importing kpp changes no global JAX setting: turn
 on float64 yourself with `jax.config.update("jax_enable_x64", True)`. With JAX before 0.11.2 it gives XLA a larger
 thread pool, without which some programs would never end (`kpp.threads`).
 """

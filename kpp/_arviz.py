@@ -1,6 +1,6 @@
-"""The only module that knows which ArviZ is installed: 0.x with `InferenceData`, or 1.x with xarray's `DataTree`.
+"""Access to ArviZ 0.x (with `InferenceData`) and 1.x (with xarray's `DataTree`), in one module.
 
-Everything else hands over xarray datasets by group name and gets them back the same way.
+All other modules exchange xarray datasets by group name with this one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _DIAGNOSTICS = ["mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat"]
 
 
 def from_groups(datasets: Mapping[str, xr.Dataset], attrs: Mapping[str, Any] | None = None) -> Any:
-    """Build what the installed ArviZ works on: `InferenceData` for 0.x, `xarray.DataTree` for 1.x.
+    """Build the object of the installed ArviZ: `InferenceData` for 0.x, `xarray.DataTree` for 1.x.
 
     Args:
         datasets: The groups by name, such as ``posterior`` and ``observed_data``.
-        attrs: Attributes of the whole.
+        attrs: The attributes of the object.
 
     Returns:
         The ArviZ object.
@@ -45,7 +45,7 @@ def group(idata: Any, name: str) -> xr.Dataset:
     """Return one group of an ArviZ object as a dataset.
 
     Raises:
-        ValueError: If there is no such group.
+        ValueError: If the group does not exist.
     """
     if name not in group_names(idata):
         raise ValueError(f"`idata` has no group {name!r}; it has {list(group_names(idata))}")
@@ -64,7 +64,7 @@ def loo(idata: Any, *, var_name: str | None = None, pointwise: bool = True) -> A
 
 
 def loo_numbers(result: Any) -> dict[str, Any]:
-    """Return what `loo` found under the same names for every ArviZ: elpd, se, p and pareto_k, one a row."""
+    """Return the results of `loo` under the same names for every ArviZ: elpd, se, p and pareto_k, one per row."""
     elpd, p = (result["elpd_loo"], result["p_loo"]) if MAJOR == 0 else (result.elpd, result.p)
     return {"elpd": float(elpd), "se": float(result.se), "p": float(p), "pareto_k": result.pareto_k.values.ravel()}
 
@@ -79,7 +79,7 @@ def summary(data: Any, *, interval_probability: float = 0.94, var_names: list[st
 
     Returns:
         A pandas data frame, one row per scalar, with the columns mean, sd, lower, upper, mcse_mean, mcse_sd, ess_bulk,
-        ess_tail and r_hat (NaN where there are too few draws or chains to tell).
+        ess_tail and r_hat (NaN if there are too few draws or chains).
     """
     import pandas as pd
 

@@ -40,21 +40,22 @@ def explain(
 
     Args:
         predictor: A `kpp.Fit` (its draws make the explanation a posterior), a `kpp.RKHSFunction`, a fitted scikit-learn
-            estimator, or a function from points (p, d) to predictions. Of an estimator explainers take what they need:
-            its RKHS function (see `kpp.as_rkhs_function`), or the probabilities of a classifier, else the predictions.
+            estimator, or a function from points (p, d) to predictions. From an estimator, each explainer takes the
+            function that it needs: the RKHS function (see `kpp.as_rkhs_function`), the probabilities of a classifier,
+            or the predictions.
         x: The points to explain, (p, d), or a data frame.
-        explainer: The registered name of an explainer, or one ready-made.
-        value_function: The registered name of a value function, or one ready-made; for explainers that value
+        explainer: The registered name of an explainer, or an instance of one.
+        value_function: The registered name of a value function, or an instance of one; for explainers that value
             coalitions.
         rng_key: A JAX random key, for explainers that sample.
         **options: Fields of the explainer and of the value function; an option that both have goes to the explainer.
-            ``background``, reference points (m, d), may be a data frame; it then tells the levels of columns of text.
+            ``background``, reference points (m, d), may be a data frame; it then defines the levels of columns of text.
 
     Returns:
         The explanation.
 
     Raises:
-        TypeError: If an option is unknown or missing, or the predictor is not what the explainer needs.
+        TypeError: If an option is unknown or missing, or the predictor is not of the kind that the explainer needs.
         ValueError: If a name is not registered, or numbers are not finite or of the wrong shape.
     """
     if rng_key is not None:
@@ -109,7 +110,7 @@ def _class_of(explainer: Any) -> Any:
 def _build_value_function(
     value_function: Any, options: dict[str, Any], explainer: str, explainer_fields: dict[str, bool]
 ) -> AbstractValueFunction | None:
-    """Return the value function, or None where the explainer has a default of its own."""
+    """Return the value function, or None if the explainer has its own default."""
     known = {f"explainer {explainer!r}": {name: None for name in explainer_fields if name != "value_function"}}
     if value_function is None:
         _refuse_unknown(options, known)
@@ -129,7 +130,7 @@ def _build_value_function(
 
 
 def _fields(cls: Any) -> dict[str, bool]:
-    """Return the constructor's options: field -> whether it must be given."""
+    """Return the constructor's options: a mapping from fields to whether they are required."""
     missing = dataclasses.MISSING
     return {
         field.name: field.default is missing and field.default_factory is missing
@@ -153,7 +154,7 @@ def _construct(cls: Any, options: dict[str, Any], what: str) -> Any:
 
 
 def _as_required(predictor: Any, requires: Requirement, background: Any) -> tuple[Any, Schema | None]:
-    """Turn an estimator into what the explainer requires, and return the schema that the predictor knows."""
+    """Convert an estimator to the function that the explainer requires; also return the schema of the predictor."""
     if not is_estimator(predictor):
         return predictor, fitted_schema(predictor)
     if requires == "callable":
@@ -168,7 +169,7 @@ def _as_required(predictor: Any, requires: Requirement, background: Any) -> tupl
 
 
 def _with_names(x: Any, schema: Schema | None) -> Any:
-    """Return points as a data frame of the columns that an estimator was fitted on, so that an explainer knows them."""
+    """Return points as a data frame with the columns that an estimator was fitted on, whose names explainers use."""
     if schema is None:
         return x
     import pandas as pd

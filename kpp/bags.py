@@ -1,9 +1,9 @@
-r"""Bags: points in groups, and what is averaged over a group.
+r"""Bags: points in groups, and averages over the groups.
 
 A bag is a sample of points, :math:`x_j^1, \dots, x_j^{n_j}`, that belong together: the fine pixels under a coarse one,
 the people of a district. A covariate :math:`y_j` describes the bag. Kernels need only means over the points of a bag,
 :math:`\hat\mu_j = \frac{1}{n_j} \sum_i k(x_j^i, \cdot)`, and inner products of such means; here they are computed in
-blocks, so that no matrix of all pairs of points is ever held.
+blocks, so that the matrix of all pairs of points is never stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kpp.validation import check_rng_key, check_same_rows
 
 __all__ = ["Bags"]
 
-_BLOCK = 512  # points on a side of the blocks that kernels are evaluated on
+_BLOCK = 512  # rows and columns of the blocks in which kernel matrices are computed
 
 
 @data_class
@@ -35,8 +35,8 @@ class Bags(eqx.Module):
     Args:
         points: The points of all bags, (n, d), with the points of bag 0 first.
         index: The bag of each point, (n,), integers that do not decrease.
-        sizes: The number of points of each bag, (N,), none zero.
-        covariates: What each bag is known by, (N, dy), or None.
+        sizes: The number of points of each bag, (N,), all positive.
+        covariates: The covariates of each bag, (N, dy), or None.
         feature_names: The names of the columns of `points`.
         covariate_names: The names of the columns of `covariates`.
     """
@@ -60,7 +60,7 @@ class Bags(eqx.Module):
             covariate_bag: The label of each row of `covariates`, N different ones.
 
         Returns:
-            The bags, in the order of the rows of `covariates`, or of the sorted labels where there are none.
+            The bags, in the order of the rows of `covariates`, or of the sorted labels if there are no covariates.
 
         Raises:
             ValueError: If rows do not match, values are missing, a bag is empty, or a point's bag has no covariate.
@@ -132,7 +132,7 @@ class Bags(eqx.Module):
 
         Args:
             kernel: k, a kernel or any function of two batches that returns the values at all pairs.
-            x: p points, or a batch of what the kernel takes.
+            x: p points, or another batch that the kernel accepts.
 
         Returns:
             The values, (N, p). Memory grows with p and not with n.
@@ -183,7 +183,7 @@ class Bags(eqx.Module):
         return (half + half.T) / (self.sizes[:, None] * self.sizes[None, :])
 
     def coincidence(self) -> Float[Array, "N N"]:
-        r"""Return the chance that random points of two bags are the same point.
+        r"""Return the probability that random points of two bags are the same point.
 
         .. math:: \Delta_{jj'} = \frac{1}{n_j n_{j'}} \sum_{i, i'} 1\{x_j^i = x_{j'}^{i'}\}
 
@@ -204,7 +204,7 @@ class Bags(eqx.Module):
         return self.means(self.points)
 
     def take(self, bags: Sequence[int] | Int[Any, " b"]) -> Bags:
-        """Return some of the bags, in the order asked for.
+        """Return some of the bags, in the given order.
 
         Args:
             bags: Their numbers, each at most once.
@@ -224,10 +224,10 @@ class Bags(eqx.Module):
 
         Args:
             rng_key: A JAX random key.
-            num: How many points of each bag; a smaller bag keeps all that it has.
+            num: How many points of each bag; a smaller bag keeps all its points.
 
         Returns:
-            The thinner bags. Not traceable by JAX.
+            The bags with fewer points. Not traceable by JAX.
         """
         shuffled = np.asarray(jax.random.permutation(check_rng_key(rng_key), self.num_points))
         order = shuffled[np.argsort(np.asarray(self.index)[shuffled], kind="stable")]

@@ -1,8 +1,8 @@
 """Work in blocks: memory is bounded, one compiled program serves every block, and a bar shows the progress.
 
-There are three kinds of blocks. Inside a compiled function `map_rows` takes some rows at a time. `in_blocks` and
-`map_blocks` call a function for each block and show a progress bar. `call_in_chunks` calls a function that a user gave,
-and checks what it returns.
+There are three kinds of blocks. Inside a compiled function, `map_rows` processes some rows at a time. `in_blocks` and
+`map_blocks` call a function for each block and show a progress bar. `call_in_chunks` calls a user's function and checks
+its results.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def progress_bar(total: int, label: str, *, unit: str = "block", show: bool = Tr
 
 
 def rows_that_fit(num_rows: int, entries_per_row: int, max_entries: int) -> int:
-    """Return how many rows, at least one, have at most `max_entries` entries together."""
+    """Return the largest number of rows with at most `max_entries` entries together, at least one row."""
     return max(1, min(num_rows, max_entries // max(1, entries_per_row)))
 
 
 def even_size(num_rows: int, largest: int) -> int:
-    """Return the size, at most `largest`, of the blocks of which the last one is filled as well as possible."""
+    """Return the size of blocks, at most `largest`, for which the last block has as few additional rows as possible."""
     largest = max(1, min(num_rows, largest))
     return math.ceil(num_rows / math.ceil(num_rows / largest))
 
@@ -74,11 +74,11 @@ def map_blocks(
     The last block is filled up with copies of the last row, so that all blocks have one shape.
 
     Args:
-        f: From a block of rows to a pytree of arrays, which have the rows along `axis`.
+        f: A function from a block of rows to a pytree of arrays, which have the rows along `axis`.
         rows: An array (n, ...) with n at least 1, or a pytree of such arrays.
-        size: The most rows of a block.
+        size: The largest number of rows in a block.
         axis: The axis of the rows in the results.
-        bar: A progress bar that moves by one step for each block.
+        bar: A progress bar that advances by one step per block.
 
     Returns:
         The result of `f` for all rows, as NumPy arrays.
@@ -104,11 +104,11 @@ def in_blocks(
     """Apply a computation to blocks of draws and points, with a progress bar, and join the results.
 
     Args:
-        solve: From a function and a block of points (b, d) to a pytree of arrays that lead with (*draws, b).
+        solve: A function from `function` and a block of points (b, d) to a pytree of arrays that lead with (*draws, b).
         function: The function. If it has a method ``take_draws``, as a `kpp.RKHSFunction`, some of its draws are taken
             at a time; all draws of anything else with a ``batch_shape`` are taken together.
         x: The points, (p, d).
-        instances_at_once: The most points of a block.
+        instances_at_once: The largest number of points in a block.
         label: The text in front of the progress bar.
         progress: Whether to show the bar, after one second.
 
@@ -136,7 +136,7 @@ def _positions(count: int, size: int) -> list[np.ndarray]:
 
 
 def _join(parts: list[PyTree], axis: int, count: int) -> PyTree:
-    """Concatenate blocks and cut off what filled up the last one."""
+    """Concatenate blocks and remove the additional rows of the last one."""
 
     def join(*leaves: np.ndarray) -> np.ndarray:
         joined = leaves[0] if len(leaves) == 1 else np.concatenate(leaves, axis=axis)
@@ -150,7 +150,7 @@ def filled_chunks(rows: Float[np.ndarray, "n d"], size: int) -> Iterator[Float[n
 
     Args:
         rows: The rows, (n, d), at least one.
-        size: The most rows of a chunk.
+        size: The largest number of rows in a chunk.
     """
     for start in range(0, len(rows), size):
         chunk = rows[start : start + size]
@@ -164,15 +164,16 @@ def call_in_chunks(
     """Call a function of points on rows, `size` at a time.
 
     The last chunk is filled up to a power of two with copies of its last row. So memory is bounded, and a function that
-    JAX compiles is compiled for a handful of shapes, for any number of rows.
+    JAX compiles is compiled for only a few shapes, for any number of rows.
 
     Args:
-        function: From points (k, d) to predictions (k,) or (k, outputs), perhaps led by (chain, draw).
+        function: A function from points (k, d) to predictions (k,) or (k, outputs), possibly led by (chain, draw).
         rows: The points, (n, d), at least one.
-        size: The most rows of a call.
+        size: The largest number of rows in a call.
 
     Returns:
-        The predictions, (n,), led by (chain, draw) if so, with the outputs last, and the axis of the rows.
+        The predictions, (n,), led by (chain, draw) if the function returns draws, with the outputs last; and the axis
+        of the rows.
 
     Raises:
         ValueError: If the function does not return one prediction per row, or a prediction is not a finite number.
@@ -195,7 +196,7 @@ def call_in_chunks(
 
 
 def row_axis(predictions: AnyArray, num_rows: int) -> int:
-    """Return the axis of the rows of predictions: the first, or the one behind (chain, draw).
+    """Return the axis of the rows of predictions: the first axis, or the axis after (chain, draw).
 
     Raises:
         ValueError: If it has another length, or there are other axes than these and one of outputs.
@@ -217,7 +218,7 @@ def split_rows(x: Shaped[Array, "n *rest"], size: int) -> Shaped[Array, "chunks 
 
 
 def map_rows(f: Callable[[PyTree], PyTree], x: PyTree, size: int) -> PyTree:
-    """Apply a function of rows, whose results are led by the same rows, to `size` of them at a time.
+    """Apply a function of rows, whose results lead with the same rows, to `size` rows at a time.
 
     Args:
         f: The function, which JAX can trace.

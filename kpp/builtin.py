@@ -1,4 +1,4 @@
-"""kpp's own plugin: the parts of the core, registered by the same hooks as a stranger's."""
+"""kpp's own plugin: the parts of the core, registered by the same hooks as the parts of any other plugin."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ _EMBEDDINGS = (
 
 @kpp.hookimpl
 def register_kernels() -> dict[str, type]:
-    """Offer the kernels."""
+    """Register the kernels."""
     return {cls.__name__: cls for cls in _KERNELS}
 
 
 @kpp.hookimpl
 def register_embeddings() -> dict[str, type]:
-    """Offer the embeddings."""
+    """Register the embeddings."""
     return {cls.__name__: cls for cls in _EMBEDDINGS}
 
 
 @kpp.hookimpl
 def register_value_functions() -> dict[str, type]:
-    """Offer the value functions."""
+    """Register the value functions."""
     return {
         "baseline": games.Baseline,
         "interventional": games.Interventional,

@@ -1,8 +1,8 @@
-r"""Simulation-based calibration: whether an inference draws from the posteriors it claims to draw from.
+r"""Simulation-based calibration: a test whether an inference draws from the correct posteriors.
 
 If parameters are drawn from the prior and data given them, then the true parameters and independent draws from the
-posterior given these data have one distribution. The rank of the truth among the draws is therefore uniform for
-the model, and a rank that is not shows an error in the likelihood, the inference or both.
+posterior given these data have one distribution. The rank of the true value among the draws is therefore uniform, and
+ranks that are not uniform show an error in the likelihood, the inference or both.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class UniformityTest(NamedTuple):
 
     Attributes:
         p_value: Twice the smaller of the other two, at most 1.
-        chi_square_p_value: The p-value of Pearson's test over bins, which sees too many or too few ranks anywhere.
-        kolmogorov_p_value: The p-value of Kolmogorov's test, which sees shifts.
+        chi_square_p_value: The p-value of Pearson's test over bins, which detects too many or too few ranks in any bin.
+        kolmogorov_p_value: The p-value of Kolmogorov's test, which detects shifts.
         counts: The number of ranks in each bin.
     """
 
@@ -54,7 +54,7 @@ class CalibrationResult(NamedTuple):
 
     Attributes:
         ranks: For each site the rank of the truth among the draws, from 0 to `num_draws`, (num_datasets, *event).
-        num_draws: How many draws of each posterior.
+        num_draws: The number of draws of each posterior.
         truth: The values drawn from the prior, (num_datasets, *event).
     """
 
@@ -89,7 +89,7 @@ def rank_statistics(values: Numbers, draws: Numbers) -> Int[np.ndarray, "s *even
     r"""Return how many draws are below each value, :math:`\sum_l 1\{\theta_l < \theta\}`.
 
     Args:
-        values: One value a data set, (s, *event).
+        values: One value per data set, (s, *event).
         draws: The draws of each posterior, (s, L, *event).
 
     Returns:
@@ -112,11 +112,12 @@ def uniformity_test(ranks: Numbers, num_draws: int, *, num_bins: int | None = No
 
     Args:
         ranks: The ranks, (s,).
-        num_draws: L, the number of draws that were ranked among.
-        num_bins: The number of bins of the chi-square test; by default as many as leave ten ranks in each, 2 to 20.
+        num_draws: L, the number of draws among which the values were ranked.
+        num_bins: The number of bins of the chi-square test; by default such that ten ranks are expected in each, but
+            from 2 to 20.
 
     Returns:
-        The p-values and the counts. Expected counts are exact where the bins do not divide L + 1.
+        The p-values and the counts. Expected counts are exact even if the number of bins does not divide L + 1.
 
     Raises:
         ValueError: If a rank is out of range, or there are fewer than two bins or more than L + 1.
@@ -151,7 +152,7 @@ def simulate(
     Args:
         rng_key: A JAX random key.
         numpyro_model: The model function, called as ``numpyro_model(**data)``.
-        data: Its arguments without what is observed.
+        data: Its arguments without the observed data.
         num_datasets: How many times.
         observed: The sites that are data.
 
@@ -163,7 +164,7 @@ def simulate(
     """
 
     def one(key: jax.Array) -> Values:
-        # NumPyro broadcasts where a strict setting of rank promotion would refuse.
+        # NumPyro broadcasts arrays of different ranks, which a strict setting of rank promotion would forbid.
         with jax.numpy_rank_promotion("allow"):
             sites = handlers.trace(handlers.seed(numpyro_model, key)).get_trace(**data)
         return {name: site["value"] for name, site in sites.items() if site["type"] == "sample"}
@@ -197,20 +198,22 @@ def simulation_based_calibration(
         \quad \Rightarrow \quad \#\{l : \theta_l < \theta\} \sim U\{0, \dots, L\}
 
     The chains of all data sets are one batch (`jax.vmap`), so that small models take seconds. Draws of one chain are
-    dependent, which makes ranks pile up at both ends: thin until their effective number is near L.
+    dependent, which makes extreme ranks too frequent: thin until the effective sample size is near L.
 
     Args:
         rng_key: A JAX random key.
         numpyro_model: The model whose posterior is sampled, such as ``model.numpyro_model``.
-        data: Its arguments without what is observed.
+        data: Its arguments without the observed data.
         num_datasets: How many data sets, S.
-        num_draws: L, the draws kept of each posterior; one less than a multiple of the number of bins is best.
-        thinning: Every which draw is kept.
-        num_warmup: Steps of adaptation.
-        kernel: Makes a NumPyro sampler of a model; by default `numpyro.infer.NUTS` with trees of depth 5 at most. In a
-            batch the slowest chain sets the pace, which `numpyro.infer.HMC` with a fixed number of steps avoids.
-        simulator: The model that the data come from, if it is another one: to see that an error is found, or how far
-            an approximation goes. It must have the same sites.
+        num_draws: L, the number of draws kept of each posterior, preferably one less than a multiple of the number of
+            bins.
+        thinning: The interval between the draws that are kept.
+        num_warmup: The number of warmup steps.
+        kernel: A function from a model to a NumPyro sampler; by default `numpyro.infer.NUTS` with trees of depth at
+            most 5. In a batch all chains wait for the slowest one; `numpyro.infer.HMC` with a fixed number of steps
+            avoids this.
+        simulator: The model that generates the data, if it differs: to check that an error is detected, or to assess an
+            approximation. It must have the same sites.
         observed: The sites that are data.
 
     Returns:

@@ -30,7 +30,7 @@ def _as_float_array(value: Numbers) -> Array:
     """Convert numbers to a float array, keeping a float type that they already have."""
     array = jnp.asarray(value)
     floating = jnp.issubdtype(array.dtype, jnp.floating)
-    return jnp.asarray(array, dtype=array.dtype if floating else jnp.result_type(float))  # and not weakly typed
+    return jnp.asarray(array, dtype=array.dtype if floating else jnp.result_type(float))  # no weak type
 
 
 def _as_points(points: Points) -> Any:
@@ -54,10 +54,10 @@ class RKHSFunction(eqx.Module):
     .. math:: f_o(x) = \sum_{i=1}^n \alpha_{io}\, k(x, x_i) + b_o
 
     Args:
-        kernel: The kernel k. With draws, every array leaf of it leads with ``batch_shape``, fixed ones too
+        kernel: The kernel k. With draws, all its array leaves lead with ``batch_shape``, also those with fixed values
             (`over_draws` broadcasts them).
-        points: The n points :math:`x_i`: an array (n, d), or the batch of points that the kernel takes. With draws they
-            are shared by all, or lead with ``(*batch_shape, n)``.
+        points: The n points :math:`x_i`: an array (n, d), or another batch of points that the kernel accepts. With
+            draws they are shared by all, or lead with ``(*batch_shape, n)``.
         coefficients: :math:`\alpha`, of shape (*batch_shape, n), or (*batch_shape, n, outputs) for several outputs.
         intercept: b, of shape batch_shape, or (*batch_shape, outputs); a single number is used for all.
         batch_shape: The shape of the draws: () for one function, (chain, draw) for a posterior.
@@ -125,7 +125,7 @@ class RKHSFunction(eqx.Module):
     ) -> RKHSFunction:
         """Build a posterior of functions, broadcasting all parts that the draws share.
 
-        An array of the kernel, the coefficients or the intercept that does not lead with `batch_shape` is taken to be
+        An array of the kernel, the coefficients or the intercept that does not lead with `batch_shape` is assumed to be
         the same for all draws.
 
         Args:
@@ -167,7 +167,7 @@ class RKHSFunction(eqx.Module):
         """Evaluate at p points.
 
         Args:
-            x: The points, (p, d) or a batch of what the kernel takes.
+            x: The points, (p, d), or another batch that the kernel accepts.
 
         Returns:
             The values, (*batch_shape, p[, outputs]).
@@ -175,16 +175,16 @@ class RKHSFunction(eqx.Module):
         return _evaluate_draws(self, x) if self.batch_shape else self._evaluate(x)
 
     def map_draws(self, f: Callable[..., Any], *others: PyTree, batch_size: int | None = None) -> Any:
-        """Apply a function of one draw to all draws; the only way over them.
+        """Apply a function of one draw to all draws; use this instead of a loop over draws.
 
         Args:
-            f: Takes an `RKHSFunction` with ``batch_shape`` (), and what of `others` belongs to that draw, and returns a
-                pytree of arrays. It must be traceable by JAX.
+            f: A function of an `RKHSFunction` with ``batch_shape`` () and the entries of `others` for the same draw. It
+                returns a pytree of arrays and must be traceable by JAX.
             *others: Pytrees of arrays led by ``batch_shape``.
             batch_size: How many draws are worked on at once (`jax.lax.map`); one after another by default.
 
         Returns:
-            What `f` returns, each array led by ``batch_shape``.
+            The results of `f`, each array led by ``batch_shape``.
         """
         if not self.batch_shape:
             return f(self, *others)
@@ -223,11 +223,11 @@ class RKHSFunction(eqx.Module):
         return RKHSFunction(parts[0], points, parts[1], parts[2], (*self.batch_shape[:-1], len(np.asarray(draws))))
 
     def unfold(self) -> RKHSFunction:
-        """Write the function with a simpler kernel, where its own has one: see `AbstractKernel.unfold`.
+        """Write the function with a simpler kernel, if its kernel allows this: see `AbstractKernel.unfold`.
 
         Returns:
-            The same function, draw by draw, with a kernel that explainers can take apart; itself, if its kernel is one
-            that does not unfold.
+            The same function, draw by draw, with a kernel that explainers can decompose; the same object if its kernel
+            does not unfold.
         """
         unfolded: list[Any] = []  # whether the kernel unfolds, and the parts of the new one that are not arrays
 
@@ -272,7 +272,7 @@ class RKHSFunction(eqx.Module):
         return values + jnp.broadcast_to(self.intercept, values.shape)
 
     def _has_own_points(self) -> bool:
-        """Tell whether the points lead with the draw axes; decided by shape and rank, for all leaves together."""
+        """Return whether the points lead with the draw axes, by the shapes and ranks of all leaves together."""
         leading = (*self.batch_shape, self.num_points)
         leaves = jax.tree.leaves(self.points)
         return (
@@ -284,5 +284,5 @@ class RKHSFunction(eqx.Module):
 
 @eqx.filter_jit
 def _evaluate_draws(function: RKHSFunction, x: Points) -> Float[Array, "..."]:
-    """Evaluate all draws; compiled once, where a loop over draws would be compiled again each time."""
+    """Evaluate all draws; compiled once, whereas a loop over draws outside `jit` would be compiled at every call."""
     return function.map_draws(lambda draw: draw._evaluate(x))

@@ -31,24 +31,24 @@ hookimpl = pluggy.HookimplMarker(GROUP)
 
 @hookspec
 def register_kernels() -> Mapping[str, type]:  # type: ignore[empty-body]
-    """Offer kernels: final subclasses of `kpp.kernels.AbstractKernel`."""
+    """Register kernels: final subclasses of `kpp.kernels.AbstractKernel`."""
 
 
 @hookspec
 def register_embeddings() -> Mapping[str, type]:  # type: ignore[empty-body]
-    """Offer embeddings: final subclasses of `kpp.embeddings.AbstractEmbedding`."""
+    """Register embeddings: final subclasses of `kpp.embeddings.AbstractEmbedding`."""
 
 
 @hookspec
 def register_value_functions() -> Mapping[str, type]:  # type: ignore[empty-body]
-    """Offer value functions: final subclasses of `kpp.games.AbstractValueFunction`."""
+    """Register value functions: final subclasses of `kpp.games.AbstractValueFunction`."""
 
 
 @hookspec
 def register_explainers() -> Mapping[str, type]:  # type: ignore[empty-body]
-    """Offer explainers: final subclasses of `kpp.explanations.AbstractExplainer`."""
+    """Register explainers: final subclasses of `kpp.explanations.AbstractExplainer`."""
 
 
 @hookspec
 def register_models() -> Mapping[str, type]:  # type: ignore[empty-body]
-    """Offer models: final subclasses of `kpp.inference.AbstractModel`."""
+    """Register models: final subclasses of `kpp.inference.AbstractModel`."""

@@ -1,7 +1,7 @@
-r"""Scores of predictions that scikit-learn lacks: lower is better in all but coverage, gain and structural similarity.
+r"""Scores of predictions that scikit-learn lacks: lower is better, except for coverage, gain and similarity.
 
-Pointwise scores come one an observation, so that models can be compared pair by pair; their mean is the score of the
-model. Root mean squared error, R², Brier score, log loss and pinball loss are in `sklearn.metrics`.
+Pointwise scores have one value per observation, so that models can be compared by paired differences; their mean is the
+score of the model. Root mean squared error, R², Brier score, log loss and pinball loss are in `sklearn.metrics`.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ def crps_from_draws(y: Numbers, draws: Numbers) -> Float[Array, " n"]:
         draws: The draws, (s, n), s > 1; as `Fit.sample_predictive` gives them.
 
     Returns:
-        The scores in the units of y, (n,). Single ones may be negative, by chance.
+        The scores in the units of y, (n,). Single scores may be negative by chance.
 
     Raises:
-        ValueError: If `draws` has another shape, or fewer than two draws.
+        ValueError: If `draws` has a different shape, or fewer than two draws.
 
     References:
         Gneiting and Raftery, Strictly proper scoring rules, 2007, equation (20); Ferro, Fair scores for ensemble
@@ -109,7 +109,7 @@ def crps_from_draws(y: Numbers, draws: Numbers) -> Float[Array, " n"]:
             f"`draws` must have shape (s, {y.shape[0]}), s > 1, one column an observation, got {draws.shape}"
         )
     count = draws.shape[0]
-    # sum over r < r' of X_(r') - X_(r): the draw of rank r from 0 is the larger in r pairs, the smaller in s - 1 - r.
+    # In the sum over r < r' of X_(r') - X_(r), the draw of rank r is the larger in r pairs, the smaller in s - 1 - r.
     ranks = 2 * jnp.arange(count, dtype=draws.dtype) - (count - 1)
     differences = ranks @ (jnp.sort(draws, axis=0) - y[None, :])
     return jnp.mean(jnp.abs(draws - y[None, :]), axis=0) - differences / (count * (count - 1))
@@ -121,7 +121,7 @@ def interval_coverage(y: Numbers, lower: Numbers, upper: Numbers) -> Float[Array
     Args:
         y: The observations, (n,).
         lower: The lower ends, (n,) or one number.
-        upper: The upper ends, (n,) or one number, nowhere below the lower ones.
+        upper: The upper ends, (n,) or one number, not below the lower ends.
 
     Returns:
         The share, between 0 and 1; intervals of probability p should come near p.
@@ -134,7 +134,7 @@ def interval_coverage(y: Numbers, lower: Numbers, upper: Numbers) -> Float[Array
 
 
 def interval_score(y: Numbers, lower: Numbers, upper: Numbers, probability: float) -> Float[Array, " n"]:
-    r"""Return the score of intervals: their width, and a penalty for what they miss.
+    r"""Return the interval score: the width of intervals plus a penalty for observations outside them.
 
     .. math:: (u - l) + \frac{2}{1 - p} (l - y)_+ + \frac{2}{1 - p} (y - u)_+
 
@@ -142,7 +142,7 @@ def interval_score(y: Numbers, lower: Numbers, upper: Numbers, probability: floa
         y: The observations, (n,).
         lower: The lower ends, (n,) or one number: predictive quantiles at (1 - p) / 2.
         upper: The upper ends, quantiles at (1 + p) / 2.
-        probability: p, what the intervals claim to hold, between 0 and 1.
+        probability: p, the nominal probability of the intervals, between 0 and 1.
 
     Returns:
         The scores in the units of y, (n,).
@@ -177,8 +177,8 @@ def expected_calibration_error(labels: Numbers, probabilities: Numbers, *, num_b
         The error, between 0 and 1.
 
     Raises:
-        ValueError: If the shapes differ, a label is neither 0 nor 1, a probability is outside [0, 1], or there is no
-            bin.
+        ValueError: If the shapes differ, a label is neither 0 nor 1, a probability is outside [0, 1], or `num_bins` is
+            less than 1.
 
     References:
         Naeini, Cooper and Hauskrecht, Obtaining well calibrated probabilities using Bayesian binning, 2015, section 2.
@@ -197,9 +197,9 @@ class ProjectionGain(NamedTuple):
     """The outcome of `projection_gain`, in squared units of the outcome.
 
     Attributes:
-        gain: By how much the projection lowers the mean squared error; negative where it raises it.
+        gain: The reduction of the mean squared error by the projection; negative if the error increases.
         standard_error: The standard error of the gain, for this predictor and these expectations.
-        interval: Where the gain lies with the given probability, normal about the estimate.
+        interval: The normal confidence interval of the gain at the given level.
         largest_gain: The gain if the conditional expectation were known.
     """
 
@@ -212,28 +212,27 @@ class ProjectionGain(NamedTuple):
 def projection_gain(
     values: Numbers, expectations: Numbers, baseline: Numbers = 0.0, *, level: float = 0.95
 ) -> ProjectionGain:
-    r"""Estimate by how much projecting a predictor lowers its mean squared error, without labels.
+    r"""Estimate the reduction of the mean squared error by a projection of a predictor, without labels.
 
     .. math::
 
         \Delta = E[(Y - h)^2] - E[(Y - h + \tilde e)^2] = E[2 (h - f_0)\, \tilde e - \tilde e^2], \qquad
         \tilde e = e(C) - f_0
 
-    for a predictor h of Y, an estimate e(c) of :math:`E[h \mid C = c]`, and :math:`f_0 = E[Y \mid C]`, which a
-    collider makes known: the mean of Y, or its regression on its parents. The second equality is that of
-    :math:`E[Y \tilde e] = E[f_0 \tilde e]`. The mean over rows is unbiased if neither h nor e has seen them.
+    for a predictor h of Y, an estimate e(c) of :math:`E[h \mid C = c]`, and :math:`f_0 = E[Y \mid C]`, which a collider
+    makes known: the mean of Y, or its regression on its parents. The second equality follows from :math:`E[Y \tilde e]
+    = E[f_0 \tilde e]`. The mean over rows is unbiased if neither h nor e has seen them.
 
     The exact expectation would gain :math:`\|E[h \mid C] - f_0\|^2 = \Delta + E[(e - E[h \mid C])^2]`. `largest_gain`
-    is the gain, plus what can be told of the last term: with m estimates, each from rows of its own, the variance of
-    their mean, :math:`E[s^2(C)] / m` with their sample variance :math:`s^2(c)`; with one estimate nothing. It is too
-    low by the squared bias of the estimates, and of one estimate by its variance, too.
+    is the gain plus an estimate of the last term: with m estimates from disjoint sets of rows it is the variance of
+    their mean, :math:`E[s^2(C)] / m` with their sample variance :math:`s^2(c)`; with one estimate it is 0. So
+    `largest_gain` is too low by the squared bias of the estimates, and for a single estimate also by its variance.
 
     Args:
         values: h at n rows that it was not fitted to, (n,), n > 1.
-        expectations: e at these rows, (n,), fitted to others, or (n, m) for m estimates fitted to disjoint sets of
-            rows, whose mean is what the projection takes away.
-        baseline: :math:`f_0` at these rows, (n,), or one number; 0 for an outcome that is centered. The gain counts
-            it as true.
+        expectations: e at these rows, (n,), fitted to other rows, or (n, m) for m estimates fitted to disjoint sets of
+            rows, whose mean is subtracted by the projection.
+        baseline: :math:`f_0` at these rows, (n,), or one number; 0 for a centered outcome. The gain treats it as exact.
         level: The probability of the interval.
 
     Returns:
@@ -266,7 +265,7 @@ def projection_gain(
 
 
 def structural_similarity(x: Numbers, y: Numbers, *, data_range: float) -> float:
-    r"""Return how similar two images are in level, contrast and structure, the mean over windows.
+    r"""Return the structural similarity of two images (level, contrast and structure), averaged over windows.
 
     .. math::
 
@@ -274,13 +273,13 @@ def structural_similarity(x: Numbers, y: Numbers, *, data_range: float) -> float
         \qquad c_1 = (0.01 L)^2, \quad c_2 = (0.03 L)^2
 
     Means, variances and the covariance are weighted within windows of 11 x 11 pixels by a Gaussian of standard
-    deviation 1.5 pixels; only windows that lie in the image count.
+    deviation 1.5 pixels; only windows that lie completely inside the image are used.
 
     Args:
         x: An image, (a, b), at least 11 pixels on each side.
-        y: The other, (a, b).
-        data_range: L, the range of values that matters, positive; say the range of the true image. The score depends
-            on it: level and contrast are compared to constants in proportion to it.
+        y: The other image, (a, b).
+        data_range: L, the relevant range of values, positive; for example the range of the true image. The score
+            depends on it: level and contrast are compared to constants in proportion to it.
 
     Returns:
         The score, 1 for equal images, at least -1.
@@ -296,7 +295,7 @@ def structural_similarity(x: Numbers, y: Numbers, *, data_range: float) -> float
 
     for name, image in (("x", x), ("y", y)):
         as_finite_array(image, name)
-    first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)  # in float64 for any setting of JAX
+    first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)  # NumPy's float64, for any setting of JAX
     if first.shape != second.shape or first.ndim != 2 or min(first.shape) < 11:
         raise ValueError(f"`x` and `y` must have one shape (a, b) from (11, 11), got {first.shape} and {second.shape}")
     validation.positive(data_range, "data_range")
@@ -327,7 +326,7 @@ def _interval(y: Numbers, lower: Numbers, upper: Numbers) -> tuple[Array, Array,
 
 
 def _like(y: Array, value: Numbers, name: str, other: str = "y") -> Float[Array, " n"]:
-    """Return one number, or one an observation, as an array like the observations."""
+    """Return one number, or one number per observation, as an array of the shape of the observations."""
     array = as_finite_array(value, name)
     if array.shape not in ((), y.shape):
         raise ValueError(f"`{name}` must have the shape of `{other}`, {y.shape}, or be one number, got {array.shape}")

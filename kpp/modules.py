@@ -1,12 +1,12 @@
-"""The base class of every abstract class that demands fields of its subclasses.
+"""The base class of all abstract classes that require fields of their subclasses.
 
 Two rules for such an abstract class:
 
-* No ``from __future__ import annotations`` in its file. Equinox reads the annotation objects; it takes a string for an
-  ordinary field, which then comes first in the constructor of every subclass.
-* Where a final class declares further fields between the demanded ones, the demands stand in a plain class beside the
-  module. Equinox looks there too, while type checkers, which take a demand in a module for an ordinary field, would
-  otherwise assume another order of the constructor's parameters.
+* No ``from __future__ import annotations`` in its file. Equinox reads the annotation objects. It treats an annotation
+  that is a string as an ordinary field, which would then come first in the constructor of every subclass.
+* If a final class declares further fields between the required ones, put the requirements into a plain class that is
+  inherited in addition to the module. Equinox finds them there too. Type checkers treat a requirement in a module as an
+  ordinary field and would otherwise assume a different order of the constructor's parameters.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import equinox as eqx
 
 __all__ = ["AbstractModule"]
 
-_KINDS = ("__abstractvars__", "__abstractclassvars__")  # where Equinox keeps the names that a class demands
+_KINDS = ("__abstractvars__", "__abstractclassvars__")  # Equinox's lists of required fields
 
 
 class AbstractModule(eqx.Module):
-    """An Equinox module whose final subclasses have every field that their abstract classes demand.
+    """An Equinox module whose final subclasses have every field that their abstract classes require.
 
-    An abstract class demands a field by annotating it with `equinox.AbstractVar` or `equinox.AbstractClassVar`, and its
-    name starts with ``Abstract``. Every other class is final. Equinox checks an instance; this class checks each final
-    class when it is created.
+    An abstract class requires a field by annotating it with `equinox.AbstractVar` or `equinox.AbstractClassVar`, and
+    its name starts with ``Abstract``. Every other class is final. Equinox checks an instance; this class checks each
+    final class when it is created.
 
     Raises:
-        TypeError: If a final class lacks a demanded field.
+        TypeError: If a final class lacks a required field.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Check that a final class has the fields that its bases demand."""
+        """Check that a final class has the fields that its bases require."""
         super().__init_subclass__(**options)
         if cls.__name__.lstrip("_").startswith("Abstract"):
             return

@@ -1,7 +1,7 @@
-"""netCDF files: written whole or not at all, with attributes that come back as they were.
+"""netCDF files: written completely or not at all, with attributes that are restored exactly.
 
-netCDF attributes are numbers and text. `encode_attrs` writes everything else as JSON and lists the names that it wrote
-so; `decode_attrs` reverses it. `write` and `read` use both, for the datasets of a file and its groups.
+netCDF attributes are numbers and text. `encode_attrs` writes everything else as JSON and lists the names of these
+attributes; `decode_attrs` reverses it. `write` and `read` use both, for the datasets of a file and its groups.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import xarray as xr
 
 __all__ = ["decode_attrs", "encode_attrs", "read", "replace_when_complete", "write"]
 
-_AS_JSON = "kpp_json_attributes"  # the attribute that lists which of the others are JSON
+_AS_JSON = "kpp_json_attributes"  # the attribute that lists which of the other attributes are JSON
 _MAX_INTEGER = 2**63
 
 
 @contextlib.contextmanager
 def replace_when_complete(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a place to write a file at, which takes the place of `path` when the block ends.
+    """Yield a temporary path for a file, which replaces `path` when the block ends.
 
-    If the block raises, `path` is left as it was and nothing else remains.
+    If the block raises an error, `path` is unchanged and the temporary file is deleted.
 
     Args:
         path: The file to write or to replace.
 
     Yields:
-        Another path in the same folder, so that renaming it is one step of the file system.
+        A path in the same folder, so that the renaming is atomic.
 
     Raises:
         FileNotFoundError: If the folder does not exist.
@@ -49,16 +49,16 @@ def replace_when_complete(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write(path: str | os.PathLike[str], dataset: xr.Dataset, groups: Mapping[str, xr.Dataset] | None = None) -> None:
-    """Write a dataset, and further ones as groups, into one netCDF file.
+    """Write a dataset, and further datasets as groups, into one netCDF file.
 
     Args:
         path: The file. It appears only when it is complete; an existing one is replaced.
-        dataset: What stands outside of groups; its attributes are those of the file.
+        dataset: The dataset outside of groups, whose attributes become those of the file.
         groups: Further datasets by the name of the group.
 
     Raises:
         FileNotFoundError: If the folder does not exist.
-        TypeError: If an attribute is not a number, text, or what JSON can hold.
+        TypeError: If an attribute is neither a number nor text, and cannot be written as JSON.
     """
     with replace_when_complete(path) as partial:
         _encoded(dataset).to_netcdf(partial, mode="w", engine="h5netcdf")
@@ -67,7 +67,7 @@ def write(path: str | os.PathLike[str], dataset: xr.Dataset, groups: Mapping[str
 
 
 def read(path: str | os.PathLike[str]) -> tuple[xr.Dataset, dict[str, xr.Dataset]]:
-    """Read what `write` has written, into memory.
+    """Read a file written by `write` into memory.
 
     Args:
         path: The file.
@@ -96,7 +96,7 @@ def encode_attrs(attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """Return attributes that netCDF can hold: numbers and text unchanged, everything else as JSON.
 
     Raises:
-        TypeError: If an attribute is not what JSON can hold.
+        TypeError: If an attribute cannot be written as JSON.
     """
     plain = {str(name): value.item() if isinstance(value, np.generic) else value for name, value in attrs.items()}
     encoded = {name: json.dumps(value) for name, value in plain.items() if not _is_plain(value)}
@@ -104,7 +104,7 @@ def encode_attrs(attrs: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def decode_attrs(attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the attributes that `encode_attrs` was given, with Python's numbers in place of NumPy's."""
+    """Return the original attributes of `encode_attrs`, with Python's numbers in place of NumPy's."""
     encoded = json.loads(attrs.get(_AS_JSON, "[]"))
     plain = {str(name): value.item() if isinstance(value, np.generic) else value for name, value in attrs.items()}
     return {name: json.loads(value) if name in encoded else value for name, value in plain.items() if name != _AS_JSON}
@@ -112,7 +112,7 @@ def decode_attrs(attrs: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _is_plain(value: object) -> bool:
     if isinstance(value, str):
-        return bool(value)  # HDF5 has no empty text
+        return bool(value)  # HDF5 cannot store empty text
     if isinstance(value, int) and not isinstance(value, bool):
         return abs(value) < _MAX_INTEGER
     return isinstance(value, float)

@@ -2,7 +2,7 @@ r"""Small neural networks and the loop that trains them, for models to explain a
 
 A network is a pytree of arrays that is called with one point, such as `MLP` or any module of Equinox; a loss is a
 function of a network and some rows of the data. Training is compiled once for a network, a loss and shapes of data, and
-several networks are trained side by side at hardly more than the price of one.
+several networks are trained side by side in little more time than one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kpp.validation import at_least, check_rng_key, count, positive
 
 __all__ = ["MLP", "Trained", "train", "train_ensemble"]
 
-# The largest number of times that the progress bar moves, and the seconds after which it appears.
+# The largest number of updates of the progress bar, and the seconds after which it appears.
 _STEPS, _PATIENCE = 20, 2.0
 
 
@@ -34,12 +34,12 @@ class MLP(eqx.Module):
     .. math:: h_l = a(W_l h_{l-1} + b_l), \qquad a(t) = \log(1 + e^{\beta t}) / \beta, \qquad f(x) = W_L h_{L-1} + b_L
 
     Args:
-        rng_key: A JAX random key for the first weights, uniform between :math:`\pm 1 / \sqrt{\text{inputs}}`.
+        rng_key: A JAX random key for the initial weights, uniform between :math:`\pm 1 / \sqrt{\text{inputs}}`.
         sizes: The widths of all layers, from the features d to the outputs q.
         beta: :math:`\beta`, how sharply the Softplus bends at 0; None for its limit, the ReLU.
 
     Raises:
-        ValueError: If there are fewer than two sizes, one is not positive, or `beta` is not.
+        ValueError: If there are fewer than two sizes, one is not positive, or `beta` is not positive.
     """
 
     layers: tuple[eqx.nn.Linear, ...]
@@ -70,8 +70,8 @@ class Trained(NamedTuple):
     """The result of training.
 
     Attributes:
-        network: The network as it is after the last epoch; an ensemble's arrays lead with its m members.
-        losses: The mean loss of each epoch without the penalty, (num_epochs,), of an ensemble (m, num_epochs).
+        network: The network after the last epoch; the arrays of an ensemble lead with its m members.
+        losses: The mean loss of each epoch without the penalty, (num_epochs,), or (m, num_epochs) for an ensemble.
     """
 
     network: Any
@@ -101,16 +101,17 @@ def train(
 
     Args:
         rng_key: A JAX random key, for the order of the rows.
-        network: The network to begin with; its floating-point arrays are trained.
-        loss: From the network and a batch, a pytree like `data`, to the mean loss of the batch's rows. Functions are
-            told apart by identity, so define it once: a new lambda is compiled anew.
+        network: The initial network; its floating-point arrays are trained.
+        loss: A function from the network and a batch, a pytree like `data`, to the mean loss of the batch's rows.
+            Define it once: functions are distinguished by identity, so every new lambda is compiled again.
         data: A pytree of arrays that lead with the n rows.
-        num_epochs: How often each row is seen.
+        num_epochs: The number of passes over the rows.
         batch_size: The most rows in one step.
         learning_rate: The first step size of Adam.
-        l2: :math:`l_2`, the penalty on weights, also called weight decay.
+        l2: :math:`l_2`, the penalty
+            on weights, also called weight decay.
         progress: Whether to show a bar, after two seconds.
-        label: What the bar says.
+        label: The text in front of the bar.
 
     Returns:
         The trained network and its losses.
@@ -156,13 +157,14 @@ def train_ensemble(
         networks: A network whose arrays lead with its m members, such as ``eqx.filter_vmap(build)(keys)`` makes.
         loss: As for `train`, of a single network.
         data: A pytree of arrays that lead with the n rows.
-        rows: Which rows each member learns from, positions of shape (m, k): a bootstrap sample, say. None for all.
-        num_epochs: How often each member sees its rows.
+        rows: Which rows each member learns from, positions of shape (m, k), for example bootstrap samples. None for all
+            rows.
+        num_epochs: The number of passes of each member over its rows.
         batch_size: The most rows in one step.
         learning_rate: The first step size of Adam.
         l2: The penalty on weights.
         progress: Whether to show a bar, after two seconds.
-        label: What the bar says.
+        label: The text in front of the bar.
 
     Returns:
         The trained networks, their arrays leading with m, and losses (m, num_epochs).
@@ -231,7 +233,7 @@ def _run_epochs(
     epochs: Array,
     steps: int,
 ) -> Any:
-    """Take every member through some epochs, from the first of two numbers to before the second."""
+    """Train every member for some epochs, from the first of two numbers up to and excluding the second."""
     total = state[2].shape[1] * steps
 
     def member(state: PyTree, rest: PyTree, rows: Array, key: Array) -> Any:
@@ -249,7 +251,7 @@ def _run_epochs(
 
 
 def _batches(key: RngKey, rows: Array, steps: int) -> Array:
-    """Shuffle the rows and deal them out in equal batches, (steps, b), the last filled up from the front."""
+    """Shuffle the rows and split them into equal batches, (steps, b); the last is filled up with the first rows."""
     shuffled = jax.random.permutation(key, rows)
     missing = -rows.shape[0] % steps
     return jnp.concatenate([shuffled, shuffled[:missing]]).reshape(steps, -1)

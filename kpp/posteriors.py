@@ -1,8 +1,8 @@
-r"""Gaussian processes conditioned on data: the law of a whole function, not only its mean.
+r"""Gaussian processes conditioned on data: the distribution of the whole function, not only its mean.
 
-A Gaussian likelihood, or Laplace's approximation of another one, gives a posterior whose covariance is the prior one
-less what the data tell, a matrix :math:`R R^\top` between kernel sections. `GPPosterior` holds that root and the
-mean, so that covariances of functionals of f, such as Shapley values, need no samples.
+A Gaussian likelihood, or Laplace's approximation of another one, gives a posterior whose covariance is the prior
+covariance minus a reduction by the data, a matrix :math:`R R^\top` between kernel sections. `GPPosterior` holds that
+root and the mean, so that covariances of functionals of f, such as Shapley values, need no samples.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class GPPosterior(eqx.Module):
 
     .. math:: f \mid D \sim GP\bigl(\mu,\; k(x, x') - k(x, X) R R^\top k(X, x')\bigr)
 
-    k and the points X are those of the mean :math:`\mu`. Law: the covariance is positive semi-definite, that is
-    :math:`R R^\top \preceq K_{XX}^{+}`. For a regression with noise variance :math:`\sigma^2`,
-    :math:`R R^\top = (K_{XX} + \sigma^2 I)^{-1}`.
+    k and X are the kernel and the points of the mean :math:`\mu`. Law: the covariance is positive semi-definite, that
+    is :math:`R R^\top \preceq K_{XX}^{+}`. For a regression with noise variance :math:`\sigma^2`, :math:`R R^\top =
+    (K_{XX} + \sigma^2 I)^{-1}`.
 
-    The roots of all draws take ``draws * n * r`` numbers, 3 GB for 2000 draws and n = 442: use fewer draws, or the
-    posterior at the mean of the hyperparameters, where that is too much.
+    The roots of all draws take ``draws * n * r`` numbers, 3 GB for 2000 draws and n = 442: if that is too much, use
+    fewer draws, or the posterior at the mean of the hyperparameters.
 
     Args:
-        mean: The posterior mean, a function with one output; perhaps with draws.
+        mean: The posterior mean, a function with one output; possibly with draws.
         root: R, of shape (*batch_shape, n, r), with a row for each of the mean's points.
 
     Raises:
@@ -64,7 +64,7 @@ class GPPosterior(eqx.Module):
 
     @property
     def whitened(self) -> RKHSFunction:
-        r"""The functions :math:`k(x, X) R`, r outputs: what the data take off the covariance is their inner product."""
+        r"""The functions :math:`k(x, X) R`, r outputs, whose inner product is the reduction of the covariance."""
         intercept = jnp.zeros(self.batch_shape + self.root.shape[-1:], dtype=self.root.dtype)
         return RKHSFunction(self.mean.kernel, self.mean.points, self.root, intercept, self.batch_shape)
 
@@ -72,7 +72,7 @@ class GPPosterior(eqx.Module):
         """Return the covariance of the function's values at two batches of points.
 
         Args:
-            x1: p1 points, an array (p1, d) or a batch of what the kernel takes.
+            x1: p1 points, an array (p1, d) or another batch that the kernel accepts.
             x2: p2 points.
 
         Returns:
@@ -89,7 +89,7 @@ class GPPosterior(eqx.Module):
         """Return the variance of the function's values at p points, not below 0.
 
         Args:
-            x: The points, an array (p, d) or a batch of what the kernel takes.
+            x: The points, an array (p, d) or another batch that the kernel accepts.
 
         Returns:
             The variances, (*batch_shape, p).
@@ -105,11 +105,11 @@ class GPPosterior(eqx.Module):
         """Apply a function of one posterior to the posteriors of all draws.
 
         Args:
-            f: Takes a `GPPosterior` with ``batch_shape`` () and returns a pytree of arrays. It must be traceable by
-                JAX.
+            f: A function of a `GPPosterior` with ``batch_shape`` () that returns a pytree of arrays. It must be
+                traceable by JAX.
             batch_size: How many draws are worked on at once; one after another by default.
 
         Returns:
-            What `f` returns, each array led by ``batch_shape``.
+            The results of `f`, each array led by ``batch_shape``.
         """
         return self.mean.map_draws(lambda mean, root: f(GPPosterior(mean, root)), self.root, batch_size=batch_size)

@@ -1,12 +1,12 @@
-r"""Priors as leaves: put a NumPyro distribution where a number belongs, and draw it inside a model.
+r"""Priors as leaves: a NumPyro distribution takes the place of a number and is drawn inside a model.
 
 A kernel, a mean function or any other pytree may hold NumPyro distributions in place of some of its numbers. Inside a
-NumPyro model, `sample` replaces each of them by a draw, a `numpyro.sample` site named after its place:
-``kernel.lengthscale``, ``kernel.kernels.0.variance``. Numbers stay as they are. After inference `substitute` puts
-draws back in the same places.
+NumPyro model, `sample` replaces each of them by a draw, a `numpyro.sample` site named after its path:
+``kernel.lengthscale``, ``kernel.kernels.0.variance``. Numbers are unchanged. After inference, `substitute` puts draws
+into the same places.
 
 NumPyro distributions are pytrees themselves, so `jax.tree.map` over a tree that holds priors walks into the
-distributions and corrupts them without a word; every function here stops at them (`is_prior`).
+distributions and corrupts them silently; every function here stops at them (`is_prior`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class _Leaf(NamedTuple):
-    """One leaf of a tree: where it stands, the site it has or would have, and what it holds."""
+    """One leaf of a tree: its path, the name of its site, and its value."""
 
     path: str
     site: str
@@ -36,12 +36,12 @@ class _Leaf(NamedTuple):
 
 
 def is_prior(value: object) -> bool:
-    """Tell whether a leaf is a prior, that is a NumPyro distribution; the `is_leaf` to walk such trees with."""
+    """Return whether a leaf is a prior, a NumPyro distribution; pass it as `is_leaf` to JAX's tree functions."""
     return isinstance(value, Distribution)
 
 
 def has_priors(tree: PyTree) -> bool:
-    """Tell whether any leaf of a pytree is a prior."""
+    """Return whether any leaf of a pytree is a prior."""
     return any(is_prior(leaf) for leaf in jax.tree.leaves(tree, is_leaf=is_prior))
 
 
@@ -58,19 +58,19 @@ def leaf_paths(tree: PyTree) -> tuple[str, ...]:
 
 
 def prior_sites(name: str, tree: PyTree, priors: Mapping[str, Any] | None = None) -> dict[str, Distribution]:
-    """Return the sites that `sample` would make, without drawing.
+    """Return the sites that `sample` would create, without drawing.
 
     Args:
-        name: What the tree is called; the first part of each site's name.
+        name: The name of the tree, the first part of each site's name.
         tree: Any pytree with priors among its leaves.
         priors: Further priors by path, as for `sample`.
 
     Returns:
-        For each site the distribution it is drawn from. All batch axes are made event axes: a site is one variable.
+        For each site the distribution it is drawn from. All batch axes become event axes: a site is one variable.
 
     Raises:
-        ValueError: As `sample`.
-        TypeError: As `sample`.
+        ValueError: As for `sample`.
+        TypeError: As for `sample`.
     """
     leaves = list(_leaves(name, tree))
     extra = _check_priors(leaves, priors or {})
@@ -84,17 +84,17 @@ def sample(name: str, tree: T, priors: Mapping[str, Any] | None = None) -> T:
     Each leaf that holds a NumPyro distribution becomes a `numpyro.sample` site called ``name.path``, for example
     ``kernel.lengthscale`` for the field `lengthscale` of a tree called ``kernel``. A tree that is one distribution
     gives the site ``name``. Batch axes of a prior are independent coordinates of one variable (`to_event`), so that
-    plates around the call stack in front of them. All other leaves are returned unchanged, of any type.
+    surrounding plates add their axes in front. All other leaves, of any type, are returned unchanged.
 
-    Inside a plate each site leads with the plate's axis, fixed leaves do not; `substitute` and `jax.vmap` over
-    the sites' values give one tree a member of the plate.
+    Inside a plate each site leads with the plate's axis, but fixed leaves do not; `substitute` and `jax.vmap` over the
+    sites' values give one tree per member of the plate.
 
     Args:
-        name: What the tree is called; the first part of each site's name.
+        name: The name of the tree, the first part of each site's name.
         tree: Any pytree with priors among its leaves: a kernel, an Equinox network, a dict, a single distribution.
-        priors: Further priors by path (see `leaf_paths`), for trees that cannot hold them: a third party's network
-            with its arrays, say. They take the place of what the tree holds. A scalar prior is expanded to the shape of
-            the array it replaces; a scalar leaf takes a prior of any shape.
+        priors: Further priors by path (see `leaf_paths`), for trees that cannot hold priors, for example the network of
+            another library. They replace the values in the tree. A scalar prior is expanded to the shape of the array
+            it replaces; a scalar leaf takes a prior of any shape.
 
     Returns:
         The tree with arrays in place of priors.
@@ -109,11 +109,11 @@ def sample(name: str, tree: T, priors: Mapping[str, Any] | None = None) -> T:
 
 
 def substitute(name: str, tree: T, values: Mapping[str, Any]) -> T:
-    """Put values of sites back into the places that they were drawn for, as `sample` did for those draws.
+    """Put values of sites into the places for which they were drawn, as `sample` does.
 
     Args:
-        name: What the tree was called in `sample`.
-        tree: The tree that was given to `sample`.
+        name: The name of the tree in `sample`.
+        tree: The tree that was passed to `sample`.
         values: The value of each site, of one draw or with leading axes for many. Sites of other trees are ignored.
 
     Returns:
@@ -138,14 +138,14 @@ def _leaves(name: str, tree: PyTree) -> Iterator[_Leaf]:
 
 
 def _can_hold_prior(value: object) -> bool:
-    """Numbers, arrays and priors; not booleans, nor the functions that networks carry as leaves."""
+    """Return True for numbers, arrays and priors; False for booleans and for functions that networks hold as leaves."""
     if is_prior(value) or (hasattr(value, "shape") and hasattr(value, "dtype")):
         return True
     return isinstance(value, (int, float, complex)) and not isinstance(value, bool)
 
 
 def _check_priors(leaves: list[_Leaf], priors: Mapping[str, Any]) -> dict[str, Distribution]:
-    """Return `priors` by path, each of the shape of its leaf, or say what is wrong with them."""
+    """Return `priors` by path, each with the shape of its leaf, or raise an error if they are invalid."""
     _refuse_duplicates(leaves)
     known = {leaf.path: leaf.value for leaf in leaves if _can_hold_prior(leaf.value)}
     unknown = [path for path in priors if path not in known]

@@ -1,9 +1,10 @@
-"""The registry: which kernels, embeddings, value functions, explainers and models there are, by name.
+"""The registry: the kernels, embeddings, value functions, explainers and models of all plugins, by name.
 
-Everything comes from plugins, kpp's own parts too: the entry points of group "kpp" of all installed distributions are
-read at the first look-up, in alphabetical order, and remembered. A plugin that can't be used is left out with a
-`PluginWarning` and the others go on. A name that two plugins offer belongs to neither: looking it up is an error that
-names both. The environment variable `KPP_DISABLE_PLUGINS` (entry-point names with commas between) switches plugins off.
+All entries come from plugins, including kpp's own: the entry points of group "kpp" of all installed distributions are
+read at the first look-up, in alphabetical order, and remembered. A plugin that cannot be used is left out with a
+`PluginWarning`, and the others are loaded. A name that two plugins offer is not registered for either: looking it up
+raises an error that names both. The environment variable `KPP_DISABLE_PLUGINS` (entry-point names with commas between)
+switches plugins off.
 
 Look-ups belong in ordinary Python, never inside traced code.
 """
@@ -41,7 +42,7 @@ __all__ = [
     "value_functions",
 ]
 
-#: What can be registered; the hook of a kind is `register_<kind>`.
+#: The kinds of objects that can be registered; the hook of a kind is `register_<kind>`.
 KINDS = ("kernels", "embeddings", "value_functions", "explainers", "models")
 
 _DISABLE = "KPP_DISABLE_PLUGINS"
@@ -65,8 +66,8 @@ class PluginRecord:
         module: The module that the entry point names.
         distribution: The distribution that installed it.
         version: The version of that distribution.
-        offers: For each kind, the names it put into the registry.
-        refused: For each kind, the names it offers that another plugin offers too.
+        offers: For each kind, the names that were registered.
+        refused: For each kind, the names that were not registered because another plugin offers them too.
         error: Why it was left out, or None.
         disabled: Whether `KPP_DISABLE_PLUGINS` switches it off.
     """
@@ -86,7 +87,7 @@ class PluginRecord:
 
 @dataclass(frozen=True)
 class _Plugin:
-    """A record together with the classes that it stands for."""
+    """A record together with the classes that the plugin offers."""
 
     record: PluginRecord
     classes: Mapping[str, Mapping[str, type]] = field(default_factory=dict)
@@ -227,7 +228,7 @@ def _disabled_names(installed: set[str]) -> set[str]:
 
 
 def _load(entry: importlib.metadata.EntryPoint, owners: list[str], disabled: bool) -> _Plugin:
-    """Load one entry point; any failure becomes the error in the record, and a warning."""
+    """Load one entry point; any exception is recorded as an error and gives a warning."""
     version = entry.dist.version if entry.dist is not None else "unknown"
     record = PluginRecord(entry.name, entry.value, _distribution_name(entry), version, disabled=disabled)
     if disabled:
@@ -235,7 +236,7 @@ def _load(entry: importlib.metadata.EntryPoint, owners: list[str], disabled: boo
     try:
         _refuse_shared_name(entry, owners)
         return _Plugin(record, _offers(entry.load()))
-    except (Exception, SystemExit) as error:  # a plugin may fail in any way; the host goes on
+    except (Exception, SystemExit) as error:  # a plugin may raise any error, which must not stop kpp
         record = dataclasses.replace(record, error=f"{type(error).__name__}: {error}")
         _warn(f"{record} was left out: {record.error}")
         return _Plugin(record)
@@ -251,7 +252,7 @@ def _refuse_shared_name(entry: importlib.metadata.EntryPoint, owners: list[str])
 
 
 def _offers(plugin: object) -> dict[str, dict[str, type]]:
-    """Call the hooks of one plugin; a manager of its own keeps apart who returned what."""
+    """Call the hooks of one plugin, with its own manager, so that its results are known to be its own."""
     manager = pluggy.PluginManager(hookspecs.GROUP)
     manager.add_hookspecs(hookspecs)
     try:
@@ -268,7 +269,7 @@ def _offers(plugin: object) -> dict[str, dict[str, type]]:
 
 
 def _checked(kind: str, returned: object) -> dict[str, type]:
-    """Check what a hook returned: a mapping from names to classes of which instances can be made."""
+    """Check what a hook returned: a mapping from names to classes that can be instantiated."""
     if not isinstance(returned, Mapping):
         raise TypeError(f"`register_{kind}` must return a mapping from names to classes, got {returned!r}")
     for name, cls in returned.items():
@@ -283,7 +284,7 @@ def _checked(kind: str, returned: object) -> dict[str, type]:
 
 
 def _assemble(loaded: list[_Plugin]) -> _Registry:
-    """Give each name that one plugin alone offers to its class."""
+    """Register each name that exactly one plugin offers."""
     classes: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
     refused: dict[str, dict[str, tuple[PluginRecord, ...]]] = {kind: {} for kind in KINDS}
     for kind in KINDS:

@@ -1,7 +1,7 @@
 """Kernels, models and other registered objects as plain JSON values, and back.
 
-A spec is the part of a study file or a saved fit that describes one object: the registered name and the
-fields by their names,
+A spec is the part of a study file or a saved fit that describes one object. It holds the registered name and the fields
+by their names,
 
     {"name": "RBF", "lengthscale": {"prior": "LogNormal", "loc": 0.0, "scale": 1.0, "expand": [10]}, "variance": 1.0}
 
@@ -30,18 +30,18 @@ from kpp import registry
 __all__ = ["data_class", "from_spec", "to_spec"]
 
 _WRAPPERS = ("expand", "to_event")
-# Matrices that a distribution derives from another of its arguments.
+# Matrices that a distribution computes from one of its other arguments.
 _DERIVED = frozenset({"covariance_matrix", "precision_matrix"})
 
 _Class = TypeVar("_Class", bound=type)
-_DATA: dict[str, type] = {}  # classes of data that registered objects hold, see `data_class`
+_DATA: dict[str, type] = {}  # data classes whose instances registered objects may hold, see `data_class`
 
 
 def data_class(cls: _Class) -> _Class:
-    """Let specs hold instances of a class of data, whose fields say all about them; a decorator.
+    """Allow specs to hold instances of a data class, which its fields describe completely; a decorator.
 
     Args:
-        cls: A dataclass, which nobody looks up by name and no plugin registers.
+        cls: A dataclass that is not registered by a plugin or looked up by name.
 
     Returns:
         The class.
@@ -71,13 +71,13 @@ def from_spec(spec: object, kind: str) -> Any:
 
     Args:
         spec: A mapping with the name under "name" and the fields by their names.
-        kind: What to look the name up among: one of `kpp.registry.KINDS`, such as "kernels".
+        kind: The kind of object, in which the name is looked up: one of `kpp.registry.KINDS`, such as "kernels".
 
     Returns:
         The object.
 
     Raises:
-        ValueError: If a name is not registered, a field is unknown or missing, or a value is refused by the class.
+        ValueError: If a name is not registered, a field is unknown or missing, or the class rejects a value.
         TypeError: If `spec` is not a mapping with a string "name".
     """
     return _decode_object(spec, kind, "")
@@ -142,7 +142,7 @@ def _encode_numbers(value: object, path: str) -> Any:
 
 
 def _encode_prior(prior: dist.Distribution, path: str) -> dict[str, Any]:
-    """Write a distribution, and read it back to be sure that nothing of it was lost."""
+    """Write a distribution, and read it back to check that nothing was lost."""
     spec = _prior_spec(prior, path)
     try:
         same = _same_distribution(_decode_prior(spec, path), prior)
@@ -176,7 +176,7 @@ def _prior_spec(prior: dist.Distribution, path: str) -> dict[str, Any]:
 
 
 def _same_distribution(first: dist.Distribution, second: dist.Distribution) -> bool:
-    """Tell whether two distributions have the same types and shapes, and, up to broadcasting, the same numbers."""
+    """Return whether two distributions have the same types, shapes and, up to broadcasting, numbers."""
     same_shape = type(first) is type(second) and (first.batch_shape, first.event_shape) == (
         second.batch_shape,
         second.event_shape,
@@ -235,7 +235,7 @@ def _decode(value: object, path: str) -> Any:
 
 
 def _decode_static(value: object, path: str) -> Any:
-    """Read a static field: lists become tuples, numbers stay what they are."""
+    """Read a static field: lists become tuples, numbers are unchanged."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(_decode_static(item, path) for item in value)
     return _decode(value, path)

@@ -1,8 +1,8 @@
-"""Tables: what the columns of `x` are called, and how text becomes numbers.
+"""Tables: the names of the columns of `x`, and the conversion of text to numbers.
 
 Entry points accept arrays and data frames. A `Schema` remembers the names of the columns and, for categorical ones, the
-levels in the order of their codes, so that data given later (to predict, to explain) are read the same way and a column
-that is missing, misspelt or out of order is noticed. pandas is not needed: any object with ``columns`` that is indexed
+levels in the order of their codes, so that data given later (to predict, to explain) are read in the same way, and
+missing, misspelt or reordered columns are detected. pandas is not needed: any object with ``columns`` that is indexed
 by them is a data frame here.
 """
 
@@ -49,7 +49,7 @@ class Schema:
         """Return the position of a feature.
 
         Raises:
-            ValueError: If there is no such feature; the message lists near misses.
+            ValueError: If the feature does not exist; the message lists similar names.
         """
         if name not in self.feature_names:
             raise ValueError(unknown_feature(name, self.feature_names))
@@ -84,7 +84,7 @@ class Schema:
             points: Coded points, of shape (n, d).
 
         Returns:
-            One array of shape (n,) a feature.
+            One array of shape (n,) per feature.
         """
         columns = {}
         for index, feature in enumerate(self.feature_names):
@@ -120,7 +120,7 @@ class Schema:
 
 
 def is_table(x: Any) -> bool:
-    """Tell whether `x` is a data frame (has ``columns`` and is indexed by them)."""
+    """Return whether `x` is a data frame (has ``columns`` and is indexed by them)."""
     return hasattr(x, "columns") and hasattr(x, "__getitem__")
 
 
@@ -173,7 +173,7 @@ def read_points(
 
 
 def refuse_missing(x: Any, columns: Sequence[str], name: str) -> None:
-    """Check that no value is missing in some columns of a data frame.
+    """Raise ValueError if values are missing in some columns of a data frame.
 
     Args:
         x: The data frame.
@@ -191,7 +191,7 @@ def refuse_missing(x: Any, columns: Sequence[str], name: str) -> None:
 
 
 def unknown_feature(feature: str, known: Sequence[str]) -> str:
-    """Return the message for a feature that does not exist, with near misses."""
+    """Return the message for a feature that does not exist, with similar names."""
     close = difflib.get_close_matches(str(feature), list(known), n=3)
     hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
     return f"unknown feature name {feature!r}; known are {list(known)}{hint}"

@@ -1,4 +1,4 @@
-"""Type aliases for public signatures, so that annotations say what is really accepted.
+"""Type aliases for public signatures, so that annotations show exactly which values are accepted.
 
 Shapes are written with jaxtyping: ``Float[AnyArray, "n d"]`` is a NumPy or JAX array of n rows and d columns of floats.
 """
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 #: An array of either library. Public functions accept both; they return JAX arrays.
 AnyArray = jax.Array | np.ndarray
 
-#: Real numbers as users hand them in, of any shape: anything that `numpy.asarray` reads.
+#: Real numbers as users pass them, of any shape: anything that `numpy.asarray` reads.
 Numbers = ArrayLike | int | float
 
 #: A batch of points, or one point: usually an array (n, d), or any pytree of arrays that lead with the same axis n.
@@ -28,6 +28,6 @@ Features = int | str | np.integer | Iterable[object]
 #: A field of a kernel or model: an array, a Python number, or a NumPyro distribution (a prior for the value).
 Leaf = Any
 
-#: A JAX random key, typed (``jax.random.key``) or raw (``jax.random.PRNGKey``). `kpp.validation.check_rng_key` refuses
-#: anything else, with the fix in its message, so that checkers of types leave it alone.
+#: A JAX random key, typed (``jax.random.key``) or raw (``jax.random.PRNGKey``). `kpp.validation.check_rng_key` raises
+#: TypeError for anything else and shows the fix, so that type checkers of annotations need not check it.
 RngKey = Any

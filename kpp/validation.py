@@ -1,8 +1,8 @@
-"""Checks of what users hand in, made once at the boundary.
+"""Checks of the arguments of users, made once at the boundary.
 
 Every function here either returns the input as a clean array or raises a ``ValueError`` or ``TypeError`` that names the
-argument in backticks, says what came, and says what is needed. Values can only be inspected outside traced code:
-under ``jit`` or ``vmap`` shapes are still checked and values are trusted.
+argument in backticks, shows its value or shape, and says what is needed. Values can only be inspected outside traced
+code: under ``jit`` or ``vmap`` shapes are still checked and values are trusted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _warned_float32 = False
 
 
 def is_concrete(value: object) -> bool:
-    """Tell whether the values of an array can be looked at, which is not so inside ``jit``, ``vmap`` or ``grad``."""
+    """Return whether the values of an array are known, which they are not inside ``jit``, ``vmap`` or ``grad``."""
     return not isinstance(value, jax.core.Tracer)
 
 
@@ -55,7 +55,7 @@ def check_rng_key(rng_key: object, name: str = "rng_key") -> Any:
         The key.
 
     Raises:
-        TypeError: For anything else; an integer seed gets the fix in the message.
+        TypeError: For anything else; for an integer seed the message shows the fix.
     """
     if isinstance(rng_key, (jax.Array, np.ndarray)):
         if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) and rng_key.shape == ():
@@ -78,7 +78,7 @@ def one_of(value: T, name: str, allowed: Iterable[T]) -> T:
         The option, unchanged.
 
     Raises:
-        ValueError: If the option is not one of them; a near miss gets a suggestion.
+        ValueError: If the option is not one of them; the message suggests a similar one.
     """
     choices = tuple(allowed)
     for choice in choices:
@@ -92,14 +92,14 @@ def one_of(value: T, name: str, allowed: Iterable[T]) -> T:
 
 
 def count(value: object, name: str, least: int = 1, *, most: int | None = None, most_is: str = "") -> int:
-    """Return an integer that is neither too small nor too large.
+    """Return an integer after checking that it is in a range.
 
     Args:
         value: The integer, of Python or NumPy; booleans are not counts.
         name: The argument's name for the message.
         least: The smallest integer that is allowed.
-        most: The largest integer that is allowed, if there is one.
-        most_is: What the largest integer is, for the message: "the number of rows".
+        most: The largest integer that is allowed; None for no limit.
+        most_is: The meaning of the largest integer, for the message: "the number of rows".
 
     Returns:
         A Python integer.
@@ -117,7 +117,7 @@ def count(value: object, name: str, least: int = 1, *, most: int | None = None, 
 
 
 def at_least(value: T, name: str, least: int | float) -> T:
-    """Return numbers that are not smaller than a bound; infinity passes.
+    """Return numbers that are not smaller than a bound; infinity is accepted.
 
     Args:
         value: A number or an array of numbers. Values of traced arrays are trusted.
@@ -142,13 +142,14 @@ def positive(value: T, name: str, *, infinity_allowed: bool = False) -> T:
     Args:
         value: A number or an array of numbers. Values of traced arrays are trusted.
         name: The argument's name for the message.
-        infinity_allowed: Whether infinity passes.
+        infinity_allowed: Whether infinity is accepted.
 
     Returns:
         The value, unchanged.
 
     Raises:
-        ValueError: If the value is not numeric, is NaN, or is not positive, or is infinite where that is not allowed.
+        ValueError: If the value is not numeric, is NaN, or is not positive, or is infinite and `infinity_allowed` is
+            False.
     """
     numbers = _numbers(value, name)
     if numbers is not None and not np.all(numbers > 0):
@@ -200,7 +201,7 @@ def probability(value: T, name: str) -> T:
 
 
 def as_finite_array(value: object, name: str) -> jax.Array:
-    """Convert real numbers to a floating-point JAX array and refuse NaN and infinity.
+    """Convert real numbers to a floating-point JAX array, or raise ValueError if some are NaN or infinite.
 
     Args:
         value: Anything that NumPy reads as an array of real numbers.
@@ -318,7 +319,7 @@ def warn_if_float32(where: str) -> None:
     """Warn once in a session that a linear system is about to be solved in single precision.
 
     Args:
-        where: What is about to be computed, for the message.
+        where: The computation that follows, for the message.
     """
     global _warned_float32
     if _warned_float32 or jnp.result_type(float) == jnp.float64:
@@ -335,7 +336,7 @@ def _numbers(value: object, name: str) -> np.ndarray | None:
     """Return a numeric value as a NumPy array, or None for a traced array."""
     if not is_concrete(value):
         return None
-    # NumPy and not JAX: inside `jit` even operations on known arrays are traced, and could not be looked at.
+    # NumPy and not JAX: inside `jit` JAX traces even operations on known arrays, so their values would be unknown.
     try:
         array = np.asarray(value)
     except ValueError:  # lists of different lengths
