@@ -1,4 +1,4 @@
-"""Preferences between items: matches, and what their graph and a fitted model say about rankings and clusters."""
+"""Preferences between items: matches, rankings, clusters, and statistics of the graph of matches."""
 
 from kpp.preferences.clusters import ClusterChoice as ClusterChoice
 from kpp.preferences.clusters import choose_num_clusters as choose_num_clusters

@@ -1,4 +1,4 @@
-"""Checks of the square matrices that pairwise statistics take."""
+"""Checks of the square matrices that are arguments of pairwise statistics."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from kpp.validation import as_finite_array
 
 __all__: list[str] = []
 
-_SKEW = 1e-6  # of the largest entry: what single precision leaves of an exact skew-symmetry
+_SKEW = 1e-6  # relative to the largest entry: the rounding error of single precision
 
 
 def square(value: Any, name: str, *, draws: bool = False) -> np.ndarray:
-    """Return a finite square matrix of at least two items, or with `draws` an array of them."""
+    """Return a finite square matrix of at least two items, or an array of such matrices with `draws`."""
     as_finite_array(value, name)
-    array = np.asarray(value, dtype=float)  # double precision, for any precision of JAX
+    array = np.asarray(value, dtype=float)  # always double precision, also if JAX uses single precision
     enough = array.ndim >= 2 if draws else array.ndim == 2
     if not enough or array.shape[-1] != array.shape[-2] or array.shape[-1] < 2:
         wanted = "(*draws, n, n)" if draws else "(n, n)"
@@ -39,7 +39,7 @@ def skew(value: Any, name: str) -> np.ndarray:
 
 
 def adjacency(value: Any, name: str) -> np.ndarray:
-    """Return a matrix of edges that are not negative and join different items."""
+    """Return a matrix of nonnegative edges between different items."""
     array = square(value, name)
     if (array < 0).any() or np.diagonal(array).any():
         raise ValueError(

@@ -1,4 +1,4 @@
-"""How matches are read: columns of tables, labels, counts, and the one order that rows are kept in."""
+"""Reading of matches: columns of tables, labels, counts, and the canonical order of rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def numbers_of(values: Any, name: str, num_rows: int | None = None) -> np.ndarra
 
 
 def outcomes(y: Any, tie: float | int | None) -> np.ndarray:
-    """Return labels as 1 (won), 0 (lost) and .5 (tie)."""
+    """Return labels as 1 (won), 0 (lost) and 0.5 (tie)."""
     if tie == 1:
         raise ValueError("`tie` must differ from 1, the label of a win, got 1")
     labels = np.asarray(as_targets(y), dtype=float)
@@ -80,13 +80,13 @@ def refuse_impossible(numbers: np.ndarray, num_items: int) -> None:
 def consolidate(
     numbers: np.ndarray, counts: np.ndarray, contexts: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Write each pair with the lower number first, add up the rows of one pair and context, and sort the rows."""
+    """Write each pair with the lower number first, sum the counts of equal pairs and contexts, and sort the rows."""
     swapped = numbers[:, 0] > numbers[:, 1]
     pairs = np.sort(numbers, axis=1)
     counts = np.where(swapped[:, None], counts[:, [1, 0, 2]], counts)
     keys = pairs
     if contexts is not None:
-        contexts = contexts + 0.0  # no -0., which would be told from 0.
+        contexts = contexts + 0.0  # turns -0. into 0., which would count as a different context
         code = np.unique(contexts, axis=0, return_inverse=True)[1].ravel()
         keys = np.column_stack([pairs, code])
     _, kept, row = np.unique(keys, axis=0, return_index=True, return_inverse=True)
@@ -124,7 +124,7 @@ def look_up(table: Any, column: str, names: list[Any], name: str) -> np.ndarray:
 
 
 def labels(table: Any, column: str, name: str) -> np.ndarray:
-    """Return a column of labels, none missing."""
+    """Return a column of labels; missing labels are an error."""
     selected = columns(table, [column], name)
     refuse_missing(selected, [column], name)
     return np.asarray(selected[column])
@@ -141,7 +141,7 @@ def flags(table: Any, column: str, name: str) -> np.ndarray:
 
 
 def columns(table: Any, chosen: Sequence[str], name: str) -> Any:
-    """Return some columns of a data frame, None for none."""
+    """Return some columns of a data frame, or None if none are chosen."""
     if isinstance(chosen, str):
         raise ValueError(f"columns of `{name}` must be a list of names, got the text {chosen!r}; write [{chosen!r}]")
     if not is_table(table):
@@ -153,7 +153,7 @@ def columns(table: Any, chosen: Sequence[str], name: str) -> Any:
 
 
 def comparisons(session: np.ndarray, item: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what was clicked, what was merely viewed, and a row of the session, for each comparison of a session."""
+    """Return for each comparison within a session the clicked item, the item only viewed, and a row of the session."""
     codes = np.unique(session, return_inverse=True)[1].ravel()
     order = np.argsort(codes, kind="stable")
     found = []
@@ -168,7 +168,7 @@ def comparisons(session: np.ndarray, item: np.ndarray, chosen: np.ndarray) -> tu
 
 
 def refuse_changing(contexts: np.ndarray, names: Sequence[str], session: np.ndarray) -> None:
-    """Raise ValueError unless contexts are the same throughout a session."""
+    """Raise ValueError unless contexts are constant within each session."""
     _, first, code = np.unique(session, return_index=True, return_inverse=True)
     changed = np.argwhere(contexts != contexts[first[code.ravel()]])
     if len(changed):

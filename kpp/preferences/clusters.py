@@ -1,4 +1,4 @@
-r"""Clusters of comparable items: groups within which items can be ranked, while between groups they cannot be compared.
+r"""Clusters of comparable items: items within a cluster can be ranked, items of different clusters cannot.
 
 If items fall into L such clusters, and :math:`f_l` is the utility of cluster l (zero outside it) and :math:`1_l` its
 indicator, the matrix of preferences is
@@ -6,7 +6,8 @@ indicator, the matrix of preferences is
 .. math:: G = \sum_{l=1}^L (f_l 1_l^\top - 1_l f_l^\top).
 
 It has rank 2L, its singular values come in equal pairs, and its singular vectors of one cluster are zero on all others.
-So the rows of the 2L leading singular vectors lie in a plane of their own for each cluster, where k-means finds them.
+So the rows of the 2L leading singular vectors lie in a different plane for each cluster, and k-means can find the
+clusters.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ __all__ = [
     "svd_clusters",
 ]
 
-_STARTS = 20  # of k-means, of which the best counts
-_REFINED_STARTS = 10
+_STARTS = 20  # starts of k-means; the best result is used
+_REFINED_STARTS = 10  # starts of k-means whose results are refined
 
 
 def comparable_clusters(
@@ -40,11 +41,11 @@ def comparable_clusters(
 ) -> Int[np.ndarray, " n"]:
     r"""Find clusters of comparable items by k-means of the 2L leading singular vectors of a preference matrix.
 
-    The singular vectors are defined up to a rotation of each pair, which leaves the distances of their rows as they
-    are. k-means does not know that a cluster is a line in a plane of its own, and for three clusters and more may fail
-    without any noise. With `refine` its clusters are starting points: single items are moved as long as rankings within
-    clusters then explain more of :math:`\|\hat G\|^2`. That finds them where most pairs are known, and can mislead
-    where few are.
+    The singular vectors are defined up to a rotation of each pair, which does not change the distances of their rows.
+    k-means does not use that each cluster is a line in its own plane, and for three or more clusters it may fail even
+    without noise. With `refine` the clusters of k-means are starting points: single items are moved as long as rankings
+    within clusters then explain more of :math:`\|\hat G\|^2`. This finds the clusters if most pairs are known, but can
+    be misleading if few are known.
 
     Args:
         rng_key: A JAX random key.
@@ -53,10 +54,10 @@ def comparable_clusters(
         refine: Whether to refine the clusters that k-means finds, from several starts.
 
     Returns:
-        The cluster of each item, (n,), numbered from 0 in the order in which clusters first occur.
+        The cluster of each item, (n,), numbered from 0 in the order of first occurrence.
 
     Raises:
-        ValueError: If the matrix is not skew-symmetric, or has no preferences, or L does not fit.
+        ValueError: If the matrix is not skew-symmetric, is zero, or L is out of range.
 
     References:
         Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, AISTATS 2022, section
@@ -73,11 +74,11 @@ def comparable_clusters(
 def svd_clusters(
     rng_key: RngKey, matches: Matches, num_clusters: int, *, refine: bool = False
 ) -> Int[np.ndarray, " n"]:
-    """Find clusters of comparable items in the mean outcomes of the matches themselves, without a model (SVD-CLUS).
+    """Find clusters of comparable items from the mean outcomes of the matches, without a model (SVD-CLUS).
 
     Args:
         rng_key: A JAX random key.
-        matches: The matches; items without any, whose rows are zero, are put together somewhere.
+        matches: The matches. Items without a match have zero rows, so they all get the same, arbitrary cluster.
         num_clusters: L, at most n / 2.
         refine: As for `comparable_clusters`.
 
@@ -99,15 +100,16 @@ def partial_ranking_clusters(
     margin: float = 0.1,
     refine: bool = False,
 ) -> Int[np.ndarray, " n"]:
-    r"""Find clusters as `svd_clusters` does, from those matches that a model is sure of (PR-CLUS).
+    r"""Find clusters as `svd_clusters` does, from the matches with confident predictions of a model (PR-CLUS).
 
-    A row of matches is left out where its predicted probability is less than a margin from one half. A partial ranking
-    abstains there; whether two items cannot be compared or are merely of equal strength it does not ask.
+    A row of matches is left out if its predicted probability differs from 1/2 by less than a margin. The partial
+    ranking abstains for these pairs; it does not distinguish items that cannot be compared from items of equal
+    strength.
 
     Args:
         rng_key: A JAX random key.
         matches: The matches.
-        probabilities: For each row of matches the predicted probability that its first item wins, (m,), by a model
+        probabilities: The predicted probability, for each row of matches, that its first item wins, (m,), from a model
             that ranks items.
         num_clusters: L, at most n / 2.
         margin: :math:`\delta`; rows with :math:`|p - 1/2| < \delta` are left out.
@@ -138,11 +140,11 @@ def partial_ranking_clusters(
 
 
 class ClusterChoice(NamedTuple):
-    """The outcome of `choose_num_clusters`.
+    """The result of `choose_num_clusters`.
 
     Attributes:
-        num_clusters: The number of clusters of the highest score.
-        scores: The score of each number that was tried.
+        num_clusters: The number of clusters with the highest score.
+        scores: The score of each number tried.
     """
 
     num_clusters: int
@@ -158,26 +160,26 @@ def choose_num_clusters(
 ) -> ClusterChoice:
     r"""Choose the number L of clusters of comparable items.
 
-    * "explained": the share of :math:`\|\hat G\|^2` that preferences of the form above account for, given the refined
-      clusters of `comparable_clusters`. With too few clusters comparisons between clusters spoil the utilities, with
-      too many comparable items are told apart, so that the share is highest in between. A single ranking of all items
-      is one cluster.
-    * "gap": the fall :math:`\log(\sigma_L / \sigma_{L+1})` from one pair of equal singular values to the next. It
-      needs no clustering, and is for matrices with little noise: smooth functions fitted by a kernel have singular
-      values that fall forever.
+    * "explained": the fraction of :math:`\|\hat G\|^2` that preferences of the form above explain, given the refined
+    clusters of `comparable_clusters`. With too few clusters, comparisons between clusters distort the utilities; with
+    too many, comparable items are in different clusters. So the fraction is highest in between. A single ranking of all
+    items is one cluster.
+    * "gap": the decrease :math:`\log(\sigma_L / \sigma_{L+1})` from one pair of equal singular values to the next. It
+    does not need a clustering, and is for matrices with little noise; the singular values of a smooth function fitted
+    with a kernel decrease without a clear gap.
 
     Args:
         rng_key: A JAX random key.
         preference_matrix: :math:`\hat G`, (n, n), skew-symmetric.
-        max_num_clusters: The largest number to be tried; never more than n / 2, less one for "gap".
-        criterion: What is highest at the number chosen.
+        max_num_clusters: The largest number to try; at most n / 2, or n / 2 - 1 for "gap".
+        criterion: The score that is maximised, "explained" or "gap".
 
     Returns:
         The number, and the scores of all.
 
     Raises:
-        ValueError: If the matrix is not skew-symmetric or has no preferences, no number can be tried, or the criterion
-            is unknown.
+        ValueError: If the matrix is not skew-symmetric or is zero, there is nothing to try, or the criterion is
+            unknown.
     """
     matrix = _matrices.skew(preference_matrix, "preference_matrix")
     if criterion not in ("explained", "gap"):
@@ -198,14 +200,14 @@ def choose_num_clusters(
 
 
 def clustering_accuracy(labels: Any, truth: Any) -> float:
-    """Return the share of items in the right cluster, under the matching of clusters that makes it largest.
+    """Return the fraction of items in the right cluster, under the matching of clusters that maximises it.
 
     Args:
         labels: The cluster found for each item, (n,), any labels.
         truth: Its true cluster, (n,). There may be more or fewer clusters.
 
     Returns:
-        The share, from 0 to 1; by chance alone it is 1 / L and more.
+        The fraction, from 0 to 1; by chance alone it is at least 1 / L.
 
     Raises:
         ValueError: If the shapes differ or are not (n,).
@@ -245,7 +247,7 @@ def _k_means(rows: np.ndarray, num_clusters: int, seed: int, *, starts: int) -> 
 
 
 def _refined(matrix: np.ndarray, rows: np.ndarray, num_clusters: int, seed: int) -> Int[np.ndarray, " n"]:
-    """Refine what each start of k-means finds, once where several find the same, and return what explains most."""
+    """Refine the different results of the starts of k-means, and return the clusters that explain most."""
     found = (_in_order(_k_means(rows, num_clusters, seed + start, starts=1)) for start in range(_REFINED_STARTS))
     different = {labels.tobytes(): labels for labels in found}
     refined = [_refinement.refine(matrix, labels) for labels in different.values()]
@@ -259,8 +261,8 @@ def _in_order(labels: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
 
 
 def _falls(matrix: np.ndarray) -> Float[np.ndarray, " pairs"]:
-    """Return the fall of the logarithm from each pair of singular values to the next."""
+    """Return the decrease of the logarithm from each pair of singular values to the next."""
     values = np.linalg.svd(matrix, compute_uv=False)
-    floor = len(matrix) * np.finfo(float).eps * values[0]  # below it values are rounding errors
+    floor = len(matrix) * np.finfo(float).eps * values[0]  # smaller singular values are rounding errors
     pairs = np.maximum(values, floor)[: 2 * (len(matrix) // 2)].reshape(-1, 2).mean(axis=1)
     return -np.diff(np.log(pairs))

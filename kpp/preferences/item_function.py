@@ -1,4 +1,4 @@
-r"""A preference function on a few items and many pairs of them, evaluated by matrices of items."""
+r"""A preference function on few items and many pairs of them, evaluated by matrices over items."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from kpp.validation import as_points
 
 __all__ = ["ItemFunction"]
 
-_BATCH = 4096  # pairs that are evaluated at once
+_BATCH = 4096  # pairs that are evaluated at the same time
 
 
 class ItemFunction(eqx.Module):
-    r"""A function of pairs, spanned by the sections of a kernel at m pairs of n items.
+    r"""A function of pairs: a weighted sum of sections of a kernel at m pairs of n items.
 
     .. math:: g(x, x') = \sum_i \alpha_i\, k_E\bigl((x, x'), (x_{a_i}, x_{b_i})\bigr)
         = \sum_t s_t\, k_t(x, X)\, A\, k_t(X, x') + \sum_u s_u\, \bigl(k_u(x, X) - k_u(x', X)\bigr) A 1
 
-    t runs over the generalised preferential kernels that :math:`k_E` is a sum of, u over the preferential ones, and A
-    is the table of `skew_table`. It is the function that `function` returns, at the cost of n instead of m kernel
-    evaluations an item. A positive value prefers the first item.
+    t runs over the generalised preferential kernels in the sum :math:`k_E`, u over the preferential kernels in it, and
+    A is the table of `skew_table`. It is the function that `function` returns, but it needs n instead of m kernel
+    evaluations per item. A positive value means that the first item is preferred.
 
     Args:
-        kernel: :math:`k_E`; see `preference_terms` for what it may be.
+        kernel: :math:`k_E`; `preference_terms` lists the supported kernels.
         items: X, the items, (n, d).
         pairs: The item numbers of each pair, (m, 2).
         coefficients: :math:`\alpha`, (m,).
@@ -53,18 +53,18 @@ class ItemFunction(eqx.Module):
     coefficients: Float[Array, " m"]
 
     def __check_init__(self) -> None:
-        """Raise TypeError if the kernel has no form in items."""
+        """Raise TypeError if the kernel is not a sum of preferential kernels."""
         preference_terms(self.kernel)
 
     @classmethod
     def of(cls, function: RKHSFunction) -> ItemFunction:
-        """Find the items of a function on pairs. Not traceable by JAX.
+        """Build it from a function on pairs. Not traceable by JAX.
 
         Args:
             function: A function of one draw, without intercept.
 
         Returns:
-            The same function on its different items.
+            The same function, on its different items.
 
         Raises:
             ValueError: If the function has draws, several outputs, or an intercept other than 0.
@@ -90,7 +90,7 @@ class ItemFunction(eqx.Module):
             x: The pairs, (p, 2, d).
 
         Returns:
-            The values, (p,), skew-symmetric to the last bit.
+            The values, (p,), exactly skew-symmetric.
 
         Raises:
             ValueError: If `x` does not hold pairs.
@@ -107,19 +107,19 @@ class ItemFunction(eqx.Module):
             items: The items, an array (p, d); by default the n items themselves.
 
         Returns:
-            The values, (p, p), skew-symmetric to the last bit; a positive one prefers the item of the row.
+            The values, (p, p), exactly skew-symmetric; a positive value means that the item of the row is preferred.
         """
         return _tabulate(self, self.items if items is None else jnp.asarray(as_points(items, "items")))
 
 
 def _sections(function: ItemFunction, term: PreferenceTerm, x: Float[Array, "p d"]) -> Float[Array, "p q"]:
-    """Return the features of items, or the sections of the kernel at them where it is not of finite rank."""
+    """Return the features of items, or the sections of the kernel at them if it does not have finite rank."""
     kernel = term.kernel
     return kernel.feature_map(x) if isinstance(kernel, AbstractFeatureKernel) else kernel(x, function.items)
 
 
 def _weights(function: ItemFunction, term: PreferenceTerm) -> Float[Array, "q *rest"]:
-    """Return what `_sections` are multiplied by: the row sums of A, (q,), or A itself, (q, q), in those features."""
+    """Return the factor of `_sections`: the row sums of A, (q,), or A itself, (q, q), in these features."""
     pairs, coefficients, n = function.pairs, function.coefficients, function.items.shape[0]
     if not isinstance(term.kernel, AbstractFeatureKernel):
         return row_sums(pairs, coefficients, n) if term.has_utility else skew_table(pairs, coefficients, n)

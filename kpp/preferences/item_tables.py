@@ -1,12 +1,12 @@
-r"""Functions of pairs as tables over items: what makes many matches between fewer items cheap.
+r"""Functions of pairs as tables over items, which save time if there are more matches than items.
 
-A function spanned by m pairs of n items is, for `kpp.kernels.GeneralizedPreferential`,
+A weighted sum of sections at m pairs of n items is, for `kpp.kernels.GeneralizedPreferential`,
 
 .. math:: g(x, x') = \sum_i \alpha_i\, k_E\bigl((x, x'), (x_{a_i}, x_{b_i})\bigr) = k(x, X)\, A\, k(X, x'), \qquad
     A = \sum_i \alpha_i \bigl(e_{a_i} e_{b_i}^\top - e_{b_i} e_{a_i}^\top\bigr)
 
 with a sparse skew-symmetric table A, (n, n), and for `kpp.kernels.Preferential` a difference of utilities,
-:math:`u(x) = k(x, X)\, A 1`. Nothing of shape (m, m) is needed.
+:math:`u(x) = k(x, X)\, A 1`. No array of shape (m, m) is needed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ class PreferenceTerm(NamedTuple):
     """One term of a kernel on pairs.
 
     Attributes:
-        scale: The number that it is multiplied by.
+        scale: The factor of the term.
         kernel: The kernel of one item.
-        has_utility: Whether it is the preferential kernel, that of differences in utility; otherwise the generalised.
+        has_utility: Whether it is the preferential kernel, whose functions are differences of utilities; otherwise it
+            is the generalised preferential kernel.
     """
 
     scale: Any
@@ -55,7 +56,7 @@ def preference_terms(kernel: AbstractKernel) -> tuple[PreferenceTerm, ...]:
         The terms.
 
     Raises:
-        TypeError: If the kernel is another.
+        TypeError: If the kernel is not of this form.
     """
     if isinstance(kernel, Sum):
         return tuple(term for part in kernel.kernels for term in preference_terms(part))
@@ -72,7 +73,7 @@ def preference_terms(kernel: AbstractKernel) -> tuple[PreferenceTerm, ...]:
 
 
 def distinct_items(points: Any) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, "m 2"]]:
-    """Find the items that pairs consist of. Not traceable by JAX.
+    """Return the different items in pairs. Not traceable by JAX.
 
     Args:
         points: m pairs, (m, 2, d).
@@ -81,7 +82,7 @@ def distinct_items(points: Any) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarra
         The n different items in lexicographic order, (n, d), and their numbers in each pair, (m, 2).
 
     Raises:
-        ValueError: If the shape is another.
+        ValueError: If `points` does not have this shape.
     """
     array = np.asarray(points)
     if array.ndim != 3 or array.shape[1] != 2:
@@ -99,14 +100,14 @@ def skew_table(pairs: Int[Array, "m 2"], coefficients: Float[Array, " m"], num_i
         num_items: n.
 
     Returns:
-        The table, (n, n), skew-symmetric to the last bit.
+        The table, (n, n), exactly skew-symmetric.
     """
     half = jnp.zeros((num_items, num_items), coefficients.dtype).at[pairs[:, 0], pairs[:, 1]].add(coefficients)
     return half - half.T
 
 
 def row_sums(pairs: Int[Array, "m 2"], coefficients: Float[Array, " m"], num_items: int) -> Float[Array, " n"]:
-    """Return the row sums of the table A without it, (n,); the arguments are those of `skew_table`."""
+    """Return the row sums of the table A without forming it, (n,); the arguments are as in `skew_table`."""
     sums = jnp.zeros(num_items, coefficients.dtype)
     return sums.at[pairs[:, 0]].add(coefficients).at[pairs[:, 1]].add(-coefficients)
 
@@ -116,7 +117,7 @@ def multiply_skew(
 ) -> Float[Array, "n q"]:
     r"""Return :math:`A V` for the table A of `skew_table`.
 
-    The table is made only where it is the smaller: :math:`n^2` entries, against m rows of V.
+    The table, with :math:`n^2` entries, is formed only if it is smaller than m rows of V.
 
     Args:
         pairs: The item numbers of each pair, (m, 2).
@@ -136,7 +137,7 @@ def multiply_skew(
 def entries_at_pairs(
     left: Float[Array, "n q"], right: Float[Array, "n q"], pairs: Int[Array, "m 2"]
 ) -> Float[Array, " m"]:
-    r"""Return the entries of :math:`L R^\top` at pairs, making all of it only where that takes less memory.
+    r"""Return the entries of :math:`L R^\top` at pairs; the product is formed only if that needs less memory.
 
     Args:
         left: L, (n, q).
@@ -153,5 +154,5 @@ def entries_at_pairs(
 
 
 def _is_dense(pairs: Int[Array, "m 2"], values: Float[Array, "n q"]) -> bool:
-    """Tell whether a table over all n items has fewer entries than rows of V for all m pairs."""
+    """Return whether a table over all n items has fewer entries than m rows of V."""
     return values.shape[0] ** 2 <= pairs.shape[0] * values.shape[1]

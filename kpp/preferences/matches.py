@@ -1,9 +1,9 @@
-r"""Matches: which of two items was preferred, how often, and what is known of the items.
+r"""Matches: which of two items was preferred, how often, and the features of the items.
 
-A match compares two items, and its outcome is seen from one side: that :math:`x` beat :math:`x'` and that :math:`x'`
-lost to :math:`x` are one fact. `Matches` keeps each fact once. Every pair is written with the lower item number first,
-matches of the same pair (in the same context) are counted in one row, and rows are sorted, so that neither the side a
-match was told from nor the order of the matches changes a single bit of what is computed.
+"x beat :math:`x'`" and ":math:`x'` lost to x" are the same fact, and `Matches` stores it once. Every pair is written
+with the lower item number first, matches of the same pair (in the same context) are counted in one row, and rows are
+sorted. So results do not depend, not even in rounding errors, on the order of the matches or on which item of a match
+is named first.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ Levels = tuple[tuple[str, tuple[Any, ...]], ...]
 
 @data_class
 class Matches(eqx.Module):
-    """Matches between pairs of items, counted; built by `Matches.create` and the other constructors.
+    """Counts of matches between pairs of items; built by `Matches.create` and the other constructors.
 
     Args:
         items: The n items, (n, d). Items without a match are allowed.
-        pairs: The item numbers of each of m different pairs, (m, 2), the lower first.
+        pairs: The item numbers of each of m different pairs, (m, 2), the lower number first.
         wins: How often the first item of each pair won, (m,).
-        losses: How often it lost, (m,).
-        ties: How often neither did, (m,).
-        contexts: What each row of matches was decided under (a judge, a surface), (m, c), or None. A pair has one row
-            for each different context.
-        item_names: What the items are called, n names.
+        losses: How often the first item lost, (m,).
+        ties: How often there was a tie, (m,).
+        contexts: The circumstances of each row of matches, such as the judge or the surface, (m, c), or None. A pair
+            has one row per different context.
+        item_names: The names of the n items.
         feature_names: The names of the columns of `items`.
-        levels: The columns of `items` that were text, with their levels in the order of their codes.
+        levels: The text columns of `items`, with their levels in the order of their codes.
         context_names: The names of the columns of `contexts`.
-        context_levels: The columns of `contexts` that were text, with their levels.
+        context_levels: The text columns of `contexts`, with their levels.
     """
 
     items: Float[Array, "n d"]
@@ -61,7 +61,7 @@ class Matches(eqx.Module):
     context_levels: Levels = eqx.field(static=True, default=())
 
     def __check_init__(self) -> None:
-        """Raise ValueError unless pairs are in the order in which matches are kept."""
+        """Raise ValueError unless pairs are in the canonical order."""
         if is_concrete(self.pairs):
             low, high = np.asarray(self.pairs).T
             if not ((low >= 0) & (low < high) & (high < self.num_items)).all():
@@ -81,10 +81,11 @@ class Matches(eqx.Module):
             items: n items, an array (n, d) or a data frame, all of whose columns describe them.
             first: The number of the first item of each of N matches, (N,), from 0 to n - 1.
             second: The number of the second item, (N,).
-            y: The outcome of each match, (N,): 1 where the first item won and 0 (or throughout -1) where it lost. By
-                default the first always won.
-            contexts: What each match was decided under, an array (N, c) or a data frame; None for no contexts.
-            tie: The label of a tie, such as .5 beside 0 and 1, or 0 beside -1 and 1. By default no match is a tie.
+            y: The outcome of each match, (N,): 1 if the first item won and 0 (or -1, the same code for all matches) if
+                it lost. By default the first item won every match.
+            contexts: The context of each match, an array (N, c) or a data frame; None for no contexts.
+            tie: The label of a tie, such as 0.5 with labels 0 and 1, or 0 with labels -1 and 1. By default there are no
+                ties.
 
         Returns:
             The matches.
@@ -103,22 +104,22 @@ class Matches(eqx.Module):
     def from_counts(
         cls, items: Any, first: Any, second: Any, wins: Any, losses: Any, ties: Any = None, contexts: Any = None
     ) -> Matches:
-        """Take matches that are counted already.
+        """Build matches from counts.
 
         Args:
             items: n items, an array (n, d) or a data frame, all of whose columns describe them.
             first: The number of the first item of each of N pairs, (N,). Pairs may occur repeatedly.
             second: The number of the second item, (N,).
             wins: How often the first item won, (N,).
-            losses: How often it lost, (N,).
-            ties: How often neither did, (N,); never by default.
+            losses: How often the first item lost, (N,).
+            ties: How often there was a tie, (N,); by default never.
             contexts: An array (N, c) or a data frame, or None.
 
         Returns:
             The matches.
 
         Raises:
-            ValueError: As for `create`, and if counts are negative or fractions, or a row counts no match.
+            ValueError: As for `create`; also if counts are negative or not whole, or all counts of a row are 0.
         """
         points, schema = read_points(items, "items")
         numbers = np.stack(
@@ -161,21 +162,21 @@ class Matches(eqx.Module):
         """Read a table of items and a table of matches.
 
         Args:
-            items: A data frame with one row an item, or an array (n, d), whose items are called by their numbers.
-            matches: A data frame with one row a match.
+            items: A data frame with one row per item, or an array (n, d), whose items are named by their numbers.
+            matches: A data frame with one row per match.
             winner: The column of `matches` that names the winner.
             loser: The column of `matches` that names the loser.
             item: The column of `items` that names the item.
             features: The columns of `items` that describe it; by default all others.
-            contexts: The columns of `matches` that it was decided under.
-            tie: The column of `matches` that says, by 1 or 0, that it was a tie; then it does not matter which item is
-                called the winner. By default no match is.
+            contexts: The columns of `matches` that hold the context.
+            tie: The column of `matches` that is 1 for a tie and 0 otherwise; for a tie it does not matter which item is
+                named as the winner. By default there are no ties.
 
         Returns:
             The matches, with the names of items, features and contexts.
 
         Raises:
-            ValueError: If a column is missing, a name is unknown or stands for two items, and as for `create`.
+            ValueError: If a column is missing, or a name is unknown or belongs to two items; also as for `create`.
         """
         table, names = _reading.item_table(items, item, features)
         first, second = (_reading.look_up(matches, column, names, "matches") for column in (winner, loser))
@@ -196,24 +197,24 @@ class Matches(eqx.Module):
         features: Sequence[str] | None = None,
         contexts: Sequence[str] = (),
     ) -> Matches:
-        """Turn what was viewed and clicked in sessions into matches: a clicked item beats each one merely viewed.
+        """Convert views and clicks in sessions into matches: a clicked item beats each item that was only viewed.
 
         Args:
-            items: A data frame with one row an item, or an array (n, d), whose items are called by their numbers.
+            items: A data frame with one row per item, or an array (n, d), whose items are named by their numbers.
             views: A data frame with one row for each item shown in each session. Sessions in which all items or none
-                were clicked compare nothing.
+                were clicked give no matches.
             session: The column of `views` that names the session.
-            item: The column of `items` and of `views` that names the item. An item shown repeatedly in a session was
-                clicked if it once was, and counts once.
-            clicked: The column of `views` that says, by 1 or 0, whether the item was clicked.
+            item: The column of `items` and of `views` that names the item. An item shown repeatedly in a session is
+                counted once; it is clicked if it was clicked at least once.
+            clicked: The column of `views` that is 1 if the item was clicked and 0 otherwise.
             features: The columns of `items` that describe it; by default all others.
-            contexts: The columns of `views` that describe the session, the same throughout it.
+            contexts: The columns of `views` that describe the session; they must be constant within a session.
 
         Returns:
             The matches, with the names of items, features and contexts.
 
         Raises:
-            ValueError: If no session compares anything, a context changes in a session, and as for `from_tables`.
+            ValueError: If no session gives a match, or a context changes within a session; also as for `from_tables`.
         """
         table, names = _reading.item_table(items, item, features)
         shown = _reading.look_up(views, item, names, "views")
@@ -244,7 +245,7 @@ class Matches(eqx.Module):
 
     @property
     def num_matches(self) -> int:
-        """The number of matches, N, those of one pair counted each. Not traceable by JAX."""
+        """The number of matches, N, the sum of all counts. Not traceable by JAX."""
         return int(np.sum(self.counts))
 
     @property
@@ -254,12 +255,12 @@ class Matches(eqx.Module):
 
     @property
     def points(self) -> Float[Array, "m 2 d"]:
-        """The items of each pair, (m, 2, d), as kernels on pairs take them."""
+        """The items of each pair, (m, 2, d), the inputs of kernels on pairs."""
         return self.items[self.pairs]
 
     @property
     def inputs(self) -> Any:
-        """The inputs of a kernel: `points`, or ``(points, contexts)`` where there are contexts."""
+        """The inputs of a kernel: `points`, or ``(points, contexts)`` if there are contexts."""
         return self.points if self.contexts is None else (self.points, self.contexts)
 
     @property
@@ -273,28 +274,28 @@ class Matches(eqx.Module):
         return Schema(self.context_names, dict(self.context_levels))
 
     def single_matches(self) -> tuple[Int[np.ndarray, " N"], Float[np.ndarray, " N"]]:
-        """Tell the matches one by one, as classifiers and their scores need them. Not traceable by JAX.
+        """Return the matches one by one, as classifiers and their scores need them. Not traceable by JAX.
 
         Returns:
-            The row of each match, (N,), and its outcome for the first item of the pair, (N,): 1, 0 or, for a tie, .5.
+            The row of each match, (N,), and its outcome for the first item of the pair, (N,): 1, 0 or, for a tie, 0.5.
         """
         counts = np.stack([self.wins, self.losses, self.ties], axis=1).astype(int)
         rows = np.repeat(np.arange(self.num_pairs), counts.sum(axis=1))
         return rows, np.repeat(np.tile([1.0, 0.0, 0.5], self.num_pairs), counts.ravel())
 
     def split(self, rng_key: RngKey, fraction: float, *, by: str = "match") -> tuple[Matches, Matches]:
-        """Split the matches at random, to fit to one part and judge on the other. Not traceable by JAX.
+        """Split the matches at random, into a training part and a test part. Not traceable by JAX.
 
-        No match is in both parts, from whichever side it was told.
+        No match is in both parts, also not with its items exchanged.
 
         Args:
             rng_key: A JAX random key.
-            fraction: The share of the first part, between 0 and 1.
-            by: "match" deals out single matches, so that two items may meet in both parts; "pair" keeps all matches of
-                a pair together, so that only unseen pairs are judged.
+            fraction: The fraction of matches or pairs in the first part, between 0 and 1.
+            by: "match" assigns single matches, so that a pair may be in both parts; "pair" keeps all matches of a pair
+                together, so that all test pairs are new.
 
         Returns:
-            Both parts; either knows all items.
+            Both parts; each has all items.
 
         Raises:
             ValueError: If `by` is unknown, or a part would be empty.
@@ -317,13 +318,13 @@ class Matches(eqx.Module):
         """Return some of the rows of matches.
 
         Args:
-            rows: Their numbers, each at most once, in any order.
+            rows: The numbers of the rows, each at most once, in any order.
 
         Returns:
-            The matches, in the order in which rows are always kept; they know all items.
+            The matches, in the canonical order, with all items.
 
         Raises:
-            ValueError: If a row does not exist or is named twice, or there are none.
+            ValueError: If a row does not exist or is named twice, or `rows` is empty.
         """
         chosen = np.sort(_reading.numbers_of(rows, "rows"))
         if (chosen < 0).any() or (chosen >= self.num_pairs).any() or (np.diff(chosen) == 0).any():
@@ -335,7 +336,7 @@ class Matches(eqx.Module):
         return dataclasses.replace(self, pairs=pairs, wins=wins, losses=losses, ties=ties, contexts=contexts)
 
     def adjacency(self) -> Float[np.ndarray, "n n"]:
-        """Return how often each item beat each other, a tie counting half for both, over all contexts.
+        """Return how often each item beat each other item, over all contexts; a tie counts as half a win for both.
 
         Returns:
             The matrix A, (n, n): the item of the row beat the item of the column A_ij times. Not traceable by JAX.
@@ -348,21 +349,21 @@ class Matches(eqx.Module):
         return matrix
 
     def dominance(self) -> Float[np.ndarray, "n n"]:
-        """Return the matrix of who beat whom more often than the reverse, ones and zeros, (n, n)."""
+        """Return the 0-1 matrix, (n, n): 1 if the row's item won more often than it lost against the column's item."""
         adjacency = self.adjacency()
         return (adjacency > adjacency.T).astype(float)
 
     def comparison_matrix(self) -> Float[np.ndarray, "n n"]:
-        r"""Return the mean outcome of each pair, :math:`(w_{ij} - w_{ji}) / (w_{ij} + w_{ji})`, 0 where none was seen.
+        r"""Return the mean outcome of each pair, :math:`(w_{ij} - w_{ji}) / (w_{ij} + w_{ji})`, 0 without a match.
 
         Returns:
-            The skew-symmetric matrix, (n, n), entries from -1 to 1, a tie counting half for both.
+            The skew-symmetric matrix, (n, n), with entries from -1 to 1; a tie counts as half a win for both.
         """
         adjacency = self.adjacency()
         return (adjacency - adjacency.T) / np.maximum(adjacency + adjacency.T, 1.0)
 
     def _part(self, rows: Int[np.ndarray, " k"], y: Float[np.ndarray, " k"]) -> Matches:
-        """Keep some single matches."""
+        """Return the given single matches."""
         wins, losses, ties = (
             jnp.asarray(np.bincount(rows[y == value], minlength=self.num_pairs), self.wins.dtype)
             for value in (1.0, 0.0, 0.5)

@@ -1,4 +1,4 @@
-"""A ranking of items, made only when asked for, and with its uncertainty."""
+"""A ranking of items with its uncertainty, from draws of a preference function."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["Ranking", "rank_items"]
 
 
 class Ranking(NamedTuple):
-    """The outcome of `rank_items`; ranks go from 1, the most preferred, to n.
+    """The result of `rank_items`; ranks go from 1, the most preferred, to n.
 
     Attributes:
         expected_rank: The posterior mean of each item's rank, (n,).
-        lower: The lower end of an interval of each rank, (n,).
-        upper: Its upper end, (n,).
-        probabilities: The probability of each rank, (n, n): row i is of item i, column r of rank r + 1.
-        order: The items from the lowest to the highest expected rank, (n,).
-        agreement: Of all pairs, the share that a draw prefers as it ranks them, less the share preferred the other way
-            round, averaged over draws: 1 for preferences that are a ranking, 0 for rock, paper and scissors.
+        lower: The lower end of the credible interval of each rank, (n,).
+        upper: The upper end of the credible interval, (n,).
+        probabilities: The probability of each rank, (n, n): row i is for item i, column r for rank r + 1.
+        order: The items sorted by expected rank, the most preferred first, (n,).
+        agreement: The fraction of pairs whose preference agrees with the ranking, less the fraction that contradicts
+            it, averaged over draws. It is 1 for preferences that form a ranking, and 0 for rock, paper and scissors.
     """
 
     expected_rank: Float[np.ndarray, " n"]
@@ -34,24 +34,24 @@ class Ranking(NamedTuple):
 
 
 def rank_items(preferences: Any, *, score: str = "mean", probability: float = 0.9) -> Ranking:
-    r"""Rank items by each draw of their preferences.
+    r"""Rank items for each draw of their preferences.
 
-    An item's score is its mean preference over the others,
+    The score of an item is its mean preference over the other items,
 
     .. math:: f_i = \frac{1}{n} \sum_j g(i, j),
 
-    which among all utilities is nearest to g, :math:`\sum_{ij} (g(i, j) - f_i + f_j)^2` being smallest, or the number
-    of items that it is preferred to. Preferences that go in circles can be ranked by neither; `Ranking.agreement` says
-    how much a ranking leaves out.
+    or the number of items to which it is preferred. Among all utilities, f is nearest to g: it minimises
+    :math:`\sum_{ij} (g(i, j) - f_i + f_j)^2`. Neither score can represent preferences that form cycles;
+    `Ranking.agreement` shows how well a ranking represents the preferences.
 
     Args:
-        preferences: Draws of a preference function at all pairs of items, (*draws, n, n), or of probabilities that the
-            item of the row is preferred; at least two draws.
-        score: "mean", or "wins" (Copeland's), which does not see how strong a preference is.
-        probability: That of the intervals; each tail has at most half of the rest.
+        preferences: Draws of a preference function at all pairs of items, (*draws, n, n), or of the probabilities that
+            the item of the row is preferred; at least two draws.
+        score: "mean", or "wins" (Copeland's score), which ignores the strength of a preference.
+        probability: The probability of the intervals; each tail has at most half of the remaining probability.
 
     Returns:
-        The ranking. Items of equal score in a draw have each of the ranks that they share with equal probability.
+        The ranking. Items with equal scores in a draw share their ranks with equal probabilities.
 
     Raises:
         ValueError: If there are fewer than two draws, matrices are not square or hold NaN, or an option is unknown.
@@ -84,13 +84,13 @@ def rank_items(preferences: Any, *, score: str = "mean", probability: float = 0.
 
 
 def _scores(difference: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " n"]:
-    """Return row sums, in units of the largest entry and without the last digits: those of a circle are equal."""
+    """Return row sums relative to the largest entry, rounded so that the equal sums of a cycle stay equal."""
     size = np.abs(difference).max()
     return np.round(np.sum(difference, axis=1) / (size if size > 0 else 1.0), 11)
 
 
 def _rank_shares(scores: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
-    """Return the share of each rank (column) that each item (row) has, those of equal scores sharing theirs."""
+    """Return the probability of each rank (column) for each item (row); items with equal scores share ranks."""
     above = np.sum(scores[:, None] < scores[None, :], axis=1)
     equal = np.sum(scores[:, None] == scores[None, :], axis=1)
     rank = np.arange(len(scores))[None, :]
@@ -100,8 +100,8 @@ def _rank_shares(scores: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
 def _interval(
     probabilities: Float[np.ndarray, "n n"], tail: float
 ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-    """Return the shortest ranges of ranks that leave no more than `tail` on either side."""
-    slack = 1e-12  # sums of shares round
+    """Return the shortest ranges of ranks with probability at most `tail` on either side."""
+    slack = 1e-12  # for the rounding errors of the sums
     below = np.cumsum(probabilities, axis=1)
     above = np.cumsum(probabilities[:, ::-1], axis=1)
     lower = 1 + np.sum(below <= tail + slack, axis=1)

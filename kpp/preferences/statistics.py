@@ -1,4 +1,4 @@
-"""How far preferences are from a ranking: spectral rankability, cycles, and the clustering of who met whom."""
+"""Statistics of rankability: spectral rankability, the number of cycles, and the clustering of the graph of matches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["count_cycles", "mean_clustering_coefficient", "spectral_rankability"
 
 
 def spectral_rankability(adjacency: Any) -> float:
-    r"""Measure how near a graph of preferences is to that of a ranking, by its spectrum and its degrees.
+    r"""Measure how close a graph of preferences is to a ranking, by its spectrum and its degrees.
 
     .. math::
 
@@ -21,12 +21,13 @@ def spectral_rankability(adjacency: Any) -> float:
         \qquad s = \{0, 1, \dots, n - 1\}
 
     with D the diagonal of the out-degrees and h the Hausdorff distance in the complex plane. A complete ranking, in
-    which each item beats all below it, has s for its eigenvalues and its out-degrees and alone measures 1; a graph
-    without edges measures 0. Few matches therefore measure low, however consistent they are.
+    which each item beats all items below it, has s as its eigenvalues and as its out-degrees; only for it the measure
+    is 1. The measure of a graph without edges is 0. So with few matches the measure is low, also if they are
+    consistent.
 
     Args:
-        adjacency: A, (n, n), weights from 0 to 1: that the item of the row is preferred to that of the column, such as
-            `Matches.dominance`, or probabilities with zeros on the diagonal.
+        adjacency: A, (n, n), weights from 0 to 1 for "the item of the row is preferred to the item of the column", such
+            as `Matches.dominance`, or probabilities with zeros on the diagonal.
 
     Returns:
         The measure.
@@ -51,16 +52,15 @@ def spectral_rankability(adjacency: Any) -> float:
 
 
 def count_cycles(preferences: Any) -> Int[np.ndarray, " *draws"]:
-    r"""Count the triples of items that are preferred in a circle, :math:`i \succ j \succ k \succ i`.
+    r"""Count the triples of items whose preferences form a cycle, :math:`i \succ j \succ k \succ i`.
 
     Args:
-        preferences: A matrix, (n, n), or draws of it, (*draws, n, n), in which i is preferred to j where entry ij is
-            above entry ji: a preference function at all pairs of items, probabilities, or numbers of wins.
+        preferences: A matrix, (n, n), or draws of it, (*draws, n, n); i is preferred to j if entry ij is greater than
+            entry ji. For example a preference function at all pairs of items, probabilities, or numbers of wins.
 
     Returns:
-        The counts, (*draws). No ranking has any; n items have at most (n^3 - n) / 24 for odd n and (n^3 - 4 n) / 24
-        for even n.
-        Where all pairs are decided, there is a longer circle only if there is one of three.
+        The counts, (*draws); 0 for a ranking. The maximum for n items is (n^3 - n) / 24 for odd n and (n^3 - 4 n) / 24
+        for even n. If all pairs are decided, a longer cycle exists only if a cycle of three exists.
 
     Raises:
         ValueError: If the matrices are not square or hold NaN.
@@ -74,15 +74,16 @@ def count_cycles(preferences: Any) -> Int[np.ndarray, " *draws"]:
 
 
 def mean_clustering_coefficient(adjacency: Any) -> float:
-    r"""Return how often two items that met the same one also met each other, averaged over items.
+    r"""Return how often two opponents of the same item also met each other, averaged over items.
 
     .. math:: \frac{1}{n} \sum_i \frac{\#\{\text{edges among the neighbours of } i\}}{d_i (d_i - 1) / 2}
 
-    over the undirected graph of who met whom, :math:`d_i` the number of different opponents of i; items of fewer than
-    two count as 0. A circle of three needs three items that all met: the higher the coefficient, the more can be seen.
+    over the undirected graph of matches, where :math:`d_i` is the number of different opponents of i. Items with fewer
+    than two opponents count as 0. A cycle of three can be observed only if all three items met, so more cycles can be
+    observed if the coefficient is high.
 
     Args:
-        adjacency: (n, n); i and j met where entry ij or ji is above 0, as in `Matches.adjacency`.
+        adjacency: (n, n); i and j met if entry ij or ji is positive, as in `Matches.adjacency`.
 
     Returns:
         The mean coefficient, from 0 to 1.
@@ -97,13 +98,13 @@ def mean_clustering_coefficient(adjacency: Any) -> float:
     weights = _matrices.adjacency(adjacency, "adjacency")
     met = ((weights + weights.T) > 0).astype(float)
     degrees = met.sum(axis=1)
-    triangles = np.sum((met @ met) * met, axis=1)  # twice the edges among the neighbours
+    triangles = np.sum((met @ met) * met, axis=1)  # twice the number of edges among the neighbours
     return float(np.mean(triangles / np.maximum(degrees * (degrees - 1.0), 1.0)))
 
 
 def _circles(matrix: np.ndarray) -> int:
     above = (matrix > matrix.T).astype(float)
-    return round(np.sum((above @ above) * above.T) / 3.0)  # each circle is met from three starts
+    return round(np.sum((above @ above) * above.T) / 3.0)  # each cycle is counted from each of its three items
 
 
 def _hausdorff(first: np.ndarray, second: np.ndarray) -> float:

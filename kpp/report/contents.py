@@ -1,4 +1,4 @@
-"""What a report is made of: plain values, so that whoever runs a study need not know how it is shown."""
+"""The contents of a report as plain values, so that the code of studies does not depend on how they are shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Column", "DataSummary", "Loo", "ReportContents"]
 
 @dataclass(frozen=True)
 class Column:
-    """A feature in its own unit, as the report's table shows it; of a category only the levels count."""
+    """A feature in its own unit, as in the report's table; for a category only the levels are used."""
 
     name: str
     mean: float
@@ -39,8 +39,8 @@ class DataSummary:
         target: The name of the target.
         y: The target in its own unit, of shape (n,).
         columns: The features.
-        scaling: How the model's units follow from those of the file, in a sentence.
-        warnings: What a reader should know about the data, a sentence each.
+        scaling: How the file's units were converted to the model's units, as a sentence.
+        warnings: Warnings about the data for the reader, one sentence each.
     """
 
     file: str
@@ -72,36 +72,36 @@ class Loo:
 
     @property
     def high(self) -> int:
-        """How many rows have a Pareto k above 0.7, beyond which importance sampling can't be trusted."""
+        """The number of rows with a Pareto k above 0.7, for which importance sampling is not reliable."""
         return int((self.pareto_k > 0.7).sum())
 
 
 @dataclass(frozen=True)
 class ReportContents:
-    """Everything a report shows.
+    """All contents of a report.
 
     Attributes:
-        title: Its title.
+        title: The title of the report.
         created: When the study was run, as text.
         data: The data.
-        model: The model as text, and before it the name of its class.
-        units: In which units the hyperparameters are, in a sentence.
-        inference: How the model was fitted, in a sentence.
-        markov_chain: Whether the draws come from a Markov chain, which R-hat can judge.
+        model: The name of the model's class, then the model as text.
+        units: The units of the hyperparameters, as a sentence.
+        inference: How the model was fitted, as a sentence.
+        markov_chain: Whether the draws come from a Markov chain, so that R-hat is meaningful.
         posterior: The group `posterior`.
         prior: The group `prior`, or None.
         sample_stats: The group `sample_stats`, or None.
         predictive: Draws of the target from the posterior predictive, in its own unit, of shape (s, n), or None.
-        probability: For a class label its predicted probability of being 1, of shape (n,), or None.
-        loo: The leave-one-out result, or None where it can't be had; then `loo_reason` says why.
-        loo_reason: Why there is no `loo`.
-        explanation: What was explained, in the target's unit.
-        explained: How, in a sentence.
+        probability: The predicted probability of label 1, of shape (n,), or None if the target is not a label.
+        loo: The leave-one-out result, or None if it is not available; then `loo_reason` says why.
+        loo_reason: The reason why `loo` is None.
+        explanation: The explanation, in the target's unit.
+        explained: What was explained and how, as a sentence.
         value_unit: The unit of the contributions, in words.
-        waterfalls: The positions in `explanation` of the rows to show one by one.
-        provenance: What was computed and with what, by name.
+        waterfalls: The positions in `explanation` of the rows that get a waterfall plot.
+        provenance: Facts about the computation, by name.
         versions: Versions of the packages.
-        source: The study file.
+        source: The text of the study file.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Has the sampler converged? R-hat, effective sample sizes and divergences, with a verdict in plain words."""
+"""Convergence of the sampler: R-hat, effective sample sizes and divergences, with a verdict in plain words."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import xarray as xr
 __all__ = ["Convergence", "Parameter", "assess", "flatten"]
 
 #: The bounds of the verdicts. R-hat below 1.01 and 400 effective draws: Vehtari et al. (2021), "Rank-normalization,
-#: folding, and localization", Bayesian Analysis 16(2), section 4. Up to 1.05 and down to 100 effective draws a
-#: posterior mean is still usable, its tails less so.
+#: folding, and localization", Bayesian Analysis 16(2), section 4. With R-hat up to 1.05 and at least 100 effective
+#: draws, posterior means are usable, tails less so.
 GOOD_RHAT, USABLE_RHAT = 1.01, 1.05
 GOOD_ESS, USABLE_ESS = 400, 100
 
@@ -27,11 +27,11 @@ class Parameter:
         mean: The posterior mean.
         sd: The posterior standard deviation.
         lower: The lower end of the 90% equal-tailed interval.
-        upper: Its upper end.
-        rhat: R-hat, NaN where it is not defined (one draw).
-        ess_bulk: The effective sample size of the bulk, NaN where not defined.
-        ess_tail: The effective sample size of the tails, NaN where not defined.
-        verdict: "good", "usable" or "not converged"; "no chain" where there is nothing to judge.
+        upper: The upper end of the interval.
+        rhat: R-hat, NaN if it is not defined (one draw).
+        ess_bulk: The effective sample size of the bulk, NaN if it is not defined.
+        ess_tail: The effective sample size of the tails, NaN if it is not defined.
+        verdict: "good", "usable" or "not converged"; "no chain" if the draws are not a Markov chain.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Convergence:
     """The verdict on a posterior.
 
     Attributes:
-        parameters: Every scalar parameter.
+        parameters: All scalar parameters.
         num_chains: The number of chains.
-        num_draws: The number of draws in each.
-        divergences: The number of divergent transitions, None for inferences that have none.
-        verdict: The worst verdict of all.
-        sentence: What it means, for a reader who knows none of the numbers.
+        num_draws: The number of draws per chain.
+        divergences: The number of divergent transitions, None for inferences without transitions.
+        verdict: The worst verdict of all parameters.
+        sentence: The meaning of the verdict, for a reader who does not know these statistics.
     """
 
     parameters: tuple[Parameter, ...]
@@ -78,13 +78,13 @@ class Convergence:
 
 
 def assess(posterior: xr.Dataset, sample_stats: xr.Dataset | None, *, markov_chain: bool) -> Convergence:
-    """Judge the draws of a posterior.
+    """Assess the convergence of the draws of a posterior.
 
     Args:
-        posterior: The group `posterior`: each variable leads with (chain, draw).
-        sample_stats: The group `sample_stats`, where a variable ``diverging`` counts divergences.
+        posterior: The group `posterior`; the first axes of each variable are (chain, draw).
+        sample_stats: The group `sample_stats`; its variable ``diverging``, if present, marks divergences.
         markov_chain: Whether the draws come from a Markov chain; draws of a fitted approximation are independent by
-            construction, so that R-hat says nothing about them.
+            construction, so R-hat carries no information.
 
     Returns:
         The verdict with its numbers.

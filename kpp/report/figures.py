@@ -1,4 +1,4 @@
-"""The figures of the report that are not those of explanations: target, priors, predictive check, leave-one-out.
+"""The figures of the report other than those of explanations: target, priors, predictive check, leave-one-out.
 
 Each takes labelled arrays and returns a matplotlib figure; draw them inside `kpp.report.images.figure_style`.
 """
@@ -23,11 +23,11 @@ _INTERVAL = (0.05, 0.95)
 
 
 def target_histogram(y: np.ndarray, name: str) -> Figure:
-    """Show how the target is distributed.
+    """Show the distribution of the target.
 
     Args:
         y: The target, of shape (n,), in its own unit.
-        name: What it is called.
+        name: The name of the target.
 
     Returns:
         The figure.
@@ -39,9 +39,9 @@ def target_histogram(y: np.ndarray, name: str) -> Figure:
 
 
 def priors_and_posteriors(prior: xr.Dataset, posterior: xr.Dataset) -> Figure | None:
-    """Show what was believed of each hyperparameter before the data and what is believed after them.
+    """Show the prior and the posterior of each hyperparameter.
 
-    Numbers get two histograms, vectors a pair of intervals for each entry.
+    A scalar is shown by two histograms, a vector by two intervals per entry.
 
     Args:
         prior: The group `prior`, with (chain, draw).
@@ -72,15 +72,15 @@ def priors_and_posteriors(prior: xr.Dataset, posterior: xr.Dataset) -> Figure | 
 
 
 def predictive_check(observed: np.ndarray, predictive: np.ndarray, name: str) -> Figure:
-    """Compare the data with what the fitted model would produce in their place.
+    """Compare the data with data simulated from the fitted model.
 
     Args:
         observed: The target, of shape (n,).
-        predictive: Draws of it from the posterior predictive, of shape (s, n).
-        name: What the target is called.
+        predictive: Draws of the target from the posterior predictive, of shape (s, n).
+        name: The name of the target.
 
     Returns:
-        The figure: distributions on the left, row by row on the right.
+        The figure: the distributions on the left, a comparison row by row on the right.
     """
     figure, (left, right) = _figure(2, height=3.4)
     edges = np.histogram_bin_edges(np.concatenate([observed, predictive.ravel()]), bins=_bins(observed.size))
@@ -105,12 +105,12 @@ def predictive_check(observed: np.ndarray, predictive: np.ndarray, name: str) ->
 
 
 def calibration(observed: np.ndarray, probability: np.ndarray, name: str) -> Figure:
-    """Compare predicted probabilities with how often the label was 1.
+    """Compare predicted probabilities with the observed frequencies of label 1.
 
     Args:
         observed: Labels, 0 or 1, of shape (n,).
-        probability: Their predicted probabilities of being 1, of shape (n,).
-        name: What the target is called.
+        probability: The predicted probabilities of label 1, of shape (n,).
+        name: The name of the target.
 
     Returns:
         The figure.
@@ -133,7 +133,7 @@ def calibration(observed: np.ndarray, probability: np.ndarray, name: str) -> Fig
 
 
 def loo_diagnostics(pareto_k: np.ndarray) -> Figure:
-    """Show the Pareto k of every row: how far leaving it out would move the posterior.
+    """Show the Pareto k of every row: how much the posterior would change without the row.
 
     Args:
         pareto_k: The values, of shape (n,).
@@ -159,7 +159,7 @@ def _figure(columns: int, height: float) -> tuple[Figure, tuple[Any, ...]]:
 
 
 def _bins(count: int) -> int:
-    """Return a number of bins that leaves a few values in each."""
+    """Return a number of bins such that each has a few values."""
     return min(35, max(6, int(1.6 * math.sqrt(count))))
 
 
@@ -181,7 +181,7 @@ def _compare_histograms(axis: Any, name: str, prior: np.ndarray, posterior: np.n
 
 
 def _visible(prior: np.ndarray, posterior: np.ndarray) -> tuple[float, float]:
-    """Return a range that shows all of the posterior and most of the prior, whose tails may be heavy."""
+    """Return a range that shows all of the posterior and most of the prior, which may have heavy tails."""
     low, high = np.quantile(prior, [0.01, 0.96])
     low, high = min(low, posterior.min()), max(high, posterior.max())
     margin = 0.02 * (high - low) or 1.0

@@ -1,4 +1,4 @@
-"""Figures as text: a matplotlib figure becomes the address of an image that needs no file and no network."""
+"""Figures as text: a matplotlib figure becomes a ``data:`` address, which does not need a file or a network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Image", "embed", "figure_style"]
 
-#: Colours that remain different from each other for colour-blind readers (Okabe and Ito).
+#: Colours that colour-blind readers can distinguish (Okabe and Ito).
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#8a8f98"
 
 _STYLE: dict[Any, Any] = {
@@ -29,7 +29,7 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "savefig.bbox": "standard",
     "svg.hashsalt": "kpp",  # the same figure gives the same text
-    "text.parse_math": False,  # a column may be called "$x"
+    "text.parse_math": False,  # the name of a column may contain "$"
 }
 _METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _PREAMBLE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
@@ -41,8 +41,8 @@ class Image:
 
     Attributes:
         source: A ``data:`` address that holds the image.
-        alt: What it shows, for those who do not see it.
-        caption: What stands below it.
+        alt: A description for readers who cannot see the image.
+        caption: The text below the image.
     """
 
     source: str
@@ -52,7 +52,7 @@ class Image:
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """Give all figures drawn in the block the report's style, whatever the user's matplotlib settings are."""
+    """Draw all figures of the block in the report's style, independent of the user's matplotlib settings."""
     import matplotlib as mpl
 
     with mpl.rc_context(), warnings.catch_warnings():
@@ -63,12 +63,12 @@ def figure_style() -> Iterator[None]:
 
 
 def embed(figure: Figure, alt: str, caption: str = "") -> Image:
-    """Draw a figure as SVG into an address.
+    """Draw a figure as SVG and return it as an image with a ``data:`` address.
 
     Args:
         figure: The figure.
-        alt: What it shows, for those who do not see it.
-        caption: What stands below it.
+        alt: A description for readers who cannot see the image.
+        caption: The text below the image.
 
     Returns:
         The image.

@@ -1,4 +1,4 @@
-"""The report of a study: one HTML file with its figures inside, readable without a network or JavaScript."""
+"""The report of a study: one HTML file that contains its figures and needs neither a network nor JavaScript."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def render_report(contents: ReportContents, *, progress: Callable[[Sequence[int]
     """Write a report as HTML.
 
     Args:
-        contents: What it shows. Text in it may be anything: it is escaped.
-        progress: Wraps the positions of the waterfall plots, the slow part, to show how far they are.
+        contents: The contents. Any text in it is escaped.
+        progress: Wraps the iterable of the positions of the waterfall plots, the slow part, to show a progress bar.
 
     Returns:
         The text of the HTML file.
@@ -93,7 +93,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _number(value: float, digits: int = 4) -> str:
-    """Write a number with so many significant digits, as a reader would."""
+    """Write a number with `digits` significant digits, without an exponent if possible."""
     if not np.isfinite(value):
         return "–"
     if value == 0 or 1e-3 <= abs(value) < 10**digits:
@@ -251,7 +251,7 @@ def _loo_sentence(contents: ReportContents) -> str:
 
 
 def _global_images(contents: ReportContents) -> list[dict[str, Any]]:
-    """Return beeswarm and bars, for each output."""
+    """Return a beeswarm plot and a bar plot for each output."""
     explanation = contents.explanation
     top = ", ".join(row["name"] for row in _importance(explanation)[:3])
     groups = []
@@ -303,7 +303,7 @@ def _waterfall(contents: ReportContents, position: int, is_open: bool) -> dict[s
 
 
 def _strongest(explanation: Explanation) -> str:
-    """Name the two features that move a prediction most, with their contributions."""
+    """Name the two features with the largest contributions to a prediction, and their contributions."""
     values = explanation.values.values[0]
     total = np.abs(values).reshape(len(values), -1).max(axis=1)
     told = []
@@ -314,7 +314,7 @@ def _strongest(explanation: Explanation) -> str:
 
 
 def _plot(contents: ReportContents, kind: str, *, xlabel: str, **options: Any) -> Any:
-    """Draw one of the explanation's plots on a figure of our own, which pyplot does not keep."""
+    """Draw one of the explanation's plots on a figure outside pyplot, which would keep it in memory."""
     from matplotlib.figure import Figure
 
     rows = min(_MAX_FEATURES, len(contents.explanation.feature_names))

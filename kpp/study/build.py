@@ -1,4 +1,4 @@
-"""From the names in a study file to the objects they stand for, with every unknown name and key refused."""
+"""Building of the objects that a study file describes; unknown names and keys are errors."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _PATH = re.compile(r"^`([\w.]+)`: ")
 def build_model(section: Mapping[str, Any]) -> AbstractModel:
     """Build the model of the section [model].
 
-    It is written as `kpp.serialization` has it; a kernel may also say ``on = [features]``, as in
+    The section has the format of `kpp.serialization`. A kernel may also have the key ``on = [features]``, which means
     ``kernel.on(features)``.
 
     Raises:
-        StudyError: If a name is not registered, a field is unknown or missing, or a value is refused.
+        StudyError: If a name is not registered, a field is unknown or missing, or a value is invalid.
     """
     try:
         return serialization.from_spec(_with_selections(section), "models")
@@ -41,7 +41,7 @@ def build_inference(config: InferenceConfig) -> AbstractInference:
     """Build the inference of the section [inference].
 
     Raises:
-        StudyError: If the name or an option is unknown, or a value is refused.
+        StudyError: If the name or an option is unknown, or a value is invalid.
     """
     if config.name not in _INFERENCES:
         raise StudyError(
@@ -54,7 +54,7 @@ def build_inference(config: InferenceConfig) -> AbstractInference:
 
 
 def plan_explainer(config: ExplainerConfig) -> ExplainerPlan:
-    """Check the section [explainer] before anything slow begins.
+    """Check the section [explainer] before any slow computation.
 
     Raises:
         StudyError: If the explainer, its value function or an option is unknown.
@@ -86,13 +86,13 @@ def plan_explainer(config: ExplainerConfig) -> ExplainerPlan:
 
 
 def describe_model(model: AbstractModel) -> tuple[str, str]:
-    """Return the name of a model, and its fields as indented text in which ``~`` stands before a prior."""
+    """Return the name of a model, and its fields as indented text with ``~`` before each prior."""
     described = serialization.to_spec(model)
     return str(described["name"]), "\n".join(_lines(described, ""))
 
 
 def _with_selections(section: Any) -> Any:
-    """Write every ``on`` of a kernel as the kernel that it stands for."""
+    """Replace every key ``on`` of a kernel by the kernel that it stands for."""
     if isinstance(section, list):
         return [_with_selections(entry) for entry in section]
     if not isinstance(section, Mapping):

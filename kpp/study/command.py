@@ -23,8 +23,8 @@ def run(study: Path, output: Path, overwrite: bool, quiet: bool, debug: bool) ->
     """Run a study: fit a model, explain it, write a report.
 
     STUDY is a TOML file with the sections [data], [model], [inference] and [explainer]. The results are posterior.nc,
-    explanation.nc, summary.csv and report.html; they appear all together when the study is done. Whatever is wrong with
-    the input is said in one line, with exit code 2.
+    explanation.nc, summary.csv and report.html; they appear all together when the study is done. Errors in the input
+    are reported in one line, with exit code 2.
     """
     from kpp.study.errors import StudyError
 
@@ -47,7 +47,7 @@ def run(study: Path, output: Path, overwrite: bool, quiet: bool, debug: bool) ->
 
 
 def _set_up_jax() -> None:
-    """Turn on float64 and the compile cache; where the cache can't be kept, go on without."""
+    """Turn on float64 and the compile cache; if the cache cannot be created, go on without it."""
     import jax
 
     from kpp.cache import enable_compile_cache
@@ -60,7 +60,7 @@ def _set_up_jax() -> None:
 
 
 def _give_chains_devices(num_chains: int) -> None:
-    """Split the CPU into one device a chain, so that chains run side by side; without effect once JAX is in use."""
+    """Split the CPU into one device per chain, so that chains run in parallel; no effect after JAX has started."""
     import numpyro
 
     if 1 < num_chains <= (os.cpu_count() or 1):

@@ -1,7 +1,7 @@
-"""A study file: what to read, which model to fit, by which inference, and what to explain.
+"""Study files: the data, the model, the inference, and what to explain.
 
 A study is a TOML file with the sections [study], [data], [model], [inference], [explainer] and [report]. It is read and
-checked in full before anything slow begins; whatever is wrong is said with the name of the key.
+checked completely before any slow computation; an error message names the key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
     "parse_study",
 ]
 
-#: How many rows, or which: a number, a list of row numbers (from 0), or all.
+#: A choice of rows: a number of rows, a list of row numbers (from 0), or "all".
 Rows = int | tuple[int, ...] | Literal["all"]
 
 _DEFAULT_INSTANCES = 40
@@ -40,9 +40,10 @@ class DataConfig:
     Attributes:
         path: A CSV or Parquet file; relative paths start at the study file.
         target: The column to predict.
-        features: The columns to predict from; None for all others.
-        categorical: Columns of codes that are categories although they look like numbers.
-        standardize: Whether the model sees features and target shifted and scaled to mean 0 and standard deviation 1.
+        features: The columns to predict from; None for all other columns.
+        categorical: Columns of numbers that are codes of categories.
+        standardize: Whether features and target are shifted and scaled to mean 0 and standard deviation 1 for the
+            model.
     """
 
     path: Path
@@ -66,9 +67,10 @@ class ExplainerConfig:
 
     Attributes:
         name: A registered explainer.
-        instances: The rows to explain: so many, drawn with the seed, or a list of row numbers, or all.
-        background: The rows that stand for "feature unknown", in the same way; None for all, where one is needed.
-        max_draws: At most so many posterior draws are explained, evenly thinned from every chain.
+        instances: The rows to explain: a number of rows, drawn with the seed, or a list of row numbers, or all.
+        background: The rows that stand for "feature unknown", in the same form; None for all rows, if the explainer
+            needs a background.
+        max_draws: The maximal number of posterior draws to explain; they are evenly thinned from every chain.
         options: Further options of the explainer and its value function.
     """
 
@@ -84,8 +86,8 @@ class ReportConfig:
     """The section [report].
 
     Attributes:
-        waterfalls: The explained rows that get a waterfall plot: so many, spread from the lowest to the highest
-            prediction, or a list of row numbers, or all.
+        waterfalls: The explained rows that get a waterfall plot: a number of rows, spread evenly from the lowest to the
+            highest prediction, or a list of row numbers, or all.
     """
 
     waterfalls: Rows = _DEFAULT_WATERFALLS
@@ -93,16 +95,16 @@ class ReportConfig:
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """A study as written in its file.
+    """The contents of a study file.
 
     Attributes:
-        title: What the report is called.
-        seed: The seed of everything random.
-        data: What to read.
-        model: The model as `kpp.serialization` writes it.
-        inference: How to fit it.
-        explainer: What to explain.
-        report: What the report shows.
+        title: The title of the report.
+        seed: The seed of all random numbers.
+        data: The section [data].
+        model: The model, in the format of `kpp.serialization`.
+        inference: The section [inference].
+        explainer: The section [explainer].
+        report: The section [report].
         source: The text of the file.
     """
 
@@ -117,7 +119,7 @@ class StudyConfig:
 
 
 class _Section:
-    """A table of the file that remembers which of its keys were asked for, so that the rest can be refused."""
+    """A table of the file that records which of its keys were read, so that unknown keys are found."""
 
     def __init__(self, table: Any, name: str) -> None:
         if not isinstance(table, dict):
@@ -157,7 +159,7 @@ class _Section:
         return value
 
     def names(self, key: str) -> tuple[str, ...] | None:
-        """Return a list of different column names, or None if the key is not there."""
+        """Return a list of different column names, or None if the key is missing."""
         value = self.get(key, None)
         if value is None:
             return None
@@ -183,11 +185,11 @@ class _Section:
         )
 
     def rest(self) -> dict[str, Any]:
-        """Return the keys that nobody asked for, and with them the right to check them."""
+        """Return the keys that were not read yet; the caller then checks them."""
         return {key: value for key, value in self.table.items() if key not in self.asked}
 
     def finish(self) -> None:
-        """Refuse keys that nobody asked for."""
+        """Raise StudyError if keys remain that were not read."""
         for key in self.rest():
             raise StudyError(f"[{self.name}] has an unknown key {key!r}; {did_you_mean(key, self.asked)}")
 
@@ -199,10 +201,10 @@ def load_study(path: str | Path) -> StudyConfig:
         path: The TOML file.
 
     Returns:
-        The study; the path of its data starts at the folder of the file.
+        The study; a relative path of its data starts at the folder of the file.
 
     Raises:
-        StudyError: If the file can't be read or something in it is wrong.
+        StudyError: If the file cannot be read or is invalid.
     """
     path = Path(path)
     try:
@@ -222,14 +224,14 @@ def parse_study(text: str, *, folder: Path = Path(), title: str = "study") -> St
 
     Args:
         text: The TOML text.
-        folder: Where relative paths in it start.
-        title: The title of a study that gives itself none.
+        folder: The folder at which relative paths start.
+        title: The title if the text does not give one.
 
     Returns:
         The study.
 
     Raises:
-        StudyError: If it is not TOML or something in it is wrong; the message names the key.
+        StudyError: If the text is not TOML or is invalid; the message names the key.
     """
     try:
         table = tomllib.loads(text)

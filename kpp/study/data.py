@@ -1,8 +1,8 @@
-"""The data of a study: read a table, check it, and standardise it without losing the original units.
+"""The data of a study: reading, checking, and standardising a table, with a record of the original units.
 
-Models never rescale, so the study does: numeric features and a numeric target are shifted and scaled to mean 0 and
-standard deviation 1, and `Standardization` remembers by how much, so that everything reported is in the units of the
-file. Columns of text become categories, whose codes are not scaled.
+Models do not scale their data, so the study does: numeric features and a numeric target are shifted and scaled to mean
+    0 and standard deviation 1. `Standardization` keeps these numbers, so that results are reported in the units of the
+    file. Columns of text become categories, whose codes are not scaled.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _CSV, _PARQUET = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz"), (".parquet", ".pq")
 
 @dataclass(frozen=True)
 class Standardization:
-    r"""How the model's units follow from those of the file: (value - center) / scale.
+    r"""The conversion from the file's units to the model's units: (value - center) / scale.
 
     Attributes:
-        center: What is subtracted from each feature, of shape (d,), in its own unit.
-        scale: What each feature is divided by, of shape (d,); 1 for categories and constant columns.
-        target_center: What is subtracted from the target.
-        target_scale: What the target is divided by.
+        center: The number subtracted from each feature, of shape (d,), in its own unit.
+        scale: The divisor of each feature, of shape (d,); 1 for categories and constant columns.
+        target_center: The number subtracted from the target.
+        target_scale: The divisor of the target.
     """
 
     center: Float[np.ndarray, " d"]
@@ -43,7 +43,7 @@ class Standardization:
 
     @property
     def is_identity(self) -> bool:
-        """Whether the model's units are those of the file."""
+        """Whether the model's units are the units of the file."""
         untouched = np.all(self.scale == 1.0) and not self.center.any()
         return bool(untouched and self.target_scale == 1.0 and self.target_center == 0.0)
 
@@ -61,13 +61,13 @@ class StudyData:
     """A table ready for a model.
 
     Attributes:
-        path: The file it was read from.
+        path: The file of the table.
         target_name: The name of the target.
         frame: The features as in the file, categories as pandas categories; n rows.
         x: The features in their own units, categories as codes, of shape (n, d).
         y: The target in its own unit, of shape (n,).
         schema: The names of the features and the levels of the categories.
-        standardization: What the model sees instead of `x` and `y`.
+        standardization: The conversion of `x` and `y` to the model's units.
     """
 
     path: Path
@@ -85,11 +85,11 @@ class StudyData:
 
     @property
     def is_label(self) -> bool:
-        """Whether the target is a class label, 0 or 1, which is no quantity and is never scaled."""
+        """Whether the target is a class label, 0 or 1, which is never scaled."""
         return _is_label(self.y)
 
     def model_frame(self) -> pd.DataFrame:
-        """Return the features as the model sees them: numbers standardised, categories as they are."""
+        """Return the features in the model's units: numbers standardised, categories unchanged."""
         scaled = self.standardization.points(self.x)
         columns = {
             name: self.frame[name] if name in self.schema.levels else scaled[:, index]
@@ -98,7 +98,7 @@ class StudyData:
         return pd.DataFrame(columns, index=self.frame.index)
 
     def model_target(self) -> Float[np.ndarray, " n"]:
-        """Return the target as the model sees it."""
+        """Return the target in the model's units."""
         return self.standardization.target(self.y)
 
 
@@ -112,8 +112,8 @@ def read_data(config: DataConfig) -> StudyData:
         The data.
 
     Raises:
-        StudyError: If the file can't be read, a column is missing, values are missing (with counts by column) or
-            infinite, or the target is not a number that varies.
+        StudyError: If the file cannot be read, a column is missing, values are missing (with counts by column) or
+            infinite, or the target is not numeric or is constant.
     """
     table = _read_table(config.path)
     features = _features(table, config)
@@ -135,20 +135,20 @@ def read_data(config: DataConfig) -> StudyData:
 def choose_rows(
     rows: Rows, num_rows: int, rng: np.random.Generator, key: str, *, among: np.ndarray | None = None
 ) -> np.ndarray:
-    """Turn "so many", "these" or "all" into row numbers.
+    """Convert a choice of rows into row numbers.
 
     Args:
         rows: A number (drawn without replacement, then sorted), a list of row numbers, or ``"all"``.
-        num_rows: The number of rows there are, n.
-        rng: Draws the rows.
+        num_rows: The number of rows of the table, n.
+        rng: The generator that draws the rows.
         key: The key of the study file, for messages.
-        among: The row numbers to choose from; all by default.
+        among: The row numbers to choose from; by default all.
 
     Returns:
         The row numbers, of shape (rows,).
 
     Raises:
-        StudyError: If a row is not there.
+        StudyError: If a row does not exist.
     """
     among = np.arange(num_rows) if among is None else np.asarray(among)
     if rows == "all":
@@ -188,7 +188,7 @@ def _read_table(path: Path) -> pd.DataFrame:
 
 
 def _refuse_repeated_columns(path: Path) -> None:
-    """Refuse a header that names a column twice; pandas would call the second one ``name.1``."""
+    """Raise StudyError if the header names a column twice; pandas would rename the second column to ``name.1``."""
     if path.suffix.lower() != ".csv":
         return
     with path.open(encoding="utf-8-sig", newline="") as file:
@@ -243,7 +243,7 @@ def _target(column: pd.Series, name: str) -> Float[np.ndarray, " n"]:
 
 
 def _is_text(column: pd.Series, name: str) -> bool:
-    """Tell whether a column is one of categories; refuse what is neither numbers nor a few levels."""
+    """Return whether a column holds categories; raise StudyError if it is neither numbers nor a few levels."""
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
         return False
     if isinstance(column.dtype, pd.CategoricalDtype):
@@ -278,7 +278,7 @@ def _is_label(y: np.ndarray) -> bool:
 
 
 def as_json(data: StudyData) -> dict[str, Any]:
-    """Return what was read and how it was scaled, as JSON values for the attributes of the results."""
+    """Return the facts about the data and their scaling, as JSON values for the attributes of the results."""
     scaling = data.standardization
     return {
         "file": data.path.name,

@@ -1,4 +1,4 @@
-"""The one exception of a study that is wrong: what the command reports in a line instead of a traceback."""
+"""The exception for an invalid study; the command reports it in one line instead of a traceback."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["StudyError", "blame", "did_you_mean"]
 
 
 class StudyError(ValueError):
-    """Something in the study file, its data or the output folder is not right; the message names the key."""
+    """An error in the study file, its data or the output folder; the message names the key."""
 
 
 @contextmanager
 def blame(where: str) -> Iterator[None]:
-    """Turn what a part of kpp says about its arguments into a `StudyError` that names the part of the study file.
+    """Convert an error about an argument into a `StudyError` that names the part of the study file.
 
     Args:
         where: The section, for example ``"[model]"``.
@@ -34,7 +34,7 @@ def blame(where: str) -> Iterator[None]:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Return what follows "unknown ...": the nearest of the names that exist, or all of them."""
+    """Return the end of an "unknown ..." message: the nearest known name, or all known names."""
     names = sorted(known)
     near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     if near:

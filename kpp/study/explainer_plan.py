@@ -1,4 +1,4 @@
-"""An explainer as a study uses it."""
+"""The explainer of a study, with its checked options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ExplainerPlan:
 
     Attributes:
         name: Its registered name.
-        background: The rows of the background, or None if it takes none.
+        background: The rows of the background, or None if the explainer does not take one.
         options: The other options, ``value_function`` among them.
         of_function: Whether it explains a function in an RKHS.
         shows_progress: Whether it has a progress bar.
@@ -33,8 +33,8 @@ class ExplainerPlan:
         """Return the arguments of `kpp.explain` that choose the explainer.
 
         Args:
-            background: The background points, or None if the explainer takes none.
-            progress: Whether an explainer that has a progress bar shows it.
+            background: The background points, or None if the explainer does not take any.
+            progress: Whether to show the progress bar, if the explainer has one.
         """
         shown = {"progress": progress} if self.shows_progress else {}
         given = {} if background is None else {"background": background}

@@ -1,4 +1,4 @@
-"""The parts of an explained study: thinned draws, a rehearsal before the fit, and the rows shown one by one."""
+"""Parts of the explanation of a study: thinned draws, a rehearsal before the fit, and the rows of waterfall plots."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Rehearsal", "rehearsal", "thin", "waterfall_positions"]
 
 @dataclasses.dataclass(frozen=True)
 class Rehearsal:
-    """The part of a `kpp.Fit` that explainers use, for a function that was not fitted to anything.
+    """The part of a `kpp.Fit` that explainers use, for a function that was not fitted to data.
 
     Args:
         schema: The names of the columns.
@@ -41,7 +41,7 @@ class Rehearsal:
         return self.tiny
 
     def function_posterior(self, *, at: str = "draws") -> GPPosterior:
-        """Return the prior's covariance around the function."""
+        """Return a Gaussian posterior with the function as its mean and the prior covariance."""
         return GPPosterior(self.tiny, jnp.zeros((self.tiny.num_points, 0)))
 
     def predict(self, x: Any) -> xr.Dataset:
@@ -55,7 +55,7 @@ def thin(fit: Fit, max_draws: int) -> tuple[Fit, np.ndarray]:
 
     Args:
         fit: The fit.
-        max_draws: The most posterior draws to keep, of all chains together; each chain keeps at least one.
+        max_draws: The maximal number of posterior draws to keep, over all chains; each chain keeps at least one.
 
     Returns:
         The fit with these draws, and their positions within a chain, the same for all chains.
@@ -66,9 +66,9 @@ def thin(fit: Fit, max_draws: int) -> tuple[Fit, np.ndarray]:
 
 
 def rehearsal(rng_key: RngKey, model: AbstractModel, points: np.ndarray, schema: Schema) -> Rehearsal | None:
-    """Return a small function of the model's kernel, whose explanation shows before the fit what would fail after it.
+    """Return a small function with the model's kernel; explaining it before the fit reveals errors early.
 
-    Some explainers refuse kernels that do not factorize, and options may have invalid values.
+    For example, some explainers require kernels that factorize, and options may have invalid values.
 
     Args:
         rng_key: A JAX random key.
@@ -77,7 +77,7 @@ def rehearsal(rng_key: RngKey, model: AbstractModel, points: np.ndarray, schema:
         schema: The names of the columns.
 
     Returns:
-        The function, in the form of a fit; None for a model without a field `kernel`.
+        The function, with the interface of a fit; None for a model without a field `kernel`.
     """
     kernel = getattr(model, "kernel", None)
     if not isinstance(kernel, AbstractKernel):
@@ -91,7 +91,7 @@ def waterfall_positions(rows: Rows, explanation: Explanation) -> list[int]:
     """Choose the explained rows that get a waterfall plot, in the order of their predictions.
 
     Args:
-        rows: So many, spread evenly from the lowest to the highest prediction; a list of row numbers; or all.
+        rows: A number of rows, spread evenly from the lowest to the highest prediction; a list of row numbers; or all.
         explanation: The explanation; its instances are row numbers.
 
     Returns:

@@ -1,6 +1,6 @@
-"""The output folder: written under another name beside it and moved into place when everything is there.
+"""The output folder: it is written under another name and renamed when all files are complete.
 
-Whoever finds the folder finds it whole. An interrupted run leaves at most a hidden folder that ends in ``.partial``.
+So the output folder is always complete. An interrupted run leaves at most a hidden folder that ends in ``.partial``.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from kpp.study.errors import StudyError
 
 __all__ = ["FILES", "check_output", "output_folder"]
 
-#: What a finished study consists of.
+#: The files of a finished study.
 FILES = ("posterior.nc", "explanation.nc", "summary.csv", "report.html")
 
 
 def check_output(output: Path, overwrite: bool) -> None:
-    """Refuse an output folder that can't be made or holds something that must not be lost.
+    """Raise StudyError if the output folder cannot be created or holds files that must not be lost.
 
     Args:
-        output: The folder; one that is empty counts as not there.
-        overwrite: Whether the results of an earlier study may be replaced. Nothing else ever is.
+        output: The folder; an empty folder is treated as missing.
+        overwrite: Whether the results of an earlier study may be replaced. Other files are never replaced.
 
     Raises:
-        StudyError: If `output` exists and `overwrite` is off, or holds other files than `FILES`, or there is no
-            place for it.
+        StudyError: If `output` exists and `overwrite` is False, or it holds other files than `FILES`, or it cannot be
+            created.
     """
     if not os.path.lexists(output):
         _check_parent(output)
@@ -48,17 +48,17 @@ def check_output(output: Path, overwrite: bool) -> None:
 
 @contextmanager
 def output_folder(output: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Give a folder to write into, which becomes `output` if the block ends well and is removed if it does not.
+    """Yield a folder to write into; it becomes `output` if the block succeeds and is removed if the block fails.
 
     Args:
-        output: Where the results are to be.
+        output: The folder for the results.
         overwrite: Whether the results of an earlier study may be replaced.
 
     Yields:
         A new folder beside `output`.
 
     Raises:
-        StudyError: As `check_output`, before the block and once more after it.
+        StudyError: As for `check_output`, which is called before the block and again after it.
     """
     output = output.absolute()
     check_output(output, overwrite)
@@ -74,7 +74,7 @@ def output_folder(output: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def _move(partial: Path, output: Path) -> None:
-    """Put `partial` in the place of `output`; the old results stand aside until the new ones are there."""
+    """Rename `partial` to `output`; the old results are kept under another name until the new ones are in place."""
     if not output.exists():
         partial.rename(output)
         return

@@ -1,4 +1,4 @@
-"""What the report shows beyond the groups of the fit: prior and predictive draws, probabilities, leave-one-out."""
+"""Results for the report besides the groups of the fit: prior and predictive draws, probabilities, leave-one-out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kpp.typing import RngKey
 
 __all__ = ["leave_one_out", "predictive_draws", "prior_draws", "probabilities"]
 
-#: From so many draws on, leave-one-out weights and predictive intervals are worth having.
+#: The smallest number of draws for which leave-one-out weights and predictive intervals are accurate enough.
 _ENOUGH_DRAWS = 100
 _PREDICTIVE_DRAWS = 200
 _PRIOR_DRAWS = 4000
@@ -29,8 +29,8 @@ _PRIOR_DRAWS = 4000
 def prior_draws(rng_key: RngKey, model: AbstractModel, groups: Mapping[str, xr.Dataset]) -> xr.Dataset | None:
     """Return draws from the prior of every hyperparameter.
 
-    The group `prior` holds few draws, because each costs a draw of the data too. Where a site is a prior that stands in
-    a field of the model, many more are cheap.
+    The group `prior` holds few draws, because each also needs a draw of the data. For a site whose prior is a field of
+    the model, many more draws are cheap.
 
     Args:
         rng_key: A JAX random key.
@@ -38,7 +38,7 @@ def prior_draws(rng_key: RngKey, model: AbstractModel, groups: Mapping[str, xr.D
         groups: The groups of its fit.
 
     Returns:
-        The draws, each variable led by two axes of draws; None if there is no group `prior`.
+        The draws, with two axes of draws first; None without a group `prior`.
     """
     if "prior" not in groups:
         return None
@@ -58,7 +58,7 @@ def prior_draws(rng_key: RngKey, model: AbstractModel, groups: Mapping[str, xr.D
 def predictive_draws(rng_key: RngKey, fit: Fit, data: StudyData, groups: Mapping[str, xr.Dataset]) -> np.ndarray:
     """Return draws of the target from the posterior predictive, in its own unit, of shape (s, n).
 
-    The group `posterior_predictive` has one for each posterior draw; where those are few, more are drawn.
+    The group `posterior_predictive` has one draw per posterior draw; if there are few, more are drawn.
 
     Args:
         rng_key: A JAX random key.
@@ -76,7 +76,7 @@ def predictive_draws(rng_key: RngKey, fit: Fit, data: StudyData, groups: Mapping
 
 
 def probabilities(fit: Fit, data: StudyData) -> np.ndarray | None:
-    """Return the predicted probability of the label 1 of each row, (n,), or None where there is none."""
+    """Return the predicted probability of label 1 for each row, (n,), or None if the model has no probabilities."""
     if not data.is_label:
         return None
     predicted = fit.predict(data.model_frame())
@@ -84,13 +84,13 @@ def probabilities(fit: Fit, data: StudyData) -> np.ndarray | None:
 
 
 def leave_one_out(groups: Mapping[str, xr.Dataset]) -> tuple[Loo | None, str]:
-    """Return the leave-one-out estimate, or None and the reason why there is none."""
+    """Return the leave-one-out estimate, or None and the reason why it is not available."""
     draws = groups["posterior"].sizes.get("chain", 1) * groups["posterior"].sizes.get("draw", 1)
     if "log_likelihood" not in groups:
         return None, "the model gives no pointwise log likelihood."
     if draws < _ENOUGH_DRAWS:
         return None, f"it needs at least {_ENOUGH_DRAWS} posterior draws, and there are {draws}."
-    with warnings.catch_warnings():  # high values of Pareto k are told in the report
+    with warnings.catch_warnings():  # the report shows high values of Pareto k
         warnings.simplefilter("ignore", UserWarning)
         result = _arviz.loo(_arviz.from_groups(groups))
     return Loo(**_arviz.loo_numbers(result)), ""

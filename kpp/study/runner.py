@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Plan:
-    """A study of which everything is known to be there before anything slow begins."""
+    """A study whose parts have all been checked before any slow computation."""
 
     config: StudyConfig
     data: StudyData
@@ -55,7 +55,7 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Timer:
-    """How long each step took, in seconds."""
+    """The duration of each step, in seconds."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -69,11 +69,11 @@ class _Timer:
 def run_study(config: StudyConfig, output: str | Path, *, overwrite: bool = False, progress: bool = True) -> Path:
     """Run a study and write its results.
 
-    Turn on float64 first, as the command does. All that is random follows from the seed of the study.
+    Turn on float64 first, as the command does. All random numbers follow from the seed of the study.
 
     Args:
         config: The study, from `load_study`.
-        output: The folder for the results; its parents are made if needed.
+        output: The folder for the results; its parents are created if needed.
         overwrite: Whether the results of an earlier study in that folder may be replaced.
         progress: Whether to show progress bars.
 
@@ -81,8 +81,8 @@ def run_study(config: StudyConfig, output: str | Path, *, overwrite: bool = Fals
         The folder, which holds posterior.nc, explanation.nc, summary.csv and report.html.
 
     Raises:
-        StudyError: If anything in the study, its data or the output folder is not right; what can be checked before
-            the fit is.
+        StudyError: If the study, its data or the output folder is invalid; as much as possible is checked before the
+            fit.
     """
     output = Path(output)
     check_output(output, overwrite)
@@ -94,7 +94,7 @@ def run_study(config: StudyConfig, output: str | Path, *, overwrite: bool = Fals
             explanation = timer.run("explanation", lambda: _explain(plan, fit))
         groups = groups_in_original_units(_arviz.groups(fit.idata), plan.data)
         _write_results(folder, plan, fit, groups, explanation)
-        groups.setdefault("posterior", xr.Dataset())  # ArviZ keeps no empty group, which a model of numbers only has
+        groups.setdefault("posterior", xr.Dataset())  # ArviZ drops the empty group of a model without priors
         contents = _report_contents(plan, fit, groups, explanation, timer.seconds)
         (folder / "report.html").write_text(
             render_report(contents, progress=_bar("report", progress)), encoding="utf-8"
@@ -126,7 +126,7 @@ def _plan(config: StudyConfig, progress: bool) -> _Plan:
 
 
 def _rehearse(rng_key: RngKey, model: AbstractModel, data: StudyData, plan: ExplainerPlan) -> None:
-    """Explain a small function before the fit, so that an explainer that would fail after it fails now."""
+    """Explain a small function before the fit, so that an explainer that would fail after it fails early."""
     few = data.schema.read(data.model_frame())[:2]
     rehearsed = rehearsal(rng_key, model, few, data.schema) if plan.of_function else None
     if rehearsed is not None:
@@ -134,7 +134,7 @@ def _rehearse(rng_key: RngKey, model: AbstractModel, data: StudyData, plan: Expl
 
 
 def num_chains(config: StudyConfig) -> int:
-    """Return how many chains of a study can run side by side: 1 unless it is left to kpp how they run."""
+    """Return the number of chains that can run in parallel: 1 if the study sets how the chains run."""
     inference = build_inference(config.inference)
     if not isinstance(inference, NUTS) or "chain_method" in config.inference.options:
         return 1
@@ -142,12 +142,12 @@ def num_chains(config: StudyConfig) -> int:
 
 
 def _fit(plan: _Plan) -> Fit:
-    """Fit, with the chains side by side where there is a device for each."""
+    """Fit, with the chains in parallel if there is a device for each."""
     data, inference, chains = plan.data, plan.inference, num_chains(plan.config)
     side_by_side = 1 < chains <= jax.local_device_count()
     if side_by_side and isinstance(inference, NUTS):
         inference = dataclasses.replace(inference, chain_method="parallel")
-    # Chains that run side by side would only wait for each other's threads.
+    # With several BLAS threads each, chains in parallel would wait for each other.
     with threadpool_limits(1 if side_by_side else None, user_api="blas"):
         return plan.model.fit(plan.keys["fit"], data.model_frame(), data.model_target(), inference=inference)
 

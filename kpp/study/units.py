@@ -1,4 +1,4 @@
-"""Back to the units of the file: results of a model of standardised data, said about the data themselves."""
+"""Conversion of the results of a model of standardised data back to the units of the file."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _TARGET_GROUPS = ("observed_data", "posterior_predictive", "prior_predictive")
 
 
 def groups_in_original_units(groups: Mapping[str, xr.Dataset], data: StudyData) -> dict[str, xr.Dataset]:
-    r"""Express everything about the target and the features in their own units.
+    r"""Express all results about the target and the features in their own units.
 
-    Draws and observations of the target become :math:`c + s y`, log densities of it :math:`\log p(y) - \log s`, and the
-    features of `constant_data` those of the file. Hyperparameters stay in the model's units: a lengthscale of 2 is two
-    standard deviations of its feature.
+    Draws and observations of the target become :math:`c + s y`, its log densities become :math:`\log p(y) - \log s`,
+    and the features in `constant_data` become the features of the file. Hyperparameters stay in the model's units: a
+    lengthscale of 2 is two standard deviations of its feature.
 
     Args:
         groups: The groups of the model's ArviZ data.
-        data: The data, which know how they were scaled.
+        data: The data, with their standardization.
 
     Returns:
-        The groups, and in `constant_data` how the model's units follow: ``feature_center`` and ``feature_scale``
-        (feature), ``target_center`` and ``target_scale``.
+        The groups; `constant_data` also holds the conversion to the model's units: ``feature_center`` and
+        ``feature_scale`` (feature), ``target_center`` and ``target_scale``.
     """
     scaling = data.standardization
     converted = dict(groups)
@@ -49,16 +49,16 @@ def groups_in_original_units(groups: Mapping[str, xr.Dataset], data: StudyData) 
 def explanation_in_original_units(explanation: Explanation, data: StudyData, rows: np.ndarray) -> Explanation:
     r"""Express an explanation in the target's unit.
 
-    Shapley values are linear in the function and don't see how features are written, so those of :math:`c + s f` are
-    :math:`s \phi`, with base value :math:`c + s b`.
+    Shapley values are linear in the function and do not depend on the units of features, so the values of :math:`c + s
+    f` are :math:`s \phi`, with base value :math:`c + s b`.
 
     Args:
-        explanation: Of the model of standardised data.
+        explanation: The explanation of the model of standardised data.
         data: The data.
         rows: The row numbers of the instances, of shape (p,).
 
     Returns:
-        The explanation in the units of the file; its instances are called by their row numbers.
+        The explanation in the units of the file; its instances are named by their row numbers.
     """
     scaling: Standardization = data.standardization
     center, scale = scaling.target_center, scaling.target_scale
@@ -80,7 +80,7 @@ def explanation_in_original_units(explanation: Explanation, data: StudyData, row
 
 
 def _instances(explanation: Explanation, data: StudyData, rows: np.ndarray) -> np.ndarray:
-    """Return the explained rows as the file has them; features that stand for several columns stay as they are."""
+    """Return the explained rows in the units of the file; features that stand for several columns are unchanged."""
     columns = explanation.data.values.copy()
     for index, name in enumerate(explanation.feature_names):
         if name in data.schema.feature_names:

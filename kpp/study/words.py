@@ -1,4 +1,4 @@
-"""What the report says of a study in words and small tables."""
+"""The sentences and small tables of a report about its study."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def data_summary(data: StudyData, model: Mapping[str, Any]) -> DataSummary:
 
     Args:
         data: The data.
-        model: The section [model], to see whether its kernel knows what categories are.
+        model: The section [model], to check whether its kernel handles categories.
     """
     return DataSummary(
         file=data.path.name,
@@ -38,7 +38,7 @@ def data_summary(data: StudyData, model: Mapping[str, Any]) -> DataSummary:
 
 
 def inference(config: StudyConfig, sizes: tuple[int, int]) -> str:
-    """Say how the model was fitted; `sizes` counts chains and draws in each."""
+    """Return a sentence on how the model was fitted; `sizes` holds the numbers of chains and of draws per chain."""
     chains, draws = sizes
     name, options = config.inference.name, config.inference.options
     if name == "NUTS" and chains * draws > 1:
@@ -49,7 +49,7 @@ def inference(config: StudyConfig, sizes: tuple[int, int]) -> str:
 
 
 def explained(explanation: Explanation, data: StudyData, available: int) -> str:
-    """Say what was explained, and how exactly; `available` counts all posterior draws."""
+    """Return a sentence on what was explained and how accurately; `available` is the number of posterior draws."""
     dataset = explanation.dataset
     attrs = explanation.attrs
     used = dataset.sizes.get("chain", 1) * dataset.sizes.get("draw", 1)
@@ -66,6 +66,7 @@ def explained(explanation: Explanation, data: StudyData, available: int) -> str:
     if used == available > 1:
         draws = f" Every contribution is a posterior of {used} draws."
     error = float(explanation.additivity_error().max())
+    # Relative error 1e-6: larger than the rounding errors of an explainer that is additive by construction.
     adds = error <= 1e-6 * max(1.0, float(np.abs(explanation.predictions).max()))
     added = " For every row and draw, base value and contributions add up to the prediction." if adds else ""
     return (
@@ -75,7 +76,7 @@ def explained(explanation: Explanation, data: StudyData, available: int) -> str:
 
 
 def units(data: StudyData) -> str:
-    """Say in which units the hyperparameters are."""
+    """Return a sentence on the units of the hyperparameters."""
     if data.standardization.is_identity:
         return ""
     return (
@@ -85,7 +86,7 @@ def units(data: StudyData) -> str:
 
 
 def value_unit(data: StudyData, explanation: Explanation, is_probability: bool) -> str:
-    """Say what the contributions are counted in."""
+    """Return the unit of the contributions, in words."""
     if explanation.attrs.get("scale") == "probability":
         return f"probability of {data.target_name}"
     return f"latent function of {data.target_name}" if is_probability else f"in units of {data.target_name}"
@@ -94,7 +95,7 @@ def value_unit(data: StudyData, explanation: Explanation, is_probability: bool) 
 def provenance(
     config: StudyConfig, explanation: Explanation, available: int, seconds: Mapping[str, float]
 ) -> dict[str, str]:
-    """List what was computed and with what, by name."""
+    """Return facts about the computation, by name."""
     sizes = explanation.dataset.sizes
     used = sizes.get("chain", 1) * sizes.get("draw", 1)
     entries = {

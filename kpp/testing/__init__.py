@@ -1,6 +1,6 @@
 """Conformance checks: small named checks of the laws of kernels, embeddings, value functions, explainers and models.
 
-kpp's own tests run them over everything registered. A plugin runs them in its tests in the same way:
+kpp's own tests run them over all registered classes. A plugin runs them in its tests in the same way:
 
     from kpp.testing import parametrize_with_checks
 
@@ -8,8 +8,8 @@ kpp's own tests run them over everything registered. A plugin runs them in its t
     def test_conformance(check):
         check()
 
-Examples to check come from the classmethod `examples` of each class; `check_kernel(kernel, x)` and its siblings check
-one example of your own.
+The examples to check come from the classmethod `examples` of each class; `check_kernel(kernel, x)` and the similar
+functions check one example of your own.
 """
 
 from kpp.testing.embeddings import embedding_checks as embedding_checks

@@ -1,4 +1,4 @@
-"""Comparisons that several suites share."""
+"""Comparisons used by several suites."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["assert_close", "assert_raises", "assert_same_tree", "rows", "spec_co
 
 
 def tolerance(dtype: DTypeLike) -> float:
-    """Return a relative tolerance for sums of some hundred well-scaled terms: 1e-12 in float64, 1e-5 in float32."""
+    """Return a relative tolerance for sums of a few hundred well-scaled terms: 1e-12 in float64, 1e-5 in float32."""
     return 1e-5 if np.dtype(dtype) == np.float32 else 1e-12
 
 
 def assert_close(actual: ArrayLike, expected: ArrayLike, what: str, factor: int = 1) -> None:
-    """Assert that two arrays have one shape and agree up to rounding, relative to the largest expected value.
+    """Assert that two arrays have the same shape and agree up to rounding, relative to the largest expected value.
 
     Args:
         actual: The array to check.
-        expected: What it should be.
-        what: What they are, for the message.
-        factor: How many times the tolerance is allowed.
+        expected: The expected array.
+        what: A name for the arrays, for the message.
+        factor: The multiple of the tolerance that is allowed.
     """
     actual, expected = np.asarray(actual), np.asarray(expected)
     assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
@@ -46,9 +46,9 @@ def assert_raises(errors: type[Exception] | tuple[type[Exception], ...], call: C
     """Assert that a call raises and return the message.
 
     Args:
-        errors: The types of error that are right.
+        errors: The expected types of error.
         call: The call.
-        what: What should be refused, for the message.
+        what: A name for the invalid input, for the message.
 
     Returns:
         The message of the error.
@@ -70,7 +70,7 @@ def assert_same_tree(first: PyTree, second: PyTree, what: str) -> None:
 
 
 def rows(batch: PyTree, index: slice | int | np.ndarray) -> PyTree:
-    """Select rows of a batch of points, a pytree whose leaves lead with the rows."""
+    """Select rows of a batch of points, a pytree whose leaves have the rows as their first axis."""
     return jax.tree.map(lambda leaf: leaf[index], batch)
 
 

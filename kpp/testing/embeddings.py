@@ -1,4 +1,4 @@
-"""The laws of an embedding, each a check of one example: an embedding and a batch of queries, or None."""
+"""The laws of an embedding. Each is a check of one example: an embedding and a batch of queries, or None."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def derives_from_the_abstract_class(embedding: object, query: object) -> None:
 
 
 def weights_have_one_column_a_query(embedding: AbstractEmbedding, query: PyTree) -> None:
-    """weights(query) has shape (m, p), with p = 1 for no query, and is finite."""
+    """weights(query) has shape (m, p), with p = 1 without a query, and is finite."""
     weights = embedding.weights(query)
     expected = (_num_rows(embedding.points), 1 if query is None else _num_rows(query))
     assert weights.shape == expected, f"`weights` returns shape {weights.shape}, expected {expected}"
@@ -33,7 +33,7 @@ def weights_have_one_column_a_query(embedding: AbstractEmbedding, query: PyTree)
 
 
 def queries_are_independent(embedding: AbstractEmbedding, query: PyTree) -> None:
-    """The weights of one query do not depend on the queries beside it."""
+    """The weights of one query do not depend on the other queries."""
     if query is None:
         return
     weights = embedding.weights(query)
@@ -58,7 +58,7 @@ def expectation_of_a_section_is_the_value(embedding: AbstractEmbedding, query: P
 
 
 def expectation_of_values_is_the_weighted_sum(embedding: AbstractEmbedding, query: PyTree) -> None:
-    """An empirical embedding gives expectation(values) = weights.T @ values, also for several outputs."""
+    """For an empirical embedding, expectation(values) = weights.T @ values, also for several outputs."""
     if not isinstance(embedding, AbstractEmpiricalEmbedding):
         return
     weights = embedding.weights(query)
@@ -69,7 +69,7 @@ def expectation_of_values_is_the_weighted_sum(embedding: AbstractEmbedding, quer
 
 
 def inner_products_agree_with_evaluation(embedding: AbstractEmbedding, query: PyTree) -> None:
-    """inner(self) is symmetric and positive semi-definite, and evaluate(points) @ weights where k is the space's."""
+    """inner(self) is symmetric, positive semi-definite, and evaluate(points) @ weights if k is the space's kernel."""
     gram = embedding.inner(embedding, query, query)
     if embedding.space is embedding.kernel:
         expected = embedding.evaluate(embedding.points, query) @ embedding.weights(query)
@@ -80,7 +80,7 @@ def inner_products_agree_with_evaluation(embedding: AbstractEmbedding, query: Py
 
 
 def distance_to_itself_is_zero(embedding: AbstractEmbedding, query: PyTree) -> None:
-    """mmd_squared is never negative, zero on the diagonal, and the distance that the inner products give."""
+    """mmd_squared is nonnegative, zero on the diagonal, and agrees with the inner products."""
     distances = embedding.mmd_squared(embedding, query, query)
     gram = embedding.inner(embedding, query, query)
     squares = jnp.diagonal(gram)

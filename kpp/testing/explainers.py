@@ -1,4 +1,4 @@
-"""The laws of an explainer, each a check of one example: an explainer, a predictor and points to explain."""
+"""The laws of an explainer. Each is a check of one example: an explainer, a predictor and points to explain."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def derives_from_the_abstract_class(explainer: object, predictor: object, x: obj
 
 
 def declares_what_it_needs(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
-    """The class says what it requires of the predictor and whether it is additive."""
+    """The class declares what it requires of the predictor and whether it is additive."""
     requires, additive = type(explainer).requires, type(explainer).additive
     assert requires in get_args(Requirement), f"`requires` must be one of {get_args(Requirement)}, got {requires!r}"
     assert isinstance(additive, bool), f"`additive` must be True or False, got {additive!r}"
 
 
 def returns_an_explanation(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
-    """Explain returns an Explanation of every instance and feature or group, of pairs the difference, and of draws."""
+    """Explain returns an Explanation with all instances, features or groups, and draws; for pairs, of differences."""
     explanation = _explain(explainer, predictor, x)
     assert isinstance(explanation, Explanation), f"`explain` returns {type(explanation).__name__}"
     function, points, schema = resolve(predictor, x, explainer.requires)
@@ -57,13 +57,13 @@ def returns_an_explanation(explainer: AbstractExplainer, predictor: object, x: A
 
 
 def predictions_are_the_predictors(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
-    """The predictions of the explanation are those of the predictor."""
+    """The predictions of the explanation are the predictions of the predictor."""
     function, points, _ = resolve(predictor, x, explainer.requires)
     assert_close(_explain(explainer, predictor, x).predictions.values, function(points), "predictions", factor=100)
 
 
 def additive(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
-    """If the explainer is additive, base value plus contributions is the prediction, at 1e-8 relative."""
+    """If the explainer is additive, base value plus contributions equals the prediction (relative error 1e-8)."""
     if not type(explainer).additive:
         return
     explanation = _explain(explainer, predictor, x)
@@ -77,11 +77,11 @@ def additive(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> N
 
 
 def instances_are_independent(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
-    """An explainer without randomness explains one instance alone as it does among others."""
+    """Without randomness, the explanation of an instance does not depend on the other instances."""
     points = np.asarray(x)
     try:
         together, alone = explainer.explain(predictor, points), explainer.explain(predictor, points[-1:])
-    except (TypeError, ValueError):  # needs a key
+    except (TypeError, ValueError):  # a random explainer needs a key
         return
     expected = together.values.isel(instance=slice(-1, None))
     assert_close(alone.values.values, expected.values, "the last instance alone and among others", factor=1000)
@@ -102,7 +102,7 @@ def records_how_it_was_made(explainer: AbstractExplainer, predictor: object, x: 
 
 
 def takes_feature_names_from_a_data_frame(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
-    """The columns of a data frame name the features, or the columns of groups of them, and change nothing else."""
+    """The columns of a data frame name the features, or the columns of groups; nothing else changes."""
     if explainer.requires == "pairs":
         return
     points = np.asarray(x)
@@ -118,7 +118,7 @@ def takes_feature_names_from_a_data_frame(explainer: AbstractExplainer, predicto
 
 
 def refuses_a_wrong_predictor(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
-    """A predictor of another kind is a TypeError that says what is needed."""
+    """A predictor of the wrong type raises a TypeError that says what is needed."""
     message = assert_raises(TypeError, lambda: _explain(explainer, "no predictor", x), "a predictor that is a string")
     assert message, "the TypeError says nothing"
     if explainer.requires in ("rkhs_function", "pairs"):
@@ -126,7 +126,7 @@ def refuses_a_wrong_predictor(explainer: AbstractExplainer, predictor: object, x
 
 
 def refuses_bad_points(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
-    """Points that are empty, not finite or of the wrong rank are a ValueError."""
+    """Points that are empty, not finite or of the wrong rank raise a ValueError."""
     points = np.array(x, dtype=float)
     missing = points.copy()
     missing.flat[0] = np.nan

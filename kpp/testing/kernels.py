@@ -1,4 +1,4 @@
-"""The laws of a kernel, each a check of one example: a concrete kernel and a batch of points."""
+"""The laws of a kernel. Each is a check of one example: a concrete kernel and a batch of points."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["kernel_checks"]
 
 _STEP = 1e-6
 
-# Compiled as wholes: operation by operation, a suite of kernels takes several times as long.
+# Compiled as a whole, because running operation by operation makes the suite several times slower.
 _evaluate = eqx.filter_jit(lambda kernel, x1, x2: kernel.evaluate(x1, x2))
 _matrix = eqx.filter_jit(lambda kernel, x1, x2: kernel(x1, x2))
 _gram = eqx.filter_jit(lambda kernel, x: kernel.gram(x))
@@ -67,7 +67,7 @@ def gram_and_diagonal_agree_with_call(kernel: AbstractKernel, x: PyTree) -> None
 
 
 def batches_agree_with_single_points(kernel: AbstractKernel, x: PyTree) -> None:
-    """k(x1, x2) holds evaluate of each pair of points (vmap = loop)."""
+    """k(x1, x2) holds the values of evaluate for each pair of points (vmap = loop)."""
     pairs = [(0, 0), (0, 1), (2, 1), (1, 2), (_num_points(x) - 1, 0)]
     single = [_evaluate(kernel, rows(x, i), rows(x, j)) for i, j in pairs]
     entries = np.asarray(_matrix(kernel, x, x))[tuple(np.transpose(pairs))]
@@ -93,7 +93,7 @@ def vmap_over_kernels(kernel: AbstractKernel, x: PyTree) -> None:
 
 
 def gradients_are_finite_at_zero_distance(kernel: AbstractKernel, x: PyTree) -> None:
-    """Gradients in the parameters and in the points are finite where two points coincide."""
+    """Gradients with respect to parameters and points are finite if two points coincide."""
     repeated = _with_duplicates(x)
 
     def total(kernel_and_points: Any) -> Any:
@@ -107,7 +107,7 @@ def gradients_are_finite_at_zero_distance(kernel: AbstractKernel, x: PyTree) -> 
 
 
 def gradients_are_finite_differences(kernel: AbstractKernel, x: PyTree) -> None:
-    """Gradients in the parameters are those that finite differences give."""
+    """Gradients with respect to the parameters agree with finite differences."""
     arrays, static = eqx.partition(kernel, eqx.is_inexact_array)
     leaves = jax.tree.leaves(arrays)
     if _dtype(x) != np.float64 or not leaves:
@@ -147,12 +147,12 @@ def keeps_the_dtype_of_the_points(kernel: AbstractKernel, x: PyTree) -> None:
 
 
 def unhashable(kernel: AbstractKernel, x: PyTree) -> None:
-    """Kernels cannot be hashed, so that none becomes a static argument or a key of a cache."""
+    """Kernels cannot be hashed, so that they cannot become static arguments or keys of a cache."""
     assert_raises(TypeError, lambda: hash(kernel), "hash(kernel)")
 
 
 def repr_shows_values(kernel: AbstractKernel, x: PyTree) -> None:
-    """The repr names the class and shows the values, and priors where there are some."""
+    """The repr names the class and shows the values, and the priors if there are any."""
     assert type(kernel).__name__ in repr(kernel), f"the class is not named in {kernel!r}"
     for index, leaf in enumerate(jax.tree.leaves(kernel)):
         if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size <= 3:
@@ -163,7 +163,7 @@ def repr_shows_values(kernel: AbstractKernel, x: PyTree) -> None:
 
 
 def refuses_to_evaluate_priors(kernel: AbstractKernel, x: PyTree) -> None:
-    """Evaluating a kernel that holds a prior is a TypeError that names the leaf and kpp.sample."""
+    """Evaluating a kernel that holds a prior raises a TypeError that names the leaf and kpp.sample."""
     for path, leaf in jax.tree.leaves_with_path(kernel):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             continue
@@ -181,7 +181,7 @@ def refuses_to_evaluate_priors(kernel: AbstractKernel, x: PyTree) -> None:
 
 
 def sample_replaces_priors(kernel: AbstractKernel, x: PyTree) -> None:
-    """kpp.sample draws every prior at a site named after its leaf and gives a kernel that evaluates."""
+    """kpp.sample draws every prior at a site named after its leaf and returns a kernel that can be evaluated."""
     names = _leaf_names(kernel)
     for index, leaf in enumerate(jax.tree.leaves(kernel)):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -217,7 +217,7 @@ def adds_and_multiplies(kernel: AbstractKernel, x: PyTree) -> None:
 
 
 def scale_times_the_rest_is_the_kernel(kernel: AbstractKernel, x: PyTree) -> None:
-    """split_scale gives a scalar and a kernel whose product is the kernel."""
+    """split_scale returns a scalar and a kernel whose product is the kernel."""
     scale, rest = kernel.split_scale()
     assert jnp.shape(scale) == (), f"`split_scale` gives a scale of shape {jnp.shape(scale)}"
     assert isinstance(rest, AbstractKernel), f"`split_scale` gives a {type(rest).__name__} for the kernel"
@@ -226,7 +226,7 @@ def scale_times_the_rest_is_the_kernel(kernel: AbstractKernel, x: PyTree) -> Non
 
 
 def product_terms_sum_to_the_kernel(kernel: AbstractKernel, x: PyTree) -> None:
-    """The product terms are product kernels that sum to the kernel; a kernel without them says so by a TypeError."""
+    """The product terms are product kernels that sum to the kernel; without product terms there is a TypeError."""
     try:
         terms = kernel.product_terms()
     except TypeError:
@@ -247,7 +247,7 @@ def functions_are_combinations_of_sections(kernel: AbstractKernel, x: PyTree) ->
 
 
 def unfolding_changes_no_value(kernel: AbstractKernel, x: PyTree) -> None:
-    """A function written with another kernel by `unfold` has the values it had."""
+    """A function that `unfold` writes with another kernel has the same values."""
     coefficients = jnp.cos(jnp.arange(1.0 + _num_points(x)))[1:].astype(_dtype(x))
     simpler, points, others = kernel.unfold(x, coefficients)
     if simpler is not kernel:
@@ -337,7 +337,7 @@ def kernel_checks(cls: type = AbstractProductKernel) -> tuple[Any, ...]:
     """Return the checks that apply to kernels of a class.
 
     Args:
-        cls: The class; product kernels have further laws than the others.
+        cls: The class; product kernels have additional laws.
 
     Returns:
         Functions of (kernel, inputs).
@@ -346,7 +346,7 @@ def kernel_checks(cls: type = AbstractProductKernel) -> tuple[Any, ...]:
 
 
 def _with_duplicates(x: PyTree) -> Any:
-    """Return as many points, the last two being the first again; one shape shares compilations."""
+    """Return the points with the last two replaced by the first; the same shape avoids compiling again."""
     num_points = _num_points(x)
     return rows(x, np.r_[np.arange(num_points - 2), 0, 0])
 
@@ -364,7 +364,7 @@ def _cast(leaf: PyTree, dtype: DTypeLike) -> PyTree:
 
 
 def _with_leaf(kernel: AbstractKernel, index: int, value: Leaf) -> Any:
-    """Put anything in the place of one leaf, as a constructor that accepts priors would."""
+    """Replace one leaf by any value, as a constructor that accepts priors would."""
     leaves, structure = jax.tree.flatten(kernel)
     leaves[index] = value
     return jax.tree.unflatten(structure, leaves)

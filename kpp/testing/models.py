@@ -1,4 +1,4 @@
-"""The laws of a model, each a check of one example: a model, points (a table, or data with `points`) and targets."""
+"""The laws of a model. Each is a check of one example: a model, points (a table or data with `points`) and targets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["model_checks"]
 
 _QUICK = MAP(num_restarts=1, progress=False)
 
-# Several checks read one fit; the models are kept too, so that no identity is used twice.
+# Several checks use the same fit. The models are kept as well: the `id` of a deleted object can be used again.
 _fits: dict[int, tuple[Any, Any]] = {}
 
 
@@ -31,7 +31,7 @@ def derives_from_the_abstract_class(model: Any, x: Any, y: Any) -> None:
 
 
 def runs_under_numpyro(model: Any, x: Any, y: Any) -> None:
-    """Under a seed numpyro_model draws its priors and observes the data, at finite density."""
+    """With a seed, numpyro_model draws its priors and observes the data, with finite density."""
     prepared, data, _ = model.prepare(x, y)
     sites = _trace(prepared.numpyro_model, data)
     observed = [name for name, site in sites.items() if site["type"] == "sample" and site["is_observed"]]
@@ -74,7 +74,7 @@ def draws_from_the_prior(model: Any, x: Any, y: Any) -> None:
 
 
 def fits(model: Any, x: Any, y: Any) -> None:
-    """Fit returns a Fit whose draws are finite and lead with (chain, draw)."""
+    """Fit returns a Fit whose draws are finite and have the first axes (chain, draw)."""
     fit = _fit(model, x, y)
     assert isinstance(fit, Fit), f"`fit` returns {type(fit).__name__}"
     for name, draws in fit.draws.items():
@@ -92,7 +92,7 @@ def the_same_key_gives_the_same_fit(model: Any, x: Any, y: Any) -> None:
 
 
 def result_has_the_groups_of_arviz(model: Any, x: Any, y: Any) -> None:
-    """The result has the groups that ArviZ works with, every axis named."""
+    """The result has the groups of ArviZ, and every axis has a name."""
     idata = _fit(model, x, y).idata
     groups = set(_groups(idata))
     expected = {"log_likelihood", "observed_data", "constant_data", "posterior_predictive", "prior_predictive"}
@@ -104,14 +104,14 @@ def result_has_the_groups_of_arviz(model: Any, x: Any, y: Any) -> None:
 
 
 def log_likelihood_is_pointwise(model: Any, x: Any, y: Any) -> None:
-    """The log likelihood has one finite term for each observation."""
+    """The log likelihood has one finite term per observation."""
     for name, terms in _fit(model, x, y).idata["log_likelihood"].data_vars.items():
         assert terms.sizes.get("instance") == len(y), f"the log likelihood of {name} has sizes {dict(terms.sizes)}"
         assert np.isfinite(terms).all(), f"the log likelihood of {name} is not finite"
 
 
 def predicts_at_new_points(model: Any, x: Any, y: Any) -> None:
-    """Predict returns finite values with dimensions chain, draw and instance; variances are not negative."""
+    """Predict returns finite values with dimensions chain, draw and instance; variances are nonnegative."""
     points = _points(x)[:3] + 0.1
     predicted = _fit(model, x, y).predict(points)
     assert "mean" in predicted or "probability" in predicted, (
@@ -125,7 +125,7 @@ def predicts_at_new_points(model: Any, x: Any, y: Any) -> None:
 
 
 def predictions_are_independent(model: Any, x: Any, y: Any) -> None:
-    """The prediction at a point does not depend on the points beside it."""
+    """The prediction at a point does not depend on the other points."""
     points, fit = _points(x)[:3] + 0.1, _fit(model, x, y)
     together, alone = fit.predict(points), fit.predict(points[2:])
     for name in together.data_vars:
@@ -143,11 +143,11 @@ def draws_predictions(model: Any, x: Any, y: Any) -> None:
 
 
 def function_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
-    """A model with an RKHS function gives one with the draws of the fit, that evaluates to finite values."""
+    """If a model has an RKHS function, the function has the draws of the fit and finite values."""
     fit, points = _fit(model, x, y), _points(x)[:3]
     try:
         function = fit.function()
-    except TypeError:  # a model that is not a function of an RKHS raises this
+    except TypeError:  # raised by a model without an RKHS function
         return
     assert isinstance(function, RKHSFunction), f"`function` returns {type(function).__name__}"
     values, predicted = np.asarray(function(jnp.asarray(points))), fit.predict(points)
@@ -158,7 +158,7 @@ def function_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
 
 
 def posterior_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
-    """A model with a Gaussian posterior of the function gives the one that it predicts with."""
+    """If a model has a Gaussian posterior of the function, its predictions agree with it."""
     fit, points = _fit(model, x, y), jnp.asarray(_points(x)[:3])
 
     def both(sample: Any, data: Any) -> Any:
@@ -168,7 +168,7 @@ def posterior_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
 
     try:
         mean, covariance, predicted = jax.jit(both)({name: draws[0, 0] for name, draws in fit.draws.items()}, fit.data)
-    except TypeError:  # a model without such a posterior says so
+    except TypeError:  # raised by a model without a Gaussian posterior
         return
     assert "latent_covariance" in predicted, f"`predictive` gives {list(predicted)} and no latent_covariance"
     assert_close(mean, predicted["mean"], "the posterior's mean and the predicted one", factor=10_000)
@@ -177,7 +177,7 @@ def posterior_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
 
 
 def saves_and_loads(model: Any, x: Any, y: Any) -> None:
-    """A registered model's fit that was saved and loaded predicts the same."""
+    """A saved and loaded fit of a registered model gives the same predictions."""
     if spec_copy(model) is None:
         return
     fit, points = _fit(model, x, y), _points(x)[:3]
@@ -198,7 +198,7 @@ def survives_the_round_trip_through_a_spec(model: Any, x: Any, y: Any) -> None:
 
 
 def refuses_bad_input(model: Any, x: Any, y: Any) -> None:
-    """Bad data is a ValueError that names the argument; an integer for the key is a TypeError."""
+    """Invalid data raise a ValueError that names the argument; an integer as the key raises a TypeError."""
     targets = np.array(y, dtype=float)
     mistakes = [
         (
@@ -270,7 +270,7 @@ def _fit(model: Any, x: Any, y: Any) -> Any:
 
 
 def _points(x: Any) -> np.ndarray:
-    """Return the points of what a model is fitted to: a table, or an object that holds them, such as bags."""
+    """Return the points to which a model is fitted: a table, or the points of an object such as bags."""
     return np.asarray(getattr(x, "points", x), dtype=float)
 
 

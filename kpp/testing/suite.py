@@ -1,7 +1,7 @@
-"""How checks are collected and run; the checks themselves stand in the modules beside this one.
+"""Collecting and running checks; the checks are defined in the other modules of this package.
 
 A check is a plain function that takes one example, as the class's `examples` yields it, and raises an `AssertionError`
-if a law does not hold. Its name is the name of the law, and the first line of its docstring says the law.
+if a law does not hold. Its name is the name of the law, and the first line of its docstring states the law.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SUITES: dict[type, Callable[[type], tuple[Check, ...]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One check on all examples of one class; calling it raises an `AssertionError` where the law does not hold.
+    """One check on all examples of one class; calling it raises an `AssertionError` if the law does not hold.
 
     Attributes:
         name: The name of the class.
@@ -77,13 +77,13 @@ def cases(classes: Mapping[str, type] | Iterable[type]) -> list[Case]:
     """List the checks that apply to classes.
 
     Args:
-        classes: Subclasses of kpp's abstract classes, by name or not.
+        classes: Subclasses of kpp's abstract classes, as a mapping from names or as an iterable.
 
     Returns:
-        One case for each class and each check of its kind.
+        One case per class and check of its kind.
 
     Raises:
-        TypeError: If a class derives from none of kpp's abstract classes.
+        TypeError: If a class does not derive from one of kpp's abstract classes.
     """
     if not isinstance(classes, Mapping):
         classes = {cls.__name__: cls for cls in classes}
@@ -91,18 +91,18 @@ def cases(classes: Mapping[str, type] | Iterable[type]) -> list[Case]:
 
 
 def parametrize_with_checks(classes: Mapping[str, type] | Iterable[type]) -> Callable[[Any], Any]:
-    """Parametrize a pytest test over all checks of some classes.
+    """Parametrize a pytest test over all checks of the given classes.
 
     The test takes one argument, `check`, and calls it.
 
     Args:
-        classes: Subclasses of kpp's abstract classes, by name or not.
+        classes: Subclasses of kpp's abstract classes, as a mapping from names or as an iterable.
 
     Returns:
         A decorator, `pytest.mark.parametrize` over "check".
 
     Raises:
-        TypeError: If a class derives from none of kpp's abstract classes.
+        TypeError: If a class does not derive from one of kpp's abstract classes.
     """
     import pytest
 
@@ -110,33 +110,33 @@ def parametrize_with_checks(classes: Mapping[str, type] | Iterable[type]) -> Cal
 
 
 def check_kernel(kernel: object, x: PyTree) -> None:
-    """Check that a kernel keeps the laws of kernels.
+    """Check that a kernel satisfies the laws of kernels.
 
     Args:
         kernel: A concrete kernel.
         x: A batch of 3 to 8 points.
 
     Raises:
-        AssertionError: If a law does not hold; it names all that do not.
+        AssertionError: If laws do not hold; the message names all of them.
     """
     _run(kernel_checks(type(kernel)), (kernel, x), repr(kernel))
 
 
 def check_embedding(embedding: object, query: PyTree = None) -> None:
-    """Check that an embedding keeps the laws of embeddings.
+    """Check that an embedding satisfies the laws of embeddings.
 
     Args:
         embedding: An embedding.
         query: A batch of 2 to 5 queries, or None.
 
     Raises:
-        AssertionError: If a law does not hold; it names all that do not.
+        AssertionError: If laws do not hold; the message names all of them.
     """
     _run(embedding_checks(type(embedding)), (embedding, query), type(embedding).__name__)
 
 
 def check_value_function(value_function: object, function: RKHSFunction, x: PyTree) -> None:
-    """Check that a value function keeps the laws of value functions.
+    """Check that a value function satisfies the laws of value functions.
 
     Args:
         value_function: A value function.
@@ -144,13 +144,13 @@ def check_value_function(value_function: object, function: RKHSFunction, x: PyTr
         x: 2 to 4 points.
 
     Raises:
-        AssertionError: If a law does not hold; it names all that do not.
+        AssertionError: If laws do not hold; the message names all of them.
     """
     _run(value_function_checks(type(value_function)), (value_function, function, x), type(value_function).__name__)
 
 
 def check_explainer(explainer: object, predictor: object, x: PyTree) -> None:
-    """Check that an explainer keeps the laws of explainers.
+    """Check that an explainer satisfies the laws of explainers.
 
     Args:
         explainer: An explainer.
@@ -158,13 +158,13 @@ def check_explainer(explainer: object, predictor: object, x: PyTree) -> None:
         x: 2 to 4 points.
 
     Raises:
-        AssertionError: If a law does not hold; it names all that do not.
+        AssertionError: If laws do not hold; the message names all of them.
     """
     _run(explainer_checks(type(explainer)), (explainer, predictor, x), type(explainer).__name__)
 
 
 def check_model(model: object, x: PyTree, y: ArrayLike) -> None:
-    """Check that a model keeps the laws of models.
+    """Check that a model satisfies the laws of models.
 
     Args:
         model: A model, with priors on some leaves.
@@ -172,7 +172,7 @@ def check_model(model: object, x: PyTree, y: ArrayLike) -> None:
         y: Their targets.
 
     Raises:
-        AssertionError: If a law does not hold; it names all that do not.
+        AssertionError: If laws do not hold; the message names all of them.
     """
     _run(model_checks(type(model)), (model, x, y), type(model).__name__)
 
@@ -187,7 +187,7 @@ def _checks_of(cls: Any) -> tuple[Check, ...]:
 
 @functools.cache
 def _examples(cls: Any) -> tuple[tuple[Any, ...], ...]:
-    """Make the examples of a class once for all checks."""
+    """Return the examples of a class, which are built once for all checks."""
     found = tuple(tuple(example) for example in cls.examples(jax.random.key(0)))
     if not found:
         raise AssertionError(f"{cls.__name__}.examples yields nothing to check")

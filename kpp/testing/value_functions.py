@@ -1,4 +1,4 @@
-"""The laws of a value function, each a check of one example: a value function, an RKHS function and points."""
+"""The laws of a value function. Each is a check of one example: a value function, an RKHS function and points."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def derives_from_the_abstract_class(value_function: object, function: object, x:
 
 
 def values_have_a_row_a_coalition(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
-    """The values have shape (c, p): a row for each coalition, a column for each point; the output axis is last."""
+    """The values have shape (c, p), one row per coalition and one column per point; the output axis is last."""
     coalitions = _coalitions(x)
     values = value_function(function, x, coalitions)
     expected = (*function.batch_shape, coalitions.shape[0], _num_points(x), *function.output_shape)
@@ -42,7 +42,7 @@ def full_coalition_is_the_prediction(value_function: AbstractValueFunction, func
 
 
 def empty_coalition_is_the_base(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
-    """The value of the empty coalition is the base that the value function states, for every point."""
+    """The value of the empty coalition is the base value of the value function, for every point."""
     coalitions = np.zeros((1, _num_features(x)), dtype=bool)
     values = _row(value_function(function, x, coalitions), function, 0)
     base = np.asarray(value_function.base_at(function, x))
@@ -53,7 +53,7 @@ def empty_coalition_is_the_base(value_function: AbstractValueFunction, function:
 
 
 def linear_in_the_function(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
-    """The values are linear in the function, and a constant has its own value everywhere."""
+    """The values are linear in the function, and all values of a constant function are this constant."""
     coalitions = _coalitions(x)
     other = eqx.tree_at(lambda f: f.coefficients, function, jnp.cos(3 * function.coefficients))
     mixed = eqx.tree_at(
@@ -71,7 +71,7 @@ def linear_in_the_function(value_function: AbstractValueFunction, function: RKHS
 def coalitions_and_points_are_independent(
     value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree
 ) -> None:
-    """A coalition or a point alone has the value that it has among others."""
+    """The value of a coalition at a point does not depend on the other coalitions and points."""
     coalitions = _coalitions(x)
     together = value_function(function, x, coalitions)
     alone = value_function(function, rows(x, slice(0, 1)), coalitions[1:2])
@@ -81,7 +81,7 @@ def coalitions_and_points_are_independent(
 
 
 def draws_lead(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
-    """A function with draws gives each draw's values, led by the draw axes."""
+    """For a function with draws, the values are those of each draw, with the draw axes first."""
     if function.batch_shape:
         return
     coalitions = _coalitions(x)
@@ -101,7 +101,7 @@ def draws_lead(value_function: AbstractValueFunction, function: RKHSFunction, x:
 def refuses_coalitions_that_are_not_boolean(
     value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree
 ) -> None:
-    """Coalitions must be a boolean array with one column for each feature."""
+    """Coalitions must be a boolean array with one column per feature."""
     coalitions = _coalitions(x)
     for what, bad in (
         ("numbers", coalitions.astype(float)),
@@ -177,12 +177,12 @@ def _num_features(x: PyTree) -> int:
 
 
 def _coalitions(x: PyTree) -> np.ndarray:
-    """Return the empty coalition, each feature alone, all but the first, and the full one."""
+    """Return the empty coalition, each feature alone, all features but the first, and the full coalition."""
     d = _num_features(x)
     all_but_first = np.arange(d) > 0
     return np.concatenate([np.zeros((1, d), bool), np.eye(d, dtype=bool), all_but_first[None], np.ones((1, d), bool)])
 
 
 def _row(values: Any, function: RKHSFunction, index: int) -> np.ndarray:
-    """Return the values of one coalition, draws leading."""
+    """Return the values of one coalition, with the draw axes first."""
     return np.take(np.asarray(values), index, axis=len(function.batch_shape))
