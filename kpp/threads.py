@@ -16,7 +16,7 @@ import re
 
 __all__ = ["enlarge_thread_pool"]
 
-_SIZE = 32
+_SIZE = 32  # more threads than a program has simultaneous batched calls
 _MENDED = (0, 11, 2)
 
 

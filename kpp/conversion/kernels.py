@@ -27,7 +27,7 @@ from kpp.kernels import (
 __all__ = ["convert_gp_kernel", "convert_metric"]
 
 _MATERN: dict[float, Any] = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, math.inf: RBF}
-_MAX_POWER = 16
+_MAX_POWER = 16  # a power is a product of as many kernels, so its cost grows with the exponent
 
 
 def convert_metric(name: str, num_features: int, *, gamma: float | None, degree: float, coef0: float) -> AbstractKernel:

@@ -119,7 +119,9 @@ def log_integral(
     start = (jnp.asarray(lower), jnp.asarray(upper))
     peak = 0.5 * sum(jax.lax.fori_loop(0, _BISECTIONS, halve, jax.lax.stop_gradient(start)))
     curvature = -jax.jvp(lambda t: _slope(log_f, t), (peak,), (jnp.ones_like(peak),))[1]
+    # The floor bounds the width of a nearly flat peak.
     width = 1.0 / jnp.sqrt(jnp.maximum(curvature, 1e-3))
+    # The integral does not depend on where its nodes lie, so derivatives of the nodes are left out.
     peak, width = jax.lax.stop_gradient((peak, width))
     values = jax.vmap(lambda u: log_f(peak + width * jnp.sinh(u)) + jnp.log(width * jnp.cosh(u)))(jnp.asarray(_PEAK))
     return logsumexp(values, axis=0) + np.log(_PEAK[1] - _PEAK[0])
@@ -211,6 +213,7 @@ def student_t_marginal(
         gamma = half * (jnp.log(half) + log_rate - jnp.exp(log_rate)) - gammaln(half)
         return gamma + normal_log_density(residual, jnp.zeros_like(residual), variance + noise * jnp.exp(-log_rate))
 
+    # The derivative of the integrand is at most 0 at `upper` and at least 0 at `lower`, so the peak lies between them.
     upper = jnp.log1p(0.5 / half)
     lower = jnp.minimum(0.0, jnp.log(2.0 * half + 1.0) - jnp.log(2.0 * half + residual**2 / noise))
     return log_integral(integrand, lower, upper)

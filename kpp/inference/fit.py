@@ -230,7 +230,7 @@ class Fit:
         """Continue the chains of NUTS where they stopped, with their step sizes and mass matrices.
 
         Args:
-            rng_key: A JAX random key, another one than that of the fit.
+            rng_key: A JAX random key, different from the key of the fit.
             num_samples: Further draws of each chain.
 
         Returns:

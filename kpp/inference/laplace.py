@@ -26,7 +26,7 @@ from kpp.validation import check_rng_key, count
 __all__ = ["Laplace"]
 
 _MODE, _FACTOR = "mode", "precision_factor"
-_POLISH_STEPS = 5
+_POLISH_STEPS = 5  # Newton's method converges quadratically, so few steps from L-BFGS's optimum are enough
 
 
 class Laplace(AbstractInference):

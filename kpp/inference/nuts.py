@@ -37,7 +37,7 @@ _INITS = {
     "sample": numpyro.infer.init_to_sample,
     "feasible": numpyro.infer.init_to_feasible,
 }
-_POSITION = "position."
+_POSITION = "position."  # before the names of sites in the state: a site may have the name of another entry
 _CHUNKS = 40  # the number of updates of a progress bar
 
 

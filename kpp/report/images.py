@@ -31,8 +31,9 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "kpp",  # the same figure gives the same text
     "text.parse_math": False,  # the name of a column may contain "$"
 }
+# No date and no version of matplotlib, so that the same figure gives the same text.
 _METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-_PREAMBLE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
+_PREAMBLE = re.compile(r"^.*?(?=<svg)", re.DOTALL)  # the XML declaration, which an embedded image does not need
 
 
 @dataclass(frozen=True)

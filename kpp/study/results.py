@@ -22,8 +22,8 @@ __all__ = ["leave_one_out", "predictive_draws", "prior_draws", "probabilities"]
 
 #: The smallest number of draws for which leave-one-out weights and predictive intervals are accurate enough.
 _ENOUGH_DRAWS = 100
-_PREDICTIVE_DRAWS = 200
-_PRIOR_DRAWS = 4000
+_PREDICTIVE_DRAWS = 200  # made if the fit has fewer than `_ENOUGH_DRAWS`
+_PRIOR_DRAWS = 4000  # scalar draws are cheap, and a histogram of 4000 is smooth
 
 
 def prior_draws(rng_key: RngKey, model: AbstractModel, groups: Mapping[str, xr.Dataset]) -> xr.Dataset | None:
