@@ -1,4 +1,4 @@
-r"""Likelihoods of aggregates: what is observed of a latent value g a target, and its averages over a Gaussian g.
+r"""Likelihoods of aggregates: the law of each target given its latent value g, and its averages over a Gaussian g.
 
 ==========  ==================================  ===========================  ==========
 likelihood  law of y given g                    y                            exposure
@@ -10,7 +10,7 @@ bernoulli   Bernoulli(logits g)                 0 and 1                      non
 binomial    Binomial(exposure, logits g)        counts up to the exposure    trials
 ==========  ==================================  ===========================  ==========
 
-A function of (g, exposure) that returns a NumPyro distribution serves as a likelihood too.
+A function of (g, exposure) that returns a NumPyro distribution is also a likelihood.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def check_likelihood(likelihood: object) -> None:
     """Check that a likelihood is a known name or a function.
 
     Raises:
-        ValueError: With the names.
+        ValueError: If it is neither; the message lists the names.
     """
     if not (callable(likelihood) or (isinstance(likelihood, str) and likelihood in LIKELIHOODS)):
         raise ValueError(
@@ -80,14 +80,14 @@ def as_aggregate_targets(
     Args:
         likelihood: A name or a function.
         y: M targets.
-        exposure: One number per target: for "poisson" what the rate is multiplied by (people, area), for "binomial" the
-            trials, for a function the values that it takes; None for the others.
+        exposure: One number per target: for "poisson" the factor of the rate (people, area), for "binomial" the number
+            of trials, for a function its second argument; None for the others.
 
     Returns:
         The targets (M,) and the exposure (M,) or None, as float arrays.
 
     Raises:
-        ValueError: If they are not what the likelihood takes.
+        ValueError: If they are invalid for the likelihood.
     """
     check_likelihood(likelihood)
     targets = as_binary_labels(y) if likelihood == "bernoulli" else as_targets(y)
@@ -131,7 +131,7 @@ def observation(
     Args:
         likelihood: A name or a function.
         g: The latent values, of shape (*sample, M).
-        exposure: Of shape (M,), or None, which "poisson" takes for ones.
+        exposure: Of shape (M,), or None, which means 1 for "poisson".
         noise_variance: :math:`\sigma^2` of "gaussian", the squared scale of "student_t"; a scalar or (M,).
         degrees_of_freedom: :math:`\nu` of "student_t".
 
@@ -150,12 +150,12 @@ def observation(
         return dist.Normal(g, jnp.sqrt(noise_variance))
     if likelihood == "student_t":
         return dist.StudentT(degrees_of_freedom, g, jnp.sqrt(noise_variance))
-    assert callable(likelihood)  # the only other thing that `check_likelihood` lets pass
+    assert callable(likelihood)  # the only other kind that `check_likelihood` accepts
     return likelihood(g, exposure)
 
 
 class Observation(eqx.Module):
-    """A likelihood with everything but the latent values, a function of them.
+    """A likelihood with all its parameters, as a function of the latent values.
 
     Args:
         likelihood: A name or a function.
@@ -174,12 +174,12 @@ class Observation(eqx.Module):
         return observation(self.likelihood, g, self.exposure, self.noise_variance, self.degrees_of_freedom)
 
     def log_density(self, y: Float[AnyArray, "*n"], g: Float[AnyArray, "*n"]) -> Float[Array, "*n"]:
-        """Return log p(y | g), elementwise; of counts by their log rate, which neither under- nor overflows."""
+        """Return log p(y | g), elementwise; for counts from the log rate, which neither under- nor overflows."""
         if self.likelihood != "poisson":
             return self(g).log_prob(y)
         log_rate = g + self.log_exposure
         capped = jnp.minimum(log_rate, _LARGEST_LOG_RATE)
-        rate = jnp.exp(capped) * (1.0 + log_rate - capped)  # beyond the cap along the tangent, so that slopes stay true
+        rate = jnp.exp(capped) * (1.0 + log_rate - capped)  # linear beyond the cap, so that slopes remain correct
         return y * log_rate - rate - gammaln(y + 1.0)
 
     def take(self, rows: Array) -> Observation:
@@ -190,7 +190,7 @@ class Observation(eqx.Module):
 
     @property
     def log_exposure(self) -> Any:
-        """The logarithm of the exposure, 0 where there is none."""
+        """The logarithm of the exposure, 0 without an exposure."""
         return 0.0 if self.exposure is None else jnp.log(self.exposure)
 
     @property
@@ -204,7 +204,7 @@ def marginal_log_density(
 ) -> Float[Array, " n"]:
     r"""Return :math:`\log \int p(y \mid g)\, N(g; \mu, v)\, dg`, elementwise.
 
-    Closed for "gaussian"; for "bernoulli" see `kpp.gp.links.expected_log_probability`, for "student_t"
+    In closed form for "gaussian"; for "bernoulli" see `kpp.gp.links.expected_log_probability`, for "student_t"
     `kpp.gp.expectations.student_t_marginal`, for the others `kpp.gp.expectations.log_expectation`.
 
     Args:
@@ -289,7 +289,7 @@ def response_mean(
 
 
 class ExpectedLikelihood(dist.Distribution):
-    r"""Targets whose latent values are Gaussian, as the evidence lower bound wants them.
+    r"""Targets whose latent values are Gaussian, for the evidence lower bound.
 
     .. math:: \log p(y) := E_{N(g; \mu, v)} \log p(y \mid g) \le \log \int p(y \mid g)\, N(g; \mu, v)\, dg
 

@@ -1,4 +1,4 @@
-"""Gram matrices of bags with very many points: exact, from a few points of each, or by random Fourier features."""
+"""Gram matrices of bags with very many points: exact, from a few points of each bag, or by random Fourier features."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOGGER = logging.getLogger("kpp")
 BAG_GRAMS = ("exact", "sampled", "fourier")
 _DEFAULT_SIZES = {"exact": 2, "sampled": 20, "fourier": 500}  # points per bag for "sampled", frequencies for "fourier"
 _LEAST_SIZES = {"exact": 0, "sampled": 2, "fourier": 1}
-_WARN_PAIRS = 2e9  # kernel values of one exact Gram matrix that take the better part of a minute with their gradient
+_WARN_PAIRS = 2e9  # the number of kernel values above which an exact Gram matrix and its gradient take most of a minute
 
 
 class BagGram(NamedTuple):
@@ -83,18 +83,18 @@ def approximate_gram(
     r"""Return the inner products of the bags' mean embeddings, or an estimate of them.
 
     "exact" takes n (n + 1) / 2 kernel values. "sampled" takes :math:`m_j` points of bag j without replacement: an entry
-    off the diagonal is the mean over pairs of these, and one on it
+    off the diagonal is the mean over pairs of these points, and an entry on the diagonal is
 
     .. math:: G_{jj} = (1 - 1/n_j)\, \bar k_{i \ne i'} + \bar k_{ii} / n_j,
 
-    the weights that pairs of different and of equal points have in the whole bag. "fourier" takes means of random
-    Fourier features over all points. Both are unbiased, and the first is exact once every point is taken.
+    with the weights that pairs of different and of equal points have in the whole bag. "fourier" averages random
+    Fourier features over all points. Both estimates are unbiased, and "sampled" is exact if it takes every point.
 
-    With a basis the estimate is never below what the inducing points explain: without that the collapsed bound would
-    grow without limit as the noise vanishes. "sampled" then estimates what they leave unexplained,
-    :math:`k(x, x') - k(x, w) K_{ww}^{-1} k(w, x')`, from the sampled points, its rows and columns shrunk to the
-    diagonal above; the explained part is exact, and the error smaller for it. "fourier" leaves out the negative
-    eigenvalues of the difference.
+    With a basis the estimate is never below the covariance explained by the inducing points; otherwise the collapsed
+    bound would grow without limit as the noise vanishes. "sampled" then estimates the unexplained part, :math:`k(x, x')
+    - k(x, w) K_{ww}^{-1} k(w, x')`, from the sampled points, its rows and columns shrunk to the diagonal above; the
+      explained part is exact, which makes the error smaller. "fourier" leaves out the negative eigenvalues of the
+    difference.
 
     The draws are fixed by `seed`, so that the bound is a smooth function of the parameters.
 
@@ -103,7 +103,7 @@ def approximate_gram(
         kernel: k.
         bags: N bags.
         arrays: What `gram_data` returned.
-        basis: The inducing points and the bags seen from them, or None.
+        basis: The inducing points with their kernel means over the bags, or None.
 
     Returns:
         The matrix, (N, N).
@@ -128,10 +128,10 @@ def approximate_gram(
 
 
 def _unexplained_gram(kernel: AbstractKernel, thin: Bags, sizes: Array, basis: Basis) -> Float[Array, "N N"]:
-    """Estimate the Gram matrix of what the inducing points leave unexplained, for bags of these sizes."""
+    """Estimate the Gram matrix of the part that the inducing points do not explain, for bags of these sizes."""
 
     def values(points: Array, inducing: Array) -> Array:
-        """Return k(x, w), and in a last column what is left of k(x, x)."""
+        """Return k(x, w), and in the last column the unexplained part of k(x, x)."""
         cross = kernel(points, inducing)
         explained = jnp.sum(jnp.square(linalg.solve_lower(basis.factor, cross.T)), axis=0)
         return jnp.concatenate([cross, (kernel.diagonal(points) - explained)[:, None]], axis=1)
@@ -139,10 +139,10 @@ def _unexplained_gram(kernel: AbstractKernel, thin: Bags, sizes: Array, basis: B
     means = thin.sections(values, basis.points)
     sections = linalg.solve_lower(basis.factor, means[:, :-1].T)
     gram, same = thin.gram(kernel), jnp.maximum(means[:, -1], 0.0)
-    floor = linalg.max_relative_jitter(gram.dtype) * jnp.diagonal(gram)  # rounding of a difference
+    floor = linalg.max_relative_jitter(gram.dtype) * jnp.diagonal(gram)  # negative only by rounding
     unexplained = gram - sections.T @ sections
     own = jnp.maximum(jnp.diagonal(unexplained), floor)
-    least = jnp.clip(same / sizes, floor, own)  # as if different points had nothing in common
+    least = jnp.clip(same / sizes, floor, own)  # as if different points were uncorrelated
     shrinkage = jnp.sqrt(jnp.clip(_in_whole_bags(own, same, thin.sizes, sizes), least, own) / own)
     return shrinkage[:, None] * unexplained * shrinkage[None, :]
 

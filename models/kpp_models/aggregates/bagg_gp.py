@@ -58,10 +58,11 @@ class BaggGP(AbstractBaggGP):
 
     .. math:: f \sim GP(m, k), \qquad z_j = \frac{1}{n_j} \sum_i f(x_j^i) + \epsilon_j
 
-    There is one target per bag. Bags covary as their points do, :math:`\mathrm{cov}(z_j, z_{j'}) = \frac{1}{n_j n_{j'}}
-    \sum_{i, i'} k(x_j^i, x_{j'}^{i'})` for :math:`j \ne j'`; covariates of bags are not used. On matched data it is the
-    limit of `CMP` for a regularization of zero and a bag kernel that is zero between different bags. With a likelihood
-    other than the Gaussian, the latent means of the bags are sampled together with the hyperparameters.
+    There is one target per bag. The covariance of bags is the mean covariance of their points, :math:`\mathrm{cov}(z_j,
+    z_{j'}) = \frac{1}{n_j n_{j'}} \sum_{i, i'} k(x_j^i, x_{j'}^{i'})` for :math:`j \ne j'`; covariates of bags are not
+    used. On matched data it is the limit of `CMP` for a regularization of zero and a bag kernel that is zero between
+    different bags. With a likelihood other than the Gaussian, the latent means of the bags are sampled together with
+    the hyperparameters.
 
     Without inducing points the model is exact. With them the field is represented by its values at w points. Under the
     Gaussian likelihood the optimal distribution of these values is known in closed form, and the evidence is replaced

@@ -1,4 +1,4 @@
-r"""Gaussian-process regression of bag targets on the centroids of the bags, which forgets how bags are spread."""
+r"""Gaussian-process regression of bag targets on the centroids of the bags, which ignores the spread within bags."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ __all__ = ["CentroidGP"]
 
 
 class CentroidGP(AbstractAggregateModel):
-    r"""A Gaussian process that takes each bag for one point, its centroid.
+    r"""A Gaussian process that treats each bag as one point, its centroid.
 
     .. math:: f \sim GP(m, k), \qquad z_j = f(\bar x_j) + \epsilon_j, \quad \bar x_j = \tfrac{1}{n_j} \sum_i x_j^i
 
-    The baseline that aggregation is measured against. With `num_inducing` it is the variational Gaussian process on
+    It is the baseline for models of aggregates. With `num_inducing` it is the variational Gaussian process on
     centroids; under the Gaussian likelihood with the collapsed bound of Titsias.
 
     Args:
-        kernel: k, with numbers or priors for leaves.
+        kernel: k, with numbers or priors as leaves.
         noise_variance: :math:`\sigma^2`, the variance of each :math:`\epsilon_j`, in squared units of z; a number or a
             prior. Likelihoods without noise ignore it; under "student_t" its root is the scale.
         mean: m: a number, a prior, or a callable module from points (n, d) to (n,).
         high_resolution_variance: The variance of white noise on the field.
-        degrees_of_freedom: Of the likelihood "student_t".
-        inducing_points: w, (w, d), or a prior of them.
+        degrees_of_freedom: The degrees of freedom of the likelihood "student_t".
+        inducing_points: w, (w, d), or a prior for them.
         likelihood: As for `CMP`.
         num_inducing: How many inducing points k-means chooses among the centroids; None for none.
-        learn_inducing: Whether inducing points are learned, from a prior about those chosen.
+        learn_inducing: Whether inducing points are learned, with a prior centered at those chosen.
         minibatch: As for `CMP`.
-        seed: Seed of k-means.
+        seed: The seed of k-means.
 
     Raises:
         ValueError: If a number is out of range or a name unknown.

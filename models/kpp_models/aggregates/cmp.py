@@ -1,4 +1,4 @@
-r"""Conditional mean processes: a field recovered from aggregates that are known by covariates only."""
+r"""Conditional mean processes: a field recovered from aggregates that are linked to it only by covariates."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ __all__ = ["CMP"]
 
 
 class CMP(AbstractAggregateModel):
-    r"""The conditional mean process: a Gaussian process f seen through its conditional expectations.
+    r"""The conditional mean process: a Gaussian process f observed through its conditional expectations.
 
     .. math::
 
         f \sim GP(m, k), \qquad g(y) = E[f(X) \mid Y = y], \qquad z_m = g(\tilde y_m) + \epsilon_m
 
-    Two data sets: D1, bags of points x, each with a covariate y, from which the conditional mean operator is estimated
-    with the kernel l of covariates (module `conditional_mean`); D2, targets z at covariates :math:`\tilde y`. Given
-    both, f is a Gaussian process again, the deconditional posterior,
+    There are two data sets: D1, bags of points x, each with a covariate y, from which the conditional mean operator is
+    estimated with the kernel l of covariates (module `conditional_mean`); D2, targets z at covariates :math:`\tilde y`.
+    Given both, f is a Gaussian process again, the deconditional posterior,
 
     .. math::
 
@@ -58,28 +58,29 @@ class CMP(AbstractAggregateModel):
 
     Args:
         kernel: k, the kernel of the field.
-        bag_kernel: l, the kernel of the covariates, or a tuple of one a source of aggregates.
-        noise_variance: :math:`\sigma^2`, in squared units of z: a number, a prior, or one a source, (S,). Likelihoods
-            without noise ignore it; under "student_t" its root is the scale.
+        bag_kernel: l, the kernel of the covariates, or a tuple of one kernel per source of aggregates.
+        noise_variance: :math:`\sigma^2`, in squared units of z: a number, a prior, or one number per source, (S,).
+            Likelihoods without noise ignore it; under "student_t" its root is the scale.
         regularization: :math:`\lambda`, positive; multiplied by the number of rows that the operator is estimated from.
         mean: m: a number, a prior, or a callable module from points (n, d) to (n,).
         high_resolution_variance: :math:`\varsigma^2`, the variance of white noise on the field.
-        operator_variance: :math:`\tau^2`, the scale of the uncertainty of the estimated operator; 0 takes it as known.
-        degrees_of_freedom: Of the likelihood "student_t".
-        inducing_points: w, (w, d), or a prior of them; None lets `num_inducing` choose.
-        covariate_names: The names of the covariates' columns; `fit` fills them in.
-        estimator: "exact", where every point carries its bag's covariate, or "shrinkage" (S-CMP), where each bag's mean
-            embedding is one row.
+        operator_variance: :math:`\tau^2`, the scale of the uncertainty of the estimated operator; 0 treats the operator
+            as known.
+        degrees_of_freedom: The degrees of freedom of the likelihood "student_t".
+        inducing_points: w, (w, d), or a prior for them; None lets `num_inducing` choose.
+        covariate_names: The names of the covariates' columns, which `fit` sets.
+        estimator: "exact", in which every point has the covariate of its bag, or "shrinkage" (S-CMP), in which the mean
+            embedding of each bag is one row.
         likelihood: "gaussian", "poisson", "bernoulli", "binomial", "student_t", or a callable from (g, exposure) to a
             NumPyro distribution.
         num_inducing: How many inducing points k-means chooses among the points; None for none.
-        learn_inducing: Whether inducing points are learned, from a prior about those chosen.
+        learn_inducing: Whether inducing points are learned, with a prior centered at those chosen.
         bag_gram: How the Gram matrix of the bags is computed if there are inducing points: "exact", "sampled" (a few
             points of each bag) or "fourier" (random features).
-        gram_size: Points a bag, or frequencies, of that approximation; None for a default.
-        minibatch: How many targets each step of stochastic inference sees, for other likelihoods than the Gaussian
-            with inducing points; None for all.
-        seed: Seed of what is random before inference: k-means, sampled points, frequencies.
+        gram_size: The number of points per bag, or of frequencies, in that approximation; None for a default.
+        minibatch: The number of targets per step of stochastic inference, for inducing points with a likelihood other
+            than the Gaussian; None for all.
+        seed: The seed of the random steps before inference: k-means, sampled points, frequencies.
 
     Raises:
         ValueError: If a number is out of range or a name unknown.
@@ -131,17 +132,18 @@ class CMP(AbstractAggregateModel):
         r"""Read the data.
 
         Args:
-            x: D1: `kpp.Bags` with covariates, or a list of them, one a source; or points, (n, d), each a bag of its own
-                that is its own covariate.
+            x: D1: `kpp.Bags` with covariates, or a list of them, one per source; or points, (n, d), each of which is a
+                bag and its own covariate.
             y: z of D2, (M,), or a list, one entry per source.
             covariates: :math:`\tilde y` of D2, (M, dy), or a list; None if there is one target per bag (matched data).
-            exposure: What scales each target: the expected count at g = 0 of "poisson", the trials of "binomial"; (M,).
+            exposure: The scale of each target: the expected count at g = 0 of "poisson", the trials of "binomial";
+                (M,).
 
         Returns:
             The model with inducing points and names of features resolved, the data, and the schema of the points.
 
         Raises:
-            ValueError: If the data are invalid, naming the argument.
+            ValueError: If the data are invalid; the message names the argument.
         """
         model, data, schema = self._prepare(x, y, covariates, exposure=exposure)
         bags = join_bags(as_bags(x))[0]
@@ -163,7 +165,7 @@ class CMP(AbstractAggregateModel):
         return self._conditional_mean(data).weights(target_places(data) if at is None else at)
 
     def target_noise(self, data: Mapping[str, Any]) -> Float[Array, " M"]:
-        """Return the noise of every target, that of its source."""
+        """Return the noise variance of every target, which depends on its source."""
         noise = jnp.broadcast_to(self.noise_variance, jnp.shape(self.noise_variance) or (1,))
         source = data["target_source"] if noise.shape[0] > 1 else jnp.zeros_like(data["target_source"])
         return noise[source]

@@ -1,4 +1,4 @@
-r"""The estimated conditional mean operator: which combination of bags stands for the distribution of X given Y = y."""
+r"""The estimated conditional mean operator: the combination of bags that represents X given Y = y."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ESTIMATORS = ("exact", "shrinkage")
 
 
 class Places(NamedTuple):
-    """Where aggregates are taken: covariates (M, dy), and the source of each, (M,)."""
+    """The places of aggregates: covariates (M, dy), and the source of each, (M,)."""
 
     covariates: Float[Array, "M dy"]
     source: Int[Array, " M"]
 
 
 def target_places(data: Mapping[str, Any]) -> Places:
-    """Return where the targets of the data of a model were taken."""
+    """Return the places of the targets in the data of a model."""
     return Places(data["target_covariates"], data["target_source"])
 
 
@@ -37,13 +37,13 @@ class ConditionalMeanOperator(NamedTuple):
         \hat E[f(X) \mid Y = y] = \sum_j A_j(y)\, \tfrac{1}{n_j} \sum_i f(x_j^i), \qquad
         A(y) = (L_{YY} + \lambda D)^{-1} l(Y, y)
 
-    With the estimator "exact" every point carries the covariate of its bag, which is a regression on
+    With the estimator "exact" every point has the covariate of its bag, which is a regression on
     :math:`n = \sum_j n_j` rows; it collapses to :math:`D = n\, \mathrm{diag}(1 / n_j)`. With "shrinkage" each bag is
     one row, its mean embedding, and :math:`D = N I`. The two agree for bags of equal sizes. Each source of aggregates
-    has its own bags, which say nothing about other sources.
+    has its own bags, which are not used for other sources.
 
     Attributes:
-        kernels: l, one kernel for all sources or one a source.
+        kernels: l, one kernel for all sources or one kernel per source.
         regularization: :math:`\lambda`, multiplied by the number of rows of the source.
         estimator: "exact" or "shrinkage".
         bags: The bags, with covariates.
@@ -65,7 +65,7 @@ class ConditionalMeanOperator(NamedTuple):
         return linalg.cho_solve(self._factor(), self.kernel(self._bag_places, at))
 
     def residual_covariance(self, first: Places, second: Places) -> Float[Array, "M1 M2"]:
-        r"""Return what the bags leave open about a function of unit scale on the covariates.
+        r"""Return the posterior covariance, given the bags, of a function of unit scale on the covariates.
 
         .. math:: l(y, y') - l(y, Y) (L_{YY} + \lambda D)^{-1} l(Y, y')
         """
@@ -74,7 +74,7 @@ class ConditionalMeanOperator(NamedTuple):
         return self.kernel(first, second) - left.T @ right
 
     def amplitude(self, moments: Float[Array, "N N"]) -> Float[Array, ""]:
-        r"""Return the scale of l under which bag means with these second moments are most likely, on average.
+        r"""Return the scale of l that maximizes the expected likelihood of bag means with these second moments.
 
         .. math:: \hat\tau^2 = \tfrac1N \operatorname{tr}\bigl[(L_{YY} + \lambda D)^{-1} E(\bar f \bar f^\top)\bigr]
         """
@@ -93,7 +93,7 @@ class ConditionalMeanOperator(NamedTuple):
 
     @property
     def _bag_places(self) -> Places:
-        assert self.bags.covariates is not None  # the data of the model have them
+        assert self.bags.covariates is not None  # the data of this model always have covariates
         return Places(self.bags.covariates, self.source)
 
     def _factor(self) -> Float[Array, "N N"]:

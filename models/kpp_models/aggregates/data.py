@@ -1,4 +1,4 @@
-"""Reading of bags and aggregate targets, from one source or several."""
+"""Reading bags and aggregate targets, from one source or several."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def as_bags(x: Sources, name: str = "x") -> list[Bags]:
     """Return the bags of every source.
 
     Args:
-        x: `Bags`, or a list of them, one a source; or points, an array (n, d) or a data frame: n bags of one point,
+        x: `Bags`, or a list of them, one per source; or points, an array (n, d) or a data frame: n bags of one point,
             whose covariates are the points themselves.
         name: The argument's name for messages.
 
@@ -43,7 +43,7 @@ def as_bags(x: Sources, name: str = "x") -> list[Bags]:
         One entry per source, all with the same features.
 
     Raises:
-        ValueError: If there is no source, or features differ between sources.
+        ValueError: If the list is empty, or features differ between sources.
     """
     if isinstance(x, (list, tuple)) and any(isinstance(part, Bags) for part in x):
         sources = list(x)
@@ -68,13 +68,13 @@ def read_aggregates(
         y: The targets, (M,), or a list, one entry per source.
         covariates: The covariates of the targets, (M, dy), or a list; None if there is one target per bag, in the
             order of the bags.
-        matched: Whether the model has no other way than one target per bag.
+        matched: Whether the model requires one target per bag.
 
     Returns:
-        The data but for what belongs to likelihood and inference, and the schema of the points.
+        The data, except the parts for the likelihood and for inference, and the schema of the points.
 
     Raises:
-        ValueError: If rows do not match, values are missing, or covariates are needed and lacking.
+        ValueError: If rows do not match, values are missing, or required covariates are missing.
     """
     warn_if_float32("a model of aggregates")
     sources = as_bags(x)
@@ -105,14 +105,14 @@ def num_sources(data: Data) -> int:
 
 
 def join_exposures(exposure: Targets | None) -> Targets | None:
-    """Return the exposures of all targets, which come in a list if there are several sources."""
+    """Return the exposures of all targets, which are given as a list if there are several sources."""
     if isinstance(exposure, (list, tuple)) and _nested(exposure):
         return np.concatenate([np.asarray(part) for part in exposure])
     return exposure
 
 
 def join_bags(sources: Sequence[Bags]) -> tuple[Bags, Array]:
-    """Put the bags of several sources one behind the other.
+    """Concatenate the bags of several sources.
 
     Args:
         sources: Bags with the same features, and the same number of covariates or none.
@@ -181,7 +181,7 @@ def _read_places(bags: Bags, covariates: Numbers | None, targets: Array, matched
 
 
 def read_places(names: Sequence[str], num_covariates: int, covariates: Numbers) -> Array:
-    """Read covariates by the names of those of the bags.
+    """Read covariates by the column names of the bags' covariates.
 
     Args:
         names: The names of the columns, or none.

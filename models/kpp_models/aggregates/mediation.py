@@ -33,16 +33,16 @@ def mediate(
         \tilde z_m = g(\tilde y_m) + \epsilon_m, \qquad g \sim GP(m, l), \qquad
         \hat z_j = E[g(y_j) \mid \tilde z]
 
-    Models that need one target per bag, such as `BaggGP`, can thereby be given bags (D1) and targets (D2) that share no
-    more than a kind of covariate. What is lost is the uncertainty of :math:`\hat z_j` and that g is a mean of f; `CMP`
-    needs no such step.
+    So models that need one target per bag, such as `BaggGP`, can be fitted to bags (D1) and targets (D2) that share
+    only the kind of covariate. This ignores the uncertainty of :math:`\hat z_j` and the fact that g is a mean of f;
+    `CMP` does not need this step.
 
     Args:
         rng_key: A JAX random key.
         bags: D1, N bags with covariates y.
         covariates: The covariates of the targets of D2, (M, dy), an array or a data frame.
         y: The targets of D2, (M,).
-        bag_kernel: l, with numbers or priors for leaves.
+        bag_kernel: l, with numbers or priors as leaves.
         noise_variance: The variance of the noise, a number or a prior.
         inference: How hyperparameters are inferred; `kpp.NUTS()` by default.
         mean: m, a number or a prior.

@@ -1,8 +1,8 @@
-r"""Gaussian processes that are seen through aggregates only: what all such models share.
+r"""Gaussian processes that are observed only through aggregates: the common part of these models.
 
 A field f has a Gaussian-process prior. Each target belongs to a linear combination of the means of f over bags of
 points, :math:`g_m = \sum_j A_{jm} \frac{1}{n_j} \sum_i f(x_j^i)`. Models differ in the matrix A and in the noise of the
-targets. This module holds what they share: conditioning, inducing points, likelihoods, predictions and draws.
+targets. This module holds the common parts: conditioning, inducing points, likelihoods, predictions and draws.
 """
 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
@@ -124,7 +124,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
             The model with names of features resolved, the data, and the schema of the points.
 
         Raises:
-            ValueError: If the data are invalid, naming the argument.
+            ValueError: If the data are invalid; the message names the argument.
         """
         return self._prepare(x, y, exposure=exposure, matched=True)
 
@@ -231,9 +231,10 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
             source: The source of each bag, (N,).
             target_covariates: The covariates of the targets, (M, dy), or None.
             target_source: The source of each target, (M,).
-            exposure: What scales each target (see the likelihoods), (M,), or None.
-            coincidence: Where points of different bags are the same (`kpp.Bags.coincidence`), (N, N), or None.
-            inducing: What the approximation of the bags' Gram matrix needs, or None.
+            exposure: The scale of each target (see the likelihoods), (M,), or None.
+            coincidence: The probabilities that points of two bags are the same (`kpp.Bags.coincidence`), (N, N), or
+                None.
+            inducing: The arrays for the approximation of the bags' Gram matrix, or None.
             y: The targets, (M,), or None to draw them.
         """
         data = {name: value for name, value in locals().items() if name not in ("self", "y", "__class__")}
@@ -258,7 +259,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         return ConditionedGP(model.kernel, prior.support, root @ white, lambda k: root.T @ k, noise, model.mean)
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
-        """Draw new targets at the places of those observed, each by itself; see `AbstractModel.replicate`."""
+        """Draw new targets at the places of the observed targets, independently; see `AbstractModel.replicate`."""
         model = self.at(sample)
         mean, variance = model._target_moments(data, sample)
         latent_key, noise_key = jax.random.split(rng_key)
@@ -268,8 +269,9 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
     def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
         r"""Return the log density of every target; see `AbstractModel.log_likelihood`.
 
-        Under a Gaussian likelihood it is leave-one-out, :math:`\log p(z_m \mid z_{-m})`; with inducing points that is
-        an approximation, in which they stand for the prior. Otherwise it is given the draw of the latent values.
+        Under a Gaussian likelihood it is leave-one-out, :math:`\log p(z_m \mid z_{-m})`; with inducing points this is
+        an approximation, in which they represent the prior. Under other likelihoods it is conditional on the draw of
+        the latent values.
         """
         model = self.at(sample)
         if model.likelihood == "gaussian":
@@ -301,7 +303,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
             x: Points of the field for the covariances with it, or None.
 
         Returns:
-            ``mean`` (p,), ``latent_covariance`` (p, p), and ``field_covariance`` (points, p) where `x` is given.
+            ``mean`` (p,), ``latent_covariance`` (p, p), and ``field_covariance`` (points, p) if `x` is given.
         """
         model = self.at(sample)
         prior = model._prior(data)
@@ -332,13 +334,13 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
     def _other_covariance(
         self, prior: AggregatePrior, data: Data, first: tuple[Aggregates, Places], second: tuple[Aggregates, Places]
     ) -> Float[Array, "M1 M2"]:
-        """Return the covariance of aggregates that is neither that of f nor noise of the targets."""
+        """Return the covariance of aggregates that comes neither from f nor from the noise of the targets."""
         noise = prior.noise_covariance(first[0], second[0])
         residual = self.residual_covariance(data, first[1], second[1])
         return noise if residual is None else noise + residual
 
     def _covariance(self, prior: AggregatePrior, data: Data) -> tuple[Aggregates, Array, Array]:
-        """Return the targets' aggregates, the covariance that f gives them, and the rest of their covariance."""
+        """Return the targets' aggregates, their covariance due to f, and the rest of their covariance."""
         targets = self._targets(prior, data)
         rest = self._other_covariance(prior, data, targets, targets)
         if self.likelihood == "gaussian":
@@ -358,7 +360,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         return Observation(self.likelihood, data["exposure"], self.target_noise(data), self.degrees_of_freedom)
 
     def _sample_latent(self, data: Data, y: Array | None) -> None:
-        """Draw the aggregates, whitened, and observe the targets given them."""
+        """Draw the whitened aggregates, and observe the targets given them."""
         at, explained, rest = self._covariance(self._prior(data), data)
         white = numpyro.sample(LATENT, dist.Normal(0.0, 1.0).expand(at.mean.shape).to_event(1))
         g = at.mean + prior_factor(explained + rest) @ white
@@ -366,9 +368,9 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
             numpyro.sample("y", self._observation(data)(g), obs=y)
 
     def _sample_inducing(self, data: Data, y: Array | None) -> None:
-        """Draw the field at the inducing points, whitened, and observe the targets with the rest integrated out."""
+        """Draw the whitened field at the inducing points, and observe the targets with the rest integrated out."""
         prior = self._prior(data)
-        assert prior.basis is not None  # there are inducing points
+        assert prior.basis is not None  # only called with inducing points
         num_inducing = prior.basis.points.shape[0]
         white = numpyro.sample(INDUCING, dist.Normal(0.0, 1.0).expand([num_inducing]).to_event(1))
         num_targets = data["target_source"].shape[0]
@@ -385,7 +387,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         rows = jnp.arange(data["target_source"].shape[0]) if rows is None else rows
         places = jax.tree.map(lambda part: part[rows], Places(data["target_covariates"], data["target_source"]))
         at = prior.aggregates(self.operator(data)[:, rows])
-        assert at.low_rank is not None  # there are inducing points
+        assert at.low_rank is not None  # only called with inducing points
         residual = self.residual_covariance(data, places, places)
         variance = prior.unexplained(at) + (0.0 if residual is None else jnp.diagonal(residual))
         return at.mean + at.low_rank.T @ white, jnp.maximum(variance, 0.0)
@@ -406,7 +408,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         return mean, jnp.maximum(variance, 0.0)
 
     def _condition(self, prior: AggregatePrior, data: Data, sample: Sample) -> tuple[Array, Array]:
-        """Return what f is conditioned on: the root of the projections, and the whitened values."""
+        """Return the conditioning of f: the root of the projections, and the whitened values."""
         if self.likelihood != "gaussian" and prior.basis is not None:
             return prior.root_of_inducing(), sample[INDUCING]
         at, factor, white = self._whiten(prior, data, sample)
@@ -423,7 +425,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
     def _project(
         self, prior: AggregatePrior, data: Data, sample: Sample, here: Aggregates, at: Places
     ) -> tuple[Array, Array, Float[Array, "q p"]]:
-        """Return what f is conditioned on, and the projections of aggregates elsewhere on it."""
+        """Return the whitened values that f is conditioned on, and the projections of other aggregates on them."""
         if self.likelihood != "gaussian" and here.low_rank is not None:
             return prior.root_of_inducing(), sample[INDUCING], here.low_rank
         targets, factor, white = self._whiten(prior, data, sample)
@@ -432,7 +434,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         return prior.root_of_aggregates(targets, factor), white, linalg.solve_lower(factor, cross)
 
 
-@eqx.filter_jit  # where inference runs a model without compiling it, this part is compiled once and not by its parts
+@eqx.filter_jit  # if inference runs a model without compiling it, this part is still compiled as a whole and only once
 def _over_bags(
     approximation: BagGram,
     kernel: AbstractKernel,
@@ -440,6 +442,6 @@ def _over_bags(
     inducing_points: Float[Array, "w d"] | None,
     arrays: dict[str, Array] | None,
 ) -> tuple[Float[Array, "N N"], Basis | None]:
-    """Return the Gram matrix of the bags, and the bags seen from the inducing points if there are any."""
+    """Return the Gram matrix of the bags, and the kernel means of the inducing points over the bags, if any."""
     basis = None if inducing_points is None else Basis.build(kernel, inducing_points, bags)
     return approximate_gram(approximation, kernel, bags, arrays, basis), basis

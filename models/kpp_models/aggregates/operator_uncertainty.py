@@ -1,9 +1,9 @@
-r"""How uncertain the estimated conditional mean operator is: the scale of what `CMP.operator_variance` adds.
+r"""The uncertainty of the estimated conditional mean operator, which `CMP.operator_variance` scales.
 
 Given the field f, its means over the bags are noisy values of :math:`g(y) = E[f(X) \mid Y = y]`, noisy because a bag is
 a sample. Kernel ridge regression of these means on the covariates is the posterior mean of the Gaussian-process
 regression with the prior :math:`g \sim GP(0, \tau^2 l)` and the noise :math:`\tau^2 \lambda D`, with
-:math:`D_{jj} = N`, or :math:`n / n_j` under the estimator "exact". That regression also says how far g may be from it:
+:math:`D_{jj} = N`, or :math:`n / n_j` under the estimator "exact". That regression also gives the uncertainty of g:
 
 .. math::
 
@@ -18,7 +18,8 @@ conditional mean process with f from its prior and g from this law has
     \mathrm{Cov}(g(y), g(y')) = A_y^\top G A_{y'} + \tau^2 r(y, y'), \qquad
     \mathrm{Cov}(f(x), g(y)) = \textstyle\sum_j A_j(y)\, \tfrac1{n_j} \sum_i k(x, x_j^i)
 
-that is, E is added to the covariance of aggregates and nothing to that of f or to their cross-covariance.
+that is, :math:`\tau^2 r` is added to the covariance of aggregates, and nothing to the covariance of f or to their
+cross-covariance.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ def operator_amplitude(
         \hat\tau^2 = \arg\max_{\tau^2} E_f \log N\bigl(\bar f; 0, \tau^2 (L_{YY} + \lambda D)\bigr)
         = \tfrac1N \operatorname{tr}\bigl[(L_{YY} + \lambda D)^{-1} (G + \bar m \bar m^\top)\bigr]
 
-    It is the maximum-likelihood scale of the regression of the bag means on the covariates, the likelihood averaged
-    over the prior of f, as f has not been seen. It is 1 where k and l agree and bags are points that are their own
-    covariates. It does not replace a choice of l and :math:`\lambda`: where these are wrong for the data (noise
-    :math:`\tau^2 \lambda D_{jj}` far from the variance of f within bags over :math:`n_j`), so is r, for any scale.
+    It is the maximum-likelihood scale of the regression of the bag means on the covariates, with the log-likelihood
+    averaged over the prior of f, because f is not observed. It is 1 if k and l agree and bags are points that are their
+    own covariates. It does not replace a choice of l and :math:`\lambda`: if these do not fit the data (noise
+    :math:`\tau^2 \lambda D_{jj}` far from the variance of f within bags over :math:`n_j`), r is wrong for any scale.
 
     Args:
         kernel: k, the kernel of the field, without priors.

@@ -75,12 +75,12 @@ def fitted_kernel(
 
 
 def is_zero(value: Leaf) -> bool:
-    """Tell whether a field is known to be the number 0."""
+    """Return whether a field is known to be the number 0."""
     return not is_prior(value) and is_concrete(value) and float(value) == 0.0
 
 
 def example_bags(rng_key: RngKey) -> tuple[Bags, Float[Array, " 5"]]:
-    """Return 5 bags of 1 to 4 points with a covariate each, and the bags' noisy means of a function."""
+    """Return 5 bags of 1 to 4 points, each with a covariate, and noisy means of a function over the bags."""
     first, second = jax.random.split(rng_key)
     x = jax.random.normal(first, (12, 2))
     bags = Bags.create(x, np.repeat(np.arange(5), [1, 4, 2, 3, 2]), np.linspace(-1.0, 1.0, 5)[:, None])

@@ -17,7 +17,7 @@ __all__ = ["AggregatePrior", "Aggregates", "Basis"]
 
 
 class Basis(NamedTuple):
-    """Inducing points, and the bags seen from them.
+    """Inducing points, and their kernel means over the bags.
 
     Attributes:
         points: w, (w, d).
@@ -75,25 +75,25 @@ class AggregatePrior(NamedTuple):
         return Aggregates(weights, low_rank, weights.T @ self.bag_means)
 
     def covariance(self, first: Aggregates, second: Aggregates) -> Float[Array, "M1 M2"]:
-        """Return the covariance that f gives aggregates; with inducing points, the part that they explain."""
+        """Return the covariance of aggregates due to f; with inducing points, the part that they explain."""
         if first.low_rank is None or second.low_rank is None:
             return first.weights.T @ self.gram @ second.weights
         return first.low_rank.T @ second.low_rank
 
     def deficit(self, first: Aggregates, second: Aggregates) -> Float[Array, "M1 M2"]:
-        """Return what the inducing points leave unexplained of the covariance that f gives aggregates."""
+        """Return the part of the covariance of aggregates due to f that the inducing points do not explain."""
         if self.basis is None:
             return jnp.zeros((first.weights.shape[1], second.weights.shape[1]), first.weights.dtype)
         return first.weights.T @ self.gram @ second.weights - self.covariance(first, second)
 
     def unexplained(self, at: Aggregates) -> Float[Array, " M"]:
         """Return the variances of aggregates given the field at the inducing points, with high-resolution noise."""
-        assert at.low_rank is not None  # there are inducing points
+        assert at.low_rank is not None  # only called with inducing points
         gram = self.gram if self.noise is None else self.gram + self.noise
         return jnp.sum(at.weights * (gram @ at.weights), axis=0) - jnp.sum(at.low_rank**2, axis=0)
 
     def noise_covariance(self, first: Aggregates, second: Aggregates) -> Float[Array, "M1 M2"]:
-        """Return the covariance that the high-resolution noise gives aggregates."""
+        """Return the covariance of aggregates due to the high-resolution noise."""
         if self.noise is None:
             return jnp.zeros((first.weights.shape[1], second.weights.shape[1]), first.weights.dtype)
         return first.weights.T @ self.noise @ second.weights
@@ -118,12 +118,12 @@ class AggregatePrior(NamedTuple):
         """
         if self.basis is None:
             return linalg.solve_lower(factor, at.weights.T).T
-        assert at.low_rank is not None  # as there is a basis
+        assert at.low_rank is not None  # only called with a basis
         combinations = _solve_transposed(self.basis.factor, at.low_rank)
         return linalg.solve_lower(factor, combinations.T).T
 
     def root_of_inducing(self) -> Float[Array, "w w"]:
-        """Return R, as of `root_of_aggregates`, for conditioning on the values at the inducing points."""
+        """Return R, as in `root_of_aggregates`, for conditioning on the values at the inducing points."""
         assert self.basis is not None
         return _solve_transposed(self.basis.factor, jnp.eye(self.basis.factor.shape[0], dtype=self.basis.factor.dtype))
 

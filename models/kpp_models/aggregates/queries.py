@@ -1,4 +1,4 @@
-r"""The posterior of the aggregates themselves, at covariates of one's choice."""
+r"""The posterior of the aggregates themselves, at any covariates."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def aggregate_posterior(
 
     Args:
         fit: A fit of `kpp_models.CMP`.
-        covariates: The covariates y, (p, dy), or a data frame with the columns of those of the bags.
+        covariates: The covariates y, (p, dy), or a data frame with the columns of the bags' covariates.
         x: Points of the field, (r, d) or a data frame, to get its covariances with g; or None.
-        source: Which source of aggregates, where there are several.
-        covariance: Whether the whole covariance of g is wanted.
+        source: The number of the source of aggregates, if there are several.
+        covariance: Whether to return the whole covariance of g.
 
     Returns:
-        ``mean`` and ``latent_variance`` with dims (chain, draw, aggregate), and for other likelihoods than the Gaussian
-        ``response_mean``, the expected target at an exposure of 1: a rate or a probability; ``latent_covariance`` (...,
-        aggregate, aggregate_other) and ``field_covariance``, Cov(f(x), g(y)), (..., instance, aggregate), where asked
-        for.
+        ``mean`` and ``latent_variance`` with dims (chain, draw, aggregate), for likelihoods other than the Gaussian
+        also ``response_mean``, the expected target at an exposure of 1: a rate or a probability; ``latent_covariance``
+        (..., aggregate, aggregate_other) and ``field_covariance``, Cov(f(x), g(y)), (..., instance, aggregate), if
+        requested.
 
     Raises:
         TypeError: If the fit is not of a model whose aggregates have covariates.

@@ -1,7 +1,7 @@
 r"""Mean embeddings of bags by random Fourier features, for the Gram matrix of bags with very many points.
 
 A stationary kernel is the expectation of :math:`\sigma^2 \cos\langle\omega, x - x'\rangle` over its spectral density.
-Sums, products, multiples and selections of stationary kernels are such expectations too: sums have the waves of
+Sums, products, multiples and selections of stationary kernels are expectations of this form too: sums have the waves of
 both kernels, products have waves whose frequencies add up. Frequencies are drawn for the lengthscale 1 and divided by
 the lengthscales afterwards, so that the draws are fixed while the lengthscales may be learned.
 """
@@ -55,7 +55,7 @@ def waves_of(rng_key: Array, kernel: AbstractKernel, num_frequencies: int, num_f
     Args:
         rng_key: A JAX random key; the same key gives the same draws for any parameters of the kernel.
         kernel: RBF, Matern12, Matern32, Matern52, Constant or `RandomFourier`, or a sum, product, multiple or selection
-            of such. A `RandomFourier` keeps the frequencies it has, and must have `num_frequencies` of them.
+            of these. A `RandomFourier` keeps the frequencies it has, and must have `num_frequencies` of them.
         num_frequencies: q.
         num_features: d, the number of columns of the points.
 

@@ -1,4 +1,4 @@
-r"""Gaussian-process regression that obeys what a collider implies, in its prior or in its posterior draws."""
+r"""Gaussian-process regression under the constraint that a collider implies, on the prior or on posterior draws."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
     .. math:: y_i = f(x_i) + \epsilon_i, \qquad f = m + f_0 + g, \qquad f_0 \sim GP(0, k_0) \text{ on } X_3, \quad
         g \sim GP(0, k_P) \quad\text{or}\quad g \sim GP(0, k), \qquad \epsilon_i \sim N(0, \sigma^2)
 
-    `projection` says which. With "space" the prior is projected: g has the kernel :math:`k_P` of projected functions
-    (`kpp.kernels.Projected`). With "function" g has the kernel k, and every draw of the posterior is projected,
-    :math:`f = m + P g` with :math:`P g(x) = g(x) - \hat E[g(X) \mid C = c]` and the condition
-    :math:`C = (X_2, X_3)`: the data inform g, whose conditional expectation is then subtracted. That is for colliders
-    without parents, as :math:`f_0` is not told from the rest of g otherwise. The functions are integrated out, so that
-    inference sees the hyperparameters only. Without spouses there is nothing to project: this
+    `projection` chooses between the two. With "space" the prior is projected: g has the kernel :math:`k_P` of projected
+    functions (`kpp.kernels.Projected`). With "function" g has the kernel k, and every draw of the posterior is
+    projected, :math:`f = m + P g` with :math:`P g(x) = g(x) - \hat E[g(X) \mid C = c]` and the condition :math:`C =
+    (X_2, X_3)`: the data inform g, whose conditional expectation is then subtracted. "function" requires a collider
+    without parents, because otherwise :math:`f_0` cannot be distinguished from the rest of g. The functions are
+    integrated out, so that inference sees the hyperparameters only. Without spouses there is nothing to project: this
     is `kpp_models.GPRegression` with k, or r alone where there are no parents either.
 
     The evidence, and with it every inference, compares hyperparameters by how well they predict y; a
-    `condition_regularization` that is too large takes the constraint off. `kpp_models.ColliderRidge.select_condition`
-    chooses it by how well expectations are estimated. The pointwise log likelihood is leave-one-out, of what the model
-    predicts: :math:`\log N(y_i; E[f(x_i) \mid y_{-i}], \mathrm{var}(f(x_i) \mid y_{-i}) + \sigma^2)`.
+    `condition_regularization` that is too large removes the constraint. `kpp_models.ColliderRidge.select_condition`
+    chooses it by the accuracy of the estimated expectations. The pointwise log likelihood is leave-one-out, for the
+    prediction of the model: :math:`\log N(y_i; E[f(x_i) \mid y_{-i}], \mathrm{var}(f(x_i) \mid y_{-i}) + \sigma^2)`.
 
     Args:
         kernel: r, a kernel of the children, for the product form, where :math:`k = (r + 1)\, l`; k itself, a kernel of
-            all columns of x, for the general one. Numbers or priors for leaves.
-        condition_kernel: l, a kernel of spouses and parents, in this order; None will do where there are none.
+            all columns of x, for the general one. The leaves are numbers or priors.
+        condition_kernel: l, a kernel of spouses and parents, in this order; it may be None if there are none of them.
         noise_variance: :math:`\sigma^2`, in squared units of y; a number (at least 0) or a prior.
         condition_regularization: :math:`\gamma`, multiplied by the number of rows of the expectations; a number (at
             least 0) or a prior.
@@ -158,6 +158,6 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
         return jnp.mean(posterior.kernel.diagonal(self.seen(x)))
 
     def _kernel(self, data: Data) -> AbstractKernel:
-        """Return the kernel of f - m; there are no priors left."""
+        """Return the kernel of f - m, for a model without priors."""
         deviation = self.deviation_kernel(data)
         return Decomposed(self.kernel_of_baseline(), deviation) if self.has_baseline else deviation

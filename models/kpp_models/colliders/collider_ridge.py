@@ -48,24 +48,24 @@ class ColliderRidge(AbstractColliderModel):
     .. math:: \min_{h} \frac1n \sum_i (y_i - f_0(x_{3,i}) - h(x_i))^2 + \lambda \|h\|^2, \qquad
         \hat f = f_0 + h \;(h \in H_P) \quad\text{or}\quad \hat f = f_0 + P h \;(h \in H)
 
-    `projection` says which: "space" fits in the space :math:`H_P` of the projected functions (:math:`H_P`-KRR),
-    "function" fits as if there were no collider and projects the fit (P-KRR), with
-    :math:`P h(x) = h(x) - \hat E[h(X) \mid C = c]` and the condition :math:`C = (X_2, X_3)`; see
-    `kpp.kernels.Projected`. The expectation is estimated from labelled and unlabelled rows. :math:`f_0` is the mean of
-    y, plus, where there are parents, the kernel ridge regression of what is left on them.
+    `projection` chooses between the two: "space" fits in the space :math:`H_P` of the projected functions
+    (:math:`H_P`-KRR), "function" fits without the constraint and projects the fit (P-KRR), with :math:`P h(x) =
+    h(x) - \hat E[h(X) \mid C = c]` and the condition :math:`C = (X_2, X_3)`; see `kpp.kernels.Projected`. The
+    expectation is estimated from labelled and unlabelled rows. :math:`f_0` is the mean of y, plus, where there are
+    parents, the kernel ridge regression of what is left on them.
 
     With "none" nothing is imposed, for comparison. Without spouses there is nothing to project either: this is
     `kpp_models.KernelRidge` with the mean of y for intercept, and k, or r alone where there are no parents either.
 
-    `fit` gives one chain of one draw, for any inference. Leave-one-out residuals are those of refits
-    of mean, baseline and h that keep the totals :math:`n\lambda` and the rows of the expectations, whose labels play no
-    part. `numpyro_model` is the Gaussian process whose posterior mean h is, around :math:`f_0`; without targets it
-    knows of :math:`f_0` the mean only.
+    `fit` gives one chain of one draw, for any inference. Leave-one-out residuals are equal to those of refits of mean,
+    baseline and h that keep the totals :math:`n\lambda` and the rows of the expectations, whose labels are not used.
+    `numpyro_model` is the Gaussian process whose posterior mean is h, around :math:`f_0`; without targets only the mean
+    is used for :math:`f_0`.
 
     Args:
         kernel: r, a kernel of the children, for the product form, where :math:`k = (r + 1)\, l`; k itself, a kernel of
             all columns of x, for the general one.
-        condition_kernel: l, a kernel of spouses and parents, in this order; None will do where there are none.
+        condition_kernel: l, a kernel of spouses and parents, in this order; it may be None if there are none of them.
         regularization: :math:`\lambda`, multiplied by the number of labelled rows; greater than 0.
         condition_regularization: :math:`\gamma`, multiplied by the number of rows of the expectations; at least 0.
         children: The columns of :math:`X_1`, all features but the condition, by position or by name.
@@ -75,7 +75,7 @@ class ColliderRidge(AbstractColliderModel):
         form: "product" or "general"; they estimate the expectation differently.
         baseline_kernel: The kernel of :math:`f_0`, of the parents; needed if there are parents and spouses.
         baseline_regularization: The regularization of :math:`f_0`; needed with `baseline_kernel`.
-        center: Whether to take off the mean of y first; otherwise it counts as 0.
+        center: Whether to subtract the mean of y first; otherwise the mean is assumed to be 0.
         num_landmarks: Among the rows of the expectations, how many Nyström's method spans them by, chosen by herding;
             None for all.
 
@@ -137,10 +137,10 @@ class ColliderRidge(AbstractColliderModel):
             The model with the best combination, the values chosen, and the error of every combination.
 
         Raises:
-            ValueError: If the data or the grid are not what they should be.
+            ValueError: If the data or the grid are invalid.
         """
         model, data, _ = self.prepare(x, y, unlabelled=unlabelled, use_labelled=use_labelled)
-        # Regularizations leave the kernel matrices as they are, which take the most time of a large sample.
+        # Regularizations do not change the kernel matrices, whose computation takes the most time for a large sample.
         matrices = _matrices(model, data) if set(grid) <= _RIDGES else None
         found = select_from_grid(model, grid, _loo_squared_error, "loo_squared_error", data, matrices)
         return found.with_names_of(self)
@@ -152,16 +152,16 @@ class ColliderRidge(AbstractColliderModel):
 
         .. math:: \frac1{n'} \sum_j \bigl(h(x_{u,j}) - \hat E^{(-j)}[h(X) \mid C = c_j]\bigr)^2
 
-        h is the fit without a projection (``projection="none"``) with the model's `regularization`. Up to a constant
-        the expectation of this loss is the squared error of what the projection subtracts from h, for which labels play
-        no part. The loss of the embedding of X in the norm of the RKHS, which weighs all functions alike, chooses
-        less well.
+        h is the fit without a projection (``projection="none"``) with the model's `regularization`. Up to a constant,
+        the expectation of this loss is the squared error of the function that the projection subtracts from h; labels
+        have no influence on it. The loss of the embedding of X in the norm of the RKHS, which gives all functions the
+        same weight, is a worse criterion.
 
         Args:
             x: The points: an array of shape (n, d) or a data frame.
             y: The targets, of shape (n,), which h is fitted to.
-            grid: The values of ``"condition_regularization"`` to try; for the general form there may be leaves of the
-                condition kernel, too (which is a part of h in the product form).
+            grid: The values of ``"condition_regularization"`` to try; for the general form also leaves of the condition
+                kernel (which is a part of h in the product form).
             unlabelled: As in `prepare`.
             use_labelled: As in `prepare`.
 
@@ -205,11 +205,11 @@ class ColliderRidge(AbstractColliderModel):
         numpyro.sample("y", GaussianProcessMarginal(mean, gram, x.shape[0] * self.regularization), obs=y)
 
     def loo_residuals(self, data: Data, matrices: tuple[Array, Array] | None = None) -> Float[Array, " n"]:
-        """Return what each target lacks from the fit to all the others; see the class.
+        """Return the residual of each target from the fit to all the others; see the class.
 
         Args:
             data: The data.
-            matrices: What `matrices` returns, where it is known already.
+            matrices: The result of `matrices`, if it is already known.
 
         Returns:
             The residuals, (n,).
@@ -219,7 +219,7 @@ class ColliderRidge(AbstractColliderModel):
         return data["y"] - baseline - held_out_predictions(cross, self._system(gram), targets)
 
     def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
-        """Return the leave-one-out log likelihood of every target, with the mean squared residual for variance."""
+        """Return the leave-one-out log likelihood of every target, with the mean squared residual as variance."""
         residuals = self.loo_residuals(data)
         variance = jnp.broadcast_to(jnp.mean(residuals**2), residuals.shape)
         return {"y": normal_log_density(residuals, jnp.zeros_like(residuals), variance)}
@@ -241,10 +241,10 @@ class ColliderRidge(AbstractColliderModel):
         return found["mean"] + jnp.sqrt(found["noise_variance"]) * noise
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
-        r"""Return the fit, with the mean of y for intercept.
+        r"""Return the fit, with the mean of y as intercept.
 
-        With a baseline the two parts have coefficients of their own: the kernel is `Decomposed`, the points carry them
-        as `Sections`, and the coefficients of the function are 1.
+        With a baseline each of the two parts has its own coefficients: the kernel is `Decomposed`, the points hold the
+        coefficients as `Sections`, and the coefficients of the function are 1.
         """
         kernel, seen = self.deviation_kernel(data), self.seen(data["x"])
         if isinstance(kernel, Projected):
@@ -257,18 +257,18 @@ class ColliderRidge(AbstractColliderModel):
         return RKHSFunction(kernel, both, jnp.ones_like(coefficients), data["intercept"])
 
     def coefficients(self, data: Data, kernel: AbstractKernel) -> Float[Array, " n"]:
-        r"""Return those of h, :math:`\alpha = (K + n \lambda I)^{-1} (y - f_0(X))`, with the kernel of g."""
+        r"""Return the coefficients of h, :math:`\alpha = (K + n \lambda I)^{-1} (y - f_0(X))`, with the kernel of g."""
         return self._system(kernel.gram(self.seen(data["x"]))).solve(self._deviations(data))
 
     def condition_errors(self, data: Data, coefficients: Float[Array, " n"]) -> Float[Array, " m"]:
-        """Return what the conditional expectation lacks of the function with these coefficients, row by row."""
+        """Return the residuals of the function with these coefficients from its conditional expectation, row by row."""
         regression, kernel = self.condition_regression(data), self.averaged_kernel()
         if self.form == "product":
             return regression.section_errors(kernel + 1.0, data["x"], coefficients)
         return regression.value_errors(kernel.combine_sections(data["sample"], data["x"], coefficients))
 
     def matrices(self, data: Data) -> tuple[Float[Array, "n n"], Float[Array, "n n"]]:
-        """Return the kernel matrix between predictions at the points and the fit to them, and that of the fit."""
+        """Return the kernel matrix between predictions at the points and the fit to them, and the matrix of the fit."""
         kernel, x = self.deviation_kernel(data), data["x"]
         gram = kernel.gram(self.seen(x))
         return (gram if self.seen(x) is x else kernel(x, self.seen(x))), gram
@@ -278,7 +278,7 @@ class ColliderRidge(AbstractColliderModel):
         return linalg.DenseRidge.create(gram, gram.shape[0] * self.regularization, what=what)
 
     def _deviations(self, data: Data) -> Float[Array, " n"]:
-        """Return what the baseline leaves of the targets."""
+        """Return the targets minus the baseline."""
         if not self.has_baseline:
             return data["y"] - data["intercept"]
         return self._baseline_ridge(data) * self._baseline_coefficients(data)
@@ -295,11 +295,11 @@ class ColliderRidge(AbstractColliderModel):
         return linalg.DenseRidge.create(gram, self._baseline_ridge(data), what=what)
 
     def _held_out_targets(self, data: Data) -> tuple[Float[Array, "n n"], Float[Array, " n"]]:
-        r"""Return, in column i, what mean and baseline without i leave of the targets, and what they say about i.
+        r"""Return, in column i, the targets minus the mean and baseline without i, and the prediction of these for i.
 
         The coefficients of the baseline without i are
         :math:`a^{(i)} = M_0 u^{(i)} - M_0 e_i (M_0 u^{(i)})_i / (M_0)_{ii}`, with :math:`u^{(i)} = y - m^{(i)}`, and
-        what it leaves of the others is :math:`n \lambda_0 a^{(i)}`.
+        the residuals of the others are :math:`n \lambda_0 a^{(i)}`.
         """
         y, n = data["y"], data["y"].shape[0]
         means = (n * data["intercept"] - y) / max(n - 1, 1) if self.center else jnp.zeros_like(y)
@@ -308,7 +308,7 @@ class ColliderRidge(AbstractColliderModel):
             return centered, means
         inverse = self._baseline_system(data).inverse()
         solved = inverse @ centered
-        left = jnp.diagonal(solved) / jnp.diagonal(inverse)  # what the baseline without i lacks of target i
+        left = jnp.diagonal(solved) / jnp.diagonal(inverse)  # target i minus the baseline without i
         return self._baseline_ridge(data) * (solved - inverse * left[None, :]), y - left
 
 

@@ -14,7 +14,7 @@ from kpp.linalg import DenseRidge, FeatureRidge
 
 __all__ = ["ConditionRegression"]
 
-_BATCH = 512  # rows of a kernel matrix that are worked on at once
+_BATCH = 512  # rows of a kernel matrix that are computed at a time
 
 
 class ConditionRegression(NamedTuple):

@@ -1,4 +1,4 @@
-r"""The kernel of a regression that is the sum of a baseline and of a deviation from it, two parts to be told apart."""
+r"""The kernel of a regression that is the sum of a baseline and a deviation from it, which stay separate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Sections(eqx.Module):
     r"""Points at which a `Decomposed` kernel means a combination of the two parts, :math:`a_i f_0(x_i) + b_i g(x_i)`.
 
     Args:
-        points: n points (n, d), perhaps `Unprojected`.
+        points: n points (n, d), possibly `Unprojected`.
         weights: a and b, (n, 2).
     """
 
@@ -32,8 +32,8 @@ class Decomposed(AbstractKernel):
     .. math:: k(x, x') = k_0(x, x') + k_g(x, x')
 
     At `Sections` it is the covariance with :math:`a f_0 + b g`, so that a function
-    :math:`\sum_i a_i k_0(\cdot, x_i) + \sum_i b_i k_g(\cdot, x_i)`, of which each part has coefficients of its own, is
-    spanned by sections of this kernel. The baseline takes no notice of points being `Unprojected`.
+    :math:`\sum_i a_i k_0(\cdot, x_i) + \sum_i b_i k_g(\cdot, x_i)`, in which each part has its own coefficients, is
+    spanned by sections of this kernel. For the baseline `Unprojected` points are ordinary points.
 
     Args:
         baseline: :math:`k_0`.

@@ -19,7 +19,7 @@ def held_out_predictions(
         = (H t^{(i)})_i - H_{ii}\, (M t^{(i)})_i / M_{ii}, \qquad M = C^{-1}, \quad H = G M
 
     Args:
-        cross: G, the kernel between the points to predict at and those fitted to.
+        cross: G, the kernel matrix between the points of predictions and the points of the fit.
         system: The system with C, the matrix of the fit, ridge included.
         targets: In column i the targets :math:`t^{(i)}` of the fit without i, whose own entry has no effect.
 

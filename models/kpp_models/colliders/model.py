@@ -28,16 +28,16 @@ Model = TypeVar("Model", bound="AbstractColliderModel")
 
 PROJECTIONS = ("space", "function", "none")
 FORMS = ("product", "general")
-_MAX_HERDED = 5000  # rows that landmarks are chosen among
+_MAX_HERDED = 5000  # the number of rows from which landmarks are chosen
 
 
 def feature_field(name: str, **options: Any) -> Any:
-    """Return a static Equinox field that holds columns, by position or by name, perhaps none."""
+    """Return a static Equinox field that holds columns, by position or by name, possibly empty."""
     return eqx.field(static=True, converter=lambda value: _as_features(value, name), **options)
 
 
 def word_field(name: str, words: Sequence[str]) -> Any:
-    """Return a static Equinox field that holds one of some words, by default the first."""
+    """Return a static Equinox field that holds one of the given words, by default the first."""
 
     def convert(value: Any) -> str:
         if value not in words:
@@ -77,9 +77,9 @@ class AbstractColliderModel(_Fields, AbstractModel):
 
     .. math:: E[f(X) \mid X_2, X_3] = f_0(X_3) = E[Y \mid X_3], \qquad \text{that is} \quad E[g(X) \mid X_2, X_3] = 0
 
-    Subclasses have the fields above. Their data are ``x``, ``y``, ``sample``, the rows that conditional expectations
-    are estimated from, ``landmarks``, those of them that Nyström's method spans these by, or None, and more of their
-    own.
+    Subclasses have the fields above. Their data are ``x``, ``y``, ``sample``, the rows from which conditional
+    expectations are estimated, ``landmarks``, the rows among them that Nyström's method uses, or None, and further
+    entries of each subclass.
     """
 
     @classmethod
@@ -91,8 +91,8 @@ class AbstractColliderModel(_Fields, AbstractModel):
         Args:
             graph: The graph.
             outcome: The node that is regressed on its Markov boundary.
-            columns: What the columns of x are called, in their order, where x will be an array; None for a data frame,
-                which has names of its own. Columns that are not in the boundary play no part.
+            columns: The names of the columns of x, in their order, if x will be an array; None for a data frame, which
+                has its own names. Columns that are not in the boundary are ignored.
             **fields: The other fields of the model.
 
         Returns:
@@ -151,7 +151,7 @@ class AbstractColliderModel(_Fields, AbstractModel):
             x: The points: an array of shape (n, d) or a data frame.
             y: The targets, of shape (n,).
             unlabelled: Further points without targets, for the conditional expectation; None for none.
-            use_labelled: Whether the points with targets serve for the expectation, too.
+            use_labelled: Whether the points with targets are used for the expectation, too.
 
         Returns:
             The model with names of columns resolved, the data, and the schema of x.
@@ -169,7 +169,7 @@ class AbstractColliderModel(_Fields, AbstractModel):
         return model, {"x": points, **sample, **model.read_targets(targets)}, schema
 
     def read_targets(self, y: Float[Array, " n"]) -> dict[str, Array]:
-        """Return the data that come from the targets, ``y`` last; a model may add statistics of them."""
+        """Return the data computed from the targets, with ``y`` last; a model may add statistics of the targets."""
         return {"y": y}
 
     def read_sample(self, x: Array, schema: Schema, unlabelled: Any, use_labelled: bool = True) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class AbstractColliderModel(_Fields, AbstractModel):
         return {"sample": sample, "landmarks": self._choose_landmarks(sample)}
 
     def deviation_kernel(self, data: Data) -> AbstractKernel:
-        """Return the kernel of g: `Projected`, or k itself where nothing is projected; there are no priors left."""
+        """Return the kernel of g: `Projected`, or k itself if nothing is projected, for a model without priors."""
         if not self.projects:
             return self._plain_kernel()
         return Projected(
@@ -196,18 +196,18 @@ class AbstractColliderModel(_Fields, AbstractModel):
         )
 
     def condition_regression(self, data: Data) -> ConditionRegression:
-        """Return the regression on the condition that `deviation_kernel` averages by."""
+        """Return the regression on the condition by which `deviation_kernel` averages."""
         condition = self._on_condition()
-        assert self.condition_regularization is not None  # `check_parts`
+        assert self.condition_regularization is not None  # `check_parts` ensures this
         return ConditionRegression(condition, data["sample"], data["landmarks"], self.condition_regularization)
 
     def seen(self, x: Array) -> Array | Unprojected:
-        """Return points as the data see g there: without the projection, where only its posterior is projected."""
+        """Return points as the data observe g: `Unprojected` if only the posterior of g is projected."""
         return Unprojected(x) if self.projects and self.projection == "function" else x
 
     def kernel_of_baseline(self) -> AbstractKernel:
-        """Return the kernel of the baseline as one of all columns."""
-        assert self.baseline_kernel is not None  # `check_parts`
+        """Return the kernel of the baseline as a kernel of all columns."""
+        assert self.baseline_kernel is not None  # `check_parts` ensures this
         return self.baseline_kernel.on(self.parents)
 
     def averaged_kernel(self) -> AbstractKernel:
@@ -215,11 +215,11 @@ class AbstractColliderModel(_Fields, AbstractModel):
         return self.kernel.on(self.children) if self.form == "product" else self.kernel
 
     def _on_condition(self) -> AbstractKernel:
-        assert self.condition_kernel is not None  # `check_parts`
+        assert self.condition_kernel is not None  # `check_parts` ensures this
         return self.condition_kernel.on(self.condition)
 
     def _plain_kernel(self) -> AbstractKernel:
-        """Return k without a projection, which in the product form is r where there is no condition."""
+        """Return k without a projection; in the product form it is r if the condition is empty."""
         kernel = self.averaged_kernel()
         if self.form == "general" or not self.condition:
             return kernel
@@ -254,7 +254,7 @@ class AbstractColliderModel(_Fields, AbstractModel):
             check_kernel_fits(self.kernel_of_baseline(), x, "baseline_kernel")
 
     def _choose_landmarks(self, sample: Array) -> Array | None:
-        """Choose rows by herding on their conditions, which needs no random key, among rows at even distances."""
+        """Choose rows by herding on their conditions, among evenly spaced rows; herding does not need a random key."""
         if self.num_landmarks is None or not self.spouses:
             return None
         step = -(-sample.shape[0] // max(_MAX_HERDED, self.num_landmarks))
@@ -268,7 +268,7 @@ class AbstractColliderModel(_Fields, AbstractModel):
 
 
 def _locate(features: Sequence[int | str], names: Sequence[str] | None) -> tuple[int | str, ...]:
-    """Return the positions of columns among names; as they are, if there are no names."""
+    """Return the positions of columns among names; without names the columns are returned unchanged."""
     if names is None:
         return tuple(features)
     known = list(names)

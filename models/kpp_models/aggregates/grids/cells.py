@@ -1,4 +1,4 @@
-"""Two grids as bags: the fine pixels under each coarse cell, with what is known of the cell."""
+"""Two grids as bags: the fine pixels in each coarse cell, with the covariates of the cell."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = ["GridBags", "bags_from_grid", "coarsen"]
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class GridBags:
-    """Bags of fine pixels, one for each coarse cell that has some; built by `bags_from_grid`.
+    """Bags of fine pixels, one for each coarse cell with pixels; built by `bags_from_grid`.
 
     Args:
         bags: The bags, N of them, in the order of the coarse points.
-        fine: The fine pixels as points, n of them, those outside all cells included: where to predict.
+        fine: The fine pixels as points, n of them, including those outside all cells: the points for predictions.
         coarse: The coarse cells as points, N of them; their features are the covariates of the bags.
-        cell: The bag of each fine point, (n,), -1 for one that is in none.
+        cell: The bag of each fine point, (n,), -1 for a point in no bag.
         num_empty: The number of coarse cells left out because they hold no pixel.
     """
 
@@ -64,7 +64,7 @@ class GridBags:
             array: The variable v, on the fine grid.
 
         Returns:
-            The means, (N,), NaN where the variable is missing at one of the bag's pixels.
+            The means, (N,), NaN if the variable is missing at one of the bag's pixels.
         """
         values, inside = self.fine.values(array), self.cell >= 0
         sums = np.bincount(self.cell[inside], weights=values[inside], minlength=self.bags.num_bags)
@@ -84,29 +84,30 @@ def bags_from_grid(
     boundary: str = "exact",
     empty: str = "drop",
 ) -> GridBags:
-    """Put the pixels of a fine grid into bags, one a cell of a coarse grid.
+    """Put the pixels of a fine grid into bags, one per cell of a coarse grid.
 
-    The coarse grid is given, and then coordinates say which pixel lies in which cell: cells end halfway between their
-    centers, the outer ones as far from their center on the other side, unless `edges` are given; a pixel on an edge
-    belongs to the cell of the larger coordinate. Or cells are equal `blocks` of pixels, and the coarse grid is
-    ``coarsen(fine, blocks)``. All pixels of a cell count the same, for any area of a pixel on the globe.
+    If the coarse grid is given, coordinates determine the cell of each pixel. Unless `edges` are given, cells end
+    halfway between their centers, and the outer cells are symmetric about their centers; a pixel on an edge belongs to
+    the cell with the larger coordinate. Otherwise cells are equal `blocks` of pixels, and the coarse grid is
+    ``coarsen(fine, blocks)``. All pixels of a cell have the same weight, whatever their areas on the globe are.
 
     Args:
         fine: A Dataset (or a DataArray) of variables on the fine grid.
-        coarse: One of variables on the coarse grid, with the same dimensions and one-dimensional coordinates.
+        coarse: A Dataset (or a DataArray) of variables on the coarse grid, with the same dimensions and one-dimensional
+            coordinates.
         blocks: The numbers of pixels of a block along each dimension, or one number for all.
         variables: The variables of `fine` that are features of the points; by default all.
         covariates: The variables of the coarse grid that are covariates of the bags.
         coordinates: Whether coordinates are features of the points and covariates of the bags; they come first.
         standardize: Whether to center and scale the features over all pixels and the covariates over all bags.
         edges: For some dimensions the k + 1 edges of the k coarse cells, in the order of the cells.
-        boundary: What to do with pixels that fill no block: refuse them ("exact"), leave them in no bag ("trim"), or
-            make smaller blocks of them ("pad"); as in xarray's `coarsen`.
-        empty: Whether coarse cells without pixels are left out, "drop", or refused, "raise".
+        boundary: The treatment of pixels that do not fill a block: raise an error ("exact"), leave them out ("trim"),
+            or make smaller blocks ("pad"); as in xarray's `coarsen`.
+        empty: Whether coarse cells without pixels are left out, "drop", or raise an error, "raise".
 
     Returns:
-        The bags, the points of both grids, and counts of what was left out. Pixels where a variable is missing are in
-        no bag; so are those under a coarse cell whose covariates are missing.
+        The bags, the points of both grids, and the numbers of pixels and cells that were left out. Pixels with a
+        missing variable are in no bag, nor are pixels in a coarse cell whose covariates are missing.
 
     Raises:
         ValueError: If not exactly one of `coarse` and `blocks` is given, if grids, variables or blocks do not fit, or
@@ -129,20 +130,20 @@ def bags_from_grid(
 
 
 def coarsen(dataset: Any, blocks: Mapping[Any, int] | int, *, boundary: str = "exact") -> Any:
-    """Return the means of blocks of pixels as a coarse grid; its coordinates are the means of those of the pixels.
+    """Return the means of blocks of pixels as a coarse grid; its coordinates are the means of the pixels' coordinates.
 
     It is xarray's ``coarsen(blocks, boundary=boundary).mean()``: missing values are left out of the means.
 
     Args:
         dataset: A Dataset (or a DataArray) of variables on a grid.
         blocks: The numbers of pixels of a block along each dimension, or one number for all.
-        boundary: What to do with pixels that fill no block: "exact", "trim" or "pad".
+        boundary: The treatment of pixels that do not fill a block: "exact", "trim" or "pad".
 
     Returns:
-        The coarse grid, a Dataset or DataArray as came.
+        The coarse grid, a Dataset or DataArray like `dataset`.
 
     Raises:
-        ValueError: If a dimension is unknown, or with "exact" not a multiple of its block.
+        ValueError: If a dimension is unknown, or with "exact" is not a multiple of its block.
     """
     one_of(boundary, "boundary", ("exact", "trim", "pad"))
     sizes = _block_sizes(blocks, dataset)
@@ -200,7 +201,7 @@ def _flat(places: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _places(fine: xr.DataArray, coarse: xr.Dataset, dim: Hashable, edges: Any) -> np.ndarray:
-    """Return the place along one dimension of the cell of each fine coordinate, -1 for none."""
+    """Return the position along one dimension of the cell of each fine coordinate, -1 for none."""
     for name, grid in {"fine": fine, "coarse": coarse}.items():
         if dim not in grid.coords or grid.coords[dim].ndim != 1:
             raise ValueError(f"`{name}` must have a one-dimensional coordinate along {dim!r}; or say `blocks`")
@@ -219,7 +220,7 @@ def _places(fine: xr.DataArray, coarse: xr.Dataset, dim: Hashable, edges: Any) -
 
 
 def _edges(centers: np.ndarray, dim: Hashable) -> np.ndarray:
-    """Return what lies halfway between the centers, and the outer ends as far from their centers on the other side."""
+    """Return the midpoints between the centers, and the outer ends, for which the outer cells are symmetric."""
     if len(centers) < 2:
         raise ValueError(f"`coarse` has one cell along {dim!r}: give its ends as `edges`")
     _require_monotone(centers, f"the coordinate of `coarse` along {dim!r}")

@@ -1,4 +1,4 @@
-"""Predictions as maps, and how near a map is to the truth."""
+"""Predictions as maps, and scores of a map against the truth."""
 
 from __future__ import annotations
 
@@ -43,17 +43,18 @@ def predict_map(
     Args:
         fit: A `kpp.Fit`, or any object with a method ``predict(points)`` that returns ``mean`` and ``latent_variance``
             with the dimensions (chain, draw, instance).
-        grid: The pixels; their features are those that the fit knows, standardized as the training data were.
-        probability: p, what the interval holds.
-        noise: Whether the variance is that of new observations: ``noise_variance`` is added.
+        grid: The pixels; they have the features of the fit, standardized like the training data.
+        probability: p, the probability of the interval.
+        noise: Whether to predict new observations, by adding ``noise_variance`` to the variance.
         center: The number that was subtracted from the targets to standardize them: the maps are center + scale times
             the prediction.
         scale: The positive number that the targets were divided by.
-        rows: How many pixels are predicted at once; memory grows with this times the draws, not with the pixels.
+        rows: How many pixels are predicted at once; memory grows with this number times the number of draws, but not
+            with the number of pixels.
         progress: Whether to show a progress bar.
 
     Returns:
-        The maps ``mean``, ``sd``, ``lower`` and ``upper`` with the coordinates of the grid, NaN at pixels that are no
+        The maps ``mean``, ``sd``, ``lower`` and ``upper`` with the coordinates of the grid, NaN at pixels that are not
         points; ``probability`` is among the attributes.
 
     Raises:
@@ -76,11 +77,11 @@ def map_scores(truth: xr.DataArray, estimate: xr.DataArray, *, data_range: float
     Args:
         truth: The true map.
         estimate: The estimate, with the same dimensions and coordinates.
-        data_range: What `kpp.metrics.structural_similarity` calls so; by default the range of the true map.
+        data_range: As for `kpp.metrics.structural_similarity`; by default the range of the true map.
 
     Returns:
-        ``rmse`` and ``mae`` in the units of the maps, the rank correlation ``spearman``, and ``ssim``. Pixels where
-        either map is missing are left out of the first three; ``ssim`` is NaN where there are such.
+        ``rmse`` and ``mae`` in the units of the maps, the rank correlation ``spearman``, and ``ssim``. Pixels at which
+        either map is missing are left out of the first three; ``ssim`` is NaN if there are such pixels.
 
     Raises:
         ValueError: If the maps are on different grids, or fewer than two pixels are in both.

@@ -1,4 +1,4 @@
-"""The pixels of a grid as points, and the way back: what is known of each pixel, and where it lies."""
+"""The pixels of a grid as points with features, and the conversion of values at points back to the grid."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class GridPoints:
     """Pixels of a grid as points, in the order of the grid's dimensions; built by `grid_points`.
 
     Args:
-        points: One row per pixel that is complete, (n, d), less `center` and over `scale`.
-        feature_names: The names of the columns: of coordinates first, of variables then.
+        points: One row per complete pixel, (n, d), after subtracting `center` and dividing by `scale`.
+        feature_names: The names of the columns: first coordinates, then variables.
         mask: Which pixels of the grid are among the points; its dimensions and coordinates are those of the maps.
-        center: What was taken off the columns, (d,), zeros where they are not standardized.
-        scale: What the columns were divided by, (d,), ones where they are not standardized.
+        center: The numbers subtracted from the columns, (d,), zeros if they are not standardized.
+        scale: The numbers by which the columns were divided, (d,), ones if they are not standardized.
     """
 
     points: Float[np.ndarray, "n d"]
@@ -59,7 +59,7 @@ class GridPoints:
             array: The variable, on this grid.
 
         Returns:
-            Its values in the order of the points, (n,); NaN where it has none.
+            Its values in the order of the points, (n,); NaN where they are missing.
 
         Raises:
             ValueError: If the variable is on another grid.
@@ -70,16 +70,16 @@ class GridPoints:
         """Put values at the points back on the grid.
 
         Args:
-            values: One a point, (n,), or with axes in front; or a DataArray or Dataset whose last dimension is
+            values: One value per point, (n,), or with axes in front; or a DataArray or Dataset whose last dimension is
                 ``instance``, such as `Fit.predict` returns.
             name: The name of the map; a labelled array keeps its own by default.
 
         Returns:
-            A DataArray with the axes in front and the dimensions and coordinates of the grid, NaN where a pixel is no
-            point; a Dataset of these for a Dataset.
+            A DataArray with the axes in front and the dimensions and coordinates of the grid, NaN where a pixel is not
+            a point; a Dataset of these for a Dataset.
 
         Raises:
-            ValueError: If the last axis is not that of the points.
+            ValueError: If the length of the last axis is not the number of points.
         """
         if isinstance(values, xr.Dataset):
             return values.map(self.to_map)
@@ -151,10 +151,10 @@ def grid_points(
         variables: Which variables are features; by default all.
         coordinates: Whether the coordinates along the dimensions are features too; they come first.
         standardize: Whether to center and scale the features, so that their means over the points are 0 and their
-            standard deviations 1. What was done is kept, and `GridPoints.read` does it to other grids.
+            standard deviations 1. The transformation is stored, and `GridPoints.read` applies it to other grids.
 
     Returns:
-        The points. A pixel where a variable is missing (NaN) is none of them; ``num_dropped`` counts such pixels.
+        The points. Pixels with a missing variable (NaN) are left out; ``num_dropped`` counts them.
 
     Raises:
         ValueError: If a variable or a coordinate is unknown or on other dimensions, not numbers, or infinite, if there
@@ -175,7 +175,7 @@ def grid_points(
 
 
 def read_pixels(dataset: xr.Dataset, template: xr.DataArray, names: Sequence[str], coordinates: bool) -> GridPoints:
-    """Return the pixels where none of some variables is missing; perhaps none, perhaps without features."""
+    """Return the pixels at which none of the given variables is missing; there may be no pixels, and no features."""
     fields = [_coordinate(template, dim) for dim in template.dims] if coordinates else []
     fields += [_numbers(_on_grid(dataset[name], template), name) for name in names]
     columns = np.stack([field.ravel() for field in fields], axis=1) if fields else np.zeros((template.size, 0))
@@ -199,7 +199,7 @@ def as_dataset(grid: Any, name: str = "dataset") -> xr.Dataset:
 
 
 def grid_template(dataset: xr.Dataset, dims: Sequence[Hashable]) -> xr.DataArray:
-    """Return an array of a grid's shape with its coordinates along the dimensions, and none else."""
+    """Return an array of a grid's shape with only its coordinates along the dimensions."""
     if not dims:
         raise ValueError("`dataset` must have variables with dimensions, got none")
     coords = {dim: dataset.coords[dim].variable for dim in dims if dim in dataset.coords}
@@ -208,7 +208,7 @@ def grid_template(dataset: xr.Dataset, dims: Sequence[Hashable]) -> xr.DataArray
 
 
 def _on_grid(array: xr.DataArray, template: xr.DataArray) -> xr.DataArray:
-    """Return a variable with its dimensions in the order of the template's; refuse one on another grid."""
+    """Return a variable with the template's order of dimensions; raise ValueError if it is on another grid."""
     what = f"the variable {array.name!r}" if array.name is not None else "the variable"
     if set(array.dims) != set(template.dims):
         raise ValueError(f"{what} must have the dimensions {list(template.dims)}, got {list(array.dims)}")

@@ -1,4 +1,4 @@
-"""Projection of any classifier onto what independences of the target allow."""
+"""Projection of any classifier onto the constraints of independences of the target."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ class ProjectedClassifier(ClassifierMixin, BaseEstimator):
     r"""A classifier, projected so that its probabilities obey independences of the target.
 
     Where Y is independent of A given B, :math:`E[P(Y = k \mid X) \mid A, B] = P(Y = k \mid B)`. On the scale of
-    probabilities, with C = (A, B), those :math:`p_k` of the classifier become
+    probabilities, with C = (A, B), the probabilities :math:`p_k` of the classifier become
 
     .. math:: p_k(x) - E[p_k(X) - P(Y = k \mid B) \mid C = c],
 
-    negative ones 0, and all divided by their sum. On the latent scale, that of the log-probabilities :math:`\eta_k`,
-    centered over the classes, the scores
+    where negative values are replaced by 0, and all are divided by their sum. On the latent scale of the
+    log-probabilities :math:`\eta_k`, centered over the classes, the scores
 
     .. math:: \eta_k(x) - E[\eta_k(X) - E[\eta_k(X) \mid B] \mid C = c]
 
-    give probabilities in proportion to their exponentials, so that nothing is cut off. That the latent scores, too, do
-    not depend on A on average does not follow from the independence: it is an assumption of its own, as that of a
-    Gaussian process whose prior obeys the constraint on the latent scale.
+    give probabilities in proportion to their exponentials, so that nothing is clipped. The independence does not imply
+    that the mean latent scores do not depend on A: this is an additional assumption, as in a Gaussian process whose
+    prior obeys the constraint on the latent scale.
 
     Args:
-        estimator: The classifier, with `predict_proba`; a random forest by default. With `prefit` it is used as it is:
+        estimator: The classifier, with `predict_proba`; a random forest by default. With `prefit` it is used unchanged:
             a fitted scikit-learn classifier, a `kpp.Fit` of labels 0 and 1, or a callable that takes rows and returns
-            the probabilities of the sorted classes, (n, q), or that of the second of two classes, (n,).
+            the probabilities of the sorted classes, (n, q), or of the second of two classes, (n,).
         collider: As for `ProjectedRegressor`.
         outcome: As for `ProjectedRegressor`.
         scale: "probability" or "latent".
         conditional: As for `ProjectedRegressor`.
         baseline: The model of Y given B: "logistic" regression, a scikit-learn classifier, or a regression of the
-            indicators of the classes, as `conditional`; frequencies if B is empty. On the latent scale `conditional`
-            serves instead.
-        prefit: Whether the estimator is fitted already.
+            indicators of the classes, as `conditional`; frequencies if B is empty. On the latent scale `conditional` is
+            used instead.
+        prefit: Whether the estimator is already fitted.
         several: As for `ProjectedRegressor`.
-        check: Whether to test on the labelled rows what the statements say, and to warn of those that look false.
+        check: Whether to test on the labelled rows whether the statements hold, and to warn if one is rejected.
         tol: As for `ProjectedRegressor`.
         max_cycles: As for `ProjectedRegressor`.
         random_state: The seed of the default estimator, of "forest" and "kernel-ridge", and of tests.
@@ -71,8 +71,8 @@ class ProjectedClassifier(ClassifierMixin, BaseEstimator):
         classes_: The sorted classes.
         estimator_: The classifier that is projected.
         statements_: The statements, with the positions of columns.
-        baselines_: For each statement what the projected values are on average given B.
-        projection_: What is taken away; None without a collider.
+        baselines_: For each statement the mean of the projected values given B.
+        projection_: The function that is subtracted; None without a collider.
         clipped_share_: The share of the rows, with labels or without, where a projected probability was negative; more
             than a tenth of them give a warning.
         independence_tests_: For each statement a `kpp.embeddings.MeanIndependenceTest` of the indicators.
@@ -84,7 +84,7 @@ class ProjectedClassifier(ClassifierMixin, BaseEstimator):
         Knowledge, 2023, algorithms 1 and 4, here for indicators of classes.
     """
 
-    # Nothing is checked here: scikit-learn wants every argument kept as it came.
+    # Nothing is checked here: scikit-learn requires that every argument is stored unchanged.
     def __init__(
         self,
         estimator: Any = None,
@@ -126,8 +126,8 @@ class ProjectedClassifier(ClassifierMixin, BaseEstimator):
             The estimator itself.
 
         Raises:
-            ValueError: If the data, `scale`, or the columns that `collider` names, are not what they should be.
-            TypeError: If `estimator` or a regression is none.
+            ValueError: If the data, `scale`, or the columns that `collider` names, are invalid.
+            TypeError: If `estimator` or a regression has the wrong type.
             kpp.causal.ColliderError: If the graph has no collider partition of the outcome.
         """
         if self.scale not in SCALES:
@@ -158,7 +158,7 @@ class ProjectedClassifier(ClassifierMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = self.collider is not None  # where what it says is false
+        tags.classifier_tags.poor_score = self.collider is not None  # rows at which its values are invalid
         return tags
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n q"]:
@@ -176,7 +176,7 @@ class ProjectedClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[np.argmax(probabilities, axis=1)]
 
     def projected_values(self, X: Any) -> Float[np.ndarray, "n q"]:
-        """Return what obeys the statements, at rows (n, d).
+        """Return the values that obey the statements, at rows (n, d).
 
         Args:
             X: The rows.
@@ -241,11 +241,11 @@ class Probabilities:
 
 @dataclasses.dataclass(frozen=True)
 class LogProbabilities:
-    """The logarithms of probabilities, less their mean over the classes.
+    """The logarithms of probabilities, minus their mean over the classes.
 
     Args:
         probabilities: The probabilities.
-        floor: What smaller ones count as, so that none has an infinite logarithm.
+        floor: The value that replaces smaller probabilities, so that all logarithms are finite.
     """
 
     probabilities: Probabilities
@@ -258,7 +258,7 @@ class LogProbabilities:
 
 
 def _clip(values: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n q"]:
-    """Make numbers probabilities: add the same to each, so that they sum to 1, cut negative ones off, and divide."""
+    """Turn numbers into probabilities: shift them so that they sum to 1, replace negative ones by 0, and normalize."""
     values = values + (1 - values.sum(axis=1, keepdims=True)) / values.shape[1]
     clipped = np.maximum(values, 0.0)
     return clipped / clipped.sum(axis=1, keepdims=True)

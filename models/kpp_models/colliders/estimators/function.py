@@ -1,4 +1,4 @@
-"""A predictor with its projection: what all estimators of this package fit."""
+"""A predictor with its projection, which all estimators of this package fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ProjectedFunction:
 
     Args:
         plain: The functions before the projection: rows to values (n, q).
-        baselines: What each statement wants to see on average, :math:`f_0`.
+        baselines: The conditional mean that each statement requires, :math:`f_0`.
         projection: The part that is subtracted; None without statements.
     """
 
@@ -41,7 +41,7 @@ class ProjectedFunction:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The arguments that all estimators share, read: what to impose, and by which regressions.
+    """The arguments that all estimators share, after reading: the statements to impose, and the regressions.
 
     Args:
         statements: The statements.
@@ -50,7 +50,7 @@ class Plan:
         several: "in-turn" or "jointly".
         tol: See `fit_projection`.
         max_cycles: See `fit_projection`.
-        random: Where tests and folds get their seeds.
+        random: The source of the seeds of tests and folds.
     """
 
     statements: tuple[Statement, ...]
@@ -63,7 +63,7 @@ class Plan:
 
     @classmethod
     def read(cls, estimator: Any) -> Plan:
-        """Read the arguments of an estimator that knows the columns of its rows."""
+        """Read the arguments of an estimator after the columns of its rows are known."""
         names = getattr(estimator, "feature_names_in_", None)
         random = check_random_state(estimator.random_state)
         return cls(
@@ -81,14 +81,14 @@ class Plan:
         return check_statements(self.statements, rows.table, targets, self.random)
 
     def evaluate(self, plain: Callable[[Rows], np.ndarray], *lots: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """Return the features of one or more lots of rows, (n, d), and values of functions there, (n, q)."""
+        """Return the features of one or more sets of rows, (n, d), and the values of functions there, (n, q)."""
         parts = [rows for rows in lots if len(rows)]
         return np.concatenate([part.table for part in parts]), np.concatenate([plain(part) for part in parts])
 
     def project(
         self, plain: Callable[[Rows], np.ndarray], baselines: tuple[Baseline, ...], *lots: Rows
     ) -> ProjectedFunction:
-        """Project functions by their values at one or more lots of rows."""
+        """Project functions by their values at one or more sets of rows."""
         if not self.statements:
             return ProjectedFunction(plain, (), None)
         table, values = self.evaluate(plain, *lots)

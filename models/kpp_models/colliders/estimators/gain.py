@@ -13,7 +13,7 @@ from kpp_models.colliders.estimators.rows import Rows
 
 __all__ = ["cross_fitted_gain"]
 
-_QUANTILE = 1.959964  # of the normal distribution at 0.975, for intervals of level 0.95
+_QUANTILE = 1.959964  # the normal quantile at 0.975, for intervals of level 0.95
 
 
 def cross_fitted_gain(
@@ -24,14 +24,15 @@ def cross_fitted_gain(
     num_folds: int,
     random: np.random.RandomState,
 ) -> ProjectionGain:
-    r"""Estimate by how much taking e from a regression h lowers its mean squared error.
+    r"""Estimate the reduction of the mean squared error of a regression h by subtracting e.
 
     .. math::
 
         E[(Y - h)^2] - E[(Y - h + e)^2] = E[2 (h - f_0) e - e^2] - 2 E[(Y - f_0) e]
 
     The first term is averaged over all rows, the second over the labelled ones, each row by the h, e and baseline
-    :math:`f_0` of the folds without it. The second is 0 for the true baseline; it takes out what an estimated one adds.
+    :math:`f_0` of the folds without it. The second is 0 for the true baseline; it corrects the bias from an estimated
+    one.
 
     Args:
         fit: From labelled rows, their targets and rows without labels to the projected regression.
@@ -39,11 +40,12 @@ def cross_fitted_gain(
         y: Their targets, (n,).
         further: The m rows without labels.
         num_folds: The number of folds, of labelled rows and of those without labels.
-        random: Where the folds come from.
+        random: The source of the random folds.
 
     Returns:
-        The gain, positive if the projection helps, with its standard error over rows and an interval. One estimate of
-        e tells nothing of a larger one, so that `largest_gain` is the same; see `kpp.metrics.projection_gain`.
+        The gain, positive if the projection helps, with its standard error over rows and an interval. With one estimate
+        of e the largest possible gain cannot be estimated, so `largest_gain` equals the gain; see
+        `kpp.metrics.projection_gain`.
 
     Raises:
         ValueError: If there are fewer than two folds.
@@ -80,6 +82,6 @@ def cross_fitted_gain(
 
 def _at(function: ProjectedFunction, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return h - f_0, e and f_0 at rows."""
-    assert function.projection is not None  # for the type checker: there are statements
+    assert function.projection is not None  # for the type checker: statements exist
     start = function.baselines[0](rows.table)[:, 0]
     return function.plain(rows)[:, 0] - start, function.projection(rows.table)[:, 0], start

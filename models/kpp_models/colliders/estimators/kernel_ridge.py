@@ -1,4 +1,4 @@
-"""Kernel ridge regression that obeys independences of the target, with everything chosen from the data."""
+"""Kernel ridge regression that obeys independences of the target, with hyperparameters chosen from the data."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from kpp_models.tables.ridge import KernelRidge
 __all__ = ["ProjectedKernelRidge"]
 
 GRID = np.logspace(-6, 0, 9)
-FACTORS = (0.5, 1.0, 2.0, 4.0)  # of the lengthscales
-MAX_SCALED_ROWS = 1000  # by which these are compared
-MAX_EXACT_ROWS = 3000  # with more, landmarks stand for them
+FACTORS = (0.5, 1.0, 2.0, 4.0)  # multiples of the lengthscales
+MAX_SCALED_ROWS = 1000  # the regularization with which these are compared
+MAX_EXACT_ROWS = 3000  # with more rows, landmarks are used
 NUM_LANDMARKS = 500
 PREDICTED_AT_ONCE = 5000
 
@@ -49,18 +49,18 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         form: "product" or "general", which estimate the expectation differently, see `kpp.kernels.Projected`; for
             several statements it must be "general".
         lengthscale: The lengthscale of all features, or one for each column, in units of X; None for the best of some
-            multiples of each column's `kpp.kernels.median_heuristic`, times the root of the number of columns that a
-            kernel sees.
+            multiples of each column's `kpp.kernels.median_heuristic`, times the root of the number of columns of a
+            kernel.
         regularization: That of the fit, multiplied by the number of labelled rows; None to choose.
-        condition_regularization: That of the conditional expectation, multiplied by the number of its rows; None to
-            choose.
-        num_landmarks: How many of its rows Nyström's method spans the conditional expectation by; None for all, "auto"
-            for 500 where there are more than 3000 rows.
-        check: Whether to test on the labelled rows what the statements say, and to warn of those that look false.
+        condition_regularization: The regularization of the conditional expectation, multiplied by the number of its
+            rows; None to choose.
+        num_landmarks: The number of landmarks of Nyström's method for the conditional expectation; None for no
+            approximation, "auto" for 500 if there are more than 3000 rows.
+        check: Whether to test on the labelled rows whether the statements hold, and to warn if one is rejected.
         random_state: The seed of the tests.
 
     Attributes:
-        model_: The `kpp_models.ColliderRidge` with what was chosen.
+        model_: The `kpp_models.ColliderRidge` with the chosen hyperparameters.
         function_: The fit, a `kpp.RKHSFunction`.
         statements_: The statements, with the positions of columns.
         independence_tests_: For each statement a `kpp.embeddings.MeanIndependenceTest`.
@@ -98,7 +98,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> ProjectedKernelRidge:
-        """Choose what is not given, and fit.
+        """Choose the hyperparameters that are not given, and fit.
 
         Args:
             X: The features of labelled rows, an array (n, d) or a data frame of numbers.
@@ -109,7 +109,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
             The estimator itself.
 
         Raises:
-            ValueError: If the data, an argument, or the columns that `collider` names are not what they should be.
+            ValueError: If the data, an argument, or the columns that `collider` names are invalid.
             kpp.causal.ColliderError: If the graph has no collider partition of the outcome.
         """
         rows, y = read_labelled(self, X, y, y_numeric=True)
@@ -137,7 +137,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         return np.concatenate([np.asarray(_predict(self.function_, jnp.asarray(part))) for part in parts])
 
     def _choose_scale(self, table: np.ndarray, y: np.ndarray, further: np.ndarray) -> _Lengthscales:
-        """Return lengthscales as they are given, or those with the least leave-one-out error without a projection."""
+        """Return the given lengthscales, or those with the smallest leave-one-out error without a projection."""
         if self.lengthscale is not None:
             return _Lengthscales.given(self.lengthscale, table.shape[1])
         medians = np.asarray(median_heuristic(np.concatenate([table, further])))
@@ -151,7 +151,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         return _Lengthscales(FACTORS[int(np.argmin(errors))] * medians, by_root=True)
 
     def _build(self, scale: _Lengthscales, table: np.ndarray, y: np.ndarray, num_further: int) -> ColliderRidge:
-        """Return the model, with regularizations that are not given at some value."""
+        """Return the model; regularizations that are not given get a preliminary value."""
         columns = tuple(range(table.shape[1]))
         fields = {"projection": self.projection, "form": self.form}
         regularization = 1.0 if self.regularization is None else self.regularization
@@ -178,7 +178,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         return ColliderRidge(kernel, condition_kernel, regularization, gamma, *parts, num_landmarks=count, **fields)
 
     def _choose(self, model: ColliderRidge, table: np.ndarray, y: np.ndarray, unlabelled: Any) -> ColliderRidge:
-        """Choose the regularizations that are not given; that of the expectation at the unprojected fit."""
+        """Choose the regularizations that are not given; that of the expectation is chosen for the unprojected fit."""
         ridges = {"regularization": GRID}
         if model.spouses and self.condition_regularization is None:
             start = dataclasses.replace(model, projection="none")
@@ -223,12 +223,12 @@ class _Lengthscales:
         return cls(np.broadcast_to(values, num_columns), by_root=False)
 
     def kernel(self, columns: Sequence[int]) -> RBF:
-        """Return the kernel of some columns, which it sees alone."""
+        """Return a kernel of some columns only."""
         return RBF(self.values[list(columns)] * (len(columns) ** 0.5 if self.by_root else 1.0))
 
 
 def _condition(statements: Sequence[Statement], form: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the columns that the target is independent of, in all statements together, and those given."""
+    """Return the columns that the target is independent of, in all statements together, and the given columns."""
     given = {tuple(sorted(statement.given)) for statement in statements}
     if len(given) > 1:
         raise ValueError(
@@ -252,7 +252,7 @@ def _additive(statements: Sequence[Statement], condition: Sequence[int], scale: 
 
 
 def _baseline(kernel: RBF, x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-    """Return the kernel of the regression on what is given, and its regularization by leave-one-out error."""
+    """Return the kernel of the regression on the given columns, and its regularization by leave-one-out error."""
     chosen = KernelRidge(kernel, 1.0).select(x, y - y.mean(), {"regularization": GRID}).chosen
     return {"baseline_kernel": kernel, "baseline_regularization": chosen["regularization"]}
 

@@ -5,7 +5,7 @@ For one statement :math:`Y \perp A \mid B` and :math:`C = (A, B)`, with the base
 .. math:: P h(x) = h(x) - e(c), \qquad e(c) = E[h(X) - f_0(B) \mid C = c]
 
 is the function nearest to h with :math:`E[f(X) \mid C] = f_0(B)`. For several statements it is
-:math:`h - \sum_s e_s(c_s)` with corrections that fit together.
+:math:`h - \sum_s e_s(c_s)` with corrections that satisfy all statements together.
 
 References:
     Bouabid, Fawkes and Sejdinovic, Returning The Favour: When Regression Benefits From Probabilistic Causal Knowledge,
@@ -57,7 +57,7 @@ class Baseline:
 def fit_baselines(
     statements: Sequence[Statement], table: Table, targets: Columns, regression: Any, labels: Any = None
 ) -> tuple[Baseline, ...]:
-    """Fit the baseline of each statement to labelled rows, once for statements that share what they are given.
+    """Fit the baseline of each statement to labelled rows, once for statements with the same given columns.
 
     Args:
         statements: The statements.
@@ -95,7 +95,7 @@ class Projection:
     num_cycles: int
 
     def __call__(self, table: Table) -> Columns:
-        """Return what is taken away at rows, (n, q)."""
+        """Return the values that are subtracted at rows, (n, q)."""
         return np.sum([predict_columns(regression, table[:, columns]) for columns, regression in self.terms], axis=0)
 
 
@@ -110,11 +110,12 @@ def fit_projection(
     tol: float = 1e-4,
     max_cycles: int = 100,
 ) -> Projection:
-    r"""Fit what has to be taken away from q functions, given their values at rows with or without labels.
+    r"""Fit the correction to subtract from q functions, given their values at rows with or without labels.
 
     In turn, :math:`e_s` is the regression of :math:`h - \sum_{t \ne s} e_t - f_0` on :math:`C_s`, for one s after the
-    other until nothing changes. With exact conditional expectations these are alternating projections; with regressions
-    that shrink, unlike these, they do not shrink less with each cycle. Jointly, all come from one additive regression.
+    other until nothing changes. With exact conditional expectations these are alternating projections. Unlike plain
+    alternating projections, this scheme does not undo the shrinkage of regressions cycle by cycle. Jointly, all come
+    from one additive regression.
 
     Args:
         statements: The statements, at least one.
@@ -131,8 +132,8 @@ def fit_projection(
         The projection.
 
     Raises:
-        ValueError: If `several` is neither word, `max_cycles` is below 1, or "jointly" meets statements with different
-            baselines or a regression that is not linear in features.
+        ValueError: If `several` is neither word, `max_cycles` is below 1, or "jointly" is used with statements of
+            different baselines or with a regression that is not linear in features.
 
     References:
         Halperin, The product of projection operators, 1962; Buja, Hastie and Tibshirani, Linear smoothers and additive
@@ -167,7 +168,7 @@ def _in_turn(
     offsets = [baseline(table) for baseline in baselines]
     corrections = np.zeros((len(statements), *values.shape))
     fitted: list[Any] = [None] * len(statements)
-    # The second term stands in for functions that are constant but for rounding.
+    # The second term is for functions that are constant up to rounding.
     scale = values.std(axis=0) + 1e-10 * np.abs(values).max() + np.finfo(float).tiny
     num_cycles, change = 0, np.inf
     while change > tol and num_cycles < max_cycles:
@@ -178,7 +179,7 @@ def _in_turn(
             fitted[s] = fit_columns(regression, condition, values - others - offsets[s])
             corrections[s] = predict_columns(fitted[s], condition)
         moved = np.sqrt(np.mean((corrections.sum(axis=0) - before) ** 2, axis=0)) / scale
-        change = moved.max() if len(statements) > 1 else 0.0  # the second cycle of a single one repeats the first
+        change = moved.max() if len(statements) > 1 else 0.0  # with a single statement, one cycle suffices
     if change > tol:
         warnings.warn(
             f"the statements imposed in turn still change the function by {change:.1g} of its standard deviation after "

@@ -1,4 +1,4 @@
-"""Projection of conditional quantiles, by way of the distribution function, onto what independences allow."""
+"""Projection of conditional quantiles onto the constraints of independences, through the distribution function."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
 
     .. math:: E[F(t \mid X) \mid A, B] = P(Y \le t \mid B).
 
-    So it is projected, at thresholds t among the targets, and the result, which need not grow with t nor stay between 0
-    and 1, is clipped and sorted (the increasing rearrangement), and inverted, with straight lines between thresholds. F
-    is estimated by one regression of the indicators of :math:`Y \le t` for all t (distribution regression).
+    So it is projected, at thresholds t among the targets, and the result, which need not increase with t or stay
+    between 0 and 1, is clipped, sorted (the increasing rearrangement) and inverted, with linear interpolation between
+    thresholds. F is estimated by one regression of the indicators of :math:`Y \le t` for all t (distribution
+    regression).
 
     Args:
         estimator: The regressor of the indicators; by default a random forest of leaves of at least five rows. With
-            `prefit` it is used as it is: a `kpp.Fit` whose noise is normal, or a callable that takes rows and
+            `prefit` it is used unchanged: a `kpp.Fit` whose noise is normal, or a callable that takes rows and
             thresholds (q,) and returns the values of F, (n, q).
         levels: The probabilities of the quantiles, a number or several.
         num_thresholds: The number of thresholds, evenly spread quantiles of the targets, the largest among them; fewer
@@ -53,7 +54,7 @@ class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
         outcome: As for `ProjectedRegressor`.
         conditional: As for `ProjectedRegressor`.
         baseline: The regression of the indicators on B, as `conditional`; frequencies if B is empty.
-        prefit: Whether the estimator is fitted already.
+        prefit: Whether the estimator is already fitted.
         several: As for `ProjectedRegressor`.
         check: Whether to test on the labelled rows what the statements say, for the ranks of the targets, and to warn
             of those that look false.
@@ -66,7 +67,7 @@ class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
         estimator_: The predictor whose distribution functions are projected.
         statements_: The statements, with the positions of columns.
         baselines_: For each statement the distribution function given B, at the thresholds.
-        projection_: What is taken away; None without a collider.
+        projection_: The function that is subtracted; None without a collider.
         independence_tests_: For each statement a `kpp.embeddings.MeanIndependenceTest`.
         n_features_in_: The number of columns.
         feature_names_in_: The names of the columns of a data frame.
@@ -78,7 +79,7 @@ class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
         for indicators.
     """
 
-    # Nothing is checked here: scikit-learn wants every argument kept as it came.
+    # Nothing is checked here: scikit-learn requires that every argument is stored unchanged.
     def __init__(
         self,
         estimator: Any = None,
@@ -122,9 +123,8 @@ class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
             The estimator itself.
 
         Raises:
-            ValueError: If the data, `levels`, `num_thresholds`, or the columns that `collider` names, are not what they
-                should be.
-            TypeError: If `estimator` or a regression is none.
+            ValueError: If the data, `levels`, `num_thresholds`, or the columns that `collider` names, are invalid.
+            TypeError: If `estimator` or a regression has the wrong type.
             kpp.causal.ColliderError: If the graph has no collider partition of the outcome.
         """
         _check_levels(self.levels)
@@ -150,7 +150,7 @@ class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True  # which is for scores by squared errors
+        tags.regressor_tags.poor_score = True  # scikit-learn's mixin uses squared errors
         return tags
 
     def predict(self, X: Any) -> Float[np.ndarray, "n *q"]:
@@ -165,12 +165,12 @@ class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
         return np.sort(np.clip(self.projected_values(X), 0.0, 1.0), axis=1)
 
     def projected_values(self, X: Any) -> Float[np.ndarray, "n q"]:
-        """Return what obeys the statements, at rows (n, d): the distribution functions before clipping, (n, q)."""
+        """Return the values that obey the statements at rows (n, d): distribution functions before clipping, (n, q)."""
         check_is_fitted(self)
         return self._function(read_rows(self, X))
 
     def score(self, X: Any, y: Any) -> float:
-        """Return the share of the pinball loss of constant quantiles that is saved, averaged over the levels."""
+        """Return the relative reduction of the pinball loss of constant quantiles, averaged over the levels."""
         levels = np.asarray(self.levels, dtype=float).ravel()
         quantiles = self.predict(X).reshape(-1, len(levels))
         scores = [d2_pinball_score(y, found, alpha=level) for found, level in zip(quantiles.T, levels, strict=True)]
@@ -179,7 +179,7 @@ class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
 
 @dataclasses.dataclass(frozen=True)
 class DistributionFunction:
-    r"""The conditional distribution functions that a predictor states by itself, :math:`F(t \mid x)`.
+    r"""The conditional distribution functions of a predictor before the projection, :math:`F(t \mid x)`.
 
     Args:
         predictor: The fitted regression of the indicators, a `kpp.Fit` or a callable.
@@ -227,7 +227,7 @@ def _check_levels(levels: Any) -> None:
 
 
 def _invert(values: Float[np.ndarray, "n q"], thresholds: Float[np.ndarray, " q"], level: float) -> np.ndarray:
-    """Return where increasing values reach a level, with straight lines between thresholds, (n,)."""
+    """Return the points at which increasing values reach a level, by linear interpolation between thresholds, (n,)."""
     rows, last = np.arange(len(values)), len(thresholds) - 1
     after = np.minimum((values < level).sum(axis=1), last)
     before = np.maximum(after - 1, 0)

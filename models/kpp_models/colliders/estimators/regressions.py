@@ -33,7 +33,7 @@ class MedianNystroem(TransformerMixin, BaseEstimator):
 
     Args:
         num_landmarks: The number of features, q, if there are as many rows.
-        random_state: Which rows the landmarks are.
+        random_state: The seed of the choice of landmarks.
     """
 
     def __init__(self, num_landmarks: Any = NUM_LANDMARKS, random_state: Any = None):
@@ -41,7 +41,7 @@ class MedianNystroem(TransformerMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> MedianNystroem:
-        """Find lengthscales and landmarks for rows of shape (n, d)."""
+        """Compute lengthscales and landmarks for rows of shape (n, d)."""
         self.lengthscale_ = np.asarray(median_heuristic(X)) * np.sqrt(X.shape[1])
         num_landmarks = min(self.num_landmarks, X.shape[0])
         nystroem = Nystroem(gamma=0.5, n_components=num_landmarks, random_state=self.random_state)
@@ -54,14 +54,14 @@ class MedianNystroem(TransformerMixin, BaseEstimator):
 
 
 def as_regression(choice: Any, argument: str, random: np.random.RandomState, *, of_classes: bool = False) -> Any:
-    """Return the regression that a name stands for, or a copy of a regression, not yet fitted.
+    """Return the regression that a name denotes, or a copy of a regression, not yet fitted.
 
     Args:
         choice: "linear", least squares; "kernel-ridge", ridge regression on the features of `MedianNystroem` with the
             penalty of the smallest leave-one-out error; "forest", a random forest of leaves of at least ten rows; or a
             scikit-learn regressor.
         argument: The argument that held it, for the message.
-        random: Where the seeds of landmarks and forests come from.
+        random: The source of the seeds of landmarks and forests.
         of_classes: Whether it may be "logistic", logistic regression on standardized columns, too.
 
     Returns:
@@ -88,7 +88,7 @@ def as_regression(choice: Any, argument: str, random: np.random.RandomState, *, 
 
 
 def draw_seed(random: np.random.RandomState) -> int:
-    """Draw a seed for what wants an integer."""
+    """Draw an integer seed."""
     return int(random.randint(2**31 - 1))
 
 
@@ -97,8 +97,8 @@ def additive_regression(regression: Any, groups: Sequence[tuple[int, ...]]) -> P
 
     .. math:: e(x) = \sum_s \beta_s^\top \phi(x_{C_s})
 
-    The features are what the steps of a pipeline before its last make of each group, and the last step is fitted once,
-    to all of them.
+    The features of each group come from all steps of a pipeline except the last, and the last step is fitted once, to
+    the features of all groups.
 
     Args:
         regression: A linear model, or a pipeline that ends in one.

@@ -1,4 +1,4 @@
-"""Projection of any regressor onto what independences of the target allow."""
+"""Projection of any regressor onto the constraints of independences of the target."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
 
     .. math:: h(x) - E[h(X) - f_0(B) \mid A = a, B = b].
 
-    The conditional expectation is a regression on (A, B) of values of h, so that rows without labels serve for it. In
-    the collider partition of a causal graph, A are the spouses and B the parents of Y. If B is not empty, and the same
-    in all statements, and the estimator is not `prefit`, it is fitted to :math:`Y - f_0(B)` and h is :math:`f_0` plus
-    this fit. Without a collider all is as if the estimator were used by itself.
+    The conditional expectation is a regression on (A, B) of values of h, so that rows without labels can be used for
+    it. In the collider partition of a causal graph, A are the spouses and B the parents of Y. If B is not empty, and
+    the same in all statements, and the estimator is not `prefit`, it is fitted to :math:`Y - f_0(B)` and h is
+    :math:`f_0` plus this fit. Without a collider the result is that of the estimator alone.
 
     Args:
-        estimator: The regressor; a random forest by default. With `prefit` it is used as it is: a fitted scikit-learn
+        estimator: The regressor; a random forest by default. With `prefit` it is used unchanged: a fitted scikit-learn
             regressor, a `kpp.Fit` or a callable that takes rows and returns their predictions.
         collider: Where the independences come from: a `kpp.causal.CausalDAG` with `outcome`; a
             `kpp.causal.ColliderPartition`; a `kpp.causal.Independence` or a sequence of these. Features are columns of
@@ -48,25 +48,25 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
         outcome: The node of the graph that is the target.
         conditional: The regression on (A, B): "linear", "kernel-ridge", "forest" or a scikit-learn regressor.
         baseline: The regression of Y on B, as `conditional`; the mean of Y if B is empty.
-        prefit: Whether the estimator is fitted already. What it was fitted to plays no part in `gain_`, so that the
-            rows given here should be others.
+        prefit: Whether the estimator is already fitted. `gain_` does not account for the data of that fit, so the rows
+            given here should be different ones.
         several: How several statements are imposed: "in-turn", one after the other until nothing changes, or
             "jointly", by one additive regression on all conditions, for which `conditional` must be linear in features
-            and all statements be given the same B.
-        check: Whether to test on the labelled rows, at the level 0.01, what the statements say of the mean of Y, and to
-            warn of those that look false.
+            and all statements must have the same B.
+        check: Whether to test on the labelled rows, at the level 0.01, whether the statements hold for the mean of Y,
+            and to warn if one is rejected.
         gain_folds: The number of folds by which `gain_` is estimated, each of which takes another fit of the estimator;
             None leaves it out.
-        tol: "in-turn" stops once a cycle changes the function by less, in units of its standard deviation.
-        max_cycles: The largest number of cycles; a warning says if they do not suffice.
+        tol: "in-turn" stops when a cycle changes the function by less than this, in units of its standard deviation.
+        max_cycles: The largest number of cycles; there is a warning if they do not suffice.
         random_state: The seed of the default estimator, of "forest" and "kernel-ridge", of tests and of folds.
 
     Attributes:
         estimator_: The predictor that is projected.
         statements_: The statements, `Statement`s with the positions of columns.
         baselines_: For each statement :math:`f_0`.
-        projection_: What is taken away; None without a collider.
-        gain_: A `kpp.metrics.ProjectionGain`, by how much the projection lowers the mean squared error, estimated on
+        projection_: The function that is subtracted; None without a collider.
+        gain_: A `kpp.metrics.ProjectionGain`, the reduction of the mean squared error by the projection, estimated on
             rows that neither the estimator nor the projection has seen; None without a collider.
         independence_tests_: For each statement a `kpp.embeddings.MeanIndependenceTest`.
         n_features_in_: The number of columns.
@@ -77,7 +77,7 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
         Knowledge, 2023, algorithms 1 and 4, Propositions 4.1 and 5.1.
     """
 
-    # Nothing is checked here: scikit-learn wants every argument kept as it came.
+    # Nothing is checked here: scikit-learn requires that every argument is stored unchanged.
     def __init__(
         self,
         estimator: Any = None,
@@ -119,8 +119,8 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
             The estimator itself.
 
         Raises:
-            ValueError: If the data, or the columns that `collider` names, are not what they should be.
-            TypeError: If `estimator` or a regression is none.
+            ValueError: If the data, or the columns that `collider` names, are invalid.
+            TypeError: If `estimator` or a regression has the wrong type.
             kpp.causal.ColliderError: If the graph has no collider partition of the outcome.
         """
         rows, y = read_targets(self, X, y)
@@ -140,7 +140,7 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = self.collider is not None  # where what it says is false
+        tags.regressor_tags.poor_score = self.collider is not None  # rows at which its values are invalid
         return tags
 
     def predict(self, X: Any) -> Float[np.ndarray, " n"]:
@@ -164,7 +164,7 @@ class PlainRegression:
 
     Args:
         predictor: The fitted estimator.
-        start: What was taken from the targets before it was fitted; None for nothing.
+        start: The function that was subtracted from the targets before the fit; None for nothing.
     """
 
     predictor: Any

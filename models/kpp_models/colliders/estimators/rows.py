@@ -1,4 +1,4 @@
-"""Rows of features, as they came and as numbers, and what any fitted predictor says about them."""
+"""Rows of features, in their original form and as numbers, and the predictions of any fitted predictor for them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Rows:
     """Rows of features.
 
     Args:
-        features: What a predictor is given: a data frame as it came, else an array, (n, d).
+        features: The input of a predictor: the original data frame, otherwise an array, (n, d).
         table: The same as an array, (n, d).
     """
 
@@ -70,12 +70,12 @@ def read_rows(estimator: BaseEstimator, X: Any) -> Rows:
 
 
 def read_unlabelled(estimator: BaseEstimator, X_unlabelled: Any, labelled: Rows) -> Rows:
-    """Read the rows without labels; None stands for none of them."""
+    """Read the rows without labels; None means that there are no such rows."""
     return labelled.take(np.arange(0)) if X_unlabelled is None else read_rows(estimator, X_unlabelled)
 
 
 def fit_predictor(estimator: Any, prefit: bool, rows: Rows, targets: np.ndarray) -> Any:
-    """Return the predictor: the estimator itself if it is fitted, else a copy of it, fitted to targets (n,) or (n, q).
+    """Return the estimator itself if it is fitted, otherwise a copy of it, fitted to targets (n,) or (n, q).
 
     Raises:
         TypeError: If it is not fitted, and not a scikit-learn estimator.
@@ -93,11 +93,11 @@ def fit_predictor(estimator: Any, prefit: bool, rows: Rows, targets: np.ndarray)
 
 
 def predict_mean(predictor: Any, rows: Rows) -> Float[np.ndarray, " n"]:
-    """Return what a predictor expects at rows: the mean over draws of a `kpp.Fit`, else what it returns.
+    """Return the predictions at rows: for a `kpp.Fit` the mean over draws, otherwise the values of the predictor.
 
     Raises:
-        TypeError: If it is none of these.
-        ValueError: If the predictions are not one finite number a row.
+        TypeError: If the predictor has another type.
+        ValueError: If the predictions are not one finite number per row.
     """
     if isinstance(predictor, Fit):
         values: Any = predictor.predict(rows.features)["mean"].mean(("chain", "draw"))
@@ -113,7 +113,7 @@ def predict_mean(predictor: Any, rows: Rows) -> Float[np.ndarray, " n"]:
 
 
 def check_predictions(found: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Raise ValueError if predictions have another shape, or some are NaN or infinite."""
+    """Raise ValueError if predictions have the wrong shape, or some are NaN or infinite."""
     if found.shape != shape:
         raise ValueError(f"`estimator` must predict the shape {shape}, got {found.shape}")
     if not np.isfinite(found).all():

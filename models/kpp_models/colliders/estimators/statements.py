@@ -1,7 +1,8 @@
-r"""Reading of `collider=`: independences of the target, as statements over the columns of the features.
+r"""Reading the argument `collider`: independences of the target, as statements about columns of the features.
 
 An independence :math:`Y \perp A \mid B` of a target and features says of the regression :math:`f(x) = E[Y \mid X = x]`
-that :math:`E[f(X) \mid A, B] = E[Y \mid B]`. All estimators read `collider=` here, and test on the data what it says.
+that :math:`E[f(X) \mid A, B] = E[Y \mid B]`. All estimators read `collider` here, and test on the data whether its
+statements hold.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ MAX_TESTED_ROWS = 1000
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
-    """An independence of the target, with the columns it is about.
+    """An independence of the target, with the positions of its columns.
 
     Args:
         independence: The statement in the user's names.
-        of: The columns of A, those that the target is independent of.
+        of: The columns of A, of which the target is independent.
         given: The columns of B.
     """
 
@@ -52,22 +53,22 @@ class Statement:
 def read_statements(
     collider: Any, outcome: str | None, num_features: int, feature_names: Iterable[str] | None = None
 ) -> tuple[Statement, ...]:
-    """Read `collider=` into statements over columns.
+    """Read `collider` into statements about columns.
 
     Args:
-        collider: None; a `kpp.causal.CausalDAG`, which is asked for the collider partition of the outcome; a
-            `ColliderPartition`; an `Independence`; or a sequence of these last. Features are names of columns, or
+        collider: None; a `kpp.causal.CausalDAG`, from which the collider partition of the outcome is taken; a
+            `ColliderPartition`; an `Independence`; or a sequence of `Independence`s. Features are names of columns, or
             positions from 0.
         outcome: The node of the graph that is the target; needed with a graph, checked otherwise.
         num_features: The number of columns, d.
         feature_names: The names of the columns of a data frame, in order; None for an array.
 
     Returns:
-        The statements; none if there is no collider, or the outcome shares no child with another variable.
+        The statements; an empty sequence without a collider, or if the outcome shares no child with another variable.
 
     Raises:
         TypeError: If `collider` is none of these.
-        ValueError: If a name or position is no column, a column is named twice, the target is among the columns, the
+        ValueError: If a name or position is not a column, a column is named twice, the target is among the columns, the
             statements are not about the same outcome, or `outcome` is missing.
         kpp.causal.ColliderError: If the graph has no collider partition of the outcome; the error shows why.
     """
@@ -89,14 +90,14 @@ def check_statements(
 ) -> tuple[MeanIndependenceTest, ...]:
     """Test on labelled rows what the statements say, and warn of those that look false.
 
-    A statement looks false if its p-value is below 0.01. Of more than 1000 rows that many are drawn, as the time of a
-    test grows with the cube of the rows.
+    A statement is rejected if its p-value is below 0.01. If there are more than 1000 rows, 1000 of them are drawn,
+    because the time of a test grows with the cube of the number of rows.
 
     Args:
         statements: The statements.
         table: The features of the rows, (n, d).
         targets: The target, or functions of it such as the indicators of its classes, (n, q).
-        random: Where the permutations come from.
+        random: The source of the random permutations.
 
     Returns:
         The test of each statement.
