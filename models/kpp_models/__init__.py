@@ -1,6 +1,6 @@
 """NumPyro models built on kpp: Gaussian processes and kernel machines.
 
-The models are listed in `__init__.pyi` and loaded on first use, so that finding this plugin costs nothing.
+The models are listed in `__init__.pyi` and loaded on first use, so that the discovery of this plugin takes no time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __getattr__, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 @kpp.hookimpl
 def register_kernels() -> dict[str, type]:
-    """Offer the kernels of this package."""
+    """Register the kernels of this package."""
     from kpp_models.tables.shapley_regularization import RestrictedShapleyRegularized, ShapleyRegularized
 
     return {kernel.__name__: kernel for kernel in (RestrictedShapleyRegularized, ShapleyRegularized)}
@@ -22,7 +22,7 @@ def register_kernels() -> dict[str, type]:
 
 @kpp.hookimpl
 def register_models() -> dict[str, type]:
-    """Offer the models of this package."""
+    """Register the models of this package."""
     from kpp_models.aggregates.bagg_gp import BaggGP, VBagg
     from kpp_models.aggregates.centroids import CentroidGP
     from kpp_models.aggregates.cmp import CMP
@@ -52,4 +52,4 @@ def register_models() -> dict[str, type]:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})  # the hooks, too: the registry looks for them here
+    return sorted({*globals(), *__all__})  # also the hooks, which the registry looks up in this module

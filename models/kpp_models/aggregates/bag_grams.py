@@ -148,7 +148,7 @@ def _unexplained_gram(kernel: AbstractKernel, thin: Bags, sizes: Array, basis: B
 
 
 def _in_whole_bags(own: Array, same: Array, taken: Array, sizes: Array) -> Float[Array, " N"]:
-    """Weigh pairs of equal points, of mean value `same`, in means over all pairs of the points taken."""
+    """Correct the weight of pairs of equal points, with mean value `same`, in means over sampled pairs."""
     share = 1.0 / taken.astype(own.dtype)
     among = jnp.maximum(1.0 - share, 0.5)  # 0 only for bags of one point, which need no correction
     different = (own - same * share) / among

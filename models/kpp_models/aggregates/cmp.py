@@ -171,7 +171,7 @@ class CMP(AbstractAggregateModel):
         return noise[source]
 
     def residual_covariance(self, data: Mapping[str, Any], first: Places, second: Places) -> Array | None:
-        r"""Return what the uncertainty of the operator adds, :math:`\tau^2 (l - l_Y (L + \lambda D)^{-1} l_Y^\top)`."""
+        r"""Return the covariance due to the operator, :math:`\tau^2 (l - l_Y (L + \lambda D)^{-1} l_Y^\top)`."""
         if is_concrete(self.operator_variance) and float(self.operator_variance) == 0.0:
             return None
         return self.operator_variance * self._conditional_mean(data).residual_covariance(first, second)

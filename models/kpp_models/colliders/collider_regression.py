@@ -53,8 +53,8 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
     projected, :math:`f = m + P g` with :math:`P g(x) = g(x) - \hat E[g(X) \mid C = c]` and the condition :math:`C =
     (X_2, X_3)`: the data inform g, whose conditional expectation is then subtracted. "function" requires a collider
     without parents, because otherwise :math:`f_0` cannot be distinguished from the rest of g. The functions are
-    integrated out, so that inference sees the hyperparameters only. Without spouses there is nothing to project: this
-    is `kpp_models.GPRegression` with k, or r alone where there are no parents either.
+    integrated out, so that inference is only about the hyperparameters. Without spouses nothing is projected: the model
+    is then `kpp_models.GPRegression` with k, or with r alone if there are no parents either.
 
     The evidence, and with it every inference, compares hyperparameters by how well they predict y; a
     `condition_regularization` that is too large removes the constraint. `kpp_models.ColliderRidge.select_condition`
@@ -68,15 +68,15 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
         noise_variance: :math:`\sigma^2`, in squared units of y; a number (at least 0) or a prior.
         condition_regularization: :math:`\gamma`, multiplied by the number of rows of the expectations; a number (at
             least 0) or a prior.
-        children: The columns of :math:`X_1`, all features but the condition, by position or by name.
+        children: The columns of :math:`X_1`, all features except those of the condition, by position or by name.
         spouses: The columns of :math:`X_2`, which Y is independent of given the parents.
         parents: The columns of :math:`X_3`.
         projection: "space", "function" (without parents) or "none", which imposes nothing.
         form: "product" or "general"; they estimate the expectation differently.
         baseline_kernel: :math:`k_0`, a kernel of the parents; needed if there are parents and spouses.
         mean: m, in units of y; a number or a prior.
-        num_landmarks: Among the rows of the expectations, how many Nyström's method spans them by, chosen by herding;
-            None for all.
+        num_landmarks: The number of landmarks of Nyström's method for the expectations, chosen by herding among their
+            rows; None for no approximation.
 
     Raises:
         ValueError: If a number is out of its range, a column is named twice, or a part that is needed is missing.
@@ -154,7 +154,7 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
         return dataclasses.replace(posterior, held_out=held_out)
 
     def variance_scale(self, posterior: ConditionedGP, x: Float[Array, "p d"]) -> Float[Array, ""]:
-        """Return the mean prior variance without the projection: numbers of that size are subtracted."""
+        """Return the mean prior variance without the projection, the size of the numbers that are subtracted."""
         return jnp.mean(posterior.kernel.diagonal(self.seen(x)))
 
     def _kernel(self, data: Data) -> AbstractKernel:

@@ -1,4 +1,4 @@
-r"""Kernel ridge regression that obeys what a collider implies: the closed-form fits in and onto the projected space."""
+r"""Kernel ridge regression under the constraint of a collider: closed-form fits in or onto the projected space."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class ColliderRidge(AbstractColliderModel):
     (:math:`H_P`-KRR), "function" fits without the constraint and projects the fit (P-KRR), with :math:`P h(x) =
     h(x) - \hat E[h(X) \mid C = c]` and the condition :math:`C = (X_2, X_3)`; see `kpp.kernels.Projected`. The
     expectation is estimated from labelled and unlabelled rows. :math:`f_0` is the mean of y, plus, where there are
-    parents, the kernel ridge regression of what is left on them.
+    parents, the kernel ridge regression of the residuals on them.
 
-    With "none" nothing is imposed, for comparison. Without spouses there is nothing to project either: this is
-    `kpp_models.KernelRidge` with the mean of y for intercept, and k, or r alone where there are no parents either.
+    With "none" nothing is imposed, for comparison. Without spouses nothing is projected either: the model is then
+    `kpp_models.KernelRidge` with the mean of y as intercept, and k, or r alone if there are no parents either.
 
     `fit` gives one chain of one draw, for any inference. Leave-one-out residuals are equal to those of refits of mean,
     baseline and h that keep the totals :math:`n\lambda` and the rows of the expectations, whose labels are not used.
@@ -68,7 +68,7 @@ class ColliderRidge(AbstractColliderModel):
         condition_kernel: l, a kernel of spouses and parents, in this order; it may be None if there are none of them.
         regularization: :math:`\lambda`, multiplied by the number of labelled rows; greater than 0.
         condition_regularization: :math:`\gamma`, multiplied by the number of rows of the expectations; at least 0.
-        children: The columns of :math:`X_1`, all features but the condition, by position or by name.
+        children: The columns of :math:`X_1`, all features except those of the condition, by position or by name.
         spouses: The columns of :math:`X_2`, which Y is independent of given the parents.
         parents: The columns of :math:`X_3`.
         projection: "space", "function" or "none".
@@ -76,8 +76,8 @@ class ColliderRidge(AbstractColliderModel):
         baseline_kernel: The kernel of :math:`f_0`, of the parents; needed if there are parents and spouses.
         baseline_regularization: The regularization of :math:`f_0`; needed with `baseline_kernel`.
         center: Whether to subtract the mean of y first; otherwise the mean is assumed to be 0.
-        num_landmarks: Among the rows of the expectations, how many Nyström's method spans them by, chosen by herding;
-            None for all.
+        num_landmarks: The number of landmarks of Nyström's method for the expectations, chosen by herding among their
+            rows; None for no approximation.
 
     Raises:
         ValueError: If a number is out of its range, a column is named twice, or a part that is needed is missing.

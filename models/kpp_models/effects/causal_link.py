@@ -24,7 +24,7 @@ from kpp_models.effects.random_functions import OutcomeSpace
 __all__ = ["CausalLink"]
 
 _ADJUSTMENTS = ("none", "backdoor", "frontdoor")
-_WIDTHS = 1.5  # the default width of the measure, in root mean squares of the outcome
+_WIDTHS = 1.5  # the default width of the measure, in units of the root mean square of the outcome
 
 
 def _as_width(value: Leaf | None) -> Leaf | None:
@@ -47,23 +47,23 @@ class CausalLink(eqx.Module):
         \mu \sim GP(0, s\, k_\Omega \otimes r), \quad \epsilon_i \sim GP(0, s \lambda\, r)
 
     Args:
-        treatment_kernel: :math:`k_x`, with numbers or priors. None for all links of a chain but the first: their
-            treatments are outcomes, whose kernel is known already.
+        treatment_kernel: :math:`k_x`, with numbers or priors. None for all links of a chain except the first: their
+            treatments are outcomes, whose kernel is already known.
         outcome_kernel: :math:`k_y`, with numbers; None for an RBF with lengthscales by the median heuristic. An RBF for
             Bayesian embeddings.
         noise_variance: :math:`\lambda`, a number or a prior; not multiplied by the number of rows.
-        adjustment: "none", "backdoor" or "frontdoor": what the third table of the data is for.
+        adjustment: "none", "backdoor" or "frontdoor": the use of the third table of the data.
         adjusting_kernel: :math:`k_z`, the kernel of that table, with numbers or priors; None without adjustment.
         adjusting_noise_variance: :math:`\lambda_z`, of the regression of front-door mediators on treatments; None for
-            the same as `noise_variance`. The evidence says nothing about it: a prior stays what it is.
-        width: :math:`\eta`, of the measure of the nuclear dominant kernel r, in units of y: one number or one a
+            the same as `noise_variance`. The evidence does not depend on it: its posterior is its prior.
+        width: :math:`\eta`, of the measure of the nuclear dominant kernel r, in units of y: one number or one per
             feature; None for 1.5 root mean squares of the outcomes.
-        amplitude: s, a number or a prior; it leaves means as they are and multiplies the variances that are due to this
+        amplitude: s, a number or a prior; it does not change means and multiplies the variances that are due to this
             link. None for the value of highest evidence.
         landmarks: Points (H, dy) for the approximation of inner products by projection; None for exact ones.
 
     Raises:
-        ValueError: If the adjustment is unknown or its kernel is missing or too many, a number is out of range, or the
+        ValueError: If the adjustment is unknown, its kernel is missing or not needed, a number is out of range, or the
             kernel of the outcomes or the width holds a prior.
     """
 
@@ -105,7 +105,7 @@ class CausalLink(eqx.Module):
             bayesian: Whether the embedding is Bayesian, so that there is a nuclear dominant kernel.
 
         Raises:
-            ValueError: If a kernel does not fit the data, or the data lack what is to be adjusted for.
+            ValueError: If a kernel does not fit the data, or the data do not have the table that the adjustment needs.
         """
         if (self.treatment_kernel is None) == first:
             raise ValueError(

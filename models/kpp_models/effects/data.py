@@ -1,4 +1,4 @@
-"""The data sets that effects of interventions are learned from: treatments, outcomes and what is adjusted for."""
+"""The data sets that effects of interventions are learned from: treatments, outcomes and variables for adjustment."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["InterventionData", "as_chain", "read_mediators"]
 
 @dataclasses.dataclass(frozen=True)
 class InterventionData:
-    """A sample that links treatments to an outcome, and what is adjusted for; built by `InterventionData.create`.
+    """A sample of treatments, outcomes and variables for adjustment; built by `InterventionData.create`.
 
     Args:
         treatment: X, (N, dx).
         outcome: Y, (N, dy).
-        adjusting: Z, (N, dz): back-door covariates or front-door mediators; None where nothing is adjusted for.
+        adjusting: Z, (N, dz): back-door covariates or front-door mediators; None without adjustment.
         treatment_schema: The names of the columns of X.
         outcome_schema: The names of the columns of Y.
         adjusting_schema: The names of the columns of Z, or None.
@@ -43,13 +43,13 @@ class InterventionData:
         Args:
             treatment: X, an array (N, dx) or a data frame.
             outcome: Y, an array (N, dy) or a data frame.
-            adjusting: Z, an array (N, dz) or a data frame; None where nothing is adjusted for.
+            adjusting: Z, an array (N, dz) or a data frame; None without adjustment.
 
         Returns:
             The sample.
 
         Raises:
-            ValueError: If the numbers of rows differ, or values are missing, naming the argument.
+            ValueError: If the numbers of rows differ, or values are missing; the message names the argument.
         """
         x, treatment_schema = read_points(treatment, "treatment")
         y, outcome_schema = read_points(outcome, "outcome")
@@ -63,7 +63,7 @@ class InterventionData:
 
     @property
     def points(self) -> Float[Array, "N dx"]:
-        """The treatments: what predictions are made at."""
+        """The treatments, at which predictions are made."""
         return self.treatment
 
     @property
@@ -73,7 +73,7 @@ class InterventionData:
 
 
 def as_chain(x: object) -> tuple[InterventionData, ...]:
-    """Return the data sets of a chain, each of which treats with the outcome of the one before.
+    """Return the data sets of a chain, in which each treatment is the outcome of the previous data set.
 
     Args:
         x: `InterventionData`, or a sequence of them.
@@ -82,7 +82,7 @@ def as_chain(x: object) -> tuple[InterventionData, ...]:
         The data sets, at least one.
 
     Raises:
-        ValueError: If there is something else in `x`, or a data set does not start where the one before ends.
+        ValueError: If `x` holds anything else, or a treatment does not have the columns of the previous outcome.
     """
     chain = tuple(x) if isinstance(x, Sequence) else (x,)
     strange = [type(part).__name__ for part in chain if not isinstance(part, InterventionData)]
@@ -102,12 +102,12 @@ def as_chain(x: object) -> tuple[InterventionData, ...]:
 
 
 def read_mediators(last: InterventionData, mediators: Numbers | None, y: Numbers) -> tuple[Array, Array]:
-    """Read the second data set: targets, and the outcomes of the first that they were seen at.
+    """Read the second data set: targets, and the outcomes at which they were observed.
 
     Args:
         last: The last data set of the chain.
         mediators: The M places, an array (M, dy) or a data frame with the columns of the outcome; None for targets that
-            were seen in the rows of `last`.
+            were observed in the rows of `last`.
         y: The targets, (M,).
 
     Returns:

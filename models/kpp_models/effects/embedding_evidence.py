@@ -24,14 +24,14 @@ class SharedCovariance(dist.Distribution):
 
     The observations :math:`K_{YY} \sim MN(0, C, s R)` of an embedding are such a matrix in the coordinates of the
     nuclear dominant kernel, :math:`W = K_{YY} L^{-\top}` with :math:`R = L L^\top`; the density of :math:`K_{YY}` is
-    that of W times :math:`|R|^{-N/2}`, which hyperparameters do not touch.
+    that of W times :math:`|R|^{-N/2}`, which does not depend on the hyperparameters.
 
     Args:
         covariance_matrix: C, (N, N).
         num_columns: q.
-        amplitude: s; None for the value that makes the density of what is observed highest,
-            :math:`\mathrm{tr}(W^\top C^{-1} W) / (N q)`: then `log_prob` is a profile likelihood, and nothing can be
-            drawn.
+        amplitude: s; None for the value that maximizes the density of the observation,
+            :math:`\mathrm{tr}(W^\top C^{-1} W) / (N q)`: then `log_prob` is a profile likelihood, and sampling is
+            impossible.
         validate_args: As for every NumPyro distribution.
 
     References:
@@ -63,7 +63,7 @@ class SharedCovariance(dist.Distribution):
         """Draw matrices, of shape (*sample_shape, N, q).
 
         Raises:
-            NotImplementedError: If the amplitude is the fitted one, which there is only for observations.
+            NotImplementedError: If the amplitude is None, because it is then defined only for an observation.
         """
         if self.amplitude is None:
             raise NotImplementedError("a fitted `amplitude` is one of observations; give a number to draw from it")

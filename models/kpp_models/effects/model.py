@@ -48,7 +48,7 @@ Model = TypeVar("Model", bound="AbstractEffectModel")
 Data = Mapping[str, Any]
 Sample = Mapping[str, Array]
 
-_MIN_PIVOT = 1e-10  # of the mean diagonal: below it a kernel matrix of outcomes gets a nugget
+_MIN_PIVOT = 1e-10  # relative to the mean diagonal: below it a kernel matrix of outcomes gets a nugget
 
 
 def as_links(links: CausalLink | Sequence[CausalLink]) -> tuple[CausalLink, ...]:
@@ -57,7 +57,7 @@ def as_links(links: CausalLink | Sequence[CausalLink]) -> tuple[CausalLink, ...]
 
 
 class AbstractEffectModel(AbstractModel):
-    r"""The effect of a treatment on a target that was never seen together with it.
+    r"""The effect of a treatment on a target that was never observed together with it.
 
     .. math:: g(x) = E[T \mid do(X = x)] = m + \langle f, \mu(x) \rangle, \qquad t_j = m + f(\tilde y_j) + \epsilon_j
 
@@ -72,7 +72,7 @@ class AbstractEffectModel(AbstractModel):
     `kpp_models.effects.embedding_evidence.SharedCovariance`.
 
     Args:
-        links: How each data set of the chain is modeled: a `CausalLink`, or one per data set.
+        links: The model of each data set of the chain: a `CausalLink`, or one per data set.
         noise_variance: :math:`\lambda_f`, the variance of the targets' noise, in their squared units: a number or a
             prior.
         amplitude: a, which multiplies the kernel of f: a number or a prior.
@@ -82,7 +82,7 @@ class AbstractEffectModel(AbstractModel):
         ValueError: If a number is not a scalar or out of range.
     """
 
-    #: Whether the embeddings are Gaussian processes (else ridge regressions), and whether f is one.
+    #: Whether the embeddings are Gaussian processes (otherwise ridge regressions), and whether f is one.
     bayesian_embedding: eqx.AbstractClassVar[bool]
     uncertain_function: eqx.AbstractClassVar[bool]
 
@@ -129,7 +129,7 @@ class AbstractEffectModel(AbstractModel):
             The model with defaults filled in and names of features resolved, the data, and the schema of the treatment.
 
         Raises:
-            ValueError: If the data are invalid, naming the argument.
+            ValueError: If the data are invalid; the message names the argument.
         """
         warn_if_float32(type(self).__name__)
         chain = as_chain(x)
@@ -190,8 +190,8 @@ class AbstractEffectModel(AbstractModel):
 
         Returns:
             ``mean``, ``latent_variance`` and its parts, each (p,): ``variance_data1`` and so on, in the order of the
-            chain, for what is due to each data set alone (the last is that of the targets), and
-            ``variance_interaction``; and ``latent_covariance`` (p, p), where asked for.
+            chain, for the part of each data set alone (the last is the data set of the targets), and
+            ``variance_interaction``; and ``latent_covariance`` (p, p), if requested.
         """
         model = self._at(sample)
         return model._moments(model._effect(data), x, covariance=covariance)
@@ -207,7 +207,7 @@ class AbstractEffectModel(AbstractModel):
         return draw_gaussian(rng_key, found["mean"], found["latent_covariance"], scale)
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
-        """Draw new targets at the outcomes of those observed; see `AbstractModel.replicate`."""
+        """Draw new targets at the outcomes of the observed targets; see `AbstractModel.replicate`."""
         model = self._at(sample)
         gram = model._target_gram(data["mediators"])
         factor = linalg.cholesky(linalg.add_diagonal(gram, model.noise_variance), what="the covariance matrix of `y`")
@@ -231,7 +231,7 @@ class AbstractEffectModel(AbstractModel):
 
     @property
     def _level(self) -> int:
-        """The level of the kernel of f: the nuclear dominant one where both f and the embedding are drawn."""
+        """The level of the kernel of f: 1, the nuclear dominant kernel, if both f and the embedding are random."""
         return int(self.bayesian_embedding and self.uncertain_function)
 
     @property
@@ -243,7 +243,7 @@ class AbstractEffectModel(AbstractModel):
         return replace_priors(self, lambda name, value: substitute(name, value, sample))
 
     def _target_gram(self, mediators: Float[Array, "M dy"]) -> Float[Array, "M M"]:
-        """Return the prior covariance of f where the targets were seen."""
+        """Return the prior covariance of f at the outcomes of the targets."""
         return self.amplitude * self._function_space.level_kernel(self._level).gram(mediators)
 
     def _observe(self, space: OutcomeSpace, outcome: Array) -> dict[str, Array]:
@@ -259,7 +259,7 @@ class AbstractEffectModel(AbstractModel):
         return self.links[number - 1].space.level_kernel(int(self.bayesian_embedding)) if kernel is None else kernel
 
     def _covariance(self, number: int, data: Data) -> Float[Array, "N N"]:
-        """Return C, the covariance of the rows of an embedding's observations but for its amplitude."""
+        """Return C, the covariance of the rows of an embedding's observations without the amplitude."""
         link = self.links[number]
         gram = link.adjust(data["adjusting"]).gram(self._treatment_kernel(number), data["treatment"])
         return linalg.add_diagonal(gram, link.noise_variance)

@@ -21,19 +21,19 @@ __all__ = ["argmin_posterior", "contrast"]
 def argmin_posterior(
     rng_key: RngKey, fit: Fit, grid: Numbers, num_samples: int, *, maximize: bool = False
 ) -> xr.DataArray:
-    r"""Return how probable it is that each treatment of a grid has the lowest effect.
+    r"""Return the probability that each treatment of a grid has the lowest effect.
 
     .. math:: P\bigl(g(x_j) = \min_i g(x_i) \mid D\bigr), \qquad g(x) = E[T \mid do(X = x)]
 
-    The share of joint draws of g on the grid whose minimum lies there. Draws are from the Gaussian with the moments of
-    g, one posterior draw of the hyperparameters each.
+    It is the share of joint draws of g on the grid with their minimum there. Each draw is from the Gaussian with the
+    moments of g, under one posterior draw of the hyperparameters.
 
     Args:
         rng_key: A JAX random key.
         fit: A fit of a model of effects, such as `kpp_models.BayesIMP`.
         grid: The p treatments, (p, d) or a data frame.
         num_samples: The number of draws.
-        maximize: Whether the highest effect is meant.
+        maximize: Whether to return the probability of the highest effect.
 
     Returns:
         The probabilities, dims (instance,), which sum to 1.
@@ -55,12 +55,13 @@ def contrast(fit: Fit, x: Numbers, other: Numbers) -> xr.Dataset:
 
         E[g(x_i) - g(x'_i)], \qquad \mathrm{var} = \kappa(x_i, x_i) - 2 \kappa(x_i, x'_i) + \kappa(x'_i, x'_i)
 
-    The two effects are learned from the same data, so that their difference is often known better than either.
+    The two effects are learned from the same data, so the variance of their difference is often smaller than that of
+    either effect.
 
     Args:
         fit: A fit of a model of effects, such as `kpp_models.BayesIMP`.
         x: The p treatments, (p, d) or a data frame.
-        other: As many treatments to compare them with, row by row; or one, for all.
+        other: The treatments to compare with: p, row by row, or one for all.
 
     Returns:
         ``mean`` and ``latent_variance`` with dims (chain, draw, instance).

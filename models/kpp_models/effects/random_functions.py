@@ -28,7 +28,7 @@ class OutcomeSpace(eqx.Module):
     :math:`c_1 = r`, sections of the levels i and j have the inner product :math:`c_{i+j}`.
 
     Args:
-        kernel: k; an RBF where there is a level 1.
+        kernel: k; an RBF if level 1 is used.
         width: :math:`\eta` of r, or None without level 1.
         landmarks: H points (H, d) onto whose sections of k functions are projected, which replaces the chains of orders
             2 and 3 by approximations; None for exact ones.
@@ -82,7 +82,8 @@ class RandomFunction(eqx.Module):
         \mathrm{cov}_s f = c_s\, \kappa(y, y') - \kappa(y, P)\, A_s\, \kappa(P, y')
 
     with :math:`\kappa` the kernel of a level. There is one part s for each source of data, in the order of the chain
-    from here on, and a last part for their interaction. The sum of the parts is a covariance, a part alone may not be.
+    from here on, and a last part for their interaction. The sum of the parts is a covariance; a single part need not be
+    one.
 
     Args:
         points: P, (n, d).
@@ -118,13 +119,13 @@ class RandomFunction(eqx.Module):
             space: The space of the points.
             level: The level of the prior's kernel.
             points: P, (n, d).
-            targets: t, (n,), less their prior mean.
+            targets: t, (n,), minus their prior mean.
             noise_variance: :math:`\sigma^2`.
             amplitude: a, which multiplies the kernel.
-            uncertain: Whether the posterior covariance counts; else the function is known to be its mean.
+            uncertain: Whether to use the posterior covariance; otherwise the function is known to be its mean.
 
         Returns:
-            The function, its parts being the data and the interaction (none).
+            The function, with one part for the data and a part 0 for the interaction.
         """
         count = points.shape[0]
         gram = amplitude * space.level_kernel(level).gram(points)

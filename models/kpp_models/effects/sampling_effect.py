@@ -1,4 +1,4 @@
-r"""The effect of an intervention by two regressions and Monte Carlo, the comparator of causal Bayesian optimization."""
+r"""The effect of an intervention by two regressions and Monte Carlo, as in causal Bayesian optimization."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Regression(NamedTuple):
         return cls(factor, linalg.cho_solve(factor, outputs - mean), mean, noise_variance, amplitude)
 
     def draw(self, cross: Array, prior: Array, normals: Array) -> Float[Array, "p d"]:
-        """Return new outputs at p points, by one standard normal an output that all points share."""
+        """Return new outputs at p points, from one standard normal per output that all points share."""
         explained = jnp.sum(jnp.square(linalg.solve_lower(self.factor, cross)), axis=0)
         variance = self.amplitude * (jnp.maximum(prior - explained, 0.0) + self.noise_variance)
         return self.mean + cross.T @ self.coefficients + jnp.sqrt(variance)[:, None] * normals[None]
@@ -76,28 +76,29 @@ class SamplingEffect(AbstractModel):
         \hat E[T \mid do(x)] = \mathrm{mean}_{l,r}\, f_r(y_l(x)), \quad
         \hat\sigma^2(x) = \mathrm{var}_{l,r}\, f_r(y_l(x))
 
-    The comparator of causal Bayesian optimization. D1 is modeled by regressions of the outcome on treatment and what
-    is adjusted for, :math:`y \sim N(m, s(K_\Omega + \lambda I))`, and at the front door of the mediators on treatments;
-    outcomes are drawn from them, with covariates (at the front door: treatments) drawn from the data. The variance is
-    the published one: it counts the spread of outcomes under the intervention, which no data make smaller, as
-    uncertainty. Outcomes are normal given treatment and covariates, whatever they are in truth.
+    This is the method of causal Bayesian optimization, for comparison. D1 is modeled by regressions of the outcome on
+    the treatment and the variables for adjustment, :math:`y \sim N(m, s(K_\Omega + \lambda I))`, and at the front door
+    of the mediators on treatments; outcomes are drawn from them, with covariates (at the front door: treatments) drawn
+    from the data. The variance is the published one: it includes the spread of outcomes under the intervention, which
+    does not decrease with more data. Outcomes are assumed to be normal given treatment and covariates.
 
-    Over draws of f the average is taken in closed form, which is the limit of many. All treatments share the random
-    numbers of each draw of outcomes (the same covariates, the same quantiles of noise), so that the effect is a smooth
-    function, and its covariance that of the draws,
+    The average over draws of f is computed in closed form, which is the limit of many draws. All treatments share the
+    random numbers of each draw of outcomes (the same covariates, the same quantiles of noise), so that the effect is a
+    smooth function, and its covariance is that of the draws,
 
     .. math:: \mathrm{mean}_l\, c_f(y_l(x), y_l(x')) + \mathrm{cov}_l\,[m_f(y_l(x)), m_f(y_l(x'))]
 
     Args:
-        links: How each data set of the chain is modeled, the same `CausalLink` as for `BayesIMP`: here
+        links: The model of each data set of the chain, the same `CausalLink` as for `BayesIMP`: here
             `noise_variance` is the ratio of noise to signal, `amplitude` s multiplies both (None for the value of
-            highest evidence). `width` and `landmarks` have no use, kernels of outcomes only where a link follows.
+            highest evidence). `width` and `landmarks` are ignored; kernels of outcomes are used only if another link
+            follows.
         noise_variance: The variance of the targets' noise: a number or a prior.
-        amplitude: It multiplies the kernel of f: a number or a prior.
+        amplitude: The factor of the kernel of f: a number or a prior.
         mean: The prior mean of f, in units of t: a number or a prior.
         function_kernel: The kernel of f, with numbers or priors; None for the last `outcome_kernel`.
         num_samples: L, how many outcomes are drawn.
-        seed: Decides the random numbers of the draws.
+        seed: The seed of the random numbers of the draws.
 
     Raises:
         ValueError: If a number is not a scalar or out of range.
@@ -189,7 +190,7 @@ class SamplingEffect(AbstractModel):
     def predictive(
         self, sample: Sample, data: Data, x: Float[Array, "p d"], *, covariance: bool = False
     ) -> dict[str, Array]:
-        """Return mean and variance of the samples, and their covariance if wanted; see `AbstractModel.predictive`."""
+        """Return mean and variance of the samples, and the covariance if requested; see `AbstractModel.predictive`."""
         model = self._at(sample)
         function = model._targets.posterior_draw({}, _target_data(data))
         draw = model._sampler(data)
@@ -219,7 +220,7 @@ class SamplingEffect(AbstractModel):
         return draw_gaussian(rng_key, found["mean"], found["latent_covariance"], jnp.mean(found["latent_variance"]))
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
-        """Draw new targets at the outcomes of those observed; see `AbstractModel.replicate`."""
+        """Draw new targets at the outcomes of the observed targets; see `AbstractModel.replicate`."""
         return {"y": self._at(sample)._targets.draw_predictive(rng_key, {}, _target_data(data), data["mediators"])}
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
@@ -233,7 +234,7 @@ class SamplingEffect(AbstractModel):
         )
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axes of what is observed in the links."""
+        """Name the axes of the observations in the links."""
         names = [(number, name) for number in range(len(self.links)) for name in ("outcome", "adjusting")]
         return {f"links.{number}.{name}": (f"row_{number}", f"{name}_{number}") for number, name in names}
 

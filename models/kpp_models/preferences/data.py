@@ -1,4 +1,4 @@
-"""Reading of matches, and of pairs to predict at."""
+"""Reading matches, and pairs for predictions."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def read_matches(x: Any, y: Any, *, ties: bool) -> Matches:
     """Read the matches that a model is fitted to.
 
     Args:
-        x: `kpp.preferences.Matches`; or one pair a match, (N, 2, d), perhaps in a tuple with contexts (N, c).
-        y: None with `Matches`; with pairs the outcomes, (N,): 1 where the first item won and 0 where it lost, or
-            throughout -1; .5, or 0 beside -1, for a tie.
+        x: `kpp.preferences.Matches`; or one pair per match, (N, 2, d), possibly in a tuple with contexts (N, c).
+        y: None with `Matches`; with pairs the outcomes, (N,): 1 if the first item won, 0 if it lost, and .5 for a tie;
+            or 1, -1 and 0.
         ties: Whether the likelihood has ties.
 
     Returns:
         The matches.
 
     Raises:
-        ValueError: If the data are invalid, or hold ties and the likelihood has none.
+        ValueError: If the data are invalid, or hold ties and the likelihood does not allow ties.
     """
     if not isinstance(x, Matches):
         return _count(x, y, ties)
@@ -47,12 +47,12 @@ def read_matches(x: Any, y: Any, *, ties: bool) -> Matches:
 
 
 def read_pairs(x: Any, schema: Schema | None, name: str = "x") -> Any:
-    """Read pairs to predict at.
+    """Read pairs for predictions.
 
     Args:
-        x: Pairs, (p, 2, d), perhaps in a tuple with contexts, (p, c); or `kpp.preferences.Matches`, whose pairs are
-            taken, in their order, each with the item of the lower number first. Contexts that were text must have the
-            codes of those fitted to.
+        x: Pairs, (p, 2, d), possibly in a tuple with contexts, (p, c); or `kpp.preferences.Matches`, whose pairs are
+            used in their order, each with the item of the lower number first. Contexts that were text must be coded as
+            in the fit.
         schema: The columns of the items, or None.
         name: The argument's name for messages.
 
@@ -60,7 +60,7 @@ def read_pairs(x: Any, schema: Schema | None, name: str = "x") -> Any:
         The pairs, or the tuple of pairs and contexts.
 
     Raises:
-        ValueError: If the shape is another, or values are not finite.
+        ValueError: If the shape is wrong, or values are not finite.
     """
     if isinstance(x, Matches):
         if schema is not None and x.schema != schema:
@@ -86,10 +86,10 @@ def read_pairs(x: Any, schema: Schema | None, name: str = "x") -> Any:
 
 
 def check_same_items(x: Any, known: Any) -> None:
-    """Raise ValueError unless pairs have the columns and contexts of the pairs that a model was fitted to.
+    """Raise ValueError unless pairs have the same columns and contexts as the pairs of the fit.
 
     Raises:
-        ValueError: With both shapes.
+        ValueError: If they differ; the message shows both shapes.
     """
     shapes = [[leaf.shape[1:] for leaf in jax.tree.leaves(part)] for part in (x, known)]
     if shapes[0] != shapes[1]:
@@ -117,13 +117,13 @@ def resolve_names(kernel: AbstractKernel, matches: Matches) -> AbstractKernel:
 def place_inducing_pairs(inputs: Any, num: int, seed: int) -> Any:
     """Place inducing pairs by k-means on the pairs, with their contexts if they have any.
 
-    Every pair is seen with the item that comes first in lexicographic order first, so that it does not matter which way
-    round it was given. Where there are only as many different pairs as asked for, they are the inducing pairs.
+    The items of every pair are put into lexicographic order, so that the order in which they were given does not
+    matter. If there are exactly `num` different pairs, they are the inducing pairs.
 
     Args:
         inputs: The pairs (m, 2, d), or the tuple of pairs and contexts (m, c).
         num: How many.
-        seed: Of k-means.
+        seed: The seed of k-means.
 
     Returns:
         Pairs (num, 2, d), or a tuple of them with contexts.

@@ -22,10 +22,10 @@ from kpp_models.preferences.pair_solver import PairSolver
 __all__ = ["PreferenceLogistic", "PreferenceRidge"]
 
 _MAX_NEWTON = 50
-_HALVINGS = 12  # of a step
-_TOLERANCE = 1e-8  # of the last change of the log-odds
-# Residuals of conjugate gradients. In Newton's method the right-hand side exceeds the step that it belongs to by up to
-# the largest eigenvalue of the system, 1e4 say, and only the relative error of a step matters.
+_HALVINGS = 12  # the tolerance of a step
+_TOLERANCE = 1e-8  # the tolerance of the last change of the log-odds
+# Tolerances for residuals of conjugate gradients. In Newton's method the right-hand side may exceed the step by a
+# factor of up to the largest eigenvalue of the system, for example 1e4, and only the relative error of a step matters.
 _NEWTON_RESIDUAL, _RESIDUAL = 1e-8, 1e-10
 
 
@@ -35,9 +35,9 @@ def _count_field(name: str, *, default: int) -> Any:
 
 
 class AbstractPreferenceMachine(AbstractModule):
-    r"""A regularized regression g of the outcomes of matches, found by linear systems with matrices of items.
+    r"""A regularized regression g of the outcomes of matches, solved by linear systems with matrices of items.
 
-    A final class has the fields below and finds the coefficients of :math:`g = \sum_i \alpha_i k_E(\cdot, p_i)`.
+    A final class has the fields below and computes the coefficients of :math:`g = \sum_i \alpha_i k_E(\cdot, p_i)`.
     """
 
     kernel: eqx.AbstractVar[AbstractKernel]
@@ -79,12 +79,11 @@ class PreferenceRidge(AbstractPreferenceMachine):
     .. math:: \min_g \frac1N \sum_i \bigl[w_i (1 - g_i)^2 + l_i (-1 - g_i)^2 + t_i g_i^2\bigr] + \lambda \|g\|^2, \qquad
         g_i = g(x_{a_i}, x_{b_i})
 
-    over the N matches, w of which a pair's first item won, l it lost and t were ties. g is about 1 where the first item
-    always wins, and about -1 where it always loses. With the counts c = w + l + t
-    and the mean outcomes :math:`\bar y = (w - l) / c`, the coefficients of
-    :math:`g = \sum_i \alpha_i k_E(\cdot, p_i)` solve :math:`(K_E + N \lambda C^{-1})\, \alpha = \bar y`. It is
-    `kpp_models.KernelRidge` on single matches of outcome 1 and -1, by conjugate gradients with matrices of items: the
-    Gram matrix of the pairs is never made.
+    over the N matches. For each pair, w, l and t are the numbers of wins, losses and ties of the first item. g is about
+    1 if the first item always wins, and about -1 if it always loses. With the counts c = w + l + t and the mean
+    outcomes :math:`\bar y = (w - l) / c`, the coefficients of :math:`g = \sum_i \alpha_i k_E(\cdot, p_i)` solve
+    :math:`(K_E + N \lambda C^{-1})\, \alpha = \bar y`. It is `kpp_models.KernelRidge` on single matches of outcome 1
+    and -1, by conjugate gradients with matrices of items: the Gram matrix of the pairs is never computed.
 
     Args:
         kernel: :math:`k_E`: `kpp.kernels.GeneralizedPreferential`, `kpp.kernels.Preferential`, or a sum of multiples of
@@ -119,12 +118,12 @@ class PreferenceLogistic(AbstractPreferenceMachine):
     .. math:: \min_g \frac1N \sum_i \bigl[w_i \log(1 + e^{-g_i}) + l_i \log(1 + e^{g_i})\bigr]
         + \frac\lambda2 \|g\|^2, \qquad g_i = g(x_{a_i}, x_{b_i})
 
-    over the N matches, w of which a pair's first item won and l it lost, a tie counting half for both. g are the
-    log-odds that the first item of a pair wins, so that ``jax.nn.sigmoid(g(pairs))`` are probabilities. The
-    coefficients of :math:`g = \sum_i \alpha_i k_E(\cdot, p_i)` satisfy
-    :math:`N \lambda\, \alpha_i = w_i - (w_i + l_i) \sigma(g_i)`. It is `kpp_models.KernelLogistic` on single matches,
-    and the mode of a preference process with kernel :math:`k_E / (N \lambda)`, by Newton's method whose steps are found
-    by conjugate gradients with matrices of items: the Gram matrix of the pairs is never made.
+    over the N matches. For each pair, w and l are the numbers of wins and losses of the first item, and a tie counts
+    half for both. g are the log-odds that the first item of a pair wins, so that ``jax.nn.sigmoid(g(pairs))`` are
+    probabilities. The coefficients of :math:`g = \sum_i \alpha_i k_E(\cdot, p_i)` satisfy :math:`N \lambda\, \alpha_i =
+    w_i - (w_i + l_i) \sigma(g_i)`. It is `kpp_models.KernelLogistic` on single matches, and the mode of a preference
+    process with kernel :math:`k_E / (N \lambda)`, computed by Newton's method, whose steps are solved by conjugate
+    gradients with matrices of items: the Gram matrix of the pairs is never computed.
 
     Args:
         kernel: :math:`k_E`, as for `PreferenceRidge`.
@@ -181,7 +180,7 @@ def _direction(
 def _step_size(
     counts: Array, wins: Array, coefficients: Array, latent: Array, direction: Array, move: Array
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return the size of the step, 1 unless that lowers the objective, and the largest change of a full step."""
+    """Return the size of the step, 1 if a full step is an improvement, and the largest change of a full step."""
 
     def objective(size: Array) -> Array:
         f = latent + size * move

@@ -40,7 +40,7 @@ from kpp.typing import AnyArray
 
 __all__ = ["LIKELIHOODS", "LaplaceOutcomes", "LatentOutcomes", "OutcomeLikelihood", "Outcomes"]
 
-#: The link of each likelihood, and whether it knows ties.
+#: The link of each likelihood, and whether it allows ties.
 LIKELIHOODS = {
     "logit": ("logit", False),
     "probit": ("probit", False),
@@ -54,7 +54,7 @@ class Outcomes(eqx.Module):
 
     Args:
         likelihood: A name of `LIKELIHOODS`.
-        tie_width: t, at least 0, for the ordinal ones; None for the others.
+        tie_width: t, at least 0, for the ordinal likelihoods; None for the others.
     """
 
     likelihood: str = eqx.field(static=True)
@@ -81,7 +81,7 @@ class Outcomes(eqx.Module):
         return win, jnp.maximum(1.0 - win - loss, 0.0) if self.has_ties else jnp.zeros_like(win), loss
 
     def score(self, g: Float[AnyArray, "*n"]) -> Float[Array, "*n"]:
-        """Return the probability of a win given g, with half of that of a tie: increasing in g, and 1/2 at 0."""
+        """Return the probability of a win plus half that of a tie, given g: increasing in g, and 1/2 at 0."""
         win, _, loss = self.probabilities(g)
         return 0.5 + 0.5 * (win - loss) if self.has_ties else win
 
@@ -93,8 +93,8 @@ class Outcomes(eqx.Module):
             variance: v, of shape (n,).
 
         Returns:
-            ``probability``, of a win with half of that of a tie, so that those of both sides of a match sum to 1; and
-            ``probability_tie``, where there are ties.
+            ``probability``, of a win plus half the probability of a tie, so that the values of both sides of a match
+            sum to 1; and ``probability_tie``, if the likelihood has ties.
         """
         win, loss = (_chance(self.link, side - self.width, variance) for side in (mean, -mean))
         if not self.has_ties:
@@ -176,12 +176,12 @@ class OutcomeLikelihood(AbstractPointwiseLikelihood):
         return counts[..., 0], counts[..., 1], counts[..., 2]
 
     def _positive_width(self, ties: Array) -> Array:
-        """Return the width, and 1 where there is no tie to have one: a width of 0 is fine there."""
+        """Return the width, but 1 for pairs without ties, for which a width of 0 is allowed."""
         return jnp.where(ties > 0, self.outcomes.width, 1.0)
 
 
 class LaplaceOutcomes(AbstractLaplaceMarginal):
-    """Counts of matches, the latent preferences integrated out by Laplace's approximation; one event (m, 3).
+    """Counts of matches, with the latent preferences integrated out by Laplace's approximation; one event (m, 3).
 
     Args:
         outcomes: The law of one match.
@@ -216,7 +216,7 @@ class LaplaceOutcomes(AbstractLaplaceMarginal):
 class LatentOutcomes(dist.Distribution):
     r"""Counts of matches, independent between pairs, whose latent preferences are known or Gaussian.
 
-    With variances, `log_prob` is what the evidence lower bound wants, :math:`E_{N(g; \mu, v)} \log p(y \mid g)`.
+    With variances, `log_prob` is the term of the evidence lower bound, :math:`E_{N(g; \mu, v)} \log p(y \mid g)`.
 
     Args:
         outcomes: The law of one match.
@@ -260,12 +260,12 @@ class LatentOutcomes(dist.Distribution):
 
 
 def _log_ways(wins: Array, ties: Array, losses: Array) -> Array:
-    """Return the logarithm of the number of orders in which matches may have come."""
+    """Return the logarithm of the number of orders of the matches, the multinomial coefficient."""
     return gammaln(wins + ties + losses + 1.0) - gammaln(wins + 1.0) - gammaln(ties + 1.0) - gammaln(losses + 1.0)
 
 
 def _chance(link: str, mean: AnyArray, variance: AnyArray) -> Array:
-    """Return the probability of label 1 so that that of the opposite mean is its complement to the last bits."""
+    """Return the probability of label 1, such that the values for opposite means are exactly complementary."""
     small = jnp.exp(expected_log_probability(link, jnp.zeros_like(mean), jnp.abs(mean), variance))
     return jnp.where(mean == 0, 0.5, jnp.where(mean > 0, 1.0 - small, small))
 
@@ -278,7 +278,7 @@ def _log_tie(link: str, f: AnyArray, width: Array) -> Array:
     r"""Return the log probability of a tie; for the logit :math:`\sigma(f + t)\, \sigma(t - f)\, (1 - e^{-2t})`."""
     if link == "logit":
         return jax.nn.log_sigmoid(f + width) + jax.nn.log_sigmoid(width - f) + _log_gap(width)
-    # Of both tails the one where the difference loses no digits; the two are the same function of f.
+    # Of the two tails, which are the same function of f, use the one in which the difference does not lose digits.
     side = jnp.where(f > 0, -1.0, 1.0) * f
     upper, lower = log_ndtr(side + width), log_ndtr(side - width)
     return upper + jnp.log(-jnp.expm1(lower - upper))

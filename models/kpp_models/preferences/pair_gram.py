@@ -1,12 +1,12 @@
-r"""The Gram matrix of a preference kernel at many pairs of fewer items, as an operator, and a matrix near it.
+r"""The Gram matrix of a preference kernel at many pairs of fewer items, as an operator, and an approximation of it.
 
 With factors of the matrices of the items, :math:`K = F F^\top`, F of shape (n, q), and the table A of
 `kpp.preferences.skew_table`, the product of the Gram matrix of m pairs with a vector :math:`\alpha` is
 
 .. math:: (K_E \alpha)_i = \bigl(F (F^\top A F) F^\top\bigr)_{a_i b_i}
 
-for the generalized preferential kernel, and :math:`(K A 1)_{a_i} - (K A 1)_{b_i}` for the preferential one: memory is
-that of m and :math:`n^2` numbers, or m q with a kernel of finite rank.
+for the generalized preferential kernel, and :math:`(K A 1)_{a_i} - (K A 1)_{b_i}` for the preferential one: the memory
+is m and :math:`n^2` numbers, or m q with a kernel of finite rank.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class PairGram(eqx.Module):
         r"""Factorize the matrices of the items. Not traceable by JAX.
 
         Args:
-            kernel: A kernel on pairs; see `kpp.preferences.preference_terms`. With a kernel of finite rank inside, such
-                as `kpp.features.Nystrom`, no matrix (n, n) is made.
+            kernel: A kernel on pairs; see `kpp.preferences.preference_terms`. With a kernel of items of finite rank,
+                such as `kpp.features.Nystrom`, no matrix (n, n) is computed.
             items: The n items, (n, d).
             pairs: The item numbers of each of m pairs, (m, 2).
 
@@ -61,7 +61,7 @@ class PairGram(eqx.Module):
             else:
                 general.append(
                     factor * jnp.sqrt(jnp.sqrt(term.scale))
-                )  # the kernel is of second degree in that of items
+                )  # the kernel is quadratic in the kernel of items
         return cls(pairs, tuple(general), jnp.concatenate(utilities, axis=1) if utilities else None)
 
     def multiply(self, vector: Float[Array, " m"]) -> Float[Array, " m"]:
@@ -77,12 +77,12 @@ class PairGram(eqx.Module):
         return total
 
     def leading_features(self, count: int) -> Float[Array, "m r"]:
-        r"""Return features :math:`\Psi` such that :math:`\Psi \Psi^\top` is near the Gram matrix. Not traceable by JAX.
+        r"""Return features :math:`\Psi` with :math:`\Psi \Psi^\top` near the Gram matrix. Not traceable by JAX.
 
-        Of the generalized preferential kernel they are
+        For the generalized preferential kernel they are
         :math:`\psi_{jl}(a, b) = F_{aj} F_{bl} - F_{bj} F_{al}` for the pairs of columns of largest
-        :math:`|F_j|^2 |F_l|^2`, the eigenvalues of the kernel among all pairs of items. What is left out is positive
-        semi-definite, with eigenvalues below the largest product left out.
+        :math:`|F_j|^2 |F_l|^2`, the eigenvalues of the kernel among all pairs of items. The remainder is positive
+        semi-definite, and its eigenvalues are at most the largest omitted product.
 
         Args:
             count: The largest number of features of each term.
@@ -110,7 +110,7 @@ def _feature_map(kernel: AbstractFeatureKernel, items: Float[Array, "n d"]) -> F
 
 
 def _factor(kernel: AbstractKernel, items: Float[Array, "n d"]) -> Float[Array, "n q"]:
-    r"""Return F with :math:`K = F F^\top` and orthogonal columns, largest first, without those of rounding errors."""
+    r"""Return F with :math:`K = F F^\top` and orthogonal columns, largest first, without rounding errors."""
     if not isinstance(kernel, AbstractFeatureKernel):
         return linalg.root_of_full_rank(_gram(kernel, items))
     left, singular, _ = np.linalg.svd(np.asarray(_feature_map(kernel, items)), full_matrices=False)

@@ -2,8 +2,8 @@ r"""Weighted linear systems with the Gram matrix of many pairs, by preconditione
 
 .. math:: (I + R K_E R / \rho)\, \beta = b, \qquad R = \mathrm{diag}(r)
 
-Its eigenvalues are at least 1. The preconditioner takes the leading features of the kernel for all of it,
-:math:`M = I + R \Psi \Psi^\top R / \rho`, and is solved with by Woodbury's identity.
+Its eigenvalues are at least 1. The preconditioner approximates the kernel by its leading features,
+:math:`M = I + R \Psi \Psi^\top R / \rho`, and its systems are solved by Woodbury's identity.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PairSolver(eqx.Module):
     r"""Solves systems with :math:`K_E / \rho` and any weights.
 
     Args:
-        kernel: The kernel of :math:`K_E`, its features resolved.
+        kernel: The kernel of :math:`K_E`, with names of features resolved.
         items: The n items, (n, d).
         gram: :math:`K_E`.
         features: :math:`\Psi`, (m, r).
@@ -106,7 +106,7 @@ class PairSolver(eqx.Module):
             The solution, (m,).
 
         Raises:
-            kpp.inference.ConvergenceError: If it is not found within `max_steps`.
+            kpp.inference.ConvergenceError: If the iterations do not converge within `max_steps`.
         """
         tolerance = max(tolerance, 100 * float(jnp.finfo(right.dtype).eps))
         value, steps, residual = _solve(
@@ -117,7 +117,7 @@ class PairSolver(eqx.Module):
             jnp.asarray(tolerance, right.dtype),
             jnp.asarray(self.max_steps),
         )
-        if not residual <= 10 * tolerance:  # NaN is not
+        if not residual <= 10 * tolerance:  # false also for NaN
             raise ConvergenceError(
                 f"conjugate gradients on {right.shape[0]} pairs ended after {int(steps)} steps with a relative "
                 f"residual of {float(residual):.1e}, which must be below {10 * tolerance:g}: raise `max_steps`, "
@@ -126,7 +126,7 @@ class PairSolver(eqx.Module):
         return value
 
 
-# The kernel is no argument and the numbers are arrays, so that all fits of equal shapes share the programs.
+# The kernel is not an argument and the numbers are arrays, so that all fits of equal shapes share the programs.
 @eqx.filter_jit
 def _multiply(gram: PairGram, vector: Float[Array, " m"]) -> Float[Array, " m"]:
     return gram.multiply(vector)
@@ -160,6 +160,6 @@ def _solve(
     scaled = right / jnp.where(size > 0, size, 1.0)
     method = lx.CG(rtol=tolerance, atol=tolerance, max_steps=max_steps)
     solution = lx.linear_solve(operator, scaled, method, options={"preconditioner": inverse}, throw=False)
-    # The method also ends, and calls it a success, where rounding makes the preconditioner indefinite.
+    # The method also ends, and reports success, if rounding makes the preconditioner indefinite.
     residual = jnp.max(jnp.abs(scaled - multiply(solution.value)))
     return solution.value * size, solution.stats["num_steps"], residual

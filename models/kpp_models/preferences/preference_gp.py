@@ -1,4 +1,4 @@
-r"""Gaussian processes of preferences between items: matches in, the probability that one item beats another out."""
+r"""Gaussian processes of preferences between items: from matches to the probability that one item beats another."""
 
 from __future__ import annotations
 
@@ -57,34 +57,35 @@ WHITENED, INDUCING = "latent_whitened", "inducing_whitened"
 
 
 class AbstractPreferenceModel(AbstractGPModel):
-    r"""A Gaussian process g on pairs of items, seen through the outcomes of matches.
+    r"""A Gaussian process g on pairs of items, observed through the outcomes of matches.
 
     .. math:: P(a \text{ beats } b) = s(g(a, b) - t), \qquad P(\text{tie}) = s(g + t) - s(g - t), \qquad
         g \sim GP(0, k_E)
 
     s is the logistic function or the normal distribution function, and t, the width of a tie, is 0 unless the
-    likelihood is ordinal. :math:`k_E` is skew-symmetric in each of its pairs, so that g(b, a) = -g(a, b) for every
-    function there is, and the prior mean can only be 0. Subclasses have the fields below and say what :math:`k_E` is.
+    likelihood is ordinal. :math:`k_E` is skew-symmetric in each of its pairs, so that g(b, a) = -g(a, b) for every draw
+    of g, and the prior mean must be 0. Subclasses have the fields below and define :math:`k_E`.
 
-    The observed site ``y`` counts wins, ties and losses, one row a pair (and context), (m, 3). The pointwise log
-    likelihood has one term a pair as well: to leave one out is to leave out all matches of the pair.
+    The observed site ``y`` counts wins, ties and losses, with one row per pair (and context), (m, 3). The pointwise log
+    likelihood has one term per pair as well: leaving one out means leaving out all matches of the pair.
 
     `predict` takes pairs (p, 2, d), a tuple of them with contexts (p, c), or `kpp.preferences.Matches`. It gives mean
-    and variance of g, ``probability``, that the first item wins plus half of that of a tie, and ``probability_tie``.
+    and variance of g, ``probability``, the probability that the first item wins plus half the probability of a tie, and
+    ``probability_tie``.
 
     Args:
-        kernel: The kernel, with numbers or priors for leaves.
+        kernel: The kernel, with numbers or priors as leaves.
         likelihood: "logit", "probit", "ordinal" or "ordinal-probit"; see `kpp_models.preferences.outcomes`.
         tie_width: t, at least 0, a number or a prior, for the ordinal likelihoods.
-        latent: "laplace" integrates g out by Laplace's approximation, "sample" leaves its values at the pairs of the
-            matches to the inference, "inducing" those at inducing pairs, for thousands of matches and `kpp.SVI`: the
-            others are integrated out in a lower bound on the evidence.
+        latent: "laplace" integrates g out by Laplace's approximation, "sample" makes the inference sample its values at
+            the pairs of the matches, "inducing" its values at inducing pairs, for thousands of matches and `kpp.SVI`:
+            the other values are integrated out in a lower bound on the evidence.
         num_inducing: How many inducing pairs k-means chooses among those of the matches.
-        minibatch: How many pairs each step of `kpp.SVI` sees, with inducing pairs; all by default.
-        seed: Of k-means.
+        minibatch: The number of pairs in each step of `kpp.SVI`, with inducing pairs; all by default.
+        seed: The seed of k-means.
 
     Raises:
-        ValueError: If a name is unknown, or a number is out of range or does not go with the names.
+        ValueError: If a name is unknown, or a number is out of range or not allowed with the names.
     """
 
     kernel: AbstractKernel
@@ -128,15 +129,15 @@ class AbstractPreferenceModel(AbstractGPModel):
 
         Args:
             rng_key: A JAX random key.
-            x: `kpp.preferences.Matches`; or one pair a match, (N, 2, d), perhaps in a tuple with contexts (N, c).
-            y: Left out with `Matches`; with pairs 1 where the first item won, 0 where it lost, .5 for a tie.
+            x: `kpp.preferences.Matches`; or one pair per match, (N, 2, d), possibly in a tuple with contexts (N, c).
+            y: None with `Matches`; with pairs 1 if the first item won, 0 if it lost, .5 for a tie.
             **options: ``inference`` and ``num_prior_samples``, as for every model.
 
         Returns:
             The fit.
 
         Raises:
-            ValueError: If the data are invalid, or hold ties and the likelihood has none.
+            ValueError: If the data are invalid, or hold ties and the likelihood does not allow ties.
         """
         return super().fit(rng_key, x, y, **options)
 
@@ -163,7 +164,7 @@ class AbstractPreferenceModel(AbstractGPModel):
 
         Args:
             x: The pairs, (m, 2, d), or a tuple of them with contexts (m, c).
-            trials: The number of matches of each, (m,).
+            trials: The number of matches of each pair, (m,).
             inducing: The inducing pairs, or None.
             y: Wins, ties and losses, (m, 3), or None to draw them.
         """
@@ -195,8 +196,8 @@ class AbstractPreferenceModel(AbstractGPModel):
         """Return the posterior of g.
 
         With ``latent="laplace"`` it is Laplace's approximation, and the pointwise log likelihood is leave-one-out by
-        the Laplace cavity. With "sample" g is conditioned on the latent preferences that are drawn, and with "inducing"
-        on those at the inducing pairs.
+        the Laplace cavity. With "sample" g is conditioned on the drawn latent preferences, and with "inducing" on the
+        latent preferences at the inducing pairs.
         """
         model = self.at(sample)
         kernel, likelihood = model.pair_kernel, OutcomeLikelihood(data["y"], model.outcomes)
@@ -212,7 +213,7 @@ class AbstractPreferenceModel(AbstractGPModel):
         return super().predictive(sample, data, x, covariance=covariance)
 
     def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Any) -> Float[Array, " p"]:
-        """Draw the outcome of one new match of each pair, g jointly: 1 for a win, 0 for a loss, 1/2 for a tie."""
+        """Draw the outcome of one new match of each pair, jointly: 1 for a win, 0 for a loss, 1/2 for a tie."""
         check_same_items(x, data["x"])
         return super().draw_predictive(rng_key, sample, data, x)
 
@@ -221,7 +222,7 @@ class AbstractPreferenceModel(AbstractGPModel):
         return self.at(sample).outcomes.score(g)
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
-        """Draw the counts of as many matches as there were, each pair by itself; see `AbstractModel.replicate`."""
+        """Draw the counts of as many matches as observed, each pair independently; see `AbstractModel.replicate`."""
         latent = self.posterior(sample, data).moments(data["x"])
         law = LatentOutcomes(self.at(sample).outcomes, data["trials"], latent.mean, latent.variance)
         return {"y": law.sample(rng_key)}
@@ -232,25 +233,25 @@ class AbstractPreferenceModel(AbstractGPModel):
 
     @property
     def outcomes(self) -> Outcomes:
-        """The law of the outcome of a match; no priors may be left."""
+        """The law of the outcome of a match, for a model without priors."""
         return Outcomes(self.likelihood, self.tie_width)
 
 
 class PreferenceGP(AbstractPreferenceModel):
     r"""Preferences between items by a Gaussian process with any skew-symmetric kernel on pairs.
 
-    The kernel decides what is believed: `kpp.kernels.Preferential` that there is a utility, so that items can be
-    ranked, `kpp.kernels.GeneralizedPreferential` nothing but skew-symmetry, cycles included; a sum, or the base kernel
-    k + c, both; `kpp.kernels.Contextual` that preferences depend on a context, too.
+    The kernel expresses the assumptions: with `kpp.kernels.Preferential` preferences have a utility, so that items can
+    be ranked; `kpp.kernels.GeneralizedPreferential` assumes only skew-symmetry and allows cycles; a sum of the two, or
+    the base kernel k + c, combines both; with `kpp.kernels.Contextual` preferences also depend on a context.
 
     Args:
-        kernel: :math:`k_E`, a kernel on pairs, skew-symmetric in each, with numbers or priors for leaves.
-        likelihood: As for `AbstractPreferenceModel`, like everything below.
+        kernel: :math:`k_E`, a kernel on pairs, skew-symmetric in each, with numbers or priors as leaves.
+        likelihood: As for `AbstractPreferenceModel`, like all fields below.
         tie_width: t.
         latent: "laplace", "sample" or "inducing".
-        num_inducing: How many inducing pairs.
-        minibatch: How many pairs a step sees.
-        seed: Of k-means.
+        num_inducing: The number of inducing pairs.
+        minibatch: The number of pairs per step.
+        seed: The seed of k-means.
 
     Raises:
         ValueError: As for `AbstractPreferenceModel`.
@@ -274,7 +275,7 @@ class PreferenceGP(AbstractPreferenceModel):
 
 
 class GPGP(AbstractPreferenceModel):
-    r"""The generalized preferential Gaussian process, which needs no ranking behind the preferences.
+    r"""The generalized preferential Gaussian process, which does not assume a ranking behind the preferences.
 
     .. math:: k_E((a, b), (c, d)) = k(a, c)\, k(b, d) - k(a, d)\, k(b, c)
 
@@ -282,12 +283,12 @@ class GPGP(AbstractPreferenceModel):
 
     Args:
         kernel: k, a kernel on items; k + c adds c times the `PGP` of k, a utility.
-        likelihood: As for `AbstractPreferenceModel`, like everything below.
+        likelihood: As for `AbstractPreferenceModel`, like all fields below.
         tie_width: t.
         latent: "laplace", "sample" or "inducing".
-        num_inducing: How many inducing pairs.
-        minibatch: How many pairs a step sees.
-        seed: Of k-means.
+        num_inducing: The number of inducing pairs.
+        minibatch: The number of pairs per step.
+        seed: The seed of k-means.
 
     Raises:
         ValueError: As for `AbstractPreferenceModel`.
@@ -315,13 +316,13 @@ class PGP(AbstractPreferenceModel):
     It is `PreferenceGP` with `kpp.kernels.Preferential` of a kernel on items.
 
     Args:
-        kernel: k, a kernel on items, that of the utility f.
-        likelihood: As for `AbstractPreferenceModel`, like everything below.
+        kernel: k, the kernel of the utility f, on items.
+        likelihood: As for `AbstractPreferenceModel`, like all fields below.
         tie_width: t.
         latent: "laplace", "sample" or "inducing".
-        num_inducing: How many inducing pairs.
-        minibatch: How many pairs a step sees.
-        seed: Of k-means.
+        num_inducing: The number of inducing pairs.
+        minibatch: The number of pairs per step.
+        seed: The seed of k-means.
 
     Raises:
         ValueError: As for `AbstractPreferenceModel`.

@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 
 __all__ = ["duel", "preference_matrix", "sample_preferences"]
 
-_BLOCK = 2048  # pairs that are predicted at once
-_NODES, _NODES_A_DRAW = 2000, 16  # quantiles of the latent preference: at least so many of all draws, and of each
+_BLOCK = 2048  # the number of pairs that are predicted at a time
+_NODES, _NODES_A_DRAW = 2000, 16  # the smallest numbers of quantiles of g: in total, and for each draw
 
 
 def duel(fit: Fit, first: Any, second: Any, *, contexts: Any = None, level: float = 0.9) -> xr.Dataset:
     r"""Return the probability that one item beats another, with an interval, over all draws.
 
-    The interval is one of the probability itself, :math:`s(g(a, b))`: what is not known about the preference and the
-    hyperparameters, not the chance of the match. Its ends are quantiles of the mixture of all draws' posteriors, by at
-    least 2000 quantiles of g, so that they are off by at most a 2000th of the mass. Exchanging both items turns p into
-    1 - p in everything.
+    The interval is for the probability itself, :math:`s(g(a, b))`: it expresses the uncertainty about the preference
+    and the hyperparameters, not the randomness of the match. Its ends are quantiles of the mixture of all draws'
+    posteriors, computed from at least 2000 quantiles of g, so that their error is at most 1/2000 in probability. If the
+    items are exchanged, every p becomes 1 - p.
 
     Args:
         fit: A fit of `kpp_models.PreferenceGP`, `GPGP` or `PGP`.
         first: p items a, (p, d) or a data frame.
         second: Their opponents b, (p, d) or a data frame.
-        contexts: (p, c), coded as in the matches, where these had contexts.
+        contexts: (p, c), coded as in the matches, if the matches have contexts.
         level: The mass of the interval.
 
     Returns:
-        With dims (instance): ``mean`` of g, ``probability`` (that a wins, plus half of that of a tie), ``lower`` and
-        ``upper`` ends of its interval, and ``preferred``, the probability that g(a, b) > 0.
+        With dims (instance): ``mean`` of g, ``probability`` (that a wins, plus half the probability of a tie),
+        ``lower`` and ``upper`` ends of its interval, and ``preferred``, the probability that g(a, b) > 0.
 
     Raises:
         TypeError: If the fit is of another model.
@@ -80,12 +80,12 @@ def preference_matrix(fit: Fit, items: Any, *, context: Any = None) -> xr.Datase
         fit: A fit of `kpp_models.PreferenceGP`, `GPGP` or `PGP`.
         items: n items, (n, d) or a data frame; or `kpp.preferences.Matches`, for the items of the matches by their
             names.
-        context: The context of all duels, (c,), where the matches had contexts.
+        context: The context of all duels, (c,), if the matches have contexts.
 
     Returns:
-        ``mean`` and ``latent_variance`` of g, ``probability``, and ``probability_tie`` where the model has ties, with
-        dims (chain, draw, item, item_other): that of the row against that of the column. ``mean`` is skew-symmetric to
-        the last bit.
+        ``mean`` and ``latent_variance`` of g, ``probability``, and ``probability_tie`` if the model has ties, with dims
+        (chain, draw, item, item_other): the item of the row against the item of the column. ``mean`` is exactly
+        skew-symmetric.
 
     Raises:
         TypeError: If the fit is of another model.
@@ -100,14 +100,14 @@ def preference_matrix(fit: Fit, items: Any, *, context: Any = None) -> xr.Datase
 def sample_preferences(
     fit: Fit, rng_key: RngKey, items: Any, num_samples: int, *, context: Any = None
 ) -> Float[np.ndarray, "s n n"]:
-    """Draw g at all pairs of n items jointly, as rankings with their uncertainty need it.
+    """Draw g at all pairs of n items jointly, as required for rankings with uncertainty.
 
     Args:
         fit: A fit of `kpp_models.PreferenceGP`, `GPGP` or `PGP`.
         rng_key: A JAX random key.
-        items: As for `preference_matrix`. The joint covariance takes the fourth power of their number: 60 items are
-            1770 pairs and 25 MB.
-        num_samples: The number of draws. Each takes a draw of the posterior, one after the other.
+        items: As for `preference_matrix`. The memory of the joint covariance grows with the fourth power of their
+            number: 60 items have 1770 pairs and need 25 MB.
+        num_samples: The number of draws. They use the draws of the posterior in turn.
         context: As for `preference_matrix`.
 
     Returns:
@@ -140,7 +140,7 @@ def _draw_latent(model: AbstractPreferenceModel, key: Array, sample: Any, data: 
 
 
 def _items(fit: Fit, items: Any) -> tuple[Float[np.ndarray, "n d"], list[Any]]:
-    """Return items and their names, numbers where they have none."""
+    """Return items and their names, by default their numbers."""
     _refuse_other_models(fit)
     if isinstance(items, Matches):
         return np.asarray(items.items), list(items.item_names)
@@ -149,7 +149,7 @@ def _items(fit: Fit, items: Any) -> tuple[Float[np.ndarray, "n d"], list[Any]]:
 
 
 def _pairs(fit: Fit, first: Any, second: Any, contexts: Any) -> Any:
-    """Return pairs of items, with their contexts where there are some, as the model takes them."""
+    """Return pairs of items, with their contexts if there are any, in the form of the model."""
     firsts, seconds = _items(fit, first)[0], _items(fit, second)[0]
     check_same_rows(len(firsts), len(seconds), "first", "second")
     pairs = np.stack([firsts, seconds], axis=1)
@@ -159,7 +159,7 @@ def _pairs(fit: Fit, first: Any, second: Any, contexts: Any) -> Any:
 
 
 def _repeat(context: Any, count: int) -> Any:
-    """Return one context for every pair, None for none."""
+    """Return one context for every pair, or None without a context."""
     if context is None:
         return None
     row = np.asarray(as_targets(context, name="context"))

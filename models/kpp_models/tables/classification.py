@@ -36,16 +36,16 @@ class GPClassification(AbstractGPModel):
 
     .. math:: p(y_i = 1 \mid f) = \sigma(f(x_i)), \qquad f \sim GP(m, k)
 
-    With ``latent="laplace"`` inference sees the hyperparameters only, through Laplace's approximation of the evidence,
+    With ``latent="laplace"`` inference is only about the hyperparameters, by Laplace's approximation of the evidence,
     and the pointwise log likelihood is leave-one-out by the Laplace cavity (`kpp.gp.laplace.leave_one_out_latent`),
-    an approximation too. With ``latent="sample"`` the latent values are drawn along, whitened, nothing is
+    which is also an approximation. With ``latent="sample"`` the whitened latent values are sampled too, nothing is
     approximated, and the pointwise log likelihood is the usual :math:`\log p(y_i \mid f_i)`.
 
     `predict` gives the mean and variance of the latent function and the probability of label 1. `function` is the
     latent mean function (log-odds, for the logit).
 
     Args:
-        kernel: k, with numbers or priors for leaves.
+        kernel: k, with numbers or priors as leaves.
         mean: m, the prior mean of the latent function; a number or a prior.
         link: "logit" or "probit".
         latent: "laplace" or "sample".
@@ -89,7 +89,7 @@ class GPClassification(AbstractGPModel):
 
         With ``latent="laplace"``, :math:`R R^\top = W^{1/2} B^{-1} W^{1/2} = (K + W^{-1})^{-1}` (Rasmussen and Williams
         2006, equations 3.24 and 3.27), an approximation. With ``latent="sample"`` it is conditioned on the latent
-        values that are drawn, :math:`R R^\top = K^{-1}`, so that nothing is left to vary at the training points.
+        values that are drawn, :math:`R R^\top = K^{-1}`, so that the variance at the training points is 0.
         """
         model, likelihood = self.at(sample), BernoulliLikelihood(data["y"], self.link)
         if self.latent == "laplace":

@@ -1,4 +1,4 @@
-"""Choosing hyperparameters of a model from a grid by a score of their own, computed for all entries by one program."""
+"""The choice of hyperparameters of a model from a grid by a score, which one program computes for all entries."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Selection(Generic[Model]):
     Args:
         model: The model with the chosen values in place.
         chosen: The chosen value of every path of the grid.
-        scores: The score of every entry, lower is better, with one named axis a path. The coordinates of an axis are
-            the values tried, or their positions where each value is an array. An entry at which the matrix could not be
+        scores: The score of every entry, lower is better, with one named axis per path. The coordinates of an axis are
+            the values tried, or their positions if each value is an array. An entry at which the matrix could not be
             factorized has the score infinity.
     """
 
@@ -42,7 +42,7 @@ class Selection(Generic[Model]):
     scores: xr.DataArray
 
     def with_names_of(self, model: Model) -> Selection[Model]:
-        """Return the same choice put into another model of that structure (features by name, say)."""
+        """Return the same choice for another model of the same structure (for example with features by name)."""
         return dataclasses.replace(self, model=_put(model, self.chosen))
 
 
@@ -55,9 +55,9 @@ def select_from_grid(
         model: A model of numbers only.
         grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try, of shape (g,)
             or (g, *shape of the leaf). Numbers are used for all entries of a leaf that is an array.
-        score: The score of a model, and of `arguments`, a scalar, lower is better; traceable by JAX. It is a function
-            of a module, so that searches over equal shapes share the compiled program.
-        name: What the score is, for the result and the progress bar.
+        score: The score of a model, and of `arguments`, a scalar, lower is better; traceable by JAX. Define it at
+            module level, so that searches over equal shapes share the compiled program.
+        name: The name of the score, for the result and the progress bar.
         *arguments: Pytrees of arrays.
 
     Returns:

@@ -39,16 +39,16 @@ class KernelLogistic(AbstractModel):
     .. math:: \min_f \frac1n \sum_i \log(1 + e^{-s_i f(x_i)}) + \frac\lambda2 \|f\|^2, \qquad s_i = 2 y_i - 1, \quad
         f = \sum_i \alpha_i k(\cdot, x_i), \quad n \lambda \alpha_i = y_i - \sigma(f(x_i))
 
-    There is no intercept: add a constant to the kernel. `fit` gives one chain of one draw under every inference. The
-    fit is the mode of the Gaussian-process classifier with kernel :math:`k / (n\lambda)`, which is what
-    `numpyro_model` is.
+    The model has no intercept: add a constant to the kernel. `fit` gives one chain of one draw under every inference.
+    The fit is the mode of the Gaussian-process classifier with kernel :math:`k / (n\lambda)`, which `numpyro_model`
+    describes.
 
     Leave-one-out values of f are one Newton step from the full fit (the Laplace cavity means,
-    `kpp.gp.laplace.leave_one_out_latent`), those of refits that keep the total :math:`n\lambda`; they give the
+    `kpp.gp.laplace.leave_one_out_latent`), and approximate refits that keep the total :math:`n\lambda`; they give the
     pointwise log likelihood and the scores of `select`.
 
     Args:
-        kernel: k, with numbers for leaves.
+        kernel: k, with numbers as leaves.
         regularization: :math:`\lambda`, multiplied by the number of rows; greater than 0.
 
     Raises:
@@ -88,14 +88,14 @@ class KernelLogistic(AbstractModel):
             The model with the best combination, the values chosen, and the log loss of every combination.
 
         Raises:
-            ValueError: If x, y or the grid are not what they should be.
+            ValueError: If x, y or the grid are invalid.
         """
         model, data, _ = self.prepare(x, y)
         found = select_from_grid(model, grid, _loo_log_loss, "loo_log_loss", data)
         return found.with_names_of(self)
 
     def loo_log_probabilities(self, x: Float[Array, "n d"], y: Float[Array, " n"]) -> Float[Array, " n"]:
-        r"""Return the log probability of each label by (approximately) the fit to all the others, of shape (n,)."""
+        r"""Return the log probability of each label under (approximately) the fit to all the others, of shape (n,)."""
         covariance = self._covariance(x)
         posterior = laplace_posterior(BernoulliLikelihood(y), covariance, jnp.zeros((), y.dtype))
         mean, _ = leave_one_out_latent(covariance, posterior)

@@ -17,12 +17,12 @@ __all__ = ["LATENTS", "WHITENED", "gp_classification", "gp_regression"]
 
 LATENTS = ("laplace", "sample")
 
-#: The site of the whitened latent values where they are sampled: f = m + L z with K = L L^T.
+#: The site of the whitened latent values z if they are sampled: f = m + L z with K = L L^T.
 WHITENED = "latent_whitened"
 
 
 def gp_regression(x: Array, y: Array | None, kernel: AbstractKernel, noise_variance: Leaf, mean: Leaf = 0.0) -> None:
-    r"""Gaussian-process regression as an ordinary NumPyro model.
+    r"""Gaussian-process regression as a NumPyro model function.
 
     .. math:: y \sim N(m 1,\; k(X, X) + \sigma^2 I)
 
@@ -50,7 +50,7 @@ def gp_classification(
     link: str = "logit",
     latent: str = "laplace",
 ) -> None:
-    r"""Gaussian-process classification as an ordinary NumPyro model.
+    r"""Gaussian-process classification as a NumPyro model function.
 
     .. math:: y_i \sim \mathrm{Bernoulli}(\sigma(f(x_i))), \qquad f \sim GP(m, k)
 
@@ -63,8 +63,8 @@ def gp_classification(
         kernel: k, with or without priors among its leaves.
         mean: m, the prior mean of f, a number or a prior.
         link: "logit" or "probit".
-        latent: "laplace" integrates f out by Laplace's approximation (one vector site ``y``), "sample" leaves it to the
-            inference (n independent sites given f).
+        latent: "laplace" integrates f out by Laplace's approximation (one vector site ``y``), "sample" makes the
+            inference sample it (n independent sites given f).
     """
     one_of(link, "link", LINKS)
     one_of(latent, "latent", LATENTS)

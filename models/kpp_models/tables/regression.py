@@ -33,11 +33,11 @@ class GPRegression(AbstractGPModel):
 
     .. math:: y_i = f(x_i) + \epsilon_i, \qquad f \sim GP(m, k), \qquad \epsilon_i \sim N(0, \sigma^2)
 
-    f is integrated out in closed form, so that inference sees the hyperparameters only. The pointwise log likelihood is
-    leave-one-out, :math:`\log p(y_i \mid y_{-i}, \theta)`, in closed form.
+    f is integrated out in closed form, so that inference is only about the hyperparameters. The pointwise log
+    likelihood is leave-one-out, :math:`\log p(y_i \mid y_{-i}, \theta)`, in closed form.
 
     Args:
-        kernel: k, with numbers or priors for leaves.
+        kernel: k, with numbers or priors as leaves.
         noise_variance: :math:`\sigma^2`, in squared units of y; a number (at least 0) or a prior.
         mean: m, in units of y; a number or a prior.
 

@@ -1,4 +1,4 @@
-r"""Kernel ridge regression: the closed-form fit, with leave-one-out scores to choose its hyperparameters by."""
+r"""Kernel ridge regression: the closed-form fit, with leave-one-out scores for the choice of its hyperparameters."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class KernelRidge(AbstractModel):
     .. math:: \min_f \frac1n \sum_i (y_i - f(x_i))^2 + \lambda \|f\|^2, \qquad
         f = \sum_i \alpha_i k(\cdot, x_i), \quad \alpha = (K + n \lambda I)^{-1} y
 
-    There is no intercept: center y, or add a constant to the kernel. scikit-learn's `alpha` is :math:`n\lambda`. `fit`
-    gives one chain of one draw under every inference.
+    The model has no intercept: center y, or add a constant to the kernel. scikit-learn's `alpha` is :math:`n\lambda`.
+    `fit` gives one chain of one draw under every inference.
 
-    The leave-one-out residuals are :math:`e_i = \alpha_i / [(K + n\lambda I)^{-1}]_{ii}`, those of refits that keep
-    the total :math:`n\lambda`. Their mean square is the noise variance of predictions and of the pointwise log
-    likelihood, :math:`\log N(e_i; 0, \overline{e^2})`. `numpyro_model` is the Gaussian process whose posterior mean
+    The leave-one-out residuals are :math:`e_i = \alpha_i / [(K + n\lambda I)^{-1}]_{ii}`, which equal those of refits
+    that keep the total :math:`n\lambda`. Their mean square is the noise variance of predictions and of the pointwise
+    log likelihood, :math:`\log N(e_i; 0, \overline{e^2})`. `numpyro_model` is the Gaussian process whose posterior mean
     the fit is, with noise variance :math:`n\lambda`.
 
     Args:
-        kernel: k, with numbers for leaves.
+        kernel: k, with numbers as leaves.
         regularization: :math:`\lambda`, multiplied by the number of rows; greater than 0.
 
     Raises:
@@ -85,14 +85,14 @@ class KernelRidge(AbstractModel):
             The model with the best combination, the values chosen, and the error of every combination.
 
         Raises:
-            ValueError: If x, y or the grid are not what they should be.
+            ValueError: If x, y or the grid are invalid.
         """
         model, data, _ = self.prepare(x, y)
         found = select_from_grid(model, grid, _loo_squared_error, "loo_squared_error", data)
         return found.with_names_of(self)
 
     def loo_residuals(self, x: Float[Array, "n d"], y: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Return the leave-one-out residuals: each target less the fit to all the others, of shape (n,)."""
+        """Return the leave-one-out residuals: each target minus the fit to all the others, of shape (n,)."""
         mean, _ = leave_one_out(y, self._matrix(x))
         return y - mean
 

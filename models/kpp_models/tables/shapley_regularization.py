@@ -1,12 +1,12 @@
-r"""Shapley regularizers: kernels whose norm charges a function for the Shapley values of one feature.
+r"""Shapley regularizers: kernels whose norm penalizes the Shapley values of one feature.
 
-A kernel method that minimizes a loss plus :math:`\lambda_f \|f\|^2` is made to use a feature A less by charging it for
-the Shapley values of A at n points as well (Chau et al., section 4),
+A kernel method that minimizes a loss plus :math:`\lambda_f \|f\|^2` uses a feature A less if the Shapley values of A at
+n points are penalized as well (Chau et al., section 4),
 
 .. math:: \min_f\; \sum_i \ell(y_i, f(x_i)) + \lambda_f \|f\|^2 + \frac{\lambda_S}{n} \sum_{i=1}^n \phi_{x_i,A}(f)^2 .
 
 Shapley values are linear in f, so the two penalties are one squared norm, and a squared norm belongs to a kernel. The
-kernels here are that one: every model that takes a kernel takes them, with any loss, and the penalty
+classes here are this kernel: they can be used in every model that has a kernel, with any loss, and the penalty
 :math:`\lambda_S / \lambda_f` may be a prior. With `kpp.games.Interventional` they are the paper's ISV-REG, with
 `kpp.games.Observational` its OSV-REG.
 """
@@ -43,7 +43,7 @@ from kpp.validation import as_points
 
 __all__ = ["RestrictedShapleyRegularized", "ShapleyRegularized", "feature_sections"]
 
-# Entries of an array of values that are held at once.
+# The largest number of entries of an array of values in memory.
 _MAX_VALUES = 2**25
 
 
@@ -65,19 +65,19 @@ class ShapleyRegularized(AbstractKernel):
 
     As a Gaussian process it is the prior with covariance k after n observations :math:`\phi_{x_i,A}(f) = 0` of noise
     variance :math:`n / c`. The minimizer of a loss over this RKHS is the minimizer over the RKHS of k of the loss with
-    both penalties, and lies outside of the span of the :math:`k(\cdot, x_i)`; `RestrictedShapleyRegularized` has the
-    minimizer over that span, which costs less and is a product kernel's function again.
+    both penalties, and lies outside the span of the :math:`k(\cdot, x_i)`; `RestrictedShapleyRegularized` has the
+    minimizer over that span, which takes less time and is again a function of the kernel k.
 
     With `kpp_models.KernelRidge`, :math:`\lambda_f` is n times its `regularization`; with `kpp_models.KernelLogistic`
-    half of that; and :math:`\lambda_S = c \lambda_f`.
+    it is half of this; and :math:`\lambda_S = c \lambda_f`.
 
     Args:
-        kernel: k, with numbers or priors for leaves.
-        value_function: The game that says what the Shapley values are.
-        points: The n points whose Shapley values are charged, (n, d); usually the training points.
+        kernel: k, with numbers or priors as leaves.
+        value_function: The game that defines the Shapley values.
+        points: The n points whose Shapley values are penalized, (n, d); usually the training points.
         feature: The position of the feature A, from 0.
         penalty: c, a number (at least 0) or a prior, in units of the squared norm over a squared Shapley value.
-        section_gram: G, (n, n), as `precompute` finds it; computed anew at each evaluation without.
+        section_gram: G, (n, n), as computed by `precompute`; if None, it is computed again at each evaluation.
 
     Raises:
         ValueError: If `points` are not a matrix, `feature` is not one of its columns, or `penalty` is negative.
@@ -161,13 +161,13 @@ class RestrictedShapleyRegularized(AbstractKernel):
     points X, which every explainer takes.
 
     Args:
-        kernel: k, with numbers or priors for leaves.
-        value_function: The game that says what the Shapley values are.
-        points: The n points X whose Shapley values are charged and that span the space, (n, d).
+        kernel: k, with numbers or priors as leaves.
+        value_function: The game that defines the Shapley values.
+        points: The n points X whose Shapley values are penalized and that span the space, (n, d).
         feature: The position of the feature A, from 0.
         penalty: c, a number (at least 0) or a prior, in units of the squared norm over a squared Shapley value.
-        section_products: :math:`\zeta\zeta^\top`, (n, n), as `precompute` finds it; computed anew at each evaluation
-            without.
+        section_products: :math:`\zeta\zeta^\top`, (n, n), as computed by `precompute`; if None, they are computed again
+            at each evaluation.
 
     Raises:
         ValueError: If `points` are not a matrix, `feature` is not one of its columns, or `penalty` is negative.
@@ -262,8 +262,8 @@ def feature_sections(
         feature: The position of the feature A.
 
     Returns:
-        The matrix of Shapley values, (n, p): by quadrature where the game has it and that costs less, else summed over
-        the coalitions as they are valued.
+        The matrix of Shapley values, (n, p): by quadrature if this applies and takes less time, otherwise by a sum over
+        coalitions.
     """
     num_points, num_features = x.shape
     dtype, wanted = jnp.result_type(float), x.dtype  # games are played in JAX's default precision

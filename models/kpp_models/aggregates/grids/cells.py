@@ -45,7 +45,7 @@ class GridBags:
 
     @property
     def num_outside(self) -> int:
-        """The number of fine points in no bag: they lie outside all cells, or the covariates of theirs are missing."""
+        """The number of fine points in no bag: outside all cells, or in a cell with missing covariates."""
         return int(np.sum(self.cell < 0))
 
     def __repr__(self) -> str:

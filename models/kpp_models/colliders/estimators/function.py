@@ -46,7 +46,7 @@ class Plan:
     Args:
         statements: The statements.
         conditional: The conditional regression.
-        baseline: The regression on what is given.
+        baseline: The regression on the given columns.
         several: "in-turn" or "jointly".
         tol: See `fit_projection`.
         max_cycles: See `fit_projection`.

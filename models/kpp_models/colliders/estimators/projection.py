@@ -63,7 +63,7 @@ def fit_baselines(
         statements: The statements.
         table: The features, (n, d).
         targets: The functions of the target, (n, q).
-        regression: The regression on what is given.
+        regression: The regression on the given columns.
         labels: The labels, for a regression that is a classifier.
 
     Returns:

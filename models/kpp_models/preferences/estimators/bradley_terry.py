@@ -24,13 +24,13 @@ class BradleyTerry(ClassifierMixin, BaseEstimator):
     .. math:: P(a \text{ beats } b) = \sigma(s_a - s_b), \qquad
         \max_s \sum_i w_i \log P(y_i) - \frac\gamma2 \|s\|^2
 
-    It knows items by their numbers, so that it says nothing about an item without matches but that its strength is
-    average. Ties count half for both outcomes; `match_rows` writes `kpp.preferences.Matches` so.
+    Items are identified by their numbers, so an item without matches gets the average strength. A tie counts as half a
+    win and half a loss; `match_rows` writes `kpp.preferences.Matches` in this form.
 
     Args:
-        penalty: :math:`\gamma`. 0 gives maximum likelihood, which exists if no group of items has lost no match with
-            the others, or won none.
-        num_items: The number of items; by default as many as the largest number in `X` says.
+        penalty: :math:`\gamma`. 0 gives maximum likelihood. It exists only if every group of items has both won and
+            lost matches with the others.
+        num_items: The number of items; by default the largest number in `X` plus 1.
 
     Attributes:
         classes_: The two classes; the second means that the first item won.
@@ -41,7 +41,7 @@ class BradleyTerry(ClassifierMixin, BaseEstimator):
         generalized Bradley-Terry models, Annals of Statistics, 2004, assumption 1.
     """
 
-    # Nothing is checked here: scikit-learn wants every argument kept as it came.
+    # Nothing is checked here: scikit-learn requires that every argument is stored unchanged.
     def __init__(self, *, penalty: Any = 1.0, num_items: Any = None):
         self.penalty = penalty
         self.num_items = num_items
@@ -51,15 +51,15 @@ class BradleyTerry(ClassifierMixin, BaseEstimator):
 
         Args:
             X: The numbers of the two items of each match, (N, 2), from 0.
-            y: Labels of two classes, (N,), the higher one where the first item won.
+            y: Labels of two classes, (N,), the higher one if the first item won.
             sample_weight: The weight of each match, (N,); 1 by default.
 
         Returns:
             The estimator itself.
 
         Raises:
-            ValueError: If X holds other than pairs of different items, y not two classes, `penalty` is negative, or
-                there are no strengths of maximum likelihood.
+            ValueError: If X does not hold pairs of different items, y does not have two classes, `penalty` is negative,
+                or the maximum of the likelihood does not exist.
         """
         X, y = validate_data(self, X, y, dtype=np.int64)
         if not self.penalty >= 0:
@@ -103,7 +103,7 @@ class BradleyTerry(ClassifierMixin, BaseEstimator):
 
 
 def _refuse_unbounded(X: np.ndarray, won: np.ndarray, weight: np.ndarray, num_items: int) -> None:
-    """Raise ValueError if the matches leave strengths infinite, or not comparable with each other."""
+    """Raise ValueError if the maximum-likelihood strengths are infinite or not identified."""
     winner, loser = np.where(won, X.T, X.T[::-1])
     seen = weight > 0
     beaten = coo_array((np.ones(seen.sum()), (winner[seen], loser[seen])), shape=(num_items, num_items))

@@ -13,13 +13,13 @@ __all__ = ["MatchRows", "match_rows", "orient_rows", "read_labels", "refuse_odd"
 
 
 class MatchRows(NamedTuple):
-    """Matches as rows, each outcome of a pair once, with the number of matches for its weight.
+    """Matches as rows, one per outcome of a pair, with the number of matches as weight.
 
     Attributes:
         features: The features of the first item, then those of the second, (N, 2 d).
         numbers: The numbers of the two items, (N, 2).
-        y: 1 where the first item won, 0 where it lost, (N,).
-        sample_weight: How often, a tie counting half for both outcomes, (N,).
+        y: 1 if the first item won, 0 if it lost, (N,).
+        sample_weight: The number of matches, (N,); a tie counts half for both outcomes.
     """
 
     features: Float[np.ndarray, "N d2"]
@@ -29,7 +29,7 @@ class MatchRows(NamedTuple):
 
 
 def match_rows(matches: Matches) -> MatchRows:
-    """Write matches as rows that scikit-learn's classifiers take.
+    """Write matches as rows for scikit-learn's classifiers.
 
     Args:
         matches: The matches; contexts are left out.
@@ -68,7 +68,7 @@ def orient_rows(X: np.ndarray) -> tuple[np.ndarray, Float[np.ndarray, " N"]]:
         X: The rows, (N, 2 d).
 
     Returns:
-        The rows and the sign of each: 1 as it came, -1 where items were exchanged, 0 for an item with itself.
+        The rows and the sign of each: 1 if unchanged, -1 if the items were exchanged, 0 for an item with itself.
     """
     first, second = np.split(X, 2, axis=1)
     differs: Bool[np.ndarray, "N d"] = first != second
@@ -79,7 +79,7 @@ def orient_rows(X: np.ndarray) -> tuple[np.ndarray, Float[np.ndarray, " N"]]:
 
 
 def read_labels(y: Any) -> tuple[np.ndarray, Bool[np.ndarray, " N"]]:
-    """Return the two classes, sorted, and where the label is the second one, that the first item won."""
+    """Return the two sorted classes, and whether each label is the second one, which means that the first item won."""
     classes, code = np.unique(y, return_inverse=True)
     if len(classes) != 2:
         raise ValueError(f"`y` must hold two classes, the lower for a first item that lost, got {classes[:5]}")

@@ -29,7 +29,7 @@ class PairwiseLogisticRegression(ClassifierMixin, BaseEstimator):
     .. math:: P(x \text{ beats } x') = \sigma\bigl(w^\top (x - x')\bigr), \qquad
         \max_w C \sum_i \log P(y_i) - \tfrac12 \|w\|^2
 
-    It is what `PairwiseClassifier` makes of scikit-learn's `LogisticRegression` with the same C.
+    It equals `PairwiseClassifier` with scikit-learn's `LogisticRegression` and the same C.
 
     Args:
         C: The inverse of the penalty, positive.
@@ -47,14 +47,14 @@ class PairwiseLogisticRegression(ClassifierMixin, BaseEstimator):
 
         Args:
             X: The features of the first item, then those of the second, (N, 2 d).
-            y: Labels of two classes, (N,), the higher one where the first item won.
+            y: Labels of two classes, (N,), the higher one if the first item won.
             sample_weight: The weight of each match, (N,); 1 by default.
 
         Returns:
             The estimator itself.
 
         Raises:
-            ValueError: If the columns are odd in number, y holds not two classes, or C is not positive.
+            ValueError: If the number of columns is odd, y does not have two classes, or C is not positive.
         """
         X, y = validate_data(self, X, y, dtype=np.float64)
         refuse_odd(X)
@@ -81,11 +81,11 @@ class PairwiseLogisticRegression(ClassifierMixin, BaseEstimator):
 
 
 class PairwiseClassifier(ClassifierMixin, BaseEstimator):
-    r"""Any classifier of two items side by side, taught every match from both sides and asked from both.
+    r"""Any classifier of two items side by side, fitted to every match in both orders and averaged over both.
 
     .. math:: P(x \text{ beats } x') = \tfrac12 \bigl[p(x, x') + 1 - p(x', x)\bigr]
 
-    To the last bit the probabilities of a pair are those of the exchanged pair, exchanged.
+    The probabilities of a pair and of the exchanged pair are complementary exactly, without rounding errors.
 
     Args:
         estimator: A classifier with `predict_proba`; by default scikit-learn's Gaussian-process classifier with one
@@ -107,14 +107,14 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: The features of the first item, then those of the second, (N, 2 d).
-            y: Labels of two classes, (N,), the higher one where the first item won.
+            y: Labels of two classes, (N,), the higher one if the first item won.
             sample_weight: The weight of each match, (N,), if the classifier takes weights.
 
         Returns:
             The estimator itself.
 
         Raises:
-            ValueError: If the columns are odd in number, or y holds not two classes.
+            ValueError: If the number of columns is odd, or y does not have two classes.
         """
         X, y = validate_data(self, X, y, dtype=np.float64)
         refuse_odd(X)
@@ -137,7 +137,7 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[(self._excess(X) > 0).astype(int)]
 
     def _excess(self, X: Any) -> Float[np.ndarray, " N"]:
-        """Return by how much the probability that the first item wins exceeds one half."""
+        """Return the probability that the first item wins minus one half."""
         check_is_fitted(self)
         oriented, signs = orient_rows(validate_data(self, X, reset=False, dtype=np.float64))
         both = np.concatenate([oriented, swap_rows(oriented)])

@@ -16,7 +16,7 @@ from scipy.special import expit, log_expit
 __all__ = ["fit_logistic"]
 
 _MAX_STEPS = 100
-_TOLERANCE = 1e-10  # of the largest change of a coefficient
+_TOLERANCE = 1e-10  # the tolerance of the largest change of a coefficient
 
 
 def fit_logistic(
@@ -28,13 +28,14 @@ def fit_logistic(
         design: D, an array or a sparse matrix (m, q).
         wins: u, how often each row had outcome 1, (m,).
         losses: v, how often it had outcome 0, (m,).
-        penalty: :math:`\gamma`, at least 0. At 0 the solution of least norm is found, if there is a finite one.
+        penalty: :math:`\gamma`, at least 0. At 0 the result is the solution of smallest norm, if a finite solution
+            exists.
 
     Returns:
         w, (q,).
 
     Raises:
-        ValueError: If Newton's method does not converge, as where no finite w is best.
+        ValueError: If Newton's method does not converge, for example because the minimum is not attained.
     """
 
     def objective(w: np.ndarray) -> float:
