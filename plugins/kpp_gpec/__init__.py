@@ -14,7 +14,7 @@ __getattr__, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 @kpp.hookimpl
 def register_kernels() -> dict[str, type]:
-    """Offer the kernel of this package."""
+    """Register the kernel of this package."""
     from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
 
     return {"WeightedExponentialGeodesic": WeightedExponentialGeodesic}
@@ -22,7 +22,7 @@ def register_kernels() -> dict[str, type]:
 
 @kpp.hookimpl
 def register_explainers() -> dict[str, type]:
-    """Offer the explainers of this package."""
+    """Register the explainers of this package."""
     from kpp_gpec.gpec import GPEC
     from kpp_gpec.naive import NaiveGP
 
@@ -30,4 +30,4 @@ def register_explainers() -> dict[str, type]:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})  # the hooks, too: the registry looks for them here
+    return sorted({*globals(), *__all__})  # also the hooks, which the registry looks up in this module

@@ -1,4 +1,4 @@
-"""Bayesian optimization: priors on an objective, expected improvement, the search and its regret, searches by duels.
+"""Bayesian optimization: priors on an objective, expected improvement, searches, their regret, and duels.
 
 Names are listed in `__init__.pyi` and loaded on first use, so that finding this plugin costs nothing.
 """

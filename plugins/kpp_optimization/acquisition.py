@@ -1,4 +1,4 @@
-"""How much a further query is expected to improve on the best one."""
+"""The expected improvement of a further query on the best one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["expected_improvement"]
 
 
 def expected_improvement(mean: ArrayLike, standard_deviation: ArrayLike, best: float) -> Float[np.ndarray, " p"]:
-    r"""Return by how much a normal variable is expected to fall below a number.
+    r"""Return the expected improvement of a normal variable below a number.
 
     .. math:: E \max(b - f, 0) = \sigma \bigl[ u \Phi(u) + \varphi(u) \bigr], \qquad u = (b - \mu)/\sigma
 
     Below u = 0 the two terms cancel; there :math:`\varphi(u) [1 + u \sqrt{\pi/2}\, \mathrm{erfcx}(-u/\sqrt2)]` keeps
-    relative accuracy far into the tail, so that hopeless candidates still have an order. To maximize, hand in the
-    negatives of mean and best.
+    relative accuracy far into the tail, so that even candidates with a tiny improvement can be ranked. To maximize,
+    pass the negatives of mean and best.
 
     Args:
         mean: :math:`\mu`, (p,), in the units of the objective.
@@ -30,7 +30,7 @@ def expected_improvement(mean: ArrayLike, standard_deviation: ArrayLike, best: f
         The expected improvements, at least 0, (p,).
 
     Raises:
-        ValueError: If something is not finite, the shapes differ, or a standard deviation is negative.
+        ValueError: If a value is not finite, the shapes differ, or a standard deviation is negative.
 
     References:
         Jones, Schonlau and Welch, Efficient global optimization of expensive black-box functions, 1998, equation 15.
@@ -43,7 +43,7 @@ def expected_improvement(mean: ArrayLike, standard_deviation: ArrayLike, best: f
     if (sd < 0.0).any():
         raise ValueError(f"`standard_deviation` must be at least 0, got {sd.min():g}")
     gain = float(as_finite_array(best, "best")) - mean
-    with np.errstate(over="ignore"):  # of a tiny standard deviation; beyond 40 of them the density is 0 anyway
+    with np.errstate(over="ignore"):  # for a tiny standard deviation; the density is 0 beyond 40 standard deviations
         u = np.clip(gain / np.where(sd > 0.0, sd, 1.0), -40.0, None)
     density = np.exp(-0.5 * np.minimum(u, 40.0) ** 2) / np.sqrt(2.0 * np.pi)
     below = density * np.maximum(1.0 + u * np.sqrt(np.pi / 2.0) * erfcx(np.maximum(-u, 0.0) / np.sqrt(2.0)), 0.0)

@@ -1,4 +1,4 @@
-"""What is believed about an objective at finitely many points, and how one observation changes it."""
+"""A Gaussian belief about an objective at finitely many points, and its update by one observation."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from jaxtyping import Float
 
 __all__ = ["Belief"]
 
-NUGGET = 1e-10  # of the mean prior variance, beside the noise: what rounding may take from a variance of zero
+NUGGET = 1e-10  # relative to the mean prior variance and added to the noise: rounding may make a zero variance negative
 
 
 @dataclasses.dataclass(frozen=True)
 class Belief:
     r"""A Gaussian vector: an objective at p points.
 
-    Observations are taken one at a time, so that nothing is factorized and nothing is compiled again as they grow:
+    Observations are added one at a time, so that no matrix is factorized and nothing is compiled again as their number
+    grows:
 
     .. math::
 
@@ -26,7 +27,7 @@ class Belief:
     Args:
         mean: :math:`\mu`, (p,).
         covariance: C, positive semi-definite, (p, p).
-        nugget: A variance that every observation has beside its noise, against rounding.
+        nugget: A variance that is added to the noise of every observation, against rounding errors.
 
     References:
         Rasmussen and Williams (2006), equation A.6, for one observation.
@@ -50,12 +51,12 @@ class Belief:
         r"""Return the belief given one more observation.
 
         Args:
-            index: i, which of the points was observed.
+            index: i, the position of the observed point.
             value: y, in the units of the objective.
             noise_variance: :math:`\sigma^2` of the observation, in squared units of the objective.
 
         Returns:
-            The belief given it.
+            The belief given the observation.
         """
         column = self.covariance[:, index]
         gain = column / (self.covariance[index, index] + noise_variance + self.nugget)

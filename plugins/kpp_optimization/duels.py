@@ -1,7 +1,7 @@
-r"""The search for the best of some candidates by duels: which two to compare next, and what their winner says.
+r"""The search for the best of some candidates by duels: the choice of the next duel, and the update by its outcome.
 
-Nobody needs to give a candidate a number; it is enough that of two the better one can be told. After each duel the
-preferences g between all candidates are believed anew, by any model of preferences.
+The objective need not be measured: it is enough to decide which of two candidates is better. After each duel, any model
+of preferences updates the belief about the preferences g between all candidates.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Believe = Callable[[RngKey, Matches], Any]
 
 @dataclasses.dataclass(frozen=True)
 class DuelSearch:
-    """What a search by duels has done.
+    """The result of a search by duels.
 
     Attributes:
-        duels: One row a duel: ``duel`` (from 1), the candidates ``first`` and ``second`` (their rows), ``won`` (1 if
-            the first did), and ``incumbent``, the candidate believed best afterwards.
+        duels: One row per duel: ``duel`` (from 1), the candidates ``first`` and ``second`` (their rows), ``won`` (1 if
+            the first won), and ``incumbent``, the candidate believed to be best afterwards.
         candidates: The candidates, (p, d).
-        matches: The outcomes, counted, with a row for every pair of candidates, also for those that never met.
-        scores: The mean preference of each candidate over all, as believed afterwards, (p,).
+        matches: The counts of the outcomes, with a row for every pair of candidates, also for pairs without a duel.
+        scores: The posterior mean preference of each candidate over all, at the end, (p,).
     """
 
     duels: pd.DataFrame
@@ -46,7 +46,7 @@ class DuelSearch:
 
     @property
     def best(self) -> Float[np.ndarray, " d"]:
-        """The candidate believed best."""
+        """The candidate believed to be best."""
         return self.candidates[int(np.argmax(self.scores))]
 
 
@@ -63,25 +63,27 @@ def search_by_duels(
     r"""Search for the best of finitely many candidates by comparing two at a time.
 
     A candidate's utility is its mean preference over all candidates, :math:`f_i = \frac1p \sum_j g(i, j)`: up to a
-    constant that of a model with a utility, and what all do on average where preferences go in circles. Draws of g give
-    draws of f, and these the next duel, by `thompson_duel`, by `expected_best_utility`, or by chance.
+    constant it is the utility of a model with a utility, and it is defined even if preferences have cycles. Draws of g
+    give draws of f, which determine the next duel by `thompson_duel`, by `expected_best_utility`, or at random.
 
     Args:
         rng_key: A JAX random key.
-        duel: From two points (d,) to whether the first wins: 1 or 0, perhaps at random.
+        duel: A function from two points (d,) to 1 if the first wins, otherwise 0; possibly random.
         candidates: The points to choose from, an array (p, d) or a data frame.
-        believe: From a random key and the matches so far to draws of g at all pairs of candidates, (s, p, p), such as
-            ``lambda key, matches: sample_preferences(PGP(kernel).fit(key, matches), key, matches, 100)`` with names of
-            kpp_models. The matches have a row for every pair, so that all have one shape and nothing is compiled again.
+        believe: A function from a random key and the matches so far to draws of g at all pairs of candidates, (s, p,
+            p), such as ``lambda key, matches: sample_preferences(PGP(kernel).fit(key, matches), key, matches, 100)``
+            with names of kpp_models. The matches have a row for every pair, so that their shapes stay the same and
+            nothing is compiled again.
         acquisition: "thompson", "expected-best" or "random".
-        num_duels: How many duels are fought, initial ones included.
-        num_initial: How many of them are drawn by chance at first, at least 1.
+        num_duels: The number of duels, including the initial ones.
+        num_initial: The number of initial duels, which are random, at least 1.
 
     Returns:
         The search.
 
     Raises:
-        ValueError: If an option is out of range, `duel` gives other than 0 or 1, or `believe` no finite draws.
+        ValueError: If an option is out of range, `duel` does not return 0 or 1, or `believe` does not return finite
+            draws.
     """
     points, _ = read_points(candidates, "candidates")
     choose = _ACQUISITIONS[one_of(acquisition, "acquisition", _ACQUISITIONS)]
@@ -107,7 +109,7 @@ def thompson_duel(rng_key: RngKey, utilities: ArrayLike) -> tuple[int, int]:
 
     .. math:: i = \arg\max f^{(s)}, \qquad j = \arg\max_{j \ne i} f^{(s')}
 
-    with two draws s and s' at random: candidates meet as often as either may be the best.
+    with two random draws s and s': a candidate is chosen with the probability that it is the best.
 
     Args:
         rng_key: A JAX random key.
@@ -153,7 +155,7 @@ def expected_best_utility(rng_key: RngKey, utilities: ArrayLike) -> tuple[int, i
 
 
 def _random_duel(rng_key: RngKey, utilities: Float[np.ndarray, "s p"]) -> tuple[int, int]:
-    """Return two different candidates by chance."""
+    """Return two different random candidates."""
     first, second = np.asarray(jax.random.choice(rng_key, utilities.shape[1], (2,), replace=False))
     return int(first), int(second)
 
@@ -171,7 +173,7 @@ def _no_matches(points: Float[np.ndarray, "p d"]) -> Matches:
 
 
 def _count(matches: Matches, first: int, second: int, won: int) -> Matches:
-    """Return matches with one more."""
+    """Return the matches with one more match."""
     low, high = sorted((first, second))
     row = int(np.flatnonzero((np.asarray(matches.pairs) == [low, high]).all(axis=1))[0])
     name = "wins" if won == (first < second) else "losses"
@@ -179,7 +181,7 @@ def _count(matches: Matches, first: int, second: int, won: int) -> Matches:
 
 
 def _outcome(value: object) -> int:
-    """Return 1 or 0, or refuse what `duel` gave."""
+    """Return 1 or 0, or raise ValueError for another result of `duel`."""
     number = float(np.asarray(value, dtype=float).reshape(()))
     if number not in (0.0, 1.0):
         raise ValueError(f"`duel` must give 1 where the first point wins and 0 where it loses, got {value}")

@@ -1,7 +1,7 @@
-r"""Gaussian-process priors about an objective, by their mean and covariance functions.
+r"""Gaussian-process priors on an objective, given by their mean and covariance functions.
 
-A search asks a prior for one thing: mean and covariance at its candidates. So a kernel, two functions, or the fit of a
-causal model, whose posterior is the prior of the queries to come, all serve.
+A search needs only the mean and the covariance of a prior at its candidates. So a prior may be a kernel, two functions,
+or the fit of a causal model, whose posterior is the prior of the queries.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = [
     "WidenedPrior",
 ]
 
-Moments = tuple[AnyArray, AnyArray]  # shapes are checked by the search: functions are handed in
+Moments = tuple[AnyArray, AnyArray]  # the search checks shapes, because users pass functions
 
 
 class AbstractObjectivePrior(eqx.Module):
-    r"""A Gaussian-process prior about an objective, :math:`f \sim GP(m, c)`."""
+    r"""A Gaussian-process prior on an objective, :math:`f \sim GP(m, c)`."""
 
     @abc.abstractmethod
     def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
@@ -46,25 +46,25 @@ class AbstractObjectivePrior(eqx.Module):
     def given(
         self, points: Float[AnyArray, "p d"], index: np.ndarray, values: np.ndarray, noise_variance: float
     ) -> AbstractObjectivePrior:
-        """Return the prior with its hyperparameters learned from queries; itself if it has none to learn.
+        """Return the prior with its hyperparameters learned from queries; the same prior if it has nothing to learn.
 
         The search conditions it on the queries afterwards.
 
         Args:
             points: The candidates.
-            index: Which of them were queried, (n,).
-            values: What the queries returned, (n,).
+            index: The positions of the queried candidates, (n,).
+            values: The results of the queries, (n,).
             noise_variance: The variance of their noise.
         """
         return self
 
 
 class FunctionPrior(AbstractObjectivePrior):
-    """A prior by its two functions.
+    """A prior given by its mean and covariance functions.
 
     Args:
-        mean: m, from points (p, d) to (p,).
-        covariance: c, from two batches of points (p, d) and (q, d) to (p, q).
+        mean: m, a function from points (p, d) to (p,).
+        covariance: c, a function from two batches of points (p, d) and (q, d) to (p, q).
     """
 
     mean: Callable[[Array], Any]
@@ -77,7 +77,7 @@ class FunctionPrior(AbstractObjectivePrior):
 
 
 class KernelPrior(AbstractObjectivePrior):
-    """A prior with a kernel for covariance and a constant mean.
+    """A prior with a kernel as covariance and a constant mean.
 
     Args:
         kernel: c.
@@ -93,9 +93,9 @@ class KernelPrior(AbstractObjectivePrior):
 
 
 class FitPrior(AbstractObjectivePrior):
-    r"""The posterior of a fitted model as the prior of the queries to come.
+    r"""The posterior of a fitted model as the prior of the queries.
 
-    With draws :math:`\theta_s` of the hyperparameters it is the mixture's mean and covariance,
+    With draws :math:`\theta_s` of the hyperparameters it has the mean and covariance of the mixture,
 
     .. math:: m = E_s\, m_s, \qquad c = E_s\, c_s + \mathrm{cov}_s(m_s)
 
@@ -116,7 +116,7 @@ class FitPrior(AbstractObjectivePrior):
 
 
 class WidenedPrior(AbstractObjectivePrior):
-    r"""The causal prior of Aglietti et al.: an estimate with its standard deviation, and a kernel beside it.
+    r"""The causal prior of Aglietti et al.: an estimate with its standard deviation, and an additional kernel.
 
     .. math:: m(x) = \hat E[T \mid do(x)], \qquad c(x, x') = k(x, x') + \hat\sigma(x)\, \hat\sigma(x')
 
@@ -124,8 +124,8 @@ class WidenedPrior(AbstractObjectivePrior):
     function of any shape.
 
     Args:
-        prior: What m and :math:`\hat\sigma` are taken from.
-        kernel: k, with numbers for leaves.
+        prior: The prior with the mean m and the standard deviation :math:`\hat\sigma`.
+        kernel: k, with numbers as leaves.
 
     References:
         Aglietti, Lu, Paleyes and González, Causal Bayesian optimization, 2020, section 3.2.
@@ -142,7 +142,7 @@ class WidenedPrior(AbstractObjectivePrior):
 
 
 class RefittedPrior(AbstractObjectivePrior):
-    r"""A Gaussian process that knows nothing but the queries: constant mean, scale and lengthscale are learned.
+    r"""A Gaussian process whose constant mean, scale and lengthscale are learned from the queries alone.
 
     .. math::
 
@@ -151,8 +151,8 @@ class RefittedPrior(AbstractObjectivePrior):
         \ell = \arg\max_\ell\; -\tfrac{n + 1}{2} \log s^2 - \tfrac12 \log\det K
 
     with :math:`K = k_\ell(X, X) + \sigma^2/s_0^2`. The scale is the mode under a scaled inverse chi-square prior about
-    :math:`s_0^2` that is worth one observation, without which two equal values would make it zero. Before the first
-    query mean and scale are 0 and :math:`s_0^2`, and the lengthscale is the middle one.
+    :math:`s_0^2` that counts as one observation; without it two equal values would give a scale of zero. Before the
+    first query mean and scale are 0 and :math:`s_0^2`, and the lengthscale is the middle one.
 
     Args:
         lengthscales: The lengthscales to choose from, ascending, (q,), in the units of the points.
@@ -172,7 +172,7 @@ class RefittedPrior(AbstractObjectivePrior):
     variance: float | None = None
 
     def __check_init__(self) -> None:
-        """Refuse what is not positive."""
+        """Raise ValueError if a lengthscale or the scale is not positive."""
         if self.lengthscales.ndim != 1 or self.lengthscales.size == 0 or bool(jnp.any(self.lengthscales <= 0.0)):
             raise ValueError(f"`lengthscales` must be (q,) positive numbers, got {self.lengthscales}")
         if not self.scale > 0.0:
@@ -200,7 +200,7 @@ class RefittedPrior(AbstractObjectivePrior):
 
 
 def _rbf(points: np.ndarray, lengthscale: float) -> np.ndarray:
-    """Return the RBF Gram matrix in NumPy: it is wanted for ever more points, each number a compilation in JAX."""
+    """Return the RBF Gram matrix in NumPy, because JAX would compile again for each new number of points."""
     return np.exp(-0.5 * cdist(points, points, "sqeuclidean") / lengthscale**2)
 
 

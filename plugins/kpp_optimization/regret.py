@@ -1,4 +1,4 @@
-"""How far searches stay behind the best candidate, and searches run again and again."""
+"""The regret of searches, and replications of searches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def regret(search: Search, truth: ArrayLike) -> Float[np.ndarray, " n"]:
 
     .. math:: r_t = f(\hat x_t) - \min_x f(x)
 
-    with :math:`\hat x_t` the incumbent after t queries; of a search that maximizes, :math:`\max_x f(x) - f(\hat x_t)`.
+    with :math:`\hat x_t` the incumbent after t queries; for a search that maximizes, :math:`\max_x f(x) - f(\hat x_t)`.
 
     Args:
         search: The search.
@@ -36,7 +36,7 @@ def regret(search: Search, truth: ArrayLike) -> Float[np.ndarray, " n"]:
         The regrets, at least 0, (n,), in units of the objective.
 
     Raises:
-        ValueError: If `truth` has not one value a candidate.
+        ValueError: If `truth` does not have one value per candidate.
     """
     values = np.asarray(as_finite_array(truth, "truth"))
     if values.shape != (len(search.candidates),):
@@ -53,14 +53,14 @@ def regrets(searches: Mapping[str, Sequence[Search]], truth: ArrayLike) -> xr.Da
     A search that stopped early keeps its last regret.
 
     Args:
-        searches: For each prior, by a name of your own, its searches, replication by replication.
+        searches: A mapping from a name for each prior to its searches, one per replication.
         truth: The objective at the candidates, without noise, (p,).
 
     Returns:
         The regrets, with dims (prior, replication, query).
 
     Raises:
-        ValueError: If there are no searches, or priors have different numbers of them.
+        ValueError: If `searches` is empty, or priors have different numbers of searches.
     """
     counts = {name: len(found) for name, found in searches.items()}
     if not counts or len(set(counts.values())) > 1 or 0 in counts.values():
@@ -75,19 +75,19 @@ def regrets(searches: Mapping[str, Sequence[Search]], truth: ArrayLike) -> xr.Da
 def replicate(
     rng_key: RngKey, run: Callable[[RngKey, int], T], num_replications: int, *, num_workers: int = 1
 ) -> list[T]:
-    """Run something several times, each time with a random key of its own, perhaps at once.
+    """Run a function several times, each time with its own random key, in parallel if requested.
 
-    The keys do not depend on `num_workers`. The workers are threads, which JAX's and NumPy's computations leave free to
-    run side by side.
+    The keys do not depend on `num_workers`. The workers are threads, which run in parallel because JAX and NumPy
+    release the interpreter lock.
 
     Args:
         rng_key: A JAX random key.
-        run: From a random key and the number of the replication (from 0) to anything, such as a `Search`.
+        run: A function from a random key and the number of the replication (from 0) to any result, such as a `Search`.
         num_replications: How many times.
         num_workers: How many at once.
 
     Returns:
-        What the runs returned, in order.
+        The results of the runs, in order.
 
     Raises:
         ValueError: If a number is below 1.

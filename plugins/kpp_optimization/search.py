@@ -1,4 +1,4 @@
-"""The search: query where improvement is expected most, learn, and stop when nothing is to be gained."""
+"""The search: query the point of largest expected improvement, learn, and stop when no improvement is expected."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ RESERVED = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """What a search has done.
+    """The result of a search.
 
     Attributes:
-        queries: One row a query: ``query`` (from 1), ``candidate`` (its row), the coordinates by name, ``value``,
-            ``mean``, ``standard_deviation`` and ``expected_improvement`` as they were believed before, ``cost``,
-            ``total_cost``, and ``incumbent``, the candidate that is best afterwards.
+        queries: One row per query: ``query`` (from 1), ``candidate`` (its row), the coordinates by name, ``value``,
+            ``mean``, ``standard_deviation`` and ``expected_improvement`` before the query, ``cost``, ``total_cost``,
+            and ``incumbent``, the best candidate after the query.
         candidates: The candidates, (p, d).
-        belief: What is believed at the candidates afterwards.
+        belief: The belief at the candidates at the end.
         direction: "minimize" or "maximize".
-        stopped: Why it ended: "queries", "budget", "improvement" (too little of it expected) or "candidates" (all
-            known).
+        stopped: Why it ended: "queries", "budget", "improvement" (the expected improvement is too small) or
+            "candidates" (all are known).
     """
 
     queries: pd.DataFrame
@@ -75,30 +75,31 @@ def optimize(
 ) -> Search:
     r"""Search for the best of finitely many candidates by expected improvement.
 
-    Each query goes where :math:`EI(x) / cost(x)` is largest; ties are broken by chance. The value to improve on is the
+    Each query goes where :math:`EI(x) / cost(x)` is largest; ties are broken at random. The value to improve on is the
     best posterior mean among the points queried (their best value, if there is no noise), and before the first query
     the best prior mean. Without noise no candidate is queried twice.
 
     Args:
         rng_key: A JAX random key; it decides the initial queries and ties.
-        objective: From one point (d,) to a number: a value of the objective, perhaps with noise.
+        objective: A function from one point (d,) to a value of the objective, possibly with noise.
         candidates: The points to choose from, an array (p, d) or a data frame.
-        prior: What is believed about the objective before any query.
+        prior: The prior on the objective before any query.
         direction: "minimize" or "maximize".
-        num_queries: Stop after so many queries, initial ones included.
+        num_queries: Stop after this number of queries, which includes the initial ones.
         num_initial: How many queries are made at random before the search.
         noise_variance: The variance of the queries' noise, in squared units of the objective.
-        cost: From one point (d,) to the cost of a query there, positive; 1 by default.
-        budget: Stop when no query can be paid any more.
-        min_improvement: Stop when no candidate is expected to improve by more, in units of the objective.
+        cost: A function from one point (d,) to the positive cost of a query there; 1 by default.
+        budget: Stop when the remaining budget does not cover the cost of any query.
+        min_improvement: Stop when the expected improvement of every candidate is at most this, in units of the
+            objective.
 
     Returns:
-        The search: its log, its best point, and what is believed at the end.
+        The search: its log, its best point, and the belief at the end.
 
     Raises:
-        TypeError: If `rng_key` is no JAX random key.
+        TypeError: If `rng_key` is not a JAX random key.
         ValueError: If an argument is out of range, a cost is not positive, the prior's moments do not fit the
-            candidates, or the objective returns no finite number.
+            candidates, or the objective does not return a finite number.
     """
     points, schema = read_points(candidates, name="candidates")
     _check(direction, num_queries, num_initial, noise_variance, budget, min_improvement, len(points))
@@ -158,7 +159,7 @@ class _State:
         return min(self.index, key=lambda i: self._sign * self.belief.mean[i])
 
     def query(self, chosen: int, objective: Callable[..., Any]) -> float:
-        """Ask the objective, and learn from its answer."""
+        """Query the objective, and update the belief by the result."""
         value = float(np.asarray(objective(self._points[chosen]), dtype=float).reshape(()))
         if not np.isfinite(value):
             raise ValueError(f"`objective` must return a finite number, got {value} at {self._points[chosen]}")
@@ -168,7 +169,7 @@ class _State:
         prior = self._prior.given(self._table, index, values, self._noise_variance)
         if prior is self._prior:
             self.belief = self.belief.observe(chosen, value, self._noise_variance)
-        else:  # other hyperparameters: all queries anew
+        else:  # new hyperparameters require conditioning on all queries again
             self._prior, self.belief = prior, self._start(prior)
             for i, seen in zip(index, values, strict=True):
                 self.belief = self.belief.observe(int(i), float(seen), self._noise_variance)
@@ -188,7 +189,7 @@ class _State:
 
 
 def _choose(priority: np.ndarray, score: np.ndarray, possible: np.ndarray) -> int | None:
-    """Return the possible candidate with the highest score, of several the one that chance puts first."""
+    """Return the possible candidate with the highest score; ties are broken at random."""
     if not possible.any():
         return None
     highest = np.flatnonzero(possible & (score >= score[possible].max()))

@@ -1,4 +1,4 @@
-"""Pref-SHAP: Shapley values of preferences between two items, for the items' features and for those of the context.
+"""Pref-SHAP: Shapley values of preferences between two items, for features of the items and of the context.
 
 Classes are listed in `__init__.pyi` and loaded on first use, so that finding this plugin costs nothing.
 """
@@ -14,7 +14,7 @@ __getattr__, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 @kpp.hookimpl
 def register_value_functions() -> dict[str, type]:
-    """Offer the value functions of this package."""
+    """Register the value functions of this package."""
     from kpp_pref_shap.context_game import PreferentialContext
     from kpp_pref_shap.item_game import PreferentialItems
 
@@ -23,11 +23,11 @@ def register_value_functions() -> dict[str, type]:
 
 @kpp.hookimpl
 def register_explainers() -> dict[str, type]:
-    """Offer the explainer of this package."""
+    """Register the explainer of this package."""
     from kpp_pref_shap.explainer import PrefShap
 
     return {"pref-shap": PrefShap}
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})  # the hooks, too: the registry looks for them here
+    return sorted({*globals(), *__all__})  # also the hooks, which the registry looks up in this module

@@ -1,11 +1,11 @@
-r"""Preference functions as functions of plain points: of both items side by side, or of one item, its utility.
+r"""Preference functions as functions of plain points: of both items side by side, or of one item (its utility).
 
-With its items side by side, :math:`z = (x, x')`, a preference function with a kernel of product kernels is one of the
-RKHS of a product kernel, too,
+With its items side by side, :math:`z = (x, x')`, a preference function with a kernel of product kernels is also a
+function in the RKHS of a product kernel,
 
 .. math:: g = \sum_j \alpha_j \bigl[\kappa((a_j, b_j), \cdot) - \kappa((b_j, a_j), \cdot)\bigr]
 
-with :math:`\kappa(z, z') = k(x, y)\, k(x', y')`, or :math:`k(x, y) + k(x', y')` where there is a utility. Any explainer
+with :math:`\kappa(z, z') = k(x, y)\, k(x', y')`, or :math:`k(x, y) + k(x', y')` if there is a utility. Any explainer
 of functions of points can therefore explain it: with one player for each feature of each item, the naive way; or, with
 features j and d + j as one player, exactly as Pref-SHAP does, in polynomial time for interventional values.
 """
@@ -27,10 +27,10 @@ __all__ = ["as_concatenated", "as_utility", "has_product_items", "items_by_quadr
 
 
 def as_concatenated(function: RKHSFunction) -> RKHSFunction:
-    """Return a preference function as one of rows of both items, (p, 2 d), or (p, 2 d + c) with contexts.
+    """Return a preference function as a function of rows of both items, (p, 2 d), or (p, 2 d + c) with contexts.
 
     Args:
-        function: A function of pairs, or of pairs in contexts, perhaps with draws.
+        function: A function of pairs, or of pairs in contexts, possibly with draws.
 
     Returns:
         The same function. Explained by "rkhs-shap" it has two values for each feature; this naive way ignores that both
@@ -66,7 +66,7 @@ def as_utility(function: RKHSFunction) -> RKHSFunction:
     """Return the utility behind a function of pairs with the kernel `Preferential`, to explain it by "rkhs-shap".
 
     Args:
-        function: The function g, perhaps with draws.
+        function: The function g, possibly with draws.
 
     Returns:
         The function f of single items (p, d) with g(x, x') = f(x) - f(x').
@@ -94,7 +94,7 @@ def items_by_quadrature(
     contexts: Float[AnyArray, "k c"] | None,
     players: Players,
 ) -> Float[Array, "*draws p g"]:
-    """Compute exact Shapley values of the interventional game of items in time polynomial in the number of features.
+    """Compute exact Shapley values of the interventional game of items, in polynomial time in the number of features.
 
     The references are all pairs of the background, so time grows with their number squared, and with the matches.
 

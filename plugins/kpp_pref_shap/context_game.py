@@ -34,16 +34,16 @@ __all__ = ["PreferentialContext"]
 
 
 class PreferentialContext(AbstractPreferenceGame):
-    r"""Absent features of the context are averaged over reference contexts; the two items stay as they are.
+    r"""Absent features of the context are averaged over reference contexts; the two items are unchanged.
 
     .. math::
 
         v(S) = \sum_b w_b(u)\; g_{(u_S, z_{b, S^c})}(x, x'), \qquad
         w(u) = (K_{Z_S Z_S} + n \lambda I)^{-1} k(Z_S, u_S)
 
-    or, interventional, :math:`w = 1/n`. The values change their sign where the items are exchanged. That of no feature
-    is the mean preference over the contexts, which differs from duel to duel: `base_at` knows it, and `base` only where
-    all have the same matches. "raw" end points keep the formula, which shrinks towards 0.
+    or, interventional, :math:`w = 1/n`. The values change their sign if the items are exchanged. The value of the empty
+    coalition is the mean preference over the contexts, which differs between duels: `base_at` returns it, and `base`
+    only if all have the same matches. "raw" end points keep the formula, which shrinks towards 0.
 
     Points are tuples of pairs (p, 2, d) and contexts (p, c). With `matches` the preference is averaged over them,
     :math:`\frac1m \sum_j v_{u, x_j, x'_j}(S)`, and points are contexts (p, c).
@@ -58,11 +58,11 @@ class PreferentialContext(AbstractPreferenceGame):
         solver: "cholesky", or "cg" for preconditioned conjugate gradients.
         max_steps: The largest number of steps of conjugate gradients.
         matches: Pairs of items (m, 2, d) to average over, or None.
-        batch_size: How many coalitions are worked on at once; by default what fits.
+        batch_size: The number of coalitions in a batch; by default as many as fit into memory.
 
     References:
-        Chau, Towards trustworthy machine learning with kernels, 2023, proposition 7.3.4, the first factor of which is
-        that of the present features and the others' matrix that of the reference contexts.
+        Chau, Towards trustworthy machine learning with kernels, 2023, proposition 7.3.4, whose first factor is read as
+        the factor of the present features, and whose matrix as that of the reference contexts.
     """
 
     contexts: Float[AnyArray, "n c"] = eqx.field(converter=lambda value: as_points(value, "contexts"))

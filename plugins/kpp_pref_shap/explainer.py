@@ -26,7 +26,7 @@ from kpp_pref_shap.side_by_side import SideBySide
 
 __all__ = ["PrefShap"]
 
-# Instances at once, the entries of a table of values, and players whose coalitions are enumerated by default.
+# Instances per batch, entries of a table of values, and the most players whose coalitions are enumerated by default.
 _INSTANCES, _MAX_ENTRIES, _MAX_PLAYERS = 4096, 2**26, 14
 
 
@@ -35,8 +35,8 @@ class PrefShap(AbstractExplainer):
 
     .. math:: g(x, x') = \sum_j \phi_j(x, x'), \qquad \phi_j(x', x) = -\phi_j(x, x')
 
-    A feature that both items have is one player, known or not of both, so that an explanation changes its sign where
-    the items are exchanged. What is explained is up to the value function:
+    A feature of the items is one player, present or absent for both items, so that an explanation changes its sign if
+    the items are exchanged. The value function determines what is explained:
 
     * `PreferentialItems`: which features of the items decided a duel, `x` being pairs (p, 2, d), or a tuple of pairs
       and contexts (p, c); with its `opponents`, which features of an item, (p, d), decide its matches with them all.
@@ -44,18 +44,19 @@ class PrefShap(AbstractExplainer):
       context, (p, c), decide those matches on average.
 
     `x` may also be `kpp.preferences.Matches`, explained with the winner first. The data shown with the values are
-    differences, first item minus second one (or minus the mean opponent), which color the plots; contexts are shown as
-    they are.
+    differences, first item minus second one (or minus the mean opponent), which color the plots; contexts are shown
+    unchanged.
 
     Values are exact up to 14 players, whose coalitions are enumerated. Interventional values of items are exact for any
-    number of players, by quadrature, where the kernel of items is a sum of product kernels. Other values are sampled,
+    number of players, by quadrature, if the kernel of items is a sum of product kernels. Other values are sampled,
     with standard errors. The draws of a posterior are explained one by one.
 
     Args:
         value_function: The game, `PreferentialItems` or `PreferentialContext`.
         method: "enumeration", "quadrature", "least-squares", "permutation", or "auto" as above.
         num_coalitions: How many coalitions the sampling methods may value.
-        groups: Features that play as one: a mapping from the name of a player to names or positions of features.
+        groups: Features that form one player: a
+            mapping from the name of a player to names or positions of features.
         instances_at_once: How many instances are worked on at once; by default what fits into memory.
         progress: Whether to show progress bars.
 
@@ -75,7 +76,7 @@ class PrefShap(AbstractExplainer):
     additive: ClassVar = True
 
     def __check_init__(self) -> None:
-        """Raise an error if the value function is of another kind, or a number is too small."""
+        """Raise an error if the value function has the wrong type, or a number is too small."""
         if not isinstance(self.value_function, PreferentialItems | PreferentialContext):
             raise TypeError(
                 "`value_function` must be PreferentialItems or PreferentialContext, got "
@@ -90,14 +91,14 @@ class PrefShap(AbstractExplainer):
         Args:
             predictor: A `kpp.Fit` of a preference model, or a `kpp.RKHSFunction` on pairs, with draws (chain, draw) or
                 without.
-            x: What to explain, of the shape that the value function asks for, or `kpp.preferences.Matches`.
-            rng_key: A JAX random key; needed only where coalitions are sampled.
+            x: The points to explain, in the form that the value function requires, or `kpp.preferences.Matches`.
+            rng_key: A JAX random key; needed only if coalitions are sampled.
 
         Returns:
             The explanation.
 
         Raises:
-            TypeError: If the predictor is not such a function, or coalitions must be sampled and there is no key.
+            TypeError: If the predictor is not such a function, or coalitions must be sampled and `rng_key` is None.
             ValueError: If the form of `x` is wrong, or an option is invalid.
         """
         inputs = self._read(predictor, x)
@@ -169,7 +170,7 @@ class PrefShap(AbstractExplainer):
         return game.base_at(function, x) if differ else None
 
     def _method(self, function: RKHSFunction, players: Players) -> str:
-        """Choose quadrature if it is asked for, or if it is the only exact method."""
+        """Choose quadrature if it is requested, or if it is the only exact method."""
         game = self.value_function
         interventional = isinstance(game, PreferentialItems) and game.conditional == "interventional"
         possible = interventional and has_product_items(function)

@@ -28,7 +28,7 @@ __all__ = ["AbstractPreferenceGame", "Instances", "TermValues"]
 TermValues = Callable[[Mask, Float[Array, "n w"]], Float[Array, " p"]]
 
 _CONDITIONALS = ("observational", "interventional")
-# Entries of the matrices of the coalitions that are worked on at once.
+# The largest number of entries of the matrices of a batch of coalitions.
 _MAX_ENTRIES = 2**22
 
 
@@ -55,8 +55,8 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
     r"""A game whose players are features of both items of a duel, or of the context of a duel.
 
     Absent features are averaged over references. The function is a sum of terms, one for each term of its kernel; a
-    final class says which kernel of a term sees the players' features, and how the sections of this kernel, restricted
-    to a coalition, give the values of instances.
+    final class defines which kernel of a term receives the players' features, and how the sections of this kernel,
+    restricted to a coalition, give the values of instances.
     """
 
     plays_contexts: ClassVar[bool]
@@ -68,7 +68,7 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
 
     @abstractmethod
     def observational(self) -> Conditioning:
-        """Return the game of single rows, which has the references and conditions on present features."""
+        """Return the observational game of single rows, which holds the references."""
 
     @abstractmethod
     def interventional(self) -> "AbstractPreferenceGame":
@@ -80,7 +80,7 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
 
     @abstractmethod
     def playing_kernel(self, term: Comparison) -> AbstractKernel:
-        """Return the kernel of a term that sees the players' features."""
+        """Return the kernel of a term that receives the players' features."""
 
     @abstractmethod
     def playing_rows(self, matches: MatchTable) -> Float[Array, "m d"]:
@@ -110,7 +110,7 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
         """
 
     def entries_of_matches(self, num_matches: int, instances: Any) -> int:
-        """Return how many entries a coalition takes where matches are added one by one; by default none."""
+        """Return the number of entries per coalition if matches are added one by one; by default 0."""
         return 0
 
     def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p"]:

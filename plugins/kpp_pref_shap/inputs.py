@@ -23,10 +23,10 @@ class PreferenceInputs(NamedTuple):
     """The function and the instances to explain.
 
     Attributes:
-        function: The function on pairs, perhaps in contexts.
+        function: The function on pairs, possibly in contexts.
         rows: Both items and the context of each instance side by side, (p, 2 d + c).
         data: The data shown with the values of each instance, (p, players' features).
-        schema: The names of the features that play, and for contexts their levels.
+        schema: The names of the players' features, and for contexts their levels.
         instance_names: The names of the instances, or None.
         explains: "duels", "items against opponents", "contexts of duels" or "contexts".
     """
@@ -56,7 +56,7 @@ def read_duels(
 
     Raises:
         TypeError: If the predictor is not a function of pairs.
-        ValueError: If `x` has not the form that the game and the function need.
+        ValueError: If `x` does not have the form that the game and the function need.
     """
     matches = x if isinstance(x, Matches) else None
     items, contexts = split_points(x if matches is None else _winners_first(matches))
@@ -101,7 +101,7 @@ def read_contexts(
 
     Raises:
         TypeError: If the predictor is not a function of pairs in contexts.
-        ValueError: If `x` has not the form that the game and the function need.
+        ValueError: If `x` does not have the form that the game and the function need.
     """
     matches = x if isinstance(x, Matches) else None
     points = x if matches is None else _winners_first(matches)
@@ -149,7 +149,7 @@ def _names(matches: Matches | None) -> list[str] | None:
 def _contexts_of_duels(
     function: RKHSFunction, contexts: ArrayLike | None, num_rows: int, has_contexts: bool
 ) -> Float[Array, "p c"] | None:
-    """Return the contexts of duels, or None if the function has none, or is averaged over other contexts."""
+    """Return the contexts of duels, or None if the function has no contexts, or is averaged over other contexts."""
     known = split_points(function.points)[1]
     if known is None or has_contexts:
         if contexts is not None and known is None:

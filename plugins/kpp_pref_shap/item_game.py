@@ -47,23 +47,24 @@ def _optional_points(name: str) -> Callable[[Any], Any]:
 
 
 class PreferentialItems(AbstractPreferenceGame):
-    r"""Absent features of both items are averaged over reference items, those of one independently of the other's.
+    r"""Absent features of both items are averaged over reference items, independently for the two items.
 
     .. math::
 
         v(S) = \sum_{u, u'} w_u(x)\, w_{u'}(x')\; g\bigl((x_S, z_{u, S^c}), (x'_S, z_{u', S^c})\bigr), \qquad
         w(x) = (K_{Z_S Z_S} + n \lambda I)^{-1} k(Z_S, x_S)
 
-    or, interventional, :math:`w = 1/n`. A feature is known, or not, of both items. The values change their sign where
-    the items are exchanged, and that of no feature is 0. With exact end points the full coalition is worth g(x, x');
-    the formula alone, "raw", shrinks it.
+    or, interventional, :math:`w = 1/n`. A feature is present or absent for both items. The values change their sign if
+    the items are exchanged, and the value of the empty coalition is 0. With exact end points the value of the full
+    coalition is g(x, x'); the formula alone, "raw", shrinks it.
 
     The function g is an `RKHSFunction` on pairs whose kernel is `GeneralizedPreferential`, `Preferential`, a
-    `Contextual` one of them, or a sum or multiple of such. Nothing is computed match by match: with the different items
-    Z' of the function :math:`v(S) = G_S(x)^\top M\, G_S(x')`, M being skew and of their number.
+    `Contextual` of one of them, or a sum or multiple of these. The computation does not run over the matches: with the
+    distinct items Z' of the function, :math:`v(S) = G_S(x)^\top M\, G_S(x')`, where M is a skew-symmetric matrix with
+    one row per item of Z'.
 
-    Points are pairs (p, 2, d), or tuples of pairs and contexts (p, c) for functions with contexts, whose every pair is
-    compared in its own. Two options change that:
+    Points are pairs (p, 2, d), or tuples of pairs and contexts (p, c) for functions with contexts, so that every pair
+    has its own context. Two options change this:
 
     * `opponents` compares items with all of some others, :math:`\frac1r \sum_i v_{x, o_i}(S)`. Points are items (p, d).
     * `contexts` averages the function over contexts, :math:`\frac1c \sum_i g_{u_i}`. Points have no contexts.
@@ -72,14 +73,15 @@ class PreferentialItems(AbstractPreferenceGame):
         background: The reference items z, (n, d); `kpp.features.landmarks` chooses few of many.
         regularization: :math:`\lambda`, positive.
         conditional: "observational" or "interventional".
-        kernel: The kernel k of the conditional mean embeddings: by default that of the items, if it is a product kernel
-            up to a constant, else as for `kpp.games.Observational`; that of the first term where there are several.
+        kernel: The kernel k of the conditional mean embeddings: by default the kernel of the items, if it is a product
+            kernel up to a constant, otherwise as for `kpp.games.Observational`; with several terms, the kernel of the
+            first.
         end_points: "exact" or "raw".
         solver: "cholesky", or "cg" for preconditioned conjugate gradients.
         max_steps: The largest number of steps of conjugate gradients.
         opponents: Items (r, d) that each item is compared with, or None.
         contexts: Contexts (c', c) that the function is averaged over, or None.
-        batch_size: How many coalitions are worked on at once; by default what fits.
+        batch_size: The number of coalitions in a batch; by default as many as fit into memory.
 
     References:
         Chau, Towards trustworthy machine learning with kernels, 2023, definition 7.3.1 and proposition 7.3.3, whose
@@ -100,7 +102,7 @@ class PreferentialItems(AbstractPreferenceGame):
     plays_contexts: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the opponents have other features than the background."""
+        """Raise ValueError if the opponents do not have the features of the background."""
         if self.opponents is not None:
             as_points(self.opponents, "opponents", num_features=self.background.shape[1])
 
@@ -170,7 +172,7 @@ class PreferentialItems(AbstractPreferenceGame):
         def values(mask: Mask, shares: Float[Array, "n w"]) -> Float[Array, " p"]:
             left = form.extend(sections(mask, shares), jnp.sum(shares, axis=0))
             of_term = evaluate(left, instances.right_sections(left), instances.left, instances.right)
-            return instances.skew(jnp.where(jnp.any(mask), of_term, 0.0))  # without features both items are the same
+            return instances.skew(jnp.where(jnp.any(mask), of_term, 0.0))  # without features both items are equal
 
         return values
 
@@ -212,7 +214,7 @@ class _Duels(eqx.Module):
         return jnp.mean(sections[:, self.opponents], axis=1, keepdims=True)
 
     def skew(self, values: Float[Array, " p"]) -> Float[Array, " p"]:
-        """Give values of oriented duels the signs of the duels that were given."""
+        """Multiply values of oriented duels by the signs of the original duels."""
         return values if self.orientation is None else self.orientation.skew(values)
 
 

@@ -1,4 +1,4 @@
-r"""Functions on pairs taken apart: the terms of their kernels, and the matches that span them."""
+r"""The parts of functions on pairs: the terms of their kernels, and the matches that span them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Comparison(NamedTuple):
     r"""One term of a kernel on pairs, :math:`s\, k_E(p, q)\, k_z(z, z')`.
 
     Attributes:
-        kernel: The kernel k of single items that :math:`k_E` is made of.
+        kernel: The kernel k of single items from which :math:`k_E` is constructed.
         is_general: Whether :math:`k_E` is `GeneralizedPreferential`; it is `Preferential` otherwise.
         scales: Numbers whose product is s.
         context_kernel: :math:`k_z`, or None.
@@ -63,7 +63,7 @@ def comparisons(kernel: AbstractKernel) -> tuple[Comparison, ...]:
         The terms.
 
     Raises:
-        TypeError: If the kernel is made of anything else.
+        TypeError: If the kernel has any other part.
     """
     if isinstance(kernel, GeneralizedPreferential | Preferential):
         return (Comparison(kernel.kernel, isinstance(kernel, GeneralizedPreferential)),)
@@ -80,7 +80,7 @@ def comparisons(kernel: AbstractKernel) -> tuple[Comparison, ...]:
 
 
 def split_points(points: Any) -> tuple[Any, Any]:
-    """Return pairs and contexts of a batch of points; the contexts are None where there are none."""
+    """Return pairs and contexts of a batch of points; without contexts the second is None."""
     return points if isinstance(points, tuple) else (points, None)
 
 
@@ -108,7 +108,7 @@ def check_preference(function: object, *, contextual: bool = False) -> RKHSFunct
         The function, unchanged.
 
     Raises:
-        TypeError: If it is not an `RKHSFunction` of pairs with one output, or has no contexts where they are needed.
+        TypeError: If it is not an `RKHSFunction` of pairs with one output, or has no contexts although they are needed.
     """
     if not isinstance(function, RKHSFunction):
         raise TypeError(f"`function` must be a kpp.RKHSFunction on pairs of items, got {type(function).__name__}")
@@ -130,12 +130,12 @@ def number_rows(rows: Float[AnyArray, "k d"]) -> tuple[Float[Array, "n d"], Int[
     """Return the distinct rows, sorted, and the number of each row among them; traced rows count as distinct."""
     if not is_concrete(rows):
         return jnp.asarray(rows), np.arange(rows.shape[0])
-    distinct, index = np.unique(np.asarray(rows) + 0.0, axis=0, return_inverse=True)  # -0. is 0.
+    distinct, index = np.unique(np.asarray(rows) + 0.0, axis=0, return_inverse=True)  # makes -0. equal to 0.
     return jnp.asarray(distinct), index.reshape(-1)
 
 
 class MatchTable(eqx.Module):
-    """The matches that span a preference function: numbered items in numbered contexts, each written once.
+    """The matches that span a preference function: numbered items in numbered contexts, without repetitions.
 
     Args:
         items: The distinct items, (n, d).

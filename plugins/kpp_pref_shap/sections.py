@@ -42,7 +42,7 @@ class Conditioning(Protocol):
         """Whether the full coalition has the exact value."""
 
     def kernel_for(self, function: Any) -> AbstractKernel:
-        """Return the kernel that conditions for a function."""
+        """Return the kernel of the conditional mean embedding for a function."""
 
     def weights_of(self, kernel: AbstractKernel, x: Any) -> Weights:
         """Return the weights at the rows x."""
@@ -54,9 +54,9 @@ def absent_weights(
     """Return the weights of the references, given the present features of some rows.
 
     Args:
-        observational: The references, and how to condition on them.
+        observational: The references, with the options of the conditioning.
         conditional: "observational", or "interventional" for equal weights.
-        kernel: The kernel of the function, whose product term conditions by default.
+        kernel: The kernel of the function, whose product term is the default kernel of the conditional mean embedding.
         rows: The rows, (q, d).
 
     Returns:
@@ -78,12 +78,12 @@ def restricted_sections(
 ) -> Sections:
     """Return the sections at some rows as a function of a coalition and the weights of the references.
 
-    A kernel that is not a sum of product kernels is evaluated at references whose present features are replaced by
-    those of a row. With observational weights it is evaluated at the unchanged references, which then replace the row
-    in all features.
+    A kernel that is not a sum of product kernels is evaluated at references whose present features are replaced by the
+    features of a row. With observational weights it is evaluated at the unchanged references, which then replace the
+    row in all features.
 
     Args:
-        observational: The references, and how to condition on them.
+        observational: The references, with the options of the conditioning.
         conditional: "observational" or "interventional".
         kernel: The kernel.
         points: The points Z, (m, d).

@@ -1,4 +1,4 @@
-"""Both items and the context of a duel in one row, in the form that the estimators of `kpp.games` take."""
+"""Both items and the context of a duel in one row, in the form for the estimators of `kpp.games`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SideBySide(AbstractValueFunction):
 
     Args:
         game: The game.
-        function: The function on pairs; the function that a call gets is the same function of rows.
+        function: The function on pairs; calls receive the same function as a function of rows.
     """
 
     game: AbstractPreferenceGame
@@ -27,11 +27,11 @@ class SideBySide(AbstractValueFunction):
     def __call__(
         self, function: RKHSFunction, x: Float[Array, "p columns"], coalitions: Bool[AnyArray, "k columns"]
     ) -> Float[Array, "*draws k p"]:
-        """Value coalitions of the columns that play."""
+        """Value coalitions of the players' columns."""
         return self.game(self.function, self.unpack(x), coalitions[:, self._columns])
 
     def base(self, function: RKHSFunction) -> Float[Array, "*draws"]:
-        """Return the value of the empty coalition, where all rows have the same."""
+        """Return the value of the empty coalition, if it is the same for all rows."""
         return self.game.base(self.function)
 
     def players(self, players: Players) -> Players:
@@ -68,5 +68,5 @@ class SideBySide(AbstractValueFunction):
 
     @property
     def _columns(self) -> slice:
-        """The columns that say whether a feature is in a coalition: those of the first item, or of the context."""
+        """The columns of coalitions that are used: those of the first item, or of the context."""
         return slice(2 * self._num_features, None) if self.game.plays_contexts else slice(0, self._num_features)

@@ -2,8 +2,9 @@ r"""Sums over matches as bilinear forms over items.
 
 .. math:: \sum_j \beta_j \bigl(u_{a_j} v_{b_j} - u_{b_j} v_{a_j}\bigr) = u^\top M v
 
-for matches of items :math:`a_j, b_j`, with a matrix M that is skew, of the size of the items however many matches there
-are. A thousand items compared forty thousand times cost a product of matrices of a thousand rows.
+for matches of items :math:`a_j, b_j`, with a skew-symmetric matrix M, whose size is the number of items and does not
+depend on the number of matches. A thousand items with forty thousand matches take a product of matrices with a thousand
+rows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["SkewForm"]
 #: A function of left vectors (n, q), right vectors (n, r), and which of them meet, (p,) twice, to values (p,).
 Evaluation = Callable[[Array, Array, Array, Array], Float[Array, " p"]]
 
-# Entries of M; where there are more, matches are added up as they are. Entries of a chunk of matches.
+# The most entries of M, beyond which matches are summed one by one; and the entries of a chunk of matches.
 _MAX_TABLE, _MAX_CHUNK = 2**26, 2**22
 
 
@@ -34,8 +35,8 @@ class SkewForm(NamedTuple):
     Attributes:
         size: The number of items, n.
         first: The number of the first item of each match, (m,).
-        second: The number of the second one, (m,).
-        weights: The weights of the matches, (m,), or (m, p) with weights of its own for each value.
+        second: The number of the second item of each match, (m,).
+        weights: The weights of the matches, (m,), or (m, p) with separate weights for each value.
     """
 
     size: int
@@ -47,14 +48,14 @@ class SkewForm(NamedTuple):
     def compare(cls, is_general: bool, size: int, first: Any, second: Any, weights: Array) -> SkewForm:
         r"""Return the form of a kernel on pairs, of which the vectors are sections of the kernel of an item.
 
-        Differences of utilities, :math:`k(x, a) - k(x, b) - k(x', a) + k(x', b)`, are those of matches of a and of b
-        with one more item, whose section is that of the constant 1: see `extend`.
+        Differences of utilities, :math:`k(x, a) - k(x, b) - k(x', a) + k(x', b)`, equal the terms of matches of a and
+        of b with one additional item, whose section is the constant 1: see `extend`.
 
         Args:
             is_general: Whether the kernel is `GeneralizedPreferential`; it is `Preferential` otherwise.
             size: The number of items, n.
             first: The number of the first item of each match, (m,).
-            second: The number of the second one, (m,).
+            second: The number of the second item of each match, (m,).
             weights: (m,) or (m, p).
         """
         if is_general:
@@ -69,7 +70,7 @@ class SkewForm(NamedTuple):
         return jnp.concatenate([sections, jnp.broadcast_to(constant, (1, sections.shape[1]))])
 
     def prepare(self) -> Evaluation:
-        """Return the function that evaluates the form, having done what all evaluations share."""
+        """Return the function that evaluates the form, after the computations that all evaluations share."""
         if self.weights.ndim == 2:
             groups = np.zeros(len(self.first), int)
             return lambda left, right, left_at, right_at: self.sum_groups(left, right, left_at, right_at, groups, 1)[0]
@@ -87,13 +88,13 @@ class SkewForm(NamedTuple):
     def sum_groups(
         self, left: Array, right: Array, left_at: Array, right_at: Array, groups: Int[AnyArray, " m"], num_groups: int
     ) -> Float[Array, "groups p"]:
-        """Add up groups of matches apart.
+        """Sum each group of matches separately.
 
         Args:
             left: Vectors (n, q).
             right: Vectors (n, r).
-            left_at: Which of `left` belongs to each value, (p,).
-            right_at: Which of `right`, (p,).
+            left_at: The column of `left` for each value, (p,).
+            right_at: The column of `right` for each value, (p,).
             groups: The group of each match, (m,), or those of the matches that `compare` was given.
             num_groups: How many groups there are.
 

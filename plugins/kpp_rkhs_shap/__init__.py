@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @kpp.hookimpl
 def register_explainers() -> dict[str, type]:
-    """Offer the explainer of this package."""
+    """Register the explainer of this package."""
     from kpp_rkhs_shap.explainer import RKHSShap
 
     return {"rkhs-shap": RKHSShap}

@@ -39,8 +39,8 @@ from kpp_rkhs_shap.shapley_covariance import covariance_of_values, posterior_of
 
 __all__ = ["RKHSShap"]
 
-# Instances at once: for value functions that share work between instances, for a covariance, and the entries of a
-# table of values where all coalitions are enumerated.
+# Instances per batch: for value functions that share computations between instances, and for a covariance; and the
+# largest number of entries of a table of values when all coalitions are enumerated.
 _INSTANCES, _COVARIANCES, _MAX_ENTRIES = 1024, 8, 2**26
 _CHOICES = {
     "interactions": (None, "SII", "STII"),
@@ -55,22 +55,23 @@ class RKHSShap(AbstractPointsExplainer):
 
     .. math:: \phi_j = \sum_{S \not\ni j} \frac{|S|!\,(d-1-|S|)!}{d!} \bigl(v(S \cup j) - v(S)\bigr)
 
-    Where a product kernel's values come from a quadrature, they are exact for any number of features; other games are
+    Values of product kernels are computed by quadrature and are exact for any number of features; other games are
     enumerated up to 14 players and sampled beyond, with standard errors. The draws of a posterior are explained one by
-    one, so that the values are a posterior, too; the Gaussian law that they have in each draw is added on request.
+    one, so that the values have a posterior, too; their Gaussian law in each draw is added on request.
 
     Args:
-        value_function: The game: what a coalition of features is worth.
+        value_function: The game: the value of a coalition of features.
         method: "quadrature", "enumeration", "least-squares", "permutation", or "auto" for the cheapest exact one, or
             "least-squares" if there is none; see `kpp.games.estimate_shapley`.
         num_coalitions: How many coalitions the sampling methods may value.
-        groups: Features that play as one: a mapping from the name of a player to names or positions of features.
-            Features that are not mentioned play for themselves.
-        interactions: Whether to add the interactions of all pairs, exact ones: "SII" or "STII".
-        covariance: Whether to add the covariance of the values under the posterior of a Gaussian process: of each
-            "point", or "joint" for that across points too. Needs a value function that is an imputation.
-        covariance_at: "mean" computes it once, at the mean of the hyperparameters, and gives it to every draw; "draws"
-            for each draw.
+        groups: Features that form one player: a mapping from the name of a player to names or positions of features.
+            Features that are not mentioned are players of their own.
+        interactions: The index of the exact interactions of all pairs to add: "SII" or "STII"; None for no
+            interactions.
+        covariance: Whether to add the covariance of the values under the posterior of a Gaussian process: for each
+            "point", or "joint" for the covariance across points too. It needs a value function that is an imputation.
+        covariance_at: "mean" computes it once, at the mean of the hyperparameters, and uses it for every draw; "draws"
+            computes it for each draw.
         scale: "latent", or "probability" for the probabilities of a fitted classifier. They do not come from an
             RKHS, so their game is enumerated or sampled, by an imputation.
         batch_size: How many references (background points) are worked on at once by the methods for product games.
@@ -108,7 +109,7 @@ class RKHSShap(AbstractPointsExplainer):
 
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
         """Explain predictions; a random key is needed only where coalitions are sampled."""
-        # The matrices are many and small: threads of BLAS and those of XLA would wait for each other.
+        # The matrices are many and small: the threads of BLAS and of XLA would wait for each other.
         with threadpool_limits(1, user_api="blas"):
             arrays, estimate = self._values(inputs, rng_key)
             record = {"explainer": "rkhs-shap", **describe_value_function(self.value_function), "scale": self.scale}
@@ -164,7 +165,7 @@ class RKHSShap(AbstractPointsExplainer):
         return arrays, estimate
 
     def _covariance(self, inputs: Inputs) -> tuple[Float[np.ndarray, "..."], str]:
-        """Return the covariance of the values, and whether it is that at the mean of the draws or of each draw."""
+        """Return the covariance of the values, and whether it is for the mean of the draws or for each draw."""
         posterior = posterior_of(inputs.predictor, self.covariance_at)
         covariance = covariance_of_values(
             self.value_function,

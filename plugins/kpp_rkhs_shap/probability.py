@@ -47,7 +47,7 @@ class ProbabilityOfDraws:
 
 
 def _without_bar(fit: Any) -> Any:
-    """Return a fit that predicts without a progress bar, since it is asked many times."""
+    """Return a fit that predicts without a progress bar, because it is called many times."""
     if not isinstance(fit, Fit):
         return fit
     inference = dataclasses.replace(fit.inference, progress=False)  # type: ignore[call-arg]  # every one has the field

@@ -15,17 +15,17 @@ __all__ = ["covariance_of_values", "posterior_of"]
 
 
 def posterior_of(predictor: Any, at: str) -> GPPosterior:
-    """Return the Gaussian posterior that a predictor has.
+    """Return the Gaussian posterior of a predictor.
 
     Args:
-        predictor: A `kpp.Fit`, or a `kpp.GPPosterior`, which is returned as it is.
-        at: Where a fit has one: at the "mean" of its draws, or for each of the "draws".
+        predictor: A `kpp.Fit`, or a `kpp.GPPosterior`, which is returned unchanged.
+        at: For a fit, "mean" for the posterior at the mean of its draws, or "draws" for one per draw.
 
     Returns:
         The posterior.
 
     Raises:
-        TypeError: If the predictor has none.
+        TypeError: If the predictor does not have a Gaussian posterior.
     """
     if isinstance(predictor, GPPosterior):
         return predictor
@@ -52,12 +52,12 @@ def covariance_of_values(
 
     Args:
         value_function: The game.
-        posterior: The posterior; without draws its one covariance holds for each draw.
+        posterior: The posterior; without draws its covariance is used for each draw.
         x: The points, (p, d).
-        players: Who plays, g of them.
+        players: The players, g of them.
         joint: Whether the covariances between points are computed, too.
         draws: The shape of the draws of the values.
-        instances_at_once: The most points in one block, unless all points are taken together.
+        instances_at_once: The largest number of points in a block, unless all points are taken together.
         progress: Whether to show a bar.
 
     Returns:

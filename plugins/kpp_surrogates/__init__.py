@@ -1,4 +1,4 @@
-"""Model-agnostic explainers with an uncertainty of their own: KernelSHAP, Shapley sampling, LIME, CXPlain and others.
+"""Model-agnostic explainers with their own uncertainty: KernelSHAP, Shapley sampling, LIME, CXPlain and others.
 
 Classes are listed in `__init__.pyi` and loaded on first use, so that finding this plugin costs nothing.
 """
@@ -14,7 +14,7 @@ __getattr__, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 @kpp.hookimpl
 def register_explainers() -> dict[str, type]:
-    """Offer the explainers of this package."""
+    """Register the explainers of this package."""
     from kpp_surrogates.bayes_shap import BayesSHAP
     from kpp_surrogates.cxplain import CXPlain
     from kpp_surrogates.lime import LIME, BayesLIME
@@ -31,4 +31,4 @@ def register_explainers() -> dict[str, type]:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})  # the hooks, too: the registry looks for them here
+    return sorted({*globals(), *__all__})  # also the hooks, which the registry looks up in this module

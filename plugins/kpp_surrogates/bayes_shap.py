@@ -32,17 +32,19 @@ class BayesSHAP(AbstractLocalLinear):
     .. math:: V = (X^\top \Pi X + I)^{-1}, \quad \hat\beta = V X^\top \Pi y, \quad
         s^2 = \frac{r^\top \Pi r + \hat\beta^\top \hat\beta}{N}, \quad \beta_j \sim t_N(\hat\beta_j, s^2 V_{jj}),
 
-    r being the residuals. Its mean is the contribution and its variance that of the explanation. The targets y are the
-    predictions minus their mean over the background, so that a constant added to the function changes nothing. That
-    mean is the base value, from which Shapley values count; contributions add up to the prediction only roughly.
+    r being the residuals. Its mean is the contribution, and its variance is the variance of the explanation. The
+    targets y are the predictions minus their mean over the background, so that a constant added to the function changes
+    nothing. That mean is the base value of Shapley values; base value plus contributions equal the prediction only
+    approximately.
 
     Args:
         background: The background points, (m, d).
-        num_perturbations: How many coalitions each point has, N; as often the function is called for it.
-        coalitions: "shapley" draws coalitions by the Shapley kernel, and weighs them equally. "uniform" draws all alike
-            and weighs them by the kernel, with 1 for the empty and the full one, as first published: the weights sum to
-            so little that the prior dominates, and the intervals are far too narrow.
-        groups: Features that play as one: a mapping from the name of a player to names or positions of features.
+        num_perturbations: N, the number of coalitions for each point, and of evaluations of the function for it.
+        coalitions: "shapley" draws coalitions by the Shapley kernel, with equal weights. "uniform" draws all coalitions
+            with equal probability and weights them by the kernel, with 1 for the empty and the full one, as first
+            published: the sum of the weights is so small that the prior dominates, and the intervals are far too
+            narrow.
+        groups: Features that form one player: a mapping from the name of a player to names or positions of features.
         progress: Whether to show a progress bar.
 
     References:
@@ -91,7 +93,7 @@ def _ones(features: Float[np.ndarray, "p n g"]) -> Float[np.ndarray, "p n"]:
 
 
 def _kernel_weights(features: Float[np.ndarray, "p n g"]) -> Float[np.ndarray, "p n"]:
-    """Return the Shapley kernel, and 1 at both ends, where it is infinite."""
+    """Return the Shapley kernel, but 1 for the empty and the full coalition, for which it is infinite."""
     num_players = features.shape[2]
     sizes = np.arange(1, num_players)
     weights = np.ones(num_players + 1, dtype=features.dtype)

@@ -1,4 +1,4 @@
-"""The targets of CXPlain: how much the loss of a model rises when a feature is taken from it."""
+"""The targets of CXPlain: the increase of the loss of a model when a feature is removed."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def increases_of_loss(
     fill: Float[np.ndarray, " d"],
     players: Players,
 ) -> Float[np.ndarray, "n g"]:
-    r"""Return by how much the loss of each prediction rises without each feature.
+    r"""Return the increase of the loss of each prediction without each feature.
 
     .. math:: \Delta_{ij} = \max\{0,\; \ell(y_i, f(x_i \text{ with } x_{ij} := z_j)) - \ell(y_i, f(x_i))\}
 
     Args:
-        function: From points (n, d) to predictions (n,) or (n, k), perhaps led by (chain, draw).
+        function: A function from points (n, d) to predictions (n,) or (n, k), possibly led by (chain, draw).
         x: The points, (n, d).
-        truth: y, what the predictions should be, (n, k).
+        truth: y, the targets of the predictions, (n, k).
         loss: "squared", the sum over outputs of squares, or "log", minus the log-probability of the truth.
-        fill: z, the value of each feature that stands for its absence, (d,).
-        players: The features, or groups of them, to take away one after the other.
+        fill: z, the value of each feature that represents its absence, (d,).
+        players: The features, or groups of them, that are removed one at a time.
 
     Returns:
         The increases, (n, g), not negative.
@@ -61,19 +61,19 @@ def increases_of_loss(
 
 
 def normalized(increases: Float[np.ndarray, "n g"]) -> Float[np.ndarray, "n g"]:
-    """Return rows that sum to 1; one where no feature makes a difference is uniform."""
+    """Return rows normalized to sum to 1; a row of zeros becomes uniform."""
     sums = increases.sum(axis=1, keepdims=True)
     return np.where(sums > 0, increases / np.where(sums > 0, sums, 1.0), 1 / increases.shape[1])
 
 
 def mean_predictions(function: Callable[[Any], Any], x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n *outputs"]:
-    """Return the predictions of a function, averaged over its draws if it has some."""
+    """Return the predictions of a function, averaged over its draws if it has any."""
     values, axis = call_in_chunks(function, x)
     return np.asarray(values, dtype=float).mean(axis=tuple(range(axis)))
 
 
 def replacements(kind: str, x: Float[np.ndarray, "n d"], categorical: set[int]) -> Float[np.ndarray, " d"]:
-    """Return what stands for the absence of each feature, (d,): 0, or the mean and of categories the most frequent."""
+    """Return the values for absent features, (d,): 0, or the mean, for categories the most frequent one."""
     if kind == "zero":
         return np.zeros(x.shape[1])
     fill = x.mean(axis=0)
@@ -90,7 +90,7 @@ def as_truth(y: Any, predictions: Float[np.ndarray, "n *outputs"], names: Any) -
         y: For one output a number per row, (n,); for k outputs a label per row, (n,), or k numbers per row, (n, k).
             None for the predictions themselves.
         predictions: The predictions, (n,) or (n, k).
-        names: What the k outputs are called, which labels then are; None for labels 0 to k - 1.
+        names: The names of the k outputs, which are the possible labels; None for labels 0 to k - 1.
 
     Returns:
         The targets; labels as rows of zeros with a single 1.

@@ -48,10 +48,10 @@ _WIDTH, _PROBABILITY = 3.92, 0.95
 
 
 class CXPlain(AbstractPointsExplainer):
-    r"""A network that predicts which features a model cannot do without, and how sure that is.
+    r"""A network that predicts the importance of each feature for a model, with uncertainty.
 
-    At background points each feature is taken from the model and the increase of its loss recorded; increases, as
-    shares of their sum, are what the network learns. With softmax outputs :math:`\hat a`, its own loss is
+    At background points each feature is removed and the increase of the model's loss is recorded. The network learns
+    the increases as shares of their sum. With softmax outputs :math:`\hat a`, its own loss is
 
     .. math::
 
@@ -60,22 +60,23 @@ class CXPlain(AbstractPointsExplainer):
 
     Several networks learn from bootstrap samples of the background. The values are their medians, and the variance is
     :math:`(w / 3.92)^2`, w being the width of their central 95 % interval. Importances are not signed and do not add up
-    to the prediction. A model with several outputs has one loss, so its outputs share them; of a posterior with draws
-    the mean prediction is explained.
+    to the prediction. A model with several outputs has one loss, so its outputs share the importances; for a posterior
+    with draws the mean prediction is explained.
 
     Args:
         background: Points that the networks learn from, (m, d).
-        y: The truth at the background: a number per row, or a label per row where the model has several outputs. None
-            takes the model's own predictions for the truth. The values then say what changes the predictions; with
-            labels, what makes them good.
+        y: The targets at the background: a number per row, or a label per row if the model has several outputs. With
+            None the targets are the model's own predictions. The values then measure the influence on the predictions;
+            with given targets, the influence on their accuracy.
         loss: "squared", or "log" for probabilities, minus the log-probability of the truth (the cross-entropy).
-        replacement: What takes the place of a feature: "zero", or "mean" for its mean, of categories the most frequent.
-        groups: Features that are taken away together, a mapping from a name to names or positions of features.
-        categorical: Names or positions of features that hold codes of categories; the network sees them one-hot. The
-            levels that a fit or an estimator knows need no mention.
+        replacement: The value of a removed feature: "zero", or "mean" for its mean, for categories the most frequent
+            one.
+        groups: Features that are removed together, a mapping from a name to names or positions of features.
+        categorical: Names or positions of features that hold codes of categories; they are one-hot inputs of the
+            network. Columns whose levels are known from a fit or an estimator need not be named.
         num_bootstraps: How many networks, at least 2.
         hidden: The widths of their hidden layers.
-        num_epochs: How often they see their samples.
+        num_epochs: The number of passes over their samples.
         batch_size: The most points in one step.
         learning_rate: The first step size of Adam.
         progress: Whether to show a bar.
@@ -104,7 +105,7 @@ class CXPlain(AbstractPointsExplainer):
         """Check the options."""
         one_of(self.loss, "loss", LOSSES)
         one_of(self.replacement, "replacement", REPLACEMENTS)
-        count(self.num_bootstraps, "num_bootstraps", 2)  # or nothing varies
+        count(self.num_bootstraps, "num_bootstraps", 2)  # or 1 if all values are equal
         if self.y is not None:
             check_same_rows(len(self.background), len(self.y), "background", "y")
 
@@ -156,20 +157,20 @@ class CXPlain(AbstractPointsExplainer):
     def _shares(
         self, function: Any, background: Float[np.ndarray, "m d"], players: Players, categorical: set[int]
     ) -> Float[np.ndarray, "m g"]:
-        """Return what the networks are to predict at the background."""
+        """Return the targets of the networks at the background."""
         truth = as_truth(self.y, mean_predictions(function, background), output_names(function))
         fill = replacements(self.replacement, background, categorical)
         return normalized(increases_of_loss(function, background, truth, loss=self.loss, fill=fill, players=players))
 
     def _members(self, rng_key: Any, n: int, inputs: int, outputs: int) -> tuple[Array, Any]:
-        """Return the bootstrap rows and the first weights of every network."""
+        """Return the bootstrap rows and the initial weights of every network."""
         sample, start = jax.random.split(rng_key)
         rows = jax.random.randint(sample, (self.num_bootstraps, n), 0, n)
         sizes = (inputs, *self.hidden, outputs)
         return rows, eqx.filter_vmap(lambda key: MLP(key, sizes))(jax.random.split(start, self.num_bootstraps))
 
     def _record(self, rng_key: RngKey | None) -> dict[str, Any]:
-        """Return what explanations say of how they were made."""
+        """Return the record in explanations of how they were made."""
         return {
             "explainer": "cxplain",
             "loss": self.loss,
@@ -191,16 +192,16 @@ class CXPlain(AbstractPointsExplainer):
 
 
 class FittedCXPlain(eqx.Module):
-    """The networks of `CXPlain`, trained for one model. It is made by `CXPlain.fit`.
+    """The networks of `CXPlain`, trained for one model. `CXPlain.fit` returns it.
 
     Args:
         networks: The networks, their arrays leading with the bootstrap samples.
         function: The model.
-        inputs: How points become inputs of the networks.
+        inputs: The conversion of points to inputs of the networks.
         players: The features or groups of them.
         schema: The names of the features.
         background: The points that the networks have learned from, (m, d).
-        record: How all this was made.
+        record: The record of how the networks were trained.
     """
 
     networks: Any
@@ -250,14 +251,14 @@ class _Inputs(eqx.Module):
 
     @classmethod
     def create(cls, x: Float[np.ndarray, "n d"], categorical: set[int]) -> _Inputs:
-        """Learn units and levels."""
+        """Learn means, scales and levels."""
         scale = x.std(axis=0)
         levels = {j: tuple(np.unique(x[:, j]).tolist()) for j in sorted(categorical)}
         return cls(x.mean(axis=0), np.where(scale > 1e-12 * (1 + np.abs(x).max(axis=0)), scale, 1.0), levels)
 
     @property
     def width(self) -> int:
-        """How many inputs there are."""
+        """The number of inputs."""
         return len(self.location) + sum(len(levels) - 1 for levels in self.levels.values())
 
     def __call__(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n q"]:

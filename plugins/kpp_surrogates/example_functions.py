@@ -1,4 +1,4 @@
-"""The functions that the examples of the explainers explain, for the conformance suite."""
+"""The functions in the examples of the explainers, for the conformance suite."""
 
 from __future__ import annotations
 

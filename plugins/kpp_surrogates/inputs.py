@@ -20,7 +20,7 @@ def as_background(value: ArrayLike) -> Float[np.ndarray, "m d"]:
 
 
 def as_optional_float(value: float | int | None) -> float | None:
-    """Convert a number, and leave None."""
+    """Convert a number to a float, and return None unchanged."""
     return None if value is None else float(value)
 
 
@@ -33,7 +33,7 @@ def required_key(rng_key: RngKey | None, explainer: str) -> RngKey:
     """Return the random key of an explainer that samples.
 
     Raises:
-        TypeError: If there is none.
+        TypeError: If `rng_key` is None.
     """
     if rng_key is None:
         raise TypeError(f"`rng_key` must be given, since {explainer!r} samples; write `rng_key=jax.random.key(0)`")

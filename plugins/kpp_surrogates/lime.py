@@ -22,7 +22,7 @@ from kpp_surrogates.weighted_regression import ridge_regression
 
 __all__ = ["LIME", "BayesLIME"]
 
-# The kernel's width for one feature; it grows with the root of their number.
+# The kernel's width for one feature; the width grows with the root of the number of features.
 _WIDTH = 0.75
 
 
@@ -32,22 +32,22 @@ class LIME(AbstractLocalLinear):
     .. math:: \min_{b, \beta} \sum_i \pi_i \bigl(f(x_i') - b - z_i^\top \beta\bigr)^2 + \lambda \|\beta\|^2,
         \qquad \pi_i = \exp(-\|z_i - z_0\|^2 / w^2)^{1/2}
 
-    over neighbors :math:`x_i'` of the point, itself being the first. A number is drawn from a Gaussian of the
-    background's moments, and z holds it standardized by these, so that its contribution is the slope of the prediction
-    in standard deviations of the background. A category, in text or one-hot columns, is drawn by its frequency in the
-    background, and a group of other columns is kept or replaced by those of a background point; there z is 1 where they
-    are as in the point, else 0.
+    over neighbors :math:`x_i'` of the point, the first of which is the point itself. A numerical feature is drawn from
+    a Gaussian with the mean and variance of the background, and z is its standardized value, so that its contribution
+    is the slope of the prediction per standard deviation of the background. A category, in text or one-hot columns, is
+    drawn by its frequency in the background, and a group of other columns is kept or replaced by the values of a
+    background point; for these z is 1 if they equal those of the point, and otherwise 0.
 
     The base value is the intercept b. The contributions do not add up to the prediction.
 
     Args:
         background: The background points, (m, d).
-        num_perturbations: How many neighbors each point has.
+        num_perturbations: The number of neighbors of each point.
         kernel_width: w, by default 0.75 times the root of the number of features or groups.
         penalty: :math:`\lambda`; not multiplied by the number of neighbors.
         around: Whether numbers are drawn around the mean of the "background" or around the "instance".
-        categorical: Columns of numbers that hold categories, by name or position; those of text are known.
-        groups: Features that are perturbed as one: a mapping from a name to names or positions of features.
+        categorical: Columns of numbers that hold categories, by name or position; columns of text need not be named.
+        groups: Features that are perturbed together: a mapping from a name to names or positions of features.
         progress: Whether to show a progress bar.
 
     References:
@@ -100,17 +100,17 @@ class BayesLIME(AbstractLocalLinear):
     .. math:: V = (X^\top \Pi X + I)^{-1}, \quad \hat\beta = V X^\top \Pi y, \quad
         s^2 = \frac{r^\top \Pi r + \hat\beta^\top \hat\beta}{N}, \quad \beta_j \sim t_N(\hat\beta_j, s^2 V_{jj}),
 
-    r being the residuals. Its mean is the contribution and its variance that of the explanation. The targets y are the
-    predictions minus their mean over the background, so that a constant added to the function changes nothing; the base
-    value is the intercept with that mean added again.
+    r being the residuals. Its mean is the contribution, and its variance is the variance of the explanation. The
+    targets y are the predictions minus their mean over the background, so that a constant added to the function changes
+    nothing; the base value is the intercept with that mean added again.
 
     Args:
         background: The background points, (m, d).
-        num_perturbations: How many neighbors each point has, N.
+        num_perturbations: The number of neighbors of each point, N.
         kernel_width: w, by default 0.75 times the root of the number of features or groups.
         around: Whether numbers are drawn around the mean of the "background" or around the "instance".
-        categorical: Columns of numbers that hold categories, by name or position; those of text are known.
-        groups: Features that are perturbed as one: a mapping from a name to names or positions of features.
+        categorical: Columns of numbers that hold categories, by name or position; columns of text need not be named.
+        groups: Features that are perturbed together: a mapping from a name to names or positions of features.
         progress: Whether to show a progress bar.
 
     References:

@@ -20,7 +20,7 @@ from kpp_surrogates.weighted_regression import bayesian_regression
 
 __all__ = ["AbstractLocalLinear", "LinearModels", "LocalProblem", "fit_posterior"]
 
-# The most entries of the perturbed rows, or of their predictions, in one block.
+# The largest number of entries of the perturbed rows, or of their predictions, in a block.
 _MAX_ENTRIES = 2**22
 
 
@@ -42,8 +42,8 @@ class LocalProblem(NamedTuple):
     """The perturbations around points, and the regression on them.
 
     Attributes:
-        sample: From points (b, d) and a number n to n perturbations of each point.
-        fit: From features (b, n, g) and predictions (b, n, r) to linear models.
+        sample: A function from points (b, d) and a number n to n perturbations of each point.
+        fit: A function from features (b, n, g) and predictions (b, n, r) to linear models.
         record: The name of the explainer and its options, for the attributes of the explanation.
         base: The base value of each target, (r,), or None if it is the intercept of each model.
     """
@@ -55,7 +55,7 @@ class LocalProblem(NamedTuple):
 
 
 class _Fields:
-    """The fields that final classes declare, in an order of their own."""
+    """The fields that final classes declare, each in its own order."""
 
     num_perturbations: eqx.AbstractVar[int]
     progress: eqx.AbstractVar[bool]
@@ -72,7 +72,7 @@ class AbstractLocalLinear(_Fields, AbstractPointsExplainer):
         """Return the perturbations around the points and the regression.
 
         Raises:
-            TypeError: If there is no random key.
+            TypeError: If `rng_key` is None.
         """
 
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:

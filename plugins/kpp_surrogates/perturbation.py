@@ -1,11 +1,12 @@
-r"""Perturbed rows around the points that are explained, and what tells the perturbed features from the others.
+r"""Perturbed rows around the explained points, and the features that show what was perturbed.
 
-Two kinds of perturbation are here. *Neighbors* vary each feature as it varies in the background: numbers by a Gaussian
-of the background's moments, categories by their frequency, and any other group of features by the values of a whole
-row of the background or not at all. *Coalitions* keep some features of a point and replace all others by those of one
-row of the background.
+There are two kinds of perturbation. *Neighbors* vary each feature as it varies in the background: numbers by a Gaussian
+with the background's mean and variance, categories by their frequency, and any other group of features by the values of
+a whole row of the background or not at all. *Coalitions* keep some features of a point and replace all others by those
+of one row of the background.
 
-Every quantity is drawn by a generator of its own and point by point, so that points may come in blocks of any size.
+Every quantity is drawn by its own generator and point by point, so that the result does not depend on the size of
+blocks of points.
 
 References:
     Ribeiro, Singh and Guestrin, "Why should I trust you?": explaining the predictions of any classifier, 2016;
@@ -36,7 +37,7 @@ _KEPT = 0.5
 
 
 class Perturbations(NamedTuple):
-    """Perturbed rows and how a linear model sees them.
+    """Perturbed rows and the features of a linear model for them.
 
     Attributes:
         rows: The rows, (p, n, d).
@@ -50,11 +51,11 @@ class Perturbations(NamedTuple):
 def kinds_of_players(
     players: Players, shown: GroupedPoints, schema: Schema, categorical: Sequence[int | str]
 ) -> tuple[Kind, ...]:
-    """Tell how each player is perturbed.
+    """Return how each player is perturbed.
 
     Args:
         players: The players.
-        shown: The points as an explanation shows them, which knows levels and one-hot columns.
+        shown: The points as an explanation shows them, with levels and one-hot columns.
         schema: The columns.
         categorical: Further features that hold categories, by name or position.
 
@@ -82,16 +83,16 @@ def kinds_of_players(
 class Neighborhood:
     r"""Random neighbors of points; the first one of each point is the point itself.
 
-    What a linear model sees is :math:`(x_j - m_j) / s_j` of a number, by mean and standard deviation of the background,
-    and of anything else whether it is as in the point, 1 or 0. A number without variance in the background stays as it
-    is there.
+    The feature of a linear model is :math:`(x_j - m_j) / s_j` for a number, with mean and standard deviation of the
+    background; for anything else it is 1 if the value equals that of the point and otherwise 0. A number that is
+    constant in the background keeps this value.
 
     Args:
         rng_key: A JAX random key.
         background: The background, (m, d).
         players: The players.
-        kinds: How each is perturbed.
-        around: Where the Gaussians have their mean: at that of the "background", or at the "instance".
+        kinds: The kind of perturbation of each player.
+        around: The mean of the Gaussians: the mean of the "background", or the "instance".
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class Neighborhood:
 
         Args:
             x: The points, (p, d).
-            size: How many neighbors each point has, n, itself among them.
+            size: The number of neighbors of each point, n, itself among them.
 
         Returns:
             The neighbors and their features.
@@ -163,7 +164,8 @@ class Coalitions:
         background: The background, (m, d).
         players: The players, g of them.
         law: "shapley" draws coalitions by the Shapley kernel: sizes s from 1 to g - 1 in proportion to 1 / (s (g - s)),
-            all of one size alike; "uniform" draws all alike, the empty and the full one among them.
+            and coalitions of one size with equal probability; "uniform" draws all coalitions with equal probability,
+            including the empty and the full one.
     """
 
     def __init__(self, rng_key: RngKey, background: Float[np.ndarray, "m d"], players: Players, law: str) -> None:
@@ -175,10 +177,10 @@ class Coalitions:
 
         Args:
             x: The points, (p, d).
-            size: How many coalitions each point has, n.
+            size: n, the number of coalitions for each point.
 
         Returns:
-            The rows, and who is present in them.
+            The rows, and the players that are present in them.
         """
         present = self._draw(len(x) * size)
         donors = self.background[self._choices.integers(len(self.background), size=len(present))]
@@ -204,6 +206,6 @@ def _spreads(background: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " d"]:
 
 
 def _generators(rng_key: RngKey, count: int) -> list[np.random.Generator]:
-    """Return NumPy's generators, seeded by a JAX key: the rows go to functions that JAX does not see."""
+    """Return NumPy's generators, seeded by a JAX key: the rows are arguments of functions that JAX does not trace."""
     seed = np.asarray(jax.random.bits(rng_key, (4,), dtype=jnp.uint32))
     return np.random.default_rng(seed).spawn(count)

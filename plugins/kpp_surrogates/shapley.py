@@ -27,7 +27,7 @@ from kpp_surrogates.inputs import as_background
 
 __all__ = ["KernelSHAP", "ShapleySampling"]
 
-# Instances at once, and entries of a table of the values of coalitions.
+# Instances per batch, and the largest number of entries of a table of the values of coalitions.
 _INSTANCES, _MAX_ENTRIES, _COALITIONS = 1024, 2**25, 2048
 
 
@@ -37,17 +37,18 @@ class KernelSHAP(AbstractPointsExplainer):
     .. math:: \min_\phi \sum_k \Bigl(v(S_k) - v(\emptyset) - \sum_{j \in S_k} \phi_j\Bigr)^2
         \quad\text{subject to}\quad \sum_j \phi_j = f(x) - v(\emptyset)
 
-    over coalitions that are drawn by the Shapley kernel, each with its complement; being drawn by the kernel they are
-    not weighted by it. A coalition is worth the mean prediction over the background in place of the absent features.
+    over coalitions that are drawn by the Shapley kernel, each with its complement; because they are drawn by the
+    kernel, they are not weighted by it. The value of a coalition is the mean prediction when the absent features are
+    replaced by those of the background points.
 
     Args:
         background: The background points, (m, d), whose mean prediction is the base value.
-        method: "auto" takes the quadrature for an RKHS function with a product kernel, and for any other function a
+        method: "auto" uses quadrature for an RKHS function with a product kernel, and for any other function a
             least squares fit, which is exact if the budget covers all coalitions; "quadrature", "enumeration" or
-            "least-squares" insist on one.
+            "least-squares" select a method.
         num_coalitions: How many different coalitions may be valued, the empty and the full one among them; by default
             2048 and two for each player, which covers all of up to 11 players.
-        groups: Features that play as one: a mapping from the name of a player to names or positions of features.
+        groups: Features that form one player: a mapping from the name of a player to names or positions of features.
         progress: Whether to show a progress bar.
 
     References:
@@ -85,18 +86,18 @@ class KernelSHAP(AbstractPointsExplainer):
 
 
 class ShapleySampling(AbstractPointsExplainer):
-    r"""Shapley values as mean gains over sampled orders in which the features become known.
+    r"""Shapley values as mean marginal contributions over sampled orders in which the features join.
 
     .. math:: \hat\phi_j = \frac1K \sum_{k=1}^K \bigl(v(S_{kj} \cup j) - v(S_{kj})\bigr)
 
-    where :math:`S_{kj}` are the features before j in order k. Each order comes with its reverse. The values of one
-    order add up to the prediction, so any number of them does.
+    where :math:`S_{kj}` are the features before j in order k. Each order comes with its reverse. The values of each
+    order add up to the prediction, and therefore so does their mean.
 
     Args:
         background: The background points, (m, d), whose mean prediction is the base value.
         num_coalitions: How many different coalitions may be valued, the empty and the full one among them; by default
             2048 and two for each player. A budget that covers all coalitions gives the exact values.
-        groups: Features that play as one: a mapping from the name of a player to names or positions of features.
+        groups: Features that form one player: a mapping from the name of a player to names or positions of features.
         progress: Whether to show a progress bar.
 
     References:

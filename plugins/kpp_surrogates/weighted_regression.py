@@ -1,6 +1,7 @@
 r"""Weighted linear regressions of many points at once: Bayesian ones with their posterior, and ridge regressions.
 
-The Bayesian one is conjugate. With rows :math:`X = [1, Z]`, weights :math:`\Pi` and an improper prior of the noise,
+The Bayesian regression is conjugate. With rows :math:`X = [1, Z]`, weights :math:`\Pi` and an improper prior of the
+noise,
 
 .. math::
 
@@ -8,7 +9,7 @@ The Bayesian one is conjugate. With rows :math:`X = [1, Z]`, weights :math:`\Pi`
     \qquad p(\sigma^2) \propto 1 / \sigma^2,
 
 the posterior of :math:`\sigma^2` is a scaled inverse chi-squared law with N degrees of freedom, and each coefficient
-has a Student law with as many.
+has a Student law with N degrees of freedom.
 
 References:
     Slack, Hilgard, Singh and Lakkaraju, Reliable post hoc explanations: modeling uncertainty in explainability, 2021,
@@ -32,7 +33,7 @@ class RegressionPosterior(eqx.Module):
     r"""The posterior of weighted regressions.
 
     Args:
-        mean: The means, (p, 1 + g, r): those of the intercept, and of the coefficients.
+        mean: The means, (p, 1 + g, r), of the intercept and of the coefficients.
         factors: :math:`\operatorname{diag} V`, (p, 1 + g).
         scale: :math:`s^2`, (p, r).
         degrees: The degrees of freedom, N.
@@ -99,7 +100,7 @@ def ridge_regression(
     targets: Float[AnyArray, "p n r"],
     penalty: float,
 ) -> tuple[Float[Array, "p r"], Float[Array, "p g r"]]:
-    r"""Regress the targets of each point on its features, with a penalty on the coefficients alone.
+    r"""Regress the targets of each point on its features, with a penalty on the coefficients but not the intercept.
 
     .. math:: \min_{b, \beta} \sum_i w_i (y_i - b - z_i^\top \beta)^2 + \lambda \|\beta\|^2
 
