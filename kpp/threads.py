@@ -1,6 +1,6 @@
 """A workaround for a deadlock in JAX 0.10 and 0.11.0.
 
-In these versions a batched LAPACK call on the CPU (a Cholesky factorisation or a triangular solve under `jax.vmap`)
+In these versions a batched LAPACK call on the CPU (a Cholesky factorization or a triangular solve under `jax.vmap`)
 gives its parts to XLA's thread pool, and waits for them in a thread of the same pool. If the number of simultaneous
 calls reaches the number of threads (two on a machine with two cores), all calls wait for each other forever. Later
 versions process a batch in one thread. If the pool has more threads than any program has simultaneous calls, one thread

@@ -1,4 +1,4 @@
-"""GPEC: how far an explanation can be trusted, given the decision boundary of the model and the explainer's own error.
+"""GPEC: the uncertainty of an explanation, from the model's decision boundary and the explainer's own error.
 
 Classes are listed in `__init__.pyi` and loaded on first use, so that finding this plugin costs nothing.
 """

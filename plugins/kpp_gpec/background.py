@@ -1,4 +1,4 @@
-"""The explained background that a GPEC is fitted to: reading the model, explaining its background, standardizing."""
+"""The data to which a GPEC is fitted: reading the model, explaining the background, standardizing."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from kpp_gpec.noisy_explanations import Observations, observe, repeat_keys
 
 __all__ = ["Prepared", "as_background", "check_explainer", "freeze_options", "prepare", "readable"]
 
-# An explainer given by name compares each point with at most so many of the background.
+# The largest number of background points that an explainer given by name uses as its own background.
 _REFERENCES = 100
 
 
 class Prepared(NamedTuple):
-    """A model and what is known of its explanations.
+    """A model and the known explanations of its background.
 
     Attributes:
-        predictor: The model, as it was given or as a function that reads text.
-        function: From points (n, d) to predictions (n,) or (n, outputs), averaged over draws.
-        num_outputs: How many outputs the model has, 0 where its predictions have no axis for them.
+        predictor: The model, unchanged or as a function that reads text.
+        function: A function from points (n, d) to predictions (n,) or (n, outputs), averaged over draws.
+        num_outputs: The number of outputs of the model, 0 if its predictions have no axis of outputs.
         schema: The columns of points.
         x: The background, (N, d).
         location: Its means, or zeros, (d,).
         scale: Its standard deviations, or ones, (d,).
         explanation: An explanation of the background, for its names and records.
-        seen: The explanations and their noise, of the chosen outputs.
-        base_values: One an output that was chosen.
-        positions: Which outputs these are.
-        output_names: Their names, None where there is one only.
+        seen: The explanations of the chosen outputs, with their noise.
+        base_values: One base value per chosen output.
+        positions: The positions of the chosen outputs.
+        output_names: The names of the chosen outputs, None if the model has a single one.
     """
 
     predictor: Any
@@ -77,10 +77,10 @@ def as_background(value: Any) -> Any:
 
 
 def check_explainer(explainer: object, options: tuple[tuple[str, Any], ...]) -> None:
-    """Refuse what is neither a name nor an explainer, and options of one that is ready-made.
+    """Raise TypeError unless the value is a name or an explainer, which must not be given with options.
 
     Raises:
-        TypeError: If that is so.
+        TypeError: If it is neither, or options are given with an explainer.
     """
     if isinstance(explainer, str):
         return
@@ -92,13 +92,13 @@ def check_explainer(explainer: object, options: tuple[tuple[str, Any], ...]) -> 
 
 
 def freeze_options(options: Any) -> tuple[tuple[str, Any], ...]:
-    """Return options as pairs, which a static field can hold; None gives none."""
+    """Return options as pairs, which a static field can hold; None gives an empty tuple."""
     pairs = () if options is None else options.items() if hasattr(options, "items") else options
     return tuple((str(name), tuple(value) if isinstance(value, list) else value) for name, value in pairs)
 
 
 def readable(predictor: object, background: object) -> Any:
-    """Return an estimator as a function that reads text as the background has it, and of a posterior its mean."""
+    """Return a function of points: an estimator that reads text as in the background, or a posterior's mean."""
     if isinstance(predictor, GPPosterior):
         return predictor.mean
     if not is_estimator(predictor):
@@ -109,14 +109,14 @@ def readable(predictor: object, background: object) -> Any:
 def prepare(
     gpec: Any, predictor: object, explanation: Explanation | None, rng_key: RngKey | None, schema: Schema | None = None
 ) -> Prepared:
-    """Explain the background, unless it is explained already, and gather all that the processes need.
+    """Explain the background, unless its explanation is given, and collect all data for the processes.
 
     Args:
         gpec: The explainer, with the fields that `GPEC` and `NaiveGP` share.
         predictor: The model.
-        explanation: The explanation of the background, or None to make it.
+        explanation: The explanation of the background, or None to compute it.
         rng_key: A key for explainers that sample.
-        schema: The columns of points, where other points have named them.
+        schema: The columns of points, if other points have named them.
 
     Returns:
         What there is.
@@ -154,7 +154,7 @@ def _explanations(
     given: Explanation | None,
     rng_key: RngKey | None,
 ) -> list[Explanation]:
-    """Return the explanation of the background that was given, or make it, repeatedly if so asked."""
+    """Return the given explanation of the background, or compute it, repeatedly if requested."""
     if given is None:
         keys = repeat_keys(gpec.noise, gpec.num_repeats, rng_key)
         return [_explain(gpec, predictor, function, x, schema, key) for key in keys]
@@ -165,7 +165,7 @@ def _explanations(
 
 
 def _averaged(function: Callable[[Any], Any], x: np.ndarray) -> tuple[Callable[[Any], Any], int]:
-    """Return a function without draws, and the number of its outputs, 0 without an axis for them."""
+    """Return a function without draws, and the number of its outputs, 0 without an axis of outputs."""
     values, axis = call_in_chunks(function, x)
     outputs = values.shape[axis + 1] if values.ndim == axis + 2 else 0
     if axis == 0:
@@ -176,7 +176,7 @@ def _averaged(function: Callable[[Any], Any], x: np.ndarray) -> tuple[Callable[[
 def _explain(
     gpec: Any, predictor: object, function: object, x: np.ndarray, schema: Schema, rng_key: RngKey | None
 ) -> Explanation:
-    """Explain the background with the explainer, columns named by a schema."""
+    """Explain the background with the explainer, with columns named by a schema."""
     explainer = gpec.base_explainer
     cls: Any = registry.get("explainers", explainer) if isinstance(explainer, str) else type(explainer)
     options = dict(gpec.explainer_options)
@@ -205,7 +205,7 @@ def _position(explanation: Explanation, output: int | str | None) -> int | None:
 
 
 def _positions(explanation: Explanation, position: int | None, num_outputs: int) -> tuple[int, ...]:
-    """Return which outputs of the model are explained."""
+    """Return the positions of the explained outputs of the model."""
     count = 1 if explanation.output_names is None else len(explanation.output_names)
     if count != max(num_outputs, 1):
         raise ValueError(f"the model has {max(num_outputs, 1)} outputs, but its explanation {count}")
@@ -213,6 +213,6 @@ def _positions(explanation: Explanation, position: int | None, num_outputs: int)
 
 
 def _bases(chosen: Sequence[Explanation]) -> np.ndarray:
-    """Return what contributions are counted from, (outputs,), averaged over repeats, draws and instances."""
+    """Return the base values, (outputs,), averaged over repeats, draws and instances."""
     means = [one.base_values.mean([dim for dim in one.base_values.dims if dim != "output"]).values for one in chosen]
     return np.atleast_1d(np.mean(means, axis=0))

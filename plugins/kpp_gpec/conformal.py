@@ -21,16 +21,16 @@ __all__ = ["ConformalCheck", "conformal_check", "widen"]
 
 
 class ConformalCheck(NamedTuple):
-    """How often intervals hold the explanations of rows that the process has not seen.
+    """The coverage of intervals for the explanations of rows to which the process was not fitted.
 
     Attributes:
-        probability: What the intervals promise.
-        coverage: How often they hold the explanations of all held-out rows, (feature[, output]).
-        factor: By how much they are to be widened (or narrowed) for the promise to hold, (feature[, output]), found on
-            one part of the rows. It is infinite where an explanation was said to be certain and was not so.
-        conformal_coverage: How often the intervals so widened hold the explanations of the other rows.
-        num_calibration: How many rows the factors come from.
-        num_test: How many the coverage of widened intervals comes from.
+        probability: The nominal probability of the intervals.
+        coverage: The share of all held-out rows whose explanations they contain, (feature[, output]).
+        factor: The factor by which to widen (or narrow) them to reach the nominal probability, (feature[, output]),
+            computed from one part of the rows. It is infinite if an explanation with variance 0 was wrong.
+        conformal_coverage: The coverage of the widened intervals for the other rows.
+        num_calibration: The number of rows from which the factors are computed.
+        num_test: The number of rows for the coverage of the widened intervals.
     """
 
     probability: float
@@ -50,20 +50,20 @@ def conformal_check(
     probability: float = 0.9,
     calibration_share: float = 0.5,
 ) -> ConformalCheck:
-    r"""Compare a GPEC's intervals with explanations of rows that it has not seen.
+    r"""Compare a GPEC's intervals with explanations of rows to which it was not fitted.
 
     With the errors :math:`r_{id} = |E_{id} - \mu_{id}| / \sqrt{V_{id} + U_{id}}` of n rows, the factor of feature d is
     the :math:`\lceil (n + 1) q \rceil`-th smallest of them over the Gaussian quantile :math:`z_{(1+q)/2}`. If rows are
-    exchangeable, intervals widened by it hold the explanation of another row with probability at least q, whatever the
+    exchangeable, intervals widened by it contain the explanation of another row with probability at least q, for any
     law of the errors.
 
     Args:
         fitted: The processes.
         explanation: Explanations of held-out rows, made by the explainer itself.
-        x: The rows, (p, d); where left out, the data that the explanation holds.
+        x: The rows, (p, d); by default the data of the explanation.
         rng_key: A JAX random key, which divides the rows.
-        probability: q, what the intervals promise.
-        calibration_share: Which share of the rows the factors come from.
+        probability: q, the nominal probability of the intervals.
+        calibration_share: The share of the rows from which the factors are computed.
 
     Returns:
         Coverages and factors.
@@ -102,7 +102,7 @@ def conformal_check(
 
 
 def widen(explanation: Explanation, check: ConformalCheck) -> Explanation:
-    """Widen the law of an explanation, so that its intervals of the probability checked are the conformal ones.
+    """Widen the law of an explanation, so that its intervals of the checked probability are the conformal ones.
 
     Args:
         explanation: An explanation by the GPEC that was checked.
@@ -112,7 +112,7 @@ def widen(explanation: Explanation, check: ConformalCheck) -> Explanation:
         The explanation with the variance, its parts and the covariance multiplied by the squares of the factors.
 
     Raises:
-        ValueError: If the features or outputs are others, or a factor is infinite.
+        ValueError: If the features or outputs differ, or a factor is infinite.
     """
     if not np.isfinite(check.factor.values).all():
         raise ValueError("no finite factor widens an interval of length zero; give some noise (`min_noise_variance`)")
@@ -134,15 +134,15 @@ def widen(explanation: Explanation, check: ConformalCheck) -> Explanation:
 
 
 def _ceil(value: float) -> int:
-    """Round up what is no whole number, rounding errors apart: 0.9 / (1 - 0.9) is 9."""
+    """Round up to an integer, ignoring rounding errors: 0.9 / (1 - 0.9) counts as 9."""
     return math.ceil(round(value, 9))
 
 
 def _scores(fitted: FittedGPEC, explanation: Explanation, x: ArrayLike | None) -> xr.DataArray:
-    """Return the errors in standard deviations; infinite for an error where there is none to be."""
+    """Return the errors in standard deviations; infinite for an error with standard deviation 0."""
     assessed = fitted.assess(explanation, x)
     predicted = fitted.explain(explanation.data.values if x is None else x)
-    assert assessed.variance is not None  # GPEC gives one
+    assert assessed.variance is not None  # GPEC always gives a variance
     errors = abs(assessed.values - predicted.values.assign_coords(assessed.values.coords))
     deviations = assessed.variance**0.5
     certain = deviations == 0

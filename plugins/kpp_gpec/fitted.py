@@ -1,4 +1,4 @@
-"""A fitted GPEC: what explanations are, and how far they can be trusted, at any point."""
+"""A fitted GPEC: explanations with their uncertainty at any point."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class FittedGPEC(eqx.Module):
         name: "gpec" or "naive-gp".
         x: The points whose explanations are known, (N, d).
         location: What is subtracted from points, (d,).
-        scale: What they are then divided by, (d,).
+        scale: The divisor of the centered points, (d,).
         outputs: The fitted outputs.
-        base_values: What contributions are counted from, one an output.
+        base_values: The base values, one per output.
         schema: The columns of points.
-        feature_names: The features of the explanations: the columns, or groups of them.
+        feature_names: The names of the explained features: the columns, or groups of them.
         groups: The columns of each feature that stands for several.
-        output_names: The names of the outputs, None where the model has one only.
-        output_positions: Which outputs of the model these are.
-        record: What the explanations' attributes say of how they were made.
-        predictor: The model, where it is at hand; files do not hold it.
+        output_names: The names of the outputs, None if the model has a single one.
+        output_positions: The positions of these outputs in the model.
+        record: The record of how the explanations were made, for their attributes.
+        predictor: The model, or None, as after `load`: files do not hold it.
     """
 
     name: str = eqx.field(static=True)
@@ -75,7 +75,7 @@ class FittedGPEC(eqx.Module):
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """The hyperparameters and how they were found, as JSON values; by output where there are several."""
+        """The hyperparameters and how they were chosen, as JSON values; by output if there are several."""
         described = [_describe(output.selected) for output in self.outputs]
         return described[0] if self.output_names is None else dict(zip(self.output_names, described, strict=True))
 
@@ -86,25 +86,25 @@ class FittedGPEC(eqx.Module):
             x: p points, (p, d), or a data frame.
 
         Returns:
-            Means and variances, (p, D, outputs); covariances (p, D, D, outputs) where features vary together.
+            Means and variances, (p, D, outputs); covariances (p, D, D, outputs) if features are correlated.
         """
         points = self._standardized(self.schema.read(x))
         laws = [output.process.predict(points) for output in self.outputs]
         return jax.tree.map(lambda *arrays: np.stack(arrays, axis=-1), *laws)
 
     def explain(self, x: ArrayLike) -> Explanation:
-        r"""Predict the explanations of points, with the variance that is left.
+        r"""Predict the explanations of points, with the posterior variance.
 
-        It has two parts. "boundary" is what would be left if all explanations were known without error: it grows where
-        the decision boundary is complex or no explained point is near. "approximation" is what the error of the
-        explainer adds, :math:`V(U) - V(0)`.
+        The variance has two parts. "boundary" is the variance that would remain if all explanations were known without
+        error: it is large if the decision boundary is complex or no explained point is near. "approximation" is the
+        additional variance from the error of the explainer, :math:`V(U) - V(0)`.
 
         Args:
             x: p points, (p, d), or a data frame with the columns of the first.
 
         Returns:
-            The explanation. Its predictions are the model's, or where that is not at hand (after `load`) base value
-            plus contributions, as its attribute ``predictions`` says.
+            The explanation. Its predictions are those of the model, or without a model (after `load`) base value plus
+            contributions, as its attribute ``predictions`` says.
 
         Raises:
             ValueError: If `x` does not have the columns of the background.
@@ -118,18 +118,18 @@ class FittedGPEC(eqx.Module):
         return self._explanation(points, arrays, self._uncertainty(law, 0.0), {"predictions": source})
 
     def assess(self, explanation: Explanation, x: ArrayLike | None = None) -> Explanation:
-        """Say how far explanations made by the explainer itself can be trusted.
+        """Return explanations of the explainer itself with the uncertainty of this process.
 
         Args:
             explanation: Explanations of p points, with these features and outputs. Their own variance, if they have
                 one, is added to the part "approximation".
-            x: The points, (p, d); where left out, the data that the explanation holds.
+            x: The points, (p, d); by default the data of the explanation.
 
         Returns:
             The same values, base values and predictions, with the variance of `explain`.
 
         Raises:
-            ValueError: If features or outputs are others, or points are missing or of another number.
+            ValueError: If features or outputs differ, or the number of points differs, or points are missing.
         """
         points, seen = self._read(explanation, x)
         mean = explanation.mean()
@@ -140,17 +140,17 @@ class FittedGPEC(eqx.Module):
         return self._explanation(points, (seen.values, base, predictions), uncertainty, record)
 
     def add(self, explanation: Explanation, x: ArrayLike | None = None) -> FittedGPEC:
-        """Condition the processes on further explanations; hyperparameters and boundaries stay.
+        """Condition the processes on further explanations; hyperparameters and boundaries do not change.
 
         Args:
             explanation: Explanations of further points, with these features and outputs.
-            x: The points; where left out, the data that the explanation holds.
+            x: The points; by default the data of the explanation.
 
         Returns:
-            The processes of all explanations.
+            The processes conditioned on all explanations.
 
         Raises:
-            ValueError: As `assess`.
+            ValueError: As for `assess`.
         """
         points, seen = self._read(explanation, x)
         z = self._standardized(points)
@@ -171,7 +171,7 @@ class FittedGPEC(eqx.Module):
             **changes: Any of `decay`, `concentration`, `lengthscale` (None for no RBF factor) and `variance`.
 
         Returns:
-            The processes, conditioned anew.
+            The processes, conditioned again.
 
         Raises:
             TypeError: If another name is given.
@@ -186,21 +186,21 @@ class FittedGPEC(eqx.Module):
         return dataclasses.replace(self, outputs=outputs)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything but the model to one netCDF file, replacing an existing file once the new one is whole."""
+        """Write all except the model to one netCDF file, which replaces an existing file when it is complete."""
         arrays = {name: getattr(self, name) for name in ("x", "location", "scale", "base_values")}
         names = ("name", "feature_names", "groups", "output_names", "output_positions", "record")
         save(path, arrays, {name: getattr(self, name) for name in names}, self.schema, self.outputs)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], predictor: object = None) -> FittedGPEC:
-        """Read what `save` wrote.
+        """Read a file that `save` wrote.
 
         Args:
             path: The file.
             predictor: The model, for the predictions of explanations.
 
         Raises:
-            FileNotFoundError: If there is no such file.
+            FileNotFoundError: If the file does not exist.
             ValueError: If the file holds something else.
         """
         return cls(**load(path), predictor=predictor)
@@ -226,7 +226,7 @@ class FittedGPEC(eqx.Module):
         return points, seen
 
     def _uncertainty(self, law: Law, own: float | np.ndarray) -> dict[str, Any]:
-        """Return the covariance, if there is one, and the parts of the variance, with that of the explainer added.
+        """Return the covariance, if any, and the parts of the variance, with the explainer's own variance added.
 
         Without a boundary the first part comes from the distance to other points.
         """

@@ -16,14 +16,14 @@ __all__ = ["FittedOutput", "build_geodesic"]
 
 
 class FittedOutput(eqx.Module):
-    """The process of one output of the model, and the boundary that it knows.
+    """The process of one output of the model, and its boundary.
 
     Args:
         process: The processes of all features.
         selected: Their hyperparameters.
-        geodesic: The WEG kernel with its root, or None where there is no boundary.
-        boundary: The boundary sample in the features' own units, or None where none was looked for.
-        num_components: How many parts the graph of the boundary sample has.
+        geodesic: The WEG kernel with its root, or None without a boundary.
+        boundary: The boundary sample in the features' own units, or None if none was sampled.
+        num_components: The number of components of the graph of the boundary sample.
     """
 
     process: ExplanationProcess | MultitaskProcess
@@ -33,9 +33,9 @@ class FittedOutput(eqx.Module):
     num_components: int = eqx.field(static=True, default=0)
 
     def with_hyperparameters(self, **changes: Any) -> FittedOutput:
-        """Return the same output with some of the fields of `selected` replaced, and the processes conditioned anew."""
+        """Return the same output with some fields of `selected` replaced, and the processes conditioned again."""
         geodesic = self.geodesic
-        if geodesic is None:  # there is no boundary that they could belong to
+        if geodesic is None:  # without a boundary they have no meaning
             changes |= {"decay": None, "concentration": None}
         selected = self.selected._replace(**changes)
         if geodesic is not None and {"decay", "concentration"} & set(changes):

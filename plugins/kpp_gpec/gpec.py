@@ -37,16 +37,16 @@ __all__ = ["GPEC", "MARGINS", "example"]
 #: The definitions of the boundary of a model.
 MARGINS = ("class", "level", "steep")
 
-# The half-width of the differences that show where a function is steep, in standard deviations.
+# The half-width of the differences for the steepness of a function, in standard deviations.
 _STEP = 0.05
 
 
 class GPEC(AbstractExplainer):
-    r"""Explanations with an uncertainty that knows the decision boundary: a Gaussian process of any explainer.
+    r"""Explanations with an uncertainty that reflects the decision boundary: a Gaussian process for any explainer.
 
-    Explanations of a background are noisy observations of a Gaussian process whose kernel compares points by the
-    decision boundary beside them (`WeightedExponentialGeodesic`), times an RBF kernel of the inputs, without which the
-    variance far from every boundary would not come back to that of the prior:
+    Explanations of a background are noisy observations of a Gaussian process whose kernel compares points by the nearby
+    decision boundary (`WeightedExponentialGeodesic`), times an RBF kernel of the inputs, without which the variance far
+    from every boundary would not return to the prior variance:
 
     .. math::
 
@@ -54,40 +54,42 @@ class GPEC(AbstractExplainer):
         f_d \sim \mathrm{GP}(0, s_d^2\, k^*_{\mathrm{WEG}}\, k_{\mathrm{RBF}}), \qquad
         \varepsilon_{nd} \sim N(0, U_{nd})
 
-    Inputs are standardized by the background's means and standard deviations. Of several outputs each has its own
-    boundary, that of one class against the rest, and its own process. Hyperparameters that are None are chosen.
+    Inputs are standardized by the background's means and standard deviations. With several outputs, each has its own
+    boundary, of one class against the rest, and its own process. Hyperparameters that are None are chosen.
 
     Args:
-        base_explainer: The explainer whose explanations are judged: ready-made, or its registered name.
-        background: Points that are explained to begin with, and from where the boundary is looked for, (N, d), or a
-            data frame. An explainer given by name gets at most 100 of them, evenly spaced, as its own background.
+        base_explainer: The explainer whose uncertainty is estimated: an instance, or its registered name.
+        background: The points whose explanations are computed first, and from which the boundary is searched, (N, d),
+            or a data frame. An explainer given by name gets at most 100 of them, evenly spaced, as its own background.
         explainer_options: The options of an explainer given by name: numbers, text and tuples of them.
         output: Which output to explain, by position or name; None for all.
-        margin: What the boundary is: "class", where the predicted class changes, a single output being a probability;
-            "level", where the output is `level`; "steep", around the regions where its gradient is largest.
+        margin: The definition of the boundary: "class", where the predicted class changes (a single output must be a
+            probability); "level", where the output is `level`; "steep", around the regions where its gradient is
+            largest.
         level: The level, by default the median of the output over the background; for "steep" the share of the
             background that is not steep, by default 0.9.
         boundary: The sampler of the boundary; `BisectionSampler()` by default. None for no boundary: the kernel is
             then the RBF kernel alone, as in `NaiveGP`.
-        decay: :math:`\lambda`, how fast the similarity falls along the boundary, or None.
-        concentration: :math:`\rho`, how much near samples of the boundary outweigh far ones, or None.
-        lengthscale: That of the RBF factor, a number or one a feature, in standard units, or None.
+        decay: :math:`\lambda`, the rate at which the similarity decreases along the boundary, or None.
+        concentration: :math:`\rho`, which concentrates the weights on near samples of the boundary, or None.
+        lengthscale: The lengthscale of the RBF factor, a number or one per feature, in standard units, or None.
         variance: The prior variance of each feature's contributions, a number or (D,), or None.
-        feature_covariance: The prior covariance of the features' contributions, which then vary together: (D, D), its
-            diagonal taking the place of `variance`; "estimated" for that of the background's explanations, scaled to
-            `variance`; None for independent features. Other hyperparameters are chosen as if they were independent.
-        selection: How hyperparameters are chosen: "heuristic", by a rule that lets the boundary decide
-            (see the module `hyperparameters`) and prior variances by evidence; "evidence"; "cross-validation" (leaving
-            one out).
-        rbf: Whether there is the RBF factor.
+        feature_covariance: The prior covariance of the features' contributions, which are then correlated: (D, D),
+            whose diagonal replaces `variance`; "estimated" for the covariance of the background's explanations, scaled
+            to `variance`; None for independent features. Other hyperparameters are chosen as if they were independent.
+        selection: How hyperparameters are chosen: "heuristic", by a rule under which the boundary dominates (see the
+            module `hyperparameters`), and prior variances by evidence; "evidence"; "cross-validation" (leaving one
+            out).
+        rbf: Whether the kernel has the RBF factor.
         normalized: Whether the WEG kernel is normalized.
         standardize: Whether inputs are standardized.
-        noise: Where the noise comes from: "explainer" for its own variance, else its squared standard errors, else 0;
-            "repeats" for the variance between `num_repeats` explanations with different keys; or a variance.
-        num_repeats: How many explanations for "repeats".
-        min_noise_variance: The noise's variance is no smaller than this.
-        num_neighbors: Of the graph for geodesic distances.
-        max_landmarks: At most so many boundary samples keep distances of their own; see
+        noise: The source of the noise: "explainer" for the explainer's own variance, otherwise its squared standard
+            errors, otherwise 0; "repeats" for the variance between `num_repeats` explanations with different keys; or a
+            variance.
+        num_repeats: The number of explanations for "repeats".
+        min_noise_variance: The smallest variance of the noise.
+        num_neighbors: The number of neighbors in the graph for geodesic distances.
+        max_landmarks: The largest number of boundary samples with their own geodesic distances; see
             `WeightedExponentialGeodesic.thin`.
 
     References:
@@ -144,14 +146,14 @@ class GPEC(AbstractExplainer):
     def published(cls, base_explainer: str | AbstractExplainer, background: ArrayLike, **options: Any) -> GPEC:
         r"""Return GPEC with the settings of the paper's experiments.
 
-        The kernel is the normalized WEG kernel alone on inputs as they are, :math:`\lambda = 1`, :math:`\rho = 0.1`,
-        prior variance 1, and the noise is at least 1e-4. The paper's uncertainty is the width of an interval of four
-        standard deviations, ``4 * explanation.variance**0.5``.
+        The kernel is the normalized WEG kernel alone, on inputs that are not standardized, :math:`\lambda = 1`,
+        :math:`\rho = 0.1`, prior variance 1, and the noise is at least 1e-4. The paper's uncertainty is the width of an
+        interval of four standard deviations, ``4 * explanation.variance**0.5``.
 
         Args:
             base_explainer: As for the class.
             background: As for the class.
-            **options: Further options, which may replace these.
+            **options: Further options, which replace these.
         """
         settings: dict[str, Any] = {"decay": 1.0, "concentration": 0.1, "variance": 1.0, "rbf": False}
         settings |= {"standardize": False, "min_noise_variance": 1e-4}
@@ -169,18 +171,19 @@ class GPEC(AbstractExplainer):
 
         Args:
             predictor: A `kpp.Fit`, a `kpp.RKHSFunction`, a `kpp.GPPosterior`, a fitted estimator, or a function from
-                points to predictions. Where explanations have draws or a law, their total variance is noise here, and
-                the boundary is that of the mean prediction.
-            explanation: An explanation of the background, made before; with it the explainer is not called.
-            boundary: A boundary sample, made before; a sequence with one for each output if there are several.
+                points to predictions. If explanations have draws or a law, their total variance is used as noise, and
+                the boundary is computed for the mean prediction.
+            explanation: An explanation of the background; if it is given, the explainer is not called.
+            boundary: A boundary sample; a sequence with one per output if there are several.
             rng_key: A JAX random key, for the sampler and the explainer.
 
         Returns:
             The fitted processes.
 
         Raises:
-            TypeError: If the predictor is not what the explainer needs, or something is to be sampled without a key.
-            ValueError: If arguments do not fit each other.
+            TypeError: If the predictor is not of the kind that the explainer needs, or a random key is needed and
+                missing.
+            ValueError: If arguments are not consistent.
         """
         return self._fit(predictor, None, explanation, boundary, rng_key)
 
@@ -196,8 +199,8 @@ class GPEC(AbstractExplainer):
             The explanation; see `FittedGPEC.explain`.
 
         Raises:
-            TypeError: As `fit`.
-            ValueError: As `fit`, or if `x` does not fit the model.
+            TypeError: As for `fit`.
+            ValueError: As for `fit`, or if `x` does not fit the model.
         """
         resolved = resolve(readable(predictor, self.background), x, self.requires)
         return self._fit(predictor, resolved.schema, None, None, rng_key).explain(np.asarray(resolved.x))
@@ -271,7 +274,7 @@ class GPEC(AbstractExplainer):
         geodesics = geodesic_distances(points, self.num_neighbors)
         distances, members = np.asarray(geodesics.distances), None
         if len(distances) > self.max_landmarks:
-            # Before there is a kernel, which would copy and check the whole matrix.
+            # This comes before the kernel is built, which would copy and check the whole matrix.
             chosen, members = farthest_points(distances, self.max_landmarks)
             distances = distances[np.ix_(chosen, chosen)]
         kernel = WeightedExponentialGeodesic(points, distances, 1.0, 1.0, self.normalized, members)
@@ -338,7 +341,7 @@ class GPEC(AbstractExplainer):
 
 
 def example(rng_key: RngKey) -> tuple[AbstractExplainer, RKHSFunction, Any, Any]:
-    """Return an explainer to judge, a function in an RKHS, a background and points to explain."""
+    """Return an explainer, a function in an RKHS, a background and points to explain."""
     first, second = jax.random.split(rng_key)
     points, x = jax.random.normal(first, (8, 2)), jax.random.normal(second, (2, 2))
     function = RKHSFunction(RBF(1.0), points, jnp.sin(jnp.arange(8.0)))
@@ -348,7 +351,7 @@ def example(rng_key: RngKey) -> tuple[AbstractExplainer, RKHSFunction, Any, Any]
 def _correlations(
     covariance: str | ArrayLike | None, values: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return the correlations of the features, and their variances where these are given with them."""
+    """Return the correlations of the features, and their variances if they are given as a covariance."""
     if covariance is None:
         return None, None
     if isinstance(covariance, str):
@@ -365,7 +368,7 @@ def _correlations(
 
 
 def _describe_boundary(output: FittedOutput) -> dict[str, Any]:
-    """Return what an explanation says of a boundary."""
+    """Return the description of a boundary for the attributes of an explanation."""
     sample = output.boundary
     if sample is None:
         return {"num_points": 0, "status": "none was looked for", "kernel": "RBF"}

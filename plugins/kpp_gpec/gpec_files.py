@@ -119,7 +119,7 @@ def _arrays(output: FittedOutput) -> dict[str, Any]:
 
 
 def _dataset(arrays: Mapping[str, Any], attrs: Mapping[str, Any] | None = None) -> xr.Dataset:
-    """Return arrays as a dataset whose axes have names that nobody needs."""
+    """Return arrays as a dataset with arbitrary names of axes."""
     values = {name: np.asarray(array) for name, array in arrays.items()}
     variables = {name: ([f"{name}_{axis}" for axis in range(value.ndim)], value) for name, value in values.items()}
     return xr.Dataset(variables, attrs=dict(attrs or {}))
@@ -141,7 +141,7 @@ def _to_numpy(dataset: xr.Dataset) -> dict[str, np.ndarray]:
 
 
 def _rebuild(arrays: dict[str, np.ndarray], described: dict[str, Any], z: np.ndarray) -> FittedOutput:
-    """Return an output as it was when it was saved, its processes conditioned again."""
+    """Return a saved output, with its processes conditioned again."""
     selected = Selected(variance=arrays["variance"], **described["selected"])
     if isinstance(selected.lengthscale, list):
         selected = selected._replace(lengthscale=np.asarray(selected.lengthscale))

@@ -35,14 +35,14 @@ def interval_bounds(
         explanation: An explanation of images with a variance; its features are pixels or groups of them.
         shape: The images' height, width and, if there are several, channels.
         probability: The probability of the intervals.
-        output: Which output, if there are several.
+        output: The output, if there are several.
 
     Returns:
         The bounds, (2, p, h, w), of the p instances.
 
     Raises:
-        ValueError: If there is no variance, several outputs and none named, draws, or features that are no pixels of
-            such images.
+        ValueError: If the explanation has no variance, has several outputs and none is named, has draws, or its
+            features are not pixels of such images.
     """
     check_probability(probability, "probability")
     values, variance = _of_output(explanation, output)
@@ -75,7 +75,7 @@ def plot_interval_bounds(
         A figure of three rows: the images, the upper bounds, the lower bounds.
 
     Raises:
-        ValueError: As `interval_bounds` says, or if `images` do not fit.
+        ValueError: As for `interval_bounds`, or if `images` do not fit.
 
     References:
         Hill, Masoomi, Torop, Ghimire, Dy (2023), "Boundary-aware uncertainty for feature attribution explainers",

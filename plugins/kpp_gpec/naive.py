@@ -1,4 +1,4 @@
-"""The explainer "naive-gp": a Gaussian process of explanations that knows no boundary, to compare GPEC with."""
+"""The explainer "naive-gp": a Gaussian process of explanations without a boundary, for comparison with GPEC."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class NaiveGP(AbstractExplainer):
 
     .. math:: E_{nd} = f_d(x_n) + \varepsilon_{nd}, \qquad f_d \sim \mathrm{GP}(0, s_d^2\, k_{\mathrm{RBF}})
 
-    The first part of its variance is called "distance": it says how far from explained points a point is.
+    The first part of its variance is called "distance": it depends on the distance of a point from the explained
+    points.
 
     Args:
         base_explainer: As for `GPEC`.
@@ -63,7 +64,7 @@ class NaiveGP(AbstractExplainer):
         self._as_gpec()
 
     def _as_gpec(self) -> GPEC:
-        """Return the same explainer as a `GPEC` without a boundary, which does the work."""
+        """Return the same explainer as a `GPEC` without a boundary, which does the computations."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return GPEC(**fields, boundary=None)
 

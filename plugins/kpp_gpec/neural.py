@@ -29,10 +29,10 @@ class MLPClassifier(eqx.Module):
 
     Args:
         hidden: The widths of the hidden layers.
-        l2: :math:`l_2`, the penalty; a larger one makes a simpler boundary.
-        beta: How sharply the Softplus bends, :math:`\log(1 + e^{\beta t}) / \beta`; a smaller one makes a smoother
-            function. None for its limit, the ReLU.
-        num_epochs: How often each row is seen.
+        l2: :math:`l_2`, the penalty; a larger value makes the boundary simpler.
+        beta: :math:`\beta` of the Softplus :math:`\log(1 + e^{\beta t}) / \beta`; a smaller value makes the function
+            smoother. None for the limit, the ReLU.
+        num_epochs: The number of passes over the rows.
         batch_size: The most rows in one step.
         learning_rate: The first step size of Adam, which falls to 0.
         progress: Whether to show a bar.
@@ -56,15 +56,15 @@ class MLPClassifier(eqx.Module):
 
         Args:
             x: The points, (n, d).
-            y: A label a point, (n,): integers, booleans or text, of at least two classes.
+            y: One label per point, (n,): integers, booleans or text, of at least two classes.
             rng_key: A JAX random key.
 
         Returns:
             The classifier.
 
         Raises:
-            ValueError: If `x` is no table of finite numbers, `y` has not n labels of two classes or more, or an option
-                is out of range.
+            ValueError: If `x` is not a table of finite numbers, `y` does not have n labels of at least two classes, or
+                an option is out of range.
         """
         points, labels = as_points(x), np.asarray(y)
         if labels.ndim != 1 or labels.dtype.kind not in "biuUSO":
@@ -90,7 +90,7 @@ class MLPClassifier(eqx.Module):
 
 
 class FittedMLPClassifier(eqx.Module):
-    """A trained classifier, a function from points to probabilities written in JAX. `MLPClassifier.fit` makes it.
+    """A trained classifier, a JAX function from points to probabilities, as returned by `MLPClassifier.fit`.
 
     Args:
         network: The network, from a point (d,) to the k classes' logits, (k,).
@@ -104,7 +104,7 @@ class FittedMLPClassifier(eqx.Module):
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """What explanations call the outputs: the classes."""
+        """The names of the outputs in explanations: the classes."""
         return tuple(str(label) for label in self.classes)
 
     def __call__(self, x: Float[AnyArray, "n d"]) -> Float[Array, "n k"]:
@@ -112,7 +112,7 @@ class FittedMLPClassifier(eqx.Module):
         return jax.nn.softmax(self.logits(x), axis=1)
 
     def logits(self, x: Float[AnyArray, "n d"]) -> Float[Array, "n k"]:
-        """Return the logits, whose differences are log-odds; their gradient does not vanish where a class is sure."""
+        """Return the logits, whose differences are log-odds; their gradient does not vanish if a class is certain."""
         return _logits(self.network, jnp.asarray(x, self.network.layers[0].weight.dtype))
 
     def predict_proba(self, x: ArrayLike) -> Float[np.ndarray, "n k"]:
@@ -124,7 +124,7 @@ class FittedMLPClassifier(eqx.Module):
         return np.asarray(self.classes)[np.asarray(self.logits(self._points(x))).argmax(axis=1)]
 
     def score(self, x: ArrayLike, y: ArrayLike) -> float:
-        """Return the share of points whose label is predicted."""
+        """Return the accuracy: the share of points whose label is predicted correctly."""
         return float(np.mean(self.predict(x) == np.asarray(y)))
 
     def _points(self, x: ArrayLike) -> Array:

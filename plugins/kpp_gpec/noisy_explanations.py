@@ -1,4 +1,4 @@
-"""Explanations as a process sees them: arrays of values with the variance of their noise, however they came about."""
+"""Explanations as observations of a process: arrays of values with the variance of their noise, from any source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kpp.validation import check_rng_key, count
 
 __all__ = ["NOISES", "Observations", "check_noise", "observe", "repeat_keys"]
 
-#: Where the variance of the noise can come from; or it is a number.
+#: The possible sources of the variance of the noise, which may also be a number.
 NOISES = ("explainer", "repeats")
 
 _SAMPLE_DIMS = ("chain", "draw")
@@ -28,7 +28,7 @@ class Observations(NamedTuple):
     Attributes:
         values: The contributions, (N, D, outputs).
         noise: The variances of their errors, (N, D, outputs).
-        source: Where the variances come from, in words.
+        source: The source of the variances, in words.
     """
 
     values: Float[np.ndarray, "N D O"]
@@ -37,7 +37,7 @@ class Observations(NamedTuple):
 
 
 def check_noise(noise: str | float, num_repeats: int, least: float) -> None:
-    """Refuse settings of the noise that make no sense.
+    """Raise ValueError for invalid settings of the noise.
 
     Raises:
         ValueError: If `noise` is neither a word of `NOISES` nor a number that is at least 0, repeats are fewer than 2,
@@ -54,7 +54,7 @@ def check_noise(noise: str | float, num_repeats: int, least: float) -> None:
 
 
 def repeat_keys(noise: str | float, num_repeats: int, rng_key: RngKey | None) -> list[Any]:
-    """Return the keys to explain with: as many as there are to be repeats, or one.
+    """Return the random keys for explanations: one per repeat, or a single one.
 
     Raises:
         TypeError: If explanations are to be repeated without a key.
@@ -65,17 +65,17 @@ def repeat_keys(noise: str | float, num_repeats: int, rng_key: RngKey | None) ->
 
 
 def observe(explanations: Sequence[Explanation], noise: str | float, least: float = 0.0) -> Observations:
-    r"""Read values and noise off explanations of the same points.
+    r"""Compute values and noise from explanations of the same points.
 
     Draws of a posterior are averaged, and by the law of total variance their variance is part of the noise:
 
     .. math:: U = \mathrm{Var}_s\, \mathrm E[\phi \mid s] + \mathrm E_s\, \mathrm{Var}[\phi \mid s]
 
     Args:
-        explanations: One explanation, or repeated ones, whose mean is taken and the variance of that mean estimated.
-        noise: "explainer" for the explainer's variance, else its squared standard errors, else 0; "repeats" for the
-            variance between `explanations`; or a variance.
-        least: The variances are no smaller than this.
+        explanations: One explanation, or repeated ones, of which the mean and the variance of this mean are used.
+        noise: "explainer" for the explainer's variance, otherwise its squared standard errors, otherwise 0; "repeats"
+            for the variance between `explanations`; or a variance.
+        least: The smallest allowed variance.
 
     Returns:
         The observations.
@@ -93,7 +93,7 @@ def observe(explanations: Sequence[Explanation], noise: str | float, least: floa
 
 
 def _own_variance(explanation: Explanation) -> tuple[np.ndarray, str]:
-    """Return the variance that an explanation itself holds, and what it is called."""
+    """Return the variance that an explanation itself holds, and its name."""
     words, variance = [], np.zeros(_mean(explanation).shape)
     if explanation.has_draws:
         words.append("draws")

@@ -1,4 +1,4 @@
-"""Superpixels: groups of pixels that explainers take as one feature each.
+"""Superpixels: groups of pixels, each of which is one feature for explainers.
 
 Images are rows of pixels, (n, h w c), in the order of ``image.reshape(-1)``: row by row, with the channels of a pixel
 side by side. A superpixel holds all channels of its pixels.
@@ -26,13 +26,13 @@ def grid_superpixels(shape: _Shape, patch: int | tuple[int, int]) -> dict[str, l
 
     Args:
         shape: The images' height, width and, if there are several, channels.
-        patch: The height and width of a patch, or its side; the last patches are smaller where it does not fit.
+        patch: The height and width of a patch, or its side; the last patches are smaller if the size is not a multiple.
 
     Returns:
-        The groups, a mapping from "patch i,j" to positions of features, which explainers take as `groups`.
+        The groups, a mapping from "patch i,j" to positions of features, for the option `groups` of explainers.
 
     Raises:
-        ValueError: If `shape` is no shape of an image, or `patch` not between 1 and its sides.
+        ValueError: If `shape` is not the shape of an image, or `patch` is not between 1 and its sides.
     """
     height, width, _ = image_shape(shape)
     tall, wide = (patch, patch) if isinstance(patch, int) else patch
@@ -47,13 +47,13 @@ def grid_superpixels(shape: _Shape, patch: int | tuple[int, int]) -> dict[str, l
 def slic_superpixels(
     images: ArrayLike, shape: _Shape, num_superpixels: int, *, compactness: float = 0.1
 ) -> dict[str, list[int]]:
-    r"""Divide images into connected pieces of similar pixels, by k-means on intensity and position.
+    r"""Divide images into connected regions of similar pixels, by k-means on intensity and position.
 
     .. math:: D(a, b)^2 = \|v_a - v_b\|^2 + m^2 \, \frac{\|p_a - p_b\|^2}{s^2}, \qquad s = \sqrt{h w / k},
 
-    v being the values of a pixel and p its position. The centers begin on a grid of steps about s. Afterwards pieces
-    that are not connected to the largest one of their cluster go to the neighbor that they share most of their rim
-    with, so that fewer superpixels than asked for may be left, and none is in two parts.
+    where v are the values of a pixel and p is its position. The initial centers are on a grid with steps of about s.
+    Afterwards regions that are not connected to the largest region of their cluster are merged into the neighbor with
+    the longest common border. So there may be fewer superpixels than requested, and each of them is connected.
 
     Args:
         images: One image (h w c,), or several (n, h w c), whose mean is divided; values of order 1.
@@ -62,7 +62,7 @@ def slic_superpixels(
         compactness: m, in the unit of the values: the difference in value that weighs as much as a step of length s.
 
     Returns:
-        The groups, a mapping from "superpixel i" to positions of features, which explainers take as `groups`.
+        The groups, a mapping from "superpixel i" to positions of features, for the option `groups` of explainers.
 
     Raises:
         ValueError: If shapes do not fit, or an option is out of range.
@@ -80,17 +80,17 @@ def slic_superpixels(
 
 
 def label_groups(labels: Int[np.ndarray, "h w"], shape: _Shape) -> dict[str, list[int]]:
-    """Return the groups of features that a map of labels says.
+    """Return the groups of features that a map of labels defines.
 
     Args:
-        labels: A number a pixel; pixels with the same number are one group.
+        labels: One number per pixel; pixels with the same number are one group.
         shape: The images' height, width and, if there are several, channels.
 
     Returns:
         A mapping from each number, in increasing order, to positions of features.
 
     Raises:
-        ValueError: If `labels` has another height or width than `shape`.
+        ValueError: If the height or width of `labels` differs from `shape`.
     """
     height, width, channels = image_shape(shape)
     if np.shape(labels) != (height, width):
@@ -103,7 +103,7 @@ def image_shape(shape: _Shape) -> tuple[int, int, int]:
     """Return height, width and channels.
 
     Raises:
-        ValueError: If `shape` is no (h, w) or (h, w, c) of positive numbers.
+        ValueError: If `shape` is not (h, w) or (h, w, c) with positive numbers.
     """
     sizes = tuple(int(size) for size in shape)
     if len(sizes) not in (2, 3) or min(sizes) < 1:
@@ -121,13 +121,13 @@ def _cluster(image: Float[np.ndarray, "h w c"], num_clusters: int, compactness: 
     pixels = np.concatenate([image, positions * scale], axis=-1).reshape(height * width, -1)
     starts = _grid(height, width, num_clusters)
     values = image[tuple(np.floor(starts + 0.5).astype(int).T)]
-    # With its first centers given, k-means is not random.
+    # With given initial centers, k-means is not random.
     means = KMeans(num_clusters, init=np.concatenate([values, starts * scale], axis=-1), n_init=1)
     return means.fit_predict(pixels).reshape(height, width)
 
 
 def _grid(height: int, width: int, num_cells: int) -> Float[np.ndarray, "k 2"]:
-    """Return the middles of `num_cells` rectangles of about equal sides that divide an image, in pixels."""
+    """Return the centers of `num_cells` nearly square rectangles that divide an image, in pixels."""
     num_rows = min(height, num_cells, max(1, round(math.sqrt(num_cells * height / width)), -(-num_cells // width)))
     sizes = np.diff(np.linspace(0, num_cells, num_rows + 1).round().astype(int))
     rows = (np.repeat(np.arange(num_rows), sizes) + 0.5) * height / num_rows - 0.5
@@ -136,7 +136,7 @@ def _grid(height: int, width: int, num_cells: int) -> Float[np.ndarray, "k 2"]:
 
 
 def _connect(labels: Int[np.ndarray, "h w"]) -> Int[np.ndarray, "h w"]:
-    """Give pieces that are not part of the largest one of their cluster to a neighbor."""
+    """Merge regions that are not the largest of their cluster into a neighbor."""
     kept = np.full(labels.shape, -1)
     for label in np.unique(labels):
         pieces, _ = ndimage.label(labels == label)

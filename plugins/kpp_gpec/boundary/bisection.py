@@ -23,11 +23,12 @@ def bisect(
     """Halve segments between points on opposite sides of a boundary until they are short.
 
     A round halves every segment that is longer than `width`, with one call of the margin for all of them. A segment
-    ends longer where no floating-point number lies between its ends.
+    stays longer only if there is no floating-point number between its ends.
 
     Args:
         margin: From points (n, d) to (n,), positive inside and zero or negative outside.
-        inside: Points where it is positive, (k, d); k may be 0.
+        inside: Points where it is
+            positive, (k, d); k may be 0.
         outside: Points where it is not, (k, d).
         width: The length at which to stop, in the units of the points.
 
@@ -35,7 +36,7 @@ def bisect(
         The short segments, in the order of the pairs.
 
     Raises:
-        ValueError: If the two have different shapes, or a point is not on the side that it is said to be on.
+        ValueError: If `inside` and `outside` have different shapes, or a point is on the wrong side.
     """
     inside, outside = np.asarray(inside, dtype=float), np.asarray(outside, dtype=float)
     if inside.shape != outside.shape or inside.ndim != 2:
@@ -55,7 +56,7 @@ def bisect(
 
 
 def halve(margin: CountedMargin, brackets: Brackets, width: float) -> Brackets:
-    """Halve segments, known to have their ends on opposite sides, until they are no longer than `width`."""
+    """Halve segments, whose ends must be on opposite sides, until their lengths are at most `width`."""
     inside, outside = brackets.inside.copy(), brackets.outside.copy()
     remaining = np.flatnonzero(brackets.widths > width)
     while len(remaining):

@@ -18,7 +18,7 @@ __all__ = ["BisectionSampler"]
 
 _SEEDS = ("training", "walk", "both")
 
-# A walk alone begins from this many pairs of rows.
+# A walk without other pairs begins from this number of pairs of rows.
 _WALK_PAIRS = 64
 
 
@@ -27,21 +27,21 @@ class BisectionSampler(AbstractBoundarySampler):
     r"""Samples a boundary of any model by halving segments between opposite sides.
 
     All segments are halved together, one call of the model a round, until each is no longer than `width`:
-    :math:`\log_2(\ell / w)` rounds for the length :math:`\ell`, about 23 by default. That is so for forests too, whose
-    output has steps.
+    :math:`\log_2(\ell / w)` rounds for the length :math:`\ell`, about 23 by default. This also holds for forests, whose
+    output is a step function.
 
-    Segments come from pairs of training rows, half of them a row and its nearest neighbor on the other side, half drawn
-    at random, so that parts of the boundary far from all rows are met as well; and from a random walk along the
-    boundary (see the module `walk`), which stays within the range of the rows. Where all rows are on one side, rows
-    mixed feature by feature are tried too.
+    Segments come from pairs of training rows, half of which are a row and its nearest neighbor on the other side, and
+    half are random, so that parts of the boundary far from all rows are found as well; and from a random walk along the
+    boundary (see the module `walk`), which stays within the range of the rows. If all rows are on one side, rows with
+    randomly mixed features are tried too.
 
     Args:
-        max_points: The most points to return.
+        max_points: The largest number of points to return.
         width: The length of the final segments, in standard deviations of the features.
         seeds: "training" for pairs of rows, "walk" for a walk from a few pairs, or "both".
-        num_pairs: How many pairs of rows, and as many proposals of the walk; twice `max_points` by default.
-        step: The longest step of the walk, in standard deviations.
-        num_rounds: The rounds of the walk, among which its proposals are divided.
+        num_pairs: The number of pairs of rows, and of proposals of the walk; twice `max_points` by default.
+        step: The largest step of the walk, in standard deviations.
+        num_rounds: The number of rounds of the walk, over which its proposals are distributed.
         tolerance: The distance in standard units up to which two points count as one.
 
     References:

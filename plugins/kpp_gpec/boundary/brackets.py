@@ -16,15 +16,15 @@ __all__ = ["Brackets", "CountedMargin"]
 
 
 class CountedMargin:
-    """A margin that counts how often it is called, and tells the side of points.
+    """A margin that counts its calls and returns the side of points.
 
     Args:
         function: The margin, from points (n, d) to (n,), positive inside.
 
     Attributes:
-        function: The margin, uncounted, for those who differentiate it; they add their calls to the counts.
-        num_calls: How often it was called, each time with all points at hand.
-        num_evaluations: At how many points it was called in all.
+        function: The margin without counting, for code that differentiates it and adds its calls to the counts.
+        num_calls: The number of calls, each with all current points.
+        num_evaluations: The total number of points at which it was evaluated.
     """
 
     def __init__(self, function: Callable[[Any], Any]):
@@ -33,7 +33,7 @@ class CountedMargin:
         self.num_evaluations = 0
 
     def is_inside(self, x: Float[AnyArray, "n d"]) -> Bool[np.ndarray, " n"]:
-        """Tell for each point, (n, d), whether it is inside, that is the margin is positive, (n,)."""
+        """Return for each point, (n, d), whether it is inside, that is, whether the margin is positive, (n,)."""
         if not len(x):
             return np.zeros(0, bool)
         values, _ = call_in_chunks(self.function, x)
@@ -43,7 +43,7 @@ class CountedMargin:
         return values > 0.0
 
     def count(self, num_points: int) -> None:
-        """Count a call with so many points."""
+        """Count a call with the given number of points."""
         self.num_calls += 1
         self.num_evaluations += num_points
 
@@ -54,7 +54,7 @@ class Brackets(eqx.Module):
     Args:
         inside: The ends where the margin is positive, (k, d).
         outside: The ends where it is not, (k, d).
-        num_pairs: How many segments or starts were tried, of which these k were found to have a crossing.
+        num_pairs: The number of segments or starts that were tried; k of them led to a crossing.
     """
 
     inside: Float[np.ndarray, "k d"]

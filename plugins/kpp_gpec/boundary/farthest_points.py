@@ -13,13 +13,13 @@ def spread(points: Float[np.ndarray, "n d"], max_points: int, tolerance: float =
 
     .. math:: i_{k+1} = \arg\max_i \min_{l \leq k} \|x_i - x_{i_l}\|
 
-    Where points are dense few are chosen and where they are sparse many, so that every point has a chosen one within a
-    radius at most twice that of the best choice of as many points. The first one is the nearest to the mean. It stops
-    where all points are within the tolerance of a chosen one, which takes out duplicates.
+    The chosen points cover all points evenly: the largest distance of a point to the nearest chosen point is at most
+    twice the smallest value for this number of points. The first chosen point is the nearest to the mean. The algorithm
+    stops when all points are within the tolerance of a chosen one, so that duplicates are removed.
 
     Args:
         points: The points, (n, d).
-        max_points: The most to choose.
+        max_points: The largest number of points to choose.
         tolerance: The distance up to which two points count as one.
 
     Returns:

@@ -15,7 +15,7 @@ from kpp.validation import as_points, count
 
 __all__ = ["Geodesics", "geodesic_distances"]
 
-# The entries of a block of distances.
+# The largest number of entries of a block of distances.
 _BLOCK = 2**24
 
 
@@ -24,8 +24,8 @@ class Geodesics(eqx.Module):
 
     Args:
         distances: D, symmetric and finite, zero between a point and itself and its duplicates, (J, J).
-        num_components: How many pieces the graph of neighbors had before they were joined by bridges.
-        num_neighbors: How many neighbors each point was given.
+        num_components: The number of components of the graph of neighbors before they were connected by bridges.
+        num_neighbors: The number of neighbors of each point.
     """
 
     distances: Float[Array, "J J"]
@@ -34,25 +34,25 @@ class Geodesics(eqx.Module):
 
 
 def geodesic_distances(points: AnyArray, num_neighbors: int = 10) -> Geodesics:
-    r"""Return the distances between points along the surface that they lie on, as Isomap finds them.
+    r"""Return the distances between points along the surface on which they lie, as in Isomap.
 
     .. math:: D_{ij} = \min_{i = i_0, \ldots, i_m = j} \sum_l \|x_{i_l} - x_{i_{l+1}}\|
 
-    over the paths in the graph that joins each point to its nearest neighbors, in either direction. If the graph has
-    several components, each two of them are joined by their shortest bridge, the edge between the two closest points,
-    so that every distance is finite. Duplicates are one point of the graph, and their distance is 0.
+    over the paths in the graph that connects each point to its nearest neighbors, in either direction. If the graph has
+    several components, every two of them are connected by their shortest bridge, the edge between the two closest
+    points, so that every distance is finite. Duplicates are one point of the graph, and their distance is 0.
 
-    Features count by their units here: standardize them first.
+    The distances depend on the units of the features: standardize them first.
 
     Args:
         points: The sample, (J, d), at least one point.
-        num_neighbors: How many neighbors, k. Fewer than 10 make many components.
+        num_neighbors: k, the number of neighbors. With fewer than 10 there are often many components.
 
     Returns:
         The distances in the order of the points, with the number of components.
 
     Raises:
-        ValueError: If there is no point, one is not finite, or `num_neighbors` is below 1.
+        ValueError: If `points` is empty or not finite, or `num_neighbors` is below 1.
 
     References:
         Tenenbaum, de Silva, Langford (2000), "A global geometric framework for nonlinear dimensionality reduction".
@@ -78,16 +78,16 @@ def geodesic_distances(points: AnyArray, num_neighbors: int = 10) -> Geodesics:
 
 def _neighbor_graph(points: Float[np.ndarray, "J d"], num_neighbors: int) -> csr_array:
     """Return the lengths of the edges to the nearest neighbors, in both directions."""
-    from sklearn.neighbors import kneighbors_graph  # a second to import, and every look-up of an explainer imports this
+    from sklearn.neighbors import kneighbors_graph  # slow to import, so it is imported on use
 
     graph = csr_array(kneighbors_graph(points, num_neighbors, mode="distance"))
-    # Squares of tiny differences underflow, and an edge of length zero is no edge of a sparse graph.
+    # Squares of tiny differences underflow, and a sparse graph has no edges of length zero.
     graph.data = np.maximum(graph.data, np.finfo(float).tiny)
     return graph.maximum(graph.T).tocsr()
 
 
 def _with_bridges(graph: csr_array, points: Float[np.ndarray, "J d"], labels: Int[np.ndarray, " J"]) -> csr_array:
-    """Add the shortest edge between each two components."""
+    """Add the shortest edge between every two components."""
     if not labels.any():
         return graph
     edges = [_bridges(points, labels, component) for component in range(labels.max())]
@@ -123,7 +123,7 @@ def _nearest_own(
 
 def _shortest_paths(graph: csr_array) -> Float[np.ndarray, "J J"]:
     """Return the lengths of the shortest paths between all nodes of a symmetric graph."""
-    # As both directions are in the graph, it may be walked as a directed one, which is faster.
+    # The graph has both directions of each edge, so it can be treated as directed, which is faster.
     distances = dijkstra(graph, directed=True)
-    # Sums along a path and back differ in rounding.
+    # The sums along a path in the two directions differ by rounding.
     return np.minimum(distances, distances.T)

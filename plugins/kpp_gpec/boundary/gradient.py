@@ -21,8 +21,8 @@ from kpp_gpec.boundary.sampler import AbstractBoundarySampler, check_sampler
 
 __all__ = ["GradientSampler"]
 
-# A crossing is looked for at half the final width from the last point and at multiples of it, up to a length in
-# standard units.
+# A crossing is searched at half the final width from the last point and at multiples of it, up to a length in standard
+# units.
 _GROWTH, _REACH = 4.0 ** np.arange(40), 0.1
 
 
@@ -32,20 +32,20 @@ class GradientSampler(AbstractBoundarySampler):
 
     .. math:: z \leftarrow z - m(z)\, \frac{\nabla m(z)}{\|\nabla m(z)\|^2}
 
-    A step goes to where the margin would be zero if it were linear, and is cut to the length `step`, which is halved
-    each time that the margin changes its sign, so that the steps also end where it is far from linear. The starts are
-    rows, and points between two rows where these are too few, so that the sample lies where the data are; what leaves
-    the range of the rows does not count. Then the last point is bracketed along the gradient: the shortest segment with
-    ends on opposite sides is taken, and halved if it is longer than `width`. A start whose steps led to no crossing, as
-    where the gradient is zero, is paired with the nearest start on the other side, and bisected. So a point is returned
-    only if the margin changes its sign there, whatever the steps did.
+    A step goes to the zero of the linearized margin, but its length is at most `step`, which is halved each time that
+    the margin changes its sign, so that the steps also converge if the margin is far from linear. The starts are rows,
+    and points between two rows if there are too few rows, so that the sample lies near the data; points outside the
+    range of the rows are discarded. Then the last point is bracketed along the gradient: the shortest segment with ends
+    on opposite sides is chosen, and halved if it is longer than `width`. A start whose steps do not lead to a crossing,
+    for example because the gradient is zero, is paired with the nearest start on the other side, and bisected. So a
+    point is returned only if the margin changes its sign there.
 
     Args:
-        max_points: The most points to return.
+        max_points: The largest number of points to return.
         width: The length of the final segments, in standard deviations of the features.
-        num_starts: How many starts; twice `max_points` by default.
-        num_steps: How many steps each.
-        step: The longest step, in standard deviations.
+        num_starts: The number of starts; twice `max_points` by default.
+        num_steps: The number of steps from each start.
+        step: The largest step, in standard deviations.
         tolerance: The distance in standard units up to which two points count as one.
     """
 
@@ -122,14 +122,14 @@ def _tangent(
     value, gradient = jax.value_and_grad(lambda p: jnp.asarray(function(p[None])).reshape(()))(point)
     gradient = jnp.where(is_free, gradient, 0.0)
     largest = jnp.max(jnp.abs(gradient))
-    # Where a probability is all but 0 or 1, the squares of its derivatives are too small for a number.
+    # If a probability is very close to 0 or 1, the squares of its derivatives underflow.
     relative = gradient / jnp.where(largest > 0.0, largest, 1.0)
     length = jnp.sqrt(jnp.where(largest > 0.0, jnp.sum(relative**2), 1.0))
     return value, relative / length, length * largest
 
 
 def _starts(rng: np.random.Generator, z: Float[np.ndarray, "n d"], num_starts: int) -> Float[np.ndarray, "k d"]:
-    """Draw rows, and if they are too few add points between two of them."""
+    """Draw rows, and if there are too few, add points between two of them."""
     if len(z) >= num_starts:
         return z[rng.choice(len(z), num_starts, replace=False)]
     first, second = (z[rng.integers(len(z), size=num_starts - len(z))] for _ in range(2))
@@ -139,7 +139,7 @@ def _starts(rng: np.random.Generator, z: Float[np.ndarray, "n d"], num_starts: i
 def _bracket(
     margin: CountedMargin, points: Float[np.ndarray, "k d"], normals: Float[np.ndarray, "k d"], width: float
 ) -> tuple[Brackets, Int[np.ndarray, " b"]]:
-    """Return the shortest segments along the normals that are crossed, and the positions of the points with one."""
+    """Return the shortest crossed segments along the normals, and the positions of the points that have one."""
     radii = 0.5 * width * _GROWTH[: 1 + int((0.5 * width * _GROWTH < _REACH).sum())]
     shifts = radii[:, None, None] * normals
     ends = np.stack([points + shifts, points - shifts])
@@ -154,7 +154,7 @@ def _bracket(
 
 
 def _pair_lost(margin: CountedMargin, lost: Float[np.ndarray, "k d"], starts: Float[np.ndarray, "m d"]) -> Brackets:
-    """Pair the starts whose steps led nowhere with the nearest start on the other side, if there is any."""
+    """Pair the starts without a crossing with the nearest start on the other side, if there is one."""
     if not len(lost):
         return Brackets(lost, lost, 0)
     is_inside = margin.is_inside(starts)

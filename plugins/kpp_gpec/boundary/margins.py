@@ -1,8 +1,8 @@
-"""Margins: functions whose sign says on which side of a boundary points are.
+"""Margins: functions whose sign is the side of a boundary on which a point lies.
 
-The boundary of a classifier is where one class stops being predicted; that of a regression is a level set, or the rim
-of the regions where the function is steep. Each is the zero set of a margin, a function from points (n, d) to (n,) that
-is positive on one side, called inside, and zero or negative outside.
+The boundary of a classifier is the boundary of the region in which a class is predicted; the boundary of a regression
+is a level set, or the boundary of the regions where the function is steep. Each is the zero set of a margin, a function
+from points (n, d) to (n,) that is positive on one side, called inside, and zero or negative outside.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def class_margin(function: _Function, index: int | str = 1) -> _Function:
     .. math:: m_k(x) = p_k(x) - \max_{j \neq k} p_j(x)
 
     With one output, the probability p of the second of two classes, it is p - 1/2 for class 1 and 1/2 - p for class 0.
-    With labels (integers, booleans or strings) it is 1 where the label is `index` and -1 elsewhere.
+    With labels (integers, booleans or strings) it is 1 if the label is `index`, otherwise -1.
 
     Args:
         function: From points (n, d) to the probabilities or scores of c classes, (n, c), to the probability of class 1,
-            (n,) or (n, 1), or to labels, (n,). If it is written in JAX, so is the margin, which has its gradient.
+            (n,) or (n, 1), or to labels, (n,). If it is written in JAX, the margin can be differentiated.
         index: k, the position of the class; with labels the label itself.
 
     Returns:
@@ -60,12 +60,12 @@ def class_margin(function: _Function, index: int | str = 1) -> _Function:
 def level_margin(function: _Function, level: float, index: int = 0) -> _Function:
     r"""Return the margin of a level set, :math:`m(x) = f_i(x) - c`.
 
-    A classifier whose one output is a log-odds has the level 0.
+    For a classifier with a single output, the log-odds, the level is 0.
 
     Args:
         function: From points (n, d) to values (n,) or (n, outputs).
         level: c, in the unit of the values.
-        index: i, which of several outputs.
+        index: i, the position of the output, if there are several.
 
     Returns:
         The margin, from points (n, d) to (n,).
@@ -84,23 +84,23 @@ def steep_margin(
 
     .. math:: m(x) = \|S \nabla f_i(x)\| - q,
 
-    S having the standard deviations of the features on its diagonal, so that no unit of a feature counts for more, and
-    q being a quantile of the first term over the points `x`.
+    where S has the standard deviations of the features on its diagonal, so that units do not matter, and q is a
+    quantile of the first term over the points `x`.
 
     Args:
         function: From points (n, d) to values (n,) or (n, outputs).
         x: The points that set the threshold and the scales, (n, d).
-        quantile: Which share of the points is not steep, between 0 and 1.
-        step: The half-width h of the central differences, in standard deviations, which take 2 d calls a point; None
-            for the gradient by JAX, in which the function must be written. For a function made of steps, such as a
-            forest, it is the width over which it is looked at.
-        index: i, which of several outputs.
+        quantile: The share of the points that are not steep, between 0 and 1.
+        step: The half-width h of the central differences, in standard deviations, which take 2 d evaluations per point;
+            None for the gradient by JAX, in which the function must be written. For a step function, such as a forest,
+            it is the width over which steps are averaged.
+        index: i, the position of the output, if there are several.
 
     Returns:
         The margin, from points (n, d) to (n,).
 
     Raises:
-        ValueError: If `quantile` is not between 0 and 1, `step` is not positive or `x` is no table of points.
+        ValueError: If `quantile` is not between 0 and 1, `step` is not positive or `x` is not a table of points.
     """
     probability(quantile, "quantile")
     if step is not None:
@@ -114,7 +114,7 @@ def steep_margin(
 def standard_deviations(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " d"]:
     """Return the standard deviations of the columns, 1 for a constant one, (d,)."""
     deviations = x.std(axis=0)
-    # A constant column has rounding error for its standard deviation.
+    # The computed standard deviation of a constant column may be a rounding error.
     return np.where(deviations > 1e-12 * np.abs(x).max(axis=0), deviations, 1.0)
 
 
@@ -141,7 +141,7 @@ def _norms_by_steps(function: _Function, scale: np.ndarray, index: int, step: fl
 
 
 def _as_array(values: AnyArray) -> Any:
-    """Return predictions as an array of the library that they come from."""
+    """Return predictions as an array of their own library, NumPy or JAX."""
     values = values if isinstance(values, jax.Array) else np.asarray(values)
     if values.ndim not in (1, 2):
         raise ValueError(

@@ -10,14 +10,14 @@ from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 
 __all__ = ["nearest", "pair_up", "two_sides"]
 
-# So many rows of a side are looked through for neighbors; so many mixed ones are tried where all rows are on one side.
+# Rows of a side among which neighbors are searched; and mixed rows that are tried if all rows are on one side.
 _MAX_ROWS = 10_000
 
 
 def two_sides(
     rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]
 ) -> tuple[Float[np.ndarray, "a d"], Float[np.ndarray, "b d"]]:
-    """Divide rows by their side; where there is one side only, add rows mixed feature by feature."""
+    """Divide rows by their side; if all are on one side, add rows with randomly mixed features."""
     is_inside = margin.is_inside(z)
     if is_inside.all() or not is_inside.any():
         mixed = np.take_along_axis(z, rng.integers(len(z), size=(_MAX_ROWS, z.shape[1])), axis=0)
@@ -29,7 +29,7 @@ def two_sides(
 def pair_up(
     rng: np.random.Generator, inside: Float[np.ndarray, "a d"], outside: Float[np.ndarray, "b d"], num_pairs: int
 ) -> Brackets:
-    """Pair rows of the two sides: half of them with their nearest on the other side, the rest at random."""
+    """Pair rows of the two sides: half of them with the nearest row on the other side, the rest at random."""
     inside, outside = _some(rng, inside, _MAX_ROWS), _some(rng, outside, _MAX_ROWS)
     starts = _some(rng, np.arange(len(inside) + len(outside)), -(-num_pairs // 2))
     from_inside, from_outside = starts[starts < len(inside)], starts[starts >= len(inside)] - len(inside)

@@ -1,4 +1,4 @@
-"""The boundary sampler for neural classifiers, by adversarial partners."""
+"""The boundary sampler for neural classifiers, by adversarial examples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kpp_gpec.boundary.sampler import AbstractBoundarySampler, check_sampler
 
 __all__ = ["PGDSampler"]
 
-# The length of a step, in radii: Foolbox's, whose attacks the paper uses.
+# The length of a step, in radii: the default of Foolbox, whose attacks the paper uses.
 _STEP = 0.01 / 0.3
 RADII = (2e-4, 5e-4, 8e-4, 1e-3, 1.5e-3, 2e-3, 3e-3, 1e-2, 1e-1, 3e-1, 5e-1, 1.0)
 
@@ -29,26 +29,28 @@ RADII = (2e-4, 5e-4, 8e-4, 1e-3, 1.5e-3, 2e-3, 3e-3, 1e-2, 1e-1, 3e-1, 5e-1, 1.0
 class PGDSampler(AbstractBoundarySampler):
     r"""Samples the boundary of a model written in JAX between points and their adversaries.
 
-    From a row z with margin m a point of the other side is looked for by projected gradient descent on its absolute
-    value,
+    From a row z with margin m, a point on the other side is searched by projected gradient descent on the absolute
+    value of m,
 
     .. math:: z' \leftarrow \Pi_\epsilon\bigl(z' - \tfrac{\epsilon}{30}\,\mathrm{sign}(m(z))\,
         \mathrm{sign}(\nabla m(z'))\bigr),
 
     from a random point of the box :math:`|z'_j - z_j| \leq \epsilon r_j`, onto which (and into the range of the rows)
-    :math:`\Pi_\epsilon` projects; :math:`r_j` is the range of the feature, so that constant features stay as they are.
-    It stops at the first point on the other side. The radii are tried from the smallest, and each row has the adversary
-    of its smallest successful one; segments between the two are bisected. With the margin of one class against the
-    rest, rows of that class leave it for any other, and rows of others enter it, which are the paper's two attacks.
+    :math:`\Pi_\epsilon` projects; :math:`r_j` is the range of the feature, so that constant features do not change. It
+    stops at the first point on the other side. The radii are tried in increasing order, and each row keeps the
+    adversary of its smallest successful radius; segments between the two are bisected. With the margin of one class
+    against the rest, rows of that class leave it for any other, and rows of others enter it, which are the paper's two
+    attacks.
 
-    The margin of logits serves better than that of probabilities, whose gradient vanishes where a class is sure.
+    The margin of logits works better than the margin of probabilities, whose gradient vanishes if a class is nearly
+    certain.
 
     Args:
-        max_points: The most points to return.
+        max_points: The largest number of points to return.
         width: The length of the final segments, in standard deviations of the features.
-        num_seeds: How many rows of each side to begin with.
+        num_seeds: The number of initial rows on each side.
         radii: :math:`\epsilon`, in ranges of the features, increasing.
-        num_steps: The steps of each descent.
+        num_steps: The number of steps of each descent.
         tolerance: The distance in standard units up to which two points count as one.
 
     References:
@@ -87,7 +89,7 @@ class PGDSampler(AbstractBoundarySampler):
         signs: Float[np.ndarray, " n"],
         box: tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]],
     ) -> Float[np.ndarray, "n d"]:
-        """Return the adversaries of the seeds; where none was found, the last point tried."""
+        """Return the adversaries of the seeds, or the last point tried if none was found."""
         dtype = jnp.result_type(float)
         low, high = (jnp.asarray(side, dtype)[None] for side in box)
         radii = jnp.asarray(self.radii, dtype)
@@ -129,7 +131,7 @@ def _smallest(
     radii: Float[Array, " r"],
     num_steps: int,
 ) -> Float[Array, "n f"]:
-    """Return how many radii were tried, and from the second column on the adversaries at the smallest that does."""
+    """Return in the first column the number of radii tried, then the adversary at the smallest successful radius."""
 
     def is_open(state: Any) -> Any:
         number, _, crossed = state

@@ -1,8 +1,8 @@
 """Samples of a decision boundary, and the base class of samplers.
 
-A sampler looks for pairs of points on opposite sides of a boundary that are close to each other; the boundary crosses
-the segment between them. It works in standard units, where each feature of the points that it is given has mean 0 and
-standard deviation 1; what it returns is in the features' own units.
+A sampler searches for pairs of close points on opposite sides of a boundary; the boundary crosses the segment between
+them. It works in standard units, in which each feature of the given points has mean 0 and standard deviation 1; its
+results are in the features' own units.
 """
 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
@@ -31,14 +31,14 @@ class BoundarySample(eqx.Module):
     """Points on a boundary.
 
     Args:
-        points: The points, (J, d), in the features' own units. J is 0 where no boundary was found.
-        widths: How long the segment is, of which each point is the middle and which the boundary crosses, (J,), in
-            standard units.
-        num_pairs: How many segments or starts were tried.
-        num_converged: How many of them came down to the width asked for.
+        points: The points, (J, d), in the features' own units. J is 0 if no boundary was found.
+        widths: The length of the segment around each point that the boundary crosses, (J,), in standard units; the
+            point is its middle.
+        num_pairs: The number of segments or starts that were tried.
+        num_converged: The number of them that reached the requested width.
         num_calls: How often the margin was called, each time with all points at hand.
-        num_evaluations: At how many points it was called in all.
-        status: A sentence on what was found.
+        num_evaluations: The total number of points at which it was evaluated.
+        status: A sentence that summarizes the result.
     """
 
     points: Float[Array, "J d"]
@@ -69,16 +69,16 @@ class _Fields:
 
 
 class AbstractBoundarySampler(_Fields, AbstractModule):
-    """A way to points on a boundary.
+    """A sampler of points on a boundary.
 
-    A final class has the fields below, and a method `search` that finds brackets in standard units. Points of which one
-    is within `tolerance` of another are one point, and of more than `max_points` those are kept that cover the boundary
-    evenly (see `kpp_gpec.boundary.farthest_points.spread`).
+    A final class has the fields below, and a method `search` that finds brackets in standard units. Points within
+    `tolerance` of each other are merged, and if there are more than `max_points`, a subset is kept that covers the
+    boundary evenly (see `kpp_gpec.boundary.farthest_points.spread`).
 
     Args:
-        max_points: The most points to return.
-        width: The length of the final segments, in standard units. It says how exact the points are whatever the model
-            is; a tolerance on its output would never be met where the output is a step.
+        max_points: The largest number of points to return.
+        width: The length of the final segments, in standard units. It is the accuracy of the points for any model; a
+            tolerance on the model's output could never be reached if the output is a step function.
         tolerance: The distance in standard units up to which two points count as one.
     """
 
@@ -86,15 +86,15 @@ class AbstractBoundarySampler(_Fields, AbstractModule):
     def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
         """Find segments that the boundary crosses.
 
-        The law: the margin is positive at every `inside` and not at any `outside`, and nothing but `rng` is random.
+        Law: the margin is positive at every `inside` and at no `outside`, and all randomness comes from `rng`.
 
         Args:
-            rng: Draws the random numbers.
+            rng: The generator of random numbers.
             margin: The margin in standard units, which counts its calls.
             z: The points to start from, in standard units, (n, d).
 
         Returns:
-            The segments, of length `width` where they could be made as short.
+            The segments, of length at most `width` if this was possible.
         """
 
     def sample(self, rng_key: RngKey, margin: Callable[[Any], Any], x: Float[AnyArray, "n d"]) -> BoundarySample:
@@ -104,10 +104,10 @@ class AbstractBoundarySampler(_Fields, AbstractModule):
             rng_key: A JAX random key.
             margin: From points (n, d) to (n,), positive inside and zero or negative outside, such as
                 `kpp_gpec.class_margin` gives.
-            x: Points that show where the data are, (n, d), such as the training rows.
+            x: Points from the distribution of the data, (n, d), such as the training rows.
 
         Returns:
-            The points; none where the margin has one sign at all points that were tried, as its `status` then says.
+            The points; none if the margin has the same sign at all points that were tried, as `status` then says.
 
         Raises:
             ValueError: If `x` is not a table of finite numbers, or `margin` does not return one number per point.
@@ -140,7 +140,7 @@ def check_sampler(sampler: AbstractBoundarySampler) -> None:
 
 
 def _generator(rng_key: RngKey) -> np.random.Generator:
-    """Return a generator of NumPy's, seeded by a JAX key."""
+    """Return a NumPy generator, seeded by a JAX key."""
     key = check_rng_key(rng_key)
     data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
     return np.random.default_rng(np.asarray(data).ravel())

@@ -11,8 +11,8 @@ from kpp_gpec.boundary.farthest_points import spread
 
 __all__ = ["walk"]
 
-# The length that segments are brought to, in standard units, before the next round starts from their middles, and from
-# how many of them.
+# The length to which segments are halved, in standard units, before the next round starts from their middles; and the
+# number of these starts.
 _COARSE, _MAX_STARTS = 0.02, 500
 
 
@@ -26,29 +26,29 @@ def walk(
     num_rounds: int,
     num_proposals: int,
 ) -> Brackets:
-    r"""Explore a boundary from points found on it, by steps along it and looks across it.
+    r"""Explore a boundary from known points on it, by proposals along and across it.
 
-    From a point p found before, with random unit vectors u and v and a random length s,
+    From a known point p, with random unit vectors u and v and a random length s, the points
 
     .. math:: q_\pm = p + s\,(u \pm v)
 
-    are tried. If they are on opposite sides, the boundary crosses the segment between them, which is bisected, and its
-    middle is a new point. Each round starts from points spread evenly over all that were found, so that it goes on from
-    the ends of what is known. On a flat boundary half of the proposals are accepted in any
-    dimension, those with :math:`|n^\top u| < |n^\top v|`, n being its normal. Like the boundary attack it needs no more
-    than the side of a point.
+    are proposed. If they are on opposite sides, the boundary crosses the segment between them, which is bisected, and
+    its middle is a new point. Each round starts from points spread evenly over all that were found, so that the walk
+    also continues from the ends of the known part. On a flat boundary with normal n, half of the proposals are accepted
+    in any dimension, namely those with :math:`|n^\top u| < |n^\top v|`. Like the boundary attack, it needs only the
+    side of a point.
 
     Args:
-        rng: Draws the random numbers.
+        rng: The generator of random numbers.
         margin: The margin, which counts its calls.
         brackets: The segments to start from, at least one.
-        box: The least and the greatest values of each feature, (d,) each; the walk does not leave them.
-        step: The greatest s.
-        num_rounds: How many rounds; each takes one call of the margin, and a few for the bisection in between.
-        num_proposals: How many proposals, in all rounds together.
+        box: The smallest and the largest values of each feature, (d,) each; the walk does not leave them.
+        step: The largest s.
+        num_rounds: The number of rounds; each takes one call of the margin, and a few more for the bisection.
+        num_proposals: The number of proposals, in all rounds together.
 
     Returns:
-        The segments given and those found, at most 0.02 long.
+        The given and the new segments, at most 0.02 long.
 
     References:
         Brendel, Rauber, Bethge (2018), "Decision-based adversarial attacks: reliable attacks against black-box

@@ -22,7 +22,7 @@ from kpp.validation import warn_if_float32
 
 __all__ = ["ExplanationProcess", "Law", "in_blocks_of_points", "leave_one_out", "log_evidence"]
 
-# Points that are predicted at once.
+# The number of points that are predicted at a time.
 _BLOCK = 256
 _WHAT = "the kernel matrix of the explained points plus their noise"
 
@@ -33,8 +33,8 @@ class Law(NamedTuple):
     Attributes:
         mean: The means, (p, D).
         variance: The variances of the noise-free explanations, (p, D).
-        noiseless_variance: The variances that would be left if the explanations had been seen without noise, (p, D).
-        covariance: The covariances of the features, (p, D, D), where they vary together.
+        noiseless_variance: The variances that would remain if the explanations had been observed without noise, (p, D).
+        covariance: The covariances of the features, (p, D, D), if they are correlated.
     """
 
     mean: Any
@@ -54,13 +54,13 @@ class ExplanationProcess(eqx.Module):
     Build one with `condition`.
 
     Args:
-        kernel: k, of which :math:`s_d^2` is no part.
+        kernel: k, without the factor :math:`s_d^2`.
         points: The points :math:`x_n`, (N, d).
         values: The explanations E, (N, D).
-        noise: The variances U, (N, D); zero where the explainer makes no error.
+        noise: The variances U, (N, D); zero if the explainer is exact.
         variance: The prior variances :math:`s_d^2`, (D,).
-        factors: Cholesky factors of :math:`K + \mathrm{diag}(U_{:d}) / s_d^2`, (D, N, N), or (1, N, N) where all
-            features have the same.
+        factors: Cholesky factors of :math:`K + \mathrm{diag}(U_{:d}) / s_d^2`, (D, N, N), or (1, N, N) if all features
+            have the same factor.
         noiseless_factor: The Cholesky factor of K, (N, N).
         coefficients: The solutions with E, (N, D).
 
@@ -124,7 +124,7 @@ class ExplanationProcess(eqx.Module):
             \mu_d = k_* (K + U_d / s_d^2)^{-1} E_{:d}, \qquad
             V_d = s_d^2 \bigl[k_{**} - k_* (K + U_d / s_d^2)^{-1} k_*^\top\bigr]
 
-        and the noiseless variance with U = 0. It is never more than :math:`V_d`, and neither is negative.
+        and the noiseless variance with U = 0. It is at most :math:`V_d`, and both are at least 0.
 
         Args:
             x: p points, (p, d).
@@ -144,12 +144,12 @@ class ExplanationProcess(eqx.Module):
 
 
 def in_blocks_of_points(predict: Callable[[Array], Law], x: ArrayLike, size: int) -> Law:
-    """Predict points some at a time, in blocks of few sizes, so that little is compiled and memory is bounded.
+    """Predict points in blocks of few sizes, so that little is compiled and memory is bounded.
 
     Args:
-        predict: From points (b, d) to a law.
+        predict: A function from points (b, d) to a law.
         x: The points, (p, d).
-        size: The most points at once.
+        size: The largest number of points in a block.
 
     Returns:
         The law of all, of NumPy arrays.
@@ -228,7 +228,7 @@ def _predict(process: ExplanationProcess, x: Array) -> Law:
 
 
 def _axis(factors: Array) -> int | None:
-    """Return the axis of the features; None where they share a factor, which `_shared` takes out."""
+    """Return the axis of the features; None if they share a factor, which `_shared` extracts."""
     return None if factors.shape[0] == 1 else 0
 
 

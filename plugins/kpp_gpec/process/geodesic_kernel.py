@@ -1,7 +1,8 @@
-r"""The weighted exponential geodesic (WEG) kernel: points are similar where the boundary beside them runs straight.
+r"""The weighted exponential geodesic (WEG) kernel: points are similar if the nearby decision boundary is simple.
 
-Each point is seen as a distribution over samples of the decision boundary, near ones weighing most; two points are as
-similar as their boundary samples are, whose similarity falls off along the boundary.
+Each point is represented by a distribution over samples of the decision boundary, with the largest weights on near
+samples. The similarity of two points is the mean similarity of their boundary samples, which decreases along the
+boundary.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ class WeightedExponentialGeodesic(AbstractKernel):
 
     The positive part :math:`[\cdot]_+` clips negative eigenvalues at 0: the exponential of geodesic distances along a
     graph is indefinite for small :math:`\lambda`, and variances would be negative. The weights are computed from their
-    logarithms, so points may be as far away as floating-point numbers go. The normalized kernel is
+    logarithms, so they are accurate for points at any distance. The normalized kernel is
 
     .. math:: k^*(x, x') = k(x, x') / \sqrt{k(x, x)\, k(x', x')}.
 
-    An infinite distance, between parts of a boundary that are not connected, is a similarity of 0.
+    An infinite distance, between parts of a boundary that are not connected, gives a similarity of 0.
 
     Args:
         points: The boundary samples :math:`m_j`, (J, d), in the units of x.
@@ -51,9 +52,9 @@ class WeightedExponentialGeodesic(AbstractKernel):
         decay: :math:`\lambda`, at least 0, or a prior.
         concentration: :math:`\rho`, at least 0, or a prior.
         normalized: Whether this is :math:`k^*`.
-        members: For each sample the row of `distances` that it shares with others, (J,); None where each has its own.
-            `thin` fills it in.
-        root: R with :math:`G = R R^\top`, (L, r), where it is known already; `precompute` fills it in.
+        members: For each sample the row of `distances` that it shares with others, (J,); None if each has its own.
+            `thin` sets it.
+        root: R with :math:`G = R R^\top`, (L, r), if it is already known; `precompute` sets it.
 
     Raises:
         ValueError: If the arrays do not fit each other, distances are negative or not symmetric, or a parameter is
@@ -73,7 +74,7 @@ class WeightedExponentialGeodesic(AbstractKernel):
     root: Array | None = None
 
     def __check_init__(self) -> None:
-        """Refuse arrays that do not fit each other, bad distances and negative parameters."""
+        """Raise ValueError for arrays that do not fit each other, invalid distances and negative parameters."""
         check_non_negative(self.decay, "decay")
         check_non_negative(self.concentration, "concentration")
         if eqx.is_array(self.points) and (self.points.ndim < 2 or 0 in self.points.shape):
@@ -107,7 +108,7 @@ class WeightedExponentialGeodesic(AbstractKernel):
         return self._own(self._similarity(), self._weights(x))
 
     def weights(self, x: ArrayLike) -> Float[Array, "n J"]:
-        """Return how much each boundary sample counts for each point; rows sum to 1.
+        """Return the weight of each boundary sample for each point; rows sum to 1.
 
         Args:
             x: n points (n, d).
@@ -118,22 +119,22 @@ class WeightedExponentialGeodesic(AbstractKernel):
         return jax.nn.softmax(self._log_weights(jnp.asarray(x)), axis=1)
 
     def precompute(self) -> WeightedExponentialGeodesic:
-        """Return the same kernel with the root of G computed once; it holds for the `decay` that the kernel has now."""
+        """Return the same kernel with the root of G computed once; it is valid for the current `decay` only."""
         root = linalg.root_of_full_rank(self._geodesic())
         return eqx.tree_at(lambda kernel: kernel.root, self, root, is_leaf=lambda leaf: leaf is None)
 
     def thin(self, num_landmarks: int) -> WeightedExponentialGeodesic:
         r"""Let boundary samples share the distances of landmarks among them, so that time and memory are bounded.
 
-        Landmarks are chosen one by one, each as far from the others as can be, until there are `num_landmarks` or no
-        sample is off one. With r the largest distance of a sample from its landmark, the entries of
-        :math:`e^{-\lambda d}` change by at most :math:`2 \lambda r`; samples that coincide are joined exactly.
+        Landmarks are chosen by farthest-point sampling, until there are `num_landmarks` of them or every sample
+        coincides with one. With r the largest distance of a sample from its landmark, the entries of :math:`e^{-\lambda
+        d}` change by at most :math:`2 \lambda r`; samples that coincide are joined exactly.
 
         Args:
             num_landmarks: L, at least 1.
 
         Returns:
-            A kernel with the same samples and at most L rows of distances; this one if it has no more already.
+            A kernel with the same samples and at most L rows of distances; this kernel if it already has at most L.
 
         Raises:
             ValueError: If `num_landmarks` is less than 1.
@@ -159,7 +160,7 @@ class WeightedExponentialGeodesic(AbstractKernel):
         yield cls(samples, bipartite, 0.1, 0.8, normalized=False).thin(5).precompute(), x
 
     def _log_weights(self, x: Float[Array, "n d"]) -> Float[Array, "n J"]:
-        """Return logarithms of the weights up to a constant a row, in which the distance from the samples cancels."""
+        """Return logarithms of the weights up to a constant per row, so that the distance from the samples cancels."""
         center = jax.lax.stop_gradient(jnp.mean(self.points, axis=0, keepdims=True))
         samples, x = self.points - center, x - center
         products = jnp.matmul(x, samples.T, precision=jax.lax.Precision.HIGHEST)
@@ -179,7 +180,7 @@ class WeightedExponentialGeodesic(AbstractKernel):
         return jnp.where(finite, decayed, 0.0)
 
     def _similarity(self) -> Array:
-        """Return R where it is known, else G itself."""
+        """Return R if it is known, otherwise G."""
         return linalg.positive_part(self._geodesic()) if self.root is None else self.root
 
     def _between(self, similarity: Array, first: Array, second: Array) -> Float[Array, "n1 n2"]:
@@ -193,7 +194,7 @@ class WeightedExponentialGeodesic(AbstractKernel):
         return values / (next(scales)[:, None] * next(scales)[None, :])
 
     def _own(self, similarity: Array, weights: Array) -> Float[Array, " n"]:
-        """Return each point's similarity with itself, which is positive: that of the largest weight is."""
+        """Return each point's similarity with itself, which is positive because of the term of the largest weight."""
         spread = weights @ similarity
         return jnp.sum(spread * (weights if self.root is None else spread), axis=1)
 
@@ -204,8 +205,8 @@ def farthest_points(
     """Choose up to `max_points` rows by farthest-point sampling, and assign each row to the nearest of them.
 
     Args:
-        distances: Of all rows, which are looked at one row at a time.
-        max_points: The most rows to choose; fewer are chosen if every row coincides with a chosen one.
+        distances: The distances of all rows, which are read one row at a time.
+        max_points: The largest number of rows to choose; fewer are chosen if every row coincides with a chosen one.
 
     Returns:
         The chosen rows, and for each row which of these is nearest, as a position among them.

@@ -1,13 +1,13 @@
-r"""Hyperparameters of a GPEC: given, by a rule, or those of highest evidence or best leave-one-out predictions.
+r"""Hyperparameters of a GPEC: given, by a rule, by the evidence or by leave-one-out predictions.
 
-The rule gives the similarity along the boundary a short reach and the inputs a long one, so that the uncertainty is
-that of the boundary; for points in d standardized dimensions, two of which are the pattern,
+The rule uses a short range for the similarity along the boundary and a long lengthscale for the inputs, so that the
+boundary determines the uncertainty. For points in d standardized dimensions, scaled from a rule for d = 2, it is
 
 .. math:: \lambda = 3 \sqrt{2 / d}, \qquad \rho = 30 \cdot 2 / d, \qquad \ell = 4 \sqrt{d / 2}.
 
-What predicts explanations best, by evidence or cross-validation, often is a kernel that knows distance only. It is
-found on at most `MAX_ROWS` explained points and `MAX_LANDMARKS` rows of geodesic distances, so that a search takes
-seconds however much there is; what is found holds for all.
+Evidence and cross-validation often choose a kernel that depends only on distance, because it predicts explanations
+best. The search uses at most `MAX_ROWS` explained points and `MAX_LANDMARKS` rows of geodesic distances, so that it
+takes seconds for data of any size; its result is used for all points.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
 
 __all__ = ["MAX_LANDMARKS", "MAX_ROWS", "METHODS", "Selected", "combine_kernels", "select"]
 
-#: How the hyperparameters that are not given can be chosen.
+#: The methods for choosing the hyperparameters that are not given.
 METHODS = ("heuristic", "evidence", "cross-validation")
-#: At most so many points and so many rows of distances are used in the search.
+#: The largest numbers of points and of rows of distances in the search.
 MAX_ROWS, MAX_LANDMARKS = 200, 200
 
-_STARTS, _STEPS = 2, 60  # how many of the grid's best points are improved, and by how many steps
+_STARTS, _STEPS = 2, 60  # the number of the grid's best points that are improved, and of steps for each
 _GRID = {"decay": (0.1, 1.0, 10.0), "concentration": (1.0, 10.0, 100.0), "lengthscale": (0.3, 1.0)}
-# How far from its typical size a parameter may end up.
+# The largest factor between a parameter and its typical size.
 _RANGE = {"decay": (1e-3, 1e3), "concentration": (1e-1, 1e4), "lengthscale": (5e-2, 2e1), "variance": (1e-4, 1e4)}
-# A feature whose contributions are all zero has this share of the others' prior variance.
+# The prior variance of a feature whose contributions are all zero, relative to the other features.
 _LEAST_SHARE = 1e-6
-_HUGE = 1e30  # what the line search sees where a matrix cannot be factorized
+_HUGE = 1e30  # the loss in the line search if a matrix cannot be factorized
 
 
 class Selected(NamedTuple):
@@ -51,12 +51,12 @@ class Selected(NamedTuple):
     Attributes:
         decay: :math:`\lambda`, None without a boundary.
         concentration: :math:`\rho`, None without a boundary.
-        lengthscale: That of the RBF factor, a number or one a feature; None without the factor.
+        lengthscale: The lengthscale of the RBF factor, a number or one per feature; None without the factor.
         variance: The prior variances, (D,).
-        method: One of `METHODS`, or "given" where nothing was left to choose.
-        objective: The log evidence, or the sum of the log densities left out; None where nothing was left to choose.
-            By the rule it is the evidence, which prior variances are chosen by.
-        at_bounds: The names of those that ended at the end of the range that was searched.
+        method: One of `METHODS`, or "given" if all were given.
+        objective: The log evidence, or the sum of the leave-one-out log densities; None if all were given. With the
+            rule it is the evidence, by which prior variances are chosen.
+        at_bounds: The names of the parameters that ended at a bound of the search.
     """
 
     decay: float | None
@@ -71,7 +71,7 @@ class Selected(NamedTuple):
 def combine_kernels(
     boundary: WeightedExponentialGeodesic | None, lengthscale: float | AnyArray | None
 ) -> AbstractKernel:
-    """Return the WEG kernel times an RBF kernel; one alone where the other is None.
+    """Return the WEG kernel times an RBF kernel; a single one if the other is None.
 
     Raises:
         ValueError: If both are None.
@@ -97,17 +97,17 @@ def select(
     """Choose the hyperparameters that are not given.
 
     Args:
-        boundary: The WEG kernel, whose own `decay` and `concentration` are not looked at; None without a boundary.
+        boundary: The WEG kernel, whose own `decay` and `concentration` are ignored; None without a boundary.
         points: The explained points, (N, d).
         values: Their explanations, (N, D).
         noise: The variances of these, (N, D).
         given: Values of "decay", "concentration", "lengthscale" and "variance"; None or missing for the others.
         method: One of `METHODS`.
         rbf: Whether the kernel has the RBF factor.
-        rng: Chooses rows where there are more than `MAX_ROWS`.
+        rng: The generator that chooses rows if there are more than `MAX_ROWS`.
 
     Returns:
-        All hyperparameters, and how they were found.
+        All hyperparameters, and how they were chosen.
     """
     names = (*(("decay", "concentration") if boundary is not None else ()), *(("lengthscale",) if rbf else ()))
     fixed = {name: jnp.asarray(given[name], float) for name in (*names, "variance") if given.get(name) is not None}
@@ -116,7 +116,7 @@ def select(
     chosen = [name for name in (*names, "variance") if name not in fixed]
     if not chosen:
         return _selected(fixed, "given", None, ())
-    if method == "heuristic" and boundary is None:  # the rule is about boundaries
+    if method == "heuristic" and boundary is None:  # the rule needs a boundary
         method = "evidence"
     if method == "heuristic":
         fixed = {**{name: value for name, value in _by_rule(points).items() if name in names}, **fixed}
@@ -158,7 +158,7 @@ class _Problem(NamedTuple):
         }
 
     def evaluate(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return what is minimized, and its gradient."""
+        """Return the objective to minimize, and its gradient."""
         values = {name: jnp.asarray(value) for name, value in self.unpack(vector).items()}
         value, slopes = _loss(values, self.fixed, self.boundary, self.data, self.method)
         gradient = np.concatenate([np.ravel(values[name] * slopes[name]) for name in self.typical])
@@ -168,7 +168,7 @@ class _Problem(NamedTuple):
 
 
 def _search(problem: _Problem) -> tuple[dict[str, np.ndarray], float]:
-    """Improve the best points of a grid, and keep the best end."""
+    """Improve the best points of a grid, and keep the best result."""
     grids = [np.log(_GRID[name]) for name in problem.typical if name in _GRID]
     num_variances = len(problem.bounds()) - len(grids)
     starts = [np.concatenate([point, np.zeros(num_variances)]) for point in itertools.product(*grids)]
@@ -196,7 +196,7 @@ def _loss(
     data: tuple[Array, Array, Array],
     method: str,
 ) -> tuple[Array, dict[str, Array]]:
-    """Return the negative log evidence, or sum of log densities left out, of the data, with its gradient in `free`."""
+    """Return the negative log evidence, or sum of leave-one-out log densities, with its gradient in `free`."""
     points, values, noise = data
 
     def loss(free: dict[str, Array]) -> Array:
@@ -230,7 +230,7 @@ def _at(boundary: WeightedExponentialGeodesic | None, parameters: Mapping[str, A
 
 
 def _by_rule(points: np.ndarray) -> dict[str, Array]:
-    """Return the parameters by the rule, where d is the sum of the points' variances: 1 a standardized feature."""
+    """Return the parameters by the rule, where d is the sum of the points' variances: 1 per standardized feature."""
     total = float(np.var(points, axis=0).sum()) or 1.0
     sizes = {"decay": (18.0 / total) ** 0.5, "concentration": 60.0 / total, "lengthscale": (8.0 * total) ** 0.5}
     return {name: jnp.asarray(size) for name, size in sizes.items()}
@@ -250,7 +250,7 @@ def _typical_sizes(
 
 
 def _squared(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return squared distances of at most `MAX_ROWS` points from at most so many others."""
+    """Return squared distances between at most `MAX_ROWS` points and at most `MAX_ROWS` others."""
     first, second = (rows[:: -(-len(rows) // MAX_ROWS)] for rows in (first, second))
     return ((first[:, None] - second[None]) ** 2).sum(axis=-1)
 

@@ -1,4 +1,4 @@
-r"""Processes of explanations whose features vary together: a prior covariance of features times one of points."""
+r"""Processes of explanations with correlated features: a prior covariance of features times one of points."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kpp_gpec.process.explanation_process import ExplanationProcess, Law, in_blo
 
 __all__ = ["MAX_SIZE", "MultitaskProcess", "condition", "estimate_correlations"]
 
-#: The most entries N D that are conditioned on; the factor has the square of it.
+#: The largest number N D of observations; the factor has the square of this number of entries.
 MAX_SIZE = 8000
 
-# Points that are predicted at once.
+# The number of points that are predicted at a time.
 _BLOCK = 32
 # The share of the identity in estimated correlations, which keeps them invertible.
 _SHRINKAGE = 1e-6
@@ -43,7 +43,8 @@ class MultitaskProcess(eqx.Module):
         noise: The variances U, (N, D).
         variance: The prior variances :math:`s_d^2`, (D,).
         correlations: The correlations R, (D, D).
-        factor: The Cholesky factor of :math:`B \otimes K + \mathrm{diag}(U)`, (D N, D N), features outside.
+        factor: The Cholesky factor of :math:`B \otimes K + \mathrm{diag}(U)`, (D N, D N), with features as the outer
+            index.
         noiseless_factor: The Cholesky factor of K, (N, N).
         coefficients: The solution with E, (D, N).
 
@@ -72,7 +73,8 @@ class MultitaskProcess(eqx.Module):
 
         .. math:: \Sigma = k_{**} B - (B \otimes k_*) (B \otimes K + \mathrm{diag}(U))^{-1} (B \otimes k_*)^\top
 
-        Without noise it would be :math:`(k_{**} - k_* K^{-1} k_*^\top) B`: features then say nothing of each other.
+        Without noise it would be :math:`(k_{**} - k_* K^{-1} k_*^\top) B`: then features give no information about each
+        other.
 
         Args:
             x: p points, (p, d).
@@ -98,7 +100,7 @@ def condition(
     variance: ArrayLike,
     correlations: ArrayLike | None = None,
 ) -> ExplanationProcess | MultitaskProcess:
-    """Condition processes on explanations: independent ones, or with correlations one of all features.
+    """Condition processes on explanations: one per feature, or with correlations one for all features.
 
     Args:
         kernel: The kernel, without priors.
@@ -112,7 +114,7 @@ def condition(
         The processes.
 
     Raises:
-        ValueError: If N D is more than `MAX_SIZE` where there are correlations.
+        ValueError: If N D is more than `MAX_SIZE` and correlations are given.
         FactorizationError: If a matrix cannot be factorized even with the largest jitter of `kpp.linalg`.
     """
     if correlations is None:
@@ -144,7 +146,7 @@ def estimate_correlations(values: Float[AnyArray, "N D"]) -> Float[np.ndarray, "
         values: The explanations E.
 
     Returns:
-        The correlations, shrunk by a millionth towards the identity; a feature that is always 0 has none.
+        The correlations, shrunk by a millionth towards the identity; those of a feature that is always 0 are 0.
     """
     values = np.asarray(values, dtype=float)
     lengths = np.linalg.norm(values, axis=0)
@@ -168,6 +170,6 @@ def _predict(process: MultitaskProcess, x: Array) -> Law:
 
 
 def _explained(process: MultitaskProcess, covariance: Array, row: Array) -> Float[Array, "D D"]:
-    """Return the part of the covariance at one point that the explanations have taken off."""
+    """Return the reduction of the covariance at one point by the explanations."""
     whitened = linalg.solve_lower(process.factor, jnp.kron(covariance, row[:, None]))
     return whitened.T @ whitened
