@@ -108,8 +108,7 @@ def train(
         num_epochs: The number of passes over the rows.
         batch_size: The most rows in one step.
         learning_rate: The first step size of Adam.
-        l2: :math:`l_2`, the penalty
-            on weights, also called weight decay.
+        l2: :math:`l_2`, the penalty on weights, also called weight decay.
         progress: Whether to show a bar, after two seconds.
         label: The text in front of the bar.
 

@@ -27,8 +27,7 @@ def bisect(
 
     Args:
         margin: From points (n, d) to (n,), positive inside and zero or negative outside.
-        inside: Points where it is
-            positive, (k, d); k may be 0.
+        inside: Points where it is positive, (k, d); k may be 0.
         outside: Points where it is not, (k, d).
         width: The length at which to stop, in the units of the points.
 

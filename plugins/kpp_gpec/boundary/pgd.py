@@ -157,7 +157,7 @@ def _descend(
     reach: Float[Array, "1 d"],
     num_steps: int,
 ) -> tuple[Float[Array, "n d"], Any]:
-    """Take steps of equal length in each feature towards the other side; return where they end, and whether there."""
+    """Take steps of equal length in each feature towards the other side; also return whether they arrive."""
 
     def total(points: Array) -> tuple[Array, Array]:
         values = margin(points)

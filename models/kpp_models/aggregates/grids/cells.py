@@ -89,7 +89,7 @@ def bags_from_grid(
     If the coarse grid is given, coordinates determine the cell of each pixel. Unless `edges` are given, cells end
     halfway between their centers, and the outer cells are symmetric about their centers; a pixel on an edge belongs to
     the cell with the larger coordinate. Otherwise cells are equal `blocks` of pixels, and the coarse grid is
-    ``coarsen(fine, blocks)``. All pixels of a cell have the same weight, whatever their areas on the globe are.
+    ``coarsen(fine, blocks)``. All pixels of a cell have the same weight; their areas on the globe are ignored.
 
     Args:
         fine: A Dataset (or a DataArray) of variables on the fine grid.
