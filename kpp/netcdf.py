@@ -19,7 +19,7 @@ import xarray as xr
 __all__ = ["decode_attrs", "encode_attrs", "read", "replace_when_complete", "write"]
 
 _AS_JSON = "kpp_json_attributes"  # the attribute that lists which of the other attributes are JSON
-_MAX_INTEGER = 2**63
+_MAX_INTEGER = 2**63  # netCDF integers have 64 bits; larger ones are written as JSON
 
 
 @contextlib.contextmanager

@@ -12,9 +12,9 @@ from kpp.plots import _parts
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_BINS = 80
-_STEP = 0.07
-_HEIGHT = 0.38
+_BINS = 80  # points in the same bin of the horizontal axis are separated
+_STEP = 0.07  # between two points of a bin, in rows
+_HEIGHT = 0.38  # the largest offset, in rows: below 1/2, so that rows do not overlap
 
 
 def beeswarm(

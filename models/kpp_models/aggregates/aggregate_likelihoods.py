@@ -56,7 +56,7 @@ __all__ = [
 Likelihood = str | Callable[..., dist.Distribution]
 LIKELIHOODS = ("gaussian", "poisson", "bernoulli", "binomial", "student_t")
 
-_LARGEST_LOG_RATE = 500.0
+_LARGEST_LOG_RATE = 500.0  # exp overflows in float64 above 709
 
 
 def check_likelihood(likelihood: object) -> None:

@@ -23,12 +23,12 @@ from kpp_models.tables.ridge import KernelRidge
 
 __all__ = ["ProjectedKernelRidge"]
 
-GRID = np.logspace(-6, 0, 9)
+GRID = np.logspace(-6, 0, 9)  # regularizations
 FACTORS = (0.5, 1.0, 2.0, 4.0)  # multiples of the lengthscales
-MAX_SCALED_ROWS = 1000  # the regularization with which these are compared
+MAX_SCALED_ROWS = 1000  # the most rows with which the lengthscales are compared
 MAX_EXACT_ROWS = 3000  # with more rows, landmarks are used
 NUM_LANDMARKS = 500
-PREDICTED_AT_ONCE = 5000
+PREDICTED_AT_ONCE = 5000  # rows, which bounds the memory
 
 
 class ProjectedKernelRidge(RegressorMixin, BaseEstimator):

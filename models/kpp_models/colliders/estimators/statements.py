@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Statement", "check_statements", "read_statements"]
 
 LEVEL = 0.01
-MAX_TESTED_ROWS = 1000
+MAX_TESTED_ROWS = 1000  # the time of a test grows with the cube of the rows
 
 
 @dataclasses.dataclass(frozen=True)
