@@ -27,6 +27,7 @@ from kpp.testing.explainers import explainer_checks
 from kpp.testing.kernels import kernel_checks
 from kpp.testing.models import model_checks
 from kpp.testing.value_functions import value_function_checks
+from kpp.validation import count
 
 __all__ = [
     "Case",
@@ -52,61 +53,72 @@ _SUITES: dict[type, Callable[[type], tuple[Check, ...]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One check on all examples of one class; calling it raises an `AssertionError` if the law does not hold.
+    """One check on the examples of one class; calling it raises an `AssertionError` if the law does not hold.
 
     Attributes:
         name: The name of the class.
         cls: The class.
         check: The check.
+        num_examples: How many of the first examples of the class are checked; all of them if None.
     """
 
     name: str
     cls: type
     check: Check
+    num_examples: int | None = None
 
     def __call__(self) -> None:
-        """Run the check on each example of the class."""
-        for index, example in enumerate(_examples(self.cls)):
+        """Run the check on the examples of the class."""
+        for index, example in enumerate(_examples(self.cls)[: self.num_examples]):
             _run((self.check,), example, f"{self.name}, example {index}")
 
     def __str__(self) -> str:
         return f"{self.name}-{self.check.__name__}"
 
 
-def cases(classes: Mapping[str, type] | Iterable[type]) -> list[Case]:
+def cases(classes: Mapping[str, type] | Iterable[type], *, num_examples: int | None = None) -> list[Case]:
     """List the checks that apply to classes.
 
     Args:
         classes: Subclasses of kpp's abstract classes, as a mapping from names or as an iterable.
+        num_examples: How many of the first examples of each class are checked, at least 1; all of them if None.
 
     Returns:
         One case per class and check of its kind.
 
     Raises:
         TypeError: If a class does not derive from one of kpp's abstract classes.
+        ValueError: If `num_examples` is less than 1.
     """
+    if num_examples is not None:
+        count(num_examples, "num_examples", 1)
     if not isinstance(classes, Mapping):
         classes = {cls.__name__: cls for cls in classes}
-    return [Case(name, cls, check) for name, cls in classes.items() for check in _checks_of(cls)]
+    return [Case(name, cls, check, num_examples) for name, cls in classes.items() for check in _checks_of(cls)]
 
 
-def parametrize_with_checks(classes: Mapping[str, type] | Iterable[type]) -> Callable[[Any], Any]:
+def parametrize_with_checks(
+    classes: Mapping[str, type] | Iterable[type], *, num_examples: int | None = None
+) -> Callable[[Any], Any]:
     """Parametrize a pytest test over all checks of the given classes.
 
     The test takes one argument, `check`, and calls it.
 
     Args:
         classes: Subclasses of kpp's abstract classes, as a mapping from names or as an iterable.
+        num_examples: How many of the first examples of each class are checked, at least 1; all of them if None. One
+            example makes a quick test; let a slower suite check all of them.
 
     Returns:
         A decorator, `pytest.mark.parametrize` over "check".
 
     Raises:
         TypeError: If a class does not derive from one of kpp's abstract classes.
+        ValueError: If `num_examples` is less than 1.
     """
     import pytest
 
-    return pytest.mark.parametrize("check", cases(classes), ids=str)
+    return pytest.mark.parametrize("check", cases(classes, num_examples=num_examples), ids=str)
 
 
 def check_kernel(kernel: object, x: PyTree) -> None:

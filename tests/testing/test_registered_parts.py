@@ -22,55 +22,77 @@ def quick(classes):
     return {name: cls for name, cls in classes.items() if name not in SLOW}
 
 
-def slow(classes):
-    return {name: cls for name, cls in classes.items() if name in SLOW}
-
-
 def marked(case):
     is_slow = case.name in SOLVING and case.check.__name__.startswith("gradients")
     return pytest.param(case, id=str(case), marks=[pytest.mark.slow] if is_slow else [])
 
 
-@pytest.mark.parametrize("check", [marked(case) for case in cases(registry.kernels())])
+# The default suite checks the first example of each class, the slow suite all examples.
+
+
+@pytest.mark.parametrize("check", [marked(case) for case in cases(registry.kernels(), num_examples=1)])
 def test_kernels(check):
     check()
 
 
-@parametrize_with_checks(registry.embeddings())
+@parametrize_with_checks(registry.embeddings(), num_examples=1)
 def test_embeddings(check):
     check()
 
 
-@parametrize_with_checks(quick(registry.value_functions()))
+@parametrize_with_checks(quick(registry.value_functions()), num_examples=1)
 def test_value_functions(check):
     check()
 
 
-@pytest.mark.slow
-@parametrize_with_checks(slow(registry.value_functions()))
-def test_slow_value_functions(check):
-    check()
-
-
-@parametrize_with_checks(registry.explainers())
+@parametrize_with_checks(registry.explainers(), num_examples=1)
 def test_explainers(check):
     check()
 
 
-@parametrize_with_checks(quick(registry.models()))
+@parametrize_with_checks(quick(registry.models()), num_examples=1)
 def test_models(check):
     check()
 
 
 @pytest.mark.slow
-@parametrize_with_checks(slow(registry.models()))
-def test_slow_models(check):
+@parametrize_with_checks(registry.kernels())
+def test_all_examples_of_kernels(check):
+    check()
+
+
+@pytest.mark.slow
+@parametrize_with_checks(registry.embeddings())
+def test_all_examples_of_embeddings(check):
+    check()
+
+
+@pytest.mark.slow
+@parametrize_with_checks(registry.value_functions())
+def test_all_examples_of_value_functions(check):
+    check()
+
+
+@pytest.mark.slow
+@parametrize_with_checks(registry.explainers())
+def test_all_examples_of_explainers(check):
+    check()
+
+
+@pytest.mark.slow
+@parametrize_with_checks(registry.models())
+def test_all_examples_of_models(check):
     check()
 
 
 def test_cases_need_a_class_of_kpp():
     with pytest.raises(TypeError, match="`classes` must derive from one of AbstractKernel, AbstractEmbedding, .*int"):
         cases([int])
+
+
+def test_cases_check_at_least_one_example():
+    with pytest.raises(ValueError, match="`num_examples`"):
+        cases(registry.kernels(), num_examples=0)
 
 
 def test_cases_are_called_after_class_and_law():
