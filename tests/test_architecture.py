@@ -214,6 +214,18 @@ def test_boundaries_and_processes_of_gpec_never_import_each_other(room: str, oth
     assert not [name for name in names if name.startswith(f"kpp_gpec.{other}.")]
 
 
+@pytest.mark.parametrize("family", ["aggregates", "colliders", "effects", "preferences", "tables"])
+def test_a_family_of_models_imports_no_family_but_tables(family: str):
+    allowed = {family, "tables"}
+    others = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path, tree in trees(ROOT / "models" / "kpp_models" / family)
+        for name in imports(path, tree)
+        if name.split(".")[0] == "kpp_models" and (name + ".").split(".")[1] not in allowed
+    ]
+    assert not others
+
+
 def test_every_package_on_disk_is_listed_for_the_wheel():
     on_disk = {ROOT / "kpp"} | {
         path.parent for group in ("models", "plugins") for path in (ROOT / group).glob("*/__init__.py")
