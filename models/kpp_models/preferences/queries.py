@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 from scipy.special import ndtri
 
+from kpp.batching import map_blocks
 from kpp.inference import Fit
 from kpp.preferences import Matches
 from kpp.typing import RngKey
@@ -166,16 +167,14 @@ def _repeat(context: Any, count: int) -> Any:
     return np.broadcast_to(row, (count, len(row)))
 
 
-def _in_blocks(fit: Fit, pairs: Any) -> dict[str, np.ndarray]:
-    """Predict at pairs in blocks; the last block is padded, so that all blocks share one program."""
-    count = jax.tree.leaves(pairs)[0].shape[0]
-    size = min(count, _BLOCK)
-    blocks = []
-    for start in range(0, count, size):
-        rows = jnp.minimum(jnp.arange(start, start + size), count - 1)
-        found = fit.predict(jax.tree.map(lambda leaf, rows=rows: leaf[rows], pairs))
-        blocks.append({str(name): found[name].values[..., : count - start] for name in found.data_vars})
-    return {name: np.concatenate([block[name] for block in blocks], axis=-1) for name in blocks[0]}
+def _in_blocks(fit: Fit, pairs: PyTree) -> dict[str, np.ndarray]:
+    """Predict at pairs in blocks, which share one compiled program."""
+
+    def predict(rows: PyTree) -> dict[str, np.ndarray]:
+        predicted = fit.predict(rows)
+        return {str(name): values.values for name, values in predicted.data_vars.items()}
+
+    return map_blocks(predict, pairs, _BLOCK, axis=-1)
 
 
 def _square(values: dict[str, np.ndarray], rows: Any, columns: Any, names: list[Any]) -> xr.Dataset:
