@@ -41,14 +41,10 @@ def run_time_nodes(node: ast.AST) -> Iterator[ast.AST]:
             yield from run_time_nodes(child)
 
 
+@functools.cache  # many tests ask for the same file
 def imports(path: Path, tree: ast.Module) -> list[str]:
     """The dotted names a file imports, `from a import b` as `a.b`, relative imports made absolute."""
-    if path not in _IMPORTS:
-        _IMPORTS[path] = list(read_imports(path, tree))
-    return _IMPORTS[path]
-
-
-_IMPORTS: dict[Path, list[str]] = {}  # many tests ask for the same
+    return list(read_imports(path, tree))
 
 
 def read_imports(path: Path, tree: ast.Module) -> Iterator[str]:

@@ -26,6 +26,7 @@ __all__ = [
     "cho_solve",
     "cholesky",
     "half_log_determinant",
+    "max_relative_jitter",
     "solve_lower",
 ]
 
