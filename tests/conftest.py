@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -31,17 +32,22 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# A process may map some 65,000 regions of memory on Linux, of which compiled programs take several each: three thousand
-# tests in two processes come to that limit, and LLVM then crashes the process.
-_MAX_MAPPED_REGIONS = 12_000
+# A process may map some 65,000 regions of memory on Linux, and a compiled program takes several of them. Thousands of
+# tests in two processes come to that limit, and LLVM then crashes the process. A single module can get there, so the
+# regions are counted every few tests.
+_MAX_MAPPED_REGIONS = 30_000
+_TESTS_BETWEEN_COUNTS = 20
 _MAPS = Path("/proc/self/maps")
+_tests_run = itertools.count(1)
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def _forget_compiled_programs() -> Iterator[None]:
-    """Between modules, let go of compiled programs once there are very many."""
+    """Let go of all compiled programs once there are very many."""
     yield
-    if _MAPS.exists() and _MAPS.read_text().count("\n") > _MAX_MAPPED_REGIONS:
+    if next(_tests_run) % _TESTS_BETWEEN_COUNTS or not _MAPS.exists():
+        return
+    if _MAPS.read_bytes().count(b"\n") > _MAX_MAPPED_REGIONS:
         jax.clear_caches()
         gc.collect()
 
