@@ -35,7 +35,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # A process may map some 65,000 regions of memory on Linux, and a compiled program takes several of them. Thousands of
 # tests in two processes come to that limit, and LLVM then crashes the process. A single module can get there, so the
 # regions are counted every few tests.
-_MAX_MAPPED_REGIONS = 30_000
+_MAX_MAPPED_REGIONS = 20_000
 _TESTS_BETWEEN_COUNTS = 20
 _MAPS = Path("/proc/self/maps")
 _tests_run = itertools.count(1)
