@@ -22,8 +22,8 @@ from kpp.functions import RKHSFunction
 from kpp.games import Players, as_players
 from kpp.modules import AbstractModule
 from kpp.posteriors import GPPosterior
-from kpp.tables import Schema
-from kpp.typing import AnyArray, RngKey
+from kpp.tables import Schema, is_table
+from kpp.typing import RngKey
 from kpp.validation import as_points
 
 __all__ = ["AbstractExplainer", "AbstractPointsExplainer", "Inputs"]
@@ -100,7 +100,7 @@ class Inputs:
         x: Any,
         requires: Requirement,
         *,
-        background: Float[AnyArray, "m background_d"] | None = None,
+        background: object = None,
         groups: Groups = None,
     ) -> "Inputs":
         """Read the arguments of a user.
@@ -110,7 +110,7 @@ class Inputs:
                 required a fitted estimator.
             x: The points, (p, d), or a data frame.
             requires: What the explainer requires of the predictor.
-            background: The background, (m, d).
+            background: The background, (m, d), or a data frame; the levels of its text are the codes of an estimator.
             groups: Groups of features that form one player each, as a mapping or as pairs of a name and features.
 
         Raises:
@@ -118,7 +118,7 @@ class Inputs:
             ValueError: If the points, the background or the groups do not fit the predictor.
         """
         if requires == "callable" and is_estimator(predictor):
-            predictor = EstimatorFunction.create(predictor)
+            predictor = EstimatorFunction.create(predictor, background if is_table(background) else None)
         rows, schema = read_rows(x, fitted_schema(predictor))
         return cls.create(predictor, rows, schema, requires, background=background, groups=groups)
 
@@ -130,16 +130,19 @@ class Inputs:
         schema: Schema,
         requires: Requirement,
         *,
-        background: Float[AnyArray, "m background_d"] | None,
+        background: object,
         groups: Groups,
     ) -> "Inputs":
         """Combine a predictor with points that have been read; arguments and errors are the same as for `read`."""
         function = read_function(predictor.mean if isinstance(predictor, GPPosterior) else predictor, requires)
         check_features(function, rows)
+        if is_table(background):
+            background = read_rows(background, fitted_schema(predictor), "background")[0]
+        reference = None
         if background is not None:
-            background = np.asarray(as_points(background, "background", num_features=rows.shape[1]), dtype=rows.dtype)
+            reference = np.asarray(as_points(background, "background", num_features=rows.shape[1]), dtype=rows.dtype)
         players = as_players(None if groups is None else dict(groups), rows.shape[1], schema.feature_names)
-        return cls(predictor, function, jnp.asarray(rows), schema, players, background, requires)
+        return cls(predictor, function, jnp.asarray(rows, rows.dtype), schema, players, reference, requires)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -268,7 +271,7 @@ class AbstractPointsExplainer(AbstractExplainer):
         return Inputs.read(predictor, x, self.requires, background=self.reference_points, groups=groups)
 
     @property
-    def reference_points(self) -> Float[AnyArray, "m d"] | None:
-        """The background of the explainer or of its value function, (m, d), or None."""
+    def reference_points(self) -> object:
+        """The background of the explainer or of its value function, (m, d) or a data frame, or None."""
         owner = self if hasattr(self, "background") else getattr(self, "value_function", None)
         return getattr(owner, "background", None)

@@ -92,7 +92,7 @@ def resolve(predictor: Any, x: Any, requires: Requirement) -> Resolved:
         return Resolved(function, *_read_pairs(x, schema))
     rows, schema = read_rows(x, schema)
     check_features(function, rows)
-    return Resolved(function, jnp.asarray(rows), schema)
+    return Resolved(function, jnp.asarray(rows, rows.dtype), schema)
 
 
 def is_fit(predictor: Any) -> bool:

@@ -13,22 +13,14 @@ from jaxtyping import Float
 
 import kpp
 from kpp import GPPosterior, registry
-from kpp.batching import call_in_chunks
-from kpp.explanations import (
-    AbstractExplainer,
-    EstimatorFunction,
-    Explanation,
-    fitted_schema,
-    is_estimator,
-    resolve,
-)
+from kpp.explanations import AbstractExplainer, EstimatorFunction, Explanation, Inputs, fitted_schema
 from kpp.tables import Schema, is_table
 from kpp.typing import RngKey
 from kpp.validation import as_points, check_same_rows
 from kpp_gpec.boundary.margins import standard_deviations
 from kpp_gpec.noisy_explanations import Observations, observe, repeat_keys
 
-__all__ = ["Prepared", "as_background", "check_explainer", "freeze_options", "prepare", "readable"]
+__all__ = ["Prepared", "as_background", "check_explainer", "freeze_options", "prepare"]
 
 # The largest number of background points that an explainer given by name uses as its own background.
 _REFERENCES = 100
@@ -38,7 +30,7 @@ class Prepared(NamedTuple):
     """A model and the known explanations of its background.
 
     Attributes:
-        predictor: The model, unchanged or as a function that reads text.
+        predictor: The model; an estimator as a function that reads text.
         function: A function from points (n, d) to predictions (n,) or (n, outputs), averaged over draws.
         num_outputs: The number of outputs of the model, 0 if its predictions have no axis of outputs.
         schema: The columns of points.
@@ -97,43 +89,29 @@ def freeze_options(options: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((str(name), tuple(value) if isinstance(value, list) else value) for name, value in pairs)
 
 
-def readable(predictor: object, background: object) -> Any:
-    """Return a function of points: an estimator that reads text as in the background, or a posterior's mean."""
-    if isinstance(predictor, GPPosterior):
-        return predictor.mean
-    if not is_estimator(predictor):
-        return predictor
-    return EstimatorFunction.create(predictor, background if is_table(background) else None)
-
-
-def prepare(
-    gpec: Any, predictor: object, explanation: Explanation | None, rng_key: RngKey | None, schema: Schema | None = None
-) -> Prepared:
+def prepare(gpec: Any, inputs: Inputs, explanation: Explanation | None, rng_key: RngKey | None) -> Prepared:
     """Explain the background, unless its explanation is given, and collect all data for the processes.
 
     Args:
         gpec: The explainer, with the fields that `GPEC` and `NaiveGP` share.
-        predictor: The model.
+        inputs: The model and the background; the points to explain are not used.
         explanation: The explanation of the background, or None to compute it.
         rng_key: A key for explainers that sample.
-        schema: The columns of points, if other points have named them.
 
     Returns:
         What there is.
     """
-    function_of = readable(predictor, gpec.background)
-    resolved = resolve(function_of, gpec.background, "callable")
-    schema = schema or resolved.schema
-    x = np.asarray(resolved.x)
-    function, num_outputs = _averaged(resolved.function, x)
-    explanations = _explanations(gpec, predictor, function_of, x, schema, explanation, rng_key)
+    inputs = dataclasses.replace(inputs, x=jnp.asarray(inputs.background, inputs.x.dtype))
+    x, axis = inputs.rows, inputs.row_axis
+    num_outputs = inputs.predictions.shape[-1] if inputs.predictions.ndim == axis + 2 else 0
+    explanations = _explanations(gpec, inputs, explanation, rng_key)
     position = _position(explanations[0], gpec.output)
     chosen = explanations if position is None else [one.isel(output=position) for one in explanations]
     return Prepared(
-        predictor=function_of,
-        function=function,
+        predictor=inputs.predictor,
+        function=_averaged(inputs.function) if axis else inputs.function,
         num_outputs=num_outputs,
-        schema=schema,
+        schema=inputs.schema,
         x=x,
         location=x.mean(axis=0) if gpec.standardize else np.zeros(x.shape[1]),
         scale=standard_deviations(x) if gpec.standardize else np.ones(x.shape[1]),
@@ -145,39 +123,24 @@ def prepare(
     )
 
 
-def _explanations(
-    gpec: Any,
-    predictor: object,
-    function: object,
-    x: np.ndarray,
-    schema: Schema,
-    given: Explanation | None,
-    rng_key: RngKey | None,
-) -> list[Explanation]:
+def _explanations(gpec: Any, inputs: Inputs, given: Explanation | None, rng_key: RngKey | None) -> list[Explanation]:
     """Return the given explanation of the background, or compute it, repeatedly if requested."""
     if given is None:
-        keys = repeat_keys(gpec.noise, gpec.num_repeats, rng_key)
-        return [_explain(gpec, predictor, function, x, schema, key) for key in keys]
+        return [_explain(gpec, inputs, key) for key in repeat_keys(gpec.noise, gpec.num_repeats, rng_key)]
     if gpec.noise == "repeats":
         raise ValueError("`noise` 'repeats' explains anew, so no `explanation` can be given")
-    check_same_rows(len(x), len(given), "background", "explanation")
+    check_same_rows(len(inputs.rows), len(given), "background", "explanation")
     return [given]
 
 
-def _averaged(function: Callable[[Any], Any], x: np.ndarray) -> tuple[Callable[[Any], Any], int]:
-    """Return a function without draws, and the number of its outputs, 0 without an axis of outputs."""
-    values, axis = call_in_chunks(function, x)
-    outputs = values.shape[axis + 1] if values.ndim == axis + 2 else 0
-    if axis == 0:
-        return function, outputs
-    return (lambda rows: jnp.mean(jnp.asarray(function(rows)), axis=(0, 1))), outputs
+def _averaged(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return the mean of a function over its draws."""
+    return lambda rows: jnp.mean(jnp.asarray(function(rows)), axis=(0, 1))
 
 
-def _explain(
-    gpec: Any, predictor: object, function: object, x: np.ndarray, schema: Schema, rng_key: RngKey | None
-) -> Explanation:
-    """Explain the background with the explainer, with columns named by a schema."""
-    explainer = gpec.base_explainer
+def _explain(gpec: Any, inputs: Inputs, rng_key: RngKey | None) -> Explanation:
+    """Explain the background with the explainer, with columns named by the schema."""
+    explainer, x = gpec.base_explainer, inputs.rows
     cls: Any = registry.get("explainers", explainer) if isinstance(explainer, str) else type(explainer)
     options = dict(gpec.explainer_options)
     if isinstance(explainer, str):
@@ -186,9 +149,17 @@ def _explain(
             options.setdefault("value_function", "interventional")
         if fields & {"background", "value_function"}:
             options.setdefault("background", x[:: -(-len(x) // _REFERENCES)])
-    used = function if cls.requires == "callable" else predictor
-    rows = x if fitted_schema(used) is not None else pd.DataFrame(x, columns=list(schema.feature_names))
-    return kpp.explain(used, rows, explainer=explainer, rng_key=rng_key, **options)
+    predictor = _as_given(inputs.predictor) if cls.requires != "callable" else _as_function(inputs.predictor)
+    rows = x if fitted_schema(predictor) is not None else pd.DataFrame(x, columns=list(inputs.schema.feature_names))
+    return kpp.explain(predictor, rows, explainer=explainer, rng_key=rng_key, **options)
+
+
+def _as_function(predictor: object) -> object:
+    return predictor.mean if isinstance(predictor, GPPosterior) else predictor
+
+
+def _as_given(predictor: object) -> object:
+    return predictor.estimator if isinstance(predictor, EstimatorFunction) else predictor
 
 
 def _position(explanation: Explanation, output: int | str | None) -> int | None:

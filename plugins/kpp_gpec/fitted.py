@@ -13,8 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from kpp.batching import call_in_chunks
-from kpp.explanations import Explanation, group_points, resolve
+from kpp.explanations import Explanation, Inputs, group_points
 from kpp.games import as_players
 from kpp.tables import Schema
 from kpp.validation import check_same_rows
@@ -243,9 +242,8 @@ class FittedGPEC(eqx.Module):
         """Return the model's predictions, (p, outputs), averaged over draws; None without the model."""
         if self.predictor is None:
             return None
-        function, rows, _ = resolve(self.predictor, points, "callable")
-        values, axis = call_in_chunks(function, np.asarray(rows))
-        values = values.mean(axis=(0, 1)) if axis == 2 else values
+        inputs = Inputs.read(self.predictor, points, "callable")
+        values = inputs.predictions.mean(axis=tuple(range(inputs.row_axis)))
         return values.reshape(len(points), -1)[:, list(self.output_positions)]
 
     def _explanation(

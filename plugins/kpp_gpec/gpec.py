@@ -14,13 +14,12 @@ from numpy.typing import ArrayLike
 
 from kpp import RKHSFunction, registry
 from kpp.batching import call_in_chunks
-from kpp.explanations import AbstractExplainer, Explanation, resolve
+from kpp.explanations import AbstractExplainer, AbstractPointsExplainer, Explanation, Inputs
 from kpp.games import Interventional
 from kpp.kernels import RBF
-from kpp.tables import Schema
 from kpp.typing import RngKey
 from kpp.validation import as_finite_array, check_rng_key, count, one_of
-from kpp_gpec.background import Prepared, as_background, check_explainer, freeze_options, prepare, readable
+from kpp_gpec.background import Prepared, as_background, check_explainer, freeze_options, prepare
 from kpp_gpec.boundary.bisection_sampler import BisectionSampler
 from kpp_gpec.boundary.geodesics import geodesic_distances
 from kpp_gpec.boundary.margins import class_margin, level_margin, steep_margin
@@ -41,7 +40,7 @@ MARGINS = ("class", "level", "steep")
 _STEP = 0.05
 
 
-class GPEC(AbstractExplainer):
+class GPEC(AbstractPointsExplainer):
     r"""Explanations with an uncertainty that reflects the decision boundary: a Gaussian process for any explainer.
 
     Explanations of a background are noisy observations of a Gaussian process whose kernel compares points by the nearby
@@ -185,36 +184,21 @@ class GPEC(AbstractExplainer):
                 missing.
             ValueError: If arguments are not consistent.
         """
-        return self._fit(predictor, None, explanation, boundary, rng_key)
+        return self._fit(self.read_inputs(predictor, self.background), explanation, boundary, rng_key)
 
-    def explain(self, predictor: object, x: ArrayLike, *, rng_key: RngKey | None = None) -> Explanation:
-        """Fit to the background, and predict the explanations of p points with their uncertainty.
-
-        Args:
-            predictor: As for `fit`.
-            x: The points to explain, (p, d), or a data frame.
-            rng_key: A JAX random key.
-
-        Returns:
-            The explanation; see `FittedGPEC.explain`.
-
-        Raises:
-            TypeError: As for `fit`.
-            ValueError: As for `fit`, or if `x` does not fit the model.
-        """
-        resolved = resolve(readable(predictor, self.background), x, self.requires)
-        return self._fit(predictor, resolved.schema, None, None, rng_key).explain(np.asarray(resolved.x))
+    def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
+        """Fit to the background, and predict the explanations of the points; see `FittedGPEC.explain`."""
+        return self._fit(inputs, None, None, rng_key).explain(inputs.rows)
 
     def _fit(
         self,
-        predictor: object,
-        schema: Schema | None,
+        inputs: Inputs,
         explanation: Explanation | None,
         boundary: BoundarySample | Sequence[BoundarySample] | None,
         rng_key: RngKey | None,
     ) -> FittedGPEC:
         keys = [None] * 3 if rng_key is None else list(jax.random.split(check_rng_key(rng_key), 3))
-        prepared = prepare(self, predictor, explanation, keys[0], schema)
+        prepared = prepare(self, inputs, explanation, keys[0])
         samples = self._samples(prepared, boundary, keys[1])
         rng = np.random.default_rng(0 if keys[2] is None else np.asarray(jax.random.bits(keys[2], (4,))))
         outputs, known = [], {}

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import equinox as eqx
-from numpy.typing import ArrayLike
 
-from kpp.explanations import AbstractExplainer, Explanation
+from kpp.explanations import AbstractExplainer, AbstractPointsExplainer, Explanation, Inputs
 from kpp.typing import RngKey
 from kpp_gpec.background import as_background, freeze_options
 from kpp_gpec.fitted import FittedGPEC
@@ -18,7 +17,7 @@ from kpp_gpec.gpec import GPEC, example
 __all__ = ["NaiveGP"]
 
 
-class NaiveGP(AbstractExplainer):
+class NaiveGP(AbstractPointsExplainer):
     r"""Explanations with the uncertainty of a Gaussian process with an RBF kernel: GPEC without the boundary.
 
     .. math:: E_{nd} = f_d(x_n) + \varepsilon_{nd}, \qquad f_d \sim \mathrm{GP}(0, s_d^2\, k_{\mathrm{RBF}})
@@ -87,22 +86,9 @@ class NaiveGP(AbstractExplainer):
         """
         return self._as_gpec().fit(predictor, explanation=explanation, rng_key=rng_key)
 
-    def explain(self, predictor: object, x: ArrayLike, *, rng_key: RngKey | None = None) -> Explanation:
-        """Fit to the background, and predict the explanations of p points with their uncertainty.
-
-        Args:
-            predictor: As for `GPEC.fit`.
-            x: The points to explain, (p, d), or a data frame.
-            rng_key: A JAX random key, for explainers that sample.
-
-        Returns:
-            The explanation; see `FittedGPEC.explain`.
-
-        Raises:
-            TypeError: As `GPEC.fit`.
-            ValueError: As `GPEC.fit`, or if `x` does not fit the model.
-        """
-        return self._as_gpec().explain(predictor, x, rng_key=rng_key)
+    def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
+        """Fit to the background, and predict the explanations of the points; see `FittedGPEC.explain`."""
+        return self._as_gpec().explain_inputs(inputs, rng_key=rng_key)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
