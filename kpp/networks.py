@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float, PyTree
+from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from kpp.typing import Numbers, RngKey
@@ -51,9 +52,7 @@ class MLP(eqx.Module):
             raise ValueError(f"`sizes` must be at least two positive widths, got {sizes}")
         if beta is not None:
             positive(beta, "beta")
-        keys = jax.random.split(check_rng_key(rng_key), len(sizes) - 1)
-        pairs = zip(sizes[:-1], sizes[1:], keys, strict=True)
-        self.layers = tuple(eqx.nn.Linear(inputs, outputs, key=key) for inputs, outputs, key in pairs)
+        self.layers = _layers(check_rng_key(rng_key), sizes)
         self.beta = None if beta is None else float(beta)
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, " q"]:
@@ -64,6 +63,13 @@ class MLP(eqx.Module):
 
     def _activate(self, t: Array) -> Array:
         return jax.nn.relu(t) if self.beta is None else jax.nn.softplus(self.beta * t) / self.beta
+
+
+@eqx.filter_jit
+def _layers(rng_key: RngKey, sizes: tuple[int, ...]) -> tuple[eqx.nn.Linear, ...]:
+    keys = jax.random.split(rng_key, len(sizes) - 1)
+    pairs = zip(sizes[:-1], sizes[1:], keys, strict=True)
+    return tuple(eqx.nn.Linear(inputs, outputs, key=key) for inputs, outputs, key in pairs)
 
 
 class Trained(NamedTuple):
@@ -118,10 +124,9 @@ def train(
     Raises:
         ValueError: If an option is out of range, rows do not agree, or the loss is not finite at the end.
     """
-    batched = jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, network)
     trained = train_ensemble(
         rng_key,
-        batched,
+        _as_ensemble(network),
         loss,
         data,
         num_epochs=num_epochs,
@@ -131,8 +136,7 @@ def train(
         progress=progress,
         label=label,
     )
-    single = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, trained.network)
-    return Trained(single, trained.losses[0])
+    return Trained(_only_member(trained.network), trained.losses[0])
 
 
 def train_ensemble(
@@ -172,19 +176,19 @@ def train_ensemble(
         ValueError: If an option is out of range, rows do not agree, or a loss is not finite at the end.
     """
     _check_options(num_epochs, batch_size, learning_rate, l2)
-    data = jax.tree.map(jnp.asarray, data)
+    data = jax.tree.map(_as_array, data)
     arrays, rest = eqx.partition(networks, eqx.is_inexact_array)
     members = _leading(jax.tree.leaves(arrays), "networks")
     rows = _rows(rows, members, _leading(jax.tree.leaves(data), "data"))
     steps = math.ceil(rows.shape[1] / batch_size)
     keys = jax.random.split(check_rng_key(rng_key), members)
-    state = (arrays, jax.vmap(optax.scale_by_adam().init)(arrays), jnp.zeros((members, num_epochs)))
-    rates = jnp.asarray([learning_rate, l2])
+    state = (arrays, _moments(arrays), jnp.asarray(np.zeros((members, num_epochs)), jnp.result_type(float)))
+    rates = jnp.asarray([learning_rate, l2], jnp.result_type(float))
     chunk = math.ceil(num_epochs / _STEPS)
     with tqdm(total=num_epochs, desc=label, unit="epoch", delay=_PATIENCE, disable=not progress) as bar:
         for first in range(0, num_epochs, chunk):
             stop = min(first + chunk, num_epochs)
-            state = _run_epochs(state, rest, loss, data, rows, keys, rates, jnp.asarray([first, stop]), steps)
+            state = _run_epochs(state, rest, loss, data, rows, keys, rates, jnp.asarray([first, stop], int), steps)
             jax.block_until_ready(state)
             bar.update(stop - first)
     losses = np.asarray(state[2])
@@ -200,6 +204,11 @@ def _check_options(num_epochs: int, batch_size: int, learning_rate: float, l2: f
     at_least(l2, "l2", 0)
 
 
+def _as_array(leaf: ArrayLike) -> Array:
+    """Return a JAX array; with a type given, JAX need not compile the conversion of an array of NumPy."""
+    return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf, jnp.result_type(leaf))
+
+
 def _leading(leaves: list[Any], name: str) -> int:
     """Return the length of the leading axis that all arrays share."""
     sizes = {np.shape(leaf)[:1] for leaf in leaves}
@@ -211,13 +220,28 @@ def _leading(leaves: list[Any], name: str) -> int:
 def _rows(rows: Numbers | None, members: int, n: int) -> Array:
     """Return the rows of each member, (m, k)."""
     if rows is None:
-        return jnp.broadcast_to(jnp.arange(n), (members, n))
+        return jnp.asarray(np.broadcast_to(np.arange(n), (members, n)), int)
     rows = np.asarray(rows)
     if rows.ndim != 2 or rows.shape[0] != members or rows.size == 0 or rows.dtype.kind not in "iu":
         raise ValueError(f"`rows` must be positions of shape ({members}, k), got {rows.dtype} of shape {rows.shape}")
     if rows.min() < 0 or rows.max() >= n:
         raise ValueError(f"`rows` must be from 0 to {n - 1}, got {rows.min()} to {rows.max()}")
-    return jnp.asarray(rows)
+    return jnp.asarray(rows.astype(int), int)
+
+
+@eqx.filter_jit
+def _as_ensemble(network: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, network)
+
+
+@eqx.filter_jit
+def _only_member(networks: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, networks)
+
+
+@jax.jit
+def _moments(arrays: PyTree) -> PyTree:
+    return jax.vmap(optax.scale_by_adam().init)(arrays)
 
 
 @eqx.filter_jit

@@ -51,7 +51,8 @@ def parameter(name: str) -> Callable[[Leaf], Leaf]:
             return value
         array = value if isinstance(value, jax.Array) else _as_numpy(value, name)
         if jnp.issubdtype(array.dtype, jnp.floating):
-            return jnp.asarray(array)
+            # With a type given, JAX need not compile the conversion of an array of NumPy.
+            return array if isinstance(array, jax.Array) else jnp.asarray(array, jnp.result_type(array))
         if not jnp.issubdtype(array.dtype, jnp.integer):
             raise TypeError(_not_a_parameter(name, value))
         return jnp.asarray(array, dtype=jnp.result_type(float))

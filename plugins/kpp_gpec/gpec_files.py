@@ -155,7 +155,7 @@ def _rebuild(arrays: dict[str, np.ndarray], described: dict[str, Any], z: np.nda
         )
     sample = None
     if described["boundary"] is not None:
-        points, widths = (jnp.asarray(arrays[name]) for name in ("boundary_points", "boundary_widths"))
+        points, widths = (jnp.asarray(arrays[name], float) for name in ("boundary_points", "boundary_widths"))
         sample = BoundarySample(points, widths, **described["boundary"])
     kernel = combine_kernels(geodesic, selected.lengthscale)
     data = z, arrays["values"], arrays["noise"]

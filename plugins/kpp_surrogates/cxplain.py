@@ -19,7 +19,6 @@ from kpp.explanations import (
     freeze_groups,
     group_points,
     output_names,
-    resolve,
 )
 from kpp.games import Players, as_players
 from kpp.networks import MLP, train_ensemble
@@ -123,8 +122,8 @@ class CXPlain(AbstractPointsExplainer):
             TypeError: If the predictor is not a function.
             ValueError: If the predictions and `y` do not fit the loss, or a feature is unknown.
         """
-        function, _, schema = resolve(predictor, self.background, self.requires)
-        return self._learn(function, schema, rng_key)
+        inputs = self.read_inputs(predictor, self.background)
+        return self._learn(inputs.function, inputs.schema, rng_key)
 
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
         """Fit to the background, and explain: values that sum to about 1 at each point, and their variance."""
@@ -144,7 +143,7 @@ class CXPlain(AbstractPointsExplainer):
             order,
             networks,
             _cross_entropy,
-            (jnp.asarray(inputs(background)), jnp.asarray(shares)),
+            (inputs(background), shares),
             rows=rows,
             num_epochs=self.num_epochs,
             batch_size=self.batch_size,
@@ -215,7 +214,7 @@ class FittedCXPlain(eqx.Module):
     def importances(self, x: Any) -> Float[np.ndarray, "s p g"]:
         """Return the importances by each of the s networks at p points; they sum to 1 over the g features."""
         points = self.schema.read(x)
-        return np.asarray(_importances(self.networks, jnp.asarray(self.inputs(points))))
+        return np.asarray(_importances(self.networks, self.inputs(points)))
 
     def explain(self, x: Any) -> Explanation:
         """Explain the predictions at p points, (p, d) or a data frame.
@@ -286,7 +285,7 @@ def _cross_entropy(network: Any, batch: Any) -> Array:
 
 
 @eqx.filter_jit
-def _importances(networks: Any, inputs: Array) -> Array:
+def _importances(networks: Any, inputs: AnyArray) -> Array:
     return eqx.filter_vmap(lambda network, x: jax.nn.softmax(jax.vmap(network)(x)), in_axes=(eqx.if_array(0), None))(
         networks, inputs
     )

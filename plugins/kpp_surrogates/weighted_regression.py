@@ -74,8 +74,7 @@ def bayesian_regression(
     Returns:
         The posterior.
     """
-    features = jnp.asarray(features)
-    mean, factors, scale = _bayesian(features, jnp.asarray(weights), jnp.asarray(targets))
+    mean, factors, scale = _bayesian(features, weights, targets)
     return RegressionPosterior(mean, factors, scale, features.shape[1])
 
 
@@ -113,7 +112,7 @@ def ridge_regression(
     Returns:
         The intercepts, (p, r), and the coefficients, (p, g, r).
     """
-    return _ridge(jnp.asarray(features), jnp.asarray(weights), jnp.asarray(targets), jnp.asarray(penalty))
+    return _ridge(features, weights, targets, penalty)
 
 
 @jax.jit

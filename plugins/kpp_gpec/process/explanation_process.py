@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from kpp import linalg
 from kpp.batching import filled_chunks
 from kpp.kernels import AbstractKernel
+from kpp.typing import AnyArray
 from kpp.validation import warn_if_float32
 
 __all__ = ["ExplanationProcess", "Law", "in_blocks_of_points", "leave_one_out", "log_evidence"]
@@ -103,17 +104,18 @@ class ExplanationProcess(eqx.Module):
             FactorizationError: If a matrix cannot be factorized even with the largest jitter of `kpp.linalg`.
         """
         warn_if_float32("ExplanationProcess")
-        arrays = (jnp.asarray(array, jnp.result_type(float)) for array in (points, values, noise, variance))
-        points, values, noise, variance = arrays
+        dtype = jnp.result_type(float)
+        points, values, noise, variance = (np.asarray(array, dtype) for array in (points, values, noise, variance))
         relative = noise / variance[None, :]
-        if np.ptp(np.asarray(relative), axis=1).max() == 0.0:
+        if np.ptp(relative, axis=1).max() == 0.0:
             relative = relative[:, :1]
-        gram = _gram(kernel, points)
-        noiseless = linalg.cholesky(gram, what="the kernel matrix of the explained points")
-        factors = _factorize(gram, relative)
+        # Without noise the matrix is K itself, so that all factors come from one program.
+        relative = np.concatenate([relative, np.zeros_like(relative[:, :1])], axis=1)
+        points, values, noise, variance = (jnp.asarray(array, dtype) for array in (points, values, noise, variance))
+        gram, factors, noiseless, coefficients = _condition(kernel, points, values, relative)
+        linalg.check_factor(noiseless, gram, what="the kernel matrix of the explained points")
         for number in np.flatnonzero(~np.isfinite(np.asarray(factors)).all(axis=(1, 2))):
             linalg.check_factor(factors[number], linalg.add_diagonal(gram, relative[:, number]), what=_WHAT)
-        coefficients = _solve(factors, values)
         return cls(kernel, points, values, noise, variance, factors, noiseless, coefficients)
 
     def predict(self, x: ArrayLike) -> Law:
@@ -143,7 +145,7 @@ class ExplanationProcess(eqx.Module):
         return leave_one_out(self.factors, self.values, self.variance)
 
 
-def in_blocks_of_points(predict: Callable[[Array], Law], x: ArrayLike, size: int) -> Law:
+def in_blocks_of_points(predict: Callable[[AnyArray], Law], x: ArrayLike, size: int) -> Law:
     """Predict points in blocks of few sizes, so that little is compiled and memory is bounded.
 
     Args:
@@ -155,10 +157,11 @@ def in_blocks_of_points(predict: Callable[[Array], Law], x: ArrayLike, size: int
         The law of all, of NumPy arrays.
     """
     x = np.asarray(x)
-    parts = [jax.tree.map(np.asarray, predict(jnp.asarray(rows))) for rows in filled_chunks(x, size)]
+    parts = [jax.tree.map(np.asarray, predict(rows)) for rows in filled_chunks(x, size)]
     return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: len(x)], *parts)
 
 
+@jax.jit
 def log_evidence(
     factors: Float[Array, "F N N"], values: Float[Array, "N D"], variance: Float[Array, " D"]
 ) -> Float[Array, " D"]:
@@ -177,6 +180,7 @@ def log_evidence(
     return -0.5 * jnp.sum(whitened**2, axis=0) / variance - determinants - 0.5 * size * jnp.log(2 * jnp.pi * variance)
 
 
+@jax.jit
 def leave_one_out(
     factors: Float[Array, "F N N"], values: Float[Array, "N D"], variance: Float[Array, " D"]
 ) -> tuple[Float[Array, "N D"], Float[Array, "N D"]]:
@@ -197,32 +201,33 @@ def leave_one_out(
 
 
 @eqx.filter_jit
-def _gram(kernel: AbstractKernel, points: Array) -> Array:
-    return kernel.gram(points)
+def _condition(
+    kernel: AbstractKernel, points: Array, values: Array, relative: AnyArray
+) -> tuple[Array, Array, Array, Array]:
+    """Return K, its factors with the noise in all columns but the last, the factor with the last, and the solutions."""
+    gram = kernel.gram(points)
 
-
-@jax.jit
-def _factorize(gram: Array, relative: Array) -> Array:
     def factorize(noise: Array) -> Array:
         return linalg.cholesky(linalg.add_diagonal(gram, noise))
 
-    return jax.vmap(factorize, in_axes=1)(relative)
+    factors = jax.vmap(factorize, in_axes=1)(jnp.asarray(relative))
+    return gram, factors[:-1], factors[-1], _solve(factors[:-1], values)
 
 
-@jax.jit
 def _solve(factors: Array, values: Array) -> Array:
     return jax.vmap(linalg.cho_solve, in_axes=(_axis(factors), 1), out_axes=1)(_shared(factors), values)
 
 
 @eqx.filter_jit
-def _predict(process: ExplanationProcess, x: Array) -> Law:
+def _predict(process: ExplanationProcess, x: AnyArray) -> Law:
+    x = jnp.asarray(x)
     cross, prior = process.kernel(x, process.points), process.kernel.diagonal(x)
 
     def left(factor: Array) -> Array:
         return jnp.maximum(prior - jnp.sum(linalg.solve_lower(factor, cross.T) ** 2, axis=0), 0.0)
 
-    variance = jax.vmap(left, out_axes=1)(process.factors)
-    noiseless = jnp.minimum(left(process.noiseless_factor)[:, None], variance)
+    variances = jax.vmap(left, out_axes=1)(jnp.concatenate([process.factors, process.noiseless_factor[None]]))
+    variance, noiseless = variances[:, :-1], jnp.minimum(variances[:, -1:], variances[:, :-1])
     scale = process.variance[None, :]
     return Law(cross @ process.coefficients, scale * variance, scale * noiseless)
 

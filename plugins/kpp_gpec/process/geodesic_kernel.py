@@ -175,9 +175,7 @@ class WeightedExponentialGeodesic(AbstractKernel):
 
     def _geodesic(self) -> Float[Array, "L L"]:
         """Return the exponential of the distances before its eigenvalues are clipped."""
-        finite = jnp.isfinite(self.distances)
-        decayed = jnp.exp(-scalar(self.decay, "decay") * jnp.where(finite, self.distances, 0.0))
-        return jnp.where(finite, decayed, 0.0)
+        return _decay(self.distances, scalar(self.decay, "decay"))
 
     def _similarity(self) -> Array:
         """Return R if it is known, otherwise G."""
@@ -197,6 +195,12 @@ class WeightedExponentialGeodesic(AbstractKernel):
         """Return each point's similarity with itself, which is positive because of the term of the largest weight."""
         spread = weights @ similarity
         return jnp.sum(spread * (weights if self.root is None else spread), axis=1)
+
+
+@jax.jit
+def _decay(distances: Array, decay: Array) -> Array:
+    finite = jnp.isfinite(distances)
+    return jnp.where(finite, jnp.exp(-decay * jnp.where(finite, distances, 0.0)), 0.0)
 
 
 def farthest_points(

@@ -110,9 +110,9 @@ def select(
         All hyperparameters, and how they were chosen.
     """
     names = (*(("decay", "concentration") if boundary is not None else ()), *(("lengthscale",) if rbf else ()))
-    fixed = {name: jnp.asarray(given[name], float) for name in (*names, "variance") if given.get(name) is not None}
+    fixed = {name: np.asarray(given[name], float) for name in (*names, "variance") if given.get(name) is not None}
     if "variance" in fixed:
-        fixed["variance"] = jnp.broadcast_to(fixed["variance"], values.shape[1:])
+        fixed["variance"] = np.broadcast_to(fixed["variance"], values.shape[1:])
     chosen = [name for name in (*names, "variance") if name not in fixed]
     if not chosen:
         return _selected(fixed, "given", None, ())
@@ -137,7 +137,7 @@ def select(
 class _Problem(NamedTuple):
     boundary: WeightedExponentialGeodesic | None
     data: tuple[Array, Array, Array]
-    fixed: dict[str, Array]
+    fixed: dict[str, np.ndarray]
     typical: dict[str, np.ndarray]
     method: str
 
@@ -159,7 +159,7 @@ class _Problem(NamedTuple):
 
     def evaluate(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the objective to minimize, and its gradient."""
-        values = {name: jnp.asarray(value) for name, value in self.unpack(vector).items()}
+        values = self.unpack(vector)
         value, slopes = _loss(values, self.fixed, self.boundary, self.data, self.method)
         gradient = np.concatenate([np.ravel(values[name] * slopes[name]) for name in self.typical])
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
@@ -190,8 +190,8 @@ def _search(problem: _Problem) -> tuple[dict[str, np.ndarray], float]:
 
 @eqx.filter_jit
 def _loss(
-    free: dict[str, Array],
-    fixed: dict[str, Array],
+    free: Mapping[str, AnyArray],
+    fixed: Mapping[str, AnyArray],
     boundary: WeightedExponentialGeodesic | None,
     data: tuple[Array, Array, Array],
     method: str,
@@ -199,10 +199,10 @@ def _loss(
     """Return the negative log evidence, or sum of leave-one-out log densities, with its gradient in `free`."""
     points, values, noise = data
 
-    def loss(free: dict[str, Array]) -> Array:
+    def loss(free: Mapping[str, Array]) -> Array:
         parameters = {**fixed, **free}
         gram = combine_kernels(_at(boundary, parameters), parameters.get("lengthscale")).gram(points)
-        variance = parameters["variance"]
+        variance = jnp.asarray(parameters["variance"])
 
         def factorize(relative: Array) -> Array:
             return linalg.cholesky(linalg.add_diagonal(gram, relative))
@@ -213,7 +213,7 @@ def _loss(
         mean, spread = leave_one_out(factors, values, variance)
         return 0.5 * jnp.sum((values - mean) ** 2 / spread + jnp.log(2 * jnp.pi * spread))
 
-    return jax.value_and_grad(loss)(free)
+    return jax.value_and_grad(loss)({name: jnp.asarray(value) for name, value in free.items()})
 
 
 def _at(boundary: WeightedExponentialGeodesic | None, parameters: Mapping[str, Any]) -> Any:
@@ -229,11 +229,11 @@ def _at(boundary: WeightedExponentialGeodesic | None, parameters: Mapping[str, A
     )
 
 
-def _by_rule(points: np.ndarray) -> dict[str, Array]:
+def _by_rule(points: np.ndarray) -> dict[str, np.ndarray]:
     """Return the parameters by the rule, where d is the sum of the points' variances: 1 per standardized feature."""
     total = float(np.var(points, axis=0).sum()) or 1.0
     sizes = {"decay": (18.0 / total) ** 0.5, "concentration": 60.0 / total, "lengthscale": (8.0 * total) ** 0.5}
-    return {name: jnp.asarray(size) for name, size in sizes.items()}
+    return {name: np.asarray(size) for name, size in sizes.items()}
 
 
 def _typical_sizes(

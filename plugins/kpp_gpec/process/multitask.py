@@ -127,13 +127,9 @@ def condition(
     warn_if_float32("MultitaskProcess")
     arrays = (jnp.asarray(array, jnp.result_type(float)) for array in (points, values, noise, variance, correlations))
     points, values, noise, variance, correlations = arrays
-    gram = kernel.gram(points)
-    scale = jnp.sqrt(variance)
-    prior = jnp.kron(scale[:, None] * correlations * scale[None, :], gram)
-    matrix = linalg.add_diagonal(prior, noise.T.ravel())
-    factor = linalg.cholesky(matrix, what="the covariance matrix of all explanations")
-    noiseless = linalg.cholesky(gram, what="the kernel matrix of the explained points")
-    coefficients = linalg.cho_solve(factor, values.T.ravel()).reshape(values.shape[::-1])
+    gram, matrix, factor, noiseless, coefficients = _condition(kernel, points, values, noise, variance, correlations)
+    linalg.check_factor(factor, matrix, what="the covariance matrix of all explanations")
+    linalg.check_factor(noiseless, gram, what="the kernel matrix of the explained points")
     return MultitaskProcess(kernel, points, values, noise, variance, correlations, factor, noiseless, coefficients)
 
 
@@ -157,7 +153,22 @@ def estimate_correlations(values: Float[AnyArray, "N D"]) -> Float[np.ndarray, "
 
 
 @eqx.filter_jit
-def _predict(process: MultitaskProcess, x: Array) -> Law:
+def _condition(
+    kernel: AbstractKernel, points: Array, values: Array, noise: Array, variance: Array, correlations: Array
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Return K, the covariance of all explanations, the factors of the latter and of K, and the solution."""
+    gram = kernel.gram(points)
+    scale = jnp.sqrt(variance)
+    prior = jnp.kron(scale[:, None] * correlations * scale[None, :], gram)
+    matrix = linalg.add_diagonal(prior, noise.T.ravel())
+    factor = linalg.cholesky(matrix)
+    coefficients = linalg.cho_solve(factor, values.T.ravel()).reshape(values.shape[::-1])
+    return gram, matrix, factor, linalg.cholesky(gram), coefficients
+
+
+@eqx.filter_jit
+def _predict(process: MultitaskProcess, x: AnyArray) -> Law:
+    x = jnp.asarray(x)
     cross, prior = process.kernel(x, process.points), process.kernel.diagonal(x)
     covariance = process.covariance
     mean = (cross @ process.coefficients.T) @ covariance
