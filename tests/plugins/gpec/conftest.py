@@ -1,9 +1,13 @@
-"""Reference vectors, and boundaries whose geodesic distances are known."""
+"""Reference vectors, boundaries whose geodesic distances are known, and a neural classifier."""
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
+from sklearn.datasets import make_moons
+
+from kpp_gpec import FittedMLPClassifier, MLPClassifier
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +39,19 @@ def boundaries() -> dict[str, tuple[np.ndarray, np.ndarray]]:
         "apart": (apart, np.where(sides[:, None] == sides[None, :], np.tile(around[::2, ::2], (2, 2)), np.inf)),
         "duplicates": (np.repeat(circle[::4], 4, axis=0), np.repeat(np.repeat(around[::4, ::4], 4, 0), 4, 1)),
     }
+
+
+@pytest.fixture(scope="session")
+def moons() -> tuple[np.ndarray, np.ndarray]:
+    return make_moons(80, noise=0.1, random_state=0)
+
+
+@pytest.fixture(scope="session")
+def classifier(moons) -> FittedMLPClassifier:
+    """A smooth network that tells the left moon from the right one."""
+    x, y = moons
+    options = {"num_epochs": 150, "learning_rate": 0.02, "beta": 3.0, "progress": False}
+    return MLPClassifier((16,), **options).fit(x, np.array(["left", "right"])[y], rng_key=jax.random.key(0))
 
 
 def _staircase(count: int) -> tuple[np.ndarray, np.ndarray]:

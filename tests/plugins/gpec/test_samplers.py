@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
+from scipy.special import expit
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.tree import DecisionTreeClassifier
 
@@ -28,6 +29,15 @@ def rows(d, n=400, seed=0):
     return (x - x.mean(axis=0)) / x.std(axis=0)
 
 
+# Margins compute with NumPy if they get NumPy arrays: JAX would compile each operation for each number of points.
+def library(x):
+    return jnp if isinstance(x, jax.Array) else np
+
+
+def sigmoid(t):
+    return jax.nn.sigmoid(t) if isinstance(t, jax.Array) else expit(t)
+
+
 def plane(x):
     """The signed distance to a plane, times 3."""
     return 2.0 * x[:, 0] - x[:, 1] + 2.0 * x[:, 2] - 0.9
@@ -35,22 +45,22 @@ def plane(x):
 
 def ball(x):
     """The distance from the center less 1.2, in five dimensions."""
-    return jnp.sqrt(jnp.sum(x**2, axis=1)) - 1.2
+    return library(x).sqrt((x**2).sum(axis=1)) - 1.2
 
 
 def waves(x):
     """The paper's curve, standardized as its first feature is drawn from (-10, 10)."""
-    return x[:, 1] - 2.0 * jnp.cos(10.0 / (5.0 * x[:, 0]))
+    return x[:, 1] - 2.0 * library(x).cos(10.0 / (5.0 * x[:, 0]))
 
 
 def sharp(x):
     """A probability that is 0 or 1 but for a thousandth of a standard deviation about a plane."""
-    return jax.nn.sigmoid(1e3 * plane(x)) - 0.5
+    return sigmoid(1e3 * plane(x)) - 0.5
 
 
 def probability(x):
     """A probability with the sphere of radius 1.2 for its boundary, flat far from it."""
-    return jax.nn.sigmoid(10.0 * ball(x)) - 0.5
+    return sigmoid(10.0 * ball(x)) - 0.5
 
 
 def to_plane(x):
@@ -122,7 +132,7 @@ def test_the_units_of_the_features_do_not_matter(sampler):
 def test_the_whole_boundary_is_covered_evenly(options):
     sampler = BisectionSampler(150, num_pairs=1500, **options) if options else GradientSampler(150, num_starts=1500)
     x = rows(2)
-    sample = sampler.sample(KEY, lambda x: jnp.sqrt(jnp.sum(x**2, axis=1)) - 1.2, x)
+    sample = sampler.sample(KEY, ball, x)
     angles = np.sort(np.arctan2(sample.points[:, 1], sample.points[:, 0]))
     gaps = np.diff(np.append(angles, angles[0] + 2.0 * np.pi))
     # Farthest points are within a factor of two of each other's spacing, where there are enough to choose from.
@@ -185,7 +195,7 @@ def test_level_sets_and_steep_regions_of_a_regression(sampler):
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=IDS)
 @pytest.mark.parametrize("probability", [0.0, 0.3, 0.5, 1.0])
 def test_a_model_of_one_class_has_no_boundary(sampler, probability):
-    sample = sampler.sample(KEY, class_margin(lambda x: jnp.full(len(x), probability)), rows(3))
+    sample = sampler.sample(KEY, class_margin(lambda x: library(x).full(len(x), probability)), rows(3))
     assert sample.points.shape == (0, 3) and sample.widths.shape == (0,)
     assert not sample.found and sample.num_points == sample.num_converged == 0
     assert "no boundary found" in sample.status and "one class only" in sample.status
@@ -211,7 +221,7 @@ def test_a_constant_feature_stays_as_it_is(sampler):
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=IDS)
 def test_one_feature_has_a_point_for_each_crossing(sampler):
     x = np.linspace(-3.0, 3.0, 201)[:, None]
-    sample = sampler.sample(KEY, lambda x: jnp.sin(2.0 * x[:, 0] + 0.5), x)
+    sample = sampler.sample(KEY, lambda x: library(x).sin(2.0 * x[:, 0] + 0.5), x)
     expected = [(k * np.pi - 0.5) / 2.0 for k in (-1, 0, 1, 2)]
     if sampler.__class__ is GradientSampler or sampler.seeds == "training":
         np.testing.assert_allclose(np.sort(sample.points[:, 0]), expected, rtol=0, atol=2 * WIDTH)

@@ -18,8 +18,9 @@ from kpp_surrogates import CXPlain
 from kpp_surrogates.causal_targets import as_truth, increases_of_loss, normalized, replacements
 
 KEY = jax.random.key(0)
-# One set of shapes, so that the training of most tests is compiled once.
+# Most tests share one set of shapes, so that training is compiled once; those with two players share these options too.
 NUM_POINTS, NUM_FEATURES = 150, 4
+SHORT = {"num_bootstraps": 3, "num_epochs": 60, "learning_rate": 0.02, "progress": False}
 
 
 def switch(x):
@@ -136,11 +137,10 @@ def test_explaining_is_fitting_and_then_explaining(fitted, background):
 
 def test_groups_are_taken_away_together(background):
     """Features of a group cancel one by one but count together; the network sees all of its columns."""
-    options = {"num_bootstraps": 3, "num_epochs": 60, "learning_rate": 0.02, "progress": False}
-    explainer = CXPlain(background, groups={"pair": ["x0", 1]}, **options)
+    explainer = CXPlain(background, groups={"pair": ["x0", 1], "rest": [2, 3]}, **SHORT)
     explanation = explainer.explain(lambda x: 3 * x[:, 0] * x[:, 1] + 0.01 * x[:, 2], background, rng_key=KEY)
-    assert explanation.feature_names == ("pair", "x2", "x3")
-    assert explanation.attrs["groups"] == {"pair": ["x0", "x1"]}
+    assert explanation.feature_names == ("pair", "rest")
+    assert explanation.attrs["groups"] == {"pair": ["x0", "x1"], "rest": ["x2", "x3"]}
     assert explanation.values.sel(feature="pair").mean() > 0.9
 
 
@@ -153,7 +153,7 @@ def test_with_the_truth_at_hand_what_only_misleads_does_not_count(background):
         increases[name] = increases_of_loss(_misled, background, truth, **options)
     assert increases["labels"][:, 1].max() == 0.0
     assert increases["predictions"][:, 1].min() > 0.0
-    fitted = CXPlain(background, background[:, 0], num_epochs=3, progress=False).fit(_misled, rng_key=KEY)
+    fitted = CXPlain(background, background[:, 0], progress=False).fit(_misled, rng_key=KEY)
     assert fitted.explain(background[:2]).attrs["truth"] == "labels"
 
 
@@ -164,13 +164,15 @@ def _misled(x):
 def test_estimators_with_text_and_categories_are_explained():
     rng = np.random.default_rng(0)
     table = pd.DataFrame(
-        {"color": rng.choice(["blue", "green", "red"], size=120, p=[0.5, 0.2, 0.3]), "size": rng.normal(size=120)}
+        {
+            "color": rng.choice(["blue", "green", "red"], size=NUM_POINTS, p=[0.5, 0.2, 0.3]),
+            "size": rng.normal(size=NUM_POINTS),
+        }
     )
     y = np.where(table["color"] == "red", "bad", "good")
     coding = ColumnTransformer([("color", OneHotEncoder(), ["color"])], remainder="passthrough")
     model = make_pipeline(coding, LogisticRegression(C=100.0)).fit(table, y)
-    options = {"loss": "log", "num_bootstraps": 3, "num_epochs": 60, "learning_rate": 0.02, "progress": False}
-    options |= {"background": table, "y": y, "replacement": "mean"}
+    options = {**SHORT, "loss": "log", "background": table, "y": y, "replacement": "mean"}
     explanation = kpp.explain(model, table[:20], explainer="cxplain", rng_key=KEY, **options)
     assert explanation.output_names == ("bad", "good")
     assert explanation.feature_names == ("color", "size")
@@ -184,8 +186,7 @@ def test_a_posterior_is_explained_by_its_mean(background):
     draws = kpp.RKHSFunction.over_draws(
         kernel, background[:5], np.random.default_rng(0).normal(size=(1, 2, 5)), 0.0, batch_shape=(1, 2)
     )
-    options = {"num_bootstraps": 3, "num_epochs": 3, "progress": False}
-    explanation = CXPlain(background, **options).explain(draws, background[:2], rng_key=KEY)
+    explanation = CXPlain(background, progress=False).explain(draws, background[:2], rng_key=KEY)
     np.testing.assert_allclose(explanation.predictions, draws(background[:2]).mean(axis=(0, 1)), rtol=1e-9)
     assert explanation.values.dims == ("instance", "feature")
 
