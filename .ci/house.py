@@ -35,13 +35,13 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import io
 import re
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TypeGuard, TypeVar
 
@@ -143,7 +143,7 @@ class House:
         """Return file and line, to be printed."""
         return f"{self.files[name].relative_to(self.root)}:{line}"
 
-    @cached_property
+    @functools.cached_property
     def exports(self) -> dict[str, dict[str, tuple[str, str]]]:
         """Door -> exported name -> the module it is taken from and its name there."""
         return {name: self._exports(name) for name in self.files if self.is_door(name)}
@@ -182,7 +182,7 @@ class House:
                 return f"{module}.{name}"
         return module
 
-    @cached_property
+    @functools.cached_property
     def imports(self) -> list[Import]:
         """All names that files of the project import from each other."""
         return [found for name in self.files for found in self._imports(name)]
@@ -206,7 +206,7 @@ class House:
 
     def _uses(self, found: Import, bound: str) -> list[Import]:
         """Replace the import of a whole package by imports of the names that are used of it."""
-        names = attributes(self.trees[found.importer], bound) if self.is_door(found.target) else []
+        names = sorted(attributes(self.trees[found.importer]).get(bound, ())) if self.is_door(found.target) else []
         return [replace(found, name=name, target=self.defining_file(found.target, name)) for name in names] or [found]
 
     def graph(self, kinds: Iterable[str] = RUN_TIME) -> nx.DiGraph:
@@ -231,7 +231,7 @@ class House:
             raise SystemExit(f"`--folder` must be a package of the project, got {folder!r}")
         return name
 
-    @cached_property
+    @functools.cached_property
     def classes(self) -> dict[tuple[str, str], ast.ClassDef]:
         """The classes of the project by file and name."""
         return {
@@ -257,7 +257,7 @@ class House:
         ]
         return list(dict.fromkeys([method for method in inherited if method not in written] + abstract))
 
-    @cached_property
+    @functools.cached_property
     def passages(self) -> list[Passage]:
         """All text of the packages and the pages."""
         return list(self._passages())
@@ -293,7 +293,7 @@ def import_nodes(node: ast.AST, kind: str = "module") -> Iterator[tuple[ast.Impo
                 yield from import_nodes(ast.Module(part, []), part_kind)
         elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from import_nodes(child, "function" if kind == "module" else kind)
-        else:
+        elif not isinstance(child, ast.expr):  # expressions are most of the tree and hold no statement
             yield from import_nodes(child, kind)
 
 
@@ -305,10 +305,22 @@ def graph_of(nodes: Iterable[Node], edges: Iterable[tuple[Node, Node]]) -> nx.Di
     return graph
 
 
-def attributes(tree: ast.AST, owner: str) -> list[str]:
-    """Return the names X of all `owner.X` in a file."""
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == owner]
-    return sorted({node.attr for node in nodes})
+@functools.cache
+def attributes(tree: ast.AST) -> dict[str, set[str]]:
+    """Return for each dotted name Y the names X of all `Y.X` in a file."""
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            found.setdefault(dotted_name(node.value), set()).add(node.attr)
+    return found
+
+
+def dotted_name(node: ast.AST) -> str:
+    """Return `a.b` for the expression a.b, and an empty string for anything but names and dots."""
+    if isinstance(node, ast.Attribute):
+        owner = dotted_name(node.value)
+        return f"{owner}.{node.attr}" if owner else ""
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def assigned(node: ast.ClassDef) -> set[str]:
@@ -447,8 +459,9 @@ def layout_rows(house: House, folders: Iterable[str]) -> Iterator[Row]:
 
 def contract_rows(house: House) -> Iterator[Row]:
     """Annotations, abstract methods, and imports of names that are not exported."""
+    of_file = {name: [is_any(parameter) for _, parameter in parameters(tree)] for name, tree in house.trees.items()}
     for top, names in house.groups().items():
-        found = [is_any(parameter) for name in names for _, parameter in parameters(house.trees[name])]
+        found = [item for name in names for item in of_file[name]]
         yield f"parameters annotated Any, {top}", share(sum(found), len(found))
     for base, methods in model_bases(house):
         yield f"abstract methods of {base}", f"{len(methods)}"

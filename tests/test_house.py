@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import re
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[1] / ".ci" / "house.py"
 FILES = {
     "kpp/__init__.py": '"""The core."""\nimport lazy_loader\n',
     "kpp/__init__.pyi": "from .top import explain as explain\n",
@@ -42,39 +44,61 @@ FILES = {
 }
 
 
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def script(root: Path) -> ModuleType:
+    """The script, which reads each project once however often it is run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(root / ".ci"))
+        module = importlib.import_module("house")
+        patch.setattr(module, "House", functools.cache(module.House))
+        yield module
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def run(script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """`run(root, *options)` returns what the script prints."""
+
+    def call(root: Path, *options: str, status: int = 0) -> str:
+        monkeypatch.setattr(sys, "argv", ["house.py", "--root", str(root), *options])
+        assert script.main() == status
+        return capsys.readouterr().out
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("project"))
+
+
+def write(folder: Path) -> Path:
     for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return tmp_path
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
 
 
-def run(root: Path, *options: str, status: int = 0) -> str:
-    command = [sys.executable, str(SCRIPT), "--root", str(root), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == status, done.stderr
-    return done.stdout
-
-
-def table(root: Path, *options: str) -> dict[str, str]:
-    lines = run(root, *options).split("\n\n")[0].splitlines()
+def table(printed: str) -> dict[str, str]:
+    lines = printed.split("\n\n")[0].splitlines()
     return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines)
 
 
-def test_layout(project: Path):
-    values = table(project, "--folder", "kpp", "--folder", "models/kpp_models")
+def test_layout(project: Path, run: Run):
+    values = table(run(project, "--folder", "kpp", "--folder", "models/kpp_models"))
     assert [values[f"{what} in kpp"] for what in ("rooms", "import arrows", "floors")] == ["4", "3", "4"]
     assert [values[f"{what} in kpp_models"] for what in ("rooms", "import arrows", "floors")] == ["3", "3", "2"]
 
 
-def test_the_longest_chain_ends_where_names_are_defined(project: Path):
+def test_the_longest_chain_ends_where_names_are_defined(project: Path, run: Run):
     chain = run(project, "--list", "chain").split()
     assert chain == ["kpp_plugin.other", "kpp_plugin.rule", "kpp.top", "kpp.kernels.stationary", "kpp.base"]
-    assert table(project)["longest chain of imports"] == "5"
+    assert table(run(project))["longest chain of imports"] == "5"
 
 
-def test_cycles_by_kind_of_import(project: Path):
+def test_cycles_by_kind_of_import(project: Path, run: Run):
     assert run(project, "--list", "cycles").splitlines() == [
         "at run time: kpp_models.model, kpp_models.tables",
         "with TYPE_CHECKING: kpp_models.model, kpp_models.tables",
@@ -82,29 +106,29 @@ def test_cycles_by_kind_of_import(project: Path):
     ]
 
 
-def test_share_of_any(project: Path):
-    values = table(project)
+def test_share_of_any(project: Path, run: Run):
+    values = table(run(project))
     assert values["parameters annotated Any, kpp"] == "66.7 % (2 of 3)"
     assert values["parameters annotated Any, all"] == "37.5 % (3 of 8)"
     assert run(project, "--list", "any").split("\n")[0] == "kpp/top.py:2 explain(x)"
 
 
-def test_abstract_methods_are_those_left_to_write(project: Path):
+def test_abstract_methods_are_those_left_to_write(project: Path, run: Run):
     assert run(project, "--list", "abstract").splitlines() == ["AbstractModel: a, b", "AbstractGPModel: b, c"]
 
 
-def test_names_that_the_core_does_not_export(project: Path):
+def test_names_that_the_core_does_not_export(project: Path, run: Run):
     assert run(project, "--list", "exports").strip() == "models/kpp_models/model.py:4 kpp.kernels.hidden: helper"
 
 
-def test_lines_and_comments(project: Path):
-    values = table(project)
+def test_lines_and_comments(project: Path, run: Run):
+    values = table(run(project))
     assert values["lines, kpp"] == "12 (8 code, 2 logic)"
     assert values["lines with a comment, kpp"] == "16.7 % (2 of 12)"
 
 
-def test_text_patterns(project: Path):
-    values = table(project)
+def test_text_patterns(project: Path, run: Run):
+    values = table(run(project))
     assert values['text "is no"'] == "3: kpp_plugin 2, docs 1"
     assert values['text "is no, not there is no"'] == "2: kpp_plugin 2"
     assert values['text "one a"'] == "1: docs 1"
@@ -114,7 +138,8 @@ def test_text_patterns(project: Path):
     assert run(project, "--list", "one a").startswith("docs/page.md:1 ")
 
 
-def test_the_picture_shows_each_part_and_is_checked(project: Path):
+def test_the_picture_shows_each_part_and_is_checked(tmp_path: Path, run: Run):
+    project = write(tmp_path)
     (project / "models/kpp_models/tables.py").write_text("def mean(x): ...\n")
     picture = project / "docs" / "house.svg"
     run(project, "--check", status=1)
@@ -132,16 +157,10 @@ def test_the_picture_shows_each_part_and_is_checked(project: Path):
 # The layout of this project itself; the numbers are the bars of the redesign.
 
 
-def measured(*options: str) -> str:
-    done = subprocess.run([sys.executable, str(SCRIPT), *options], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
-def house() -> dict[str, str]:
-    lines = measured().splitlines()
-    return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines if re.search(r"\S\s{2,}\S", line))
+def measures(script: ModuleType, root: Path) -> dict[str, str]:
+    house = script.House(root)
+    return dict([*script.layout_rows(house, ["models/kpp_models"]), *script.contract_rows(house)])
 
 
 @pytest.mark.parametrize(
@@ -156,9 +175,9 @@ def house() -> dict[str, str]:
         ("abstract methods of AbstractGPModel", 3),
     ],
 )
-def test_the_house_stays_as_it_was_built(house: dict[str, str], measure: str, most: int):
-    assert int(house[measure].split()[0]) <= most
+def test_the_house_stays_as_it_was_built(measures: dict[str, str], measure: str, most: int):
+    assert int(measures[measure].split()[0]) <= most
 
 
-def test_the_picture_of_the_house_is_the_current_one():
-    measured("--picture", "docs/house.svg", "--check")
+def test_the_picture_of_the_house_is_the_current_one(root: Path, run: Run):
+    run(root, "--picture", str(root / "docs" / "house.svg"), "--check")
