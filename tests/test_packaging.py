@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import subprocess
 import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,12 +28,37 @@ PACKAGES = (
 HEAVY = ("arviz", "shap", "sklearn", "matplotlib", "networkx", "xarray", "optax", "pandas")
 
 
-def run_python(code: str) -> str:
-    """Run code in a fresh interpreter outside the checkout and return what it prints."""
+# One process for all that an import and a compile cache do, since most of its time goes to imports.
+SCRIPT = f"""
+import importlib, json, pkgutil, sys
+import jax, jax.numpy as jnp
+before = dict(jax.config.values)
+import kpp
+with_kpp = [name for name in {HEAVY!r} if name in sys.modules]
+import kpp.kernels, kpp.priors
+with_kernels = [name for name in {HEAVY[:4]!r} if name in sys.modules]
+for package in map(importlib.import_module, {PACKAGES!r}):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+changed = [name for name, value in jax.config.values.items() if before[name] != value]
+jax.jit(lambda x: x + 1)(jnp.ones(3))            # compiled before: must not fix "no cache" for good
+path = kpp.enable_compile_cache(sys.argv[1])
+jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones(7)).block_until_ready()
+print(json.dumps(dict(
+    with_kpp=with_kpp, with_kernels=with_kernels, changed=changed, cached=len(list(path.iterdir())),
+)))
+"""
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the script finds in a fresh interpreter outside the checkout."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment)
+    command = [sys.executable, "-P", "-c", SCRIPT, str(tmp_path_factory.mktemp("new") / "cache")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -95,27 +122,16 @@ def test_the_sdist_holds_the_packages_and_no_tests(built: Path):
     }
 
 
-def test_importing_kpp_loads_nothing_heavy():
-    code = f"import sys, kpp; print([name for name in {HEAVY!r} if name in sys.modules])"
-    assert run_python(code) == "[]"
+def test_importing_kpp_loads_nothing_heavy(fresh):
+    assert fresh["with_kpp"] == []
 
 
-def test_kernels_and_priors_load_no_plotting_and_no_statistics():
-    code = f"import sys, kpp.kernels, kpp.priors; print([name for name in {HEAVY[:4]!r} if name in sys.modules])"
-    assert run_python(code) == "[]"
+def test_kernels_and_priors_load_no_plotting_and_no_statistics(fresh):
+    assert fresh["with_kernels"] == []
 
 
-def test_importing_changes_no_setting_of_jax():
-    code = f"""
-import importlib, jax, pkgutil
-before = dict(jax.config.values)
-for package in map(importlib.import_module, {PACKAGES!r}):
-    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
-print({{name: value for name, value in jax.config.values.items() if before[name] != value}})
-"""
-    assert run_python(code) == "{}"
+def test_importing_changes_no_setting_of_jax(fresh):
+    assert fresh["changed"] == []
 
 
 @pytest.mark.parametrize("name", sorted({*kpp.__all__, "__version__"}))
@@ -133,15 +149,8 @@ def test_the_version_is_that_of_the_distribution():
     assert kpp.__version__ == importlib.metadata.version("kpp")
 
 
-def test_the_compile_cache_is_filled_where_it_is_told(tmp_path: Path):
-    code = f"""
-import kpp, jax, jax.numpy as jnp
-jax.jit(lambda x: x + 1)(jnp.ones(3))            # compiled before: must not fix "no cache" for good
-path = kpp.enable_compile_cache({str(tmp_path / "new" / "cache")!r})
-jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones(7)).block_until_ready()
-print(len(list(path.iterdir())) > 0)
-"""
-    assert run_python(code) == "True"
+def test_the_compile_cache_is_filled_where_it_is_told(fresh):
+    assert fresh["cached"] > 0
 
 
 def test_the_compile_cache_is_in_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

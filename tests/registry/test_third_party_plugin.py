@@ -8,21 +8,36 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+# All in one process, since most of its time goes to imports.
 SCRIPT = """
-import json, jax
+import json, os, sys
+import jax
 jax.config.update("jax_enable_x64", True)
-import kpp, numpy as np
+import kpp, numpy as np, pytest
+from click.testing import CliRunner
 from kpp import registry
+from kpp.cli import main
+
 record = next(record for record in registry.plugins() if record.name == "example")
 kernel = kpp.serialization.from_spec({"name": "Cosine", "lengthscale": 2.0}, "kernels")
 explanation = kpp.explain(lambda x: x[:, 0] * x[:, 1], np.eye(2), explainer="occlusion", reference=[1.0, 0.0])
-print(json.dumps({
-    "distribution": record.distribution, "version": record.version, "offers": record.offers, "error": record.error,
-    "value": float(kernel.evaluate(np.zeros(1), np.ones(1))), "attrs": explanation.attrs["explainer"],
-}))
+checked = CliRunner().invoke(main, ["check", "Cosine"])
+folder, result = sys.argv[1:]
+options = ["-q", "-p", "no:cacheprovider", "--rootdir", folder]
+own_tests = pytest.main([*options, os.path.join(folder, "tests")])
+os.environ["KPP_DISABLE_PLUGINS"] = "example"
+registry.refresh()
+listed = CliRunner().invoke(main, ["plugins", "--json"])
+with open(result, "w") as file:
+    json.dump({
+        "distribution": record.distribution, "version": record.version, "offers": record.offers, "error": record.error,
+        "value": float(kernel.evaluate(np.zeros(1), np.ones(1))), "attrs": explanation.attrs["explainer"],
+        "check": [checked.exit_code, checked.output], "own_tests": own_tests, "listed": listed.stdout,
+    }, file)
 """
 
 
@@ -38,42 +53,39 @@ def installed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def run(installed: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(scope="module")
+def found(installed: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The results of the script, in a process of its own."""
+    result = tmp_path_factory.mktemp("result") / "found.json"
     paths = [str(installed), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(root / "examples" / "third_party_plugin"), str(result)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {**json.loads(result.read_text(encoding="utf-8")), "stdout": done.stdout}
 
 
-def test_installed_plugin_is_found_and_used(installed):
-    done = run(installed, "-c", SCRIPT)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+def test_installed_plugin_is_found_and_used(found):
     assert (found["distribution"], found["version"], found["error"]) == ("kpp-example", "0.1.0", None)
     assert found["offers"] == {"kernels": ["Cosine"], "explainers": ["occlusion"]}
     assert found["value"] == pytest.approx(0.8775825618903728)  # cos(1/2)
     assert found["attrs"] == "occlusion"
 
 
-def test_installed_plugin_can_be_listed_checked_and_switched_off(installed):
-    checked = run(installed, "-m", "kpp.cli", "check", "Cosine")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert "Cosine (kernels)" in checked.stdout
-    assert "passed positive_semi_definite" in checked.stdout
-    listed = run(installed, "-m", "kpp.cli", "plugins", "--json", KPP_DISABLE_PLUGINS="example")
-    record = next(record for record in json.loads(listed.stdout) if record["name"] == "example")
+def test_installed_plugin_can_be_listed_checked_and_switched_off(found):
+    status, checked = found["check"]
+    assert status == 0, checked
+    assert "Cosine (kernels)" in checked
+    assert "passed positive_semi_definite" in checked
+    record = next(record for record in json.loads(found["listed"]) if record["name"] == "example")
     assert record["disabled"]
     assert record["offers"] == {}
 
 
-def test_plugins_own_tests_pass(installed, root):
-    folder = root / "examples" / "third_party_plugin"
-    done = run(
-        installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder / "tests"), "--rootdir", str(folder)
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_plugins_own_tests_pass(found):
+    assert found["own_tests"] == 0, found["stdout"]
