@@ -28,9 +28,10 @@ __all__ = ["RKHSFunction"]
 
 def _as_float_array(value: Numbers) -> Array:
     """Convert numbers to a float array, keeping a float type that they already have."""
-    array = jnp.asarray(value)
+    array = value if isinstance(value, jax.Array) else np.asarray(value)
     floating = jnp.issubdtype(array.dtype, jnp.floating)
-    return jnp.asarray(array, dtype=array.dtype if floating else jnp.result_type(float))  # no weak type
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype) if floating else jnp.result_type(float)
+    return jnp.asarray(array, dtype=dtype)  # no weak type
 
 
 def _as_points(points: Points) -> Any:
@@ -46,6 +47,12 @@ def _share_equal_points(points: Points, batch: int) -> Any:
     pairs = list(zip(jax.tree.leaves(points), jax.tree.leaves(firsts), strict=True))
     same = all(is_concrete(leaf) and bool((np.asarray(leaf) == np.asarray(first)).all()) for leaf, first in pairs)
     return firsts if same else points
+
+
+def _can_compile(function: RKHSFunction, x: Points) -> bool:
+    """Return whether nothing is traced already, and no points are integers: a kernel of bags checks their lengths."""
+    known = all(map(is_concrete, jax.tree.leaves((function, x))))
+    return known and all(map(eqx.is_inexact_array, jax.tree.leaves(x)))
 
 
 class RKHSFunction(eqx.Module):
@@ -172,7 +179,9 @@ class RKHSFunction(eqx.Module):
         Returns:
             The values, (*batch_shape, p[, outputs]).
         """
-        return _evaluate_draws(self, x) if self.batch_shape else self._evaluate(x)
+        if self.batch_shape or _can_compile(self, x):
+            return _evaluate_draws(self, x)
+        return self._evaluate(x)
 
     def map_draws(self, f: Callable[..., Any], *others: PyTree, batch_size: int | None = None) -> Any:
         """Apply a function of one draw to all draws; use this instead of a loop over draws.
@@ -284,5 +293,5 @@ class RKHSFunction(eqx.Module):
 
 @eqx.filter_jit
 def _evaluate_draws(function: RKHSFunction, x: Points) -> Float[Array, "..."]:
-    """Evaluate all draws; compiled once, whereas a loop over draws outside `jit` would be compiled at every call."""
+    """Evaluate all draws, or the only one, by one compiled program; operation by operation there would be dozens."""
     return function.map_draws(lambda draw: draw._evaluate(x))
