@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree, Shaped
+from jaxtyping import Array, Float, Int, PyTree, Shaped
 from tqdm.auto import tqdm
 
 from kpp.typing import AnyArray
@@ -86,7 +86,8 @@ def map_blocks(
     num_rows = jax.tree.leaves(rows)[0].shape[0]
     parts = []
     for chosen in _positions(num_rows, size):
-        parts.append(jax.tree.map(np.asarray, f(jax.tree.map(lambda leaf, chosen=chosen: leaf[chosen], rows))))
+        block = rows if len(chosen) == num_rows else jax.tree.map(functools.partial(_take, chosen), rows)
+        parts.append(jax.tree.map(np.asarray, f(block)))
         if bar is not None:
             bar.update()
     return _join(parts, axis, num_rows)
@@ -133,6 +134,11 @@ def _positions(count: int, size: int) -> list[np.ndarray]:
     """Split 0, ..., count - 1 into blocks of one size; the last one repeats the last position."""
     size = max(1, min(size, count))
     return [np.minimum(np.arange(start, start + size), count - 1) for start in range(0, count, size)]
+
+
+def _take(chosen: Int[np.ndarray, " b"], leaf: AnyArray) -> AnyArray:
+    """Return some rows of an array of either library, by one compiled program for all blocks."""
+    return leaf[chosen] if isinstance(leaf, np.ndarray) else jnp.take(leaf, chosen, axis=0, mode="clip")
 
 
 def _join(parts: list[PyTree], axis: int, count: int) -> PyTree:

@@ -35,6 +35,7 @@ from kpp.games.values.interventional import Interventional
 from kpp.games.values.product_games import has_product_terms, is_product_game
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
+from kpp.typing import AnyArray
 from kpp.validation import as_points, is_concrete
 
 __all__ = ["shapley_covariance"]
@@ -150,7 +151,7 @@ def _refuse_enumeration(value_function: AbstractImputation, process: GPPosterior
 
 
 def _refuse_non_finite(covariance: Array, value_function: AbstractImputation) -> None:
-    if is_concrete(covariance) and not bool(jnp.all(jnp.isfinite(covariance))):
+    if is_concrete(covariance) and not np.isfinite(covariance).all():
         raise FloatingPointError(
             f"`value_function` {type(value_function).__name__} and `process` give covariances that are not finite; "
             "check the weights of the one and the kernel and root of the other"
@@ -164,7 +165,7 @@ def _is_quadrature(value_function: AbstractImputation, process: GPPosterior) -> 
 def _prior_within(
     value_function: AbstractImputation, process: GPPosterior, x: Array, players: Players
 ) -> Float[Array, "*draws p g g"]:
-    pairs = jnp.repeat(jnp.arange(x.shape[0])[:, None], 2, axis=1)
+    pairs = np.repeat(np.arange(x.shape[0])[:, None], 2, axis=1)
     return _prior_at(value_function, process.mean, x, None, pairs, players, True)
 
 
@@ -175,11 +176,11 @@ def _prior_across(
     num_points, num_other = x.shape[0], x_other.shape[0]
     if not _are_equal(x, x_other):
         pairs = np.indices((num_points, num_other)).reshape(2, -1).T
-        blocks = _prior_at(value_function, process.mean, x, x_other, jnp.asarray(pairs), players, False)
+        blocks = _prior_at(value_function, process.mean, x, x_other, pairs, players, False)
         return blocks.reshape(*blocks.shape[:-3], num_points, num_other, *blocks.shape[-2:])
     first, second = np.triu_indices(num_points)
     pairs = np.stack([first, second], axis=1)
-    blocks = _prior_at(value_function, process.mean, x, None, jnp.asarray(pairs), players, False)
+    blocks = _prior_at(value_function, process.mean, x, None, pairs, players, False)
     full = jnp.zeros((*process.batch_shape, num_points, num_points, *blocks.shape[-2:]), dtype=blocks.dtype)
     full = full.at[..., second, first, :, :].set(jnp.swapaxes(blocks, -1, -2))
     return full.at[..., first, second, :, :].set(blocks)
@@ -195,7 +196,7 @@ def _prior_at(
     mean: RKHSFunction,
     x: Float[Array, "p d"],
     x_other: Float[Array, "q d"] | None,
-    pairs: Int[Array, "k 2"],
+    pairs: Int[AnyArray, "k 2"],
     players: Players,
     same: bool,
 ) -> Float[Array, "*draws k g g"]:
@@ -206,7 +207,7 @@ def _prior_at(
         if isinstance(value_function, Interventional) and has_product_terms(draw.kernel):
             first, second = x[pairs[:, 0]], others[pairs[:, 1]]
             return interventional_covariance(value_function, draw.kernel, first, second, players, same=same)
-        return enumeration_covariance(value_function, draw, x, others, pairs, players)
+        return enumeration_covariance(value_function, draw, x, others, jnp.asarray(pairs), players)
 
     return mean.map_draws(of_draw)
 

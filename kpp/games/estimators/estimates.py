@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
 from kpp.games.estimators.estimate import ShapleyEstimate
 from kpp.games.estimators.game import Game
@@ -121,9 +123,15 @@ def _sample_pairs(game: Game, budget: int, rng_key: RngKey) -> ShapleyEstimate:
     ends = np.array([[False], [True]]).repeat(game.num_players, axis=1)
     every = np.concatenate([ends, coalitions, ~coalitions])
     table, num_draw_axes = game.table(every)
-    present, absent = table[2 : 2 + len(coalitions)], table[2 + len(coalitions) :]
-    results = shapley_values_from_pairs(coalitions, counts, present - absent, table[1] - table[0])
+    results = shapley_values_from_pairs(coalitions, counts, *_differences(table))
     return _sampled(game, "least-squares", results, every, num_draw_axes)
+
+
+@jax.jit
+def _differences(table: Float[Array, "c *rest"]) -> tuple[Float[Array, "k *rest"], Float[Array, "*rest"]]:
+    """Return the differences of pairs of coalitions, and of the full coalition and the empty one."""
+    present, absent = jnp.split(table[2:], 2)
+    return present - absent, table[1] - table[0]
 
 
 def _sample_orders(game: Game, budget: int, rng_key: RngKey) -> ShapleyEstimate:

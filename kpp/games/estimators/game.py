@@ -50,7 +50,7 @@ class Game:
         """
         values = jnp.asarray(self.value_function(self.function, self.x, self.players.expand(coalitions)))
         draws = self._count_draw_axes(values, coalitions.shape[0])
-        return jnp.moveaxis(values, (draws, draws + 1), (0, 1)), draws
+        return jnp.moveaxis(values, (draws, draws + 1), (0, 1)) if draws else values, draws
 
     def arrange(self, results: Array, num_draw_axes: int, num_player_axes: int = 1) -> Float[Array, "..."]:
         """Bring the axes of results into the order of the public functions.
@@ -64,8 +64,10 @@ class Game:
             The array (*draws, p, g, ..., *outputs).
         """
         first = 1 + num_player_axes
-        draws = tuple(range(first, first + num_draw_axes))
-        return self.restore(jnp.moveaxis(results, draws, tuple(range(num_draw_axes))), num_draw_axes, num_player_axes)
+        if num_draw_axes:
+            draws = tuple(range(first, first + num_draw_axes))
+            results = jnp.moveaxis(results, draws, tuple(range(num_draw_axes)))
+        return self.restore(results, num_draw_axes, num_player_axes)
 
     def restore(self, values: Array, num_draw_axes: int, num_player_axes: int = 1) -> Float[Array, "..."]:
         """Insert zeros for the null players.

@@ -12,7 +12,7 @@ import collections
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Array, Bool, Int, UInt32
 
 from kpp.games.players.coalitions import from_integers, to_integers
 from kpp.typing import RngKey
@@ -85,5 +85,9 @@ def _draw_coalitions(generator: np.random.Generator, num_players: int, num_draws
 
 def _generator(rng_key: RngKey) -> np.random.Generator:
     """Return NumPy's generator, seeded by a JAX key: the number of draws is not known in advance, as JAX requires."""
-    seed = jax.random.bits(check_rng_key(rng_key), (4,), dtype=jnp.uint32)
-    return np.random.default_rng(np.asarray(seed))
+    return np.random.default_rng(np.asarray(_draw_seed(check_rng_key(rng_key))))
+
+
+@jax.jit
+def _draw_seed(rng_key: RngKey) -> UInt32[Array, "4"]:
+    return jax.random.bits(rng_key, (4,), dtype=jnp.uint32)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
+from kpp.batching import sum_arrays
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import as_coalitions
 from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValueFunction
@@ -36,9 +37,7 @@ class Baseline(AbstractProductValueFunction):
 
     def base(self, function: Any) -> Float[Array, "*draws *outputs"]:
         """Return the value of the empty coalition."""
-        zeros = np.zeros((1, function.points.shape[-1]))
-        batch = len(function.batch_shape)
-        return jnp.squeeze(self(function, zeros, zeros.astype(bool)), axis=(batch, batch + 1))
+        return _sum_coefficients(function)
 
     def references(self, num_features: int) -> Float[Array, "m d"]:
         """Return one arbitrary point, because the factors do not depend on references."""
@@ -55,3 +54,14 @@ class Baseline(AbstractProductValueFunction):
         """Yield instances with a function and points: one kernel, a sum of kernels, several outputs."""
         for function, x in example_functions(rng_key):
             yield cls(), function, x
+
+
+@eqx.filter_jit
+def _sum_coefficients(function: RKHSFunction) -> Float[Array, "..."]:
+    """Return the sum of the coefficients times the scale of each term, plus the intercept."""
+
+    def of_draw(draw: RKHSFunction) -> Array:
+        scale = sum_arrays(jnp.asarray(term.scale) for term in draw.kernel.product_terms())
+        return scale * jnp.sum(draw.coefficients, axis=0) + draw.intercept
+
+    return function.map_draws(of_draw)

@@ -10,6 +10,7 @@ the mean prediction over the background for any other function. So the value of 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 # Shapes with two variadic axes are quoted: jaxtyping cannot check them.
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from kpp.batching import call_in_chunks, map_rows, row_axis, rows_that_fit
@@ -71,8 +73,10 @@ class AbstractImputation(AbstractValueFunction):
         Returns:
             The imputed rows, (c, p, m, d).
         """
-        present = jnp.asarray(coalitions)[:, None, None, :]
-        return jnp.where(present, jnp.asarray(x)[None, :, None, :], jnp.asarray(self.background)[None, None])
+        library = _library(x, coalitions, self.background)
+        rows, background = library.asarray(x), library.asarray(self.background)
+        imputed = library.where(coalitions[:, None, None, :], rows[None, :, None, :], background[None, None])
+        return jnp.asarray(imputed)
 
     def __call__(self, function: Any, x: Any, coalitions: Any) -> 'Float[Array, "*draws c p *outputs"]':
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs)."""
@@ -106,26 +110,35 @@ def imputed_values(
 
 def mean_prediction(function: Callable[[Any], Any], rows: Float[Array, "m d"]) -> 'Float[Array, "*draws *outputs"]':
     """Return the mean prediction of a function over rows."""
+    if isinstance(function, RKHSFunction):
+        return _mean_in_rkhs(function, rows)
     predictions, axis = predict_groups(function, rows[None])
-    return jnp.squeeze(predictions.mean(axis + 1), axis=axis)
+    return jnp.asarray(predictions.mean(axis + 1).squeeze(axis))
 
 
-def predict_groups(function: Callable[[Any], Any], rows: Float[Array, "k m d"]) -> tuple[Array, int]:
+@eqx.filter_jit
+def _mean_in_rkhs(function: RKHSFunction, rows: Float[Array, "m d"]) -> 'Float[Array, "*draws *outputs"]':
+    return jnp.mean(function(rows), axis=len(function.batch_shape))
+
+
+def predict_groups(function: Callable[[Any], Any], rows: Float[AnyArray, "k m d"]) -> tuple[AnyArray, int]:
     """Predict k groups of m rows; a plain function is called in chunks of few sizes.
 
     Returns:
-        The predictions, (k, m), led by draws, with the outputs last, and the axis of the groups.
+        The predictions, (k, m), led by draws, with the outputs last, and the axis of the groups. They are a NumPy array
+        if a plain function predicts rows that are known.
 
     Raises:
         ValueError: If the function does not return one finite prediction per row.
     """
     groups, size, num_features = rows.shape
-    flat = rows.reshape(-1, num_features)
+    flat = _library(rows).asarray(rows).reshape(-1, num_features)
+    predictions: AnyArray
     if isinstance(function, RKHSFunction):
         predictions, axis = function(flat), len(function.batch_shape)
-    elif is_concrete(flat):
+    elif isinstance(flat, np.ndarray):
         values, axis = call_in_chunks(function, flat)
-        predictions = jnp.asarray(values, dtype=flat.dtype)  # single precision would not add up
+        predictions = values.astype(flat.dtype)  # single precision would not add up
     else:
         predictions = jnp.asarray(function(flat))
         axis = row_axis(predictions, groups * size)
@@ -143,7 +156,8 @@ def _values_in_rkhs(
         def of_coalition(mask: Array) -> Array:
             def of_points(pair: tuple[Array, Array]) -> Array:
                 rows = value_function.impute(draw, pair[0], mask[None])[0]
-                predictions = predict_groups(draw, rows)[0]
+                predictions = draw(rows.reshape(-1, rows.shape[-1]))
+                predictions = predictions.reshape(*rows.shape[:2], *predictions.shape[1:])
                 return _weighted_sums(pair[1], predictions, draw.intercept)
 
             weights = value_function.imputation_weights(draw, x, mask[None])[0]
@@ -165,35 +179,51 @@ def _weighted_sums(
 
 
 def _values_of_callable(
-    value_function: AbstractImputation, function: Callable[[Any], Any], x: Array, coalitions: Any
+    value_function: AbstractImputation, function: Callable[[Any], Any], x: AnyArray, coalitions: Any
 ) -> 'Float[Array, "*draws c p *outputs"]':
     """Value coalitions by calling any function, some coalitions and points at a time."""
     constant = value_function.base(function)
+    x = _library(x).asarray(x)
     per_coalition = x.shape[0] * value_function.background.shape[0]
     step = max(1, _MAX_ROWS // per_coalition)
     parts = []
     for start in range(0, coalitions.shape[0], step):
         parts.append(_values_of_chunk(value_function, function, x, coalitions[start : start + step], constant))
-    axis = parts[0][1]
-    return jnp.concatenate([values for values, _ in parts], axis=axis)
+    return _join([values for values, _ in parts], parts[0][1])
 
 
 def _values_of_chunk(
-    value_function: AbstractImputation, function: Callable[[Any], Any], x: Array, coalitions: Any, constant: Array
+    value_function: AbstractImputation, function: Callable[[Any], Any], x: AnyArray, coalitions: Any, constant: Array
 ) -> 'tuple[Float[Array, "*draws c p *outputs"], int]':
     """Value a few coalitions; also return the axis of the coalitions."""
     weights = value_function.imputation_weights(function, x, coalitions)
-    num_coalitions, num_rows = weights.shape[0], weights.shape[2]
-    step = max(1, _MAX_ROWS // (num_coalitions * num_rows))
+    weights = _library(weights).asarray(weights)
+    step = max(1, _MAX_ROWS // (weights.shape[0] * weights.shape[2]))
     values, axis = [], 0
     for start in range(0, x.shape[0], step):
         rows = value_function.impute(function, x[start : start + step], coalitions)
         predictions, axis = predict_groups(function, rows.reshape(-1, *rows.shape[2:]))
-        flat = weights[:, start : start + step].reshape(-1, num_rows)
-        lead = predictions.shape[:axis]
-        center = constant.reshape(*lead, 1, 1, *constant.shape[axis:])
-        excess = jnp.moveaxis(predictions - center, (axis, axis + 1), (0, 1))
-        sums = jnp.einsum("km,km...->k...", flat, excess, precision="highest")
-        sums = jnp.moveaxis(sums, 0, axis) + jnp.squeeze(center, axis + 1)
-        values.append(sums.reshape(*lead, num_coalitions, -1, *sums.shape[axis + 1 :]))
-    return jnp.concatenate(values, axis=axis + 1), axis
+        values.append(_weigh_chunk(weights[:, start : start + step], predictions, constant, axis))
+    return _join(values, axis + 1), axis
+
+
+@functools.partial(jax.jit, static_argnames="axis")
+def _weigh_chunk(
+    weights: Float[AnyArray, "c p m"], predictions: Float[AnyArray, "..."], constant: Float[Array, "..."], axis: int
+) -> 'Float[Array, "*draws c p *outputs"]':
+    """Return the weighted sums of the predictions of imputed rows, whose groups lie along an axis."""
+    lead = predictions.shape[:axis]
+    center = constant.reshape(*lead, 1, 1, *constant.shape[axis:])
+    excess = jnp.moveaxis(predictions - center, (axis, axis + 1), (0, 1))
+    sums = jnp.einsum("km,km...->k...", weights.reshape(-1, weights.shape[2]), excess, precision="highest")
+    sums = jnp.moveaxis(sums, 0, axis) + jnp.squeeze(center, axis + 1)
+    return sums.reshape(*lead, *weights.shape[:2], *sums.shape[axis + 1 :])
+
+
+def _join(parts: list[Array], axis: int) -> Array:
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=axis)
+
+
+def _library(*arrays: AnyArray) -> Any:
+    """Return NumPy for arrays whose values are known, because JAX would compile every operation, and else JAX."""
+    return np if all(map(is_concrete, arrays)) else jnp

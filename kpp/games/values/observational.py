@@ -120,7 +120,7 @@ class Observational(AbstractWeighted):
             values = _product_values(self, function, None if self._is_background(x) else x, jnp.asarray(coalitions))
         else:
             values = imputed_values(self, function, x, coalitions)
-        if is_concrete(values) and not bool(jnp.all(jnp.isfinite(values))):
+        if is_concrete(values) and not np.isfinite(values).all():
             raise FactorizationError(
                 f"`regularization` {self.regularization} is too small for the kernel matrix of the background: some "
                 "values are NaN or infinite; make it larger, or remove duplicated rows"
