@@ -14,7 +14,7 @@ from kpp.explanations.estimators import EstimatorFunction, is_estimator
 from kpp.functions import RKHSFunction
 from kpp.tables import Schema, is_table, read_points
 from kpp.typing import AnyArray
-from kpp.validation import as_finite_array, as_points, one_of
+from kpp.validation import as_finite_array, one_of
 
 __all__ = [
     "Requirement",
@@ -182,7 +182,8 @@ def _read_pairs(x: Any, schema: Schema | None) -> tuple[jax.Array, Schema]:
         raise ValueError(f"`x` must hold pairs of points, shape (p, 2, d), got shape {array.shape}")
     if schema is None:
         schema = Schema(tuple(f"x{j}" for j in range(array.shape[2])))
-    as_points(array[:, 0], "x", num_features=schema.num_features)
+    if array.shape[2] != schema.num_features:
+        raise ValueError(f"`x` must hold points with {schema.num_features} columns (features), got shape {array.shape}")
     return array, schema
 
 

@@ -12,6 +12,8 @@ features j and d + j as one player, exactly as Pref-SHAP does, in polynomial tim
 
 from __future__ import annotations
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -21,7 +23,7 @@ from kpp.batching import sum_arrays
 from kpp.games import Interventional, Players, has_product_terms, quadrature_shapley
 from kpp.kernels import AbstractKernel, Preferential
 from kpp.typing import AnyArray
-from kpp_pref_shap.pair_functions import Comparison, check_preference, comparisons, split_points
+from kpp_pref_shap.pair_functions import Comparison, as_known, check_preference, comparisons, split_points
 
 __all__ = ["as_concatenated", "as_utility", "has_product_items", "items_by_quadrature"]
 
@@ -53,13 +55,8 @@ def as_concatenated(function: RKHSFunction) -> RKHSFunction:
     total = kernels[0]
     for kernel in kernels[1:]:
         total = total + kernel
-    return RKHSFunction(
-        total,
-        _both_orders(pairs, contexts),
-        _with_both_signs(function.coefficients),
-        function.intercept,
-        function.batch_shape,
-    )
+    points, coefficients = _both_ways(pairs, contexts, function.coefficients)
+    return RKHSFunction(total, points, coefficients, function.intercept, function.batch_shape)
 
 
 def as_utility(function: RKHSFunction) -> RKHSFunction:
@@ -90,7 +87,7 @@ def has_product_items(function: RKHSFunction) -> bool:
 def items_by_quadrature(
     background: Float[AnyArray, "n d"],
     function: RKHSFunction,
-    pairs: Float[Array, "p 2 d"],
+    pairs: Float[AnyArray, "p 2 d"],
     contexts: Float[AnyArray, "k c"] | None,
     players: Players,
 ) -> Float[Array, "*draws p g"]:
@@ -108,21 +105,31 @@ def items_by_quadrature(
     Returns:
         The Shapley values, (p, g), led by draws.
     """
-    num_features = pairs.shape[2]
+    background = np.asarray(background)
     first, second = np.indices((len(background),) * 2).reshape(2, -1)
-    both = jnp.concatenate([jnp.asarray(background)[first], jnp.asarray(background)[second]], axis=1)
-    x = pairs.reshape(-1, 2 * num_features)
+    game = Interventional(np.concatenate([background[first], background[second]], axis=1))
+    return _solve_side_by_side(game, function, as_known(pairs).reshape(len(pairs), -1), contexts, players)
+
+
+@eqx.filter_jit
+def _solve_side_by_side(
+    game: Interventional,
+    function: RKHSFunction,
+    x: Float[AnyArray, "p columns"],
+    contexts: Float[AnyArray, "k c"] | None,
+    players: Players,
+) -> Float[Array, "*draws p g"]:
+    num_features = x.shape[1] // 2
 
     def of_draw(draw: RKHSFunction) -> Array:
         matches, own_contexts = split_points(draw.points)
-        points = _both_orders(matches, None)
 
         def of_term(term: Comparison) -> Array:
             weights = term.scale(draw.coefficients)
             if term.context_kernel is not None:
                 weights = weights * jnp.mean(term.context_kernel(own_contexts, contexts), axis=1)
-            part = RKHSFunction(_kernel_side_by_side(term, num_features), points, _with_both_signs(weights))
-            return quadrature_shapley(Interventional(both), part, x, players=players)
+            part = RKHSFunction(_kernel_side_by_side(term, num_features), *_both_ways(matches, None, weights))
+            return quadrature_shapley(game, part, jnp.asarray(x), players=players)
 
         return sum_arrays(of_term(term) for term in comparisons(draw.kernel))
 
@@ -134,11 +141,16 @@ def _kernel_side_by_side(term: Comparison, num_features: int) -> AbstractKernel:
     return left * right if term.is_general else left + right
 
 
-def _both_orders(pairs: Array, contexts: Array | None) -> Float[Array, "*draws m2 columns"]:
-    """Return the items of each pair side by side, in either order, followed by the context."""
+@jax.jit
+def _both_ways(
+    pairs: Array, contexts: Array | None, coefficients: Array
+) -> tuple[Float[Array, "*draws m2 columns"], Float[Array, "*batch m2"]]:
+    """Return the items of each pair side by side, in either order, followed by the context, and the coefficients."""
     sides = [pairs, pairs[..., ::-1, :]]
     rows = jnp.concatenate([side.reshape(*side.shape[:-2], -1) for side in sides], axis=-2)
-    return rows if contexts is None else jnp.concatenate([rows, jnp.concatenate([contexts] * 2, axis=-2)], axis=-1)
+    if contexts is not None:
+        rows = jnp.concatenate([rows, jnp.concatenate([contexts] * 2, axis=-2)], axis=-1)
+    return rows, _with_both_signs(coefficients)
 
 
 def _with_both_signs(coefficients: Float[Array, "*draws m"]) -> Float[Array, "*draws m2"]:

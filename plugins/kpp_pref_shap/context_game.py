@@ -22,6 +22,7 @@ from kpp_pref_shap.pair_functions import (
     Comparison,
     MatchTable,
     PairPoints,
+    as_known,
     as_pairs,
     number_items,
     number_rows,
@@ -95,9 +96,11 @@ class PreferentialContext(AbstractPreferenceGame):
 
     def interventional(self) -> PreferentialContext:
         """Return the interventional game with one reference and exact end points."""
-        return dataclasses.replace(self, contexts=self.contexts[:1], conditional="interventional", end_points="exact")
+        return dataclasses.replace(
+            self, contexts=as_known(self.contexts)[:1], conditional="interventional", end_points="exact"
+        )
 
-    def points(self, pairs: Float[Array, "p 2 d"], contexts: Float[Array, "p c"] | None) -> Any:
+    def points(self, pairs: Float[AnyArray, "p 2 d"], contexts: Float[AnyArray, "p c"] | None) -> Any:
         """Return pairs with contexts, or contexts alone if there are matches."""
         return (pairs, contexts) if self.matches is None else contexts
 
@@ -106,7 +109,7 @@ class PreferentialContext(AbstractPreferenceGame):
         assert term.context_kernel is not None, "`check_preference` has checked it"
         return term.context_kernel
 
-    def playing_rows(self, matches: MatchTable) -> Float[Array, "m d"]:
+    def playing_rows(self, matches: MatchTable) -> Float[AnyArray, "m d"]:
         """Return the distinct contexts."""
         return matches.in_contexts()[0]
 
@@ -127,7 +130,7 @@ class PreferentialContext(AbstractPreferenceGame):
         oriented = orient(duels, PreferentialContext, "x")
         if self.matches is None:
             check_same_rows(duels.shape[0], len(at), "the pairs of x", "the contexts of x")
-        return _DuelsInContexts(rows, jnp.asarray(at), *number_items(oriented.pairs), oriented)
+        return _DuelsInContexts(rows, at, *number_items(oriented.pairs), oriented)
 
     def term_values(
         self,
@@ -155,11 +158,11 @@ class PreferentialContext(AbstractPreferenceGame):
 class _DuelsInContexts(eqx.Module):
     """Numbered contexts, the context of each instance, and duels: one per instance, or duels to average over."""
 
-    rows: Float[Array, "q c"]
-    at: Int[Array, " p"]
-    items: Float[Array, "i d"]
-    left: Int[Array, " r"]
-    right: Int[Array, " r"]
+    rows: Float[AnyArray, "q c"]
+    at: Int[AnyArray, " p"]
+    items: Float[AnyArray, "i d"]
+    left: Int[AnyArray, " r"]
+    right: Int[AnyArray, " r"]
     orientation: Oriented
 
 

@@ -15,7 +15,7 @@ from kpp import AbstractExplainer, Explanation, RKHSFunction
 from kpp.explanations import describe_estimate, describe_value_function, freeze_groups, group_points, solve_in_blocks
 from kpp.games import Players, ShapleyEstimate, as_players, estimate_shapley, num_nodes
 from kpp.kernels import RBF, GeneralizedPreferential, Preferential
-from kpp.typing import RngKey
+from kpp.typing import AnyArray, RngKey
 from kpp.validation import count
 from kpp_pref_shap.concatenation import as_concatenated, has_product_items, items_by_quadrature
 from kpp_pref_shap.context_game import PreferentialContext
@@ -184,25 +184,26 @@ class PrefShap(AbstractExplainer):
         )
 
     def _by_quadrature(
-        self, function: RKHSFunction, pairs: Float[Array, "p 2 d"], contexts: Array | None, players: Players
+        self, function: RKHSFunction, pairs: Float[AnyArray, "p 2 d"], contexts: AnyArray | None, players: Players
     ) -> Float[Array, "*draws p g"]:
         """Solve a game of items by quadrature, one context and one opponent after another."""
         game = self.value_function
         assert isinstance(game, PreferentialItems), "`_method` has checked it"
         if game.opponents is None:
             return self._by_context(game, function, pairs, contexts, players)
-        opponents = jnp.asarray(game.opponents)
-        duels = [pairs.at[:, 1].set(opponent) for opponent in opponents]
-        return jnp.mean(
-            jnp.stack([self._by_context(game, function, duel, contexts, players) for duel in duels]), axis=0
-        )
+        duels = [
+            np.stack([pairs[:, 0], np.broadcast_to(opponent, pairs[:, 1].shape)], axis=1)
+            for opponent in np.asarray(game.opponents)
+        ]
+        values = [self._by_context(game, function, duel, contexts, players) for duel in duels]
+        return jnp.mean(jnp.stack(values), axis=0)
 
     def _by_context(
         self,
         game: PreferentialItems,
         function: RKHSFunction,
-        pairs: Float[Array, "p 2 d"],
-        contexts: Float[Array, "p c"] | None,
+        pairs: Float[AnyArray, "p 2 d"],
+        contexts: Float[AnyArray, "p c"] | None,
         players: Players,
     ) -> Float[Array, "*draws p g"]:
         if contexts is None or game.contexts is not None:

@@ -17,7 +17,7 @@ from kpp.batching import sum_arrays
 from kpp.games import AbstractValueFunction, as_coalitions
 from kpp.kernels import AbstractKernel
 from kpp.linalg import FactorizationError
-from kpp.typing import Leaf
+from kpp.typing import AnyArray, Leaf
 from kpp.validation import is_concrete, one_of, warn_if_float32
 from kpp_pref_shap.pair_functions import Comparison, MatchTable, PairPoints, check_preference, comparisons
 from kpp_pref_shap.sections import Conditioning, Mask, Sections, absent_weights, restricted_sections
@@ -36,7 +36,7 @@ _MAX_ENTRIES = 2**22
 class Instances(Protocol):
     """The instances to value: pytrees that hold the distinct rows of playing features."""
 
-    rows: Float[Array, "q d"]
+    rows: Float[AnyArray, "q d"]
 
 
 class _Fields:
@@ -75,7 +75,7 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
         """Return the interventional game with one reference and exact end points, which values full coalitions."""
 
     @abstractmethod
-    def points(self, pairs: Float[Array, "p 2 d"], contexts: Float[Array, "p c"] | None) -> Any:
+    def points(self, pairs: Float[AnyArray, "p 2 d"], contexts: Float[AnyArray, "p c"] | None) -> Any:
         """Return the points of instances in the form that the game takes."""
 
     @abstractmethod
@@ -83,7 +83,7 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
         """Return the kernel of a term that receives the players' features."""
 
     @abstractmethod
-    def playing_rows(self, matches: MatchTable) -> Float[Array, "m d"]:
+    def playing_rows(self, matches: MatchTable) -> Float[AnyArray, "m d"]:
         """Return the distinct rows of players' features of the function's matches."""
 
     @abstractmethod
@@ -133,12 +133,13 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
         instances = self.read_instances(function, x)
         coalitions = as_coalitions(coalitions, instances.rows.shape[1])
         warn_if_float32(type(self).__name__)
-        values = _values(self, function, MatchTable.shared(function), instances, jnp.asarray(coalitions))
+        values = _values(self, function, MatchTable.shared(function), instances, coalitions)
         return _check_finite(values, self.regularization)
 
-    def predictions(self, function: RKHSFunction, x: PairPoints, num_features: int) -> Float[Array, "*draws p"]:
+    def predictions(self, function: RKHSFunction, x: PairPoints, num_features: int) -> Float[np.ndarray, "*draws p"]:
         """Return the exact values of the full coalition, which do not depend on the references."""
-        return self.interventional()(function, x, np.ones((1, num_features), dtype=bool))[..., 0, :]
+        values = self.interventional()(function, x, np.ones((1, num_features), dtype=bool))
+        return np.asarray(values)[..., 0, :]
 
     @property
     def conditioning(self) -> dict[str, Any]:
@@ -153,13 +154,13 @@ def _values(
     function: RKHSFunction,
     table: MatchTable | None,
     instances: Any,
-    coalitions: Bool[Array, "c d"],
+    coalitions: Bool[AnyArray, "c d"],
 ) -> Float[Array, "*draws c p"]:
-    observational, rows = game.observational(), instances.rows
+    observational, rows = game.observational(), jnp.asarray(instances.rows)
 
     def of_draw(draw: RKHSFunction) -> Array:
         matches = MatchTable.read(draw.points) if table is None else table
-        points, terms = game.playing_rows(matches), comparisons(draw.kernel)
+        points, terms = jnp.asarray(game.playing_rows(matches)), comparisons(draw.kernel)
         conditional_weights = absent_weights(observational, game.conditional, game.playing_kernel(terms[0]), rows)
 
         def of_term(term: Comparison) -> TermValues:
@@ -188,7 +189,7 @@ def _check_finite(values: Array, regularization: ArrayLike) -> Array:
     Raises:
         FactorizationError: If some are NaN or infinite, because a matrix could not be factorized.
     """
-    if is_concrete(values) and not bool(jnp.all(jnp.isfinite(values))):
+    if is_concrete(values) and not np.isfinite(values).all():
         raise FactorizationError(
             f"`regularization` {regularization} is too small for the kernel matrix of the references: some values are "
             "NaN or infinite; make it larger, or remove duplicated rows"

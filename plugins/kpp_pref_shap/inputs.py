@@ -65,20 +65,20 @@ def read_duels(
         if matches is not None:
             raise ValueError("`x` must be items (p, d), which are compared with all `opponents`, got Matches")
         known = fitted_schema(predictor) or schema_of(items)
-        schema, items = known, jnp.asarray(known.read(items))
-        opponent = jnp.mean(jnp.asarray(opponents), axis=0, keepdims=True)
-        items = jnp.stack([items, jnp.broadcast_to(opponent, items.shape)], axis=1)
+        schema, items = known, known.read(items)
+        opponent = np.mean(np.asarray(opponents), axis=0, keepdims=True)
+        items = np.stack([items, np.broadcast_to(opponent, items.shape)], axis=1)
     else:
         schema = fitted_schema(predictor) or (None if matches is None else matches.schema)
     resolved = resolve(predictor, items, "pairs")
-    function, pairs = check_preference(resolved.function), resolved.x
+    function, pairs = check_preference(resolved.function), np.asarray(resolved.x)
     names = (schema or resolved.schema).feature_names
     as_pairs(pairs, "x", split_points(function.points)[0].shape[-1])
     contexts = _contexts_of_duels(function, contexts, len(pairs), has_contexts)
     return PreferenceInputs(
         function,
         _pack_rows(function, pairs[:, 0], pairs[:, 1], contexts, len(pairs)),
-        np.asarray(pairs[:, 0] - pairs[:, 1]),
+        pairs[:, 0] - pairs[:, 1],
         Schema(names),
         _names(matches),
         "duels" if opponents is None else "items against opponents",
@@ -115,7 +115,7 @@ def read_contexts(
     function = check_preference(resolved.function, contextual=True)
     schema = matches.context_schema if matches is not None else _context_schema(contexts, references.shape[1])
     contexts = as_points(schema.read(contexts, "x"), "x", num_features=split_points(function.points)[1].shape[-1])
-    first, second = (None, None) if duels is None else (resolved.x[:, 0], resolved.x[:, 1])
+    first, second = (None, None) if duels is None else np.asarray(resolved.x).swapaxes(0, 1)
     if first is not None:
         check_same_rows(first.shape[0], contexts.shape[0], "the pairs of x", "the contexts of x")
     return PreferenceInputs(
@@ -192,6 +192,5 @@ def _pack_rows(
     pairs, own_contexts = split_points(function.points)
     parts = [(first, pairs.shape[-1]), (second, pairs.shape[-1])]
     parts += [] if own_contexts is None else [(contexts, own_contexts.shape[-1])]
-    return jnp.concatenate(
-        [jnp.zeros((num_rows, width)) if part is None else jnp.asarray(part) for part, width in parts], axis=1
-    )
+    columns = [np.zeros((num_rows, width)) if part is None else np.asarray(part) for part, width in parts]
+    return jnp.asarray(np.concatenate(columns, axis=1))

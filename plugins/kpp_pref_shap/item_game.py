@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kpp import RKHSFunction
@@ -30,6 +31,7 @@ from kpp_pref_shap.pair_functions import (
     Comparison,
     MatchTable,
     PairPoints,
+    as_known,
     as_pairs,
     number_items,
     number_rows,
@@ -117,10 +119,10 @@ class PreferentialItems(AbstractPreferenceGame):
     def interventional(self) -> PreferentialItems:
         """Return the interventional game with one reference and exact end points."""
         return dataclasses.replace(
-            self, background=self.background[:1], conditional="interventional", end_points="exact"
+            self, background=as_known(self.background)[:1], conditional="interventional", end_points="exact"
         )
 
-    def points(self, pairs: Float[Array, "p 2 d"], contexts: Float[Array, "p c"] | None) -> Any:
+    def points(self, pairs: Float[AnyArray, "p 2 d"], contexts: Float[AnyArray, "p c"] | None) -> Any:
         """Return pairs, or items if there are opponents, with the contexts unless the game averages over contexts."""
         items = pairs if self.opponents is None else pairs[:, 0]
         return items if contexts is None or self.contexts is not None else (items, contexts)
@@ -129,7 +131,7 @@ class PreferentialItems(AbstractPreferenceGame):
         """Return the kernel of single items."""
         return term.kernel
 
-    def playing_rows(self, matches: MatchTable) -> Float[Array, "m d"]:
+    def playing_rows(self, matches: MatchTable) -> Float[AnyArray, "m d"]:
         """Return the distinct items."""
         return matches.items
 
@@ -161,11 +163,11 @@ class PreferentialItems(AbstractPreferenceGame):
         """Return the values of one term of the kernel: the bilinear form of the matches at the sections."""
         if term.context_kernel is not None:
             contexts, context = matches.in_contexts()
-            at = instances.contexts if self.contexts is None else jnp.asarray(self.contexts)
+            at = instances.contexts if self.contexts is None else self.contexts
             factors = term.context_kernel(contexts, at)
             averaged = self.contexts is not None or factors.shape[1] == 1
             factors = jnp.mean(factors, axis=1) if averaged else factors
-            weights = weights.reshape(-1, *[1] * (factors.ndim - 1)) * factors[context]
+            weights = weights.reshape(-1, *[1] * (factors.ndim - 1)) * factors[jnp.asarray(context)]
         form = SkewForm.compare(term.is_general, matches.items.shape[0], matches.first, matches.second, weights)
         evaluate = form.prepare()
 
@@ -200,12 +202,12 @@ class _Duels(eqx.Module):
     Against all opponents, the right side is the mean of the rows that `opponents` numbers.
     """
 
-    rows: Float[Array, "q d"]
-    left: Int[Array, " p"]
-    right: Int[Array, " p"]
-    opponents: Int[Array, " r"] | None
+    rows: Float[AnyArray, "q d"]
+    left: Int[AnyArray, " p"]
+    right: Int[AnyArray, " p"]
+    opponents: Int[AnyArray, " r"] | None
     orientation: Oriented | None
-    contexts: Float[Array, "p1 c"] | None
+    contexts: Float[AnyArray, "p1 c"] | None
 
     def right_sections(self, sections: Float[Array, "n q"]) -> Float[Array, "n r"]:
         """Return the sections that `right` numbers."""
@@ -218,17 +220,19 @@ class _Duels(eqx.Module):
         return values if self.orientation is None else self.orientation.skew(values)
 
 
-def _one_by_one(pairs: Float[Array, "p 2 d"], contexts: Array | None) -> _Duels:
+def _one_by_one(pairs: Float[Array, "p 2 d"], contexts: AnyArray | None) -> _Duels:
     oriented = orient(pairs, PreferentialItems, "x")
     return _Duels(*number_items(oriented.pairs), None, oriented, contexts)
 
 
-def _against_all(items: Float[Array, "p d"], opponents: Float[AnyArray, "r d"], contexts: Array | None) -> _Duels:
-    rows, index = number_rows(jnp.concatenate([items, jnp.asarray(opponents)]))
-    left, others = jnp.asarray(index)[: len(items)], jnp.asarray(index)[len(items) :]
-    return _Duels(rows, left, jnp.zeros_like(left), others, None, contexts)
+def _against_all(items: Float[Array, "p d"], opponents: Float[AnyArray, "r d"], contexts: AnyArray | None) -> _Duels:
+    known = is_concrete(items) and is_concrete(opponents)
+    rows, index = number_rows((np if known else jnp).concatenate([items, opponents]))
+    left, others = index[: len(items)], index[len(items) :]
+    return _Duels(rows, left, np.zeros_like(left), others, None, contexts)
 
 
-def _shared_context(contexts: Float[Array, "p c"]) -> Float[Array, "p1 c"]:
+def _shared_context(contexts: Float[Array, "p c"]) -> Float[AnyArray, "p1 c"]:
     """Return one context if all contexts are known to be the same."""
-    return contexts[:1] if is_concrete(contexts) and bool((contexts == contexts[:1]).all()) else contexts
+    known = as_known(contexts)
+    return known[:1] if isinstance(known, np.ndarray) and (known == known[:1]).all() else known

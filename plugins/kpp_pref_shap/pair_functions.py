@@ -13,12 +13,13 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from kpp import RKHSFunction
 from kpp.kernels import AbstractKernel, Contextual, GeneralizedPreferential, Preferential, Scaled, Sum
 from kpp.typing import AnyArray, Leaf
-from kpp.validation import as_finite_array, as_points, is_concrete
+from kpp.validation import as_finite_array, is_concrete
 
 __all__ = [
     "Comparison",
     "MatchTable",
     "PairPoints",
+    "as_known",
     "as_pairs",
     "check_preference",
     "comparisons",
@@ -93,7 +94,8 @@ def as_pairs(pairs: ArrayLike | None, name: str, num_features: int | None = None
     array = as_finite_array(pairs, name)
     if array.ndim != 3 or array.shape[1] != 2 or 0 in array.shape:
         raise ValueError(f"`{name}` must hold pairs of items, shape (p, 2, d), got shape {array.shape}")
-    as_points(array[:, 0], name, num_features=num_features)
+    if num_features is not None and array.shape[2] != num_features:
+        raise ValueError(f"`{name}` must hold items with {num_features} columns (features), got shape {array.shape}")
     return array
 
 
@@ -126,12 +128,17 @@ def check_preference(function: object, *, contextual: bool = False) -> RKHSFunct
     return function
 
 
-def number_rows(rows: Float[AnyArray, "k d"]) -> tuple[Float[Array, "n d"], Int[AnyArray, " k"]]:
+def as_known(array: Float[AnyArray, "*shape"]) -> Float[AnyArray, "*shape"]:
+    """Return an array in NumPy's form, whose operations need not be compiled, unless JAX traces it."""
+    return np.asarray(array) if is_concrete(array) else array
+
+
+def number_rows(rows: Float[AnyArray, "k d"]) -> tuple[Float[AnyArray, "n d"], Int[np.ndarray, " k"]]:
     """Return the distinct rows, sorted, and the number of each row among them; traced rows count as distinct."""
     if not is_concrete(rows):
-        return jnp.asarray(rows), np.arange(rows.shape[0])
+        return rows, np.arange(rows.shape[0])
     distinct, index = np.unique(np.asarray(rows) + 0.0, axis=0, return_inverse=True)  # makes -0. equal to 0.
-    return jnp.asarray(distinct), index.reshape(-1)
+    return distinct, index.reshape(-1)
 
 
 class MatchTable(eqx.Module):
@@ -145,11 +152,11 @@ class MatchTable(eqx.Module):
         context: The number of each match's context, (m,), or None.
     """
 
-    items: Float[Array, "n d"]
-    first: Int[Array, " m"]
-    second: Int[Array, " m"]
-    contexts: Float[Array, "u c"] | None
-    context: Int[Array, " m"] | None
+    items: Float[AnyArray, "n d"]
+    first: Int[AnyArray, " m"]
+    second: Int[AnyArray, " m"]
+    contexts: Float[AnyArray, "u c"] | None
+    context: Int[AnyArray, " m"] | None
 
     @classmethod
     def read(cls, points: PairPoints) -> MatchTable:
@@ -159,9 +166,9 @@ class MatchTable(eqx.Module):
         if contexts is None:
             return cls(items, first, second, None, None)
         distinct, context = number_rows(contexts)
-        return cls(items, first, second, distinct, jnp.asarray(context))
+        return cls(items, first, second, distinct, context)
 
-    def in_contexts(self) -> tuple[Float[Array, "u c"], Int[Array, " m"]]:
+    def in_contexts(self) -> tuple[Float[AnyArray, "u c"], Int[AnyArray, " m"]]:
         """Return `contexts` and `context` of a function that has contexts."""
         assert self.contexts is not None and self.context is not None, "the kernel is one of contexts"
         return self.contexts, self.context
@@ -173,8 +180,10 @@ class MatchTable(eqx.Module):
         return None if pairs.ndim > 3 else cls.read(function.points)
 
 
-def number_items(pairs: Float[AnyArray, "m 2 d"]) -> tuple[Float[Array, "n d"], Int[Array, " m"], Int[Array, " m"]]:
+def number_items(
+    pairs: Float[AnyArray, "m 2 d"],
+) -> tuple[Float[AnyArray, "n d"], Int[np.ndarray, " m"], Int[np.ndarray, " m"]]:
     """Return the distinct items of pairs, and the numbers of each pair's first and second item."""
-    items, index = number_rows(pairs.reshape(-1, pairs.shape[-1]))
-    first, second = jnp.asarray(index).reshape(-1, 2).T
+    items, index = number_rows(as_known(pairs).reshape(-1, pairs.shape[-1]))
+    first, second = index.reshape(-1, 2).T
     return items, first, second

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from kpp import RKHSFunction
 from kpp.games import AbstractValueFunction, Players
 from kpp.typing import AnyArray
 from kpp_pref_shap.game import AbstractPreferenceGame
-from kpp_pref_shap.pair_functions import PairPoints, split_points
+from kpp_pref_shap.pair_functions import PairPoints, as_known, split_points
 
 __all__ = ["SideBySide"]
 
@@ -41,17 +42,19 @@ class SideBySide(AbstractValueFunction):
         groups = tuple(tuple(j + shift for shift in shifts for j in group) for group in players.groups)
         return Players(players.names, groups, self._num_columns)
 
-    def split(self, rows: Float[Array, "p columns"]) -> tuple[Float[Array, "p 2 d"], Float[Array, "p c"] | None]:
+    def split(
+        self, rows: Float[AnyArray, "p columns"]
+    ) -> tuple[Float[AnyArray, "p 2 d"], Float[AnyArray, "p c"] | None]:
         """Return the pairs and, if the function has them, the contexts of rows."""
-        d = self._num_features
+        d, rows = self._num_features, as_known(rows)
         contexts = rows[:, 2 * d :]
         return rows[:, : 2 * d].reshape(-1, 2, d), contexts if contexts.shape[1] else None
 
-    def unpack(self, rows: Float[Array, "p columns"]) -> PairPoints:
+    def unpack(self, rows: Float[AnyArray, "p columns"]) -> PairPoints:
         """Return the points of rows in the form that the game takes."""
         return self.game.points(*self.split(rows))
 
-    def predictions(self, x: PairPoints) -> Float[Array, "*draws p"]:
+    def predictions(self, x: PairPoints) -> Float[np.ndarray, "*draws p"]:
         """Return the predictions at points of the game: the exact value of all features, for any references."""
         num_contextual = self._num_columns - 2 * self._num_features
         num_features = num_contextual if self.game.plays_contexts else self._num_features

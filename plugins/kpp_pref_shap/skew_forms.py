@@ -23,7 +23,7 @@ from kpp.typing import AnyArray
 __all__ = ["SkewForm"]
 
 #: A function of left vectors (n, q), right vectors (n, r), and which of them meet, (p,) twice, to values (p,).
-Evaluation = Callable[[Array, Array, Array, Array], Float[Array, " p"]]
+Evaluation = Callable[[Array, Array, AnyArray, AnyArray], Float[Array, " p"]]
 
 # The most entries of M, beyond which matches are summed one by one; and the entries of a chunk of matches.
 _MAX_TABLE, _MAX_CHUNK = 2**26, 2**22
@@ -80,13 +80,19 @@ class SkewForm(NamedTuple):
             upper = zeros.at[self.first, self.second].add(self.weights)
             multiply = functools.partial(jnp.matmul, upper - upper.T, precision="highest")
 
-        def evaluate(left: Array, right: Array, left_at: Array, right_at: Array) -> Float[Array, " p"]:
+        def evaluate(left: Array, right: Array, left_at: AnyArray, right_at: AnyArray) -> Float[Array, " p"]:
             return jnp.sum(left[:, left_at] * multiply(right)[:, right_at], axis=0)
 
         return evaluate
 
     def sum_groups(
-        self, left: Array, right: Array, left_at: Array, right_at: Array, groups: Int[AnyArray, " m"], num_groups: int
+        self,
+        left: Array,
+        right: Array,
+        left_at: AnyArray,
+        right_at: AnyArray,
+        groups: Int[AnyArray, " m"],
+        num_groups: int,
     ) -> Float[Array, "groups p"]:
         """Sum each group of matches separately.
 

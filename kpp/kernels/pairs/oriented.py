@@ -8,6 +8,7 @@ pair, with the items in lexicographic order. The value then gets the sign of the
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -65,6 +66,11 @@ def orient(pairs: Points, owner: object, name: str) -> Oriented:
     """
     pairs = jnp.asarray(pairs) if isinstance(pairs, list) else jax.tree.map(jnp.asarray, pairs)
     check_pairs(pairs, owner, name)
+    return _orient(pairs)
+
+
+@functools.partial(jax.jit, inline=True)
+def _orient(pairs: Points) -> Oriented:
     leaves = jax.tree.leaves(pairs)
     numbers = jnp.concatenate([leaf.reshape(*leaf.shape[:2], -1).astype(jnp.result_type(float)) for leaf in leaves], 2)
     ordered = jax.lax.stop_gradient(jnp.where(jnp.isnan(numbers), jnp.inf, numbers))  # padding of a bag may be NaN
