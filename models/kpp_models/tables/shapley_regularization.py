@@ -13,8 +13,10 @@ classes here are this kernel: they can be used in every model that has a kernel,
 
 from __future__ import annotations
 
+import dataclasses
+from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax
@@ -43,6 +45,8 @@ from kpp.validation import as_points
 
 __all__ = ["RestrictedShapleyRegularized", "ShapleyRegularized", "feature_sections"]
 
+Kernel = TypeVar("Kernel", bound="AbstractShapleyRegularized")
+
 # The largest number of entries of an array of values in memory.
 _MAX_VALUES = 2**25
 
@@ -54,7 +58,90 @@ def _as_penalty(value: Leaf) -> Leaf:
     return value
 
 
-class ShapleyRegularized(AbstractKernel):
+class AbstractShapleyRegularized(AbstractKernel):
+    r"""A kernel made of :math:`a(x)^\top M^{-1} a(x')`, where a and M depend on the Shapley values of a feature.
+
+    The final classes define a and M, and say whether the product is the kernel itself or is subtracted from k. Each
+    has a field for the (n, n) matrix of M that does not change with the penalty.
+    """
+
+    #: Whether the product is subtracted from k; and the name of the field for the computed matrix.
+    subtracted: ClassVar[bool]
+    computed: ClassVar[str]
+
+    kernel: AbstractKernel
+    value_function: AbstractValueFunction
+    points: Float[AnyArray, "n d"] = eqx.field(converter=lambda value: as_points(value, "points"))
+    feature: int = eqx.field(static=True)
+    penalty: Leaf = eqx.field(converter=_as_penalty)
+
+    def __check_init__(self) -> None:
+        """Raise ValueError if the points lack the feature or the penalty is negative."""
+        num_features = self.points.shape[-1]
+        if not isinstance(self.feature, int) or not 0 <= self.feature < num_features:
+            raise ValueError(f"`feature` must be a position from 0 to {num_features - 1}, got {self.feature!r}")
+        refuse_below(self.penalty, "penalty", zero_allowed=True)
+
+    def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
+        """Evaluate the kernel at two points of shape (d,)."""
+        return self(x1[None], x2[None])[0, 0]
+
+    def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
+        factor = self._factor()
+        products = self._whitened(factor, x1).T @ self._whitened(factor, x2)
+        return self.kernel(x1, x2) - products if self.subtracted else products
+
+    def gram(self, x: Array) -> Float[Array, "n n"]:
+        """Evaluate the kernel at every pair of n points (n, d)."""
+        whitened = self._whitened(self._factor(), x)
+        products = whitened.T @ whitened
+        return self.kernel.gram(x) - products if self.subtracted else products
+
+    def diagonal(self, x: Array) -> Float[Array, " n"]:
+        """Evaluate the kernel at each of n points (n, d) with itself."""
+        squares = jnp.sum(self._whitened(self._factor(), x) ** 2, axis=0)
+        return self.kernel.diagonal(x) - squares if self.subtracted else squares
+
+    def precompute(self: Kernel) -> Kernel:
+        """Return the same kernel with the matrix of its field `computed`, for a kernel k without priors.
+
+        Raises:
+            TypeError: If k holds priors: the matrix changes with them.
+        """
+        if has_priors(self.kernel):
+            raise TypeError(
+                "`precompute` needs a `kernel` without priors, since what it computes changes with them; leave it out, "
+                "or give the kernel numbers and keep the prior of `penalty`"
+            )
+        changes: dict[str, Any] = {self.computed: self._compute()}
+        return dataclasses.replace(self, **changes)
+
+    @abstractmethod
+    def _compute(self) -> Float[Array, "n n"]:
+        """Return the matrix of M that does not change with the penalty."""
+
+    @abstractmethod
+    def _matrix(self, computed: Float[Array, "n n"]) -> Float[Array, "n n"]:
+        """Return M."""
+
+    @abstractmethod
+    def _features(self, x: Array) -> Float[Array, "n p"]:
+        """Return a at p points (p, d)."""
+
+    def _strength(self) -> Array:
+        return jnp.asarray(self.penalty) / self.points.shape[0]
+
+    def _factor(self) -> Float[Array, "n n"]:
+        computed = getattr(self, self.computed)
+        matrix = self._matrix(self._compute() if computed is None else jnp.asarray(computed))
+        return linalg.cholesky(matrix, what="the matrix of the Shapley penalty")
+
+    def _whitened(self, factor: Array, x: Array) -> Float[Array, "n p"]:
+        return linalg.solve_lower(factor, self._features(x))
+
+
+class ShapleyRegularized(AbstractShapleyRegularized):
     r"""The kernel of an RKHS whose squared norm includes the mean squared Shapley value of a feature.
 
     .. math::
@@ -86,67 +173,30 @@ class ShapleyRegularized(AbstractKernel):
         Chau, Hu, Gonzalez and Sejdinovic, RKHS-SHAP, 2022, section 4.
     """
 
-    kernel: AbstractKernel
-    value_function: AbstractValueFunction
-    points: Float[AnyArray, "n d"] = eqx.field(converter=lambda value: as_points(value, "points"))
-    feature: int = eqx.field(static=True)
-    penalty: Leaf = eqx.field(converter=_as_penalty)
+    subtracted: ClassVar[bool] = True
+    computed: ClassVar[str] = "section_gram"
+
     section_gram: Float[AnyArray, "n n"] | None = None
 
-    def __check_init__(self) -> None:
-        """Raise ValueError if the points lack the feature or the penalty is negative."""
-        _check_fields(self)
-
-    def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
-        """Evaluate the kernel at two points of shape (d,)."""
-        return self(x1[None], x2[None])[0, 0]
-
-    def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
-        factor = self._factor()
-        return self.kernel(x1, x2) - self._whitened(factor, x1).T @ self._whitened(factor, x2)
-
-    def gram(self, x: Array) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of n points (n, d)."""
-        whitened = self._whitened(self._factor(), x)
-        return self.kernel.gram(x) - whitened.T @ whitened
-
-    def diagonal(self, x: Array) -> Float[Array, " n"]:
-        """Evaluate the kernel at each of n points (n, d) with itself."""
-        return self.kernel.diagonal(x) - jnp.sum(self._whitened(self._factor(), x) ** 2, axis=0)
-
-    def precompute(self) -> ShapleyRegularized:
-        """Return the same kernel with G computed, for a kernel k without priors.
-
-        Raises:
-            TypeError: If k holds priors: G changes with them.
-        """
-        _refuse_priors_in(self.kernel)
-        return _with(self, "section_gram", self._section_gram())
-
     @classmethod
-    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Array]]:
         """Yield instances with points for them."""
         x = jax.random.normal(rng_key, (5, 2))
         yield cls(RBF(jnp.array([0.8, 1.3])), Interventional(x[:3]), x[:3], 1, 4.0).precompute(), x
 
-    def _strength(self) -> Array:
-        return jnp.asarray(self.penalty) / self.points.shape[0]
-
-    def _factor(self) -> Array:
-        gram = self._section_gram() if self.section_gram is None else jnp.asarray(self.section_gram)
-        return linalg.cholesky(linalg.add_diagonal(self._strength() * gram, 1.0), what="the matrix I + c G / n")
-
-    def _section_gram(self) -> Array:
+    def _compute(self) -> Float[Array, "n n"]:
         points = jnp.asarray(self.points)
         return shapley_covariance(self.value_function, self.kernel, points, points)[:, :, self.feature, self.feature]
 
-    def _whitened(self, factor: Array, x: Array) -> Float[Array, "n p"]:
+    def _matrix(self, computed: Float[Array, "n n"]) -> Float[Array, "n n"]:
+        return linalg.add_diagonal(self._strength() * computed, 1.0)
+
+    def _features(self, x: Array) -> Float[Array, "n p"]:
         sections = feature_sections(self.value_function, self.kernel, x, jnp.asarray(self.points), self.feature)
-        return jnp.sqrt(self._strength()) * linalg.solve_lower(factor, sections.T)
+        return jnp.sqrt(self._strength()) * sections.T
 
 
-class RestrictedShapleyRegularized(AbstractKernel):
+class RestrictedShapleyRegularized(AbstractShapleyRegularized):
     r"""The kernel of the span of n kernel sections, with the mean squared Shapley value of a feature in its norm.
 
     .. math::
@@ -176,34 +226,16 @@ class RestrictedShapleyRegularized(AbstractKernel):
         Chau, Hu, Gonzalez and Sejdinovic, RKHS-SHAP, 2022, proposition 7.
     """
 
-    kernel: AbstractKernel
-    value_function: AbstractValueFunction
-    points: Float[AnyArray, "n d"] = eqx.field(converter=lambda value: as_points(value, "points"))
-    feature: int = eqx.field(static=True)
-    penalty: Leaf = eqx.field(converter=_as_penalty)
+    subtracted: ClassVar[bool] = False
+    computed: ClassVar[str] = "section_products"
+
     section_products: Float[AnyArray, "n n"] | None = None
 
-    def __check_init__(self) -> None:
-        """Raise ValueError if the points lack the feature or the penalty is negative."""
-        _check_fields(self)
-
-    def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
-        """Evaluate the kernel at two points of shape (d,)."""
-        return self(x1[None], x2[None])[0, 0]
-
-    def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
-        factor = self._factor()
-        return self._whitened(factor, x1).T @ self._whitened(factor, x2)
-
-    def gram(self, x: Array) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of n points (n, d)."""
-        whitened = self._whitened(self._factor(), x)
-        return whitened.T @ whitened
-
-    def diagonal(self, x: Array) -> Float[Array, " n"]:
-        """Evaluate the kernel at each of n points (n, d) with itself."""
-        return jnp.sum(self._whitened(self._factor(), x) ** 2, axis=0)
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Array]]:
+        """Yield instances with points for them."""
+        x = jax.random.normal(rng_key, (5, 2))
+        yield cls(RBF(jnp.array([0.8, 1.3])), Baseline(), x[:3], 1, 4.0).precompute(), x
 
     def unfold(
         self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
@@ -213,34 +245,16 @@ class RestrictedShapleyRegularized(AbstractKernel):
         onto = linalg.cho_solve(self._factor(), self.kernel(anchors, points) @ coefficients)
         return self.kernel.unfold(anchors, onto)
 
-    def precompute(self) -> RestrictedShapleyRegularized:
-        r"""Return the same kernel with :math:`\zeta\zeta^\top` computed, for a kernel k without priors.
-
-        Raises:
-            TypeError: If k holds priors: the products change with them.
-        """
-        _refuse_priors_in(self.kernel)
-        return _with(self, "section_products", self._section_products())
-
-    @classmethod
-    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield instances with points for them."""
-        x = jax.random.normal(rng_key, (5, 2))
-        yield cls(RBF(jnp.array([0.8, 1.3])), Baseline(), x[:3], 1, 4.0).precompute(), x
-
-    def _factor(self) -> Array:
-        products = self._section_products() if self.section_products is None else jnp.asarray(self.section_products)
-        points = jnp.asarray(self.points)
-        strength = jnp.asarray(self.penalty) / points.shape[0]
-        return linalg.cholesky(self.kernel.gram(points) + strength * products, what="the matrix K + c zeta zeta' / n")
-
-    def _section_products(self) -> Array:
+    def _compute(self) -> Float[Array, "n n"]:
         points = jnp.asarray(self.points)
         sections = feature_sections(self.value_function, self.kernel, points, points, self.feature)
         return sections @ sections.T
 
-    def _whitened(self, factor: Array, x: Array) -> Float[Array, "n p"]:
-        return linalg.solve_lower(factor, self.kernel(jnp.asarray(self.points), x))
+    def _matrix(self, computed: Float[Array, "n n"]) -> Float[Array, "n n"]:
+        return self.kernel.gram(jnp.asarray(self.points)) + self._strength() * computed
+
+    def _features(self, x: Array) -> Float[Array, "n p"]:
+        return self.kernel(jnp.asarray(self.points), x)
 
 
 def feature_sections(
@@ -300,22 +314,3 @@ def _summed_over_coalitions(
 
     start = jnp.zeros((num_points, sections.num_points), dtype=x.dtype)
     return jax.lax.scan(add, start, parts)[0].T
-
-
-def _check_fields(kernel: ShapleyRegularized | RestrictedShapleyRegularized) -> None:
-    num_features = kernel.points.shape[-1]
-    if not isinstance(kernel.feature, int) or not 0 <= kernel.feature < num_features:
-        raise ValueError(f"`feature` must be a position from 0 to {num_features - 1}, got {kernel.feature!r}")
-    refuse_below(kernel.penalty, "penalty", zero_allowed=True)
-
-
-def _refuse_priors_in(kernel: AbstractKernel) -> None:
-    if has_priors(kernel):
-        raise TypeError(
-            "`precompute` needs a `kernel` without priors, since what it computes changes with them; leave it out, or "
-            "give the kernel numbers and keep the prior of `penalty`"
-        )
-
-
-def _with(kernel: Any, name: str, value: Array) -> Any:
-    return eqx.tree_at(lambda tree: getattr(tree, name), kernel, value, is_leaf=lambda node: node is None)
