@@ -43,8 +43,7 @@ def max_relative_jitter(dtype: jnp.dtype) -> float:
 def add_diagonal(matrix: Float[AnyArray, "n n"], value: AnyArray | float) -> Float[Array, "n n"]:
     """Return ``matrix + diag(value)`` for a scalar or an (n,) array `value`."""
     matrix = jnp.asarray(matrix)
-    index = jnp.arange(matrix.shape[0])
-    return matrix.at[index, index].add(jnp.asarray(value, dtype=matrix.dtype))
+    return _add_diagonal(matrix, jnp.asarray(value, dtype=matrix.dtype))
 
 
 def cholesky(matrix: Float[AnyArray, "n n"], *, what: str = "the kernel matrix") -> Float[Array, "n n"]:
@@ -63,10 +62,7 @@ def cholesky(matrix: Float[AnyArray, "n n"], *, what: str = "the kernel matrix")
         FactorizationError: If A is concrete and not positive definite even with the largest jitter.
     """
     matrix = jnp.asarray(matrix)
-    jitter = max_relative_jitter(matrix.dtype) * jnp.mean(jnp.diagonal(matrix))
-    factor = jnp.linalg.cholesky(matrix)
-    factor = jax.lax.cond(jnp.all(jnp.isfinite(factor)), _keep, _with_jitter, factor, matrix, jitter)
-    return check_factor(factor, matrix, what=what)
+    return check_factor(_factorize(matrix), matrix, what=what)
 
 
 def check_factor(
@@ -85,7 +81,7 @@ def check_factor(
     Raises:
         FactorizationError: If `factor` is concrete and holds NaN or infinity.
     """
-    if is_concrete(factor) and not bool(jnp.all(jnp.isfinite(factor))):
+    if is_concrete(factor) and not np.isfinite(np.asarray(factor)).all():
         raise FactorizationError(_explain_failure(np.asarray(matrix), what))
     return factor
 
@@ -122,12 +118,22 @@ def half_log_determinant(factor: Float[AnyArray, "n n"]) -> Float[Array, ""]:
     return jnp.sum(jnp.log(jnp.diagonal(factor)))
 
 
-# Defined at module level, not as lambdas: outside `jit` JAX would compile new lambdas again at every call.
-def _keep(factor: Array, matrix: Array, jitter: Array) -> Array:
-    return factor
+# Compiled, so that concrete matrices take one program per shape and traced code traces each shape once.
+@jax.jit
+def _add_diagonal(matrix: Array, value: Array) -> Array:
+    # Not `at[index, index].add`: a scatter takes several times as long to trace and to compile.
+    size = matrix.shape[0]
+    return jnp.where(jnp.eye(size, dtype=bool), matrix + jnp.broadcast_to(value, (size,))[None, :], matrix)
 
 
-def _with_jitter(factor: Array, matrix: Array, jitter: Array) -> Array:
+@jax.jit
+def _factorize(matrix: Array) -> Array:
+    factor = jnp.linalg.cholesky(matrix)
+    return jax.lax.cond(jnp.all(jnp.isfinite(factor)), lambda: factor, lambda: _factorize_with_jitter(matrix))
+
+
+def _factorize_with_jitter(matrix: Array) -> Array:
+    jitter = max_relative_jitter(matrix.dtype) * jnp.mean(jnp.diagonal(matrix))
     return jnp.linalg.cholesky(add_diagonal(matrix, jitter))
 
 
