@@ -121,7 +121,7 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
         yield cls(RBF(1.5), RBF(prior), prior, 0.01, children=(0,), spouses=(1, 2), projection="function"), x, y
 
     def numpyro_model(
-        self, x: Float[Array, "n d"], sample: Array, landmarks: Any, y: Float[Array, " n"] | None = None
+        self, x: Float[Array, "n d"], sample: Array, landmarks: Array | None, y: Float[Array, " n"] | None = None
     ) -> None:
         """The NumPyro model, with the sites of the priors and the observed site ``y``, one vector.
 

@@ -120,7 +120,7 @@ class ColliderRidge(AbstractColliderModel):
         yield cls(RBF(1.5), RBF(1.2), 0.01, 0.01, **parts, baseline_kernel=RBF(1.0), baseline_regularization=0.1), x, y
 
     def select(
-        self, x: Any, y: Any, grid: Mapping[str, Any], *, unlabelled: Any = None, use_labelled: bool = True
+        self, x: object, y: object, grid: Mapping[str, Any], *, unlabelled: object = None, use_labelled: bool = True
     ) -> Selection[ColliderRidge]:
         """Choose hyperparameters from a grid by the mean squared leave-one-out error, in closed form.
 
@@ -146,7 +146,7 @@ class ColliderRidge(AbstractColliderModel):
         return found.with_names_of(self)
 
     def select_condition(
-        self, x: Any, y: Any, grid: Mapping[str, Any], *, unlabelled: Any = None, use_labelled: bool = True
+        self, x: object, y: object, grid: Mapping[str, Any], *, unlabelled: object = None, use_labelled: bool = True
     ) -> Selection[ColliderRidge]:
         r"""Choose the regularization of the conditional expectation by cross-validation over all rows.
 
@@ -188,7 +188,7 @@ class ColliderRidge(AbstractColliderModel):
         return {"intercept": jnp.mean(y) if self.center else jnp.zeros((), y.dtype), "y": y}
 
     def numpyro_model(
-        self, x: Float[Array, "n d"], sample: Array, landmarks: Any, intercept: Array, y: Array | None = None
+        self, x: Float[Array, "n d"], sample: Array, landmarks: Array | None, intercept: Array, y: Array | None = None
     ) -> None:
         """The Gaussian process whose posterior mean is h, without a latent site.
 
@@ -324,7 +324,7 @@ def _unprojected_coefficients(model: ColliderRidge, data: Data) -> Float[Array, 
     return plain.coefficients(data, plain.deviation_kernel(data))
 
 
-def _loo_squared_error(model: ColliderRidge, data: Data, matrices: Any) -> Float[Array, ""]:
+def _loo_squared_error(model: ColliderRidge, data: Data, matrices: tuple[Array, Array]) -> Float[Array, ""]:
     return jnp.mean(model.loo_residuals(data, matrices) ** 2)
 
 

@@ -2,14 +2,13 @@ r"""The kernel of a regression that is the sum of a baseline and a deviation fro
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.kernels import AbstractKernel, Unprojected
+from kpp.typing import AnyArray
 
 __all__ = ["Decomposed", "Sections"]
 
@@ -22,8 +21,12 @@ class Sections(eqx.Module):
         weights: a and b, (n, 2).
     """
 
-    points: Any
+    points: AnyArray | Unprojected
     weights: Float[Array, "n 2"]
+
+
+# Points of the kernel: ordinary ones, or with the parts that they stand for.
+Section = AnyArray | Unprojected | Sections
 
 
 class Decomposed(AbstractKernel):
@@ -43,39 +46,39 @@ class Decomposed(AbstractKernel):
     baseline: AbstractKernel
     deviation: AbstractKernel
 
-    def evaluate(self, x1: Any, x2: Any) -> Float[Array, ""]:
+    def evaluate(self, x1: Section, x2: Section) -> Float[Array, ""]:
         """Evaluate the kernel at two points."""
         first, second = (jax.tree.map(lambda leaf: leaf[None], point) for point in (x1, x2))
         return self(first, second)[0, 0]
 
-    def __call__(self, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+    def __call__(self, x1: Section, x2: Section) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every pair of two batches of points."""
         first, second = _as_sections(x1), _as_sections(x2)
         baseline = self.baseline(_bare(first.points), _bare(second.points))
         deviation = self.deviation(first.points, second.points)
         return _scaled(baseline, first, second, 0) + _scaled(deviation, first, second, 1)
 
-    def gram(self, x: Any) -> Float[Array, "n n"]:
+    def gram(self, x: Section) -> Float[Array, "n n"]:
         """Evaluate the kernel at every pair of points of one batch."""
         sections = _as_sections(x)
         baseline, deviation = self.baseline.gram(_bare(sections.points)), self.deviation.gram(sections.points)
         return _scaled(baseline, sections, sections, 0) + _scaled(deviation, sections, sections, 1)
 
-    def diagonal(self, x: Any) -> Float[Array, " n"]:
+    def diagonal(self, x: Section) -> Float[Array, " n"]:
         """Evaluate the kernel at each point with itself."""
         sections = _as_sections(x)
         parts = self.baseline.diagonal(_bare(sections.points)), self.deviation.diagonal(sections.points)
         return jnp.sum(sections.weights**2 * jnp.stack(parts, axis=1), axis=1)
 
 
-def _as_sections(x: Any) -> Sections:
+def _as_sections(x: Section) -> Sections:
     if isinstance(x, Sections):
         return x
     bare = _bare(x)
     return Sections(x, jnp.ones((bare.shape[0], 2), dtype=bare.dtype))
 
 
-def _bare(x: Any) -> Array:
+def _bare(x: AnyArray | Unprojected) -> AnyArray:
     return x.points if isinstance(x, Unprojected) else x
 
 

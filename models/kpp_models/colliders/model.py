@@ -3,7 +3,7 @@ r"""The shared part of collider regressions: the roles of the columns, the rows,
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -39,7 +39,7 @@ def feature_field(name: str, **options: Any) -> Any:
 def word_field(name: str, words: Sequence[str]) -> Any:
     """Return a static Equinox field that holds one of the given words, by default the first."""
 
-    def convert(value: Any) -> str:
+    def convert(value: object) -> str:
         if value not in words:
             raise ValueError(f"`{name}` must be one of {tuple(words)}, got {value!r}")
         return str(value)
@@ -47,9 +47,9 @@ def word_field(name: str, words: Sequence[str]) -> Any:
     return eqx.field(static=True, converter=convert, default=words[0])
 
 
-def _as_features(features: Any, name: str) -> tuple[int | str, ...]:
-    if isinstance(features, str):
-        raise TypeError(f"`{name}` must be a tuple of columns, got the string {features!r}; write ({features!r},)")
+def _as_features(features: object, name: str) -> tuple[int | str, ...]:
+    if isinstance(features, str) or not isinstance(features, Iterable):
+        raise TypeError(f"`{name}` must be a tuple of columns, got {features!r}; write ({features!r},)")
     converted = tuple(int(feature) if isinstance(feature, np.integer) else feature for feature in features)
     wrong = [feature for feature in converted if isinstance(feature, bool) or not isinstance(feature, (int, str))]
     if wrong:
@@ -143,7 +143,7 @@ class AbstractColliderModel(_Fields, AbstractModel):
             raise ValueError(f"`num_landmarks` must be None or at least 1, got {self.num_landmarks}")
 
     def prepare(
-        self: Model, x: Any, y: Any, unlabelled: Any = None, *, use_labelled: bool = True
+        self: Model, x: object, y: object, unlabelled: object = None, *, use_labelled: bool = True
     ) -> tuple[Model, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`.
 
@@ -172,7 +172,7 @@ class AbstractColliderModel(_Fields, AbstractModel):
         """Return the data computed from the targets, with ``y`` last; a model may add statistics of the targets."""
         return {"y": y}
 
-    def read_sample(self, x: Array, schema: Schema, unlabelled: Any, use_labelled: bool = True) -> dict[str, Any]:
+    def read_sample(self, x: Array, schema: Schema, unlabelled: object, use_labelled: bool = True) -> dict[str, Any]:
         """Return the rows for conditional expectations, labelled ones first, and the landmarks among them."""
         if unlabelled is None and not use_labelled:
             raise ValueError("`use_labelled` must be True where there are no unlabelled rows, got False")

@@ -76,7 +76,7 @@ class GPClassification(AbstractGPModel):
         yield cls(RBF(lengthscale=prior.expand([2]), variance=prior)), x, labels
         yield cls(RBF(prior), mean=dist.Normal(0.0, 1.0), link="probit", latent="sample"), x, labels
 
-    def prepare(self, x: Any, y: Any) -> tuple[GPClassification, dict[str, Any], Schema]:
+    def prepare(self, x: object, y: object) -> tuple[GPClassification, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
         return read_data(self, x, y, as_binary_labels)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Selection", "select_from_grid"]
 
-Model = TypeVar("Model")
+Model = TypeVar("Model", bound=eqx.Module)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Selection(Generic[Model]):
 
 
 def select_from_grid(
-    model: Model, grid: Mapping[str, Any], score: Callable[..., Array], name: str, *arguments: Any
+    model: Model, grid: Mapping[str, Any], score: Callable[..., Array], name: str, *arguments: object
 ) -> Selection[Model]:
     """Try all combinations of values for some leaves of a model and keep the best.
 
@@ -88,11 +88,13 @@ def select_from_grid(
 
 
 @eqx.filter_jit
-def _score(score: Callable[..., Array], model: Any, entry: Mapping[str, Array], arguments: tuple[Any, ...]) -> Array:
+def _score(
+    score: Callable[..., Array], model: eqx.Module, entry: Mapping[str, Array], arguments: tuple[Any, ...]
+) -> Array:
     return score(_put(model, entry), *arguments)
 
 
-def _read_grid(model: Any, grid: Mapping[str, Any]) -> dict[str, Array]:
+def _read_grid(model: eqx.Module, grid: Mapping[str, Any]) -> dict[str, Array]:
     known = leaf_paths(model)
     unknown = [path for path in grid if path not in known]
     if unknown or not grid:
@@ -101,7 +103,7 @@ def _read_grid(model: Any, grid: Mapping[str, Any]) -> dict[str, Array]:
     return {path: _read_values(path, values, shapes[path]) for path, values in grid.items()}
 
 
-def _read_values(path: str, values: Any, shape: tuple[int, ...]) -> Array:
+def _read_values(path: str, values: object, shape: tuple[int, ...]) -> Array:
     array = as_finite_array(values, f"grid[{path!r}]")
     if array.ndim == 0 or array.size == 0 or array.shape[1:] not in ((), shape):
         raise ValueError(

@@ -75,7 +75,7 @@ class KernelLogistic(AbstractModel):
         yield cls(RBF(jnp.array([0.8, 1.5])), regularization=0.01), x, labels
         yield cls(Linear(), regularization=0.1), x, labels
 
-    def select(self, x: Any, y: Any, grid: Mapping[str, Any]) -> Selection[KernelLogistic]:
+    def select(self, x: object, y: object, grid: Mapping[str, Any]) -> Selection[KernelLogistic]:
         """Choose hyperparameters from a grid by the mean approximate leave-one-out log loss.
 
         Args:
@@ -101,7 +101,7 @@ class KernelLogistic(AbstractModel):
         mean, _ = leave_one_out_latent(covariance, posterior)
         return log_likelihood("logit", y, mean)
 
-    def prepare(self, x: Any, y: Any) -> tuple[KernelLogistic, dict[str, Any], Schema]:
+    def prepare(self, x: object, y: object) -> tuple[KernelLogistic, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
         return read_data(self, x, y, as_binary_labels)
 

@@ -64,7 +64,7 @@ class GPRegression(AbstractGPModel):
         yield cls(RBF(lengthscale=prior.expand([2]), variance=prior), noise_variance=dist.HalfNormal(1.0)), x, y
         yield cls(Matern52(1.0), noise_variance=prior, mean=dist.Normal(0.0, 1.0)), x, y + 3.0
 
-    def prepare(self, x: Any, y: Any) -> tuple[GPRegression, dict[str, Any], Schema]:
+    def prepare(self, x: object, y: object) -> tuple[GPRegression, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
         return read_data(self, x, y, as_targets)
 

@@ -72,7 +72,7 @@ class KernelRidge(AbstractModel):
         yield cls(RBF(jnp.array([0.8, 1.5])), regularization=0.01), x, y
         yield cls(Linear(), regularization=0.1), x, y
 
-    def select(self, x: Any, y: Any, grid: Mapping[str, Any]) -> Selection[KernelRidge]:
+    def select(self, x: object, y: object, grid: Mapping[str, Any]) -> Selection[KernelRidge]:
         """Choose hyperparameters from a grid by the mean squared leave-one-out error, in closed form.
 
         Args:
@@ -96,7 +96,7 @@ class KernelRidge(AbstractModel):
         mean, _ = leave_one_out(y, self._matrix(x))
         return y - mean
 
-    def prepare(self, x: Any, y: Any) -> tuple[KernelRidge, dict[str, Any], Schema]:
+    def prepare(self, x: object, y: object) -> tuple[KernelRidge, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
         return read_data(self, x, y, as_targets)
 

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from kpp.bags import Bags
 from kpp.tables import unknown_feature
+from kpp.typing import Numbers
 from kpp.validation import one_of
 from kpp_models.aggregates.grids.points import (
     GridPoints,
@@ -72,8 +73,8 @@ class GridBags:
 
 
 def bags_from_grid(
-    fine: Any,
-    coarse: Any = None,
+    fine: object,
+    coarse: object = None,
     *,
     blocks: Mapping[Any, int] | int | None = None,
     variables: Sequence[str] | None = None,
@@ -120,12 +121,12 @@ def bags_from_grid(
     pixels = grid_points(fine, variables, coordinates=coordinates, standardize=standardize)
     if blocks is not None:
         sizes = _block_sizes(blocks, pixels.mask)
-        coarse = coarsen(fine, sizes, boundary=boundary)
+        cells_grid = coarsen(fine, sizes, boundary=boundary)
         places = [_block_places(pixels.mask.sizes[dim], sizes.get(dim, 1), boundary) for dim in pixels.dims]
     else:
-        coarse = as_dataset(coarse, "coarse")
-        places = [_places(pixels.mask, coarse, dim, (edges or {}).get(dim)) for dim in pixels.dims]
-    cells = _read_cells(coarse, pixels.dims, covariates, coordinates)
+        cells_grid = as_dataset(coarse, "coarse")
+        places = [_places(pixels.mask, cells_grid, dim, (edges or {}).get(dim)) for dim in pixels.dims]
+    cells = _read_cells(cells_grid, pixels.dims, covariates, coordinates)
     return _group(pixels, cells, _flat(places, cells.mask.shape)[pixels.mask.values], standardize, empty)
 
 
@@ -200,7 +201,7 @@ def _flat(places: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     return np.where(outside, -1, np.ravel_multi_index([np.maximum(place, 0) for place in grids], shape))
 
 
-def _places(fine: xr.DataArray, coarse: xr.Dataset, dim: Hashable, edges: Any) -> np.ndarray:
+def _places(fine: xr.DataArray, coarse: xr.Dataset, dim: Hashable, edges: Numbers | None) -> np.ndarray:
     """Return the position along one dimension of the cell of each fine coordinate, -1 for none."""
     for name, grid in {"fine": fine, "coarse": coarse}.items():
         if dim not in grid.coords or grid.coords[dim].ndim != 1:
@@ -234,7 +235,7 @@ def _require_monotone(values: np.ndarray, name: str) -> None:
         raise ValueError(f"{name} must increase or decrease from one cell to the next")
 
 
-def _block_sizes(blocks: Mapping[Any, int] | int, grid: Any) -> dict[Hashable, int]:
+def _block_sizes(blocks: Mapping[Any, int] | int, grid: xr.Dataset | xr.DataArray) -> dict[Hashable, int]:
     sizes = dict(blocks) if isinstance(blocks, Mapping) else {dim: blocks for dim in grid.sizes}
     unknown = [dim for dim in sizes if dim not in grid.sizes]
     if unknown:

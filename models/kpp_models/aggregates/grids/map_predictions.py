@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import NormalDist
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import xarray as xr
@@ -19,8 +19,16 @@ __all__ = ["map_scores", "predict_map"]
 _SAMPLE_DIMS = ("chain", "draw")
 
 
+@runtime_checkable
+class Predictor(Protocol):
+    """A fit: the posterior mean and variance of a field at points."""
+
+    def predict(self, points: np.ndarray, /) -> xr.Dataset:
+        """Return ``mean`` and ``latent_variance`` with the dimensions (chain, draw, instance)."""
+
+
 def predict_map(
-    fit: Any,
+    fit: Predictor,
     grid: GridPoints,
     *,
     probability: float = 0.95,
@@ -109,7 +117,9 @@ def map_scores(truth: xr.DataArray, estimate: xr.DataArray, *, data_range: float
     }
 
 
-def _moments(fit: Any, points: np.ndarray, rows: int, noise: bool, progress: bool) -> tuple[np.ndarray, np.ndarray]:
+def _moments(
+    fit: Predictor, points: np.ndarray, rows: int, noise: bool, progress: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean and the variance over the draws at every point."""
     with progress_bar(-(-len(points) // rows), "pixels", show=progress) as bar:
         return map_blocks(lambda block: _average(fit.predict(block), noise), points, rows, bar=bar)

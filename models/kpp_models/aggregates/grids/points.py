@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float
 
 from kpp.tables import unknown_feature
+from kpp.typing import Numbers
 
 __all__ = ["GridPoints", "as_dataset", "grid_points", "grid_template", "read_pixels"]
 
@@ -66,7 +66,9 @@ class GridPoints:
         """
         return np.asarray(_on_grid(array, self.mask).values[self.mask.values], dtype=float)
 
-    def to_map(self, values: Any, *, name: str | None = None) -> Any:
+    def to_map(
+        self, values: Numbers | xr.DataArray | xr.Dataset, *, name: str | None = None
+    ) -> xr.DataArray | xr.Dataset:
         """Put values at the points back on the grid.
 
         Args:
@@ -83,20 +85,22 @@ class GridPoints:
         """
         if isinstance(values, xr.Dataset):
             return values.map(self.to_map)
-        labelled = isinstance(values, xr.DataArray)
-        array = values.transpose(..., "instance") if labelled and "instance" in values.dims else values
-        flat = np.asarray(array, dtype=float)
+        labelled = values if isinstance(values, xr.DataArray) else None
+        if labelled is not None and "instance" in labelled.dims:
+            labelled = labelled.transpose(..., "instance")
+        flat = np.asarray(values if labelled is None else labelled, dtype=float)
         if flat.ndim == 0 or flat.shape[-1] != self.num_points:
             raise ValueError(f"`values` must have shape (..., {self.num_points}), one a point, got {flat.shape}")
-        lead = array.dims[:-1] if labelled else _lead_dims(flat.ndim - 1)
         full = np.full((*flat.shape[:-1], *self.mask.shape), np.nan)
         full[..., self.mask.values] = flat
-        coords = {dim: array.coords[dim] for dim in lead if labelled and dim in array.coords} | dict(self.mask.coords)
-        attrs = array.attrs if labelled else {}
-        name = array.name if labelled and name is None else name
-        return xr.DataArray(full, coords=coords, dims=(*lead, *self.dims), name=name, attrs=attrs)
+        if labelled is None:
+            return xr.DataArray(full, dict(self.mask.coords), (*_lead_dims(flat.ndim - 1), *self.dims), name)
+        lead = labelled.dims[:-1]
+        coords = {dim: labelled.coords[dim] for dim in lead if dim in labelled.coords} | dict(self.mask.coords)
+        chosen = labelled.name if name is None else name
+        return xr.DataArray(full, coords, (*lead, *self.dims), chosen, labelled.attrs)
 
-    def read(self, dataset: Any) -> GridPoints:
+    def read(self, dataset: object) -> GridPoints:
         """Return the pixels of another grid as points with the same features, center and scale.
 
         Args:
@@ -137,7 +141,7 @@ class GridPoints:
 
 
 def grid_points(
-    dataset: Any,
+    dataset: object,
     variables: Sequence[str] | None = None,
     *,
     coordinates: bool = True,
@@ -185,7 +189,7 @@ def read_pixels(dataset: xr.Dataset, template: xr.DataArray, names: Sequence[str
     return GridPoints(columns[complete], features, mask, np.zeros(len(features)), np.ones(len(features)))
 
 
-def as_dataset(grid: Any, name: str = "dataset") -> xr.Dataset:
+def as_dataset(grid: object, name: str = "dataset") -> xr.Dataset:
     """Return a grid as a Dataset; a DataArray is one with a single variable, "value" if it has no name.
 
     Raises:

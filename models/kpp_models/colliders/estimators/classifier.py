@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from kpp import Fit
-from kpp_models.colliders.estimators.function import Plan
+from kpp_models.colliders.estimators.function import ProjectedEstimator
 from kpp_models.colliders.estimators.projection import fit_baselines
+from kpp_models.colliders.estimators.regressions import Seed, no_type_check
 from kpp_models.colliders.estimators.rows import (
     Rows,
     check_predictions,
     fit_predictor,
     read_labelled,
     read_rows,
-    read_unlabelled,
 )
 
 __all__ = ["ProjectedClassifier"]
@@ -32,7 +32,7 @@ SCALES = ("probability", "latent")
 LARGE_SHARE = 0.1
 
 
-class ProjectedClassifier(ClassifierMixin, BaseEstimator):
+class ProjectedClassifier(ClassifierMixin, ProjectedEstimator):
     r"""A classifier, projected so that its probabilities obey independences of the target.
 
     Where Y is independent of A given B, :math:`E[P(Y = k \mid X) \mid A, B] = P(Y = k \mid B)`. On the scale of
@@ -85,21 +85,22 @@ class ProjectedClassifier(ClassifierMixin, BaseEstimator):
     """
 
     # Nothing is checked here: scikit-learn requires that every argument is stored unchanged.
+    @no_type_check
     def __init__(
         self,
-        estimator: Any = None,
+        estimator: object = None,
         *,
-        collider: Any = None,
-        outcome: Any = None,
-        scale: Any = "probability",
-        conditional: Any = "linear",
-        baseline: Any = "logistic",
-        prefit: Any = False,
-        several: Any = "in-turn",
-        check: Any = True,
-        tol: Any = 1e-4,
-        max_cycles: Any = 100,
-        random_state: Any = None,
+        collider: object = None,
+        outcome: str | None = None,
+        scale: str = "probability",
+        conditional: object = "linear",
+        baseline: object = "logistic",
+        prefit: bool = False,
+        several: str = "in-turn",
+        check: bool = True,
+        tol: float = 1e-4,
+        max_cycles: int = 100,
+        random_state: Seed = None,
     ):
         self.estimator = estimator
         self.collider = collider
@@ -114,7 +115,7 @@ class ProjectedClassifier(ClassifierMixin, BaseEstimator):
         self.max_cycles = max_cycles
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> ProjectedClassifier:
+    def fit(self, X: object, y: object, X_unlabelled: object = None) -> ProjectedClassifier:
         """Fit the estimator and its projection.
 
         Args:
@@ -137,11 +138,8 @@ class ProjectedClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
             raise ValueError(f"`y` must hold at least two classes, got only the class {self.classes_[0]!r}")
-        further = read_unlabelled(self, X_unlabelled, rows)
         indicators = (y[:, None] == self.classes_).astype(float)
-        plan = Plan.read(self)
-        self.statements_ = plan.statements
-        self.independence_tests_ = plan.check(rows, indicators[:, 1:]) if self.check else ()
+        plan, further = self._plan(rows, indicators[:, 1:], X_unlabelled)
         estimator = RandomForestClassifier(random_state=self.random_state) if self.estimator is None else self.estimator
         self.estimator_ = fit_predictor(estimator, self.prefit, rows, y)
         if self.scale == "probability":
@@ -151,8 +149,7 @@ class ProjectedClassifier(ClassifierMixin, BaseEstimator):
             plain = LogProbabilities(Probabilities(self.estimator_, self.classes_), 0.5 / len(rows))
             table, values = plan.evaluate(plain, rows, further)
             baselines = fit_baselines(plan.statements, table, values, plan.conditional)
-        self._function = plan.project(plain, baselines, rows, further)
-        self.baselines_, self.projection_ = self._function.baselines, self._function.projection
+        self._keep(plan.project(plain, baselines, rows, further))
         self.clipped_share_ = self._clipped_share(rows, further)
         return self
 
@@ -161,7 +158,7 @@ class ProjectedClassifier(ClassifierMixin, BaseEstimator):
         tags.classifier_tags.poor_score = self.collider is not None  # rows at which its values are invalid
         return tags
 
-    def predict_proba(self, X: Any) -> Float[np.ndarray, "n q"]:
+    def predict_proba(self, X: object) -> Float[np.ndarray, "n q"]:
         """Return the projected probabilities of the classes at rows (n, d), (n, q)."""
         check_is_fitted(self)
         rows = read_rows(self, X)
@@ -170,12 +167,12 @@ class ProjectedClassifier(ClassifierMixin, BaseEstimator):
         values = self._function(rows)
         return _clip(values) if self.scale == "probability" else softmax(values, axis=1)
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: object) -> np.ndarray:
         """Return the most probable classes at rows (n, d), (n,)."""
         probabilities = self.predict_proba(X)
         return self.classes_[np.argmax(probabilities, axis=1)]
 
-    def projected_values(self, X: Any) -> Float[np.ndarray, "n q"]:
+    def projected_values(self, X: object) -> Float[np.ndarray, "n q"]:
         """Return the values that obey the statements, at rows (n, d).
 
         Args:
@@ -184,8 +181,7 @@ class ProjectedClassifier(ClassifierMixin, BaseEstimator):
         Returns:
             The probabilities before they are clipped, or the latent scores, (n, q).
         """
-        check_is_fitted(self)
-        return self._function(read_rows(self, X))
+        return self._values(X)
 
     def _clipped_share(self, rows: Rows, further: Rows) -> float:
         if self.projection_ is None or self.scale == "latent":

@@ -1,4 +1,4 @@
-"""A predictor with its projection, which all estimators of this package fit."""
+"""A predictor with its projection, and the base of the estimators that fit one."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from sklearn.base import is_classifier
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from kpp_models.colliders.estimators.projection import Baseline, Projection, fit_projection
 from kpp_models.colliders.estimators.regressions import as_regression
-from kpp_models.colliders.estimators.rows import Rows
+from kpp_models.colliders.estimators.rows import Rows, read_rows, read_unlabelled
 from kpp_models.colliders.estimators.statements import Statement, check_statements, read_statements
 
-__all__ = ["Plan", "ProjectedFunction"]
+__all__ = ["Plan", "ProjectedEstimator", "ProjectedFunction"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Plan:
     random: np.random.RandomState
 
     @classmethod
-    def read(cls, estimator: Any) -> Plan:
+    def read(cls, estimator: ProjectedEstimator) -> Plan:
         """Read the arguments of an estimator after the columns of its rows are known."""
         names = getattr(estimator, "feature_names_in_", None)
         random = check_random_state(estimator.random_state)
@@ -103,3 +104,24 @@ class Plan:
             max_cycles=self.max_cycles,
         )
         return ProjectedFunction(plain, baselines, projection)
+
+
+class ProjectedEstimator(BaseEstimator):
+    """An estimator with the parameters of `Plan`, whose fit is a `ProjectedFunction`."""
+
+    def _plan(self, rows: Rows, targets: Float[np.ndarray, "n q"], X_unlabelled: object) -> tuple[Plan, Rows]:
+        """Read the parameters and the rows without labels, and test the statements on functions of the target."""
+        further = read_unlabelled(self, X_unlabelled, rows)
+        plan = Plan.read(self)
+        self.statements_ = plan.statements
+        self.independence_tests_ = plan.check(rows, targets) if self.check else ()
+        return plan, further
+
+    def _keep(self, function: ProjectedFunction) -> None:
+        self._function = function
+        self.baselines_, self.projection_ = function.baselines, function.projection
+
+    def _values(self, X: object) -> Float[np.ndarray, "n q"]:
+        """Return the projected values at rows (n, d), (n, q)."""
+        check_is_fitted(self)
+        return self._function(read_rows(self, X))

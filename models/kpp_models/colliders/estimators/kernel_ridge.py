@@ -16,7 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from kpp import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel, median_heuristic
+from kpp.typing import Numbers
 from kpp_models.colliders.collider_ridge import ColliderRidge
+from kpp_models.colliders.estimators.regressions import Seed, no_type_check
 from kpp_models.colliders.estimators.rows import read_labelled, read_rows, read_unlabelled
 from kpp_models.colliders.estimators.statements import Statement, check_statements, read_statements
 from kpp_models.tables.ridge import KernelRidge
@@ -72,19 +74,21 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         knowledge, 2023, sections 4 and 5.
     """
 
+    # Nothing is checked here: scikit-learn requires that every argument is stored unchanged.
+    @no_type_check
     def __init__(
         self,
-        collider: Any = None,
+        collider: object = None,
         *,
-        outcome: Any = None,
-        projection: Any = "space",
-        form: Any = "product",
-        lengthscale: Any = None,
-        regularization: Any = None,
-        condition_regularization: Any = None,
-        num_landmarks: Any = "auto",
-        check: Any = True,
-        random_state: Any = None,
+        outcome: str | None = None,
+        projection: str = "space",
+        form: str = "product",
+        lengthscale: Numbers | None = None,
+        regularization: float | None = None,
+        condition_regularization: float | None = None,
+        num_landmarks: int | str | None = "auto",
+        check: bool = True,
+        random_state: Seed = None,
     ):
         self.collider = collider
         self.outcome = outcome
@@ -97,7 +101,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         self.check = check
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> ProjectedKernelRidge:
+    def fit(self, X: object, y: object, X_unlabelled: object = None) -> ProjectedKernelRidge:
         """Choose the hyperparameters that are not given, and fit.
 
         Args:
@@ -129,7 +133,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
             self.function_ = prepared.function_draw({}, data)  # not compiled, so that it says which matrix is singular
         return self
 
-    def predict(self, X: Any) -> Float[np.ndarray, " n"]:
+    def predict(self, X: object) -> Float[np.ndarray, " n"]:
         """Return the predictions at rows (n, d), (n,)."""
         check_is_fitted(self)
         table = read_rows(self, X).table
@@ -153,7 +157,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
     def _build(self, scale: _Lengthscales, table: np.ndarray, y: np.ndarray, num_further: int) -> ColliderRidge:
         """Return the model; regularizations that are not given get a preliminary value."""
         columns = tuple(range(table.shape[1]))
-        fields = {"projection": self.projection, "form": self.form}
+        fields: dict[str, Any] = {"projection": self.projection, "form": self.form}
         regularization = 1.0 if self.regularization is None else self.regularization
         if not self.statements_:
             fields["form"] = "product"
@@ -177,7 +181,9 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         condition_kernel = _additive(self.statements_, condition, scale)
         return ColliderRidge(kernel, condition_kernel, regularization, gamma, *parts, num_landmarks=count, **fields)
 
-    def _choose(self, model: ColliderRidge, table: np.ndarray, y: np.ndarray, unlabelled: Any) -> ColliderRidge:
+    def _choose(
+        self, model: ColliderRidge, table: np.ndarray, y: np.ndarray, unlabelled: np.ndarray | None
+    ) -> ColliderRidge:
         """Choose the regularizations that are not given; that of the expectation is chosen for the unprojected fit."""
         ridges = {"regularization": GRID}
         if model.spouses and self.condition_regularization is None:
@@ -213,7 +219,7 @@ class _Lengthscales:
     by_root: bool
 
     @classmethod
-    def given(cls, lengthscale: Any, num_columns: int) -> _Lengthscales:
+    def given(cls, lengthscale: Numbers, num_columns: int) -> _Lengthscales:
         """Return lengthscales as the user gives them."""
         values = np.asarray(lengthscale, dtype=np.float64)
         if values.shape not in ((), (num_columns,)):

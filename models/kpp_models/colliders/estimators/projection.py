@@ -24,7 +24,7 @@ from jaxtyping import Float
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 
-from kpp_models.colliders.estimators.regressions import additive_regression, fit_columns, predict_columns
+from kpp_models.colliders.estimators.regressions import Regressor, additive_regression, fit_columns, predict_columns
 from kpp_models.colliders.estimators.statements import Statement
 
 __all__ = ["Baseline", "Projection", "fit_baselines", "fit_projection"]
@@ -55,7 +55,11 @@ class Baseline:
 
 
 def fit_baselines(
-    statements: Sequence[Statement], table: Table, targets: Columns, regression: Any, labels: Any = None
+    statements: Sequence[Statement],
+    table: Table,
+    targets: Columns,
+    regression: Regressor,
+    labels: np.ndarray | None = None,
 ) -> tuple[Baseline, ...]:
     """Fit the baseline of each statement to labelled rows, once for statements with the same given columns.
 
@@ -76,7 +80,9 @@ def fit_baselines(
     return tuple(found[tuple(sorted(statement.given))] for statement in statements)
 
 
-def _fit_baseline(x: Table, targets: Columns, regression: Any, labels: Any) -> Any:
+def _fit_baseline(
+    x: Table, targets: Columns, regression: Regressor, labels: np.ndarray | None
+) -> Regressor | np.ndarray:
     if x.shape[1] == 0:
         return targets.mean(axis=0)
     return clone(regression).fit(x, labels) if is_classifier(regression) else fit_columns(regression, x, targets)
@@ -104,7 +110,7 @@ def fit_projection(
     table: Table,
     values: Columns,
     baselines: Sequence[Baseline],
-    regression: Any,
+    regression: Regressor,
     *,
     several: str = "in-turn",
     tol: float = 1e-4,
@@ -160,7 +166,7 @@ def _in_turn(
     table: Table,
     values: Columns,
     baselines: Sequence[Baseline],
-    regression: Any,
+    regression: Regressor,
     tol: float,
     max_cycles: int,
 ) -> Projection:

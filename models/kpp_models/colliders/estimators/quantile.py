@@ -9,28 +9,26 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtr
 from scipy.stats import rankdata
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.metrics import d2_pinball_score
-from sklearn.utils.validation import check_is_fitted
 
 from kpp import Fit
-from kpp_models.colliders.estimators.function import Plan
+from kpp.typing import Numbers
+from kpp_models.colliders.estimators.function import ProjectedEstimator
 from kpp_models.colliders.estimators.projection import fit_baselines
-from kpp_models.colliders.estimators.regressions import predict_columns
+from kpp_models.colliders.estimators.regressions import Seed, no_type_check, predict_columns
 from kpp_models.colliders.estimators.rows import (
     Rows,
     check_predictions,
     fit_predictor,
-    read_rows,
     read_targets,
-    read_unlabelled,
 )
 
 __all__ = ["ProjectedQuantileRegressor"]
 
 
-class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
+class ProjectedQuantileRegressor(RegressorMixin, ProjectedEstimator):
     r"""Conditional quantiles that obey independences of the target.
 
     Quantiles of Y given X obey no constraint on their means, but where Y is independent of A given B, the conditional
@@ -80,22 +78,23 @@ class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
     """
 
     # Nothing is checked here: scikit-learn requires that every argument is stored unchanged.
+    @no_type_check
     def __init__(
         self,
-        estimator: Any = None,
+        estimator: object = None,
         *,
-        levels: Any = 0.5,
-        num_thresholds: Any = 100,
-        collider: Any = None,
-        outcome: Any = None,
-        conditional: Any = "linear",
-        baseline: Any = "linear",
-        prefit: Any = False,
-        several: Any = "in-turn",
-        check: Any = True,
-        tol: Any = 1e-4,
-        max_cycles: Any = 100,
-        random_state: Any = None,
+        levels: Numbers = 0.5,
+        num_thresholds: int = 100,
+        collider: object = None,
+        outcome: str | None = None,
+        conditional: object = "linear",
+        baseline: object = "linear",
+        prefit: bool = False,
+        several: str = "in-turn",
+        check: bool = True,
+        tol: float = 1e-4,
+        max_cycles: int = 100,
+        random_state: Seed = None,
     ):
         self.estimator = estimator
         self.levels = levels
@@ -111,7 +110,7 @@ class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
         self.max_cycles = max_cycles
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> ProjectedQuantileRegressor:
+    def fit(self, X: object, y: object, X_unlabelled: object = None) -> ProjectedQuantileRegressor:
         """Fit the estimator and its projection.
 
         Args:
@@ -131,10 +130,7 @@ class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
         if self.num_thresholds < 1:
             raise ValueError(f"`num_thresholds` must be at least 1, got {self.num_thresholds}")
         rows, y = read_targets(self, X, y)
-        further = read_unlabelled(self, X_unlabelled, rows)
-        plan = Plan.read(self)
-        self.statements_ = plan.statements
-        self.independence_tests_ = plan.check(rows, rankdata(y)[:, None]) if self.check else ()
+        plan, further = self._plan(rows, rankdata(y)[:, None], X_unlabelled)
         probabilities = np.arange(1, self.num_thresholds + 1) / self.num_thresholds
         self.thresholds_ = np.unique(np.quantile(y, probabilities, method="inverted_cdf"))
         below = (y[:, None] <= self.thresholds_).astype(float)
@@ -144,8 +140,7 @@ class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
         self.estimator_ = fit_predictor(estimator, self.prefit, rows, below)
         baselines = fit_baselines(plan.statements, rows.table, below, plan.baseline)
         plain = DistributionFunction(self.estimator_, self.prefit, self.thresholds_)
-        self._function = plan.project(plain, baselines, rows, further)
-        self.baselines_, self.projection_ = self._function.baselines, self._function.projection
+        self._keep(plan.project(plain, baselines, rows, further))
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -153,23 +148,22 @@ class ProjectedQuantileRegressor(RegressorMixin, BaseEstimator):
         tags.regressor_tags.poor_score = True  # scikit-learn's mixin uses squared errors
         return tags
 
-    def predict(self, X: Any) -> Float[np.ndarray, "n *q"]:
+    def predict(self, X: object) -> Float[np.ndarray, "n *q"]:
         """Return the quantiles at rows (n, d): (n,) for one level, else (n, q) in the order of the levels."""
         values = self.predict_distribution(X)
         levels = np.asarray(self.levels, dtype=float)
         found = np.stack([_invert(values, self.thresholds_, level) for level in levels.ravel()], axis=1)
         return found[:, 0] if levels.ndim == 0 else found
 
-    def predict_distribution(self, X: Any) -> Float[np.ndarray, "n q"]:
+    def predict_distribution(self, X: object) -> Float[np.ndarray, "n q"]:
         """Return the distribution functions at rows (n, d), at `thresholds_` and sorted, (n, q)."""
         return np.sort(np.clip(self.projected_values(X), 0.0, 1.0), axis=1)
 
-    def projected_values(self, X: Any) -> Float[np.ndarray, "n q"]:
+    def projected_values(self, X: object) -> Float[np.ndarray, "n q"]:
         """Return the values that obey the statements at rows (n, d): distribution functions before clipping, (n, q)."""
-        check_is_fitted(self)
-        return self._function(read_rows(self, X))
+        return self._values(X)
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: object, y: object) -> float:
         """Return the relative reduction of the pinball loss of constant quantiles, averaged over the levels."""
         levels = np.asarray(self.levels, dtype=float).ravel()
         quantiles = self.predict(X).reshape(-1, len(levels))
@@ -220,7 +214,7 @@ def _normal_mixture(fit: Fit, rows: Rows, thresholds: np.ndarray) -> Float[np.nd
     return np.stack(columns, axis=1)
 
 
-def _check_levels(levels: Any) -> None:
+def _check_levels(levels: Numbers) -> None:
     values = np.asarray(levels, dtype=float)
     if values.ndim > 1 or values.size == 0 or not ((values > 0) & (values < 1)).all():
         raise ValueError(f"`levels` must be a number between 0 and 1 or a sequence of such, got {levels!r}")

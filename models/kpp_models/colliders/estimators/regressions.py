@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import typing
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestRegressor
@@ -19,9 +21,43 @@ from sklearn.utils import get_tags
 
 from kpp.kernels import median_heuristic
 
-__all__ = ["MedianNystroem", "additive_regression", "as_regression", "draw_seed", "fit_columns", "predict_columns"]
+__all__ = [
+    "MedianNystroem",
+    "Regressor",
+    "Seed",
+    "additive_regression",
+    "as_regression",
+    "draw_seed",
+    "fit_columns",
+    "no_type_check",
+    "predict_columns",
+]
 
 NUM_LANDMARKS = 200
+
+#: A seed as scikit-learn takes it.
+Seed = int | np.random.RandomState | None
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def no_type_check(function: Function) -> Function:
+    """Exempt a constructor from checks at run time, since scikit-learn's own checks give -1 for every argument.
+
+    This is the function of `typing`, under which mypy would not see the attributes that the constructor sets.
+    """
+    return typing.no_type_check(function)
+
+
+@runtime_checkable
+class Regressor(Protocol):
+    """A regressor in the manner of scikit-learn."""
+
+    def fit(self, X: object, y: object) -> Regressor:
+        """Fit it to rows and targets, and return it."""
+
+    def predict(self, X: object) -> ArrayLike:
+        """Return the predictions at rows."""
 
 
 class MedianNystroem(TransformerMixin, BaseEstimator):
@@ -36,11 +72,11 @@ class MedianNystroem(TransformerMixin, BaseEstimator):
         random_state: The seed of the choice of landmarks.
     """
 
-    def __init__(self, num_landmarks: Any = NUM_LANDMARKS, random_state: Any = None):
+    def __init__(self, num_landmarks: int = NUM_LANDMARKS, random_state: Seed = None):
         self.num_landmarks = num_landmarks
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> MedianNystroem:
+    def fit(self, X: np.ndarray, y: object = None) -> MedianNystroem:
         """Compute lengthscales and landmarks for rows of shape (n, d)."""
         self.lengthscale_ = np.asarray(median_heuristic(X)) * np.sqrt(X.shape[1])
         num_landmarks = min(self.num_landmarks, X.shape[0])
@@ -48,12 +84,14 @@ class MedianNystroem(TransformerMixin, BaseEstimator):
         self.nystroem_ = nystroem.fit(X / self.lengthscale_)
         return self
 
-    def transform(self, X: Any) -> Float[np.ndarray, "n q"]:
+    def transform(self, X: np.ndarray) -> Float[np.ndarray, "n q"]:
         """Return the features of rows, (n, q)."""
         return self.nystroem_.transform(X / self.lengthscale_)
 
 
-def as_regression(choice: Any, argument: str, random: np.random.RandomState, *, of_classes: bool = False) -> Any:
+def as_regression(
+    choice: object, argument: str, random: np.random.RandomState, *, of_classes: bool = False
+) -> Regressor:
     """Return the regression that a name denotes, or a copy of a regression, not yet fitted.
 
     Args:
@@ -72,7 +110,7 @@ def as_regression(choice: Any, argument: str, random: np.random.RandomState, *, 
         TypeError: If it is neither a name nor an object with `fit` and `predict`.
     """
     if not isinstance(choice, str):
-        if isinstance(choice, type) or not (hasattr(choice, "fit") and hasattr(choice, "predict")):
+        if isinstance(choice, type) or not isinstance(choice, Regressor):
             raise TypeError(f"`{argument}` must be a name or a scikit-learn regressor, got {choice!r}")
         return clone(choice)
     if choice == "linear":
@@ -92,7 +130,7 @@ def draw_seed(random: np.random.RandomState) -> int:
     return int(random.randint(2**31 - 1))
 
 
-def additive_regression(regression: Any, groups: Sequence[tuple[int, ...]]) -> Pipeline:
+def additive_regression(regression: Regressor, groups: Sequence[tuple[int, ...]]) -> Pipeline:
     r"""Return one regression on several groups of columns whose function is a sum of functions of each.
 
     .. math:: e(x) = \sum_s \beta_s^\top \phi(x_{C_s})
@@ -124,7 +162,7 @@ def additive_regression(regression: Any, groups: Sequence[tuple[int, ...]]) -> P
     return Pipeline([("features", ColumnTransformer(features)), ("sum", clone(last))])
 
 
-def fit_columns(regression: Any, x: Any, targets: Float[np.ndarray, "n q"]) -> Any:
+def fit_columns(regression: Regressor, x: object, targets: Float[np.ndarray, "n q"]) -> Regressor:
     """Return a copy of a regression, fitted to q targets at once."""
     regression = clone(regression)
     if targets.shape[1] == 1:
@@ -134,7 +172,7 @@ def fit_columns(regression: Any, x: Any, targets: Float[np.ndarray, "n q"]) -> A
     return regression.fit(x, targets)
 
 
-def predict_columns(regression: Any, x: Any) -> Float[np.ndarray, "n q"]:
+def predict_columns(regression: Regressor, x: object) -> Float[np.ndarray, "n q"]:
     """Return the predictions of all targets, one column each."""
     found = np.asarray(regression.predict(x), dtype=np.float64)
     return found[:, None] if found.ndim == 1 else found

@@ -7,26 +7,24 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.ensemble import RandomForestRegressor
-from sklearn.utils.validation import check_is_fitted
 
-from kpp_models.colliders.estimators.function import Plan, ProjectedFunction
+from kpp_models.colliders.estimators.function import Plan, ProjectedEstimator, ProjectedFunction
 from kpp_models.colliders.estimators.gain import cross_fitted_gain
 from kpp_models.colliders.estimators.projection import Baseline, fit_baselines
+from kpp_models.colliders.estimators.regressions import Seed, no_type_check
 from kpp_models.colliders.estimators.rows import (
     Rows,
     fit_predictor,
     predict_mean,
-    read_rows,
     read_targets,
-    read_unlabelled,
 )
 
 __all__ = ["ProjectedRegressor"]
 
 
-class ProjectedRegressor(RegressorMixin, BaseEstimator):
+class ProjectedRegressor(RegressorMixin, ProjectedEstimator):
     r"""A regressor, projected so that it obeys independences of the target.
 
     Where Y is independent of A given B, so that :math:`E[f(X) \mid A, B] = f_0(B) = E[Y \mid B]` for
@@ -78,21 +76,22 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
     """
 
     # Nothing is checked here: scikit-learn requires that every argument is stored unchanged.
+    @no_type_check
     def __init__(
         self,
-        estimator: Any = None,
+        estimator: object = None,
         *,
-        collider: Any = None,
-        outcome: Any = None,
-        conditional: Any = "linear",
-        baseline: Any = "linear",
-        prefit: Any = False,
-        several: Any = "in-turn",
-        check: Any = True,
-        gain_folds: Any = 5,
-        tol: Any = 1e-4,
-        max_cycles: Any = 100,
-        random_state: Any = None,
+        collider: object = None,
+        outcome: str | None = None,
+        conditional: object = "linear",
+        baseline: object = "linear",
+        prefit: bool = False,
+        several: str = "in-turn",
+        check: bool = True,
+        gain_folds: int | None = 5,
+        tol: float = 1e-4,
+        max_cycles: int = 100,
+        random_state: Seed = None,
     ):
         self.estimator = estimator
         self.collider = collider
@@ -107,7 +106,7 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
         self.max_cycles = max_cycles
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> ProjectedRegressor:
+    def fit(self, X: object, y: object, X_unlabelled: object = None) -> ProjectedRegressor:
         """Fit the estimator and its projection.
 
         Args:
@@ -124,13 +123,9 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
             kpp.causal.ColliderError: If the graph has no collider partition of the outcome.
         """
         rows, y = read_targets(self, X, y)
-        further = read_unlabelled(self, X_unlabelled, rows)
-        plan = Plan.read(self)
-        self.statements_ = plan.statements
-        self.independence_tests_ = plan.check(rows, y[:, None]) if self.check else ()
-        self._function = self._fit_function(plan, rows, y, further)
+        plan, further = self._plan(rows, y[:, None], X_unlabelled)
+        self._keep(self._fit_function(plan, rows, y, further))
         self.estimator_ = self._function.plain.predictor
-        self.baselines_, self.projection_ = self._function.baselines, self._function.projection
         self.gain_ = None
         if plan.statements and self.gain_folds is not None:
             self.gain_ = cross_fitted_gain(
@@ -143,10 +138,9 @@ class ProjectedRegressor(RegressorMixin, BaseEstimator):
         tags.regressor_tags.poor_score = self.collider is not None  # rows at which its values are invalid
         return tags
 
-    def predict(self, X: Any) -> Float[np.ndarray, " n"]:
+    def predict(self, X: object) -> Float[np.ndarray, " n"]:
         """Return the projected predictions at rows (n, d), (n,)."""
-        check_is_fitted(self)
-        return self._function(read_rows(self, X))[:, 0]
+        return self._values(X)[:, 0]
 
     def _fit_function(self, plan: Plan, rows: Rows, y: np.ndarray, further: Rows) -> ProjectedFunction:
         estimator = RandomForestRegressor(random_state=self.random_state) if self.estimator is None else self.estimator

@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from kpp import Fit
 from kpp.tables import is_table
-from kpp_models.colliders.estimators.regressions import fit_columns
+from kpp_models.colliders.estimators.regressions import Regressor, fit_columns
 
 __all__ = [
     "Rows",
@@ -41,7 +41,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.table)
 
-    def take(self, index: Any) -> Rows:
+    def take(self, index: np.ndarray) -> Rows:
         """Return some of the rows."""
         features = self.features.iloc[index] if hasattr(self.features, "iloc") else self.features[index]
         return Rows(features, self.table[index])
@@ -51,30 +51,32 @@ class Rows:
         return self.take(np.delete(np.arange(len(self)), index))
 
 
-def read_labelled(estimator: BaseEstimator, X: Any, y: Any, **checks: Any) -> tuple[Rows, np.ndarray]:
+def read_labelled(
+    estimator: BaseEstimator, X: object, y: object, *, y_numeric: bool = False
+) -> tuple[Rows, np.ndarray]:
     """Read labelled rows, at least two, and make the estimator remember number and names of the columns."""
-    table, labels = validate_data(estimator, X, y, dtype=np.float64, ensure_min_samples=2, **checks)
+    table, labels = validate_data(estimator, X, y, dtype=np.float64, ensure_min_samples=2, y_numeric=y_numeric)
     return Rows(X if is_table(X) else table, table), labels
 
 
-def read_targets(estimator: BaseEstimator, X: Any, y: Any) -> tuple[Rows, Float[np.ndarray, " n"]]:
+def read_targets(estimator: BaseEstimator, X: object, y: object) -> tuple[Rows, Float[np.ndarray, " n"]]:
     """Read rows whose labels are numbers."""
     rows, targets = read_labelled(estimator, X, y, y_numeric=True)
     return rows, targets.astype(np.float64)
 
 
-def read_rows(estimator: BaseEstimator, X: Any) -> Rows:
+def read_rows(estimator: BaseEstimator, X: object) -> Rows:
     """Read rows with the columns of those that the estimator was fitted to."""
     table = validate_data(estimator, X, reset=False, dtype=np.float64)
     return Rows(X if is_table(X) else table, table)
 
 
-def read_unlabelled(estimator: BaseEstimator, X_unlabelled: Any, labelled: Rows) -> Rows:
+def read_unlabelled(estimator: BaseEstimator, X_unlabelled: object, labelled: Rows) -> Rows:
     """Read the rows without labels; None means that there are no such rows."""
     return labelled.take(np.arange(0)) if X_unlabelled is None else read_rows(estimator, X_unlabelled)
 
 
-def fit_predictor(estimator: Any, prefit: bool, rows: Rows, targets: np.ndarray) -> Any:
+def fit_predictor(estimator: object, prefit: bool, rows: Rows, targets: np.ndarray) -> Any:
     """Return the estimator itself if it is fitted, otherwise a copy of it, fitted to targets (n,) or (n, q).
 
     Raises:
@@ -82,7 +84,7 @@ def fit_predictor(estimator: Any, prefit: bool, rows: Rows, targets: np.ndarray)
     """
     if prefit:
         return estimator
-    if isinstance(estimator, type) or not (hasattr(estimator, "fit") and hasattr(estimator, "get_params")):
+    if isinstance(estimator, type) or not (isinstance(estimator, Regressor) and hasattr(estimator, "get_params")):
         raise TypeError(
             "`estimator` must be a scikit-learn estimator, or with `prefit=True` anything that predicts, got "
             f"{estimator!r}"
@@ -92,7 +94,7 @@ def fit_predictor(estimator: Any, prefit: bool, rows: Rows, targets: np.ndarray)
     return clone(estimator).fit(rows.features, targets)
 
 
-def predict_mean(predictor: Any, rows: Rows) -> Float[np.ndarray, " n"]:
+def predict_mean(predictor: object, rows: Rows) -> Float[np.ndarray, " n"]:
     """Return the predictions at rows: for a `kpp.Fit` the mean over draws, otherwise the values of the predictor.
 
     Raises:

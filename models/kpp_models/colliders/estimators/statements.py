@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -51,7 +51,7 @@ class Statement:
 
 
 def read_statements(
-    collider: Any, outcome: str | None, num_features: int, feature_names: Iterable[str] | None = None
+    collider: object, outcome: str | None, num_features: int, feature_names: Iterable[str] | None = None
 ) -> tuple[Statement, ...]:
     """Read `collider` into statements about columns.
 
@@ -120,7 +120,7 @@ def check_statements(
     return tuple(found)
 
 
-def _independences(collider: Any, outcome: str | None) -> list[Independence]:
+def _independences(collider: object, outcome: str | None) -> list[Independence]:
     if collider is None:
         return []
     if isinstance(collider, CausalDAG):
@@ -136,7 +136,7 @@ def _independences(collider: Any, outcome: str | None) -> list[Independence]:
     return [part.independence if isinstance(part, ColliderPartition) else part for part in parts]
 
 
-def _wanted(value: Any) -> str:
+def _wanted(value: object) -> str:
     return (
         "`collider` must be None, a kpp.causal.CausalDAG, a ColliderPartition, an Independence or a sequence of these, "
         f"got {type(value).__name__} {value!r}"
@@ -151,7 +151,7 @@ def _locate(statement: Independence, num_features: int, feature_names: list[str]
     return Statement(statement, of, given)
 
 
-def _position(name: Any, statement: Independence, num_features: int, feature_names: list[str] | None) -> int:
+def _position(name: object, statement: Independence, num_features: int, feature_names: list[str] | None) -> int:
     if isinstance(name, str):
         if feature_names is None:
             raise ValueError(
