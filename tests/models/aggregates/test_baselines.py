@@ -88,13 +88,21 @@ def test_bagg_gp_is_dense_conditioning(noise, bags, exact, dense):
     assert_same(exact[noise], dense(NOISE / sizes), 1e-10)
 
 
+@pytest.mark.slow
 def test_noise_on_the_field_is_noise_per_point(bags, targets, x_test, exact):
     """Where no point is in two bags, white noise on f is the noise that is divided by the sizes."""
     on_field = BaggGP(KERNEL, 0.0, MEAN, high_resolution_variance=NOISE)
     assert_same(moments(on_field, bags, targets, x_test), exact["per_point"], 1e-10)
 
 
-def test_single_points_are_gp_regression(bags, targets, x_test):
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(BaggGP(KERNEL, NOISE, MEAN), id="BaggGP"),
+        pytest.param(CMP(KERNEL, RBF(1e-3), NOISE, 1e-10, MEAN), id="CMP", marks=pytest.mark.slow),
+    ],
+)
+def test_single_points_are_gp_regression(model, bags, targets, x_test):
     """With bags of one point BaggGP is GP regression, and so is CMP once bags are unlike and unregularized.
 
     The bag kernel is 1 at equal covariates and exp(-5000) at the others, and the regularization 6e-10 perturbs the
@@ -103,15 +111,14 @@ def test_single_points_are_gp_regression(bags, targets, x_test):
     points = bags.centroids()
     expected = moments(GPRegression(KERNEL, NOISE, MEAN), points, targets, x_test)
     single = Bags.of_single_points(points, bags.covariates)
-    for model in (BaggGP(KERNEL, NOISE, MEAN), CMP(KERNEL, RBF(1e-3), NOISE, 1e-10, MEAN)):
-        assert_same(moments(model, single, targets, x_test), expected, 1e-8)
+    assert_same(moments(model, single, targets, x_test), expected, 1e-8)
 
 
-def test_cmp_with_unlike_bags_is_bagg_gp(bags, targets, x_test, exact):
+@pytest.mark.parametrize("estimator", ["exact", pytest.param("shrinkage", marks=pytest.mark.slow)])
+def test_cmp_with_unlike_bags_is_bagg_gp(estimator, bags, targets, x_test, exact):
     """The limit of a bag kernel that is a delta: 14e-10 of regularization is all that is left."""
-    for estimator in ("exact", "shrinkage"):
-        found = moments(CMP(KERNEL, RBF(1e-3), NOISE, 1e-10, MEAN, estimator=estimator), bags, targets, x_test)
-        assert_same(found, exact["per_bag"], 1e-7)
+    found = moments(CMP(KERNEL, RBF(1e-3), NOISE, 1e-10, MEAN, estimator=estimator), bags, targets, x_test)
+    assert_same(found, exact["per_bag"], 1e-7)
 
 
 def test_vbagg_with_all_points_is_bagg_gp(bags, targets, x_test, exact):
@@ -120,41 +127,33 @@ def test_vbagg_with_all_points_is_bagg_gp(bags, targets, x_test, exact):
     assert_same(found, exact["per_point"], 1e-7)
 
 
+@pytest.mark.slow
 def test_vbagg_bounds_the_evidence_from_below(bags, targets, x_test, exact):
     bound = moments(VBagg(KERNEL, NOISE, MEAN, num_inducing=4), bags, targets, x_test)[2]
     assert exact["per_point"][2] - 20 < bound < exact["per_point"][2] - 1e-6
 
 
-def test_centroid_gp_is_regression_on_centroids(bags, targets, x_test, dense):
+@pytest.mark.parametrize("variational", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_centroid_gp_is_regression_on_centroids(variational, bags, targets, x_test, dense):
     """So is the variational one with all centroids for inducing points, but for their nugget."""
     expected = dense(np.full(6, NOISE), np.asarray(bags.centroids()), np.eye(6))
-    assert_same(moments(CentroidGP(KERNEL, NOISE, MEAN), bags, targets, x_test), expected, 1e-10)
-    variational = CentroidGP(KERNEL, NOISE, MEAN, inducing_points=bags.centroids())
-    assert_same(moments(variational, bags, targets, x_test), expected, 1e-7)
+    model = CentroidGP(KERNEL, NOISE, MEAN, inducing_points=bags.centroids() if variational else None)
+    assert_same(moments(model, bags, targets, x_test), expected, 1e-7 if variational else 1e-10)
 
 
-def test_mediation_is_regression_on_covariates(bags):
-    rng = np.random.default_rng(3)
-    covariates, y = rng.normal(size=(9, 1)), rng.normal(size=9)
-    found = mediate(jax.random.key(0), bags, covariates, y, RBF(0.9), NOISE, MAP, mean=MEAN)
-    matrix = rbf(covariates, covariates, 0.9) + NOISE * np.eye(9)
-    cross = rbf(np.asarray(bags.covariates), covariates, 0.9)
-    np.testing.assert_allclose(found, MEAN + cross @ np.linalg.solve(matrix, y - MEAN), rtol=1e-10)
-
-
-def test_mediated_targets_come_in_the_order_of_the_bags(bags):
+def test_mediation_is_regression_on_covariates_in_the_order_of_the_bags(bags):
     """Taking the bags in another order takes the pseudo-targets along; covariates are found by their names."""
     rng = np.random.default_rng(4)
     frame = pd.DataFrame(rng.normal(size=(9, 2)), columns=["height", "year"])
-    y = 3.0 * frame["height"].to_numpy()
-    named = Bags.create(
-        bags.points, np.asarray(bags.index), pd.DataFrame(rng.normal(size=(6, 2)), columns=frame.columns)
-    )
-    kernel = RBF(0.9).on(("height",))
-    found = mediate(jax.random.key(0), named, frame[["year", "height"]], y, kernel, 1e-3, MAP)
-    assert np.corrcoef(found, named.covariates[:, 0])[0, 1] > 0.9
+    places = pd.DataFrame(rng.normal(size=(6, 2)), columns=frame.columns)
+    named, y = Bags.create(bags.points, np.asarray(bags.index), places), rng.normal(size=9)
+    on_height = RBF(0.9).on(("height",))
+    found = mediate(jax.random.key(0), named, frame[["year", "height"]], y, on_height, NOISE, MAP, mean=MEAN)
+    heights, known = places[["height"]].to_numpy(), frame[["height"]].to_numpy()
+    weights = np.linalg.solve(rbf(known, known, 0.9) + NOISE * np.eye(9), y - MEAN)
+    np.testing.assert_allclose(found, MEAN + rbf(heights, known, 0.9) @ weights, rtol=1e-10)
     order = np.array([3, 0, 5, 1, 4, 2])
-    again = mediate(jax.random.key(0), named.take(order), frame, y, kernel, 1e-3, MAP)
+    again = mediate(jax.random.key(0), named.take(order), frame, y, on_height, NOISE, MAP, mean=MEAN)
     np.testing.assert_allclose(again, found[order], rtol=1e-10)
 
 

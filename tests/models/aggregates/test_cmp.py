@@ -53,7 +53,7 @@ def found(model, bags, vectors, x):
     return evaluate(model, data, jnp.asarray(x))
 
 
-@pytest.mark.parametrize("suffix", ["", "_hr"])
+@pytest.mark.parametrize("suffix", ["", pytest.param("_hr", marks=pytest.mark.slow)])
 def test_exact_posterior_is_that_of_the_vectors(vectors, suffix):
     noise = float(vectors["in_hr2"]) if suffix else 0.0
     model = model_of(vectors, high_resolution_variance=noise)
@@ -66,7 +66,7 @@ def test_exact_posterior_is_that_of_the_vectors(vectors, suffix):
     np.testing.assert_allclose(values["noise_variance"], noise)
 
 
-@pytest.mark.parametrize("suffix", ["", "_hr"])
+@pytest.mark.parametrize("suffix", [pytest.param("", marks=pytest.mark.slow), "_hr"])
 def test_variational_posterior_is_that_of_the_vectors(vectors, suffix):
     noise = float(vectors["in_hr2"]) if suffix else 0.0
     model = model_of(vectors, high_resolution_variance=noise, inducing_points=vectors["in_w"])
@@ -77,7 +77,9 @@ def test_variational_posterior_is_that_of_the_vectors(vectors, suffix):
     np.testing.assert_allclose(values["latent_covariance"], vectors["out_Sig" + suffix], **VECTORS)
 
 
-@pytest.mark.parametrize(("estimator", "name"), [("shrinkage", "shrink"), ("exact", "replicate")])
+@pytest.mark.parametrize(
+    ("estimator", "name"), [("shrinkage", "shrink"), pytest.param("exact", "replicate", marks=pytest.mark.slow)]
+)
 def test_bags_of_unequal_sizes_are_those_of_the_vectors(vectors, estimator, name):
     model = model_of(vectors, high_resolution_variance=float(vectors["in_hr2"]), estimator=estimator)
     values = found(model, bags_of_sizes(vectors), vectors, vectors["in_Xq"])
@@ -96,6 +98,7 @@ def test_estimators_agree_for_bags_of_equal_sizes(vectors, tolerance):
         np.testing.assert_allclose(first[name], second[name], **tolerance())
 
 
+@pytest.mark.slow
 def test_collapsed_bound_with_all_points_is_the_evidence(vectors):
     exact = found(model_of(vectors), bags_of_points(vectors), vectors, vectors["in_Xq"])
     model = model_of(vectors, inducing_points=vectors["in_X"])

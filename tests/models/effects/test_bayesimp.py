@@ -60,7 +60,7 @@ def found(vectors, mode, name):
 
 
 # Each program takes seconds to compile; the chain below stands for the rest in the default suite.
-SHORT = {("imp", "backdoor"), ("bayesime", "none"), ("bayesimp_exact", "frontdoor")}
+SHORT = {("imp", "backdoor"), ("bayesimp_exact", "frontdoor")}
 CASES = [
     pytest.param(name, mode, marks=() if (name, mode) in SHORT else pytest.mark.slow)
     for name in MODELS

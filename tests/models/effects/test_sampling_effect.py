@@ -14,6 +14,7 @@ from sklearn.gaussian_process import kernels as sk
 import kpp
 from kpp.kernels import RBF
 from kpp_models import CausalLink, InterventionData, SamplingEffect
+from oracles.kernels import rbf
 
 MAP = kpp.MAP(progress=False)
 QUERY = np.array([[-1.0], [0.2], [1.5]])
@@ -117,10 +118,11 @@ def test_the_evidence_is_that_of_every_regression(small, amplitude):
     draws, places, targets = small
     model = SamplingEffect(link("frontdoor", amplitude=amplitude), NOISE)
     model, data, _ = model.prepare(first(draws, "frontdoor"), targets, mediators=places)
-    found, _ = log_density(model.numpyro_model, (), data, {})
+    found = jax.jit(lambda data: log_density(model.numpyro_model, (), data, {})[0])(data)
     x, m, y = draws["x"][:, None], draws["frontdoor"], draws["y"]
-    grams = np.asarray(RBF(1.0).gram(jnp.asarray(np.column_stack([x, m])))), np.asarray(RBF(1.0).gram(jnp.asarray(x)))
-    expected = multivariate_normal(None, RBF(1.5).gram(jnp.asarray(places)) + NOISE * np.eye(9)).logpdf(targets)
+    both = np.column_stack([x, m])
+    grams = rbf(both, both), rbf(x, x)
+    expected = multivariate_normal(None, rbf(places, places, 1.5) + NOISE * np.eye(9)).logpdf(targets)
     for gram, values in zip(grams, (y, m), strict=True):
         scales = np.geomspace(0.05, 20.0, 4001) if amplitude is None else [amplitude]
         noisy = gram + LAMBDA * np.eye(12)
