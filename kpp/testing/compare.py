@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import PyTree
@@ -66,12 +65,12 @@ def assert_same_tree(first: PyTree, second: PyTree, what: str) -> None:
     """Assert that two pytrees have the same structure and equal leaves."""
     assert jax.tree.structure(first) == jax.tree.structure(second), f"{what}: the structure of the pytree differs"
     for leaf, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
-        assert np.array_equal(jnp.asarray(leaf), jnp.asarray(other)), f"{what}: a leaf of the pytree differs"
+        assert np.array_equal(np.asarray(leaf), np.asarray(other)), f"{what}: a leaf of the pytree differs"
 
 
 def rows(batch: PyTree, index: slice | int | np.ndarray) -> PyTree:
-    """Select rows of a batch of points, a pytree whose leaves have the rows as their first axis."""
-    return jax.tree.map(lambda leaf: leaf[index], batch)
+    """Select rows of a batch of points, a pytree whose leaves have the rows as their first axis, as NumPy arrays."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[index], batch)
 
 
 def spec_copy(obj: object) -> Any:

@@ -14,8 +14,15 @@ SLOW = {
     *(name for name in registry.value_functions() if name.startswith("observational")),
     *("preferential-items", "preferential-context"),
 }
-# Kernels that solve a system for each value: the slow suite checks their derivatives.
+# Kernels that solve a system for each value: the slow suite checks their derivatives, and runs them without `jit`,
+# where each of their many operations is a program of its own.
 SOLVING = {"Nystrom", "Projected", "RestrictedShapleyRegularized", "ShapleyRegularized"}
+COSTLY = {
+    "gradients_are_finite_at_zero_distance",
+    "gradients_are_finite_differences",
+    "jit_changes_nothing",
+    "adds_and_multiplies",
+}
 
 
 def quick(classes):
@@ -23,7 +30,7 @@ def quick(classes):
 
 
 def marked(case):
-    is_slow = case.name in SOLVING and case.check.__name__.startswith("gradients")
+    is_slow = case.name in SOLVING and case.check.__name__ in COSTLY
     return pytest.param(case, id=str(case), marks=[pytest.mark.slow] if is_slow else [])
 
 
