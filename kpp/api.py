@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kpp import registry
@@ -28,13 +29,13 @@ __all__ = ["explain"]
 
 
 def explain(
-    predictor: Any,
-    x: Any,
+    predictor: object,
+    x: object,
     *,
     explainer: str | AbstractExplainer = "rkhs-shap",
     value_function: str | AbstractValueFunction | None = None,
     rng_key: RngKey | None = None,
-    **options: Any,
+    **options: object,
 ) -> Explanation:
     """Explain the predictions at some points.
 
@@ -77,7 +78,9 @@ def explain(
     return built.explain_inputs(inputs, rng_key=rng_key)
 
 
-def _build(explainer: Any, value_function: Any, options: dict[str, Any]) -> AbstractExplainer:
+def _build(
+    explainer: str | AbstractExplainer, value_function: object, options: Mapping[str, object]
+) -> AbstractExplainer:
     """Return the explainer that names and options describe."""
     if isinstance(explainer, AbstractExplainer):
         given = [*options, *(["value_function"] if value_function is not None else [])]
@@ -98,7 +101,7 @@ def _build(explainer: Any, value_function: Any, options: dict[str, Any]) -> Abst
     return _construct(cls, own, f"explainer {explainer!r}")
 
 
-def _class_of(explainer: Any) -> Any:
+def _class_of(explainer: object) -> Any:
     """Return the class of an explainer, or the one that a name is registered for."""
     if isinstance(explainer, AbstractExplainer):
         return type(explainer)
@@ -108,7 +111,7 @@ def _class_of(explainer: Any) -> Any:
 
 
 def _build_value_function(
-    value_function: Any, options: dict[str, Any], explainer: str, explainer_fields: dict[str, bool]
+    value_function: object, options: Mapping[str, object], explainer: str, explainer_fields: dict[str, bool]
 ) -> AbstractValueFunction | None:
     """Return the value function, or None if the explainer has its own default."""
     known = {f"explainer {explainer!r}": {name: None for name in explainer_fields if name != "value_function"}}
@@ -129,7 +132,7 @@ def _build_value_function(
     return _construct(cls, options, f"value function {value_function!r}")
 
 
-def _fields(cls: Any) -> dict[str, bool]:
+def _fields(cls: type) -> dict[str, bool]:
     """Return the constructor's options: a mapping from fields to whether they are required."""
     missing = dataclasses.MISSING
     return {
@@ -139,21 +142,21 @@ def _fields(cls: Any) -> dict[str, bool]:
     }
 
 
-def _refuse_unknown(options: Any, known: dict[str, Any]) -> None:
+def _refuse_unknown(options: Iterable[str], known: Mapping[str, Iterable[str]]) -> None:
     unknown = sorted(set(options).difference(*known.values()))
     if unknown:
         listed = "; ".join(f"{owner} takes {sorted(fields)}" for owner, fields in known.items())
         raise TypeError(f"unknown options {unknown}: {listed}")
 
 
-def _construct(cls: Any, options: dict[str, Any], what: str) -> Any:
+def _construct(cls: type, options: Mapping[str, object], what: str) -> Any:
     missing = [f"`{name}`" for name, required in _fields(cls).items() if required and name not in options]
     if missing:
         raise TypeError(f"{what} needs {', '.join(missing)}")
     return cls(**options)
 
 
-def _as_required(predictor: Any, requires: Requirement, background: Any) -> tuple[Any, Schema | None]:
+def _as_required(predictor: object, requires: Requirement, background: object) -> tuple[Any, Schema | None]:
     """Convert an estimator to the function that the explainer requires; also return the schema of the predictor."""
     if not is_estimator(predictor):
         return predictor, fitted_schema(predictor)
@@ -164,11 +167,12 @@ def _as_required(predictor: Any, requires: Requirement, background: Any) -> tupl
     schema = None if names is None else Schema(tuple(str(name) for name in names))
     if requires == "rkhs_function":
         return as_rkhs_function(predictor), schema
-    has_probabilities = requires == "probabilities" and hasattr(predictor, "predict_proba")
-    return predictor.predict_proba if has_probabilities else predictor, schema
+    if requires == "probabilities" and hasattr(predictor, "predict_proba"):
+        return predictor.predict_proba, schema
+    return predictor, schema
 
 
-def _with_names(x: Any, schema: Schema | None) -> Any:
+def _with_names(x: object, schema: Schema | None) -> Any:
     """Return points as a data frame with the columns that an estimator was fitted on, whose names explainers use."""
     if schema is None:
         return x

@@ -11,13 +11,22 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from kpp.validation import as_points
 
 __all__ = ["Schema", "is_table", "read_points", "refuse_missing"]
+
+
+@runtime_checkable
+class _Table(Protocol):
+    """A data frame of any library."""
+
+    columns: Any
+
+    def __getitem__(self, column: str, /) -> Any: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +64,7 @@ class Schema:
             raise ValueError(unknown_feature(name, self.feature_names))
         return self.feature_names.index(name)
 
-    def read(self, x: Any, name: str = "x") -> np.ndarray:
+    def read(self, x: object, name: str = "x") -> np.ndarray:
         """Read points by this schema.
 
         Args:
@@ -68,7 +77,7 @@ class Schema:
         Raises:
             ValueError: If columns are missing, a level is unknown, values are missing, or the shape is wrong.
         """
-        if not is_table(x):
+        if not isinstance(x, _Table):
             return np.asarray(as_points(x, name, num_features=self.num_features))
         missing = [column for column in self.feature_names if column not in set(x.columns)]
         if missing:
@@ -107,7 +116,7 @@ class Schema:
         levels = {name: tuple(entries) for name, entries in value["levels"].items()}
         return cls(tuple(value["feature_names"]), levels)
 
-    def _read_column(self, column: Any, feature: str, name: str) -> np.ndarray:
+    def _read_column(self, column: object, feature: str, name: str) -> np.ndarray:
         values = np.asarray(column)
         if feature not in self.levels:
             return _as_numbers(values, feature, name)
@@ -119,13 +128,13 @@ class Schema:
         return np.array([codes[value] for value in values.tolist()], dtype=float)
 
 
-def is_table(x: Any) -> bool:
+def is_table(x: object) -> bool:
     """Return whether `x` is a data frame (has ``columns`` and is indexed by them)."""
-    return hasattr(x, "columns") and hasattr(x, "__getitem__")
+    return isinstance(x, _Table)
 
 
 def read_points(
-    x: Any,
+    x: object,
     name: str = "x",
     *,
     feature_names: Sequence[str] | None = None,
@@ -148,7 +157,7 @@ def read_points(
     Raises:
         ValueError: If values are missing (with counts by column), a name is unknown or repeated, or the shape is wrong.
     """
-    if not is_table(x):
+    if not isinstance(x, _Table):
         points = np.asarray(as_points(x, name))
         names = _names_for(points.shape[1], feature_names, name)
         levels = {feature: tuple(np.unique(points[:, _position(feature, names)])) for feature in categorical}
@@ -172,7 +181,7 @@ def read_points(
     return schema.read(x, name), schema
 
 
-def refuse_missing(x: Any, columns: Sequence[str], name: str) -> None:
+def refuse_missing(x: _Table, columns: Sequence[str], name: str) -> None:
     """Raise ValueError if values are missing in some columns of a data frame.
 
     Args:
@@ -224,7 +233,7 @@ def _missing(values: np.ndarray) -> np.ndarray:
     return np.zeros(values.shape, dtype=bool)
 
 
-def _is_number(column: Any) -> bool:
+def _is_number(column: object) -> bool:
     kind = np.asarray(column).dtype.kind
     return kind in "biuf" and str(getattr(column, "dtype", "")) != "category"
 
@@ -236,10 +245,10 @@ def _as_numbers(values: np.ndarray, feature: str, name: str) -> np.ndarray:
         raise ValueError(f"`{name}` must hold numbers in column {feature!r}: {error}") from None
 
 
-def _levels(column: Any) -> tuple[Any, ...]:
+def _levels(column: object) -> tuple[Any, ...]:
     values = {_plain(value) for value in np.asarray(column).tolist()}
     return tuple(sorted(values, key=lambda value: (type(value).__name__, value)))
 
 
-def _plain(level: Any) -> Any:
+def _plain(level: object) -> Any:
     return level.item() if isinstance(level, np.generic) else level

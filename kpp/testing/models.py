@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +11,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+from jaxtyping import PyTree
 
 from kpp.functions import RKHSFunction
 from kpp.inference import MAP, AbstractModel, Fit
 from kpp.priors import has_priors
 from kpp.serialization import to_spec
 from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, spec_copy
+from kpp.typing import AnyArray
 
 __all__ = ["model_checks"]
 
 _QUICK = MAP(num_restarts=1, progress=False)
 
 # Several checks use the same fit. The models are kept as well: the `id` of a deleted object can be used again.
-_fits: dict[int, tuple[Any, Any]] = {}
+_fits: dict[int, tuple[AbstractModel, Any]] = {}
 
 
-def derives_from_the_abstract_class(model: Any, x: Any, y: Any) -> None:
+def derives_from_the_abstract_class(model: object, x: object, y: object) -> None:
     """A model is an instance of AbstractModel."""
     assert isinstance(model, AbstractModel), f"{type(model).__name__} does not derive from AbstractModel"
 
 
-def runs_under_numpyro(model: Any, x: Any, y: Any) -> None:
+def runs_under_numpyro(model: AbstractModel, x: object, y: AnyArray) -> None:
     """With a seed, numpyro_model draws its priors and observes the data, with finite density."""
     prepared, data, _ = model.prepare(x, y)
     sites = _trace(prepared.numpyro_model, data)
@@ -42,7 +45,7 @@ def runs_under_numpyro(model: Any, x: Any, y: Any) -> None:
             assert np.isfinite(density).all(), f"the log density of site {name} is not finite"
 
 
-def priors_are_the_latent_sites(model: Any, x: Any, y: Any) -> None:
+def priors_are_the_latent_sites(model: AbstractModel, x: object, y: AnyArray) -> None:
     """Every prior leaf is a latent site, named after its place."""
     prepared, data, _ = model.prepare(x, y)
     latent = {
@@ -58,7 +61,7 @@ def priors_are_the_latent_sites(model: Any, x: Any, y: Any) -> None:
         )
 
 
-def draws_from_the_prior(model: Any, x: Any, y: Any) -> None:
+def draws_from_the_prior(model: AbstractModel, x: object, y: AnyArray) -> None:
     """Without targets numpyro_model draws them: the prior predictive."""
     prepared, data, _ = model.prepare(x, y)
     observed = {
@@ -73,7 +76,7 @@ def draws_from_the_prior(model: Any, x: Any, y: Any) -> None:
         assert np.isfinite(drawn[name]["value"]).all(), f"the draw of {name} is not finite"
 
 
-def fits(model: Any, x: Any, y: Any) -> None:
+def fits(model: AbstractModel, x: object, y: AnyArray) -> None:
     """Fit returns a Fit whose draws are finite and have the first axes (chain, draw)."""
     fit = _fit(model, x, y)
     assert isinstance(fit, Fit), f"`fit` returns {type(fit).__name__}"
@@ -84,14 +87,14 @@ def fits(model: Any, x: Any, y: Any) -> None:
         assert fit.draws, "the model holds priors and the fit has no draws"
 
 
-def the_same_key_gives_the_same_fit(model: Any, x: Any, y: Any) -> None:
+def the_same_key_gives_the_same_fit(model: AbstractModel, x: object, y: AnyArray) -> None:
     """The same key, data and inference give the same draws."""
     again = model.fit(jax.random.key(0), x, y, inference=_QUICK)
     for name, draws in _fit(model, x, y).draws.items():
         assert np.array_equal(draws, again.draws[name]), f"the draws of {name} differ between two fits with one key"
 
 
-def result_has_the_groups_of_arviz(model: Any, x: Any, y: Any) -> None:
+def result_has_the_groups_of_arviz(model: AbstractModel, x: object, y: AnyArray) -> None:
     """The result has the groups of ArviZ, and every axis has a name."""
     idata = _fit(model, x, y).idata
     groups = set(_groups(idata))
@@ -103,14 +106,14 @@ def result_has_the_groups_of_arviz(model: Any, x: Any, y: Any) -> None:
         assert not unnamed, f"the group {group} has the unnamed dimensions {unnamed}"
 
 
-def log_likelihood_is_pointwise(model: Any, x: Any, y: Any) -> None:
+def log_likelihood_is_pointwise(model: AbstractModel, x: object, y: AnyArray) -> None:
     """The log likelihood has one finite term per observation."""
     for name, terms in _fit(model, x, y).idata["log_likelihood"].data_vars.items():
         assert terms.sizes.get("instance") == len(y), f"the log likelihood of {name} has sizes {dict(terms.sizes)}"
         assert np.isfinite(terms).all(), f"the log likelihood of {name} is not finite"
 
 
-def predicts_at_new_points(model: Any, x: Any, y: Any) -> None:
+def predicts_at_new_points(model: AbstractModel, x: object, y: AnyArray) -> None:
     """Predict returns finite values with dimensions chain, draw and instance; variances are nonnegative."""
     points = _points(x)[:3] + 0.1
     predicted = _fit(model, x, y).predict(points)
@@ -124,7 +127,7 @@ def predicts_at_new_points(model: Any, x: Any, y: Any) -> None:
         assert name not in ("mean", "probability") or values.sizes["instance"] == 3, f"{name} has sizes {values.sizes}"
 
 
-def predictions_are_independent(model: Any, x: Any, y: Any) -> None:
+def predictions_are_independent(model: AbstractModel, x: object, y: AnyArray) -> None:
     """The prediction at a point does not depend on the other points."""
     points, fit = _points(x)[:3] + 0.1, _fit(model, x, y)
     together, alone = fit.predict(points), fit.predict(points[2:])
@@ -133,7 +136,7 @@ def predictions_are_independent(model: Any, x: Any, y: Any) -> None:
         assert_close(alone[name].values, expected.values, f"{name} of one point alone and among others", factor=1000)
 
 
-def draws_predictions(model: Any, x: Any, y: Any) -> None:
+def draws_predictions(model: AbstractModel, x: object, y: AnyArray) -> None:
     """sample_predictive draws finite targets, (sample, instance), the same for the same key."""
     points, fit = _points(x)[:3], _fit(model, x, y)
     first, second = (fit.sample_predictive(jax.random.key(1), points, 4) for _ in range(2))
@@ -142,7 +145,7 @@ def draws_predictions(model: Any, x: Any, y: Any) -> None:
     assert first.equals(second), "two calls with the same key differ"
 
 
-def function_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
+def function_agrees_with_predictions(model: AbstractModel, x: object, y: AnyArray) -> None:
     """If a model has an RKHS function, the function has the draws of the fit and finite values."""
     fit, points = _fit(model, x, y), _points(x)[:3]
     try:
@@ -157,11 +160,11 @@ def function_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
         assert_close(values, predicted["mean"].values, "the function and the predicted mean", factor=10_000)
 
 
-def posterior_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
+def posterior_agrees_with_predictions(model: AbstractModel, x: object, y: AnyArray) -> None:
     """If a model has a Gaussian posterior of the function, its predictions agree with it."""
     fit, points = _fit(model, x, y), jnp.asarray(_points(x)[:3])
 
-    def both(sample: Any, data: Any) -> Any:
+    def both(sample: dict[str, jax.Array], data: PyTree) -> Any:
         posterior = fit.model.posterior_draw(sample, data)
         predicted = fit.model.predictive(sample, data, points, covariance=True)
         return posterior.mean(points), posterior.covariance(points, points), predicted
@@ -176,7 +179,7 @@ def posterior_agrees_with_predictions(model: Any, x: Any, y: Any) -> None:
     assert_close(covariance, expected, "the posterior's covariance and the predicted one", factor=10_000)
 
 
-def saves_and_loads(model: Any, x: Any, y: Any) -> None:
+def saves_and_loads(model: AbstractModel, x: object, y: AnyArray) -> None:
     """A saved and loaded fit of a registered model gives the same predictions."""
     if spec_copy(model) is None:
         return
@@ -189,7 +192,7 @@ def saves_and_loads(model: Any, x: Any, y: Any) -> None:
         assert_close(second[name].values, first[name].values, f"{name} of the fit and of its copy", factor=100)
 
 
-def survives_the_round_trip_through_a_spec(model: Any, x: Any, y: Any) -> None:
+def survives_the_round_trip_through_a_spec(model: AbstractModel, x: object, y: AnyArray) -> None:
     """A registered model written as JSON and read back is the same, priors included."""
     copy = spec_copy(model)
     if copy is not None:
@@ -197,7 +200,7 @@ def survives_the_round_trip_through_a_spec(model: Any, x: Any, y: Any) -> None:
         assert_same_tree(copy, model, "the copy")
 
 
-def refuses_bad_input(model: Any, x: Any, y: Any) -> None:
+def refuses_bad_input(model: AbstractModel, x: object, y: AnyArray) -> None:
     """Invalid data raise a ValueError that names the argument; an integer as the key raises a TypeError."""
     targets = np.array(y, dtype=float)
     mistakes = [
@@ -221,7 +224,7 @@ def refuses_bad_input(model: Any, x: Any, y: Any) -> None:
     assert_raises(TypeError, lambda: model.fit(0, x, targets, inference=_QUICK), "an integer for `rng_key`")
 
 
-def _bad_points(model: Any, points: np.ndarray, targets: np.ndarray) -> list[Any]:
+def _bad_points(model: AbstractModel, points: np.ndarray, targets: np.ndarray) -> list[Any]:
     missing = points.copy()
     missing[0, 0] = np.nan
     return [
@@ -263,13 +266,13 @@ def model_checks(cls: type = AbstractModel) -> tuple[Any, ...]:
     return _CHECKS
 
 
-def _fit(model: Any, x: Any, y: Any) -> Any:
+def _fit(model: AbstractModel, x: object, y: AnyArray) -> Any:
     if id(model) not in _fits:
         _fits[id(model)] = model, _try_fit(model, x, y)
     return _fits[id(model)][1]
 
 
-def _points(x: Any) -> np.ndarray:
+def _points(x: object) -> np.ndarray:
     """Return the points to which a model is fitted: a table, or the points of an object such as bags."""
     return np.asarray(getattr(x, "points", x), dtype=float)
 
@@ -278,11 +281,11 @@ def _with_another_column(points: np.ndarray) -> np.ndarray:
     return np.concatenate([points, points[..., :1]], axis=-1)
 
 
-def _try_fit(model: Any, x: Any, y: Any) -> Any:
+def _try_fit(model: AbstractModel, x: object, y: AnyArray) -> Any:
     return model.fit(jax.random.key(0), x, y, inference=_QUICK)
 
 
-def _trace(numpyro_model: Any, data: Any) -> Any:
+def _trace(numpyro_model: Callable[..., None], data: Mapping[str, object]) -> Any:
     seeded = numpyro.handlers.seed(numpyro_model, jax.random.key(0))
     return numpyro.handlers.trace(seeded).get_trace(**data)
 

@@ -14,6 +14,7 @@ from jaxtyping import PyTree
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction
 from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, rows, spec_copy
+from kpp.typing import AnyArray
 
 __all__ = ["value_function_checks"]
 
@@ -183,6 +184,6 @@ def _coalitions(x: PyTree) -> np.ndarray:
     return np.concatenate([np.zeros((1, d), bool), np.eye(d, dtype=bool), all_but_first[None], np.ones((1, d), bool)])
 
 
-def _row(values: Any, function: RKHSFunction, index: int) -> np.ndarray:
+def _row(values: AnyArray, function: RKHSFunction, index: int) -> np.ndarray:
     """Return the values of one coalition, with the draw axes first."""
     return np.take(np.asarray(values), index, axis=len(function.batch_shape))
