@@ -60,15 +60,26 @@ KERNELS = {
 }
 
 
-@pytest.fixture(params=list(KERNELS))
+# One kernel per way of computing values. The others take the same way, and the conformance checks run on their classes.
+QUICK = (
+    *("rbf_ard", "matern12", "periodic", "product", "product_kernel", "two_features", "sum_of_selections"),
+    *("restricted", "third_party"),
+)
+
+
+def table(names):
+    return [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in names]
+
+
+@pytest.fixture(params=table(KERNELS))
 def kernel(request):
-    """Each kernel of the table."""
+    """Each kernel of the table; in the default suite one per way of computing values."""
     return KERNELS[request.param]
 
 
-@pytest.fixture(params=[name for name in KERNELS if name != "constant"])
-def varying_kernel(request):
-    """Each kernel of the table that depends on its points."""
+@pytest.fixture(params=list(KERNELS))
+def every_kernel(request):
+    """Each kernel of the table, for tests that compile nothing."""
     return KERNELS[request.param]
 
 
@@ -79,9 +90,9 @@ def has_terms(kernel):
         return False
 
 
-@pytest.fixture(params=[name for name, kernel in KERNELS.items() if has_terms(kernel)])
+@pytest.fixture(params=table(name for name, kernel in KERNELS.items() if has_terms(kernel)))
 def sum_of_products(request):
-    """Each kernel of the table that is a product kernel or a sum of some."""
+    """Each kernel of the table that is a product kernel or a sum of some; in the default suite as for `kernel`."""
     return KERNELS[request.param]
 
 
@@ -91,7 +102,7 @@ def x():
     points = np.random.default_rng(0).normal(size=(6, 3))
     points[1] = points[0]
     points[3, :2] = points[2, :2]
-    return jnp.asarray(points)
+    return points
 
 
 @pytest.fixture(scope="session")
@@ -114,17 +125,19 @@ def arrays_of():
 @pytest.fixture(scope="session")
 def weights():
     """Weights that make a number of a matrix of six by six, for derivatives."""
-    return jnp.asarray(np.random.default_rng(1).normal(size=(6, 6)))
+    return np.random.default_rng(1).normal(size=(6, 6))
 
 
 @pytest.fixture(scope="session")
 def compiled():
     """The methods of a kernel, compiled: fewer compilations than operation by operation, and shared by the tests."""
+    matrices = eqx.filter_jit(lambda kernel, x: (kernel(x[:4], x), kernel.gram(x), kernel.diagonal(x)))
+    factors = eqx.filter_jit(lambda kernel, x1, x2: kernel.factors(x1, x2))
     return SimpleNamespace(
         call=eqx.filter_jit(lambda kernel, x1, x2: kernel(x1, x2)),
         gram=eqx.filter_jit(lambda kernel, x: kernel.gram(x)),
-        diagonal=eqx.filter_jit(lambda kernel, x: kernel.diagonal(x)),
-        factors=eqx.filter_jit(lambda kernel, x1, x2: kernel.factors(x1, x2)),
+        matrices=lambda kernel, x: tuple(map(np.asarray, matrices(kernel, x))),
+        factors=lambda kernel, x1, x2: np.asarray(factors(kernel, x1, x2)),
         restricted=eqx.filter_jit(lambda kernel, mask, x1, x2: kernel.restrict(mask)(x1, x2)),
-        points=eqx.filter_jit(lambda kernel, x1, x2: jnp.array([[kernel.evaluate(a, b) for b in x2] for a in x1])),
+        evaluate=eqx.filter_jit(lambda kernel, a, b: kernel.evaluate(a, b)),
     )

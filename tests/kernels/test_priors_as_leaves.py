@@ -116,9 +116,9 @@ def test_repr_of_a_distribution_without_arguments():
     assert "TransformedDistribution(batch_shape=(), event_shape=())" in repr(RBF(transformed))
 
 
-def test_kernels_are_unhashable(kernel):
+def test_kernels_are_unhashable(every_kernel):
     with pytest.raises(TypeError, match="unhashable"):
-        hash(kernel)
+        hash(every_kernel)
 
 
 def test_so_are_kernels_without_arrays():

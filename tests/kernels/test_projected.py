@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -26,13 +27,20 @@ matrix = eqx.filter_jit(lambda kernel, a, b: kernel(a, b))
 gram = eqx.filter_jit(lambda kernel, a: (kernel.gram(a), kernel.diagonal(a)))
 
 
+@eqx.filter_jit
+def of_both_kinds_of_points(kernel):
+    """The matrix with the queries; for points projected and not, the Gram matrix and the one with the queries."""
+    both = [(kernel.gram(points), kernel(QUERY, points)) for points in (jnp.asarray(X), Unprojected(jnp.asarray(X)))]
+    return kernel(X, QUERY), both
+
+
 @pytest.mark.parametrize("form", KERNELS)
 def test_reference_vectors(form):
-    kernel, ridge = KERNELS[form], float(VECTORS["in_lambda_total"]) * np.eye(len(X))
-    assert matrix(kernel, X, QUERY) == pytest.approx(VECTORS[f"out_kP_{form}"], rel=1e-7, abs=1e-10)
-    for points, name in ((X, "HP"), (Unprojected(X), "P")):
-        coefficients = np.linalg.solve(np.asarray(gram(kernel, points)[0]) + ridge, VECTORS["in_y"])
-        fitted = matrix(kernel, QUERY, points) @ coefficients
+    ridge = float(VECTORS["in_lambda_total"]) * np.eye(len(X))
+    values, both = of_both_kinds_of_points(KERNELS[form])
+    assert values == pytest.approx(VECTORS[f"out_kP_{form}"], rel=1e-7, abs=1e-10)
+    for (whole, sections), name in zip(both, ("HP", "P"), strict=True):
+        fitted = np.asarray(sections) @ np.linalg.solve(np.asarray(whole) + ridge, VECTORS["in_y"])
         assert fitted == pytest.approx(VECTORS[f"out_{name}_{form}"], rel=1e-7, abs=1e-10)
 
 
@@ -41,6 +49,12 @@ def projection(condition, sample, rows, ridge):
     both = np.concatenate([rows, sample])
     weights = np.linalg.solve(condition(sample, sample) + ridge * np.eye(len(sample)), condition(sample, both))
     return np.eye(len(both)) - np.pad(weights.T, ((0, 0), (len(rows), 0)))
+
+
+@eqx.filter_jit
+def projected_twice_once_and_never(kernel, rows):
+    free = Unprojected(rows)
+    return kernel(rows, rows), kernel(rows, free), kernel(free, free)
 
 
 def test_one_after_the_other_is_a_product_of_projections_of_a_gaussian_vector():
@@ -54,10 +68,11 @@ def test_one_after_the_other_is_a_product_of_projections_of_a_gaussian_vector():
     p1 = projection(lambda a, b: rbf(a[:, 1:2], b[:, 1:2], 0.9), SAMPLE, X, n * 0.02)
     p2 = projection(lambda a, b: rbf(a[:, 2:], b[:, 2:], 0.8), SAMPLE, X, n * 0.03)
     for kernel, operator in ((first, p1), (second, p2 @ p1)):
+        found = projected_twice_once_and_never(kernel, rows)
         # Tolerance: rounding of solves with condition numbers below 1e3.
-        assert matrix(kernel, rows, rows) == pytest.approx(operator @ covariance @ operator.T, abs=1e-11)
-        assert matrix(kernel, rows, Unprojected(rows)) == pytest.approx(operator @ covariance, abs=1e-11)
-        assert matrix(kernel, Unprojected(rows), Unprojected(rows)) == pytest.approx(covariance, abs=1e-12)
+        assert found[0] == pytest.approx(operator @ covariance @ operator.T, abs=1e-11)
+        assert found[1] == pytest.approx(operator @ covariance, abs=1e-11)
+        assert found[2] == pytest.approx(covariance, abs=1e-12)
 
 
 @pytest.mark.parametrize("form", KERNELS)
@@ -87,14 +102,15 @@ def test_exact_expectations_of_a_finite_population(form):
     assert np.abs(means).max() < 1e-10
     average = (np.eye(3)[group] / np.bincount(group)) @ np.eye(3)[group].T
     operator = np.eye(9) - average
-    factor = np.asarray(RBF(0.6)(x[:, 1:], x[:, 1:])) if form == "product" else 1.0
-    plain = np.asarray(response.gram(x))
+    factor = rbf(x[:, 1:], x[:, 1:], 0.6) if form == "product" else 1.0
+    plain = np.asarray(gram(response, x)[0])
     assert found == pytest.approx(factor * (operator @ plain @ operator.T), abs=1e-10 * np.abs(plain).max())
     if form == "general":  # projecting twice is projecting once
         again = Projected(kernel, RBF(0.6).on((1,)), x, 0.0, landmarks, form)
         assert gram(again, x)[0] == pytest.approx(found, abs=1e-10 * np.abs(found).max())
     h = np.sin(3 * x[:, 0])
-    assert kernel.conditional_expectation(x, h) == pytest.approx(average @ h, abs=1e-12)
+    estimate = eqx.filter_jit(lambda kernel: kernel.conditional_expectation(x, h))
+    assert estimate(kernel) == pytest.approx(average @ h, abs=1e-12)
 
 
 @pytest.mark.parametrize("form", KERNELS)
@@ -103,11 +119,11 @@ def test_landmarks_at_all_points_blocks_and_precomputed_moments_change_nothing(f
     spanned = eqx.tree_at(lambda k: k.landmarks, exact, jnp.asarray(SAMPLE), is_leaf=lambda leaf: leaf is None)
     expected, diagonal = map(np.asarray, gram(exact, X))
     # Tolerance: the landmarks' kernel matrix is factorised, whose condition number is below 1e5.
-    assert spanned.gram(X) == pytest.approx(expected, abs=1e-10)
+    assert gram(spanned, X)[0] == pytest.approx(expected, abs=1e-10)
     monkeypatch.setattr(projected, "_BLOCK", 4)  # 11 rows: two whole blocks and a part
-    assert spanned(X, X) == pytest.approx(expected, abs=1e-10)
-    assert spanned.diagonal(X) == pytest.approx(diagonal, abs=1e-10)
-    assert spanned.precompute().gram(X) == pytest.approx(expected, abs=1e-10)
+    in_blocks = eqx.filter_jit(lambda kernel, x: (kernel(x, x), kernel.precompute().gram(x), kernel.diagonal(x)))
+    for found, right in zip(in_blocks(spanned, X), (expected, expected, diagonal), strict=True):
+        assert found == pytest.approx(right, abs=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -129,4 +145,4 @@ def test_refused(arguments, error, message):
 
 def test_points_with_other_features_are_refused():
     with pytest.raises(ValueError, match="same number of features"):
-        KERNELS["product"](X[:, :2], X[:, :2])
+        jax.eval_shape(KERNELS["product"], X[:, :2], X[:, :2])
