@@ -154,10 +154,14 @@ def without_latents(numpyro_model: NumpyroModel, data: Data, sites: Mapping[str,
     """Return the posterior of a model without latent sites, one chain of one draw; None if it has latent sites."""
     if any(site.kind == "latent" for site in sites.values()):
         return None
-    found = trace(numpyro_model, data)
-    fixed = {
-        key: jnp.asarray(found[key]["value"])[None, None] for key, site in sites.items() if site.kind != "observed"
-    }
+    names = [key for key, site in sites.items() if site.kind == "deterministic"]
+
+    @jax.jit
+    def deterministic(data: Data) -> dict[str, jax.Array]:
+        found = trace(numpyro_model, data)
+        return {key: jnp.asarray(found[key]["value"])[None, None] for key in names}
+
+    fixed = deterministic(data) if names else {}
     return Posterior(fixed, {}, {"inference": name, "latent_sites": 0})
 
 

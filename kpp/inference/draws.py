@@ -10,6 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 from tqdm.auto import tqdm
 
@@ -47,9 +48,10 @@ class DrawMap:
 
         self._f = f
 
-        def run(draws: dict[str, jax.Array], numbers: jax.Array, shared: PyTree) -> Any:
-            def one(item: tuple[dict[str, jax.Array], jax.Array]) -> Any:
-                return f(item[0], item[1], shared)
+        def run(draws: dict[str, jax.Array], numbers: jax.Array, shared: PyTree) -> tuple[Any, jax.Array]:
+            def one(item: tuple[dict[str, jax.Array], jax.Array]) -> tuple[Any, jax.Array]:
+                result = f(item[0], item[1], shared)
+                return result, _has_nan(result)
 
             return jax.lax.map(one, (draws, numbers), batch_size=batch_size)
 
@@ -73,11 +75,13 @@ class DrawMap:
             kpp.linalg.FactorizationError: If a matrix could not be factorised for one of the draws.
             FloatingPointError: If a result is NaN for another reason.
         """
-        results = self._map(dict(draws), numbers, shared, label)
-        self._refuse_nan(results, draws, numbers, shared)
+        results, bad = self._map(dict(draws), numbers, shared, label)
+        self._refuse_nan(np.asarray(bad), draws, numbers, shared)
         return results
 
-    def _map(self, draws: dict[str, jax.Array], numbers: jax.Array, shared: PyTree, label: str | None) -> Any:
+    def _map(
+        self, draws: dict[str, jax.Array], numbers: jax.Array, shared: PyTree, label: str | None
+    ) -> tuple[Any, jax.Array]:
         total = numbers.shape[0]
         if label is None or total < 2 * _CHUNKS:
             return self._run(draws, numbers, shared)
@@ -93,17 +97,21 @@ class DrawMap:
                 bar.update(min(size, total - start))
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
-    def _refuse_nan(self, results: PyTree, draws: Mapping[str, jax.Array], numbers: jax.Array, shared: PyTree) -> None:
+    def _refuse_nan(self, bad: np.ndarray, draws: Mapping[str, jax.Array], numbers: jax.Array, shared: PyTree) -> None:
         """Raise if a result is NaN. The first bad draw is computed again untraced, to get the message of its error."""
-        leaves = [leaf for leaf in jax.tree.leaves(results) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-        bad = [jnp.isnan(leaf).reshape(leaf.shape[0], -1).any(axis=1) for leaf in leaves]
-        if not bad or not (found := jnp.stack(bad).any(axis=0)).any():
+        if not bad.any():
             return
-        first = int(jnp.argmax(found))
+        first = int(np.argmax(bad))
         draw = {name: value[first] for name, value in draws.items()}
         self._f(draw, numbers[first], shared)
         values = {name: value.tolist() for name, value in draw.items()}
-        raise FloatingPointError(f"{int(found.sum())} of {found.size} draws give NaN, the first at {values}")
+        raise FloatingPointError(f"{bad.sum()} of {bad.size} draws give NaN, the first at {values}")
+
+
+def _has_nan(values: PyTree) -> jax.Array:
+    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(values)]
+    found = [jnp.any(jnp.isnan(leaf)) for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return jnp.any(jnp.stack(found)) if found else jnp.asarray(False)
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -196,16 +197,11 @@ class Fit:
         Returns:
             The results of `f`, each array with the leading axes (chain, draw).
         """
-
-        def one(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> Any:
-            model, data, further = shared
-            return f(model, sample, data, *further)
-
-        # A new map each time: a cached one would keep all arrays that `f` holds in memory.
-        values = DrawMap(one, batch_size)(
-            flatten_draws(self.draws), self._numbers, (self._arguments, self.data, arguments)
-        )
-        return unflatten_draws(values, self._shape)
+        # Only for a function of a module: the cache would keep all arrays that another one holds in memory.
+        is_global = inspect.isfunction(f) and "<" not in f.__qualname__
+        run = draw_map(per_draw.call, batch_size) if is_global else DrawMap(per_draw.call, batch_size)
+        shared = (f, self._arguments, self.data, arguments)
+        return unflatten_draws(run(flatten_draws(self.draws), self._numbers, shared), self._shape)
 
     def sample(self, rng_key: RngKey, num_samples: int) -> Fit:
         """Make new draws from the approximate posterior that Laplace or SVI has found.

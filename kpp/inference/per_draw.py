@@ -12,10 +12,16 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-__all__ = ["OfOneDraw", "draw_predictive", "pointwise", "predict", "root"]
+__all__ = ["OfOneDraw", "call", "draw_predictive", "pointwise", "predict", "root"]
 
 Sample = dict[str, jax.Array]
 OfOneDraw = Callable[[Sample, jax.Array, Any], Any]
+
+
+def call(sample: Sample, number: jax.Array, shared: PyTree) -> Any:
+    """Call a function of one draw; `shared` holds the function, model, data and further arguments."""
+    function, model, data, arguments = shared
+    return function(model, sample, data, *arguments)
 
 
 def predict(sample: Sample, number: jax.Array, shared: PyTree) -> dict[str, jax.Array]:
