@@ -15,6 +15,8 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ["MPLBACKEND"] = "Agg"
+# Two test processes on two cores, each with two threads of OpenMP (scikit-learn), spend most of their time waiting.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 if os.environ.get("KPP_QUICK_COMPILER"):  # what compiles fastest, however slow the programs are
     _flags = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
     if version("jaxlib").startswith("0.10."):  # later ones know no such flag, and stop at it
