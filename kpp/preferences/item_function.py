@@ -2,16 +2,15 @@ r"""A preference function on few items and many pairs of them, evaluated by matr
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from kpp.features import AbstractFeatureKernel
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
-from kpp.kernels.pairs.oriented import orient
+from kpp.kernels.pairs.oriented import check_pairs, orient
 from kpp.preferences.item_tables import (
     PreferenceTerm,
     distinct_items,
@@ -20,6 +19,7 @@ from kpp.preferences.item_tables import (
     row_sums,
     skew_table,
 )
+from kpp.typing import Numbers
 from kpp.validation import as_points
 
 __all__ = ["ItemFunction"]
@@ -77,13 +77,13 @@ class ItemFunction(eqx.Module):
                 f"{function.batch_shape}, outputs {function.output_shape} and the intercept {function.intercept}"
             )
         items, pairs = distinct_items(function.points)
-        return cls(function.kernel, jnp.asarray(items), jnp.asarray(pairs), function.coefficients)
+        return cls(function.kernel, jax.device_put(items), jnp.asarray(pairs, int), function.coefficients)
 
     def function(self) -> RKHSFunction:
         """Return the same function as an `RKHSFunction` on the m pairs, for explainers."""
         return RKHSFunction(self.kernel, self.items[self.pairs], self.coefficients)
 
-    def __call__(self, x: Any) -> Float[Array, " p"]:
+    def __call__(self, x: Numbers) -> Float[Array, " p"]:
         """Evaluate at p pairs, in batches.
 
         Args:
@@ -95,12 +95,14 @@ class ItemFunction(eqx.Module):
         Raises:
             ValueError: If `x` does not hold pairs.
         """
-        oriented = orient(x, self.kernel, "x")
-        starts = range(0, max(oriented.pairs.shape[0], 1), _BATCH)
-        values = [_evaluate(self, oriented.pairs[start : start + _BATCH]) for start in starts]
-        return oriented.skew(jnp.concatenate(values))
+        pairs = jnp.asarray(x, float)
+        check_pairs(pairs, self.kernel, "x")
+        if pairs.shape[0] <= _BATCH:
+            return _evaluate(self, pairs)
+        starts = range(0, pairs.shape[0], _BATCH)
+        return jnp.concatenate([_evaluate(self, pairs[start : start + _BATCH]) for start in starts])
 
-    def preference_matrix(self, items: Any = None) -> Float[Array, "p p"]:
+    def preference_matrix(self, items: Numbers | None = None) -> Float[Array, "p p"]:
         """Evaluate at all pairs of p items.
 
         Args:
@@ -109,7 +111,7 @@ class ItemFunction(eqx.Module):
         Returns:
             The values, (p, p), exactly skew-symmetric; a positive value means that the item of the row is preferred.
         """
-        return _tabulate(self, self.items if items is None else jnp.asarray(as_points(items, "items")))
+        return _tabulate(self, self.items if items is None else as_points(items, "items"))
 
 
 def _sections(function: ItemFunction, term: PreferenceTerm, x: Float[Array, "p d"]) -> Float[Array, "p q"]:
@@ -143,7 +145,9 @@ def _tabulate(function: ItemFunction, items: Float[Array, "p d"]) -> Float[Array
 
 
 @eqx.filter_jit
-def _evaluate(function: ItemFunction, pairs: Float[Array, "p 2 d"]) -> Float[Array, " p"]:
+def _evaluate(function: ItemFunction, x: Float[Array, "p 2 d"]) -> Float[Array, " p"]:
+    oriented = orient(x, function.kernel, "x")
+    pairs = oriented.pairs
     total = jnp.zeros(pairs.shape[0], function.coefficients.dtype)
     for term in preference_terms(function.kernel):
         first, second = (_sections(function, term, pairs[:, side]) for side in (0, 1))
@@ -152,4 +156,4 @@ def _evaluate(function: ItemFunction, pairs: Float[Array, "p 2 d"]) -> Float[Arr
             total += term.scale * ((first - second) @ weights)
         else:
             total += term.scale * jnp.sum((first @ weights) * second, axis=1)
-    return total
+    return oriented.skew(total)

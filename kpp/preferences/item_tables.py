@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int
 
 from kpp.features import GeneralizedPreferentialFeatures, PreferentialFeatures
 from kpp.kernels import AbstractKernel, GeneralizedPreferential, Preferential, Scaled, Sum
+from kpp.typing import Numbers
 
 __all__ = [
     "PreferenceTerm",
@@ -72,7 +73,7 @@ def preference_terms(kernel: AbstractKernel) -> tuple[PreferenceTerm, ...]:
     )
 
 
-def distinct_items(points: Any) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, "m 2"]]:
+def distinct_items(points: Numbers) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, "m 2"]]:
     """Return the different items in pairs. Not traceable by JAX.
 
     Args:

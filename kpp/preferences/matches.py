@@ -9,7 +9,7 @@ is named first.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int
 from kpp.preferences import _reading
 from kpp.serialization import data_class
 from kpp.tables import Schema, read_points
-from kpp.typing import RngKey
+from kpp.typing import AnyArray, RngKey
 from kpp.validation import check_rng_key, check_same_rows, is_concrete
 
 __all__ = ["Matches"]
@@ -134,7 +134,7 @@ class Matches(eqx.Module):
         wins, losses, ties = (jnp.asarray(column, float) for column in counts.T)
         return cls(
             items=jnp.asarray(points, float),
-            pairs=jnp.asarray(pairs),
+            pairs=jnp.asarray(pairs, int),
             wins=wins,
             losses=losses,
             ties=ties,
@@ -246,17 +246,17 @@ class Matches(eqx.Module):
     @property
     def num_matches(self) -> int:
         """The number of matches, N, the sum of all counts. Not traceable by JAX."""
-        return int(np.sum(self.counts))
+        return int(np.asarray(self.counts).sum())
 
     @property
     def counts(self) -> Float[Array, " m"]:
         """The number of matches of each row, (m,)."""
-        return self.wins + self.losses + self.ties
+        return _without_compiling(lambda wins, losses, ties: wins + losses + ties, self.wins, self.losses, self.ties)
 
     @property
     def points(self) -> Float[Array, "m 2 d"]:
         """The items of each pair, (m, 2, d), the inputs of kernels on pairs."""
-        return self.items[self.pairs]
+        return _without_compiling(lambda items, pairs: items[pairs], self.items, self.pairs)
 
     @property
     def inputs(self) -> Any:
@@ -330,9 +330,9 @@ class Matches(eqx.Module):
         if (chosen < 0).any() or (chosen >= self.num_pairs).any() or (np.diff(chosen) == 0).any():
             raise ValueError(f"`rows` must be different numbers from 0 to {self.num_pairs - 1}, got {chosen[:5]}")
         pairs, wins, losses, ties = (
-            jnp.asarray(np.asarray(part)[chosen]) for part in (self.pairs, self.wins, self.losses, self.ties)
+            jax.device_put(np.asarray(part)[chosen]) for part in (self.pairs, self.wins, self.losses, self.ties)
         )
-        contexts = None if self.contexts is None else jnp.asarray(np.asarray(self.contexts)[chosen])
+        contexts = None if self.contexts is None else jax.device_put(np.asarray(self.contexts)[chosen])
         return dataclasses.replace(self, pairs=pairs, wins=wins, losses=losses, ties=ties, contexts=contexts)
 
     def adjacency(self) -> Float[np.ndarray, "n n"]:
@@ -370,3 +370,10 @@ class Matches(eqx.Module):
         )
         counted = dataclasses.replace(self, wins=wins, losses=losses, ties=ties)
         return counted.take(np.unique(rows))
+
+
+def _without_compiling(f: Callable[..., AnyArray], *arrays: Array) -> Array:
+    """Apply indexing and arithmetic to arrays, by NumPy if none is traced, because JAX compiles for each new shape."""
+    if all(is_concrete(array) for array in arrays):
+        return jax.device_put(f(*(np.asarray(array) for array in arrays)))
+    return jnp.asarray(f(*arrays))

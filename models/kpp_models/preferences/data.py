@@ -37,7 +37,7 @@ def read_matches(x: Any, y: Any, *, ties: bool) -> Matches:
         return _count(x, y, ties)
     if y is not None:
         raise ValueError("`y` must be left out where `x` is kpp.preferences.Matches, which hold the outcomes")
-    tied = float(jnp.sum(x.ties))
+    tied = float(np.asarray(x.ties).sum())
     if tied and not ties:
         raise ValueError(
             f"`x` holds {tied:g} ties, which `likelihood` has no place for; take likelihood='ordinal' with a "
@@ -154,7 +154,7 @@ def _count(x: Any, y: Any, ties: bool) -> Matches:
     outcomes = as_targets(y)
     check_same_rows(pairs.shape[0], outcomes.shape[0], "x", "y")
     items, numbers = _number(np.asarray(pairs))
-    tie = None if not ties else 0.0 if bool((outcomes < 0).any()) else 0.5
+    tie = None if not ties else 0.0 if bool((np.asarray(outcomes) < 0).any()) else 0.5
     return Matches.create(items, numbers[:, 0], numbers[:, 1], np.asarray(outcomes), contexts, tie=tie)
 
 

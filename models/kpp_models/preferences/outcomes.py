@@ -96,9 +96,9 @@ class Outcomes(eqx.Module):
             ``probability``, of a win plus half the probability of a tie, so that the values of both sides of a match
             sum to 1; and ``probability_tie``, if the likelihood has ties.
         """
-        win, loss = (_chance(self.link, side - self.width, variance) for side in (mean, -mean))
         if not self.has_ties:
-            return {"probability": win}
+            return {"probability": _chance(self.link, mean, variance)}
+        win, loss = (_chance(self.link, side - self.width, variance) for side in (mean, -mean))
         return {"probability": 0.5 + 0.5 * (win - loss), "probability_tie": jnp.maximum(1.0 - win - loss, 0.0)}
 
     def draw(self, key: Array, g: Float[AnyArray, "*n"], trials: Float[AnyArray, " m"]) -> Float[Array, "*n 3"]:

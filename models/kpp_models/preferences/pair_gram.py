@@ -12,6 +12,7 @@ is m and :math:`n^2` numbers, or m q with a kernel of finite rank.
 from __future__ import annotations
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -96,7 +97,7 @@ class PairGram(eqx.Module):
             utility = np.asarray(self.utility)
             leading = utility[:, np.argsort(-np.sum(utility**2, axis=0))[:count]]
             features.append(leading[pairs[:, 0]] - leading[pairs[:, 1]])
-        return jnp.asarray(np.concatenate(features, axis=1))
+        return jax.device_put(np.concatenate(features, axis=1))
 
 
 @eqx.filter_jit
@@ -115,7 +116,7 @@ def _factor(kernel: AbstractKernel, items: Float[Array, "n d"]) -> Float[Array, 
         return linalg.root_of_full_rank(_gram(kernel, items))
     left, singular, _ = np.linalg.svd(np.asarray(_feature_map(kernel, items)), full_matrices=False)
     kept = singular**2 > len(items) * np.finfo(singular.dtype).eps * singular[0] ** 2
-    return jnp.asarray(left[:, kept] * singular[kept])
+    return jax.device_put(left[:, kept] * singular[kept])
 
 
 def _wedges(factor: Float[np.ndarray, "n q"], pairs: Int[np.ndarray, "m 2"], count: int) -> Float[np.ndarray, "m r"]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
@@ -147,12 +148,12 @@ class AbstractPreferenceModel(AbstractGPModel):
         matches = read_matches(x, y, ties=LIKELIHOODS[self.likelihood][1])
         model = eqx.tree_at(lambda tree: tree.kernel, self, resolve_names(self.kernel, matches), is_leaf=is_prior)
         check_kernel_fits(model.pair_kernel, matches.inputs)
-        counts = jnp.stack([matches.wins, matches.ties, matches.losses], axis=1)
+        counts = np.stack([matches.wins, matches.ties, matches.losses], axis=1)
         if not is_prior(self.tie_width) and self.tie_width is not None:
-            refuse_below(self.tie_width, "tie_width", zero_allowed=not bool(jnp.any(matches.ties > 0)))
+            refuse_below(self.tie_width, "tie_width", zero_allowed=not np.any(counts[:, 1]))
         num, inputs = self.num_inducing, matches.inputs
         inducing = None if num is None else place_inducing_pairs(inputs, num, self.seed)
-        data = {"x": inputs, "trials": matches.counts, "inducing": inducing, "y": counts}
+        data = {"x": inputs, "trials": matches.counts, "inducing": inducing, "y": jax.device_put(counts)}
         return model, data, matches.schema
 
     def read_points(self, x: Any, schema: Schema | None) -> Any:

@@ -13,9 +13,9 @@ from jaxtyping import Array, Float, PyTree
 from scipy.special import ndtri
 
 from kpp.batching import map_blocks
-from kpp.inference import Fit
+from kpp.inference import Data, Fit, Sample
 from kpp.preferences import Matches
-from kpp.typing import RngKey
+from kpp.typing import Numbers, Points, RngKey
 from kpp.validation import as_points, as_targets, check_rng_key, check_same_rows
 from kpp_models.preferences.data import check_same_items
 from kpp_models.preferences.preference_gp import AbstractPreferenceModel
@@ -29,7 +29,9 @@ _BLOCK = 2048  # the number of pairs that are predicted at a time
 _NODES, _NODES_A_DRAW = 2000, 16  # the smallest numbers of quantiles of g: in total, and for each draw
 
 
-def duel(fit: Fit, first: Any, second: Any, *, contexts: Any = None, level: float = 0.9) -> xr.Dataset:
+def duel(
+    fit: Fit, first: Numbers, second: Numbers, *, contexts: Numbers | None = None, level: float = 0.9
+) -> xr.Dataset:
     r"""Return the probability that one item beats another, with an interval, over all draws.
 
     The interval is for the probability itself, :math:`s(g(a, b))`: it expresses the uncertainty about the preference
@@ -56,17 +58,8 @@ def duel(fit: Fit, first: Any, second: Any, *, contexts: Any = None, level: floa
         raise ValueError(f"`level` must be between 0 and 1, got {level}")
     pairs = _pairs(fit, first, second, contexts)
     per_draw = max(_NODES_A_DRAW, -(-_NODES // (fit.num_chains * fit.num_draws)))
-    white = jnp.asarray(ndtri((np.arange(per_draw) + 0.5) / per_draw))
-
-    def of_one_draw(model: Any, sample: Any, data: Any, pairs: Any, white: Array) -> dict[str, Array]:
-        found = model.predictive(sample, data, pairs)
-        deviation = jnp.sqrt(found["latent_variance"])
-        scores = model.score(sample, found["mean"][None] + white[:, None] * deviation[None])
-        sure = jnp.sign(found["mean"])
-        share = jnp.where(deviation > 0, 2.0 * ndtr(found["mean"] / jnp.maximum(deviation, 1e-300)) - 1.0, sure)
-        return {"mean": found["mean"], "probability": found["probability"], "scores": scores, "share": share}
-
-    values = {name: np.asarray(value) for name, value in fit.map_draws(of_one_draw, pairs, white).items()}
+    white = jnp.asarray(ndtri((np.arange(per_draw) + 0.5) / per_draw), float)
+    values = {name: np.asarray(value) for name, value in fit.map_draws(_duel_of_one_draw, pairs, white).items()}
     scores = values["scores"].reshape(-1, values["scores"].shape[-1])
     lower, upper = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2], axis=0)
     found = {name: values[name].mean(axis=(0, 1)) for name in ("mean", "probability")}
@@ -74,7 +67,7 @@ def duel(fit: Fit, first: Any, second: Any, *, contexts: Any = None, level: floa
     return _dataset(found | {"lower": lower, "upper": upper, "preferred": preferred}, ("instance",))
 
 
-def preference_matrix(fit: Fit, items: Any, *, context: Any = None) -> xr.Dataset:
+def preference_matrix(fit: Fit, items: Numbers | Matches, *, context: Numbers | None = None) -> xr.Dataset:
     """Return the preferences between all pairs of n items, for every draw.
 
     Args:
@@ -99,7 +92,7 @@ def preference_matrix(fit: Fit, items: Any, *, context: Any = None) -> xr.Datase
 
 
 def sample_preferences(
-    fit: Fit, rng_key: RngKey, items: Any, num_samples: int, *, context: Any = None
+    fit: Fit, rng_key: RngKey, items: Numbers | Matches, num_samples: int, *, context: Numbers | None = None
 ) -> Float[np.ndarray, "s n n"]:
     """Draw g at all pairs of n items jointly, as required for rankings with uncertainty.
 
@@ -126,21 +119,32 @@ def sample_preferences(
     total = fit.num_chains * fit.num_draws
     pick_key, *keys = jax.random.split(check_rng_key(rng_key), num_samples + 1)
     order = np.asarray(jax.random.permutation(pick_key, total))
-    flat = {name: value.reshape(total, *value.shape[2:]) for name, value in fit.draws.items()}
+    flat = {name: np.asarray(value).reshape(total, *value.shape[2:]) for name, value in fit.draws.items()}
     matrix = np.zeros((num_samples, len(points), len(points)))
     for number, key in enumerate(keys):
-        sample = {name: value[order[number % total]] for name, value in flat.items()}
+        sample = {name: jax.device_put(value[order[number % total]]) for name, value in flat.items()}
         values = np.asarray(_draw_latent(fit.model, key, sample, fit.data, pairs))
         matrix[number, rows, columns], matrix[number, columns, rows] = values, -values
     return matrix
 
 
+def _duel_of_one_draw(
+    model: AbstractPreferenceModel, sample: Sample, data: Data, pairs: Points, white: Float[Array, " nodes"]
+) -> dict[str, Array]:
+    found = model.predictive(sample, data, pairs)
+    deviation = jnp.sqrt(found["latent_variance"])
+    scores = model.score(sample, found["mean"][None] + white[:, None] * deviation[None])
+    sure = jnp.sign(found["mean"])
+    share = jnp.where(deviation > 0, 2.0 * ndtr(found["mean"] / jnp.maximum(deviation, 1e-300)) - 1.0, sure)
+    return {"mean": found["mean"], "probability": found["probability"], "scores": scores, "share": share}
+
+
 @eqx.filter_jit
-def _draw_latent(model: AbstractPreferenceModel, key: Array, sample: Any, data: Any, pairs: Any) -> Array:
+def _draw_latent(model: AbstractPreferenceModel, key: Array, sample: Sample, data: Data, pairs: Points) -> Array:
     return model.draw_latent(key, sample, data, pairs)
 
 
-def _items(fit: Fit, items: Any) -> tuple[Float[np.ndarray, "n d"], list[Any]]:
+def _items(fit: Fit, items: Numbers | Matches) -> tuple[Float[np.ndarray, "n d"], list[Any]]:
     """Return items and their names, by default their numbers."""
     _refuse_other_models(fit)
     if isinstance(items, Matches):
@@ -149,7 +153,7 @@ def _items(fit: Fit, items: Any) -> tuple[Float[np.ndarray, "n d"], list[Any]]:
     return points, list(range(len(points)))
 
 
-def _pairs(fit: Fit, first: Any, second: Any, contexts: Any) -> Any:
+def _pairs(fit: Fit, first: Numbers | Matches, second: Numbers | Matches, contexts: Numbers | None) -> Any:
     """Return pairs of items, with their contexts if there are any, in the form of the model."""
     firsts, seconds = _items(fit, first)[0], _items(fit, second)[0]
     check_same_rows(len(firsts), len(seconds), "first", "second")
@@ -159,7 +163,7 @@ def _pairs(fit: Fit, first: Any, second: Any, contexts: Any) -> Any:
     return found
 
 
-def _repeat(context: Any, count: int) -> Any:
+def _repeat(context: Numbers | None, count: int) -> np.ndarray | None:
     """Return one context for every pair, or None without a context."""
     if context is None:
         return None
@@ -174,10 +178,10 @@ def _in_blocks(fit: Fit, pairs: PyTree) -> dict[str, np.ndarray]:
         predicted = fit.predict(rows)
         return {str(name): values.values for name, values in predicted.data_vars.items()}
 
-    return map_blocks(predict, pairs, _BLOCK, axis=-1)
+    return map_blocks(predict, jax.tree.map(np.asarray, pairs), _BLOCK, axis=-1)
 
 
-def _square(values: dict[str, np.ndarray], rows: Any, columns: Any, names: list[Any]) -> xr.Dataset:
+def _square(values: dict[str, np.ndarray], rows: np.ndarray, columns: np.ndarray, names: list[Any]) -> xr.Dataset:
     """Write values at the pairs of the upper triangle as matrices."""
     matrices = {}
     for name, value in values.items():

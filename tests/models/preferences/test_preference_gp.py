@@ -3,6 +3,7 @@
 import dataclasses
 from functools import partial
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,14 +56,22 @@ def log_density(name, counts, g):
     return ways + special.xlogy(counts, chances(name, g)).sum(-1)
 
 
+def outcomes_of(name, width):
+    return Outcomes(name, width if LIKELIHOODS[name][1] else None)
+
+
 @partial(jax.jit, static_argnums=0)
-def every(name, counts, width, g, variance):
-    """All that a likelihood says, at preferences g and for normal ones with those means."""
-    outcomes = Outcomes(name, width if LIKELIHOODS[name][1] else None)
-    likelihood = OutcomeLikelihood(counts, outcomes)
-    pointwise = (likelihood.log_density(g), *likelihood.derivatives(g))
-    integrals = (likelihood.marginal_log_density(g, variance), likelihood.expected_log_density(g, variance))
-    return pointwise, integrals, outcomes.predict(g, variance)
+def pointwise(name, counts, width, g):
+    """The log density and its derivatives at preferences g."""
+    likelihood = OutcomeLikelihood(counts, outcomes_of(name, width))
+    return likelihood.log_density(g), *likelihood.derivatives(g)
+
+
+@partial(jax.jit, static_argnums=0)
+def integrals(name, counts, width, mean, variance):
+    """The marginal and the expected log density for normal preferences."""
+    likelihood = OutcomeLikelihood(counts, outcomes_of(name, width))
+    return likelihood.marginal_log_density(mean, variance), likelihood.expected_log_density(mean, variance)
 
 
 def circle(num_items, rng):
@@ -125,11 +134,12 @@ def test_reference_vectors(vectors):
 
     found, evidence = at_the_mode(data)
     # Rows are sorted, and each has the lower item first, which turns the sign of g.
-    place = [np.flatnonzero((np.sort(data["x"], 1) == np.sort(pair, 0)).all((1, 2)))[0] for pair in pairs]
-    sign = np.array([1 if (data["x"][row] == pair).all() else -1 for row, pair in zip(place, pairs, strict=True)])
+    known = np.asarray(data["x"])
+    place = [np.flatnonzero((np.sort(known, 1) == np.sort(pair, 0)).all((1, 2)))[0] for pair in pairs]
+    sign = np.array([1 if (known[row] == pair).all() else -1 for row, pair in zip(place, pairs, strict=True)])
     for name, value in (("f", found.mode), ("alpha", found.coefficients)):
         np.testing.assert_allclose(sign * np.asarray(value)[place], vectors[f"out_laplace_{name}"], 1e-7, 1e-10)
-    np.testing.assert_allclose(found.derivatives.curvature[np.array(place)], vectors["out_laplace_W"], 1e-7, 1e-10)
+    np.testing.assert_allclose(np.asarray(found.derivatives.curvature)[place], vectors["out_laplace_W"], 1e-7, 1e-10)
     np.testing.assert_allclose(evidence, vectors["out_laplace_logev"], rtol=1e-7)
 
 
@@ -191,15 +201,11 @@ def test_pairs_with_labels_are_matches(played):
 @pytest.mark.parametrize("name", QUICK)
 def test_log_density_and_its_derivatives(name):
     counts = counts_for(name)
-
-    def pointwise(g):
-        return every(name, counts, WIDTH, g, np.ones(5))[0]
-
-    density, *found = pointwise(PREFERENCES)
+    density, *found = pointwise(name, counts, WIDTH, PREFERENCES)
     np.testing.assert_allclose(density, log_density(name, counts, PREFERENCES), rtol=1e-9)
     # Central differences of fourth order: their error is 1e-3 ** 4 of the fifth derivative, and rounding over the step.
     step = 1e-3
-    values = [pointwise(PREFERENCES + shift * step) for shift in (-2, -1, 1, 2)]
+    values = [pointwise(name, counts, WIDTH, PREFERENCES + shift * step) for shift in (-2, -1, 1, 2)]
     for order, (sign, derivative) in enumerate(zip((1, -1, -1), found, strict=True)):
         low2, low, high, high2 = (np.asarray(value[order]) for value in values)
         difference = (8 * (high - low) - (high2 - low2)) / (12 * step)
@@ -211,7 +217,9 @@ def test_integrals_over_the_latent_preference(name):
     """Predicted probabilities, marginal and expected log densities against adaptive quadrature."""
     mean, variance = np.array([-1.2, 0.0, 0.3, 2.0, 0.8]), np.array([0.3, 1.0, 2.5, 0.01, 1.7])
     counts = counts_for(name)
-    _, (marginal, expected), predicted = every(name, counts, WIDTH, mean, variance)
+    marginal, expected = map(np.asarray, integrals(name, counts, WIDTH, mean, variance))
+    predict = jax.jit(outcomes_of(name, WIDTH).predict)
+    predicted = {key: np.asarray(value) for key, value in predict(mean, variance).items()}
 
     def integral(f, row):
         density = stats.norm(mean[row], np.sqrt(variance[row])).pdf
@@ -229,15 +237,26 @@ def test_integrals_over_the_latent_preference(name):
         np.testing.assert_allclose(expected[row], integral(log_f, row), rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["ordinal", pytest.param("ordinal-probit", marks=pytest.mark.slow)])
-def test_the_limit_of_no_ties(name):
+@pytest.mark.parametrize(
+    ("name", "evaluate", "arguments"),
+    [
+        pytest.param(name, evaluate, arguments, id=f"{name}, {what}", marks=[] if quick else pytest.mark.slow)
+        for name, what, evaluate, arguments, quick in (
+            ("ordinal", "pointwise", pointwise, (PREFERENCES,), True),
+            ("ordinal", "integrals", integrals, (PREFERENCES, np.ones(5)), False),
+            ("ordinal-probit", "pointwise", pointwise, (PREFERENCES,), False),
+            ("ordinal-probit", "integrals", integrals, (PREFERENCES, np.ones(5)), False),
+        )
+    ],
+)
+def test_the_limit_of_no_ties(name, evaluate, arguments):
     """At a width of 0 the ordinal likelihood is that without ties, and finite; a small width is close to it."""
     plain = NAMES[NAMES.index(name) - 2]
     counts = counts_for(plain)
-    expected = jax.tree.leaves(every(plain, counts, 0.0, PREFERENCES, np.ones(5))[:2])
+    expected = evaluate(plain, counts, 0.0, *arguments)
     # The slope in t is at most that of 9 matches, times 6; 1e-13 leaves room for sums in another order.
     for width, tolerance in ((0.0, 1e-13), (1e-9, 1e-7)):
-        found = jax.tree.leaves(every(name, counts, width, PREFERENCES, np.ones(5))[:2])
+        found = evaluate(name, counts, width, *arguments)
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
@@ -251,16 +270,21 @@ def test_draws_have_the_probabilities():
     np.testing.assert_allclose(counts.mean(0) / 3, chances("ordinal", PREFERENCES), atol=0.023)
 
 
+@eqx.filter_jit
+def matrices(kernel, pairs, at):
+    return kernel.gram(pairs), kernel(pairs, at), kernel.diagonal(at)
+
+
 def exact_moments(pairs, outcomes, kernel, at):
     """Moments of g(a, b) and P(a wins) by the trapezoidal rule over three latent preferences; NumPy throughout."""
-    gram = np.asarray(kernel.gram(pairs))
+    gram, cross, spread = map(np.asarray, matrices(kernel, pairs, at))
     factor = np.linalg.cholesky(gram)
     grid = np.linspace(-6, 6, 33)
     white = np.stack(np.meshgrid(grid, grid, grid), -1).reshape(-1, 3)
     weight = np.exp(-0.5 * (white**2).sum(1)) * special.expit(np.asarray(outcomes) * (white @ factor.T)).prod(1)
     weight /= weight.sum()
-    cross = np.linalg.solve(factor, np.asarray(kernel(pairs, at)))
-    spread = np.asarray(kernel.diagonal(at)) - (cross**2).sum(0)
+    cross = np.linalg.solve(factor, cross)
+    spread = spread - (cross**2).sum(0)
     mean = white @ cross
     nodes, weights = np.polynomial.hermite_e.hermegauss(20)
     chance = sum(w * special.expit(mean + np.sqrt(spread) * node) for node, w in zip(nodes, weights, strict=True))
@@ -271,12 +295,13 @@ def test_laplace_is_close_to_quadrature(split):
     """Three of the matches count, so that only their latent preferences are to be integrated over."""
     model, data, _ = MODELS["GPGP"].prepare(split[0])
     three = np.array([0, 20, 40])
-    only = np.zeros(len(data["trials"]))
+    counts, points = np.asarray(data["y"]), np.asarray(split[1].points)
+    only = np.zeros(len(counts))
     only[three] = 1.0
-    found = ask(model, {}, data | {"y": data["y"] * only[:, None]}, np.array(split[1].points))
-    outcomes = np.asarray(data["y"])[three] @ [1, 0, -1]
-    at = split[1].points[:4]
-    mean, probability = exact_moments(split[0].points[three], outcomes, model.pair_kernel, at)
+    found = ask(model, {}, data | {"y": jnp.asarray(counts * only[:, None], float)}, points)
+    found = {name: np.asarray(value) for name, value in found.items()}
+    outcomes, at = counts[three] @ [1, 0, -1], points[:4]
+    mean, probability = exact_moments(np.asarray(split[0].points)[three], outcomes, model.pair_kernel, at)
     # The mode is not the mean, the more so the fewer matches there are.
     np.testing.assert_allclose(found["mean"][:4], mean, atol=0.04)
     np.testing.assert_allclose(found["probability"][:4], probability, atol=0.008)
@@ -320,8 +345,10 @@ def small_fit(played):
 
 def test_duels_and_matrices(small_fit, played):
     items = played[0]
-    found, turned = duel(small_fit, items[:3], items[3:6]), duel(small_fit, items[3:6], items[:3])
-    pairs = np.stack([items[:3], items[3:6]], axis=1)
+    first, second = np.triu_indices(8)  # as many pairs as `preference_matrix` predicts at, which shares their program
+    first, second = second[::-1], first[::-1]
+    pairs = np.stack([items[first], items[second]], axis=1)
+    found, turned = duel(small_fit, *pairs.swapaxes(0, 1)), duel(small_fit, *pairs[:, ::-1].swapaxes(0, 1))
     predicted = small_fit.predict(pairs)
     np.testing.assert_allclose(found["probability"], predicted["probability"][0, 0], rtol=1e-12)
     deviation = np.sqrt(predicted["latent_variance"].values[0, 0])
@@ -329,16 +356,19 @@ def test_duels_and_matrices(small_fit, played):
     # The ends are quantiles of 2000 quantiles: at most 1/2000 of the mass off, at a density of .1 and a slope of 1/4.
     for name, z in (("lower", -1.6448536), ("upper", 1.6448536)):
         np.testing.assert_allclose(found[name], special.expit(mean + z * deviation), atol=0.002)
-    np.testing.assert_allclose(found["preferred"], stats.norm.cdf(mean / deviation), rtol=1e-10)
+    others = first != second
+    expected = stats.norm.cdf(mean[others] / deviation[others])
+    np.testing.assert_allclose(found["preferred"][others], expected, rtol=1e-10)
+    np.testing.assert_array_equal(found["preferred"][~others], np.full(8, 0.5))
     for name, opposite in (("probability", "probability"), ("lower", "upper"), ("preferred", "preferred")):
-        np.testing.assert_allclose(found[name] + turned[opposite], np.ones(3), atol=1e-12)
+        np.testing.assert_allclose(found[name] + turned[opposite], np.ones(36), atol=1e-12)
 
     matrix = preference_matrix(small_fit, matches_of(played))
     assert list(matrix["item"].values) == [str(number) for number in range(8)]
     g, chance = matrix["mean"].values[0, 0], matrix["probability"].values[0, 0]
     np.testing.assert_array_equal(g, -g.T)
     np.testing.assert_allclose(chance + chance.T, np.ones((8, 8)), atol=1e-12)
-    np.testing.assert_allclose(g[[0, 1, 2], [3, 4, 5]], mean, rtol=1e-9)
+    np.testing.assert_allclose(g[first, second], mean, rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -369,7 +399,9 @@ def test_contexts_and_names():
     assert schema.feature_names == ("size", "age")
     assert [leaf.shape for leaf in data["x"]] == [(3, 2, 2), (3, 1)]
     plain = Contextual(GeneralizedPreferential(RBF(1.0).on((1,))), RBF(1.0))
-    np.testing.assert_allclose(model.pair_kernel.gram(data["x"]), plain.gram(matches.inputs), rtol=1e-12)
+    found, expected = (matrices(kernel, matches.inputs, data["x"]) for kernel in (model.pair_kernel, plain))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
     with pytest.raises(ValueError, match="`kernel` cannot be evaluated on `x` of shape"):
         GPGP(RBF(1.0)).prepare(matches)
 
