@@ -136,7 +136,7 @@ class PrefShap(AbstractExplainer):
         def solve(function: RKHSFunction, rows: Float[Array, "b columns"]) -> tuple[ShapleyEstimate, Any]:
             packed = SideBySide(game, function)
             points = packed.unpack(rows)
-            known = packed.predictions(points), self._base_values(function, points)
+            known = self._known_values(packed, points)
             if method == "quadrature":
                 values = self._by_quadrature(function, *packed.split(rows), packed.players(players))
                 return ShapleyEstimate(values, None, method, True, None, num_nodes(players.num_players)), known
@@ -163,11 +163,18 @@ class PrefShap(AbstractExplainer):
         }
         return arrays, estimate
 
-    def _base_values(self, function: RKHSFunction, x: PairPoints) -> Float[Array, "*draws p"] | None:
-        """Return the base values of instances, or None if all instances share one."""
-        game = self.value_function
-        differ = isinstance(game, PreferentialContext) and game.matches is None
-        return game.base_at(function, x) if differ else None
+    def _known_values(
+        self, packed: SideBySide, x: PairPoints
+    ) -> tuple[Float[np.ndarray, "*draws p"], Float[AnyArray, "*draws p"] | None]:
+        """Return the predictions of instances, and their base values, or None if all instances share one."""
+        game, function = self.value_function, packed.function
+        if not isinstance(game, PreferentialContext) or game.matches is not None:
+            return packed.predictions(x), None
+        if game.end_points == "raw":
+            return packed.predictions(x), game.base_at(function, x)
+        ends = np.repeat([[False], [True]], game.contexts.shape[1], axis=1)  # both by one compiled program
+        values = np.asarray(game(function, x, ends))
+        return values[..., 1, :], values[..., 0, :]
 
     def _method(self, function: RKHSFunction, players: Players) -> str:
         """Choose quadrature if it is requested, or if it is the only exact method."""
