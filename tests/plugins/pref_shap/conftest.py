@@ -28,7 +28,8 @@ def matches(problem):
 
 @pytest.fixture(scope="session")
 def duel(problem):
-    return np.stack([problem["in_xl"], problem["in_xr"]])[None]
+    """The duel of the reference vectors, and an item against itself: all tests share the programs for two duels."""
+    return np.stack([problem["in_xl"], problem["in_xr"], problem["in_xl"], problem["in_xl"]]).reshape(2, 2, -1)
 
 
 @pytest.fixture(scope="session")

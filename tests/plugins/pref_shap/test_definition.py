@@ -41,16 +41,17 @@ def test_kernels_that_are_no_products(problem, matches, duel, by_definition):
     np.testing.assert_allclose(game(function, duel, COALITIONS)[:, 0], expected, **EXACT)
     observational = PreferentialItems(problem["in_X"], 0.05, kernel=RBF(problem["in_ls"]))
     ends = observational(function, duel, COALITIONS[[0, -1]])[:, 0]
-    np.testing.assert_allclose(ends, [0.0, function(duel)[0]], **EXACT)
+    np.testing.assert_allclose(ends, [0.0, np.asarray(function(duel))[0]], **EXACT)
 
 
-@pytest.mark.parametrize("limit", ["_MAX_TABLE", "_MAX_CHUNK"])
+@pytest.mark.parametrize("limit", [pytest.param("_MAX_TABLE", marks=pytest.mark.slow), "_MAX_CHUNK"])
 def test_a_table_of_items_and_a_sum_over_matches_agree(problem, mixed, duel, monkeypatch, limit):
     game = PreferentialItems(problem["in_X"], 0.05)
     expected = game(mixed, duel, COALITIONS)
     monkeypatch.setattr(skew_forms, "_MAX_TABLE", 0)
     monkeypatch.setattr(skew_forms, limit, 5)
-    again = dataclasses.replace(game, batch_size=len(limit))  # a batch size of its own: the limits are read in tracing
+    size = {"_MAX_TABLE": 10, "_MAX_CHUNK": 11}[limit]  # a batch size of its own: the limits are read in tracing
+    again = dataclasses.replace(game, batch_size=size)
     np.testing.assert_allclose(again(mixed, duel, COALITIONS), expected, **EXACT)
 
 
@@ -93,7 +94,7 @@ def test_many_features_take_the_quadrature():
 def test_a_utility_is_explained_as_by_rkhs_shap(problem, matches, duel):
     function = kpp.RKHSFunction(Preferential(RBF(problem["in_ls"])), matches, problem["in_alpha"])
     utility = as_utility(function)
-    np.testing.assert_allclose(utility(duel[0, :1]) - utility(duel[0, 1:]), function(duel), **EXACT)
+    np.testing.assert_allclose(np.asarray(utility(duel[0])) @ [1, -1], np.asarray(function(duel))[0], **EXACT)
     game = PreferentialItems(problem["in_X"], conditional="interventional")
     values = kpp.explain(utility, duel[0], value_function="interventional", background=problem["in_X"]).values
     expected = values[0].values - values[1].values
@@ -102,15 +103,15 @@ def test_a_utility_is_explained_as_by_rkhs_shap(problem, matches, duel):
         as_utility(kpp.RKHSFunction(GeneralizedPreferential(RBF()), matches, problem["in_alpha"]))
 
 
-def test_items_side_by_side_are_the_same_function(problem, mixed, contextual, duel):
-    rows = duel.reshape(1, -1)
+def test_items_side_by_side_are_the_same_function(problem, function, mixed, contextual, duel):
+    rows = duel.reshape(2, -1)
     np.testing.assert_allclose(as_concatenated(mixed)(rows), mixed(duel), **EXACT)
-    context = problem["in_u"][None]
+    context = np.stack([problem["in_u"]] * 2)
     expected = contextual((duel, context))
     np.testing.assert_allclose(as_concatenated(contextual)(np.concatenate([rows, context], axis=1)), expected, **EXACT)
     background = np.concatenate([problem["in_X"], problem["in_X"][::-1]], axis=1)
-    naive = kpp.explain(as_concatenated(mixed), rows, value_function="interventional", background=background)
-    assert naive.values.shape == (1, 6)
+    naive = kpp.explain(as_concatenated(function), rows, value_function="interventional", background=background)
+    assert naive.values.shape == (2, 6)
 
 
 @pytest.mark.parametrize("conditional", ["observational", "interventional"])
@@ -121,15 +122,15 @@ def test_contexts_by_the_definition(problem, contextual, duel, by_definition, co
 
     def preference(contexts):  # the oracle averages over pairs of references; the second of each plays no part
         own = contexts[:, 0]
-        return contextual((np.repeat(duel, len(own), axis=0), own))
+        return contextual((np.repeat(duel[:1], len(own), axis=0), own))
 
     expected = by_definition(preference, context, problem["in_U"], problem["in_lsu"], regularization)
     if regularization is not None:  # nor do its weights
         ones = by_definition(lambda z: np.ones(len(z)), context, problem["in_U"], problem["in_lsu"], regularization)
         expected = expected / np.sqrt(ones)
-    x = (duel, problem["in_u"][None])
+    x = (duel, context)
     np.testing.assert_allclose(game(contextual, x, all_coalitions(2))[:, 0], expected, **EXACT)
-    np.testing.assert_allclose(game.base_at(contextual, x), expected[:1], **EXACT)
+    np.testing.assert_allclose(game.base_at(contextual, x), [expected[0], 0.0], **EXACT)
     with pytest.raises(TypeError, match="base_at"):
         game.base(contextual)
 
@@ -137,29 +138,35 @@ def test_contexts_by_the_definition(problem, contextual, duel, by_definition, co
 def test_averages_are_means_of_games(problem, contextual, function, matches, duel):
     """Opponents, contexts averaged over, and matches averaged over give the means of the values one by one."""
     game, contexts = PreferentialItems(problem["in_X"], 0.05), problem["in_U"]
-    against = dataclasses.replace(game, opponents=problem["in_XR"])(function, duel[:, 0], COALITIONS)
-    each = np.stack([np.stack([duel[0, 0], other]) for other in problem["in_XR"]])
-    np.testing.assert_allclose(against[:, 0], game(function, each, COALITIONS).mean(axis=1), **EXACT)
-    duels = np.repeat(duel, len(contexts), axis=0)
+    against = dataclasses.replace(game, opponents=problem["in_XR"])(function, duel[:1, 0], COALITIONS)
+    each = [np.stack([[duel[0, 0], other]] * 2) for other in problem["in_XR"]]
+    expected = np.mean([game(function, pair, COALITIONS) for pair in each], axis=0)
+    np.testing.assert_allclose(against[:, 0], expected[:, 0], **EXACT)
     averaged = dataclasses.replace(game, contexts=contexts)(contextual, duel, COALITIONS)
-    np.testing.assert_allclose(averaged[:, 0], game(contextual, (duels, contexts), COALITIONS).mean(axis=1), **EXACT)
-    context = PreferentialContext(contexts, 0.07)
-    mean = dataclasses.replace(context, matches=matches)(contextual, problem["in_u"][None], all_coalitions(2))
-    rows = (matches, np.repeat(problem["in_u"][None], len(matches), axis=0))
-    expected = context(contextual, rows, all_coalitions(2)).mean(axis=1)
-    np.testing.assert_allclose(mean[:, 0], expected, **EXACT)
+    same = [np.stack([u, u]) for u in contexts]
+    expected = np.mean([game(contextual, (duel, pair), COALITIONS) for pair in same], axis=0)
+    np.testing.assert_allclose(averaged, expected, **EXACT)
+    context, at = PreferentialContext(contexts, 0.07), np.stack([problem["in_u"]] * 2)
+    mean = dataclasses.replace(context, matches=matches)(contextual, at[:1], all_coalitions(2))
+    expected = np.mean([context(contextual, (np.stack([one] * 2), at), all_coalitions(2)) for one in matches], axis=0)
+    np.testing.assert_allclose(mean[:, 0], expected[:, 0], **EXACT)
 
 
-def test_utilities_in_contexts(problem, matches, duel):
+UTILITY = Preferential(RBF(1.1))
+SUM = pytest.param(UTILITY + GeneralizedPreferential(RBF(0.8)), marks=pytest.mark.slow, id="sum")  # twice the terms
+
+
+@pytest.mark.parametrize("kernel", [pytest.param(UTILITY, id="utility"), SUM])
+def test_utilities_in_contexts(problem, matches, duel, kernel):
     """Each duel in a context of its own, with a utility in the kernel: the sums over matches and over contexts."""
-    kernel = Contextual(Preferential(RBF(1.1)) + GeneralizedPreferential(RBF(0.8)), RBF(problem["in_lsu"]))
+    kernel = Contextual(kernel, RBF(problem["in_lsu"]))
     function = kpp.RKHSFunction(kernel, (matches, problem["in_U"]), problem["in_alpha"])
-    x = (np.repeat(duel, 3, axis=0), problem["in_U"][:3] + 0.2)
+    x = (duel[[0, 0]], problem["in_U"][:2] + 0.2)
     full = np.ones((1, 3), dtype=bool)
     np.testing.assert_allclose(PreferentialItems(problem["in_X"])(function, x, full)[0], function(x), **EXACT)
     np.testing.assert_allclose(PreferentialContext(problem["in_U"])(function, x, full[:, :2])[0], function(x), **EXACT)
     averaged = PreferentialContext(problem["in_U"], matches=matches)(function, x[1], full[:, :2])[0]
-    expected = [function((matches, np.repeat(u[None], len(matches), axis=0))).mean() for u in x[1]]
+    expected = [np.mean(function((matches, np.repeat(u[None], len(matches), axis=0)))) for u in x[1]]
     np.testing.assert_allclose(averaged, expected, **EXACT)
 
 

@@ -22,9 +22,10 @@ def test_everything_is_registered():
 
 
 @pytest.mark.parametrize("options", [{}, {"end_points": "raw"}, {"conditional": "interventional"}], ids=str)
-@pytest.mark.parametrize("count", [1, pytest.param(None, marks=pytest.mark.slow)], ids=["one match", "all matches"])
-def test_explanations_change_their_sign_with_the_items(problem, function, matches, options, count):
-    pairs = np.concatenate([matches[:count], matches[:1, [0, 0]]])
+@pytest.mark.parametrize("which", ["duel", pytest.param("matches", marks=pytest.mark.slow)])
+def test_explanations_change_their_sign_with_the_items(problem, function, request, options, which):
+    pairs = request.getfixturevalue(which)
+    pairs = pairs if which == "duel" else np.concatenate([pairs, pairs[:1, [0, 0]]])
     explainer = PrefShap(PreferentialItems(problem["in_X"], 0.05, **options))
     first, second = explainer.explain(function, pairs), explainer.explain(function, pairs[:, ::-1])
     np.testing.assert_allclose(first.values, -second.values, rtol=0, atol=SKEW)
@@ -43,7 +44,7 @@ def test_draws_are_explained_one_by_one(problem, matches, duel):
     )
     explainer = PrefShap(PreferentialItems(problem["in_X"], 0.05))
     explanation = explainer.explain(draws, duel)
-    assert dict(explanation.values.sizes) == {"chain": 1, "draw": 2, "instance": 1, "feature": 3}
+    assert dict(explanation.values.sizes) == {"chain": 1, "draw": 2, "instance": 2, "feature": 3}
     assert float(explanation.additivity_error().max()) < 1e-8
     one = kpp.RKHSFunction(GeneralizedPreferential(RBF(lengthscales[0, 1])), matches, coefficients[0, 1])
     np.testing.assert_allclose(explanation.values[0, 1], explainer.explain(one, duel).values, rtol=1e-9, atol=1e-12)
@@ -98,10 +99,11 @@ def test_contexts_of_duels_and_on_average(problem, contextual, matches, duel):
     np.testing.assert_allclose(items.values, -exchanged.values, rtol=0, atol=SKEW)
 
 
-@pytest.mark.parametrize(("count", "size"), [(3, 2), pytest.param(None, 4, marks=pytest.mark.slow)])
-def test_blocks_of_instances_change_nothing(problem, function, matches, count, size):
+@pytest.mark.parametrize(("twice", "size"), [(2, 2), pytest.param(None, 4, marks=pytest.mark.slow)])
+def test_blocks_of_instances_change_nothing(problem, function, matches, duel, twice, size):
     game = PreferentialItems(problem["in_X"], 0.05)
-    whole, blocks = (PrefShap(game, instances_at_once=most).explain(function, matches[:count]) for most in (None, size))
+    pairs = matches if twice is None else np.concatenate([duel] * twice)
+    whole, blocks = (PrefShap(game, instances_at_once=most).explain(function, pairs) for most in (None, size))
     np.testing.assert_allclose(blocks.values, whole.values, rtol=1e-10, atol=1e-12)
 
 
@@ -113,10 +115,10 @@ def test_what_is_refused(problem, function, contextual, matches, duel):
     with pytest.raises(ValueError, match="`x` must be a tuple of pairs and contexts for this preference function"):
         items.explain(contextual, duel)
     with pytest.raises(ValueError, match="`x` must hold no contexts"):
-        items.explain(function, (duel, problem["in_u"][None]))
+        items.explain(function, (duel, problem["in_U"][:2]))
     with pytest.raises(TypeError, match="must be GeneralizedPreferential, Preferential or Contextual"):
         items.explain(kpp.RKHSFunction(RBF(), matches, problem["in_alpha"]), duel)
     with pytest.raises(TypeError, match="`function` must depend on contexts"):
-        PrefShap(PreferentialContext(problem["in_U"])).explain(function, (duel, problem["in_u"][None]))
+        PrefShap(PreferentialContext(problem["in_U"])).explain(function, (duel, problem["in_U"][:2]))
     with pytest.raises(ValueError, match="`background` must have 3 columns"):
         PrefShap(PreferentialItems(background[:, :2])).explain(function, duel)

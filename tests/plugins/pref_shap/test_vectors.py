@@ -29,7 +29,7 @@ def test_explanations_of_items(problem, function, duel, name):
     game = PreferentialItems(problem["in_X"], problem["in_lam"], **ITEMS[name])
     explanation = PrefShap(game).explain(function, duel)
     np.testing.assert_allclose(explanation.values[0], problem[f"out_phi_{name}"], **TOLERANCE)
-    np.testing.assert_allclose(explanation.predictions, problem["out_g"], **TOLERANCE)
+    np.testing.assert_allclose(explanation.predictions[0], problem["out_g"], **TOLERANCE)
     assert float(explanation.base_values) == 0.0
     if name != "obs_raw":
         assert float(explanation.additivity_error().max()) < 1e-12
@@ -37,8 +37,8 @@ def test_explanations_of_items(problem, function, duel, name):
 
 def test_context(problem, contextual, duel):
     game = PreferentialContext(problem["in_U"], problem["in_lam_ctx"], end_points="raw")
-    x = (duel, problem["in_u"][None])
+    x = (duel, np.stack([problem["in_u"]] * 2))
     np.testing.assert_allclose(game(contextual, x, all_coalitions(2))[:, 0], problem["out_v_ctx_raw"], **TOLERANCE)
     explanation = PrefShap(game).explain(contextual, x)
     np.testing.assert_allclose(explanation.values[0], problem["out_phi_ctx_raw"], **TOLERANCE)
-    np.testing.assert_allclose(explanation.predictions, problem["out_g_ctx"], **TOLERANCE)
+    np.testing.assert_allclose(explanation.predictions[0], problem["out_g_ctx"], **TOLERANCE)

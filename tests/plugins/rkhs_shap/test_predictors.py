@@ -73,8 +73,16 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("game", GAMES)
-@pytest.mark.parametrize("name", NAMES)
+# Of the predictors that differ in their coefficients only, one estimator and one fit take every game by default.
+SUMS = [
+    pytest.param(name, game, marks=[] if quick else [pytest.mark.slow], id=f"{name}-{game}")
+    for name in (*ESTIMATORS, *FITS)
+    for game in GAMES
+    for quick in [name in ("sklearn KernelRidge", "GPRegression") or (name in QUICK and game == "interventional")]
+]
+
+
+@pytest.mark.parametrize(("name", "game"), SUMS)
 def test_contributions_add_up_to_the_prediction_of_the_model(predictor, name, game):
     model, predict = predictor(name)
     explanation = kpp.explain(model, X, value_function=game, method="enumeration", **GAMES[game])
@@ -111,11 +119,11 @@ def test_a_classifier_is_explained_on_the_scale_of_its_probabilities(predictor):
         assert explanation.interactions.shape == (1, 1, 2, 3, 3)
 
 
-def test_kernels_that_are_no_products_are_enumerated():
+@pytest.mark.parametrize("game", ["interventional", pytest.param("observational", marks=pytest.mark.slow)])
+def test_kernels_that_are_no_products_are_enumerated(game):
     model = GPRegression(Matern32(lengthscale=1.5), noise_variance=0.1)
     fit = model.fit(jax.random.key(0), DATA, TARGET, inference=kpp.MAP(progress=False))
-    for game in ("interventional", "observational"):
-        explanation = kpp.explain(fit, X, value_function=game, covariance="point", **GAMES[game])
-        assert explanation.attrs["method"] == "enumeration"
-        assert float(explanation.additivity_error().max()) < 1e-10
-        assert float(explanation.covariance.sum(("feature", "feature_other")).min()) > 0.0
+    explanation = kpp.explain(fit, X, value_function=game, covariance="point", **GAMES[game])
+    assert explanation.attrs["method"] == "enumeration"
+    assert float(explanation.additivity_error().max()) < 1e-10
+    assert float(explanation.covariance.sum(("feature", "feature_other")).min()) > 0.0
