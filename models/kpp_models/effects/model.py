@@ -1,4 +1,4 @@
-r"""The base of the models of :math:`E[T \mid do(X = x)]` from several data sets."""
+r"""The bases of the models of :math:`E[T \mid do(X = x)]` from several data sets."""
 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
@@ -42,9 +42,10 @@ from kpp_models.effects.random_functions import (
     inner_product,
 )
 
-__all__ = ["AbstractEffectModel", "as_links"]
+__all__ = ["AbstractChainModel", "AbstractEffectModel", "as_links", "example_data"]
 
-Model = TypeVar("Model", bound="AbstractEffectModel")
+Model = TypeVar("Model", bound="AbstractChainModel")
+EffectModel = TypeVar("EffectModel", bound="AbstractEffectModel")
 Data = Mapping[str, Any]
 Sample = Mapping[str, Array]
 
@@ -56,7 +57,65 @@ def as_links(links: CausalLink | Sequence[CausalLink]) -> tuple[CausalLink, ...]
     return (links,) if isinstance(links, CausalLink) else tuple(links)
 
 
-class AbstractEffectModel(AbstractModel):
+def example_data(rng_key: RngKey) -> tuple[Array, Array, Array, Array]:
+    """Return treatments, outcomes and variables for adjustment, each (10, 1), and targets (10,)."""
+    keys = jax.random.split(rng_key, 3)
+    z, noise = jax.random.normal(keys[0], (10, 1)), 0.1 * jax.random.normal(keys[1], (10, 2))
+    x = z + jax.random.normal(keys[2], (10, 1))
+    y = jnp.sin(x) - z + noise[:, :1]
+    return x, y, z, y[:, 0] ** 2 + noise[:, 1]
+
+
+class AbstractChainModel(AbstractModel):
+    """The fields of every model of a chain of data sets, and the reading of its data.
+
+    Args:
+        links: The model of each data set of the chain: a `CausalLink`, or one per data set.
+        noise_variance: The variance of the targets' noise: a number or a prior.
+        amplitude: The factor of the kernel of the function from outcome to target: a number or a prior.
+        mean: The prior mean of this function, in units of the targets: a number or a prior.
+
+    Raises:
+        ValueError: If a number is not a scalar or out of range, or there are no links.
+    """
+
+    links: eqx.AbstractVar[tuple[CausalLink, ...]]
+    noise_variance: eqx.AbstractVar[Leaf]
+    amplitude: eqx.AbstractVar[Leaf]
+    mean: eqx.AbstractVar[Leaf]
+
+    def __check_init__(self) -> None:
+        """Raise ValueError if a number is out of range or there are no links."""
+        refuse_below(self.noise_variance, "noise_variance", zero_allowed=False)
+        refuse_below(self.amplitude, "amplitude", zero_allowed=True)
+        if not self.links:
+            raise ValueError("`links` must hold at least one CausalLink, got none")
+
+    def _read(
+        self: Model, x: object, y: Numbers, mediators: Numbers | None, *, bayesian: bool
+    ) -> tuple[Model, dict[str, Any], tuple[InterventionData, ...]]:
+        """Return the model with resolved links, the data that all models of chains have, and the chain."""
+        warn_if_float32(type(self).__name__)
+        chain = as_chain(x)
+        if len(chain) != len(self.links):
+            raise ValueError(f"`x` must hold one data set for each of the {len(self.links)} links, got {len(chain)}")
+        places, targets = read_mediators(chain[-1], mediators, y)
+        others = [*(part.treatment for part in chain[1:]), places]
+        links = tuple(
+            link.resolve(part, [other], first=number == 0, bayesian=bayesian)
+            for number, (link, part, other) in enumerate(zip(self.links, chain, others, strict=True))
+        )
+        tables = tuple(
+            {"treatment": part.treatment, "outcome": part.outcome, "adjusting": part.adjusting} for part in chain
+        )
+        return dataclasses.replace(self, links=links), {"links": tables, "mediators": places, "y": targets}, chain
+
+    def _at(self: Model, sample: Sample) -> Model:
+        """Return this model with the values of one draw in place of its priors."""
+        return replace_priors(self, lambda name, value: substitute(name, value, sample))
+
+
+class AbstractEffectModel(AbstractChainModel):
     r"""The effect of a treatment on a target that was never observed together with it.
 
     .. math:: g(x) = E[T \mid do(X = x)] = m + \langle f, \mu(x) \rangle, \qquad t_j = m + f(\tilde y_j) + \epsilon_j
@@ -91,21 +150,10 @@ class AbstractEffectModel(AbstractModel):
     amplitude: Leaf = scalar_field("amplitude", default=1.0)
     mean: Leaf = scalar_field("mean", default=0.0)
 
-    def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range or there are no links."""
-        refuse_below(self.noise_variance, "noise_variance", zero_allowed=False)
-        refuse_below(self.amplitude, "amplitude", zero_allowed=True)
-        if not self.links:
-            raise ValueError("`links` must hold at least one CausalLink, got none")
-
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple["AbstractEffectModel", InterventionData, Array]]:
         """Yield models with data for the conformance suite."""
-        keys = jax.random.split(rng_key, 3)
-        z, noise = jax.random.normal(keys[0], (10, 1)), 0.1 * jax.random.normal(keys[1], (10, 3))
-        x = z + jax.random.normal(keys[2], (10, 1))
-        y = jnp.sin(x) - z + noise[:, :1]
-        t = y[:, 0] ** 2 + noise[:, 1]
+        x, y, z, t = example_data(rng_key)
         prior = dist.LogNormal(0.0, 0.5)
         backdoor = CausalLink(
             RBF(prior.expand([1])), RBF(1.0), prior, adjustment="backdoor", adjusting_kernel=RBF(prior), width=3.0
@@ -115,8 +163,8 @@ class AbstractEffectModel(AbstractModel):
         yield cls((frontdoor,), prior, prior, dist.Normal(0.0, 1.0)), InterventionData.create(x, t[:, None], y), t
 
     def prepare(
-        self: Model, x: object, y: Numbers, *, mediators: Numbers | None = None
-    ) -> tuple[Model, dict[str, Any], Schema]:
+        self: EffectModel, x: object, y: Numbers, *, mediators: Numbers | None = None
+    ) -> tuple[EffectModel, dict[str, Any], Schema]:
         r"""Read the data.
 
         Args:
@@ -131,25 +179,11 @@ class AbstractEffectModel(AbstractModel):
         Raises:
             ValueError: If the data are invalid; the message names the argument.
         """
-        warn_if_float32(type(self).__name__)
-        chain = as_chain(x)
-        if len(chain) != len(self.links):
-            raise ValueError(f"`x` must hold one data set for each of the {len(self.links)} links, got {len(chain)}")
-        places, targets = read_mediators(chain[-1], mediators, y)
-        others = [*(part.treatment for part in chain[1:]), places]
-        links = tuple(
-            link.resolve(part, [other], first=number == 0, bayesian=self.bayesian_embedding)
-            for number, (link, part, other) in enumerate(zip(self.links, chain, others, strict=True))
+        model, data, chain = self._read(x, y, mediators, bayesian=self.bayesian_embedding)
+        data["embeddings"] = tuple(
+            self._observe(link.space, part.outcome) for link, part in zip(model.links, chain, strict=True)
         )
-        data = {
-            "links": tuple(_link_data(part) for part in chain),
-            "mediators": places,
-            "embeddings": tuple(
-                self._observe(link.space, part.outcome) for link, part in zip(links, chain, strict=True)
-            ),
-            "y": targets,
-        }
-        return dataclasses.replace(self, links=links), data, chain[0].treatment_schema
+        return model, data, chain[0].treatment_schema
 
     def numpyro_model(
         self,
@@ -238,10 +272,6 @@ class AbstractEffectModel(AbstractModel):
     def _function_space(self) -> OutcomeSpace:
         return self.links[-1].space
 
-    def _at(self: Model, sample: Sample) -> Model:
-        """Return this model with the values of one draw in place of its priors."""
-        return replace_priors(self, lambda name, value: substitute(name, value, sample))
-
     def _target_gram(self, mediators: Float[Array, "M dy"]) -> Float[Array, "M M"]:
         """Return the prior covariance of f at the outcomes of the targets."""
         return self.amplitude * self._function_space.level_kernel(self._level).gram(mediators)
@@ -312,7 +342,3 @@ class AbstractEffectModel(AbstractModel):
         adjustment = link.adjust(table["adjusting"])
         intervention = adjustment.intervention(self._treatment_kernel(number), table["treatment"])
         return inner_product(function, embedding, intervention)
-
-
-def _link_data(part: InterventionData) -> dict[str, Any]:
-    return {"treatment": part.treatment, "outcome": part.outcome, "adjusting": part.adjusting}

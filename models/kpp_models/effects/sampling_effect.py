@@ -15,18 +15,16 @@ from numpyro import distributions as dist
 
 from kpp import linalg
 from kpp.functions import RKHSFunction
-from kpp.gp import check_kernel_fits, draw_gaussian, refuse_below, replace_priors, scalar_field
-from kpp.inference import AbstractModel
+from kpp.gp import check_kernel_fits, draw_gaussian, replace_priors, scalar_field
 from kpp.kernels import RBF, AbstractKernel, Scaled, resolve_features
 from kpp.priors import sample as draw_priors
-from kpp.priors import substitute
 from kpp.tables import Schema
 from kpp.typing import Leaf, Numbers, RngKey
-from kpp.validation import count, warn_if_float32
+from kpp.validation import count
 from kpp_models.effects.causal_link import CausalLink
-from kpp_models.effects.data import InterventionData, as_chain, read_mediators
+from kpp_models.effects.data import InterventionData
 from kpp_models.effects.embedding_evidence import SharedCovariance, fitted_amplitude
-from kpp_models.effects.model import as_links
+from kpp_models.effects.model import AbstractChainModel, as_links, example_data
 from kpp_models.tables.regression import GPRegression
 
 __all__ = ["SamplingEffect"]
@@ -67,7 +65,7 @@ class _Regression(NamedTuple):
         return self.mean + cross.T @ self.coefficients + jnp.sqrt(variance)[:, None] * normals[None]
 
 
-class SamplingEffect(AbstractModel):
+class SamplingEffect(AbstractChainModel):
     r"""The effect of a treatment by sampling outcomes and functions, each from a Gaussian process.
 
     .. math::
@@ -117,21 +115,13 @@ class SamplingEffect(AbstractModel):
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range."""
-        refuse_below(self.noise_variance, "noise_variance", zero_allowed=False)
-        refuse_below(self.amplitude, "amplitude", zero_allowed=True)
-        if not self.links:
-            raise ValueError("`links` must hold at least one CausalLink, got none")
+        """Raise ValueError if the number of samples is too small."""
         count(self.num_samples, "num_samples", 2)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[SamplingEffect, InterventionData, Array]]:
         """Yield models with data for the conformance suite."""
-        keys = jax.random.split(rng_key, 3)
-        z, noise = jax.random.normal(keys[0], (10, 1)), 0.1 * jax.random.normal(keys[1], (10, 2))
-        x = z + jax.random.normal(keys[2], (10, 1))
-        y = jnp.sin(x) - z + noise[:, :1]
-        t = y[:, 0] ** 2 + noise[:, 1]
+        x, y, z, t = example_data(rng_key)
         prior = dist.LogNormal(0.0, 0.5)
         backdoor = CausalLink(RBF(prior), None, prior, adjustment="backdoor", adjusting_kernel=RBF(1.0))
         yield cls((backdoor,), dist.HalfNormal(1.0), num_samples=20), InterventionData.create(x, y, z), t
@@ -143,26 +133,12 @@ class SamplingEffect(AbstractModel):
         self, x: object, y: Numbers, *, mediators: Numbers | None = None
     ) -> tuple[SamplingEffect, dict[str, Any], Schema]:
         """Read the data; see `AbstractEffectModel.prepare`."""
-        warn_if_float32(type(self).__name__)
-        chain = as_chain(x)
-        if len(chain) != len(self.links):
-            raise ValueError(f"`x` must hold one data set for each of the {len(self.links)} links, got {len(chain)}")
-        places, targets = read_mediators(chain[-1], mediators, y)
-        others = [*(part.treatment for part in chain[1:]), places]
-        links = tuple(
-            link.resolve(part, [other], first=number == 0, bayesian=False)
-            for number, (link, part, other) in enumerate(zip(self.links, chain, others, strict=True))
-        )
-        tables = tuple(
-            {"treatment": part.treatment, "outcome": part.outcome, "adjusting": part.adjusting} for part in chain
-        )
-        data = {"links": tables, "mediators": places, "y": targets}
-        changes: dict[str, Any] = {"links": links}
+        model, data, chain = self._read(x, y, mediators, bayesian=False)
         if self.function_kernel is not None:
             kernel = resolve_features(self.function_kernel, chain[-1].outcome_schema.feature_names)
-            check_kernel_fits(kernel, places, "function_kernel", "mediators")
-            changes["function_kernel"] = kernel
-        return dataclasses.replace(self, **changes), data, chain[0].treatment_schema
+            check_kernel_fits(kernel, data["mediators"], "function_kernel", "mediators")
+            model = dataclasses.replace(model, function_kernel=kernel)
+        return model, data, chain[0].treatment_schema
 
     def numpyro_model(
         self, links: Sequence[Data], mediators: Float[Array, "M dy"], y: Float[Array, " M"] | None = None
@@ -243,10 +219,6 @@ class SamplingEffect(AbstractModel):
         """The regression of the targets on outcomes, without priors."""
         kernel = self.links[-1].space.kernel if self.function_kernel is None else self.function_kernel
         return GPRegression(Scaled(kernel, self.amplitude), self.noise_variance, self.mean)
-
-    def _at(self, sample: Sample) -> SamplingEffect:
-        """Return this model with the values of one draw in place of its priors."""
-        return replace_priors(self, lambda name, value: substitute(name, value, sample))
 
     def _treatment_kernel(self, number: int) -> AbstractKernel:
         own = self.links[number].treatment_kernel
