@@ -11,7 +11,7 @@ classes here are this kernel: they can be used in every model that has a kernel,
 `kpp.games.Observational` its OSV-REG.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import dataclasses
 from abc import abstractmethod
@@ -66,14 +66,14 @@ class AbstractShapleyRegularized(AbstractKernel):
     """
 
     #: Whether the product is subtracted from k; and the name of the field for the computed matrix.
-    subtracted: ClassVar[bool]
-    computed: ClassVar[str]
+    subtracted: eqx.AbstractClassVar[bool]
+    computed: eqx.AbstractClassVar[str]
 
-    kernel: AbstractKernel
-    value_function: AbstractValueFunction
-    points: Float[AnyArray, "n d"] = eqx.field(converter=lambda value: as_points(value, "points"))
-    feature: int = eqx.field(static=True)
-    penalty: Leaf = eqx.field(converter=_as_penalty)
+    kernel: eqx.AbstractVar[AbstractKernel]
+    value_function: eqx.AbstractVar[AbstractValueFunction]
+    points: eqx.AbstractVar[Float[AnyArray, "n d"]]
+    feature: eqx.AbstractVar[int]
+    penalty: eqx.AbstractVar[Leaf]
 
     def __check_init__(self) -> None:
         """Raise ValueError if the points lack the feature or the penalty is negative."""
@@ -176,6 +176,11 @@ class ShapleyRegularized(AbstractShapleyRegularized):
     subtracted: ClassVar[bool] = True
     computed: ClassVar[str] = "section_gram"
 
+    kernel: AbstractKernel
+    value_function: AbstractValueFunction
+    points: Float[AnyArray, "n d"] = eqx.field(converter=lambda value: as_points(value, "points"))
+    feature: int = eqx.field(static=True)
+    penalty: Leaf = eqx.field(converter=_as_penalty)
     section_gram: Float[AnyArray, "n n"] | None = None
 
     @classmethod
@@ -229,6 +234,11 @@ class RestrictedShapleyRegularized(AbstractShapleyRegularized):
     subtracted: ClassVar[bool] = False
     computed: ClassVar[str] = "section_products"
 
+    kernel: AbstractKernel
+    value_function: AbstractValueFunction
+    points: Float[AnyArray, "n d"] = eqx.field(converter=lambda value: as_points(value, "points"))
+    feature: int = eqx.field(static=True)
+    penalty: Leaf = eqx.field(converter=_as_penalty)
     section_products: Float[AnyArray, "n n"] | None = None
 
     @classmethod
