@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
@@ -278,11 +279,11 @@ class AbstractEffectModel(AbstractChainModel):
 
     def _observe(self, space: OutcomeSpace, outcome: Array) -> dict[str, Array]:
         """Return the factor of the outcomes' covariance and the embedding's observations in its coordinates."""
-        gram = space.level_kernel(int(self.bayesian_embedding)).gram(outcome)
+        gram, sections = _outcome_grams(space, int(self.bayesian_embedding), outcome)
         factor = linalg.cholesky(gram, what="the kernel matrix of the outcomes")
-        if bool(jnp.min(jnp.diagonal(factor)) ** 2 < _MIN_PIVOT * jnp.mean(jnp.diagonal(gram))):
+        if np.min(np.diagonal(factor)) ** 2 < _MIN_PIVOT * np.mean(np.diagonal(gram)):
             factor = prior_factor(gram)
-        return {"factor": factor, "coordinates": linalg.solve_lower(factor, space.kernel.gram(outcome)).T}
+        return {"factor": factor, "coordinates": linalg.solve_lower(factor, sections).T}
 
     def _treatment_kernel(self, number: int) -> AbstractKernel:
         kernel = self.links[number].treatment_kernel
@@ -342,3 +343,9 @@ class AbstractEffectModel(AbstractChainModel):
         adjustment = link.adjust(table["adjusting"])
         intervention = adjustment.intervention(self._treatment_kernel(number), table["treatment"])
         return inner_product(function, embedding, intervention)
+
+
+@eqx.filter_jit
+def _outcome_grams(space: OutcomeSpace, level: int, outcome: Array) -> tuple[Array, Array]:
+    """Return the Gram matrices of the outcomes in the kernel of a level and in the kernel of the space."""
+    return space.level_kernel(level).gram(outcome), space.kernel.gram(outcome)
