@@ -6,10 +6,14 @@ score of the model. Root mean squared error, R², Brier score, log loss and pinb
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
+from collections.abc import Callable
 from statistics import NormalDist
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import jax.scipy.stats as jss
 import numpy as np
@@ -49,7 +53,7 @@ def gaussian_log_score(y: Numbers, mean: Numbers, scale: Numbers) -> Float[Array
         ValueError: If the shapes differ, or a standard deviation is not positive.
     """
     y, mean, scale = _gaussian(y, mean, scale)
-    return -jss.norm.logpdf(y, mean, scale)
+    return _log_score(y, mean, scale)
 
 
 def gaussian_crps(y: Numbers, mean: Numbers, scale: Numbers) -> Float[Array, " n"]:
@@ -75,8 +79,7 @@ def gaussian_crps(y: Numbers, mean: Numbers, scale: Numbers) -> Float[Array, " n
         Gneiting and Raftery, Strictly proper scoring rules, 2007, equation (21) and the display after it.
     """
     y, mean, scale = _gaussian(y, mean, scale)
-    z = (y - mean) / scale
-    return scale * (z * (2 * jss.norm.cdf(z) - 1) + 2 * jss.norm.pdf(z) - 1 / math.sqrt(math.pi))
+    return _crps(y, mean, scale)
 
 
 def crps_from_draws(y: Numbers, draws: Numbers) -> Float[Array, " n"]:
@@ -108,11 +111,7 @@ def crps_from_draws(y: Numbers, draws: Numbers) -> Float[Array, " n"]:
         raise ValueError(
             f"`draws` must have shape (s, {y.shape[0]}), s > 1, one column an observation, got {draws.shape}"
         )
-    count = draws.shape[0]
-    # In the sum over r < r' of X_(r') - X_(r), the draw of rank r is the larger in r pairs, the smaller in s - 1 - r.
-    ranks = 2 * jnp.arange(count, dtype=draws.dtype) - (count - 1)
-    differences = ranks @ (jnp.sort(draws, axis=0) - y[None, :])
-    return jnp.mean(jnp.abs(draws - y[None, :]), axis=0) - differences / (count * (count - 1))
+    return _fair_crps(y, draws)
 
 
 def interval_coverage(y: Numbers, lower: Numbers, upper: Numbers) -> Float[Array, ""]:
@@ -130,7 +129,7 @@ def interval_coverage(y: Numbers, lower: Numbers, upper: Numbers) -> Float[Array
         ValueError: If the shapes differ, or an interval ends before it starts.
     """
     y, lower, upper = _interval(y, lower, upper)
-    return jnp.mean((lower <= y) & (y <= upper))
+    return _share_inside(y, lower, upper)
 
 
 def interval_score(y: Numbers, lower: Numbers, upper: Numbers, probability: float) -> Float[Array, " n"]:
@@ -156,8 +155,7 @@ def interval_score(y: Numbers, lower: Numbers, upper: Numbers, probability: floa
     """
     validation.probability(probability, "probability")
     y, lower, upper = _interval(y, lower, upper)
-    missed = jnp.maximum(lower - y, 0.0) + jnp.maximum(y - upper, 0.0)
-    return upper - lower + 2 / (1 - probability) * missed
+    return _interval_score(y, lower, upper, 2 / (1 - probability))
 
 
 def expected_calibration_error(labels: Numbers, probabilities: Numbers, *, num_bins: int = 10) -> Float[Array, ""]:
@@ -186,11 +184,9 @@ def expected_calibration_error(labels: Numbers, probabilities: Numbers, *, num_b
     num_bins = validation.count(num_bins, "num_bins")
     labels = as_targets(labels, name="labels")
     probabilities = _like(labels, probabilities, "probabilities", "labels")
-    _require("labels", "0 or 1", (labels == 0) | (labels == 1), labels)
-    _require("probabilities", "between 0 and 1", (probabilities >= 0) & (probabilities <= 1), probabilities)
-    bins = jnp.minimum((probabilities * num_bins).astype(int), num_bins - 1)
-    gaps = jnp.zeros(num_bins, dtype=probabilities.dtype).at[bins].add(labels - probabilities)
-    return jnp.sum(jnp.abs(gaps)) / labels.shape[0]
+    _require("labels", "0 or 1", lambda label: (label == 0) | (label == 1), labels)
+    _require("probabilities", "between 0 and 1", lambda p: (p >= 0) & (p <= 1), probabilities)
+    return _calibration_error(labels, probabilities, num_bins)
 
 
 class ProjectionGain(NamedTuple):
@@ -314,14 +310,14 @@ def structural_similarity(x: Numbers, y: Numbers, *, data_range: float) -> float
 def _gaussian(y: Numbers, mean: Numbers, scale: Numbers) -> tuple[Array, Array, Array]:
     y = as_targets(y)
     mean, scale = _like(y, mean, "mean"), _like(y, scale, "scale")
-    _require("scale", "positive", scale > 0, scale)
+    _require("scale", "positive", lambda scale: scale > 0, scale)
     return y, mean, scale
 
 
 def _interval(y: Numbers, lower: Numbers, upper: Numbers) -> tuple[Array, Array, Array]:
     y = as_targets(y)
     lower, upper = _like(y, lower, "lower"), _like(y, upper, "upper")
-    _require("upper", "at least `lower`", upper >= lower, upper)
+    _require("upper", "at least `lower`", operator.ge, upper, lower)
     return y, lower, upper
 
 
@@ -330,10 +326,54 @@ def _like(y: Array, value: Numbers, name: str, other: str = "y") -> Float[Array,
     array = as_finite_array(value, name)
     if array.shape not in ((), y.shape):
         raise ValueError(f"`{name}` must have the shape of `{other}`, {y.shape}, or be one number, got {array.shape}")
-    return jnp.broadcast_to(array, y.shape)
+    return array if array.shape == y.shape else jnp.broadcast_to(array, y.shape)
 
 
-def _require(name: str, wanted: str, holds: Array, value: Array) -> None:
-    if is_concrete(holds) and not bool(holds.all()):
-        first = int(jnp.argmin(holds))
-        raise ValueError(f"`{name}` must be {wanted}, got {float(value[first]):g} at index {first}")
+def _require(name: str, wanted: str, test: Callable[..., np.ndarray], *arrays: Array) -> None:
+    """Raise ValueError if a test fails for values of the first array; traced arrays are trusted."""
+    if not all(map(is_concrete, arrays)):
+        return
+    known = [np.asarray(array) for array in arrays]
+    holds = test(*known)
+    if not holds.all():
+        first = int(holds.argmin())
+        raise ValueError(f"`{name}` must be {wanted}, got {known[0][first]:g} at index {first}")
+
+
+# Each formula is one program.
+@jax.jit
+def _log_score(y: Array, mean: Array, scale: Array) -> Array:
+    return -jss.norm.logpdf(y, mean, scale)
+
+
+@jax.jit
+def _crps(y: Array, mean: Array, scale: Array) -> Array:
+    z = (y - mean) / scale
+    return scale * (z * (2 * jss.norm.cdf(z) - 1) + 2 * jss.norm.pdf(z) - 1 / math.sqrt(math.pi))
+
+
+@jax.jit
+def _fair_crps(y: Array, draws: Array) -> Array:
+    count = draws.shape[0]
+    # In the sum over r < r' of X_(r') - X_(r), the draw of rank r is the larger in r pairs, the smaller in s - 1 - r.
+    ranks = 2 * jnp.arange(count, dtype=draws.dtype) - (count - 1)
+    differences = ranks @ (jnp.sort(draws, axis=0) - y[None, :])
+    return jnp.mean(jnp.abs(draws - y[None, :]), axis=0) - differences / (count * (count - 1))
+
+
+@jax.jit
+def _share_inside(y: Array, lower: Array, upper: Array) -> Array:
+    return jnp.mean((lower <= y) & (y <= upper))
+
+
+@jax.jit
+def _interval_score(y: Array, lower: Array, upper: Array, penalty: Array) -> Array:
+    missed = jnp.maximum(lower - y, 0.0) + jnp.maximum(y - upper, 0.0)
+    return upper - lower + penalty * missed
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _calibration_error(labels: Array, probabilities: Array, num_bins: int) -> Array:
+    bins = jnp.minimum((probabilities * num_bins).astype(int), num_bins - 1)
+    gaps = jnp.zeros(num_bins, dtype=probabilities.dtype).at[bins].add(labels - probabilities)
+    return jnp.sum(jnp.abs(gaps)) / labels.shape[0]
