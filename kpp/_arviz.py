@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import xarray as xr
@@ -17,6 +17,16 @@ __all__ = ["MAJOR", "from_groups", "group", "group_names", "groups", "loo", "loo
 
 MAJOR = int(importlib.metadata.version("arviz").split(".")[0])
 _DIAGNOSTICS = ["mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat"]
+
+
+@runtime_checkable
+class _Groups(Protocol):
+    """The part of `InferenceData` and of `DataTree` that is used here."""
+
+    @property
+    def groups(self) -> Any: ...
+
+    def __getitem__(self, name: str, /) -> Any: ...
 
 
 def from_groups(datasets: Mapping[str, xr.Dataset], attrs: Mapping[str, Any] | None = None) -> Any:
@@ -36,12 +46,13 @@ def from_groups(datasets: Mapping[str, xr.Dataset], attrs: Mapping[str, Any] | N
     return tree
 
 
-def group_names(idata: Any) -> tuple[str, ...]:
+def group_names(idata: _Groups) -> tuple[str, ...]:
     """Return the names of the groups that an ArviZ object holds."""
-    return tuple(idata.groups()) if hasattr(idata, "_groups") else tuple(idata.children)
+    children = getattr(idata, "children", None)
+    return tuple(idata.groups() if children is None else children)
 
 
-def group(idata: Any, name: str) -> xr.Dataset:
+def group(idata: _Groups, name: str) -> xr.Dataset:
     """Return one group of an ArviZ object as a dataset.
 
     Raises:
@@ -53,12 +64,12 @@ def group(idata: Any, name: str) -> xr.Dataset:
     return found if isinstance(found, xr.Dataset) else found.to_dataset()
 
 
-def groups(idata: Any) -> dict[str, xr.Dataset]:
+def groups(idata: _Groups) -> dict[str, xr.Dataset]:
     """Return all groups of an ArviZ object as datasets by name."""
     return {name: group(idata, name) for name in group_names(idata)}
 
 
-def loo(idata: Any, *, var_name: str | None = None, pointwise: bool = True) -> Any:
+def loo(idata: _Groups, *, var_name: str | None = None, pointwise: bool = True) -> Any:
     """Return ArviZ's leave-one-out estimate (`ELPDData`), on the log scale, with pointwise values."""
     return _arviz().loo(idata, pointwise=pointwise, var_name=var_name)
 
@@ -69,7 +80,9 @@ def loo_numbers(result: Any) -> dict[str, Any]:
     return {"elpd": float(elpd), "se": float(result.se), "p": float(p), "pareto_k": result.pareto_k.values.ravel()}
 
 
-def summary(data: Any, *, interval_probability: float = 0.94, var_names: list[str] | None = None) -> Any:
+def summary(
+    data: xr.Dataset | _Groups, *, interval_probability: float = 0.94, var_names: list[str] | None = None
+) -> Any:
     """Summarize draws in a table with the same columns under every ArviZ.
 
     Args:

@@ -10,34 +10,36 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from kpp.typing import Numbers
+
 SAMPLE_DIMS = ("chain", "draw")
 
 
 def build_dataset(
-    values: Any,
-    base_values: Any,
-    predictions: Any,
-    data: Any,
+    values: Numbers,
+    base_values: Numbers,
+    predictions: Numbers,
+    data: Numbers,
     *,
     feature_names: Sequence[str],
     output_names: Sequence[str] | None,
     instance_names: Sequence[Any] | None,
     draws: bool,
-    covariance: Any,
-    variance: Any,
-    interactions: Any,
-    standard_errors: Any,
+    covariance: Numbers | None,
+    variance: Numbers | None,
+    interactions: Numbers | None,
+    standard_errors: Numbers | None,
     variance_parts: Mapping[str, Any] | None,
     attrs: Mapping[str, Any],
 ) -> xr.Dataset:
     """Return the dataset behind an Explanation; the arguments are those of `Explanation.create`."""
-    values = finite_array(values, "values")
+    array = finite_array(values, "values")
     sample = SAMPLE_DIMS if draws else ()
-    dims = _value_dims(values, sample)
+    dims = _value_dims(array, sample)
     output = dims[len(sample) + 2 :]
-    sizes = dict(zip(dims, values.shape, strict=True))
+    sizes = dict(zip(dims, array.shape, strict=True))
     variables = {
-        "values": (dims, values),
+        "values": (dims, array),
         "base_values": _base_values(base_values, sample, output, sizes),
         "predictions": _shaped(predictions, "predictions", (*sample, "instance", *output), sizes),
         "data": _data(data, feature_names, attrs.get("groups", {}), sizes),
@@ -63,7 +65,7 @@ def build_dataset(
     return xr.Dataset(variables, coords=coords, attrs=_complete(attrs))
 
 
-def finite_array(value: Any, name: str) -> np.ndarray:
+def finite_array(value: Numbers, name: str) -> np.ndarray:
     """Return a NumPy array of finite floats; a float type is kept."""
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
@@ -86,7 +88,7 @@ def _value_dims(values: np.ndarray, sample: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _shaped(
-    value: Any, name: str, dims: tuple[str, ...], sizes: Mapping[str, int]
+    value: Numbers, name: str, dims: tuple[str, ...], sizes: Mapping[str, int]
 ) -> tuple[tuple[str, ...], np.ndarray]:
     array = finite_array(value, name)
     expected = tuple(sizes[dim.removesuffix("_other")] for dim in dims)
@@ -96,7 +98,7 @@ def _shaped(
 
 
 def _base_values(
-    value: Any, sample: tuple[str, ...], output: tuple[str, ...], sizes: Mapping[str, int]
+    value: Numbers, sample: tuple[str, ...], output: tuple[str, ...], sizes: Mapping[str, int]
 ) -> tuple[tuple[str, ...], np.ndarray]:
     array = finite_array(value, "base_values")
     common, own = (*sample, *output), (*sample, "instance", *output)
@@ -106,7 +108,7 @@ def _base_values(
 
 
 def _data(
-    value: Any, feature_names: Sequence[str], groups: Mapping[str, Any], sizes: Mapping[str, int]
+    value: Numbers, feature_names: Sequence[str], groups: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[tuple[str, ...], np.ndarray]:
     """Check the instances: finite, except that features of several columns may be NaN everywhere."""
     array = np.asarray(value)
@@ -119,7 +121,7 @@ def _data(
 
 
 def _not_negative(
-    value: Any, name: str, dims: tuple[str, ...], sizes: Mapping[str, int]
+    value: Numbers, name: str, dims: tuple[str, ...], sizes: Mapping[str, int]
 ) -> tuple[tuple[str, ...], np.ndarray]:
     dims, array = _shaped(value, name, dims, sizes)
     if array.min() < 0:
@@ -137,7 +139,7 @@ def _variance_parts(
 
 
 def _covariance(
-    value: Any, sample: tuple[str, ...], output: tuple[str, ...], sizes: Mapping[str, int]
+    value: Numbers, sample: tuple[str, ...], output: tuple[str, ...], sizes: Mapping[str, int]
 ) -> tuple[tuple[str, ...], np.ndarray]:
     array = finite_array(value, "covariance")
     within = (*sample, "instance", "feature", "feature_other", *output)

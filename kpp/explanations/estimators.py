@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Shaped
+from numpy.typing import ArrayLike
 
 from kpp.tables import Schema, read_points
 
 __all__ = ["EstimatorFunction", "is_estimator", "output_names"]
 
 
-def is_estimator(predictor: Any) -> bool:
+def is_estimator(predictor: object) -> bool:
     """Return whether a predictor has the interface of a scikit-learn estimator, fitted or not."""
     return hasattr(predictor, "get_params") and hasattr(predictor, "predict") and not isinstance(predictor, type)
 
@@ -44,7 +45,7 @@ class EstimatorFunction:
             )
 
     @classmethod
-    def create(cls, estimator: Any, table: Any = None) -> EstimatorFunction:
+    def create(cls, estimator: object, table: Any = None) -> EstimatorFunction:
         """Learn the columns of an estimator.
 
         Args:
@@ -82,7 +83,7 @@ class EstimatorFunction:
     def _method(self) -> str:
         return "predict_proba" if hasattr(self.estimator, "predict_proba") else "predict"
 
-    def __call__(self, x: Any) -> Shaped[np.ndarray, "n *outputs"]:
+    def __call__(self, x: ArrayLike) -> Shaped[np.ndarray, "n *outputs"]:
         """Return the predictions at points (n, d)."""
         return np.asarray(getattr(self.estimator, self._method)(self._rows(np.asarray(x))))
 
@@ -95,12 +96,12 @@ class EstimatorFunction:
         return pd.DataFrame(self.schema.decode(x)).astype(dict(self.dtypes))
 
 
-def output_names(function: Any) -> tuple[str, ...] | None:
+def output_names(function: object) -> tuple[str, ...] | None:
     """Return the names of the outputs of a function: the classes of an estimator, else None."""
     return getattr(function, "output_names", None)
 
 
-def _is_fitted(estimator: Any) -> bool:
+def _is_fitted(estimator: object) -> bool:
     """Return whether an estimator is fitted; an estimator that scikit-learn cannot check counts as fitted."""
     from sklearn.base import BaseEstimator
     from sklearn.exceptions import NotFittedError

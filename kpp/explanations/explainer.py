@@ -48,7 +48,7 @@ class AbstractExplainer(AbstractModule):
     additive: eqx.AbstractClassVar[bool]
 
     @abstractmethod
-    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
+    def explain(self, predictor: object, x: object, *, rng_key: RngKey | None = None) -> Explanation:
         r"""Explain the predictions at p points.
 
         Laws: the rows of `x` are explained independently of each other, up to the randomness of `rng_key`; the same key
@@ -96,8 +96,8 @@ class Inputs:
     @classmethod
     def read(
         cls,
-        predictor: Any,
-        x: Any,
+        predictor: object,
+        x: object,
         requires: Requirement,
         *,
         background: object = None,
@@ -125,7 +125,7 @@ class Inputs:
     @classmethod
     def create(
         cls,
-        predictor: Any,
+        predictor: object,
         rows: Float[np.ndarray, "p d"],
         schema: Schema,
         requires: Requirement,
@@ -247,7 +247,7 @@ class AbstractPointsExplainer(AbstractExplainer):
             The explanation, best built by `Inputs.explanation`.
         """
 
-    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
+    def explain(self, predictor: object, x: object, *, rng_key: RngKey | None = None) -> Explanation:
         """Explain the predictions at p points.
 
         Args:
@@ -265,7 +265,7 @@ class AbstractPointsExplainer(AbstractExplainer):
         """
         return self.explain_inputs(self.read_inputs(predictor, x), rng_key=rng_key)
 
-    def read_inputs(self, predictor: Any, x: Any) -> Inputs:
+    def read_inputs(self, predictor: object, x: object) -> Inputs:
         """Read a predictor and points for this explainer."""
         groups = getattr(self, "groups", None)
         return Inputs.read(predictor, x, self.requires, background=self.reference_points, groups=groups)

@@ -25,7 +25,7 @@ from kpp.explanations._build import SAMPLE_DIMS, build_dataset
 from kpp.explanations._plotting import ExplanationPlots
 from kpp.plots.intervals import IntervalKind
 from kpp.tables import Schema
-from kpp.typing import RngKey
+from kpp.typing import Numbers, RngKey
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,20 +58,20 @@ class Explanation:
     @classmethod
     def create(
         cls,
-        values: Any,
-        base_values: Any,
-        predictions: Any,
-        data: Any,
+        values: Numbers,
+        base_values: Numbers,
+        predictions: Numbers,
+        data: Numbers,
         *,
         feature_names: Sequence[str] | None = None,
         schema: Schema | None = None,
         output_names: Sequence[str] | None = None,
         instance_names: Sequence[Any] | None = None,
         draws: bool = False,
-        covariance: Any = None,
-        variance: Any = None,
-        interactions: Any = None,
-        standard_errors: Any = None,
+        covariance: Numbers | None = None,
+        variance: Numbers | None = None,
+        interactions: Numbers | None = None,
+        standard_errors: Numbers | None = None,
         variance_parts: Mapping[str, Any] | None = None,
         groups: Mapping[str, Sequence[str]] | None = None,
         attrs: Mapping[str, Any] | None = None,
@@ -327,7 +327,7 @@ class Explanation:
         """
         return Explanation(_uncertainty.sample(self.dataset, rng_key, n))
 
-    def isel(self, **indexers: Any) -> Explanation:
+    def isel(self, **indexers: object) -> Explanation:
         """Select by position along ``instance``, ``output``, ``chain`` or ``draw``.
 
         Args:
@@ -342,7 +342,7 @@ class Explanation:
         """
         return Explanation(_indexing.select(self.dataset, indexers))
 
-    def __getitem__(self, index: Any) -> Explanation:
+    def __getitem__(self, index: object) -> Explanation:
         """Select instances by position; an integer gives an explanation of one instance."""
         return self.isel(instance=index)
 

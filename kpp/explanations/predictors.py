@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from kpp.explanations.estimators import EstimatorFunction, is_estimator
 from kpp.functions import RKHSFunction
@@ -48,7 +49,7 @@ class _Fitted(Protocol):
 
     def function(self) -> RKHSFunction: ...
 
-    def predict(self, x: Any) -> Any: ...
+    def predict(self, x: np.ndarray) -> Any: ...
 
 
 class Resolved(NamedTuple):
@@ -67,7 +68,7 @@ class Resolved(NamedTuple):
     schema: Schema
 
 
-def resolve(predictor: Any, x: Any, requires: Requirement) -> Resolved:
+def resolve(predictor: object, x: object, requires: Requirement) -> Resolved:
     """Read a predictor and the points to explain.
 
     Args:
@@ -95,17 +96,17 @@ def resolve(predictor: Any, x: Any, requires: Requirement) -> Resolved:
     return Resolved(function, jnp.asarray(rows, rows.dtype), schema)
 
 
-def is_fit(predictor: Any) -> bool:
+def is_fit(predictor: object) -> TypeGuard[_Fitted]:
     """Return whether a predictor is a `kpp.Fit`, or another object with a schema, a function and predictions."""
     return isinstance(predictor, _Fitted) and not isinstance(predictor, type)
 
 
-def fitted_schema(predictor: Any) -> Schema | None:
+def fitted_schema(predictor: object) -> Schema | None:
     """Return the schema of a fit or of an `EstimatorFunction`; None if it has none."""
     return predictor.schema if is_fit(predictor) or isinstance(predictor, EstimatorFunction) else None
 
 
-def read_rows(x: Any, schema: Schema | None, name: str = "x") -> tuple[Float[np.ndarray, "n d"], Schema]:
+def read_rows(x: object, schema: Schema | None, name: str = "x") -> tuple[Float[np.ndarray, "n d"], Schema]:
     """Read points by a schema, or learn their schema.
 
     Args:
@@ -132,12 +133,12 @@ def read_rows(x: Any, schema: Schema | None, name: str = "x") -> tuple[Float[np.
     return rows, schema
 
 
-def schema_of(x: Any, name: str = "x") -> Schema:
+def schema_of(x: object, name: str = "x") -> Schema:
     """Return the names of the columns of points, for a predictor that does not know columns; see `read_rows`."""
     return read_rows(x, None, name)[1]
 
 
-def read_function(predictor: Any, requires: Requirement) -> RKHSFunction | Callable[..., Any]:
+def read_function(predictor: object, requires: Requirement) -> RKHSFunction | Callable[..., Any]:
     """Return the function that an explainer requires.
 
     Args:
@@ -149,14 +150,13 @@ def read_function(predictor: Any, requires: Requirement) -> RKHSFunction | Calla
         ValueError: If `requires` is unknown.
     """
     one_of(requires, "requires", sorted(_NEEDS))
-    fitted = is_fit(predictor)
     if requires == "probabilities":
-        if fitted:
+        if is_fit(predictor):
             return _probabilities(predictor)
         if callable(predictor) and not isinstance(predictor, RKHSFunction):
             return predictor
     else:
-        function = predictor.function() if fitted else predictor
+        function = predictor.function() if is_fit(predictor) else predictor
         if isinstance(function, RKHSFunction) and requires != "callable":
             return function.unfold()
         if isinstance(function, RKHSFunction) or (requires == "callable" and callable(function)):
@@ -164,10 +164,10 @@ def read_function(predictor: Any, requires: Requirement) -> RKHSFunction | Calla
     raise TypeError(f"the explainer needs {_NEEDS[requires]}; `predictor` is {_describe(predictor)}")
 
 
-def _probabilities(fit: Any) -> Callable[[Any], jax.Array]:
+def _probabilities(fit: _Fitted) -> Callable[[Any], jax.Array]:
     """Return the posterior probability of a fitted classifier as a function of points (p, d)."""
 
-    def probability(x: Any) -> jax.Array:
+    def probability(x: ArrayLike) -> jax.Array:
         predicted = fit.predict(np.asarray(x))
         if "probability" not in predicted:
             raise TypeError(f"the explainer needs {_NEEDS['probabilities']}; `predictor` predicts {list(predicted)}")
@@ -176,7 +176,7 @@ def _probabilities(fit: Any) -> Callable[[Any], jax.Array]:
     return probability
 
 
-def _read_pairs(x: Any, schema: Schema | None) -> tuple[jax.Array, Schema]:
+def _read_pairs(x: object, schema: Schema | None) -> tuple[jax.Array, Schema]:
     array = as_finite_array(x, "x")
     if array.ndim != 3 or array.shape[1] != 2 or 0 in array.shape:
         raise ValueError(f"`x` must hold pairs of points, shape (p, 2, d), got shape {array.shape}")
@@ -198,7 +198,7 @@ def check_features(function: RKHSFunction | Callable[..., Any], x: Float[AnyArra
         raise ValueError(f"`x` must have {points.shape[-1]} columns (features), as the predictor, got shape {x.shape}")
 
 
-def _describe(predictor: Any) -> str:
+def _describe(predictor: object) -> str:
     kind = type(predictor)
     hint = ""
     if is_estimator(predictor):

@@ -18,7 +18,7 @@ Solver = Callable[[Any, Float[Array, "b d"]], tuple[ShapleyEstimate, PyTree]]
 
 def solve_in_blocks(
     solve: Solver,
-    function: Any,
+    function: object,
     x: Float[Array, "p d"],
     *,
     instances_at_once: int,
@@ -44,7 +44,7 @@ def solve_in_blocks(
     """
     estimates: list[ShapleyEstimate] = []
 
-    def solve_block(part: Any, rows: Float[Array, "b d"]) -> tuple[Any, Any, PyTree]:
+    def solve_block(part: object, rows: Float[Array, "b d"]) -> tuple[Any, Any, PyTree]:
         estimate, others = solve(part, rows)
         estimates.append(estimate)
         errors = np.zeros(estimate.values.shape) if estimate.standard_errors is None else estimate.standard_errors

@@ -83,7 +83,9 @@ def replacements(kind: str, x: Float[np.ndarray, "n d"], categorical: set[int]) 
     return fill
 
 
-def as_truth(y: Any, predictions: Float[np.ndarray, "n *outputs"], names: Any) -> Float[np.ndarray, "n k"]:
+def as_truth(
+    y: object, predictions: Float[np.ndarray, "n *outputs"], names: tuple[str, ...] | None
+) -> Float[np.ndarray, "n k"]:
     """Return the targets of the loss, (n, k).
 
     Args:

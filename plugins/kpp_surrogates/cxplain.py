@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from kpp import AbstractExplainer, Explanation
 from kpp.explanations import (
@@ -108,7 +108,7 @@ class CXPlain(AbstractPointsExplainer):
         if self.y is not None:
             check_same_rows(len(self.background), len(self.y), "background", "y")
 
-    def fit(self, predictor: Any, *, rng_key: RngKey) -> FittedCXPlain:
+    def fit(self, predictor: object, *, rng_key: RngKey) -> FittedCXPlain:
         """Learn how to explain a model.
 
         Args:
@@ -129,7 +129,7 @@ class CXPlain(AbstractPointsExplainer):
         """Fit to the background, and explain: values that sum to about 1 at each point, and their variance."""
         return self._learn(inputs.function, inputs.schema, rng_key).explain(inputs.rows)
 
-    def _learn(self, function: Any, schema: Schema, rng_key: RngKey | None) -> FittedCXPlain:
+    def _learn(self, function: Callable[..., Any], schema: Schema, rng_key: RngKey | None) -> FittedCXPlain:
         """Train the networks on the background, columns named by a schema."""
         key, order = jax.random.split(required_key(rng_key, "cxplain"))
         background = schema.read(self.background, "background")
@@ -154,14 +154,18 @@ class CXPlain(AbstractPointsExplainer):
         return FittedCXPlain(trained.network, function, inputs, players, schema, background, self._record(rng_key))
 
     def _shares(
-        self, function: Any, background: Float[np.ndarray, "m d"], players: Players, categorical: set[int]
+        self,
+        function: Callable[..., Any],
+        background: Float[np.ndarray, "m d"],
+        players: Players,
+        categorical: set[int],
     ) -> Float[np.ndarray, "m g"]:
         """Return the targets of the networks at the background."""
         truth = as_truth(self.y, mean_predictions(function, background), output_names(function))
         fill = replacements(self.replacement, background, categorical)
         return normalized(increases_of_loss(function, background, truth, loss=self.loss, fill=fill, players=players))
 
-    def _members(self, rng_key: Any, n: int, inputs: int, outputs: int) -> tuple[Array, Any]:
+    def _members(self, rng_key: RngKey, n: int, inputs: int, outputs: int) -> tuple[Array, Any]:
         """Return the bootstrap rows and the initial weights of every network."""
         sample, start = jax.random.split(rng_key)
         rows = jax.random.randint(sample, (self.num_bootstraps, n), 0, n)
@@ -211,12 +215,12 @@ class FittedCXPlain(eqx.Module):
     background: Float[AnyArray, "m d"]
     record: dict[str, Any] = eqx.field(static=True)
 
-    def importances(self, x: Any) -> Float[np.ndarray, "s p g"]:
+    def importances(self, x: object) -> Float[np.ndarray, "s p g"]:
         """Return the importances by each of the s networks at p points; they sum to 1 over the g features."""
         points = self.schema.read(x)
         return np.asarray(_importances(self.networks, self.inputs(points)))
 
-    def explain(self, x: Any) -> Explanation:
+    def explain(self, x: object) -> Explanation:
         """Explain the predictions at p points, (p, d) or a data frame.
 
         Returns:
@@ -279,13 +283,13 @@ def _categorical(features: tuple[Any, ...], schema: Schema) -> set[int]:
     return mentioned | {schema.index(name) for name in schema.levels}
 
 
-def _cross_entropy(network: Any, batch: Any) -> Array:
+def _cross_entropy(network: Callable[[Array], Array], batch: tuple[Array, Array]) -> Array:
     inputs, targets = batch
     return -jnp.mean(jnp.sum(targets * jax.nn.log_softmax(jax.vmap(network)(inputs)), axis=1))
 
 
 @eqx.filter_jit
-def _importances(networks: Any, inputs: AnyArray) -> Array:
+def _importances(networks: PyTree, inputs: AnyArray) -> Array:
     return eqx.filter_vmap(lambda network, x: jax.nn.softmax(jax.vmap(network)(x)), in_axes=(eqx.if_array(0), None))(
         networks, inputs
     )
@@ -295,10 +299,10 @@ def _for_each_output(values: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     return values if predictions.ndim == 1 else np.repeat(values[..., None], predictions.shape[1], axis=-1)
 
 
-def _example_mean(x: Any) -> Any:
+def _example_mean(x: AnyArray) -> Array:
     return jnp.tanh(x[:, 0]) + 0.5 * x[:, 1] * x[:, 2]
 
 
-def _example_classes(x: Any) -> Any:
+def _example_classes(x: AnyArray) -> Array:
     probability = jax.nn.sigmoid(2 * jnp.asarray(x)[:, 0])
     return jnp.stack([1 - probability, probability], axis=1)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from kpp import RKHSFunction
 from kpp.kernels import RBF
@@ -22,13 +21,13 @@ def points(rng_key: RngKey) -> tuple[Float[Array, "m d"], Float[Array, "p d"]]:
     return rows[:5], rows[5:]
 
 
-def product(x: Any) -> Float[np.ndarray, " n"]:
+def product(x: ArrayLike) -> Float[np.ndarray, " n"]:
     """Return numbers with interactions of features."""
     x = np.asarray(x)
     return x[:, 0] * x[:, 1] + np.sin(x[:, 2]) * x[:, 3] - x[:, 4]
 
 
-def two_outputs(x: Any) -> Float[np.ndarray, "n 2"]:
+def two_outputs(x: ArrayLike) -> Float[np.ndarray, "n 2"]:
     """Return two outputs."""
     return np.stack([product(x), np.asarray(x)[:, 0] ** 2], axis=1)
 

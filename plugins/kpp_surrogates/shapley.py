@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -131,7 +131,7 @@ def _explain(
     """Explain by an estimator of Shapley values."""
     game = Interventional(np.asarray(inputs.background))
 
-    def solve(part: Any, rows: Float[Array, "b d"]) -> tuple[ShapleyEstimate, None]:
+    def solve(part: RKHSFunction | Callable[..., Any], rows: Float[Array, "b d"]) -> tuple[ShapleyEstimate, None]:
         options: dict[str, Any] = {"num_coalitions": num_coalitions, "rng_key": rng_key}
         return estimate_shapley(game, part, rows, method=method, groups=inputs.players, **options), None
 

@@ -103,7 +103,7 @@ def _newton(
 ) -> Float[Array, " e"]:
     """Return the last point from a start, followed by the unit vector along the gradient there."""
 
-    def move(_: Any, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def move(_: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         point, limit, last = state
         value, direction, slope = _tangent(function, point, is_free)
         limit = jnp.where(value * last < 0.0, 0.5 * limit, limit)

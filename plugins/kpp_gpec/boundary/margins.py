@@ -154,14 +154,14 @@ def _library(values: AnyArray) -> Any:
     return jnp if isinstance(values, jax.Array) else np
 
 
-def _output(values: AnyArray, index: Any) -> Any:
+def _output(values: AnyArray, index: int) -> Any:
     if values.ndim == 1:
         return values
     _check_index(index, values.shape[1])
     return values[:, index]
 
 
-def _against_half(values: AnyArray, index: Any) -> Any:
+def _against_half(values: AnyArray, index: object) -> Any:
     _check_index(index, 2)
     return values - 0.5 if index == 1 else 0.5 - values
 
@@ -172,6 +172,6 @@ def _against_the_rest(values: AnyArray, index: Any) -> Any:
     return values[:, index] - values[:, others].max(axis=1)
 
 
-def _check_index(index: Any, count: int) -> None:
+def _check_index(index: object, count: int) -> None:
     if index not in range(count):
         raise ValueError(f"`index` must be one of the {count} outputs or classes, from 0 to {count - 1}, got {index!r}")

@@ -133,11 +133,11 @@ def _smallest(
 ) -> Float[Array, "n f"]:
     """Return in the first column the number of radii tried, then the adversary at the smallest successful radius."""
 
-    def is_open(state: Any) -> Any:
+    def is_open(state: tuple[Array, Array, Array]) -> Array:
         number, _, crossed = state
         return (number < len(radii)) & ~crossed.all()
 
-    def try_next(state: Any) -> Any:
+    def try_next(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         number, points, crossed = state
         reach = radii[number] * (box[1] - box[0])
         ball = jnp.maximum(starts - reach, box[0]), jnp.minimum(starts + reach, box[1])
@@ -166,7 +166,7 @@ def _descend(
     def crossed(values: Array) -> Array:
         return (values > 0.0) != (signs > 0.0)
 
-    def move(_: Any, points: Array) -> Array:
+    def move(_: Array, points: Array) -> Array:
         gradient, values = jax.grad(total, has_aux=True)(points)
         moved = jnp.clip(points - signs[:, None] * _STEP * reach * jnp.sign(gradient), *ball)
         return jnp.where(crossed(values)[:, None], points, moved)
