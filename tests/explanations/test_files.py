@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -10,10 +11,15 @@ import xarray as xr
 
 from kpp.explanations import Explanation
 
+# Every kind of law, draws or none, and outputs or none occur by default; all combinations in the slow tests.
+CASES = [(True, True, "across"), (False, True, "variance"), (True, False, "within"), (False, False, None)]
+ALL = itertools.product([False, True], [False, True], [None, "variance", "within", "across"])
 
-@pytest.mark.parametrize("law", [None, "variance", "within", "across"])
-@pytest.mark.parametrize("outputs", [False, True])
-@pytest.mark.parametrize("draws", [False, True])
+
+@pytest.mark.parametrize(
+    ("draws", "outputs", "law"),
+    [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in ALL if case not in CASES)],
+)
 def test_everything_comes_back(make, tmp_path, draws, outputs, law):
     explanation = make(draws, outputs, law)
     explanation.save(tmp_path / "explanation.nc")

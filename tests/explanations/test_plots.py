@@ -17,10 +17,14 @@ CALLS = {
     "scatter": {"feature": "bmi"},
     "forest": {"instances": [0, 2]},
 }
+# Each plot has a row with draws and one without among the default tests; the other combinations are slow tests.
+REST = [
+    pytest.param(*row, marks=pytest.mark.slow)
+    for row in ((True, None), (True, "variance"), (False, None), (False, "within"))
+]
 
 
-@pytest.mark.parametrize("law", [None, "variance", "within"])
-@pytest.mark.parametrize("draws", [False, True])
+@pytest.mark.parametrize(("draws", "law"), [(True, "within"), (False, "variance"), *REST])
 @pytest.mark.parametrize("name", CALLS)
 def test_every_plot_draws_on_the_axis_it_is_given(make, ax, name, draws, law):
     explanation = make(draws, law=law)

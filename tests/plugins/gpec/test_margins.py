@@ -44,7 +44,7 @@ def test_a_model_in_jax_keeps_its_gradient():
     weights = jnp.array([[1.0, -1.0, 0.5], [0.0, 2.0, -0.3]])
     margin = class_margin(lambda x: x @ weights, 0)
     point = jnp.array([3.0, 0.1])  # class 2 is the second best here
-    gradient = jax.grad(lambda p: margin(p[None])[0])(point)
+    gradient = jax.jit(jax.grad(lambda p: margin(p[None])[0]))(point)
     np.testing.assert_allclose(gradient, weights[:, 0] - weights[:, 2], rtol=1e-12)
 
 

@@ -76,7 +76,8 @@ def test_a_model_of_one_class_has_no_boundary(points):
 
 
 def test_a_neural_classifier_is_undecided_at_its_boundary(classifier, moons):
-    sample = PGDSampler(max_points=50).sample(KEY, class_margin(classifier.logits, 1), moons[0])
+    margin = jax.jit(class_margin(classifier.logits, 1))
+    sample = PGDSampler(max_points=50).sample(KEY, margin, moons[0])
     assert sample.num_points > 20
     np.testing.assert_allclose(classifier.predict_proba(sample.points)[:, 1], 0.5, atol=1e-4)
 

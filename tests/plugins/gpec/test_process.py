@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -149,7 +150,7 @@ def test_a_deterministic_explainer_with_more_points_than_boundary_samples(bounda
     points, distances = boundaries["circle"]
     kernel = WeightedExponentialGeodesic(points[::4], distances[::4, ::4], 1.0, 2.0).precompute()
     x = np.random.default_rng(2).normal(size=(30, 2))
-    values = np.asarray(kernel(x, points[:2]))
+    values = np.asarray(jax.jit(kernel.__call__)(x, points[:2]))
     process = ExplanationProcess.condition(kernel, x, values, np.zeros((30, 2)), np.ones(2))
     law = process.predict(x)
     # The jitter is 1e-10 of the diagonal, and the coefficients are of order 10.
