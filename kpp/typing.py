@@ -5,7 +5,7 @@ Shapes are written with jaxtyping: ``Float[AnyArray, "n d"]`` is a NumPy or JAX 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -21,6 +21,9 @@ Numbers = ArrayLike | int | float
 
 #: A batch of points, or one point: usually an array (n, d), or any pytree of arrays that lead with the same axis n.
 Points = PyTree
+
+#: A function to explain: a `kpp.RKHSFunction`, or any function from points (n, d) to predictions, (n,) or (n, outputs).
+PointFunction = Callable[..., Any]
 
 #: Features by position from 0 or by name: one, or an iterable of several.
 Features = int | str | np.integer | Iterable[object]

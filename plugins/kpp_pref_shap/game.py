@@ -113,7 +113,7 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
         """Return the number of entries per coalition if matches are added one by one; by default 0."""
         return 0
 
-    def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p"]:
+    def __call__(self, function: Any, x: Any, coalitions: object) -> Float[Array, "*draws c p"]:
         """Value coalitions of the players' features.
 
         Args:

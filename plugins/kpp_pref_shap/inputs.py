@@ -165,7 +165,7 @@ def _contexts_of_duels(
     return contexts
 
 
-def _context_schema(contexts: Any, num_features: int) -> Schema:
+def _context_schema(contexts: object, num_features: int) -> Schema:
     """Return the names of a data frame's columns, or u0, u1, ..."""
     return schema_of(contexts) if is_table(contexts) else Schema(tuple(f"u{j}" for j in range(num_features)))
 

@@ -9,7 +9,7 @@ embedding, :math:`w_S(x) = (K_{X_S X_S} + n \lambda I)^{-1} k(X_S, x_S)`, or 1/n
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -41,10 +41,10 @@ class Conditioning(Protocol):
     def has_exact_ends(self) -> bool:
         """Whether the full coalition has the exact value."""
 
-    def kernel_for(self, function: Any) -> AbstractKernel:
+    def kernel_for(self, function: object) -> AbstractKernel:
         """Return the kernel of the conditional mean embedding for a function."""
 
-    def weights_of(self, kernel: AbstractKernel, x: Any) -> Weights:
+    def weights_of(self, kernel: AbstractKernel, x: Float[Array, "q d"]) -> Weights:
         """Return the weights at the rows x."""
 
 

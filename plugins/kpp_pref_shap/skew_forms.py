@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +45,9 @@ class SkewForm(NamedTuple):
     weights: Float[Array, "..."]
 
     @classmethod
-    def compare(cls, is_general: bool, size: int, first: Any, second: Any, weights: Array) -> SkewForm:
+    def compare(
+        cls, is_general: bool, size: int, first: Int[AnyArray, " k"], second: Int[AnyArray, " k"], weights: Array
+    ) -> SkewForm:
         r"""Return the form of a kernel on pairs, of which the vectors are sections of the kernel of an item.
 
         Differences of utilities, :math:`k(x, a) - k(x, b) - k(x', a) + k(x', b)`, equal the terms of matches of a and
@@ -109,7 +111,7 @@ class SkewForm(NamedTuple):
         """
         left, right = left[:, left_at], right[:, right_at]
 
-        def add(total: Array, chunk: Any) -> tuple[Array, None]:
+        def add(total: Array, chunk: tuple[Array, ...]) -> tuple[Array, None]:
             first, second, weights, group = chunk
             values = weights.reshape(len(first), -1) * (left[first] * right[second] - left[second] * right[first])
             if num_groups == 1:
@@ -123,19 +125,19 @@ class SkewForm(NamedTuple):
     def _multiply(self, right: Float[Array, "n r"]) -> Float[Array, "n r"]:
         """Return M times vectors, match by match."""
 
-        def add(total: Array, chunk: Any) -> tuple[Array, None]:
+        def add(total: Array, chunk: tuple[Array, ...]) -> tuple[Array, None]:
             first, second, weights = chunk
             total = total.at[first].add(weights[:, None] * right[second])
             return total.at[second].add(-weights[:, None] * right[first]), None
 
         return jax.lax.scan(add, jnp.zeros_like(right), self._chunks(right.shape[1]))[0]
 
-    def _chunks(self, width: int, *others: Any) -> tuple[Array, ...]:
+    def _chunks(self, width: int, *others: AnyArray) -> tuple[Array, ...]:
         """Return first items, second items, weights and more in chunks, the last one filled up with weights of 0."""
         num_matches = len(self.first)
         size = max(1, min(num_matches, _MAX_CHUNK // width))
 
-        def split(values: Any) -> Array:
+        def split(values: AnyArray) -> Array:
             padding = [(0, -num_matches % size)] + [(0, 0)] * (values.ndim - 1)
             return jnp.pad(jnp.asarray(values), padding).reshape(-1, size, *values.shape[1:])
 

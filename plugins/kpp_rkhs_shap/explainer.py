@@ -142,7 +142,7 @@ class RKHSShap(AbstractPointsExplainer):
     ) -> tuple[dict[str, Any], ShapleyEstimate]:
         """Return values, errors, interactions and base values of a function."""
 
-        def solve(part: Any, rows: Float[Array, "b d"]) -> tuple[ShapleyEstimate, Array | None]:
+        def solve(part: Callable[..., Any], rows: Float[Array, "b d"]) -> tuple[ShapleyEstimate, Array | None]:
             options: dict[str, Any] = {"groups": inputs.players, "batch_size": self.batch_size}
             sampling: dict[str, Any] = {"num_coalitions": self.num_coalitions, "rng_key": rng_key}
             estimate = estimate_shapley(self.value_function, part, rows, method=self.method, **sampling, **options)

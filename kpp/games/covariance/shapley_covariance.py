@@ -14,8 +14,6 @@ References:
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -45,7 +43,7 @@ _MAX_PLAYERS = 12
 
 
 def shapley_covariance(
-    value_function: Any, process: Any, x: Any, x_other: Any = None, *, groups: Any = None
+    value_function: object, process: object, x: object, x_other: object = None, *, groups: object = None
 ) -> Float[Array, "..."]:
     r"""Compute the covariance of Shapley values under a Gaussian process, exactly.
 
@@ -96,7 +94,7 @@ def shapley_covariance(
     return covariance
 
 
-def _read_players(groups: Any, num_features: int) -> Players:
+def _read_players(groups: object, num_features: int) -> Players:
     players = as_players(groups, num_features)
     if (players.membership < 0).any():
         missing = np.flatnonzero(players.membership < 0).tolist()
@@ -106,7 +104,7 @@ def _read_players(groups: Any, num_features: int) -> Players:
     return players
 
 
-def _as_posterior(process: Any, background: Array) -> GPPosterior:
+def _as_posterior(process: object, background: Array) -> GPPosterior:
     """Return the process as a posterior. A prior is a posterior without data, whose root has zero columns."""
     if isinstance(process, GPPosterior):
         return process

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,11 +34,11 @@ _SPARE_ORDERS = 4
 
 def estimate_shapley(
     value_function: AbstractValueFunction,
-    function: Any,
-    x: Any,
+    function: object,
+    x: object,
     *,
     method: str = "auto",
-    groups: Any = None,
+    groups: object = None,
     num_coalitions: int | None = None,
     rng_key: RngKey | None = None,
     batch_size: int | None = None,

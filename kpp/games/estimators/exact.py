@@ -16,11 +16,11 @@ __all__ = ["interventional_shapley", "shapley_values"]
 
 def shapley_values(
     value_function: AbstractValueFunction,
-    function: Any,
-    x: Any,
+    function: object,
+    x: object,
     *,
     method: str = "auto",
-    groups: Any = None,
+    groups: object = None,
     batch_size: int | None = None,
 ) -> Float[Array, "*draws p g *outputs"]:
     """Compute exact Shapley values.
@@ -50,12 +50,12 @@ def shapley_values(
 
 
 def interventional_shapley(
-    function: Any,
-    x: Any,
+    function: object,
+    x: object,
     background: Any,
     *,
     method: str = "auto",
-    groups: Any = None,
+    groups: object = None,
     batch_size: int | None = None,
 ) -> Float[Array, "*draws p g *outputs"]:
     """Compute exact Shapley values of the interventional game, `Interventional`.

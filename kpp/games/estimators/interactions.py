@@ -39,11 +39,11 @@ _INDICES = ("SII", "STII")
 def interaction_values(
     value_function: AbstractValueFunction,
     function: Any,
-    x: Any,
+    x: object,
     *,
     index: str = "SII",
     method: str = "auto",
-    groups: Any = None,
+    groups: object = None,
     batch_size: int | None = None,
 ) -> Float[Array, "*draws p g g *outputs"]:
     r"""Compute exact interactions of all pairs of players.

@@ -26,7 +26,7 @@ MAX_PLAYERS = 14
 
 def choose_method(
     value_function: AbstractValueFunction,
-    function: Any,
+    function: object,
     num_points: int,
     num_features: int,
     method: str = "auto",
@@ -107,7 +107,7 @@ def check_batch_size(batch_size: int | None) -> None:
         count(batch_size, "batch_size")
 
 
-def _explain_refusal(value_function: AbstractValueFunction, function: Any, num_players: int) -> str:
+def _explain_refusal(value_function: AbstractValueFunction, function: object, num_players: int) -> str:
     game, kind = type(value_function).__name__, type(function).__name__
     if isinstance(function, RKHSFunction):
         kind = f"an RKHSFunction with kernel {type(function.kernel).__name__}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 
 from kpp.functions import RKHSFunction
@@ -16,7 +14,7 @@ from kpp.validation import as_points
 __all__ = ["read_game"]
 
 
-def read_game(value_function: AbstractValueFunction, function: Any, x: Any, groups: Any) -> Game:
+def read_game(value_function: AbstractValueFunction, function: object, x: object, groups: object) -> Game:
     """Check the points and groups of a user, and leave out null players.
 
     Raises:

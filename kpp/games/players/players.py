@@ -101,7 +101,7 @@ class Players:
         return Players(tuple(self.names[k] for k in kept), tuple(self.groups[k] for k in kept), self.num_features)
 
 
-def as_players(groups: Any, num_features: int, feature_names: Sequence[str] | None = None) -> Players:
+def as_players(groups: object, num_features: int, feature_names: Sequence[str] | None = None) -> Players:
     """Read groups of features.
 
     Args:
@@ -137,7 +137,7 @@ def as_players(groups: Any, num_features: int, feature_names: Sequence[str] | No
     return Players(tuple(name for name, _ in ordered), tuple(group for _, group in ordered), num_features)
 
 
-def _positions(name: str, features: Any, feature_names: tuple[str, ...]) -> tuple[int, ...]:
+def _positions(name: str, features: object, feature_names: tuple[str, ...]) -> tuple[int, ...]:
     """Return the positions of a group's features, sorted."""
     members = [features] if isinstance(features, str) or not hasattr(features, "__iter__") else list(features)
     if not members:

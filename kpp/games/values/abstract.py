@@ -87,7 +87,7 @@ class AbstractProductValueFunction(AbstractValueFunction):
 
     @abstractmethod
     def absent_factors(
-        self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Any
+        self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Float[Array, "n d"]
     ) -> Float[Array, "d b n"]:
         """Return the factors c of absent features.
 

@@ -29,7 +29,7 @@ class Baseline(AbstractProductValueFunction):
     The base value is :math:`\sigma^2 \sum_i \alpha_i`, plus the intercept.
     """
 
-    def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
+    def __call__(self, function: Any, x: object, coalitions: object) -> Float[Array, "*draws c p *outputs"]:
         """Value coalitions at points."""
         x = as_points(x)
         coalitions = as_coalitions(coalitions, x.shape[1])
@@ -44,7 +44,7 @@ class Baseline(AbstractProductValueFunction):
         return jnp.zeros((1, num_features))
 
     def absent_factors(
-        self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Any
+        self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Float[Array, "n d"]
     ) -> Float[Array, "d b n"]:
         """Return ones."""
         return jnp.ones((references.shape[1], references.shape[0], points.shape[0]), dtype=points.dtype)

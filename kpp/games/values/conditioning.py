@@ -8,13 +8,12 @@ One matrix per coalition is factorized, for all explained points together.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kpp.games.values.product_games import has_product_terms
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel, Constant
@@ -88,7 +87,7 @@ def single_term(kernel: AbstractKernel) -> AbstractKernel | None:
     return terms[0] if len(terms) == 1 else None
 
 
-def direct_solve(matrix: Float[Array, "m m"], right: Float[Array, "m p"], ridge: Any) -> Float[Array, "m p"]:
+def direct_solve(matrix: Float[Array, "m m"], right: Float[Array, "m p"], ridge: ArrayLike) -> Float[Array, "m p"]:
     r"""Return :math:`(A + \rho I)^{-1} B` by a Cholesky factorization.
 
     For many right-hand sides the inverse is formed: a matrix product takes half the time of two triangular solves.
@@ -110,7 +109,7 @@ def direct_solve(matrix: Float[Array, "m m"], right: Float[Array, "m p"], ridge:
 def conjugate_gradients(
     matrix: Float[Array, "m m"],
     right: Float[Array, "m p"],
-    ridge: Any,
+    ridge: ArrayLike,
     preconditioner: Float[Array, "m m"],
     max_steps: int,
 ) -> Float[Array, "m p"]:

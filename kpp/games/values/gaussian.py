@@ -55,14 +55,14 @@ class AbstractSampled(AbstractImputation):
         count(self.samples_per_point, "samples_per_point")
 
     def imputation_weights(
-        self, function: Any, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
+        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
     ) -> Float[Array, "c p r"]:
         """Return 1/r for each of the r samples."""
         num_rows = self.background.shape[0] * self.samples_per_point
         return jnp.full((coalitions.shape[0], x.shape[0], num_rows), 1 / num_rows, dtype=x.dtype)
 
     def impute(
-        self, function: Any, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
+        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
     ) -> Float[Array, "c p r d"]:
         """Return the present features of x with samples of the absent ones."""
         x, background = jnp.asarray(x), jnp.asarray(self.background)

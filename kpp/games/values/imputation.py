@@ -12,7 +12,6 @@ the mean prediction over the background for any other function. So the value of 
 
 import functools
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -25,7 +24,7 @@ from kpp.batching import call_in_chunks, map_rows, row_axis, rows_that_fit
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.typing import AnyArray
+from kpp.typing import AnyArray, PointFunction
 from kpp.validation import as_points, is_concrete
 
 __all__ = ["AbstractImputation"]
@@ -47,7 +46,7 @@ class AbstractImputation(AbstractValueFunction):
 
     @abstractmethod
     def imputation_weights(
-        self, function: Any, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
+        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
     ) -> Float[Array, "c p m"]:
         """Return the weights of the imputed rows.
 
@@ -61,7 +60,7 @@ class AbstractImputation(AbstractValueFunction):
         """
 
     def impute(
-        self, function: Any, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
+        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
     ) -> Float[Array, "c p m d"]:
         """Return the rows whose predictions are averaged: present features of x, absent ones of each background point.
 
@@ -78,19 +77,22 @@ class AbstractImputation(AbstractValueFunction):
         imputed = library.where(coalitions[:, None, None, :], rows[None, :, None, :], background[None, None])
         return jnp.asarray(imputed)
 
-    def __call__(self, function: Any, x: Any, coalitions: Any) -> 'Float[Array, "*draws c p *outputs"]':
+    def __call__(self, function: PointFunction, x: object, coalitions: object) -> 'Float[Array, "*draws c p *outputs"]':
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs)."""
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
         return imputed_values(self, function, x, coalitions)
 
-    def base(self, function: Any) -> 'Float[Array, "*draws *outputs"]':
+    def base(self, function: PointFunction) -> 'Float[Array, "*draws *outputs"]':
         """Return the mean prediction over the background."""
         return mean_prediction(function, jnp.asarray(self.background))
 
 
 def imputed_values(
-    value_function: AbstractImputation, function: Any, x: Float[Array, "p d"], coalitions: Bool[AnyArray, "c d"]
+    value_function: AbstractImputation,
+    function: PointFunction,
+    x: Float[Array, "p d"],
+    coalitions: Bool[AnyArray, "c d"],
 ) -> 'Float[Array, "*draws c p *outputs"]':
     """Value coalitions by the weighted predictions of imputed rows.
 
@@ -108,7 +110,7 @@ def imputed_values(
     return _values_of_callable(value_function, function, x, coalitions)
 
 
-def mean_prediction(function: Callable[[Any], Any], rows: Float[Array, "m d"]) -> 'Float[Array, "*draws *outputs"]':
+def mean_prediction(function: PointFunction, rows: Float[Array, "m d"]) -> 'Float[Array, "*draws *outputs"]':
     """Return the mean prediction of a function over rows."""
     if isinstance(function, RKHSFunction):
         return _mean_in_rkhs(function, rows)
@@ -121,7 +123,7 @@ def _mean_in_rkhs(function: RKHSFunction, rows: Float[Array, "m d"]) -> 'Float[A
     return jnp.mean(function(rows), axis=len(function.batch_shape))
 
 
-def predict_groups(function: Callable[[Any], Any], rows: Float[AnyArray, "k m d"]) -> tuple[AnyArray, int]:
+def predict_groups(function: PointFunction, rows: Float[AnyArray, "k m d"]) -> tuple[AnyArray, int]:
     """Predict k groups of m rows; a plain function is called in chunks of few sizes.
 
     Returns:
@@ -179,7 +181,7 @@ def _weighted_sums(
 
 
 def _values_of_callable(
-    value_function: AbstractImputation, function: Callable[[Any], Any], x: AnyArray, coalitions: Any
+    value_function: AbstractImputation, function: PointFunction, x: AnyArray, coalitions: Bool[AnyArray, "c d"]
 ) -> 'Float[Array, "*draws c p *outputs"]':
     """Value coalitions by calling any function, some coalitions and points at a time."""
     constant = value_function.base(function)
@@ -193,7 +195,11 @@ def _values_of_callable(
 
 
 def _values_of_chunk(
-    value_function: AbstractImputation, function: Callable[[Any], Any], x: AnyArray, coalitions: Any, constant: Array
+    value_function: AbstractImputation,
+    function: PointFunction,
+    x: AnyArray,
+    coalitions: Bool[AnyArray, "c d"],
+    constant: Array,
 ) -> 'tuple[Float[Array, "*draws c p *outputs"], int]':
     """Value a few coalitions; also return the axis of the coalitions."""
     weights = value_function.imputation_weights(function, x, coalitions)

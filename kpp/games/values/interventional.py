@@ -15,7 +15,7 @@ from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValu
 from kpp.games.values.imputation import AbstractImputation, imputed_values
 from kpp.games.values.product_games import example_functions, has_product_terms, product_values
 from kpp.kernels import AbstractProductKernel
-from kpp.typing import AnyArray, RngKey
+from kpp.typing import AnyArray, PointFunction, RngKey
 from kpp.validation import as_points
 
 __all__ = ["Interventional"]
@@ -36,7 +36,7 @@ class Interventional(AbstractProductValueFunction, AbstractImputation):
 
     background: Float[AnyArray, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
 
-    def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
+    def __call__(self, function: PointFunction, x: object, coalitions: object) -> Float[Array, "*draws c p *outputs"]:
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs)."""
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
@@ -45,7 +45,7 @@ class Interventional(AbstractProductValueFunction, AbstractImputation):
         return imputed_values(self, function, x, coalitions)
 
     def imputation_weights(
-        self, function: Any, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
+        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
     ) -> Float[Array, "c p m"]:
         """Return 1/m for every coalition, point and background point."""
         num_background = self.background.shape[0]
@@ -56,7 +56,7 @@ class Interventional(AbstractProductValueFunction, AbstractImputation):
         return as_points(self.background, "background", num_features=num_features)
 
     def absent_factors(
-        self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Any
+        self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Float[Array, "n d"]
     ) -> Float[Array, "d b n"]:
         """Return the kernel's factors between background and points."""
         return term.factors(references, points)

@@ -18,7 +18,7 @@ from kpp.games.values.product_games import example_functions
 from kpp.games.values.weighted import AbstractWeighted, embedded_values
 from kpp.kernels import AbstractKernel, check_positive, parameter
 from kpp.linalg import DenseRidge
-from kpp.typing import AnyArray, Leaf, RngKey
+from kpp.typing import AnyArray, Leaf, PointFunction, RngKey
 from kpp.validation import as_points, count, warn_if_float32
 
 __all__ = ["MaskedRegression"]
@@ -60,7 +60,7 @@ class MaskedRegression(AbstractWeighted):
         check_positive(self.regularization, "regularization")
         count(self.masks_per_point, "masks_per_point")
 
-    def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
+    def __call__(self, function: PointFunction, x: object, coalitions: object) -> Float[Array, "*draws c p *outputs"]:
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs)."""
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
@@ -68,12 +68,12 @@ class MaskedRegression(AbstractWeighted):
         return embedded_values(self, function, x, jnp.asarray(coalitions))
 
     def impute(
-        self, function: Any, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
+        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
     ) -> Float[Array, "c p m d"]:
         """Return the background for every coalition, but x for the full one."""
         return self.impute_from_background(x, coalitions)
 
-    def kernel_for(self, function: Any) -> AbstractKernel:
+    def kernel_for(self, function: object) -> AbstractKernel:
         """Return the kernel, which is the same for all functions."""
         return median_kernel(jnp.asarray(self.background)) if self.kernel is None else self.kernel
 

@@ -29,7 +29,7 @@ from kpp.games.values.product_games import example_functions, has_product_terms
 from kpp.games.values.weighted import MAX_ENTRIES, AbstractWeighted, embedded_values
 from kpp.kernels import AbstractKernel, AbstractProductKernel, Matern12, check_positive, parameter
 from kpp.linalg import DenseRidge, FactorizationError
-from kpp.typing import AnyArray, Leaf, RngKey
+from kpp.typing import AnyArray, Leaf, PointFunction, RngKey
 from kpp.validation import as_points, as_targets, check_rng_key, count, is_concrete, one_of, warn_if_float32
 
 __all__ = ["Observational"]
@@ -41,7 +41,7 @@ _OPTIONS = {
 }
 
 
-def _as_kernel(kernel: Any) -> AbstractKernel | None:
+def _as_kernel(kernel: object) -> AbstractKernel | None:
     """Return a kernel or None unchanged; raise TypeError for anything else."""
     if kernel is None or isinstance(kernel, AbstractKernel):
         return kernel
@@ -104,7 +104,7 @@ class Observational(AbstractWeighted):
         check_positive(self.regularization, "regularization")
         count(self.max_steps, "max_steps")
 
-    def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
+    def __call__(self, function: PointFunction, x: object, coalitions: object) -> Float[Array, "*draws c p *outputs"]:
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs).
 
         Raises:
@@ -127,7 +127,7 @@ class Observational(AbstractWeighted):
             )
         return values
 
-    def base(self, function: Any) -> Float[Array, "*draws *outputs"]:
+    def base(self, function: PointFunction) -> Float[Array, "*draws *outputs"]:
         """Return the value of the empty coalition: with exact end points the mean prediction over the background."""
         if self.has_exact_ends:
             return mean_prediction(function, jnp.asarray(self.background))
@@ -142,20 +142,20 @@ class Observational(AbstractWeighted):
         return self.end_points == "exact"
 
     def impute(
-        self, function: Any, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
+        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
     ) -> Float[Array, "c p m d"]:
         """Return the rows whose predictions are averaged; for "embedded" they are the background points, unchanged."""
         if not self.is_embedded(function):
             return super().impute(function, x, coalitions)
         return self.impute_from_background(x, coalitions)
 
-    def is_embedded(self, function: Any) -> bool:
+    def is_embedded(self, function: object) -> bool:
         """Return whether "embedded" is used for a function: present features come from the background, too."""
         if self.estimator == "auto":
             return isinstance(function, RKHSFunction) and not has_product_terms(function.kernel)
         return self.estimator == "embedded"
 
-    def kernel_for(self, function: Any) -> AbstractKernel:
+    def kernel_for(self, function: object) -> AbstractKernel:
         """Return the kernel of the conditional mean embedding for a function.
 
         Args:
@@ -205,7 +205,7 @@ class Observational(AbstractWeighted):
         background: Any,
         kernel: AbstractKernel | None = None,
         *,
-        grid: Any = None,
+        grid: object = None,
         num_coalitions: int = 20,
         rng_key: RngKey | None = None,
         **options: Any,

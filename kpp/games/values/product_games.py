@@ -10,7 +10,7 @@ summed over the product terms of the kernel, plus the intercept.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import equinox as eqx
 import jax
@@ -49,7 +49,7 @@ def example_functions(rng_key: RngKey) -> Iterator[tuple[RKHSFunction, Float[Arr
     yield RKHSFunction(kernel, points, coefficients, jnp.array([0.5, -1.0])), x
 
 
-def is_product_game(value_function: Any, function: Any) -> TypeGuard[AbstractProductValueFunction]:
+def is_product_game(value_function: object, function: object) -> TypeGuard[AbstractProductValueFunction]:
     """Return whether quadrature applies to a game: a product value function, and a kernel of product terms."""
     return (
         isinstance(value_function, AbstractProductValueFunction)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,7 +14,7 @@ from kpp.batching import map_rows, rows_that_fit
 from kpp.functions import RKHSFunction
 from kpp.games.values.imputation import AbstractImputation, mean_prediction, predict_groups
 from kpp.kernels import AbstractKernel
-from kpp.typing import AnyArray
+from kpp.typing import AnyArray, PointFunction
 
 __all__ = ["MAX_ENTRIES", "AbstractWeighted", "embedded_values"]
 
@@ -27,7 +26,7 @@ class AbstractWeighted(AbstractImputation):
     """An imputation with a kernel, from which the weights of each coalition follow."""
 
     @abstractmethod
-    def kernel_for(self, function: Any) -> AbstractKernel:
+    def kernel_for(self, function: object) -> AbstractKernel:
         """Return the kernel for a function without draws."""
 
     @abstractmethod
@@ -45,7 +44,7 @@ class AbstractWeighted(AbstractImputation):
         return True
 
     def imputation_weights(
-        self, function: Any, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
+        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
     ) -> Float[Array, "c p m"]:
         """Return the weights; with exact end points 1/m for no features and for all."""
         return _all_weights(self, self.kernel_for(function), jnp.asarray(x), jnp.asarray(coalitions))
@@ -59,7 +58,10 @@ class AbstractWeighted(AbstractImputation):
 
 
 def embedded_values(
-    value_function: AbstractWeighted, function: Any, x: Float[Array, "p d"], coalitions: Bool[Array, "c d"]
+    value_function: AbstractWeighted,
+    function: PointFunction,
+    x: Float[Array, "p d"],
+    coalitions: Bool[Array, "c d"],
 ) -> Float[Array, "*draws c p *outputs"]:
     r"""Value coalitions by weighted sums of predictions at the background points, :math:`v(S) = \sum_b w_b f(z_b)`.
 
