@@ -117,7 +117,8 @@ def prior_groups(
         return {}
     found = {}
     for group, kinds in (("prior", ("latent", "deterministic")), ("prior_predictive", ("observed",))):
-        values = {name: draws[name][None] for name, site in sites.items() if site.kind in kinds and name in draws}
+        names = [name for name, site in sites.items() if site.kind in kinds and name in draws]
+        values = {name: np.asarray(draws[name])[None] for name in names}
         dims = {name: (*SAMPLE_DIMS, *naming.of_site(sites[name])) for name in values}
         if values:
             found[group] = naming.dataset(values, dims)

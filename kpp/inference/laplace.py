@@ -20,7 +20,7 @@ from kpp.inference.base import (
     without_latents,
 )
 from kpp.inference.optimum import Density, Optimum, check_search, find_mode
-from kpp.typing import RngKey
+from kpp.typing import AnyArray, RngKey
 from kpp.validation import check_rng_key, count
 
 __all__ = ["Laplace"]
@@ -114,23 +114,29 @@ class Laplace(AbstractInference):
 
 def _polish(density: Density, mode: Optimum, data: Data) -> tuple[jax.Array, jax.Array]:
     """Improve the mode by Newton steps; return it with the lower Cholesky factor of the Hessian there."""
-    vector = jnp.asarray(mode.vector, density.start.dtype)
+    vector = mode.vector.astype(density.start.dtype)
     slope, hessian = _gradient_and_hessian(density, vector, data)
     for _ in range(_POLISH_STEPS):
-        step = vector - jsl.solve(hessian, slope, assume_a="sym")
+        try:
+            step = vector - np.linalg.solve(hessian, slope)
+        except np.linalg.LinAlgError:  # singular; the factorization below explains it
+            break
         new_slope, new_hessian = _gradient_and_hessian(density, step, data)
-        if not bool(jnp.max(jnp.abs(new_slope)) < jnp.max(jnp.abs(slope))):
+        if not np.abs(new_slope).max() < np.abs(slope).max():
             break
         vector, slope, hessian = step, new_slope, new_hessian
-    factor = jnp.linalg.cholesky(hessian)
-    if not bool(jnp.isfinite(factor).all()):
+    try:
+        factor = np.linalg.cholesky(hessian)
+    except np.linalg.LinAlgError:
+        factor = np.full_like(hessian, np.nan)
+    if not np.isfinite(factor).all():
         raise ConvergenceError(_explain_flat(density, np.asarray(hessian)))
-    return vector, factor
+    return jnp.asarray(vector), jnp.asarray(factor)
 
 
 @eqx.filter_jit
-def _gradient_and_hessian(density: Density, vector: jax.Array, data: Data) -> tuple[jax.Array, jax.Array]:
-    def gradient(vector: jax.Array) -> jax.Array:
+def _gradient_and_hessian(density: Density, vector: AnyArray, data: Data) -> tuple[jax.Array, jax.Array]:
+    def gradient(vector: AnyArray) -> jax.Array:
         return jax.grad(density.unconstrained)(vector, data)
 
     # Column by column, so that the memory is that of one derivative and not of k.
@@ -148,8 +154,8 @@ def _draw(
 ) -> Posterior:
     keys = jax.random.split(rng_key, num_samples)
     draws, log_density, log_q = _draw_all(density, keys, data, state[_MODE], state[_FACTOR])
-    samples = {name: value[None] for name, value in draws.items()}
-    return Posterior(samples, {"lp": log_density[None], "log_q": log_q[None]}, attrs, dict(state))
+    stats = {"lp": log_density, "log_q": log_q}
+    return Posterior(draws, stats, attrs, dict(state))
 
 
 @eqx.filter_jit
@@ -163,7 +169,8 @@ def _draw_all(
         vector = mode + jsl.solve_triangular(factor, noise, lower=True, trans="T")
         return density.sites(vector, data), -density.unconstrained(vector, data), normalizer - 0.5 * noise @ noise
 
-    return jax.lax.map(one, keys)
+    draws = jax.lax.map(one, keys)
+    return jax.tree.map(lambda leaf: leaf[None], draws)  # one chain
 
 
 def _explain_flat(density: Density, hessian: np.ndarray) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from kpp.inference.base import AbstractInference, Data, NumpyroModel, Posterior, inspect_sites, without_latents
 from kpp.inference.optimum import Density, check_search, find_mode
-from kpp.typing import RngKey
+from kpp.typing import AnyArray, RngKey
 from kpp.validation import check_rng_key
 
 __all__ = ["MAP"]
@@ -67,7 +68,11 @@ class MAP(AbstractInference):
             tolerance=self.tolerance,
             progress=progress,
         )
-        found = density.sites(jnp.asarray(mode.vector, density.start.dtype), data)
-        samples = {name: jnp.asarray(value)[None, None] for name, value in found.items()}
-        stats = {"lp": jnp.asarray(-mode.value)[None, None]}
+        samples = _one_draw(density, mode.vector.astype(density.start.dtype), data)
+        stats = {"lp": jnp.asarray(np.full((1, 1), -mode.value))}
         return Posterior(samples, stats, {"inference": "MAP", **mode.attrs()})
+
+
+@eqx.filter_jit
+def _one_draw(density: Density, vector: AnyArray, data: Data) -> dict[str, jax.Array]:
+    return {name: jnp.asarray(value)[None, None] for name, value in density.sites(vector, data).items()}

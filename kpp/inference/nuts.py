@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -13,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.infer
 from numpyro.infer.hmc import HMCState
-from tqdm.auto import tqdm
 
+from kpp.batching import progress_bar
 from kpp.inference.base import (
     AbstractInference,
     CalledWith,
@@ -25,10 +26,13 @@ from kpp.inference.base import (
     inspect_sites,
     without_latents,
 )
-from kpp.typing import RngKey
+from kpp.typing import AnyArray, RngKey
 from kpp.validation import between, check_rng_key, count, one_of
 
 __all__ = ["NUTS"]
+
+_Values = dict[str, Any]
+_Advance = Callable[[HMCState, jax.Array], tuple[HMCState, _Values]]
 
 _LOGGER = logging.getLogger("kpp")
 _INITS = {
@@ -93,13 +97,8 @@ class NUTS(AbstractInference):
         fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "NUTS")
         if fixed is not None:
             return fixed
-        model, data = CalledWith(numpyro_model).lift(data)
-
-        def start(key: jax.Array, data: Data) -> HMCState:
-            return self._kernel(model, init_strategy=_INITS[self.init]()).init(key, self.num_warmup, None, (data,), {})
-
-        keys = jax.random.split(rng_key, self.num_chains)
-        states = jax.jit(lambda keys, data: jax.lax.map(lambda key: start(key, data), keys))(keys, data)
+        model = CalledWith(numpyro_model)
+        states = _start(self, model, jax.random.split(rng_key, self.num_chains), data)
         _check_starts(states)
         return self._sample(model, data, states, self.num_warmup, self.num_samples, progress)
 
@@ -131,30 +130,12 @@ class NUTS(AbstractInference):
         """
         if not state:
             raise TypeError("there are no chains to resume: the model has no latent sites")
-        model, data = CalledWith(numpyro_model).lift(data)
-
-        def restart(key: jax.Array, chain: Mapping[str, jax.Array], data: Data) -> HMCState:
-            position = {
-                name.removeprefix(_POSITION): value for name, value in chain.items() if name.startswith(_POSITION)
-            }
-            kernel = self._kernel(
-                model,
-                step_size=chain["step_size"],
-                inverse_mass_matrix={tuple(sorted(position)): chain["inverse_mass_matrix"]},
-                adapt_step_size=False,
-                adapt_mass_matrix=False,
-            )
-            return kernel.init(key, 0, position, (data,), {})
-
+        model = CalledWith(numpyro_model)
         keys = jax.random.split(check_rng_key(rng_key), state["step_size"].shape[0])
+        return self._sample(model, data, _restart(self, model, keys, dict(state), data), 0, num_samples, progress)
 
-        @jax.jit
-        def restart_all(keys: jax.Array, state: dict[str, jax.Array], data: Data) -> HMCState:
-            return jax.lax.map(lambda item: restart(item[0], item[1], data), (keys, state))
-
-        return self._sample(model, data, restart_all(keys, dict(state), data), 0, num_samples, progress)
-
-    def _kernel(self, model: Callable[[Data], Any], **options: Any) -> numpyro.infer.NUTS:
+    def kernel(self, model: Callable[[Data], Any], **options: Any) -> numpyro.infer.NUTS:
+        """Return NumPyro's sampler of a model."""
         return numpyro.infer.NUTS(
             model,
             target_accept_prob=self.target_accept,
@@ -165,7 +146,7 @@ class NUTS(AbstractInference):
 
     def _sample(
         self,
-        model: Callable[[Data], Any],
+        model: CalledWith,
         data: Data,
         states: HMCState,
         num_warmup: int,
@@ -174,56 +155,37 @@ class NUTS(AbstractInference):
     ) -> Posterior:
         """Run the chains from their states; all leaves have the axis of chains first."""
         chunk = math.ceil((num_warmup + num_samples) / _CHUNKS)
-
-        def advance(state: HMCState, count: jax.Array, data: Data) -> tuple[HMCState, dict[str, Any]]:
-            # A NumPyro kernel knows its model only after `init`. The values of `init` are not used here, so XLA removes
-            # them.
-            kernel = self._kernel(model)
-            kernel.init(state.rng_key, num_warmup, None, (data,), {})
-
-            def step(index: jax.Array, carry: tuple[HMCState, dict[str, Any]]) -> tuple[HMCState, dict[str, Any]]:
-                new = kernel.sample(carry[0], (data,), {})
-                return new, jax.tree.map(lambda kept, value: kept.at[index].set(value), carry[1], _collected(new))
-
-            empty = jax.tree.map(lambda leaf: jnp.zeros((chunk, *leaf.shape), leaf.dtype), _collected(state))
-            return jax.lax.fori_loop(0, count, step, (state, empty))
-
-        steps = (num_warmup, num_samples)
+        steps, num_chains = (num_warmup, num_samples), states.potential_energy.shape[0]
+        program = (self, num_warmup, chunk)
         if self.chain_method == "sequential":
-            run = jax.jit(advance)
-            chains = [jax.tree.map(lambda leaf, chain=chain: leaf[chain], states) for chain in range(_size(states))]
-            ends = [
-                _advance(run, state, data, steps, chunk, f"chain {number} of {len(chains)}" if progress else None)
-                for number, state in enumerate(chains, start=1)
-            ]
-            last, kept = jax.tree.map(lambda *leaves: jnp.stack(leaves), *ends)
+            advance: _Advance = functools.partial(_advance, program, model, data)
+            ends = []
+            for chain in range(num_chains):
+                label = f"chain {chain + 1} of {num_chains}" if progress else None
+                ends.append(_run_chunks(advance, _select_chain(states, jnp.asarray(chain)), steps, chunk, label))
+            last = _stack([state for state, _ in ends])
+            kept = jax.tree.map(lambda *leaves: np.stack(leaves), *[values for _, values in ends])
         else:
-            axes = (0, None, None)
-            spread = jax.jit(jax.vmap(advance, in_axes=axes))
+            advance = functools.partial(_advance_together, program, model, data)
             if self.chain_method == "parallel":
-                spread = jax.pmap(advance, in_axes=axes)
-            label = f"{_size(states)} chains" if progress else None
-            last, kept = _advance(spread, states, data, steps, chunk, label, axis=1)
+                advance = _advance_parallel(program, model, data)
+            label = f"{num_chains} chains" if progress else None
+            last, kept = _run_chunks(advance, states, steps, chunk, label, axis=1)
         return self._collect(model, data, last, kept)
 
-    def _collect(self, model: Callable[[Data], Any], data: Data, last: HMCState, kept: dict[str, Any]) -> Posterior:
-        @jax.jit
-        def constrain(positions: Any, data: Data) -> Any:
-            kernel = self._kernel(model)
-            kernel.init(jax.random.key(0), 0, None, (data,), {})
-            return jax.lax.map(jax.tree_util.Partial(jax.lax.map, kernel.postprocess_fn((data,), {})), positions)
-
+    def _collect(self, model: CalledWith, data: Data, last: HMCState, kept: dict[str, Any]) -> Posterior:
         stats = {name: value for name, value in kept.items() if name != "z"}
         stats["lp"] = -stats.pop("potential_energy")
-        stats["tree_depth"] = jnp.floor(jnp.log2(stats["n_steps"])).astype(int) + 1
+        stats["tree_depth"] = np.floor(np.log2(stats["n_steps"])).astype(int) + 1
         self._warn(stats)
         (inverse_mass_matrix,) = last.adapt_state.inverse_mass_matrix.values()
         state = {_POSITION + name: value for name, value in last.z.items()}
         state |= {"step_size": last.adapt_state.step_size, "inverse_mass_matrix": inverse_mass_matrix}
         attrs = {"inference": "NUTS", "divergences": int(stats["diverging"].sum()), "num_warmup": self.num_warmup}
-        return Posterior(constrain(kept["z"], data), stats, attrs, state)
+        samples = _constrain(self, model, kept["z"], data)
+        return Posterior(samples, {name: jnp.asarray(value) for name, value in stats.items()}, attrs, state)
 
-    def _warn(self, stats: Mapping[str, jax.Array]) -> None:
+    def _warn(self, stats: Mapping[str, np.ndarray]) -> None:
         total = stats["diverging"].size
         diverging = int(stats["diverging"].sum())
         if diverging:
@@ -247,11 +209,99 @@ class NUTS(AbstractInference):
             )
 
 
-def _size(states: HMCState) -> int:
-    return states.potential_energy.shape[0]
+@eqx.filter_jit
+def _start(nuts: NUTS, model: CalledWith, keys: jax.Array, data: Data) -> HMCState:
+    """Return the states of new chains."""
+    kernel = nuts.kernel(model, init_strategy=_INITS[nuts.init]())
+    return jax.lax.map(lambda key: kernel.init(key, nuts.num_warmup, None, (data,), {}), keys)
 
 
-def _collected(state: HMCState) -> dict[str, Any]:
+@eqx.filter_jit
+def _restart(nuts: NUTS, model: CalledWith, keys: jax.Array, chains: dict[str, jax.Array], data: Data) -> HMCState:
+    """Return the states of chains that go on from where they stopped."""
+
+    def restart(item: tuple[jax.Array, dict[str, jax.Array]]) -> HMCState:
+        key, chain = item
+        position = {name.removeprefix(_POSITION): value for name, value in chain.items() if name.startswith(_POSITION)}
+        kernel = nuts.kernel(
+            model,
+            step_size=chain["step_size"],
+            inverse_mass_matrix={tuple(sorted(position)): chain["inverse_mass_matrix"]},
+            adapt_step_size=False,
+            adapt_mass_matrix=False,
+        )
+        return kernel.init(key, 0, position, (data,), {})
+
+    return jax.lax.map(restart, (keys, chains))
+
+
+# The sampler, its number of warm-up steps, and the largest number of steps in a call.
+_Program = tuple[NUTS, int, int]
+
+
+def _steps(
+    program: _Program, model: Callable[[Data], Any], data: Data, state: HMCState, count: jax.Array
+) -> tuple[HMCState, _Values]:
+    """Make `count` steps of one chain; return its state and the values of up to `chunk` steps."""
+    nuts, num_warmup, chunk = program
+    # A NumPyro kernel knows its model only after `init`. The values of `init` are not used here, so XLA removes them.
+    kernel = nuts.kernel(model)
+    kernel.init(state.rng_key, num_warmup, None, (data,), {})
+
+    def step(index: jax.Array, carry: tuple[HMCState, _Values]) -> tuple[HMCState, _Values]:
+        new = kernel.sample(carry[0], (data,), {})
+        return new, jax.tree.map(lambda kept, value: kept.at[index].set(value), carry[1], _collected(new))
+
+    empty = jax.tree.map(lambda leaf: jnp.zeros((chunk, *leaf.shape), leaf.dtype), _collected(state))
+    return jax.lax.fori_loop(0, count, step, (state, empty))
+
+
+# The model is an argument of these functions, so that fits of equal models and shapes share the compiled programs.
+
+
+@eqx.filter_jit
+def _advance(
+    program: _Program, model: CalledWith, data: Data, state: HMCState, count: jax.Array
+) -> tuple[HMCState, _Values]:
+    return _steps(program, model, data, state, count)
+
+
+@eqx.filter_jit
+def _advance_together(
+    program: _Program, model: CalledWith, data: Data, states: HMCState, count: jax.Array
+) -> tuple[HMCState, _Values]:
+    return jax.vmap(lambda state: _steps(program, model, data, state, count))(states)
+
+
+def _advance_parallel(program: _Program, model: CalledWith, data: Data) -> _Advance:
+    lifted, shared = model.lift(data)
+
+    def advance(state: HMCState, count: jax.Array, shared: Data) -> tuple[HMCState, _Values]:
+        return _steps(program, lifted, shared, state, count)
+
+    spread = jax.pmap(advance, in_axes=(0, None, None))
+    return lambda states, count: spread(states, count, shared)
+
+
+@jax.jit
+def _select_chain(states: HMCState, chain: jax.Array) -> HMCState:
+    return jax.tree.map(lambda leaf: leaf[chain], states)
+
+
+@jax.jit
+def _stack(states: list[HMCState]) -> HMCState:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+
+
+@eqx.filter_jit
+def _constrain(nuts: NUTS, model: CalledWith, positions: dict[str, AnyArray], data: Data) -> dict[str, jax.Array]:
+    """Return the values of all sites at unconstrained positions (chain, draw, ...)."""
+    kernel = nuts.kernel(model)
+    kernel.init(jax.random.key(0), 0, None, (data,), {})
+    return jax.lax.map(jax.tree_util.Partial(jax.lax.map, kernel.postprocess_fn((data,), {})), positions)
+
+
+def _collected(state: HMCState) -> _Values:
     """Return the values of a step that are kept."""
     return {
         "z": state.z,
@@ -264,41 +314,40 @@ def _collected(state: HMCState) -> dict[str, Any]:
     }
 
 
-def _advance(
-    run: Callable[..., tuple[HMCState, dict[str, Any]]],
+def _run_chunks(
+    advance: _Advance,
     state: HMCState,
-    data: Data,
     steps: tuple[int, int],
     chunk: int,
     label: str | None,
     axis: int = 0,
-) -> tuple[HMCState, dict[str, Any]]:
+) -> tuple[HMCState, _Values]:
     """Run warm-up and sampling in chunks of one compiled program, and concatenate the kept draws."""
     kept = []
-    with tqdm(total=sum(steps), desc=label, disable=label is None) as bar:
+    with progress_bar(sum(steps), label or "", unit="step", show=label is not None) as bar:
         for phase, total in zip(("warmup", "sample"), steps, strict=True):
             for start in range(0, total, chunk):
                 count = min(chunk, total - start)
-                state, part = jax.block_until_ready(run(state, count, data))
+                state, part = jax.block_until_ready(advance(state, jnp.asarray(count)))
                 if phase == "sample":
                     kept.append(
                         jax.tree.map(lambda leaf, count=count: np.take(leaf, range(count), axis), jax.device_get(part))
                     )
                 bar.update(count)
                 bar.set_postfix_str(_progress(phase, state), refresh=False)
-    return state, jax.tree.map(lambda *parts: jnp.asarray(np.concatenate(parts, axis)), *kept)
+    return state, jax.tree.map(lambda *parts: np.concatenate(parts, axis), *kept)
 
 
 def _progress(phase: str, state: HMCState) -> str:
-    step_size, rate = float(jnp.mean(state.adapt_state.step_size)), float(jnp.mean(state.mean_accept_prob))
+    step_size, rate = np.mean(state.adapt_state.step_size), np.mean(state.mean_accept_prob)
     return f"{phase}, steps of size {step_size:.2g}, acceptance {rate:.2f}"
 
 
 def _check_starts(states: HMCState) -> None:
     """Raise ConvergenceError if the density or its gradient is not finite at the start of a chain."""
-    finite = jnp.isfinite(states.potential_energy)
+    finite = np.isfinite(states.potential_energy)
     for leaf in jax.tree.leaves(states.z_grad):
-        finite &= jnp.isfinite(leaf).reshape(leaf.shape[0], -1).all(1)
+        finite &= np.isfinite(leaf).reshape(leaf.shape[0], -1).all(1)
     lost = [chain + 1 for chain, found in enumerate(finite.tolist()) if not found]
     if lost:
         raise ConvergenceError(

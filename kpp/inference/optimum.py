@@ -5,20 +5,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import numpyro.infer
 import scipy.optimize
 from jax.flatten_util import ravel_pytree
-from numpyro.infer.util import constrain_fn, initialize_model, log_density, potential_energy
-from tqdm.auto import tqdm
+from numpyro import handlers
+from numpyro.infer.util import constrain_fn, log_density, potential_energy, unconstrain_fn
 
+from kpp.batching import progress_bar
 from kpp.inference.base import CalledWith, ConvergenceError, Data, NumpyroModel, Site
+from kpp.typing import AnyArray
 from kpp.validation import count, positive
 
 __all__ = ["Density", "Optimum", "check_search", "find_mode"]
@@ -48,45 +51,34 @@ class Density(eqx.Module):
     def __init__(self, rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data, sites: dict[str, Site]) -> None:
         self._model = CalledWith(numpyro_model)
         self._latents = tuple(name for name, site in sites.items() if site.kind == "latent")
-        # NumPyro broadcasts ranks when it draws the 15 values for a median, which fails under strict rank promotion.
-        with jax.numpy_rank_promotion("allow"):
-            info = initialize_model(
-                rng_key,
-                self._model,
-                init_strategy=numpyro.infer.init_to_median(),
-                dynamic_args=True,
-                model_args=(data,),
-                validate_grad=False,  # it would evaluate derivatives without compilation; the search checks them anyway
-            )
-        self._start = dict(info.param_info.z)
+        self._start = _prior_medians(self._model, rng_key, data)
 
     @property
-    def start(self) -> jax.Array:
+    def start(self) -> np.ndarray:
         """The prior medians, in coordinates u."""
-        return ravel_pytree(self._start)[0]
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(self._start)])
 
-    def sites(self, vector: jax.Array, data: Data) -> dict[str, jax.Array]:
+    def sites(self, vector: AnyArray, data: Data) -> dict[str, jax.Array]:
         """Return latent and deterministic sites at u."""
         return constrain_fn(self._model, (data,), {}, self._unravel(vector), return_deterministic=True)
 
     def describe(self, index: int) -> str:
         """Return which site an entry of u belongs to."""
-        labels = {name: jnp.full(jnp.shape(value), number) for number, (name, value) in enumerate(self._start.items())}
-        flat, _ = ravel_pytree(labels)
-        return f"the site {list(self._start)[int(flat[index])]!r}"
+        names = [name for name, value in sorted(self._start.items()) for _ in range(value.size)]
+        return f"the site {names[index]!r}"
 
-    def constrained(self, vector: jax.Array, data: Data) -> jax.Array:
+    def constrained(self, vector: AnyArray, data: Data) -> jax.Array:
         r"""Return :math:`-\log p(y, \theta(u))`, the density with respect to the sites themselves (no Jacobian)."""
         values = self.sites(vector, data)
         latents = {name: values[name] for name in self._latents}
         return -log_density(self._model, (data,), {}, latents)[0]
 
-    def unconstrained(self, vector: jax.Array, data: Data) -> jax.Array:
+    def unconstrained(self, vector: AnyArray, data: Data) -> jax.Array:
         r"""Return :math:`-\log p(y, \theta(u)) - \log|\partial\theta/\partial u|`, the density of u itself."""
         return potential_energy(self._model, (data,), {}, self._unravel(vector))
 
-    def _unravel(self, vector: jax.Array) -> dict[str, jax.Array]:
-        return ravel_pytree(self._start)[1](vector)
+    def _unravel(self, vector: AnyArray) -> dict[str, jax.Array]:
+        return ravel_pytree(self._start)[1](jnp.asarray(vector))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +114,7 @@ class Optimum:
 
 def find_mode(
     objective: Callable[[jax.Array, Data], jax.Array],
-    start: jax.Array,
+    start: np.ndarray,
     data: Data,
     *,
     rng_key: jax.Array,
@@ -157,10 +149,15 @@ def find_mode(
     # float32: rounding errors keep the gradient above a smaller limit
     limit = max(tolerance, 1e-4) if start.dtype == jnp.float32 else tolerance
     ends, evaluations = [], 0
-    for vector in tqdm(list(_starts(rng_key, start, num_restarts)), desc="optimisation", disable=not progress, delay=2):
-        end = _descend(lambda u: evaluate(arrays, jnp.asarray(u, start.dtype), data), vector, max_steps, limit)
-        ends.append(end)
-        evaluations += end.num_evaluations
+    starts = [start, *np.asarray(_uniform_starts(rng_key, start.size, start.dtype, num_restarts))]
+    with progress_bar(len(starts), "optimization", unit="start", show=progress) as bar:
+        for vector in starts:
+            end = _descend(
+                lambda u: evaluate(arrays, u.astype(start.dtype), data), vector.astype(np.float64), max_steps, limit
+            )
+            ends.append(end)
+            evaluations += end.num_evaluations
+            bar.update()
     converged = [end for end in ends if end.num_converged]
     if not converged:
         best = min(ends, key=lambda end: end.value)
@@ -197,10 +194,31 @@ def _value_and_gradient(structure: Any, others: tuple[Any, ...]) -> Callable[...
     return evaluate
 
 
-def _starts(rng_key: jax.Array, first: jax.Array, num_restarts: int) -> Iterator[np.ndarray]:
-    yield np.asarray(first, dtype=np.float64)
-    for key in jax.random.split(rng_key, max(num_restarts, 1))[:num_restarts]:
-        yield np.asarray(jax.random.uniform(key, first.shape, first.dtype, -2.0, 2.0), dtype=np.float64)
+@eqx.filter_jit
+def _prior_medians(model: CalledWith, rng_key: jax.Array, data: Data) -> dict[str, jax.Array]:
+    """Return the prior medians by latent site, in unconstrained coordinates."""
+    # NumPyro broadcasts ranks when it draws the 15 values for a median, which fails under strict rank promotion.
+    with jax.numpy_rank_promotion("allow"):
+        seeded = handlers.seed(model, rng_key)
+        sites = handlers.trace(handlers.substitute(seeded, substitute_fn=numpyro.infer.init_to_median())).get_trace(
+            data
+        )
+        latents = {
+            name: site["value"] for name, site in sites.items() if site["type"] == "sample" and not site["is_observed"]
+        }
+        deltas = [name for name in latents if isinstance(sites[name]["fn"], dist.Delta)]
+        if deltas:
+            raise ValueError(f"the sites {deltas} have a Delta distribution; use `numpyro.deterministic` instead")
+        return unconstrain_fn(model, (data,), {}, latents)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def _uniform_starts(rng_key: jax.Array, size: int, dtype: np.dtype, num_starts: int) -> jax.Array:
+    if num_starts == 0:
+        return jnp.zeros((0, size), dtype)
+    return jax.vmap(lambda key: jax.random.uniform(key, (size,), dtype, -2.0, 2.0))(
+        jax.random.split(rng_key, num_starts)
+    )
 
 
 def _descend(
