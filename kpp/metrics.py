@@ -109,7 +109,7 @@ def crps_from_draws(y: Numbers, draws: Numbers) -> Float[Array, " n"]:
     y, draws = as_targets(y), as_finite_array(draws, "draws")
     if draws.ndim != 2 or draws.shape[1] != y.shape[0] or draws.shape[0] < 2:
         raise ValueError(
-            f"`draws` must have shape (s, {y.shape[0]}), s > 1, one column an observation, got {draws.shape}"
+            f"`draws` must have shape (s, {y.shape[0]}), s > 1, one column per observation, got {draws.shape}"
         )
     return _fair_crps(y, draws)
 

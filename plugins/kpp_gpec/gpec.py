@@ -343,7 +343,9 @@ def _correlations(
     matrix = np.asarray(as_finite_array(covariance, "feature_covariance"))
     if matrix.shape != (values.shape[1],) * 2:
         wanted = (values.shape[1],) * 2
-        raise ValueError(f"`feature_covariance` must have shape {wanted}, one row a feature, got shape {matrix.shape}")
+        raise ValueError(
+            f"`feature_covariance` must have shape {wanted}, one row per feature, got shape {matrix.shape}"
+        )
     lowest = np.linalg.eigvalsh((matrix + matrix.T) / 2)[0]
     if not np.allclose(matrix, matrix.T) or np.diagonal(matrix).min() <= 0 or lowest < -1e-10 * np.abs(matrix).max():
         raise ValueError("`feature_covariance` must be symmetric, positive semi-definite and positive on its diagonal")

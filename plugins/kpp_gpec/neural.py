@@ -68,7 +68,7 @@ class MLPClassifier(eqx.Module):
         """
         points, labels = as_points(x), np.asarray(y)
         if labels.ndim != 1 or labels.dtype.kind not in "biuUSO":
-            raise ValueError(f"`y` must hold one label a row, got {labels.dtype} of shape {labels.shape}")
+            raise ValueError(f"`y` must hold one label per row, got {labels.dtype} of shape {labels.shape}")
         check_same_rows(len(points), len(labels), "x", "y")
         classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:

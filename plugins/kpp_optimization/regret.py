@@ -41,7 +41,7 @@ def regret(search: Search, truth: ArrayLike) -> Float[np.ndarray, " n"]:
     values = np.asarray(as_finite_array(truth, "truth"))
     if values.shape != (len(search.candidates),):
         raise ValueError(
-            f"`truth` must have shape ({len(search.candidates)},), a value a candidate, got {values.shape}"
+            f"`truth` must have shape ({len(search.candidates)},), one value per candidate, got {values.shape}"
         )
     found = values[search.queries["incumbent"].to_numpy()]
     return found - values.min() if search.direction == "minimize" else values.max() - found

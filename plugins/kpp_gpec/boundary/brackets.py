@@ -38,7 +38,7 @@ class CountedMargin:
             return np.zeros(0, bool)
         values, _ = call_in_chunks(self.function, x)
         if values.ndim != 1:
-            raise ValueError(f"`margin` must return one number a point, shape (n,), got shape {values.shape}")
+            raise ValueError(f"`margin` must return one number per point, shape (n,), got shape {values.shape}")
         self.count(len(x))
         return values > 0.0
 

@@ -145,7 +145,7 @@ def _as_array(values: AnyArray) -> Any:
     values = values if isinstance(values, jax.Array) else np.asarray(values)
     if values.ndim not in (1, 2):
         raise ValueError(
-            f"`function` must return one prediction a point, shape (n,) or (n, outputs), got shape {values.shape}"
+            f"`function` must return one prediction per point, shape (n,) or (n, outputs), got shape {values.shape}"
         )
     return values
 

@@ -229,7 +229,7 @@ def _check_distances(points: Array, distances: Array, members: Array | None) -> 
     size = distances.shape[-1]
     rows = points.shape[-2] if members is None else size
     if distances.ndim < 2 or distances.shape[-2:] != (rows, rows):
-        raise ValueError(f"`distances` must have shape ({rows}, {rows}), one row a sample, got {distances.shape}")
+        raise ValueError(f"`distances` must have shape ({rows}, {rows}), one row per sample, got {distances.shape}")
     if members is not None and members.shape[-1:] != points.shape[-2:-1]:
         raise ValueError(f"`members` must have shape ({points.shape[-2]},), one a sample, got {members.shape}")
     if not is_concrete(distances):

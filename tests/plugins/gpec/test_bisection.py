@@ -83,7 +83,7 @@ def test_takes_no_pairs():
         (wave, np.zeros((1, 2)), np.zeros((1, 2)), 1e-6, "1 of `inside` and 0 of `outside` on the wrong side"),
         (lambda x: np.ones(len(x)), np.ones((3, 2)), np.zeros((3, 2)), 1e-6, "0 of `inside` and 3 of `outside`"),
         (lambda x: np.full(len(x), np.nan), np.ones((1, 2)), np.zeros((1, 2)), 1e-6, "must return finite numbers"),
-        (lambda x: x, np.ones((1, 2)), np.zeros((1, 2)), 1e-6, "`margin` must return one number a point"),
+        (lambda x: x, np.ones((1, 2)), np.zeros((1, 2)), 1e-6, "`margin` must return one number per point"),
     ],
 )
 def test_says_what_is_wrong(margin, inside, outside, width, message):

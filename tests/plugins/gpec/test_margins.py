@@ -81,7 +81,7 @@ def test_a_constant_feature_counts_as_having_scale_one():
         (lambda: level_margin(lambda x: x, 0.0, index=5)(X), "`index` must be one of the 2"),
         (
             lambda: class_margin(lambda x: x[None], 0)(X),
-            r"`function` must return one prediction a point.*\(1, 300, 2\)",
+            r"`function` must return one prediction per point.*\(1, 300, 2\)",
         ),
         (lambda: steep_margin(lambda x: x[:, 0], X, quantile=1.0), "`quantile` must be between 0 and 1, got 1.0"),
         (lambda: steep_margin(lambda x: x[:, 0], X, step=0.0), "`step` must be positive, got 0.0"),

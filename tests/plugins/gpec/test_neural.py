@@ -96,7 +96,7 @@ def test_digits_are_read_and_regularization_flattens_the_network():
     [
         (np.zeros((4, 2)), np.zeros(4, int), "`y` must hold labels of at least two classes, got only"),
         (np.zeros((4, 2)), np.arange(3), "`x` and `y` must have the same number of rows, got 4 and 3"),
-        (np.zeros((4, 2)), np.linspace(0, 1, 4), "`y` must hold one label a row, got float64"),
+        (np.zeros((4, 2)), np.linspace(0, 1, 4), "`y` must hold one label per row, got float64"),
         (np.full((4, 2), np.nan), np.arange(4) % 2, "`x` must be finite"),
     ],
 )
