@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from kpp.validation import as_finite_array
@@ -13,7 +11,7 @@ __all__: list[str] = []
 _SKEW = 1e-6  # relative to the largest entry: the rounding error of single precision
 
 
-def square(value: Any, name: str, *, draws: bool = False) -> np.ndarray:
+def square(value: object, name: str, *, draws: bool = False) -> np.ndarray:
     """Return a finite square matrix of at least two items, or an array of such matrices with `draws`."""
     as_finite_array(value, name)
     array = np.asarray(value, dtype=float)  # always double precision, also if JAX uses single precision
@@ -24,7 +22,7 @@ def square(value: Any, name: str, *, draws: bool = False) -> np.ndarray:
     return array
 
 
-def skew(value: Any, name: str) -> np.ndarray:
+def skew(value: object, name: str) -> np.ndarray:
     """Return a skew-symmetric matrix that is not zero."""
     array = square(value, name)
     size, excess = np.abs(array).max(), np.abs(array + array.T).max()
@@ -38,7 +36,7 @@ def skew(value: Any, name: str) -> np.ndarray:
     return (array - array.T) / 2
 
 
-def adjacency(value: Any, name: str) -> np.ndarray:
+def adjacency(value: object, name: str) -> np.ndarray:
     """Return a matrix of nonnegative edges between different items."""
     array = square(value, name)
     if (array < 0).any() or np.diagonal(array).any():

@@ -15,7 +15,7 @@ __all__: list[str] = []
 _SHOWN = 5  # examples in a message
 
 
-def numbers_of(values: Any, name: str, num_rows: int | None = None) -> np.ndarray:
+def numbers_of(values: object, name: str, num_rows: int | None = None) -> np.ndarray:
     """Return numbers of items or rows."""
     array = np.asarray(values)
     if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
@@ -27,7 +27,7 @@ def numbers_of(values: Any, name: str, num_rows: int | None = None) -> np.ndarra
     return array.astype(np.int64)
 
 
-def outcomes(y: Any, tie: float | int | None) -> np.ndarray:
+def outcomes(y: object, tie: float | int | None) -> np.ndarray:
     """Return labels as 1 (won), 0 (lost) and 0.5 (tie)."""
     if tie == 1:
         raise ValueError("`tie` must differ from 1, the label of a win, got 1")
@@ -42,7 +42,7 @@ def outcomes(y: Any, tie: float | int | None) -> np.ndarray:
     return np.where(tied, 0.5, np.maximum(labels, 0.0))
 
 
-def counts(wins: Any, losses: Any, ties: Any, num_rows: int) -> np.ndarray:
+def counts(wins: object, losses: object, ties: object, num_rows: int) -> np.ndarray:
     """Return numbers of wins, losses and ties as the columns of one array."""
     parts = {"wins": wins, "losses": losses, "ties": np.zeros(num_rows) if ties is None else ties}
     columns = []

@@ -12,7 +12,7 @@ clusters.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 
 from kpp.preferences import _matrices, _refinement
 from kpp.preferences.matches import Matches
-from kpp.typing import RngKey
+from kpp.typing import Numbers, RngKey
 from kpp.validation import as_targets, check_rng_key, check_same_rows
 
 __all__ = [
@@ -37,7 +37,7 @@ _REFINED_STARTS = 10  # starts of k-means whose results are refined
 
 
 def comparable_clusters(
-    rng_key: RngKey, preference_matrix: Any, num_clusters: int, *, refine: bool = False
+    rng_key: RngKey, preference_matrix: Numbers, num_clusters: int, *, refine: bool = False
 ) -> Int[np.ndarray, " n"]:
     r"""Find clusters of comparable items by k-means of the 2L leading singular vectors of a preference matrix.
 
@@ -94,7 +94,7 @@ def svd_clusters(
 def partial_ranking_clusters(
     rng_key: RngKey,
     matches: Matches,
-    probabilities: Any,
+    probabilities: Numbers,
     num_clusters: int,
     *,
     margin: float = 0.1,
@@ -153,7 +153,7 @@ class ClusterChoice(NamedTuple):
 
 def choose_num_clusters(
     rng_key: RngKey,
-    preference_matrix: Any,
+    preference_matrix: Numbers,
     *,
     max_num_clusters: int = 6,
     criterion: str = "explained",
@@ -199,7 +199,7 @@ def choose_num_clusters(
     return ClusterChoice(max(scores, key=lambda number: scores[number]), scores)
 
 
-def clustering_accuracy(labels: Any, truth: Any) -> float:
+def clustering_accuracy(labels: Numbers, truth: Numbers) -> float:
     """Return the fraction of items in the right cluster, under the matching of clusters that maximises it.
 
     Args:
@@ -217,7 +217,7 @@ def clustering_accuracy(labels: Any, truth: Any) -> float:
     found, wanted = (np.asarray(part) for part in (labels, truth))
     if found.ndim != 1 or found.shape != wanted.shape or not found.size:
         raise ValueError(
-            f"`labels` and `truth` must hold one label an item, (n,), got shapes {found.shape} and {wanted.shape}"
+            f"`labels` and `truth` must hold one label per item, (n,), got shapes {found.shape} and {wanted.shape}"
         )
     rows, columns = (np.unique(part, return_inverse=True)[1] for part in (found, wanted))
     together = np.zeros((rows.max() + 1, columns.max() + 1))

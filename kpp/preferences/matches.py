@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int
 from kpp.preferences import _reading
 from kpp.serialization import data_class
 from kpp.tables import Schema, read_points
-from kpp.typing import AnyArray, RngKey
+from kpp.typing import AnyArray, Numbers, RngKey
 from kpp.validation import check_rng_key, check_same_rows, is_concrete
 
 __all__ = ["Matches"]
@@ -73,7 +73,14 @@ class Matches(eqx.Module):
 
     @classmethod
     def create(
-        cls, items: Any, first: Any, second: Any, y: Any = None, contexts: Any = None, *, tie: float | int | None = None
+        cls,
+        items: object,
+        first: Numbers,
+        second: Numbers,
+        y: Numbers | None = None,
+        contexts: object = None,
+        *,
+        tie: float | int | None = None,
     ) -> Matches:
         """Count matches given by item numbers and labels.
 
@@ -102,7 +109,14 @@ class Matches(eqx.Module):
 
     @classmethod
     def from_counts(
-        cls, items: Any, first: Any, second: Any, wins: Any, losses: Any, ties: Any = None, contexts: Any = None
+        cls,
+        items: object,
+        first: Numbers,
+        second: Numbers,
+        wins: Numbers,
+        losses: Numbers,
+        ties: Numbers | None = None,
+        contexts: object = None,
     ) -> Matches:
         """Build matches from counts.
 
@@ -122,9 +136,8 @@ class Matches(eqx.Module):
             ValueError: As for `create`; also if counts are negative or not whole, or all counts of a row are 0.
         """
         points, schema = read_points(items, "items")
-        numbers = np.stack(
-            [_reading.numbers_of(first, "first"), _reading.numbers_of(second, "second", len(first))], axis=1
-        )
+        firsts = _reading.numbers_of(first, "first")
+        numbers = np.stack([firsts, _reading.numbers_of(second, "second", len(firsts))], axis=1)
         counts = _reading.counts(wins, losses, ties, len(numbers))
         table, context_schema = (None, Schema(())) if contexts is None else read_points(contexts, "contexts")
         if table is not None:
@@ -149,8 +162,8 @@ class Matches(eqx.Module):
     @classmethod
     def from_tables(
         cls,
-        items: Any,
-        matches: Any,
+        items: object,
+        matches: object,
         *,
         winner: str = "winner",
         loser: str = "loser",
@@ -188,8 +201,8 @@ class Matches(eqx.Module):
     @classmethod
     def from_sessions(
         cls,
-        items: Any,
-        views: Any,
+        items: object,
+        views: object,
         *,
         session: str = "session",
         item: str = "ID",

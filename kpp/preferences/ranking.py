@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from kpp.preferences import _matrices
+from kpp.typing import Numbers
 
 __all__ = ["Ranking", "rank_items"]
 
@@ -33,7 +34,7 @@ class Ranking(NamedTuple):
     agreement: float
 
 
-def rank_items(preferences: Any, *, score: str = "mean", probability: float = 0.9) -> Ranking:
+def rank_items(preferences: Numbers, *, score: str = "mean", probability: float = 0.9) -> Ranking:
     r"""Rank items for each draw of their preferences.
 
     The score of an item is its mean preference over the other items,

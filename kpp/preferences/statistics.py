@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from jaxtyping import Int
 
 from kpp.preferences import _matrices
+from kpp.typing import Numbers
 
 __all__ = ["count_cycles", "mean_clustering_coefficient", "spectral_rankability"]
 
 
-def spectral_rankability(adjacency: Any) -> float:
+def spectral_rankability(adjacency: Numbers) -> float:
     r"""Measure how close a graph of preferences is to a ranking, by its spectrum and its degrees.
 
     .. math::
@@ -51,7 +50,7 @@ def spectral_rankability(adjacency: Any) -> float:
     return float(1.0 - (_hausdorff(spectrum, ranking) + _hausdorff(degrees, ranking)) / (2.0 * (len(weights) - 1)))
 
 
-def count_cycles(preferences: Any) -> Int[np.ndarray, " *draws"]:
+def count_cycles(preferences: Numbers) -> Int[np.ndarray, " *draws"]:
     r"""Count the triples of items whose preferences form a cycle, :math:`i \succ j \succ k \succ i`.
 
     Args:
@@ -73,7 +72,7 @@ def count_cycles(preferences: Any) -> Int[np.ndarray, " *draws"]:
     return np.array(counts, dtype=np.int64).reshape(matrix.shape[:-2])
 
 
-def mean_clustering_coefficient(adjacency: Any) -> float:
+def mean_clustering_coefficient(adjacency: Numbers) -> float:
     r"""Return how often two opponents of the same item also met each other, averaged over items.
 
     .. math:: \frac{1}{n} \sum_i \frac{\#\{\text{edges among the neighbours of } i\}}{d_i (d_i - 1) / 2}

@@ -155,7 +155,7 @@ _, MATRIX = preferences(2)
             lambda: partial_ranking_clusters(KEY, outcomes(MATRIX), [0.5] * 435, 2, margin=0.6),
             "`margin` must be between 0 and .5, got 0.6",
         ),
-        (lambda: clustering_accuracy([0, 1], [0]), "`labels` and `truth` must hold one label an item"),
+        (lambda: clustering_accuracy([0, 1], [0]), "`labels` and `truth` must hold one label per item"),
     ],
 )
 def test_bad_input_is_named(call, message):

@@ -13,12 +13,13 @@ from kpp.gp import k_means_centres
 from kpp.kernels import AbstractKernel, Contextual, resolve_features
 from kpp.preferences import Matches
 from kpp.tables import Schema
+from kpp.typing import Numbers, Points
 from kpp.validation import as_finite_array, as_points, as_targets, check_same_rows
 
 __all__ = ["check_same_items", "place_inducing_pairs", "read_matches", "read_pairs", "resolve_names"]
 
 
-def read_matches(x: Any, y: Any, *, ties: bool) -> Matches:
+def read_matches(x: object, y: Numbers | None, *, ties: bool) -> Matches:
     """Read the matches that a model is fitted to.
 
     Args:
@@ -46,7 +47,7 @@ def read_matches(x: Any, y: Any, *, ties: bool) -> Matches:
     return x
 
 
-def read_pairs(x: Any, schema: Schema | None, name: str = "x") -> Any:
+def read_pairs(x: object, schema: Schema | None, name: str = "x") -> Any:
     """Read pairs for predictions.
 
     Args:
@@ -85,7 +86,7 @@ def read_pairs(x: Any, schema: Schema | None, name: str = "x") -> Any:
     return found, table
 
 
-def check_same_items(x: Any, known: Any) -> None:
+def check_same_items(x: Points, known: Points) -> None:
     """Raise ValueError unless pairs have the same columns and contexts as the pairs of the fit.
 
     Raises:
@@ -103,7 +104,7 @@ def check_same_items(x: Any, known: Any) -> None:
 def resolve_names(kernel: AbstractKernel, matches: Matches) -> AbstractKernel:
     """Resolve the names of features in a kernel on pairs, and those of contexts in context kernels."""
 
-    def resolve(node: Any) -> Any:
+    def resolve(node: object) -> Any:
         if not isinstance(node, Contextual):
             return node
         items = resolve_features(node.kernel, matches.feature_names)
@@ -114,7 +115,7 @@ def resolve_names(kernel: AbstractKernel, matches: Matches) -> AbstractKernel:
     return jax.tree.map(resolve, kernel, is_leaf=lambda node: isinstance(node, Contextual))
 
 
-def place_inducing_pairs(inputs: Any, num: int, seed: int) -> Any:
+def place_inducing_pairs(inputs: Points, num: int, seed: int) -> Points:
     """Place inducing pairs by k-means on the pairs, with their contexts if they have any.
 
     The items of every pair are put into lexicographic order, so that the order in which they were given does not
@@ -146,7 +147,7 @@ def place_inducing_pairs(inputs: Any, num: int, seed: int) -> Any:
     return chosen if contexts is None else (chosen, centres[:, 2 * num_features :])
 
 
-def _count(x: Any, y: Any, ties: bool) -> Matches:
+def _count(x: object, y: Numbers | None, ties: bool) -> Matches:
     inputs = read_pairs(x, None)
     pairs, contexts = inputs if isinstance(inputs, tuple) else (inputs, None)
     if y is None:

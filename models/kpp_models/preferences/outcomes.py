@@ -251,7 +251,7 @@ class LatentOutcomes(dist.Distribution):
             g = g + jnp.sqrt(self.latent_variance) * jax.random.normal(first, g.shape, g.dtype)
         return self.outcomes.draw(second, g, self.trials)
 
-    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+    def log_prob(self, value: AnyArray, intermediates: object = None) -> Array:
         """Return the log probabilities of counts, or their expectations, of shape (*sample_shape, b)."""
         likelihood = OutcomeLikelihood(jnp.asarray(value), self.outcomes)
         if self.latent_variance is None:

@@ -103,7 +103,7 @@ def test_what_cannot_be_fitted_is_refused():
         BradleyTerry(penalty=-1).fit(numbers, y)
     with pytest.raises(ValueError, match="`X` must hold different items, got item 4 with itself"):
         BradleyTerry().fit([[0, 1], [4, 4]], [0, 1])
-    with pytest.raises(ValueError, match="`X` must hold the numbers of two items a row, from 0 to 7"):
+    with pytest.raises(ValueError, match="`X` must hold the numbers of two items per row, from 0 to 7"):
         BradleyTerry().fit(numbers, y).predict([[0, 8]])
     with pytest.raises(ValueError, match="an even number of columns"):
         PairwiseClassifier().fit(ROWS.features[:, 1:], y)

@@ -95,7 +95,7 @@ class BradleyTerry(ClassifierMixin, BaseEstimator):
     def _check(X: np.ndarray, num_items: int) -> None:
         if X.shape[1] != 2 or X.min() < 0 or X.max() >= num_items:
             raise ValueError(
-                f"`X` must hold the numbers of two items a row, from 0 to {num_items - 1}, got shape {X.shape} and "
+                f"`X` must hold the numbers of two items per row, from 0 to {num_items - 1}, got shape {X.shape} and "
                 f"numbers from {X.min()} to {X.max()}"
             )
         if (X[:, 0] == X[:, 1]).any():
