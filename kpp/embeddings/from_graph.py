@@ -83,7 +83,7 @@ def read_samples(
         missing = [name for name in wanted if name not in columns]
         if missing:
             raise ValueError(f"`{argument}` must be columns of `frame`, got {missing}; it has {columns}")
-    adjustment = find_adjustment(graph, names["treatment"], names["outcome"], columns=columns)
+    adjustment = find_adjustment(graph, treatment=names["treatment"], outcome=names["outcome"], columns=columns)
     treatments, outcomes = _read(frame, names["treatment"]), _read(frame, names["outcome"])
     return InterventionSamples(
         _kernel_or_default(kernel, outcomes),

@@ -147,13 +147,13 @@ def effects(graphs) -> Iterator[tuple]:
                     yield CausalDAG(graph.edges, nodes=graph.nodes, latent=latent), {"a"}, {"b"}
 
 
-def random_effects(rng: np.random.Generator, number: int, **density) -> Iterator[tuple]:
-    """Random graphs on six nodes with one or two treatments and outcomes each."""
+def random_effects(rng: np.random.Generator, number: int, there: bool = True, **density) -> Iterator[tuple]:
+    """Random graphs on six nodes with one or two treatments and outcomes each, with or without a causal path."""
     while number:
         graph = random_graph(rng, **density)
         names = [str(name) for name in rng.permutation(sorted(graph.observed))]
         x, y = set(names[: rng.integers(1, 3)]), set(names[-rng.integers(1, 3) :])
-        if len(names) >= 4 and graph.descendants(x) & y:
+        if len(names) >= 4 and bool(graph.descendants(x) & y) == there and not x & y:
             number -= 1
             yield graph, x, y
 

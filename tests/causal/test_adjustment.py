@@ -67,7 +67,10 @@ def test_both_criteria_are_their_definitions(brute, unlike):
     for graph, x, y in unlike:
         by = brute.Criteria(graph, x, y)
         for given in brute.subsets(by.observed):
-            adjusts, backdoor = is_adjustment_set(graph, x, y, given), is_backdoor_set(graph, x, y, given)
+            adjusts, backdoor = (
+                is_adjustment_set(graph, treatment=x, outcome=y, adjusting=given),
+                is_backdoor_set(graph, treatment=x, outcome=y, adjusting=given),
+            )
             assert bool(adjusts) == by.adjusts(given), (graph, x, y, given)
             assert bool(backdoor) == by.is_backdoor_set(given), (graph, x, y, given)
             assert adjusts or not backdoor
@@ -78,7 +81,7 @@ def test_a_witness_shows_what_fails(brute, unlike):
     for graph, x, y in unlike:
         by = brute.Criteria(graph, x, y)
         for given in brute.subsets(by.observed):
-            check = is_adjustment_set(graph, x, y, given)
+            check = is_adjustment_set(graph, treatment=x, outcome=y, adjusting=given)
             if check:
                 continue
             path, causal = check.witness, set(check.witness.arrows) == {"->"}
@@ -107,16 +110,30 @@ def test_a_set_adjusts_exactly_if_its_regression_gives_the_effect(brute, cases, 
 
 
 @pytest.mark.usefixtures("unchecked")
+def test_where_there_is_no_effect_the_sets_test_its_absence(brute):
+    rng = np.random.default_rng(2)
+    for graph, x, y in brute.random_effects(rng, 40, there=False):
+        by, model = brute.Criteria(graph, x, y), brute.LinearModel(graph, rng)
+        sets = {given for given in brute.subsets(by.observed) if by.adjusts(given)}
+        assert set(adjustment_sets(graph, treatment=x, outcome=y)) == sets
+        assert set(minimal_adjustment_sets(graph, treatment=x, outcome=y)) == minimal(sets)
+        for given in brute.subsets(graph.observed - x - y):
+            assert bool(is_adjustment_set(graph, treatment=x, outcome=y, adjusting=given)) == (given in sets)
+            # Rounding is near 1e-13, the slopes of other sets are far from 0 in a random model.
+            assert np.allclose(slopes(model, y, (), x | given, x), 0.0, rtol=0, atol=1e-8) == (given in sets)
+
+
+@pytest.mark.usefixtures("unchecked")
 def test_all_sets_are_listed_once(brute, cases, valid):
-    for case, sets in zip(cases, valid, strict=True):
-        listed = list(adjustment_sets(*case))
+    for (graph, x, y), sets in zip(cases, valid, strict=True):
+        listed = list(adjustment_sets(graph, treatment=x, outcome=y))
         assert set(listed) == sets and len(listed) == len(sets)
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_all_minimal_sets_are_listed_once(cases, valid):
-    for case, sets in zip(cases, valid, strict=True):
-        listed = list(minimal_adjustment_sets(*case))
+    for (graph, x, y), sets in zip(cases, valid, strict=True):
+        listed = list(minimal_adjustment_sets(graph, treatment=x, outcome=y))
         assert set(listed) == minimal(sets) and len(listed) == len(set(listed))
 
 
@@ -127,16 +144,22 @@ def test_lists_keep_to_what_sets_must_and_may_hold(brute):
         others = sorted(graph.observed - x - y)
         within = frozenset(name for name in others if rng.random() < 0.7)
         include = frozenset(name for name in within if rng.random() < 0.3)
-        sets = {given for given in brute.subsets(within) if is_adjustment_set(graph, x, y, given)}
-        assert set(adjustment_sets(graph, x, y, include=include, within=within)) == {s for s in sets if include <= s}
-        assert set(minimal_adjustment_sets(graph, x, y, within=within)) == minimal(sets)
+        sets = {
+            given
+            for given in brute.subsets(within)
+            if is_adjustment_set(graph, treatment=x, outcome=y, adjusting=given)
+        }
+        assert set(adjustment_sets(graph, treatment=x, outcome=y, include=include, within=within)) == {
+            s for s in sets if include <= s
+        }
+        assert set(minimal_adjustment_sets(graph, treatment=x, outcome=y, within=within)) == minimal(sets)
 
 
 @pytest.mark.parametrize("hidden", [[], ["ab"], ["ax", "dy"], ["by", "ax", "cd"]])
 def test_the_first_minimal_set_has_the_least_variance_of_all_minimal_ones(brute, hidden):
     # Two ways around: x <- a <- b -> y and x <- c <- d -> y.
     graph = CausalDAG(map(tuple, ["ax", "ba", "by", "cx", "dc", "dy", "xy"]), bidirected=map(tuple, hidden))
-    sets = list(minimal_adjustment_sets(graph, "x", "y"))
+    sets = list(minimal_adjustment_sets(graph, treatment="x", outcome="y"))
     assert len(sets) > 1
     for model in (brute.LinearModel(graph, np.random.default_rng(seed)) for seed in range(20)):
         least = variance(model, {"x"}, {"y"}, sets[0])
@@ -150,11 +173,11 @@ def test_the_optimal_set_has_the_least_variance_of_all(brute, cases, valid):
     for (graph, x, y), sets in zip(cases, valid, strict=True):
         if not sets:
             with pytest.raises(NoAdjustmentError, match="closes every proper path") as refused:
-                optimal_adjustment_set(graph, x, y)
+                optimal_adjustment_set(graph, treatment=x, outcome=y)
             assert refused.value.path[0] in x and refused.value.path[-1] in y
             continue
         try:
-            best = optimal_adjustment_set(graph, x, y)
+            best = optimal_adjustment_set(graph, treatment=x, outcome=y)
         except NoOptimalSetError:
             assert graph.latent or graph.bidirected or not y <= graph.descendants(x)
             continue
@@ -174,7 +197,7 @@ def test_without_latent_nodes_the_optimal_set_is_the_parents_of_causal_nodes(bru
         if sets and not graph.latent and not graph.bidirected and y <= graph.descendants(x):
             by = brute.Criteria(graph, x, y)
             causal = {node for path in by.proper(x, y) if by.is_causal(path) for node in path[1:]}
-            assert optimal_adjustment_set(graph, x, y) == graph.parents(causal) - by.forbidden - x
+            assert optimal_adjustment_set(graph, treatment=x, outcome=y) == graph.parents(causal) - by.forbidden - x
 
 
 def test_where_the_optimal_set_is_refused_the_best_set_depends_on_the_law(brute):
@@ -183,28 +206,32 @@ def test_where_the_optimal_set_is_refused_the_best_set_depends_on_the_law(brute)
     with pytest.raises(
         NoOptimalSetError, match=r"beside \[\], adjusting for 'a' may help or harm; .* y <-> a"
     ) as refused:
-        optimal_adjustment_set(graph, "x", "y")
+        optimal_adjustment_set(graph, treatment="x", outcome="y")
     assert refused.value.path == ("y", "a")
-    sets = list(adjustment_sets(graph, "x", "y"))
+    sets = list(adjustment_sets(graph, treatment="x", outcome="y"))
     models = [brute.LinearModel(graph, np.random.default_rng(seed)) for seed in range(20)]
     best = {min(sets, key=lambda given: variance(model, {"x"}, {"y"}, given)) for model in models}
     assert best == {frozenset(), frozenset({"a", "d"})}
-    assert optimal_adjustment_set(graph, "x", "y", within=["d"]) == frozenset()
+    assert optimal_adjustment_set(graph, treatment="x", outcome="y", within=["d"]) == frozenset()
 
 
 def test_a_proxy_of_what_is_hidden_behind_the_outcome_is_optimal():
     graph = CausalDAG([("z", "x"), ("z", "y"), ("x", "y"), ("hidden", "y"), ("hidden", "w")], latent="hidden")
-    assert optimal_adjustment_set(graph, "x", "y") == {"z", "w"}
+    assert optimal_adjustment_set(graph, treatment="x", outcome="y") == {"z", "w"}
 
 
 def test_a_mediator_is_no_adjustment_set():
     # pgmpy 1.1 looks for any set that separates, and so may return m.
     edges = [("u", "x"), ("u", "m"), ("x", "m"), ("m", "y")]
     graph = CausalDAG(edges)
-    assert list(adjustment_sets(graph, "x", "y")) == list(minimal_adjustment_sets(graph, "x", "y")) == [{"u"}]
-    check = is_adjustment_set(graph, "x", "y", "m")
+    assert (
+        list(adjustment_sets(graph, treatment="x", outcome="y"))
+        == list(minimal_adjustment_sets(graph, treatment="x", outcome="y"))
+        == [{"u"}]
+    )
+    check = is_adjustment_set(graph, treatment="x", outcome="y", adjusting="m")
     assert not check and str(check.witness) == "x -> m"
-    assert not list(minimal_adjustment_sets(CausalDAG(edges, latent="u"), "x", "y"))
+    assert not list(minimal_adjustment_sets(CausalDAG(edges, latent="u"), treatment="x", outcome="y"))
 
 
 def ladder(rungs: int) -> CausalDAG:
@@ -220,7 +247,7 @@ def test_sets_come_with_polynomial_delay(monkeypatch):
     tests = []
     look = separating_sets.d_separated
     monkeypatch.setattr(separating_sets, "d_separated", lambda *arguments: tests.append(1) or look(*arguments))
-    listed, counts = adjustment_sets(ladder(15), "x", "y"), []
+    listed, counts = adjustment_sets(ladder(15), treatment="x", outcome="y"), []
     for _ in range(50):
         next(listed)
         counts.append(len(tests))
@@ -232,36 +259,38 @@ def test_sets_come_with_polynomial_delay(monkeypatch):
 def test_a_graph_with_a_million_billion_paths_is_no_trouble():
     graph = ladder(50)
     rungs = [{f"a{place}", f"b{place}"} for place in range(50)]
-    assert list(minimal_adjustment_sets(graph, "x", "y")) == rungs[::-1]
-    assert optimal_adjustment_set(graph, "x", "y") == rungs[-1]
-    assert is_adjustment_set(graph, "x", "y", rungs[7]) and not is_backdoor_set(graph, "x", "y", ["a3", "b4"])
+    assert list(minimal_adjustment_sets(graph, treatment="x", outcome="y")) == rungs[::-1]
+    assert optimal_adjustment_set(graph, treatment="x", outcome="y") == rungs[-1]
+    assert is_adjustment_set(graph, treatment="x", outcome="y", adjusting=rungs[7]) and not is_backdoor_set(
+        graph, treatment="x", outcome="y", adjusting=["a3", "b4"]
+    )
 
 
 def test_questions_that_make_no_sense_are_refused_by_name():
     graph = CausalDAG([("z", "x"), ("z", "y"), ("x", "y"), ("y", "d"), ("h", "x")], latent="h")
     for ask in (adjustment_sets, minimal_adjustment_sets, optimal_adjustment_set):
         with pytest.raises(UnknownNodeError, match="`treatment` names no node"):
-            ask(graph, "q", "y")
+            ask(graph, treatment="q", outcome="y")
         with pytest.raises(TreatmentIsOutcomeError, match=r"both hold \['x'\]"):
-            ask(graph, "x", ["y", "x"])
-        with pytest.raises(UnreachableOutcomeError, match="no directed path leads from `treatment`"):
-            ask(graph, "y", "x")
+            ask(graph, treatment="x", outcome=["y", "x"])
         with pytest.raises(LatentNodeError, match="`treatment` must be observed"):
-            ask(graph, "h", "y")
+            ask(graph, treatment="h", outcome="y")
         with pytest.raises(UnknownNodeError, match="`within` names no node"):
-            ask(graph, "x", "y", within="q")
+            ask(graph, treatment="x", outcome="y", within="q")
+    with pytest.raises(UnreachableOutcomeError, match="no directed path leads from `treatment`"):
+        optimal_adjustment_set(graph, treatment="y", outcome="x")
     for check in (is_adjustment_set, is_backdoor_set):
         with pytest.raises(LatentNodeError, match=r"`adjusting` must be observed, latent in the graph are \['h'\]"):
-            check(graph, "x", "y", "h")
+            check(graph, treatment="x", outcome="y", adjusting="h")
         with pytest.raises(NotDisjointError, match=r"`adjusting` and `treatment` or `outcome` must share no node"):
-            check(graph, "x", "y", ["z", "y"])
+            check(graph, treatment="x", outcome="y", adjusting=["z", "y"])
     with pytest.raises(CausalError, match=r"`include` must be part of `within`, which lacks \['z'\]"):
-        adjustment_sets(graph, "x", "y", include="z", within=())
+        adjustment_sets(graph, treatment="x", outcome="y", include="z", within=())
     with pytest.raises(
         NoAdjustmentError, match=r"no set of allowed nodes adjusts for .* on \['y'\]: .*; see the path x <- z -> y"
     ):
-        optimal_adjustment_set(graph, "x", "y", within=())
-    assert list(adjustment_sets(graph, "x", "y", include="d")) == []
-    assert str(is_backdoor_set(graph, "x", "y", "d")).endswith("see the path x -> y -> d")
-    assert str(is_backdoor_set(graph, "x", "y", ())).endswith("see the path x <- z -> y")
-    assert str(is_backdoor_set(graph, "x", "y", "z")) == "holds"
+        optimal_adjustment_set(graph, treatment="x", outcome="y", within=())
+    assert list(adjustment_sets(graph, treatment="x", outcome="y", include="d")) == []
+    assert str(is_backdoor_set(graph, treatment="x", outcome="y", adjusting="d")).endswith("see the path x -> y -> d")
+    assert str(is_backdoor_set(graph, treatment="x", outcome="y", adjusting=())).endswith("see the path x <- z -> y")
+    assert str(is_backdoor_set(graph, treatment="x", outcome="y", adjusting="z")) == "holds"

@@ -37,14 +37,14 @@ CONFOUNDED = [("z", "x"), ("z", "y"), ("x", "y"), ("w", "y")]
     ids=["none", "optimal", "within the columns", "frontdoor", "several mediators"],
 )
 def test_the_simplest_adjustment_is_chosen(graph, columns, expected):
-    assert find_adjustment(graph, "x", "y", columns) == expected
+    assert find_adjustment(graph, treatment="x", outcome="y", columns=columns) == expected
 
 
 def test_without_an_optimal_set_the_minimal_one_nearest_to_the_outcome_is_chosen():
     edges = [("z", "x"), ("z", "y"), ("x", "y"), ("x", "d"), ("d", "a")]
     graph = CausalDAG(edges, bidirected=[("a", "y")])
-    assert find_adjustment(graph, "x", "y") == Adjustment("backdoor", ("z",))
-    assert next(minimal_adjustment_sets(graph, "x", "y")) == {"z"}
+    assert find_adjustment(graph, treatment="x", outcome="y") == Adjustment("backdoor", ("z",))
+    assert next(minimal_adjustment_sets(graph, treatment="x", outcome="y")) == {"z"}
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -53,10 +53,10 @@ def test_what_is_chosen_estimates_the_effect_and_what_is_refused_has_no_set(brut
     kinds = []
     for graph, x, y in brute.random_effects(rng, 80, density=0.3):
         columns = {*x, *y, *(name for name in sorted(graph.observed) if rng.random() < 0.8)}
-        backdoor = set(adjustment_sets(graph, x, y, within=columns - x - y))
-        frontdoor = set(frontdoor_sets(graph, x, y, within=columns - x - y))
+        backdoor = set(adjustment_sets(graph, treatment=x, outcome=y, within=columns - x - y))
+        frontdoor = set(frontdoor_sets(graph, treatment=x, outcome=y, within=columns - x - y))
         try:
-            found = find_adjustment(graph, x, y, sorted(columns))
+            found = find_adjustment(graph, treatment=x, outcome=y, columns=sorted(columns))
         except NotCoveredError:
             kinds.append("refused")
             assert not backdoor and not frontdoor
@@ -74,7 +74,7 @@ def test_an_effect_that_no_embedding_covers_is_refused_with_its_estimand():
     with pytest.raises(
         NotCoveredError, match="for which there is no embedding; .*, unlike x <-> w <-> y; .*"
     ) as refused:
-        find_adjustment(graph, "x", "y")
+        find_adjustment(graph, treatment="x", outcome="y")
     assert refused.value.estimand is not None and refused.value.estimand.startswith("P(y | do(x)) = ")
     assert refused.value.estimand in str(refused.value)
 
@@ -82,15 +82,15 @@ def test_an_effect_that_no_embedding_covers_is_refused_with_its_estimand():
 def test_an_effect_that_is_not_identified_from_the_columns_is_refused():
     graph = CausalDAG(CONFOUNDED)
     with pytest.raises(NotCoveredError, match=r"\['x'\] on \['y'\] from \['x', 'y', 'w'\].* hedge ") as refused:
-        find_adjustment(graph, "x", "y", ["x", "y", "w"])
+        find_adjustment(graph, treatment="x", outcome="y", columns=["x", "y", "w"])
     assert refused.value.estimand is None
 
 
 def test_questions_that_make_no_sense_are_refused_by_name():
     graph = CausalDAG(CONFOUNDED, latent="w")
     with pytest.raises(CausalError, match=r"`columns` must hold the treatment and the outcome, lacks \['y'\]"):
-        find_adjustment(graph, "x", "y", ["x", "z"])
+        find_adjustment(graph, treatment="x", outcome="y", columns=["x", "z"])
     with pytest.raises(UnreachableOutcomeError):
-        find_adjustment(graph, "y", "x")
+        find_adjustment(graph, treatment="y", outcome="x")
     with pytest.raises(LatentNodeError):
-        find_adjustment(graph, "w", "y")
+        find_adjustment(graph, treatment="w", outcome="y")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 import networkx as nx
 import numpy as np
@@ -19,7 +19,6 @@ from kpp.causal import (
     NotIdentifiableError,
     TreatmentIsOutcomeError,
     UnknownNodeError,
-    UnreachableOutcomeError,
     identify,
 )
 from kpp.causal.identification.algebra import Algebra
@@ -123,11 +122,11 @@ def as_spec(graph: CausalDAG):
 
 
 def questions(graph: CausalDAG) -> list[tuple[list[str], list[str], list[str]]]:
-    """All outcomes, treatments and nodes given, disjoint, where the treatments cause an outcome or a node given."""
+    """All outcomes, treatments and nodes given, disjoint, with and without an effect of the treatments."""
     nodes, found = sorted(graph.observed), []
     for roles in product("yxz-", repeat=len(nodes)):
         y, x, z = ([node for node, role in zip(nodes, roles, strict=True) if role == name] for name in "yxz")
-        if x and y and graph.descendants(x) & {*y, *z}:
+        if x and y:
             found.append((y, x, z))
     return found
 
@@ -135,7 +134,7 @@ def questions(graph: CausalDAG) -> list[tuple[list[str], list[str], list[str]]]:
 def answer(graph: CausalDAG, y, x, z) -> Estimand | None:
     """The estimand, or None once the hedge is checked."""
     try:
-        return identify(graph, y, x, z)
+        return identify(graph, treatment=x, outcome=y, given=z)
     except NotIdentifiableError as error:
         check_hedge(graph, error.hedge, set(y), set(x), set(z))
         return None
@@ -177,9 +176,26 @@ def compare_with_truth(rng: np.random.Generator, spec, how_many: int | None = No
     return identified, len(asked) - identified
 
 
+def test_no_effect_is_an_answer():
+    graph = CausalDAG([("X1", "Y")], nodes=["T"])
+    assert str(identify(graph, treatment="T", outcome="Y")) == "P(Y | do(T)) = P(Y)"
+    assert identify(M_GRAPH, treatment="Y", outcome="X").text() == "P(X)"
+
+
+@pytest.mark.parametrize("number", [300, pytest.param(1000, marks=pytest.mark.slow)])
+def test_large_sparse_graphs_have_short_answers(number):
+    names = [f"v{place}" for place in range(number)]
+    chain = CausalDAG(list(pairwise(names)))
+    assert identify(chain, treatment=names[number // 2], outcome=names[-1]).text() == (
+        f"P({names[-1]} | {names[number // 2]})"
+    )
+    tree = CausalDAG([(names[place // 2], names[place]) for place in range(1, number)])
+    assert identify(tree, treatment="v4", outcome=["v8", "v19"]).text() == "P(v19 | v4) P(v8 | v4)"
+
+
 @pytest.mark.parametrize("graph, outcome, treatment, given, text", IDENTIFIED)
 def test_famous_effects_read_as_in_the_textbooks(graph, outcome, treatment, given, text):
-    estimand = identify(graph, outcome, treatment, given)
+    estimand = identify(graph, treatment=treatment, outcome=outcome, given=given)
     assert estimand.text() == text
     assert str(estimand) == f"{estimand.query()} = {text}"
     model = oracle.DiscreteModel(np.random.default_rng(9), as_spec(graph))
@@ -190,7 +206,7 @@ def test_famous_effects_read_as_in_the_textbooks(graph, outcome, treatment, give
 @pytest.mark.parametrize("graph, outcome, treatment, given, larger, smaller", REFUSED)
 def test_famous_refusals_name_their_hedge(graph, outcome, treatment, given, larger, smaller):
     with pytest.raises(NotIdentifiableError, match="is not identified: the graph holds the hedge F = ") as caught:
-        identify(graph, outcome, treatment, given)
+        identify(graph, treatment=treatment, outcome=outcome, given=given)
     hedge = caught.value.hedge
     assert set(hedge.forest.nodes) == larger and set(hedge.subforest.nodes) == smaller
     check_hedge(graph, hedge, {outcome}, set(treatment), set(given))
@@ -212,7 +228,7 @@ def compare_with_tangents(
 
 def test_the_law_determines_what_is_identified_and_nothing_else():
     rng = np.random.default_rng(0)
-    counts = [compare_with_tangents(rng, spec, how_many=1) for spec in oracle.all_graphs("ABC")]
+    counts = [compare_with_tangents(rng, spec, how_many=2) for spec in oracle.all_graphs("ABC")]
     assert min(map(sum, zip(*counts, strict=True))) > 20
 
 
@@ -220,7 +236,7 @@ def test_the_law_determines_what_is_identified_and_nothing_else():
 def test_the_law_determines_what_is_identified_on_all_graphs_with_three_nodes():
     rng = np.random.default_rng(0)
     counts = [compare_with_tangents(rng, spec) for spec in oracle.all_graphs("ABC")]
-    assert tuple(map(sum, zip(*counts, strict=True))) == (176, 248)
+    assert tuple(map(sum, zip(*counts, strict=True))) == (904, 248)
 
 
 @pytest.mark.slow
@@ -243,7 +259,7 @@ def test_estimands_equal_the_mutilated_model_on_random_graphs():
 def test_estimands_equal_the_mutilated_model_on_all_graphs_with_three_nodes():
     rng = np.random.default_rng(3)
     counts = [compare_with_truth(rng, spec) for spec in oracle.all_graphs("ABC")]
-    assert tuple(map(sum, zip(*counts, strict=True))) == (176, 248)
+    assert tuple(map(sum, zip(*counts, strict=True))) == (904, 248)
 
 
 @pytest.mark.slow
@@ -313,14 +329,14 @@ def test_a_factor_that_stands_twice_is_taken_once():
 
 
 def test_latex():
-    assert identify(FRONTDOOR, "Y", "X").latex() == (
+    assert identify(FRONTDOOR, treatment="X", outcome="Y").latex() == (
         r"P(Y \mid \mathrm{do}(X)) = \sum_{M} P(M \mid X) \, \sum_{X'} P(Y \mid M, X') \, P(X')"
     )
-    assert identify(NAPKIN, "Y", "X")._repr_latex_() == (
+    assert identify(NAPKIN, treatment="X", outcome="Y")._repr_latex_() == (
         r"$P(Y \mid \mathrm{do}(X)) = \frac{\sum_{W_{1}} P(X, Y \mid W_{1}, W_{2}) \, P(W_{1})}"
         r"{\sum_{W_{1}} P(X \mid W_{1}, W_{2}) \, P(W_{1})}$"
     )
-    assert identify(HIDDEN_WORDS, "y_2", "dose 1", "blood_pressure").latex() == (
+    assert identify(HIDDEN_WORDS, treatment="dose 1", outcome="y_2", given="blood_pressure").latex() == (
         r"P(y_{2} \mid \mathrm{do}(\mathrm{dose\ }_{1}), \mathrm{blood\_pressure}) "
         r"= P(y_{2} \mid \mathrm{blood\_pressure}, \mathrm{dose\ }_{1})"
     )
@@ -330,7 +346,9 @@ def test_names_are_sorted_as_numbers():
     names = [f"z{number}" for number in range(12)]
     edges = [(name, end) for name in names for end in "xy"]
     assert (
-        identify(CausalDAG([*edges, ("x", "y")]), "y", "x").text().startswith(f"sum_{{{', '.join(names)}}} P(y | x, z0")
+        identify(CausalDAG([*edges, ("x", "y")]), treatment="x", outcome="y")
+        .text()
+        .startswith(f"sum_{{{', '.join(names)}}} P(y | x, z0")
     )
 
 
@@ -338,20 +356,20 @@ def test_what_does_not_matter_is_not_written():
     """A long chain, every second node tied to the next such node by a hidden cause."""
     names = [f"V{number}" for number in range(16)]
     chain = CausalDAG(zip(names, names[1:], strict=False), bidirected=zip(names[::2], names[2::2], strict=False))
-    assert identify(chain, "V15", "V14").text() == "P(V15 | V14)"
+    assert identify(chain, treatment="V14", outcome="V15").text() == "P(V15 | V14)"
     # The nodes before the treatment that are in no district of a node after it could have any values.
-    assert identify(chain, "V15", "V12").variables == {*names[:12:2], "V12", "V13", "V14", "V15"}
+    assert identify(chain, treatment="V12", outcome="V15").variables == {*names[:12:2], "V12", "V13", "V14", "V15"}
 
 
 def test_the_result_is_labelled_and_sums_to_one():
     model = oracle.DiscreteModel(np.random.default_rng(7), as_spec(NAPKIN))
     law = model.joint().assign_coords(X=["low", "mid", "high"][: model.sizes["X"]])
-    effect = identify(NAPKIN, "Y", "X").evaluate(law)
+    effect = identify(NAPKIN, treatment="X", outcome="Y").evaluate(law)
     assert effect.dims == ("Y", "X") and effect.name == "P(Y | do(X))"
     assert list(effect["X"].values) == list(law["X"].values)
     np.testing.assert_allclose(effect.sum("Y"), 1.0, rtol=1e-14)
     # Not to depend on the treatment is no reason to lack its dimension.
-    assert identify(COLLIDER, ["Y", "Z"], "X").evaluate(_uniform("XYZ")).dims == ("Y", "Z", "X")
+    assert identify(COLLIDER, treatment="X", outcome=["Y", "Z"]).evaluate(_uniform("XYZ")).dims == ("Y", "Z", "X")
 
 
 def _random_law(nodes) -> xr.DataArray:
@@ -365,9 +383,9 @@ def _uniform(nodes: str) -> xr.DataArray:
 
 def test_a_node_whose_value_does_not_matter_is_averaged_over():
     """At a law that violates the graph's constraint the terms differ, and their mean over the node's law is taken."""
-    estimand = identify(NAPKIN, "Y", "X")
+    estimand = identify(NAPKIN, treatment="X", outcome="Y")
     assert estimand.arbitrary == {"W2"} and estimand.variables == {"W1", "W2", "X", "Y"}
-    assert identify(BACKDOOR, "Y", "X").arbitrary == set()
+    assert identify(BACKDOOR, treatment="X", outcome="Y").arbitrary == set()
     law = _random_law(["W1", "W2", "X", "Y"])
     values = law.values
     first = values.sum((1, 2, 3))  # W1
@@ -395,7 +413,7 @@ def test_a_node_whose_value_does_not_matter_is_averaged_over():
 )
 def test_laws_that_are_none_are_refused(joint, message):
     with pytest.raises(ValueError, match=message):
-        identify(BACKDOOR, "Y", "X").evaluate(joint)
+        identify(BACKDOOR, treatment="X", outcome="Y").evaluate(joint)
 
 
 @pytest.mark.parametrize(
@@ -410,15 +428,13 @@ def test_laws_that_are_none_are_refused(joint, message):
         (["Y", "X"], "X", (), TreatmentIsOutcomeError, "'X'"),
         ("Y", "X", "X", NotDisjointError, "`given` and `treatment`"),
         ("Y", "X", "Y", NotDisjointError, "`given` and `outcome`"),
-        ("X", "Y", (), UnreachableOutcomeError, "no directed path"),
-        ("M", "Y", "X", UnreachableOutcomeError, "no directed path"),
         ((), "X", "M", CausalError, "`outcome` must name at least one node"),
         ("Y", (), (), CausalError, "`treatment` must name at least one node"),
     ],
 )
 def test_questions_that_make_no_sense_are_refused(outcome, treatment, given, error, message):
     with pytest.raises(error, match=message):
-        identify(M_GRAPH, outcome, treatment, given)
+        identify(M_GRAPH, treatment=treatment, outcome=outcome, given=given)
 
 
 @pytest.mark.parametrize(

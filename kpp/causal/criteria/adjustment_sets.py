@@ -24,7 +24,7 @@ from kpp.causal.criteria.causal_paths import (
 )
 from kpp.causal.errors import CausalError, LatentNodeError, NoAdjustmentError
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_effect
+from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_question
 from kpp.causal.graph.separating_sets import minimal_separators, separators, some_separator
 from kpp.causal.graph.separation import Path, d_connecting_path
 
@@ -54,7 +54,11 @@ class CriterionCheck:
 
 
 def is_adjustment_set(
-    graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str], adjusting: str | Collection[str]
+    graph: CausalDAG,
+    *,
+    treatment: str | Collection[str],
+    outcome: str | Collection[str],
+    adjusting: str | Collection[str],
 ) -> CriterionCheck:
     """Check the generalised adjustment criterion, which is necessary and sufficient for adjustment.
 
@@ -68,20 +72,24 @@ def is_adjustment_set(
         The check, true if the criterion holds; otherwise it says which part fails and shows a path.
 
     Raises:
-        CausalError: See `check_effect`; also if an adjusting node is latent, a treatment or an outcome.
+        CausalError: See `check_question`; also if an adjusting node is latent, a treatment or an outcome.
     """
-    treatments, outcomes = check_effect(graph, treatment, outcome)
+    treatments, outcomes = check_question(graph, treatment, outcome)
     nodes = as_observed(graph, adjusting, "adjusting", treatments | outcomes)
-    forbidden = forbidden_nodes(graph, treatments, outcomes) & nodes
+    forbidden = forbidden_nodes(graph, treatment=treatments, outcome=outcomes) & nodes
     if forbidden:
         criterion = "an adjustment set holds no node on a proper causal path and none below one"
         return CriterionCheck(False, criterion, path_to_forbidden(graph, treatments, outcomes, forbidden))
-    backdoor = proper_backdoor_graph(graph, treatments, outcomes)
+    backdoor = proper_backdoor_graph(graph, treatment=treatments, outcome=outcomes)
     return closed(backdoor, treatments, outcomes, nodes, CLOSES_NONCAUSAL)
 
 
 def is_backdoor_set(
-    graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str], adjusting: str | Collection[str]
+    graph: CausalDAG,
+    *,
+    treatment: str | Collection[str],
+    outcome: str | Collection[str],
+    adjusting: str | Collection[str],
 ) -> CriterionCheck:
     """Check Pearl's back-door criterion, which is sufficient for adjustment (Pearl, 2009, definition 3.3.1).
 
@@ -98,9 +106,9 @@ def is_backdoor_set(
         The check, true if the criterion holds; otherwise it says which part fails and shows a path.
 
     Raises:
-        CausalError: See `check_effect`; also if an adjusting node is latent, a treatment or an outcome.
+        CausalError: See `check_question`; also if an adjusting node is latent, a treatment or an outcome.
     """
-    treatments, outcomes = check_effect(graph, treatment, outcome)
+    treatments, outcomes = check_question(graph, treatment, outcome)
     nodes = as_observed(graph, adjusting, "adjusting", treatments | outcomes)
     below = graph.descendants(treatments) & nodes
     if below:
@@ -111,9 +119,9 @@ def is_backdoor_set(
 
 def adjustment_sets(
     graph: CausalDAG,
+    *,
     treatment: str | Collection[str],
     outcome: str | Collection[str],
-    *,
     include: str | Collection[str] = (),
     within: str | Collection[str] | None = None,
 ) -> Iterator[frozenset[str]]:
@@ -130,20 +138,20 @@ def adjustment_sets(
         An iterator over the sets; an empty one if there are none.
 
     Raises:
-        CausalError: See `check_effect`; also if a node of `include` is latent, a treatment or an outcome.
+        CausalError: See `check_question`; also if a node of `include` is latent, a treatment or an outcome.
     """
-    treatments, outcomes = check_effect(graph, treatment, outcome)
+    treatments, outcomes = check_question(graph, treatment, outcome)
     required = required_nodes(graph, include, offered_nodes(graph, within), treatments | outcomes)
     allowed = allowed_nodes(graph, treatments, outcomes, within)
-    backdoor = proper_backdoor_graph(graph, treatments, outcomes)
+    backdoor = proper_backdoor_graph(graph, treatment=treatments, outcome=outcomes)
     return separators(backdoor, treatments, outcomes, required, allowed)
 
 
 def minimal_adjustment_sets(
     graph: CausalDAG,
+    *,
     treatment: str | Collection[str],
     outcome: str | Collection[str],
-    *,
     within: str | Collection[str] | None = None,
 ) -> Iterator[frozenset[str]]:
     """List the minimal adjustment sets (no proper subset is one), lazily and with polynomial delay.
@@ -161,16 +169,16 @@ def minimal_adjustment_sets(
         An iterator over the sets; an empty one if there are none.
 
     Raises:
-        CausalError: See `check_effect`.
+        CausalError: See `check_question`.
     """
-    treatments, outcomes = check_effect(graph, treatment, outcome)
+    treatments, outcomes = check_question(graph, treatment, outcome)
     allowed = allowed_nodes(graph, treatments, outcomes, within)
-    backdoor = proper_backdoor_graph(graph, treatments, outcomes)
+    backdoor = proper_backdoor_graph(graph, treatment=treatments, outcome=outcomes)
     return minimal_separators(backdoor, treatments, outcomes, allowed)
 
 
 def proper_backdoor_graph(
-    graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str]
+    graph: CausalDAG, *, treatment: str | Collection[str], outcome: str | Collection[str]
 ) -> CausalDAG:
     """Return the graph without the first edge of each proper causal path.
 
@@ -188,7 +196,10 @@ def proper_backdoor_graph(
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
     """
-    treatments, after = as_nodes(graph, treatment, "treatment"), causal_nodes(graph, treatment, outcome)
+    treatments, after = (
+        as_nodes(graph, treatment, "treatment"),
+        causal_nodes(graph, treatment=treatment, outcome=outcome),
+    )
     edges = [(a, b) for a, b in graph.edges if not (a in treatments and b in after)]
     return CausalDAG(edges, nodes=graph.nodes, latent=graph.latent, bidirected=graph.bidirected)
 
@@ -197,7 +208,12 @@ def allowed_nodes(
     graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], within: str | Collection[str] | None
 ) -> frozenset[str]:
     """Return the observed nodes that an adjustment set may hold, among the given nodes or among all."""
-    return offered_nodes(graph, within) - treatments - outcomes - forbidden_nodes(graph, treatments, outcomes)
+    return (
+        offered_nodes(graph, within)
+        - treatments
+        - outcomes
+        - forbidden_nodes(graph, treatment=treatments, outcome=outcomes)
+    )
 
 
 def offered_nodes(graph: CausalDAG, within: str | Collection[str] | None) -> frozenset[str]:
@@ -219,7 +235,7 @@ def check_adjustable(
     graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], allowed: frozenset[str]
 ) -> None:
     """Raise NoAdjustmentError if no adjustment set lies within the allowed nodes."""
-    backdoor = proper_backdoor_graph(graph, treatments, outcomes)
+    backdoor = proper_backdoor_graph(graph, treatment=treatments, outcome=outcomes)
     if some_separator(backdoor, treatments, outcomes, frozenset(), allowed) is None:
         candidate = backdoor.ancestors(treatments | outcomes) & allowed
         path = d_connecting_path(backdoor, treatments, outcomes, candidate)

@@ -48,7 +48,9 @@ def directed_path(
     return None
 
 
-def causal_nodes(graph: MixedGraph, treatment: str | Collection[str], outcome: str | Collection[str]) -> frozenset[str]:
+def causal_nodes(
+    graph: MixedGraph, *, treatment: str | Collection[str], outcome: str | Collection[str]
+) -> frozenset[str]:
     """Return the nodes on proper causal paths, without the treatments.
 
     Args:
@@ -68,7 +70,7 @@ def causal_nodes(graph: MixedGraph, treatment: str | Collection[str], outcome: s
 
 
 def forbidden_nodes(
-    graph: MixedGraph, treatment: str | Collection[str], outcome: str | Collection[str]
+    graph: MixedGraph, *, treatment: str | Collection[str], outcome: str | Collection[str]
 ) -> frozenset[str]:
     """Return the nodes that no adjustment may hold: `causal_nodes` and all their descendants.
 
@@ -83,7 +85,7 @@ def forbidden_nodes(
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
     """
-    return graph.descendants(causal_nodes(graph, treatment, outcome))
+    return graph.descendants(causal_nodes(graph, treatment=treatment, outcome=outcome))
 
 
 def _followed(step: Callable[[str], frozenset[str]], nodes: frozenset[str], barred: frozenset[str]) -> frozenset[str]:
@@ -101,7 +103,7 @@ def path_to_forbidden(
     graph: MixedGraph, treatments: frozenset[str], outcomes: frozenset[str], nodes: frozenset[str]
 ) -> Path:
     """Return a directed path from a treatment to a forbidden node whose first edge is that of a proper causal path."""
-    between = causal_nodes(graph, treatments, outcomes)
+    between = causal_nodes(graph, treatment=treatments, outcome=outcomes)
     below = next(path for path in (directed_path(graph, between, node) for node in graph.sort(nodes)) if path)
     above = directed_path(graph.do(treatments), treatments, below[0])
     assert above is not None, "a causal node is reached from a treatment"

@@ -31,7 +31,7 @@ from kpp.causal.criteria.adjustment_sets import (
 from kpp.causal.criteria.causal_paths import directed_path
 from kpp.causal.errors import NoAdjustmentError
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.nodes import check_effect
+from kpp.causal.graph.nodes import check_question
 from kpp.causal.graph.separating_sets import between
 from kpp.causal.graph.separation import reachable
 
@@ -41,7 +41,11 @@ CLOSED_BY_TREATMENT = "the treatments close every back-door path from a front-do
 
 
 def is_frontdoor_set(
-    graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str], mediators: str | Collection[str]
+    graph: CausalDAG,
+    *,
+    treatment: str | Collection[str],
+    outcome: str | Collection[str],
+    mediators: str | Collection[str],
 ) -> CriterionCheck:
     """Check Pearl's front-door criterion.
 
@@ -55,9 +59,9 @@ def is_frontdoor_set(
         The check, true if the criterion holds; otherwise it says which of the three parts fails and shows a path.
 
     Raises:
-        CausalError: See `check_effect`; also if a mediator is latent, a treatment or an outcome.
+        CausalError: See `check_question`; also if a mediator is latent, a treatment or an outcome.
     """
-    treatments, outcomes = check_effect(graph, treatment, outcome)
+    treatments, outcomes = check_question(graph, treatment, outcome)
     nodes = as_observed(graph, mediators, "mediators", treatments | outcomes)
     path = directed_path(graph, treatments, outcomes, avoiding=nodes)
     if path is not None:
@@ -70,9 +74,9 @@ def is_frontdoor_set(
 
 def frontdoor_set(
     graph: CausalDAG,
+    *,
     treatment: str | Collection[str],
     outcome: str | Collection[str],
-    *,
     include: str | Collection[str] = (),
     within: str | Collection[str] | None = None,
 ) -> frozenset[str]:
@@ -90,13 +94,13 @@ def frontdoor_set(
 
     Raises:
         NoAdjustmentError: If there is none; the error says why and shows a path.
-        CausalError: See `check_effect`; also if a node of `include` is latent, a treatment or an outcome.
+        CausalError: See `check_question`; also if a node of `include` is latent, a treatment or an outcome.
     """
     treatments, outcomes, required, allowed = _bounds(graph, treatment, outcome, include, within)
     largest = _largest(graph, treatments, outcomes, allowed)
     if _admits(graph, treatments, outcomes, required, largest):
         return largest
-    failed = is_frontdoor_set(graph, treatments, outcomes, largest | required)
+    failed = is_frontdoor_set(graph, treatment=treatments, outcome=outcomes, mediators=largest | required)
     effect = f"the effect of {graph.sort(treatments)} on {graph.sort(outcomes)}"
     wanted = f" that holds {graph.sort(required)}" if required else ""
     raise NoAdjustmentError(
@@ -106,9 +110,9 @@ def frontdoor_set(
 
 def frontdoor_sets(
     graph: CausalDAG,
+    *,
     treatment: str | Collection[str],
     outcome: str | Collection[str],
-    *,
     include: str | Collection[str] = (),
     within: str | Collection[str] | None = None,
 ) -> Iterator[frozenset[str]]:
@@ -125,7 +129,7 @@ def frontdoor_sets(
         An iterator over the sets; an empty one if there are none.
 
     Raises:
-        CausalError: See `check_effect`; also if a node of `include` is latent, a treatment or an outcome.
+        CausalError: See `check_question`; also if a node of `include` is latent, a treatment or an outcome.
     """
     treatments, outcomes, required, allowed = _bounds(graph, treatment, outcome, include, within)
 
@@ -134,9 +138,9 @@ def frontdoor_sets(
 
 def minimal_frontdoor_set(
     graph: CausalDAG,
+    *,
     treatment: str | Collection[str],
     outcome: str | Collection[str],
-    *,
     within: str | Collection[str] | None = None,
 ) -> frozenset[str]:
     """Return a minimal front-door set: no proper subset of it is a front-door set.
@@ -155,10 +159,10 @@ def minimal_frontdoor_set(
 
     Raises:
         NoAdjustmentError: If there is no front-door set; the error says why and shows a path.
-        CausalError: See `check_effect`.
+        CausalError: See `check_question`.
     """
-    treatments, outcomes = check_effect(graph, treatment, outcome)
-    found = frontdoor_set(graph, treatments, outcomes, within=within)
+    treatments, outcomes = check_question(graph, treatment, outcome)
+    found = frontdoor_set(graph, treatment=treatments, outcome=outcomes, within=within)
     for node in reversed(graph.sort(found)):
         if node in found:
             smaller = _largest(graph, treatments, outcomes, found - {node})
@@ -175,7 +179,7 @@ def _bounds(
     within: str | Collection[str] | None,
 ) -> tuple[frozenset[str], frozenset[str], frozenset[str], frozenset[str]]:
     """Return the treatments, the outcomes, the nodes that front-door sets must hold, and the allowed nodes."""
-    treatments, outcomes = check_effect(graph, treatment, outcome)
+    treatments, outcomes = check_question(graph, treatment, outcome)
     offered = offered_nodes(graph, within) - treatments - outcomes
     return treatments, outcomes, required_nodes(graph, include, offered, treatments | outcomes), offered
 

@@ -25,7 +25,7 @@ from kpp.causal.criteria.adjustment_sets import (
 from kpp.causal.criteria.causal_paths import forbidden_nodes, path_to_forbidden
 from kpp.causal.errors import CausalError
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.nodes import check_disjoint, check_effect
+from kpp.causal.graph.nodes import check_disjoint, check_question
 from kpp.causal.graph.separation import d_separated, nearest_separators
 
 
@@ -45,6 +45,7 @@ class Instrument:
 def is_instrument(
     graph: CausalDAG,
     instrument: str,
+    *,
     treatment: str | Collection[str],
     outcome: str | Collection[str],
     given: str | Collection[str] = (),
@@ -63,25 +64,25 @@ def is_instrument(
         path, if a path is the reason.
 
     Raises:
-        CausalError: See `check_effect`; also if there are several treatments or outcomes, if the instrument or a
+        CausalError: See `check_question`; also if there are several treatments or outcomes, if the instrument or a
             conditioning node is latent, or if one node has two roles.
     """
     x, y = _single_effect(graph, treatment, outcome)
     node = as_observed(graph, instrument, "instrument", x | y)
     conditions = as_observed(graph, given, "given", x | y)
     check_disjoint(instrument=node, given=conditions)
-    forbidden = forbidden_nodes(graph, x, y) & conditions
+    forbidden = forbidden_nodes(graph, treatment=x, outcome=y) & conditions
     if forbidden:
         criterion = "the nodes given are none on a causal path and none below one"
         return CriterionCheck(False, criterion, path_to_forbidden(graph, x, y, forbidden))
     if d_separated(graph, node, x, conditions):
         return CriterionCheck(False, "the nodes given leave a path from the instrument to the treatment open")
     criterion = "the nodes given close every path from the instrument to the outcome but for the treatment's effect"
-    return closed(proper_backdoor_graph(graph, x, y), node, y, conditions, criterion)
+    return closed(proper_backdoor_graph(graph, treatment=x, outcome=y), node, y, conditions, criterion)
 
 
 def instruments(
-    graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str]
+    graph: CausalDAG, *, treatment: str | Collection[str], outcome: str | Collection[str]
 ) -> tuple[Instrument, ...]:
     """Return the nodes that can be instruments, each with the nodes to condition on.
 
@@ -100,10 +101,10 @@ def instruments(
         The instruments, in the graph's order; empty if there are none.
 
     Raises:
-        CausalError: See `check_effect`; also if there are several treatments or outcomes.
+        CausalError: See `check_question`; also if there are several treatments or outcomes.
     """
     x, y = _single_effect(graph, treatment, outcome)
-    backdoor, allowed = proper_backdoor_graph(graph, x, y), allowed_nodes(graph, x, y, None)
+    backdoor, allowed = proper_backdoor_graph(graph, treatment=x, outcome=y), allowed_nodes(graph, x, y, None)
     found = []
     for node in graph.sort(graph.observed - x - y):
         candidates = nearest_separators(backdoor, y, frozenset({node}), frozenset(), allowed - {node})
@@ -119,7 +120,7 @@ def _single_effect(
     graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str]
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Return the treatment and the outcome as sets of one node each."""
-    x, y = check_effect(graph, treatment, outcome)
+    x, y = check_question(graph, treatment, outcome)
     for argument, nodes in (("treatment", x), ("outcome", y)):
         if len(nodes) != 1:
             raise CausalError(f"`{argument}` must be one node, got {graph.sort(nodes)}")

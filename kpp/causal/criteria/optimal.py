@@ -19,9 +19,9 @@ from kpp.causal.graph.separation import d_connecting_path, d_separated
 
 def optimal_adjustment_set(
     graph: CausalDAG,
+    *,
     treatment: str | Collection[str],
     outcome: str | Collection[str],
-    *,
     within: str | Collection[str] | None = None,
 ) -> frozenset[str]:
     r"""Return the adjustment set with the smallest asymptotic variance in every law with the graph.
@@ -56,7 +56,7 @@ def optimal_adjustment_set(
     treatments, outcomes = check_effect(graph, treatment, outcome)
     allowed = allowed_nodes(graph, treatments, outcomes, within)
     check_adjustable(graph, treatments, outcomes, allowed)
-    backdoor = proper_backdoor_graph(graph, treatments, outcomes)
+    backdoor = proper_backdoor_graph(graph, treatment=treatments, outcome=outcomes)
     useful = frozenset(
         node
         for node in allowed

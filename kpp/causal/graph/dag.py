@@ -157,6 +157,10 @@ class CausalDAG:
 
     def topological_order(self) -> tuple[str, ...]:
         """Return all nodes, causes before effects, and otherwise in the graph's order."""
+        return self._topological_order
+
+    @cached_property
+    def _topological_order(self) -> tuple[str, ...]:
         return tuple(nx.lexicographical_topological_sort(self._graph, key=self.position.__getitem__))
 
     def parents(self, nodes: str | Collection[str]) -> frozenset[str]:

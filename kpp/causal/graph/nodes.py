@@ -45,10 +45,12 @@ def check_disjoint(**sets: frozenset[str]) -> None:
                 raise errors.NotDisjointError(sets[first] & sets[second], first, second)
 
 
-def check_effect(
+def check_question(
     graph: MixedGraph, treatment: str | Collection[str], outcome: str | Collection[str]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the treatments and the outcomes of a question for a causal effect, as sets of observed nodes.
+    """Return the treatments and the outcomes of a causal question as sets of observed nodes.
+
+    The treatments need not be causes of the outcomes: that there is no effect is an answer.
 
     Args:
         graph: The graph.
@@ -63,7 +65,6 @@ def check_effect(
         LatentNodeError: If one of them is latent.
         TreatmentIsOutcomeError: If a node is both.
         CausalError: If the treatments or the outcomes are empty.
-        UnreachableOutcomeError: If no treatment is an ancestor of an outcome.
     """
     treatments, outcomes = as_nodes(graph, treatment, "treatment"), as_nodes(graph, outcome, "outcome")
     for argument, nodes in (("treatment", treatments), ("outcome", outcomes)):
@@ -73,6 +74,27 @@ def check_effect(
             raise errors.LatentNodeError(argument, nodes & graph.latent)
     if treatments & outcomes:
         raise errors.TreatmentIsOutcomeError(treatments & outcomes)
+    return treatments, outcomes
+
+
+def check_effect(
+    graph: MixedGraph, treatment: str | Collection[str], outcome: str | Collection[str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the treatments and the outcomes of a causal effect that need not be zero, as sets of observed nodes.
+
+    Args:
+        graph: The graph.
+        treatment: A name or a collection of names, at least one.
+        outcome: A name or a collection of names, at least one.
+
+    Returns:
+        The treatments and the outcomes.
+
+    Raises:
+        UnreachableOutcomeError: If no treatment is an ancestor of an outcome.
+        CausalError: See `check_question`.
+    """
+    treatments, outcomes = check_question(graph, treatment, outcome)
     if not graph.descendants(treatments) & outcomes:
         raise errors.UnreachableOutcomeError(treatments, outcomes)
     return treatments, outcomes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from itertools import permutations
 
@@ -26,7 +27,7 @@ class Algebra:
     """
 
     def __init__(self, graph: CausalDAG):
-        self._graph = graph
+        self._d_separated = functools.cache(graph.d_separated)  # the same questions return for each summed node
         self._position = {node: place for place, node in enumerate(graph.topological_order())}
 
     def probability(self, outcome: frozenset[str], given: frozenset[str] = frozenset()) -> Expression:
@@ -35,7 +36,7 @@ class Algebra:
         The smallest such set of conditions is unique, so one pass in any order finds it.
         """
         for node in sorted(given):
-            if self._graph.d_separated(outcome, node, given - {node}):
+            if self._d_separated(outcome, node, given - {node}):
                 given = given - {node}
         return Probability(outcome, given) if outcome else Product(())
 
@@ -75,16 +76,31 @@ class Algebra:
             return self.sum_out(over | expression.over, expression.body)
         if isinstance(expression, Ratio) and not expression.below.free & over:
             return self.ratio(self.sum_out(over, expression.above), expression.below)
-        outside = [factor for factor in as_factors(expression) if not factor.free & over]
-        inside = [factor for factor in as_factors(expression) if factor.free & over]
-        inside, over = self._open_sums(inside, over)
+        if isinstance(expression, Probability) and over <= expression.outcome:
+            return self.probability(expression.outcome - over, expression.given)
+        outside: list[Expression] = []
+        inside = list(as_factors(expression))
+        while over:
+            outside += [factor for factor in inside if not factor.free & over]
+            inside, over = self._open_sums([factor for factor in inside if factor.free & over], over)
+            found = self._summable(inside, over)
+            if found is None:
+                return self.product([*outside, Sum(over, self.product(inside))])
+            node, merged = found
+            rest = [factor for factor in inside if node not in factor.free]
+            inside = [*rest, *as_factors(self.probability(merged.outcome - {node}, merged.given))]
+            over -= {node}
+            if any(isinstance(factor, Ratio) for factor in inside):
+                return self.product([*outside, self.sum_out(over, self.product(inside))])
+        return self.product([*outside, *inside])
+
+    def _summable(self, factors: list[Expression], over: frozenset[str]) -> tuple[str, Probability] | None:
+        """Return a node over which a sum has a closed form, and the single probability of the factors that hold it."""
         for node in sorted(over, key=self._position.__getitem__, reverse=True):
-            merged = self._merged([factor for factor in inside if node in factor.free])
+            merged = self._merged([factor for factor in factors if node in factor.free])
             if merged is not None and node in merged.outcome:
-                rest = [factor for factor in inside if node not in factor.free]
-                shorter = self.probability(merged.outcome - {node}, merged.given)
-                return self.product([*outside, self.sum_out(over - {node}, self.product([*rest, shorter]))])
-        return self.product([*outside, Sum(over, self.product(inside))])
+                return node, merged
+        return None
 
     def joined(self, expression: Expression) -> Expression:
         """Return the form to display: P(a | b, c) P(b | c) becomes P(a, b | c), and divisors are moved into sums."""
@@ -145,7 +161,7 @@ class Algebra:
             return None
         rest = part.outcome - factor.outcome
         missing = part.given - factor.given
-        if factor.given <= part.given and self._graph.d_separated(factor.outcome, missing, factor.given):
+        if factor.given <= part.given and self._d_separated(factor.outcome, missing, factor.given):
             return self.probability(rest, part.given | factor.outcome)
         return None
 
@@ -154,12 +170,13 @@ class Algebra:
         """Split sums into factors and summed nodes, if these names are not used in the other factors."""
         opened: list[Expression] = []
         for place, factor in enumerate(factors):
-            others = frozenset().union(over, *(other.free for other in [*opened, *factors[place + 1 :]]))
-            if isinstance(factor, Sum) and not factor.over & others:
-                opened += as_factors(factor.body)
-                over = over | factor.over
-            else:
-                opened.append(factor)
+            if isinstance(factor, Sum):
+                others = frozenset().union(over, *(other.free for other in [*opened, *factors[place + 1 :]]))
+                if not factor.over & others:
+                    opened += as_factors(factor.body)
+                    over = over | factor.over
+                    continue
+            opened.append(factor)
         return opened, over
 
     def _merged(self, factors: Sequence[Expression]) -> Probability | None:
@@ -177,7 +194,7 @@ class Algebra:
         while waiting:
             left = frozenset().union(*(factor.outcome for factor in waiting))
             first = next((factor for factor in waiting if not factor.given & left), None)
-            if first is None or not self._graph.d_separated(first.outcome, known - first.given, first.given):
+            if first is None or not self._d_separated(first.outcome, known - first.given, first.given):
                 return None
             waiting.remove(first)
             known = known | first.outcome

@@ -30,6 +30,7 @@ class Adjustment:
 
 def find_adjustment(
     graph: CausalDAG,
+    *,
     treatment: str | Collection[str],
     outcome: str | Collection[str],
     columns: Iterable[str] | None = None,
@@ -58,14 +59,14 @@ def find_adjustment(
     if not treatments | outcomes <= measured:
         missing = graph.sort((treatments | outcomes) - measured)
         raise CausalError(f"`columns` must hold the treatment and the outcome, lacks {missing}")
-    if is_adjustment_set(graph, treatments, outcomes, ()):
+    if is_adjustment_set(graph, treatment=treatments, outcome=outcomes, adjusting=()):
         return Adjustment("none")
     try:
         return Adjustment("backdoor", _backdoor(graph, treatments, outcomes, measured))
     except NoAdjustmentError as error:
         backdoor = error
     try:
-        mediators = minimal_frontdoor_set(graph, treatments, outcomes, within=measured)
+        mediators = minimal_frontdoor_set(graph, treatment=treatments, outcome=outcomes, within=measured)
     except NoAdjustmentError as frontdoor:
         raise _not_covered(graph, treatments, outcomes, measured, [backdoor, frontdoor]) from None
     return Adjustment("frontdoor", tuple(graph.sort(mediators)))
@@ -76,9 +77,9 @@ def _backdoor(
 ) -> tuple[str, ...]:
     """Return the optimal adjustment set, or the minimal one nearest to the outcomes, in the graph's order."""
     try:
-        best = optimal_adjustment_set(graph, treatments, outcomes, within=measured)
+        best = optimal_adjustment_set(graph, treatment=treatments, outcome=outcomes, within=measured)
     except NoOptimalSetError:
-        best = next(minimal_adjustment_sets(graph, treatments, outcomes, within=measured))
+        best = next(minimal_adjustment_sets(graph, treatment=treatments, outcome=outcomes, within=measured))
     return tuple(graph.sort(best))
 
 
@@ -92,7 +93,7 @@ def _not_covered(
     """Return the error for an effect without either kind of set, with its estimand in the measured variables."""
     narrowed = graph.hide(graph.observed - measured)
     try:
-        estimand = str(identify(narrowed, outcomes, treatments))
+        estimand = str(identify(narrowed, outcome=outcomes, treatment=treatments))
     except NotIdentifiableError as error:
         estimand, known = None, str(error)
     else:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from kpp.causal.errors import LatentNodeError, NotIdentifiableError
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_effect
+from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_question
 from kpp.causal.identification.algebra import Algebra
 from kpp.causal.identification.estimand import Estimand, query_text
-from kpp.causal.identification.expressions import Expression
+from kpp.causal.identification.expressions import Expression, Probability
 from kpp.causal.identification.hedges import hedge_between
 
 __all__ = ["identify"]
@@ -18,19 +18,22 @@ __all__ = ["identify"]
 
 def identify(
     graph: CausalDAG,
-    outcome: str | Collection[str],
+    *,
     treatment: str | Collection[str],
+    outcome: str | Collection[str],
     given: str | Collection[str] = (),
 ) -> Estimand:
     r"""Express the effect :math:`P(y \mid do(x), z)` in the law of the observed nodes, if it is identified.
 
     The algorithm is complete: an estimand holds in every causal model with the graph and a positive law. If the effect
-        is not identified, the error holds a hedge: two models with the same observed law and different effects exist.
+    is not identified, the error holds a hedge: two models with the same observed law and different effects exist. If
+    the treatments have no effect, the estimand is a conditional law without them, such as P(y). The time is polynomial
+    in the number of nodes; a sparse graph of 1000 nodes takes seconds.
 
     Args:
         graph: The graph; its latent nodes and bidirected edges stand for unobserved variables.
-        outcome: y, one name or several.
         treatment: x, one name or several.
+        outcome: y, one name or several.
         given: z, the nodes to condition on, with their values after the intervention.
 
     Returns:
@@ -42,19 +45,17 @@ def identify(
         LatentNodeError: If one of the nodes is latent.
         NotDisjointError: If `given` shares a node with `outcome` or `treatment`.
         TreatmentIsOutcomeError: If `treatment` shares a node with `outcome`.
-        UnreachableOutcomeError: If no treatment is a cause of an outcome or of a conditioning node.
 
     References:
         Shpitser & Pearl, Identification of joint interventional distributions in recursive semi-Markovian causal
         models, 2006, figure 3 (ID); Identification of conditional interventional distributions, 2006, figure 5 (IDC).
     """
-    outcomes, conditions = as_nodes(graph, outcome, "outcome"), as_nodes(graph, given, "given")
+    conditions = as_nodes(graph, given, "given")
+    treatments, outcomes = check_question(graph, treatment, outcome)
     if conditions & graph.latent:
         raise LatentNodeError("given", conditions & graph.latent)
     check_disjoint(given=conditions, outcome=outcomes)
-    check_disjoint(given=conditions, treatment=as_nodes(graph, treatment, "treatment"))
-    # A treatment that does not cause an outcome may still cause a conditioning node, and so change the conditional law.
-    treatments, _ = check_effect(graph, treatment, outcomes | conditions if outcomes else outcomes)
+    check_disjoint(given=conditions, treatment=treatments)
     projection = graph.project()
     return _with_fewer_nodes(projection, _identified(projection, outcomes, treatments, conditions))
 
@@ -136,7 +137,7 @@ class _Question:
         # Line 4: the effect is a product over districts, which are identified one by one.
         parts = graph.districts(nodes - treatment)
         if len(parts) > 1:
-            factors = [self.effect(part, nodes - part, law, graph) for part in parts]
+            factors = [self._district_effect(part, law, graph) for part in parts]
             return self.algebra.sum_out(nodes - outcome - treatment, self.algebra.product(factors))
         # Line 5: if the whole graph is a single district, there is a hedge.
         (part,) = parts
@@ -149,8 +150,21 @@ class _Question:
             return self.algebra.sum_out(part - outcome, kernel)
         return self.effect(outcome, treatment & district, kernel, graph.subgraph(district))
 
+    def _district_effect(self, part: frozenset[str], law: Expression, graph: CausalDAG) -> Expression:
+        """Return P(part | do(all other nodes)) for a district of the nodes that are not treated.
+
+        In large sparse graphs most of these districts are whole districts of the graph of their ancestors. Then the
+        effect is a product of conditional probabilities, and no graph has to be built.
+        """
+        causes = graph.ancestors(part)
+        if law != Probability(graph.observed) or self._district(graph, part, causes) != part:
+            return self.effect(part, graph.observed - part, law, graph)
+        return self.algebra.probability(part) if causes == part else self._markov_factors(part, causes, graph)
+
     def _district_law(self, district: frozenset[str], law: Expression, graph: CausalDAG) -> Expression:
         """Return the product of P(v | all nodes before v) over a district."""
+        if law == Probability(graph.observed):
+            return self._markov_factors(district, graph.observed, graph)
         margins, before = [law], graph.topological_order()
         for node in reversed(before):
             margins.append(self.algebra.sum_out(frozenset([node]), margins[-1]))
@@ -158,3 +172,27 @@ class _Question:
         return self.algebra.product(
             self.algebra.ratio(upto, without) for node, upto, without in steps if node in district
         )
+
+    def _markov_factors(self, district: frozenset[str], within: frozenset[str], graph: CausalDAG) -> Expression:
+        """Return the product of P(v | all nodes before v) over a district, for the observed law of an ancestral set.
+
+        Given the other nodes of its district among the nodes up to v, and the parents of all these, v is independent of
+        the rest of the nodes before it (Tian and Pearl, 2002, equation 15).
+        """
+        order = [node for node in graph.topological_order() if node in within]
+        place = {node: position for position, node in enumerate(order)}
+        factors = []
+        for node in sorted(district, key=place.__getitem__):
+            known = frozenset(order[: place[node] + 1])
+            linked = self._district(graph, frozenset([node]), known)
+            factors.append(Probability(frozenset([node]), (linked | graph.parents(linked)) - {node}))
+        return self.algebra.product(factors)
+
+    @staticmethod
+    def _district(graph: CausalDAG, nodes: frozenset[str], within: frozenset[str]) -> frozenset[str]:
+        """Return the nodes that bidirected edges among some nodes connect with given ones."""
+        found = reached = nodes
+        while reached:
+            reached = (graph.spouses(reached) & within) - found
+            found |= reached
+        return found
