@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel, split_variance
 from kpp.kernels.checks import check_points, example_points
-from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar, show
+from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar
+from kpp.priors import is_prior
 from kpp.typing import Leaf, Points, RngKey
 from kpp.validation import count
 
@@ -94,10 +95,14 @@ class Linear(AbstractKernel):
         if not eqx.is_array(self.variance) or self.variance.ndim == 0:
             raise TypeError(
                 "Linear is a sum of product kernels, one per feature, only with one known variance per feature: write "
-                f"`Linear(variance=jnp.full(d, value))`; got `variance` = {show(self.variance)}"
+                f"`Linear(variance=jnp.full(d, value))`; got {'a prior' if is_prior(self.variance) else 'one number'}"
             )
         parts = [Linear(variance=self.variance[..., j]).on(j) for j in range(self.variance.shape[-1])]
         return tuple(term for part in parts for term in part.product_terms())
+
+    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
+        """Return the variance and the kernel of variance 1, if there is one variance."""
+        return split_variance(self) if jnp.shape(self.variance) == () else (1.0, self)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:

@@ -24,7 +24,8 @@ class SharedCovariance(dist.Distribution):
 
     The observations :math:`K_{YY} \sim MN(0, C, s R)` of an embedding are such a matrix in the coordinates of the
     nuclear dominant kernel, :math:`W = K_{YY} L^{-\top}` with :math:`R = L L^\top`; the density of :math:`K_{YY}` is
-    that of W times :math:`|R|^{-N/2}`, which does not depend on the hyperparameters.
+    that of W times :math:`|R|^{-N/2}`, which does not depend on the hyperparameters. Equal outcomes
+    have equal columns, of which one counts.
 
     Args:
         covariance_matrix: C, (N, N).

@@ -131,6 +131,8 @@ class AbstractEffectModel(AbstractChainModel):
     ``links.0.embedding`` and so on for the embeddings, observed in the coordinates of
     `kpp_models.effects.embedding_evidence.SharedCovariance`.
 
+    Equal outcomes are merged exactly.
+
     Args:
         links: The model of each data set of the chain: a `CausalLink`, or one per data set.
         noise_variance: :math:`\lambda_f`, the variance of the targets' noise, in their squared units: a number or a
@@ -198,8 +200,8 @@ class AbstractEffectModel(AbstractChainModel):
         Args:
             links: For each link its ``treatment`` (N, dx), ``outcome`` (N, dy) and ``adjusting`` (N, dz) or None.
             mediators: :math:`\tilde y`, (M, dy).
-            embeddings: For each link the ``coordinates`` of its observations, (N, N); None leaves their evidence out:
-                outcomes themselves are not drawn by this model.
+            embeddings: For each link the ``coordinates`` of its observations, (N, U) for U distinct outcomes; None
+                leaves their evidence out: outcomes themselves are not drawn by this model.
             y: The targets, (M,), or None to draw them.
         """
         model = replace_priors(self, draw_priors)
@@ -278,12 +280,18 @@ class AbstractEffectModel(AbstractChainModel):
         return self.amplitude * self._function_space.level_kernel(self._level).gram(mediators)
 
     def _observe(self, space: OutcomeSpace, outcome: Array) -> dict[str, Array]:
-        """Return the factor of the outcomes' covariance and the embedding's observations in its coordinates."""
-        gram, sections = _outcome_grams(space, int(self.bayesian_embedding), outcome)
+        """Return the distinct outcomes, the factor of their covariance, and the observations in its coordinates.
+
+        Equal outcomes have equal sections, so a regression on the distinct ones is the same, and not singular.
+        """
+        _, first = np.unique(outcome, axis=0, return_index=True)
+        distinct = outcome[np.sort(first)]
+        gram, sections = _outcome_grams(space, int(self.bayesian_embedding), distinct, outcome)
         factor = linalg.cholesky(gram, what="the kernel matrix of the outcomes")
         if np.min(np.diagonal(factor)) ** 2 < _MIN_PIVOT * np.mean(np.diagonal(gram)):
             factor = prior_factor(gram)
-        return {"factor": factor, "coordinates": linalg.solve_lower(factor, sections).T}
+        coordinates = linalg.solve_lower(factor, sections).T
+        return {"distinct": distinct, "factor": factor, "coordinates": coordinates}
 
     def _treatment_kernel(self, number: int) -> AbstractKernel:
         kernel = self.links[number].treatment_kernel
@@ -337,8 +345,9 @@ class AbstractEffectModel(AbstractChainModel):
         if amplitude is None:
             amplitude = fitted_amplitude(observed["coordinates"], factor)
         level = int(self.bayesian_embedding)
+        outcome = observed["distinct"] if level else table["outcome"]
         embedding = RandomEmbedding(
-            link.space, table["outcome"], observed["factor"], observed["coordinates"], factor, amplitude, level
+            link.space, outcome, observed["factor"], observed["coordinates"], factor, amplitude, level
         )
         adjustment = link.adjust(table["adjusting"])
         intervention = adjustment.intervention(self._treatment_kernel(number), table["treatment"])
@@ -346,6 +355,6 @@ class AbstractEffectModel(AbstractChainModel):
 
 
 @eqx.filter_jit
-def _outcome_grams(space: OutcomeSpace, level: int, outcome: Array) -> tuple[Array, Array]:
-    """Return the Gram matrices of the outcomes in the kernel of a level and in the kernel of the space."""
-    return space.level_kernel(level).gram(outcome), space.kernel.gram(outcome)
+def _outcome_grams(space: OutcomeSpace, level: int, distinct: Array, outcome: Array) -> tuple[Array, Array]:
+    """Return the Gram matrix of the distinct outcomes in the kernel of a level, and their sections at all outcomes."""
+    return space.level_kernel(level).gram(distinct), space.kernel(distinct, outcome)

@@ -144,38 +144,38 @@ class RandomEmbedding(eqx.Module):
 
     .. math::
 
-        E \mu(x) = \sum_i \gamma_i(x)\, \kappa(y_i, \cdot), \qquad
-        \mathrm{cov}\, \mu(x), \mu(x') = s\,[F(x, x')\, r - G(x, x')\, r(\cdot, Y) R^{-1} r(Y, \cdot)]
+        E \mu(x) = \sum_i \gamma_i(x)\, \kappa(u_i, \cdot), \qquad
+        \mathrm{cov}\, \mu(x), \mu(x') = s\,[F(x, x')\, r - G(x, x')\, r(\cdot, U) R^{-1} r(U, \cdot)]
 
-    with :math:`\gamma(x) = R^{-1} K_{YY} C^{-1} \Phi(x)`, :math:`G = \Phi^\top C^{-1} \Phi` and
-    :math:`C = K_\Omega + \lambda I` at level 1; at level 0 the embedding is known to be its mean, with
-    :math:`\gamma = C^{-1} \Phi`.
+    with :math:`R = r(U, U)`, :math:`\gamma(x) = R^{-1} K_{UY} C^{-1} \Phi(x)`, :math:`G = \Phi^\top C^{-1} \Phi` and
+    :math:`C = K_\Omega + \lambda I` at level 1, where U are the distinct outcomes; at level 0 the embedding is known to
+    be its mean, with U = Y and :math:`\gamma = C^{-1} \Phi`.
 
     Args:
         space: The space of the outcome.
-        outcome: Y, (N, d).
-        factor: The Cholesky factor of R, (N, N).
-        coordinates: :math:`K_{YY} L^{-\top}` with that factor L, (N, N).
+        outcome: U, (U, d).
+        factor: The Cholesky factor L of the covariance of the distinct outcomes, at level 1 of R.
+        coordinates: :math:`K_{YU} L^{-\top}`, the observations at N outcomes in the coordinates of that factor.
         covariance_factor: The Cholesky factor of C, (N, N).
         amplitude: s.
         level: 1 for the Bayesian embedding, 0 for the ridge regression.
     """
 
     space: OutcomeSpace
-    outcome: Float[Array, "N d"]
-    factor: Float[Array, "N N"]
-    coordinates: Float[Array, "N N"]
+    outcome: Float[Array, "U d"]
+    factor: Float[Array, "V V"]
+    coordinates: Float[Array, "N V"]
     covariance_factor: Float[Array, "N N"]
     amplitude: Float[Array, ""]
     level: int = eqx.field(static=True)
 
-    def mean_map(self) -> Float[Array, "N N"]:
+    def mean_map(self) -> Float[Array, "U N"]:
         r"""Return the matrix from :math:`\Phi(x)` to :math:`L^\top \gamma(x)`, at level 0 to :math:`\gamma(x)`."""
         if self.level == 0:
             return linalg.cho_inverse(self.covariance_factor)
         return linalg.cho_solve(self.covariance_factor, self.coordinates).T
 
-    def whiten(self, rows: Float[Array, "N m"]) -> Float[Array, "N m"]:
+    def whiten(self, rows: Float[Array, "U m"]) -> Float[Array, "U m"]:
         r"""Return :math:`L^{-1}` times a matrix (at level 0 the matrix), which keeps sums with :math:`\gamma`."""
         return rows if self.level == 0 else linalg.solve_lower(self.factor, rows)
 
@@ -216,8 +216,9 @@ def inner_product(function: RandomFunction, embedding: RandomEmbedding, interven
         \mathrm{cov}_{\text{interaction}} &= s\,[(c \|r\|^2 - \mathrm{tr}\, A s_P)\, F
             - (c\, \mathrm{tr}\, R^{-1} S - \mathrm{tr}\, R^{-1} Q A Q^\top)\, G]
 
-    Q, S and :math:`s_P` are inner products of sections at (Y, P), with the function's kernel at (Y, Y), and with r at
-    (P, P). Only moments and the independence of function and embedding are used: the results are exact.
+    Q, S and :math:`s_P` are inner products of sections at (U, P), with the function's kernel at (U, U), and with r at
+    (P, P). Only moments and the independence of function and embedding are used: the results are exact, but for the
+    1e-10 of its mean diagonal that R gets where distinct outcomes are so close that it is numerically singular.
 
     Args:
         function: f, of the outcome.

@@ -84,6 +84,37 @@ def test_moments_and_evidence_are_those_of_the_vectors(vectors, name, mode):
         np.testing.assert_allclose(evidence, vectors[f"out_{mode}_evidence"], **VECTORS)
 
 
+@pytest.mark.parametrize("model", [BayesIME, BayesIMP])
+def test_equal_outcomes_are_merged_exactly(model):
+    """The oracle is the definition with the pseudo-inverse of the singular R of all seven outcomes."""
+    rng = np.random.default_rng(11)
+    x, at = rng.normal(size=(7, 1)), rng.normal(size=(5, 1))
+    y = np.array([0.3, -1.0, 0.3, 1.2, 0.3, -1.0, 2.2])[:, None]
+    places, targets = rng.normal(size=(6, 1)), rng.normal(size=6)
+    link = CausalLink(RBF(0.9), RBF(0.8), 0.1, width=1.4, amplitude=1.0)
+    fitted, data, _ = model((link,), 0.2).prepare(InterventionData.create(x, y), targets, mediators=places)
+    moments, _ = evaluate(fitted, data, jnp.asarray(at))
+    space, order = fitted._function_space, int(model is BayesIMP)
+
+    def chain(level, first, second):
+        return np.asarray(space.chain(level, jnp.asarray(first), jnp.asarray(second)))
+
+    phi = rbf(x, at, 0.9)
+    inverse = np.linalg.inv(rbf(x, x, 0.9) + 0.1 * np.eye(7))
+    pseudo = np.linalg.pinv(chain(1, y, y), rcond=1e-9, hermitian=True)
+    kernel = np.linalg.inv(chain(order, places, places) + 0.2 * np.eye(6))
+    alpha, gamma = kernel @ targets, pseudo @ rbf(y, y, 0.8) @ inverse @ phi
+    across = chain(1 + order, y, places)
+    explained = phi.T @ inverse @ phi
+    data1 = (alpha @ chain(2 * order + 1, places, places) @ alpha) * rbf(at, at, 0.9)
+    data1 -= (alpha @ across.T @ pseudo @ across @ alpha) * explained
+    np.testing.assert_allclose(moments["mean"], gamma.T @ across @ alpha, rtol=1e-9)
+    np.testing.assert_allclose(moments["variance_data1"], np.diag(data1), rtol=1e-9)
+    if order:
+        data2 = gamma.T @ (chain(3, y, y) - across @ kernel @ across.T) @ gamma
+        np.testing.assert_allclose(moments["variance_data2"], np.diag(data2), rtol=1e-9, atol=1e-12)
+
+
 def test_without_uncertainty_only_the_mean_is_left(vectors):
     first = InterventionData.create(vectors["in_X"], vectors["in_Y"], vectors["in_Z"])
     model = IME(link_of(vectors, "backdoor", None), float(vectors["in_lamf"]))
