@@ -102,7 +102,7 @@ class Linear(AbstractKernel):
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
         """Return the variance and the kernel of variance 1, if there is one variance."""
-        return split_variance(self) if jnp.shape(self.variance) == () else (1.0, self)
+        return split_variance(self) if getattr(self.variance, "ndim", 0) == 0 else (1.0, self)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:

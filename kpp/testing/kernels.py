@@ -231,6 +231,13 @@ def scale_times_the_rest_is_the_kernel(kernel: AbstractKernel, x: PyTree) -> Non
     assert_close(product, _matrix(kernel, x, x), "the scale times the rest and k", factor=10)
 
 
+def scaling_inside_or_outside_changes_nothing(kernel: AbstractKernel, x: PyTree) -> None:
+    """split_scale leaves the same kernel of a multiple: factors do not depend on where the scale is."""
+    (scale, rest), (scaled, rest_of_multiple) = kernel.split_scale(), (2.5 * kernel).split_scale()
+    assert_close(np.asarray(scaled), 2.5 * np.asarray(scale), "the scales of 2.5 * k and of k")
+    assert_close(_matrix(rest_of_multiple, x, x), _matrix(rest, x, x), "the rest of 2.5 * k and of k")
+
+
 def product_terms_sum_to_the_kernel(kernel: AbstractKernel, x: PyTree) -> None:
     """The product terms are product kernels that sum to the kernel; without product terms there is a TypeError."""
     try:
@@ -325,6 +332,7 @@ _CHECKS = (
     survives_the_round_trip_through_a_spec,
     adds_and_multiplies,
     scale_times_the_rest_is_the_kernel,
+    scaling_inside_or_outside_changes_nothing,
     product_terms_sum_to_the_kernel,
     functions_are_combinations_of_sections,
     unfolding_changes_no_value,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -124,7 +125,7 @@ def test_the_scale_collects_the_variances_of_the_parts(kernel, scale, x, compile
     ("kernel", "message"),
     [
         (Matern52(), "Matern52 is not a sum of product kernels.*ProductKernel"),
-        (Linear(), r"Linear .*`Linear\(variance=jnp.full\(d, value\)\)`; got `variance` = 1.0"),
+        (Linear(), r"Linear .*`Linear\(variance=jnp.full\(d, value\)\)`; got one number"),
         (RBF() * Polynomial(2), "Polynomial is not a sum"),
         (Matern52().on((0, 1)), "Matern52 is not a sum"),
     ],
@@ -159,3 +160,13 @@ def test_masks_are_vectors_of_booleans(kernel, mask):
 def test_a_mask_of_the_wrong_length_is_refused(x):
     with pytest.raises(ValueError, match=r"`mask` has shape \(2,\), but the kernel has 3 factors"):
         Categorical(0.5).restrict(np.array([True, False]))(x, x)
+
+
+@pytest.mark.parametrize("inside", [RBF(0.9, 0.5), Linear(0.5), Matern52(0.9, 0.5), Polynomial(2, variance=0.5)])
+def test_a_variance_inside_a_factor_is_a_factor_of_the_scale(inside, x):
+    """So equal kernels have equal games: whether a factor or the product is multiplied makes no difference."""
+    plain = eqx.tree_at(lambda kernel: kernel.variance, inside, jnp.ones(()))
+    one, other = ProductKernel((inside, RBF(0.9))), 0.5 * ProductKernel((plain, RBF(0.9)))
+    (term,) = other.product_terms()
+    np.testing.assert_allclose(one.scale, term.scale, rtol=1e-15)
+    np.testing.assert_allclose(one.factors(x[:, :2], x[:, :2]), term.factors(x[:, :2], x[:, :2]), rtol=1e-15)

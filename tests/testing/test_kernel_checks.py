@@ -158,6 +158,11 @@ class WrongSplit(Plain):
         return self.variance, self
 
 
+class ScalesInside(Plain):
+    def __rmul__(self, number):
+        return ScalesInside(self.lengthscale, number * self.variance)
+
+
 class WrongTerms(Plain):
     def product_terms(self):
         return (RBF(self.lengthscale, self.variance), RBF(1.0))
@@ -227,6 +232,7 @@ PLANTED = {
     "survives_the_round_trip_through_a_spec": (Doubling, "differ by"),
     "adds_and_multiplies": (OwnSum, r"k \+ k and twice k: differ by"),
     "scale_times_the_rest_is_the_kernel": (WrongSplit, "differ by"),
+    "scaling_inside_or_outside_changes_nothing": (ScalesInside, "the scales of 2.5"),
     "product_terms_sum_to_the_kernel": (WrongTerms, "differ by"),
     "functions_are_combinations_of_sections": (DropsCoefficients, "differ by"),
     "unfolding_changes_no_value": (UnfoldsToAnother, "differ by"),

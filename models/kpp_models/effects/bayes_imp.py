@@ -71,10 +71,10 @@ class BayesIMP(AbstractEffectModel):
     r"""The Bayesian interventional mean process: both the embedding and the function are uncertain.
 
     Both are Gaussian processes with the nuclear dominant kernel r, so that their draws have an inner product. The mean
-    and the covariance of the effect are exact (module `random_functions`), also where outcomes are equal. Where distinct
-    outcomes are so close that their kernel matrix is numerically singular, it gets 1e-10 of its mean diagonal. The
-    covariance is the sum of a part from each data set and a part from their interaction. The distribution of the effect
-    itself is not Gaussian; draws are from the Gaussian with these moments. The arguments are those of
+    and the covariance of the effect are exact (module `random_functions`), also where outcomes are equal. Where
+    distinct outcomes are so close that their kernel matrix is numerically singular, it gets 1e-10 of its mean diagonal.
+    The covariance is the sum of a part from each data set and a part from their interaction. The distribution of the
+    effect itself is not Gaussian; draws are from the Gaussian with these moments. The arguments are those of
     `AbstractEffectModel`.
 
     References:
