@@ -20,9 +20,17 @@ import numpy as np
 import numpyro
 from jax.typing import ArrayLike
 from jaxtyping import PyTree
-from numpyro.distributions import Distribution
+from numpyro.distributions import Delta, Distribution, constraints
 
-__all__ = ["has_priors", "is_prior", "leaf_paths", "prior_sites", "sample", "substitute"]
+__all__ = [
+    "check_prior_support",
+    "has_priors",
+    "is_prior",
+    "leaf_paths",
+    "prior_sites",
+    "sample",
+    "substitute",
+]
 
 T = TypeVar("T")
 
@@ -38,6 +46,37 @@ class _Leaf(NamedTuple):
 def is_prior(value: object) -> bool:
     """Return whether a leaf is a prior, a NumPyro distribution; pass it as `is_leaf` to JAX's tree functions."""
     return isinstance(value, Distribution)
+
+
+def check_prior_support(prior: Distribution, name: str, low: float = 0.0, high: float = np.inf) -> None:
+    """Check that the draws of a prior are in the range of its parameter, as far as the support is known.
+
+    Args:
+        prior: The prior.
+        name: The parameter's name, for the message.
+        low: The least value of the parameter.
+        high: The largest value.
+
+    Raises:
+        ValueError: If the prior has draws out of the range; the message names priors that have none.
+    """
+    if isinstance(prior, Delta):  # its support is all real numbers, but its only draw is the value
+        return
+    support = prior.support
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    ends = [getattr(support, end, None) for end in ("lower_bound", "upper_bound")]
+    is_real = type(support) is type(constraints.real)
+    if not is_real and (ends[0] is None or any(isinstance(end, jax.core.Tracer) for end in ends)):
+        return
+    least, most = (-np.inf, np.inf) if is_real else (np.min(ends[0]), np.inf if ends[1] is None else np.max(ends[1]))
+    if least < low or (high < np.inf and most > high):
+        allowed = f"at least {low:g}" if high == np.inf else f"between {low:g} and {high:g}"
+        instead = "LogNormal, HalfNormal, Gamma or TruncatedNormal(low=0.0)" if high == np.inf else "Beta or Uniform"
+        raise ValueError(
+            f"`{name}` must be {allowed}, but its prior {type(prior).__name__} has draws between {least:g} and "
+            f"{most:g}; take {instead}"
+        )
 
 
 def has_priors(tree: PyTree) -> bool:

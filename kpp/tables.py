@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from kpp.validation import as_points
+from kpp.validation import as_points, refuse_dates
 
 __all__ = ["Schema", "is_table", "read_points", "refuse_missing"]
 
@@ -78,7 +78,10 @@ class Schema:
             ValueError: If columns are missing, a level is unknown, values are missing, or the shape is wrong.
         """
         if not isinstance(x, _Table):
-            return np.asarray(as_points(x, name, num_features=self.num_features))
+            points = np.asarray(as_points(x, name, num_features=self.num_features))
+            for feature, levels in self.levels.items():
+                self._check_codes(points[:, self.index(feature)], feature, len(levels), name)
+            return points
         missing = [column for column in self.feature_names if column not in set(x.columns)]
         if missing:
             raise ValueError(f"`{name}` lacks the columns {missing}; it has {[str(c) for c in x.columns]}")
@@ -116,8 +119,19 @@ class Schema:
         levels = {name: tuple(entries) for name, entries in value["levels"].items()}
         return cls(tuple(value["feature_names"]), levels)
 
+    @staticmethod
+    def _check_codes(codes: np.ndarray, feature: str, num_levels: int, name: str) -> None:
+        """Raise ValueError unless the numbers in a categorical column of an array are codes of its levels."""
+        strange = codes[~np.isin(codes, np.arange(num_levels))]
+        if strange.size:
+            raise ValueError(
+                f"`{name}` must hold codes from 0 to {num_levels - 1} in the categorical column {feature!r}, got "
+                f"{strange[0]:g}; give a data frame, whose levels are read by name"
+            )
+
     def _read_column(self, column: object, feature: str, name: str) -> np.ndarray:
         values = np.asarray(column)
+        refuse_dates(values, name, f" in column {feature!r}")
         if feature not in self.levels:
             return _as_numbers(values, feature, name)
         codes = {level: code for code, level in enumerate(self.levels[feature])}
@@ -175,6 +189,11 @@ def read_points(
         raise ValueError(f"`{name}` must have text as column names, got {not_text[:5]}")
     for feature in categorical:
         _position(feature, names)
+    for column in names:
+        values = np.asarray(x[column])
+        refuse_dates(values, name, f" in column {column!r}")
+        if values.dtype.kind == "c":
+            raise ValueError(f"`{name}` must hold real numbers in column {column!r}, got complex numbers")
     refuse_missing(x, names, name)
     levels = {column: _levels(x[column]) for column in names if column in categorical or not _is_number(x[column])}
     schema = Schema(names, levels)
@@ -240,6 +259,8 @@ def _is_number(column: object) -> bool:
 
 def _as_numbers(values: np.ndarray, feature: str, name: str) -> np.ndarray:
     try:
+        if values.dtype.kind == "c":
+            raise TypeError("complex numbers")
         return values.astype(float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"`{name}` must hold numbers in column {feature!r}: {error}") from None

@@ -7,6 +7,7 @@ code: under ``jit`` or ``vmap`` shapes are still checked and values are trusted.
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import logging
 from collections.abc import Iterable
@@ -30,6 +31,8 @@ __all__ = [
     "one_of",
     "positive",
     "probability",
+    "refuse_dates",
+    "refuse_masked",
     "warn_if_float32",
 ]
 
@@ -211,7 +214,8 @@ def as_finite_array(value: object, name: str) -> jax.Array:
         The array, of the default float type, any shape.
 
     Raises:
-        ValueError: If the values are not real numbers, or some are NaN or infinite (with counts).
+        ValueError: If the values are not real numbers (dates, text and complex numbers are not), entries are masked, or
+            some are NaN or infinite (with counts).
     """
     if not isinstance(value, jax.Array):
         value = _numeric(value, name)
@@ -358,13 +362,54 @@ def _clip(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def refuse_masked(value: object, name: str) -> None:
+    """Raise ValueError if entries of a masked array are masked: `numpy.asarray` would return what is under the mask."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        number = int(np.ma.getmaskarray(value).sum())
+        raise ValueError(
+            f"`{name}` has {number} masked entries in shape {value.shape}; drop those rows or fill them in"
+        )
+
+
+def refuse_dates(array: np.ndarray, name: str, where: str = "") -> None:
+    """Raise ValueError if an array holds dates, times or durations, of NumPy or as objects of Python or pandas.
+
+    Args:
+        array: The array.
+        name: The argument's name for the message.
+        where: Where in the argument the array stands, for the message: " in column 'day'".
+
+    Raises:
+        ValueError: If it does; the message says what can be used instead.
+    """
+    kind = array.dtype.kind
+    found = array.dtype if kind in "mM" else None
+    if kind == "O":
+        found = next((type(value).__name__ for value in array.ravel().tolist() if _is_date(value)), None)
+    if found is not None:
+        raise ValueError(
+            f"`{name}` must hold numbers or categories, got dates or times ({found}){where}; write them as a number, "
+            "such as days since a start, or as categories, such as the weekday"
+        )
+
+
+def _is_date(value: object) -> bool:
+    # Periods and intervals of pandas are told by their names, because pandas is not needed to run kpp.
+    named = type(value).__module__.startswith("pandas") and type(value).__name__ in ("Period", "Interval", "NaTType")
+    return named or isinstance(value, (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64))
+
+
 def _numeric(value: object, name: str) -> np.ndarray:
+    refuse_masked(value, name)
     array = np.asarray(value)
     if array.dtype.kind in "biuf":
         return array
+    refuse_dates(array, name)
     try:
         if array.dtype.kind == "c":
             raise TypeError("complex numbers")
+        if array.dtype.kind in "US" or any(isinstance(entry, (str, bytes)) for entry in array.ravel().tolist()):
+            raise TypeError("text")
         return array.astype(float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"`{name}` must hold real numbers, got {_describe(value)} ({error})") from None

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.kernels import AbstractKernel, resolve_features
-from kpp.priors import has_priors, is_prior, prior_sites, substitute
+from kpp.priors import check_prior_support, has_priors, is_prior, prior_sites, substitute
 from kpp.tables import Schema, read_points
 from kpp.typing import Leaf, Points
 from kpp.validation import as_finite_array, check_same_rows, is_concrete, warn_if_float32
@@ -52,16 +52,20 @@ def _as_scalar(value: Leaf, name: str) -> Leaf:
 
 
 def refuse_below(value: Leaf, name: str, *, zero_allowed: bool) -> None:
-    """Check that a number is positive, or zero if that is allowed; priors and traced values are not checked.
+    """Check that a number is positive, or zero if that is allowed, and finite; traced values are not checked.
 
     Raises:
-        ValueError: If it is not; the message holds the number.
+        ValueError: If it is not, or a prior has negative draws; the message holds the number.
     """
+    if is_prior(value):
+        check_prior_support(value, name)
     if is_prior(value) or not eqx.is_array(value) or not is_concrete(value):
         return
     known = np.asarray(value)  # a model may be built inside traced code, where comparing in JAX would be traced too
     if (known < 0).any() or (not zero_allowed and (known == 0).any()):
         raise ValueError(f"`{name}` must be {'at least 0' if zero_allowed else 'greater than 0'}, got {value}")
+    if not np.isfinite(known).all():
+        raise ValueError(f"`{name}` must be finite, got {value}")
 
 
 def refuse_priors_in(model: eqx.Module, instead: str) -> None:
@@ -108,7 +112,7 @@ def read_data(model: Model, x: Any, y: Any, as_targets: Callable[..., Array]) ->
     """
     warn_if_float32(type(model).__name__)
     rows, schema = read_points(x)
-    targets = as_targets(np.asarray(y), name="y")
+    targets = as_targets(y, name="y")
     check_same_rows(rows.shape[0], targets.shape[0], "x", "y")
     kernel = resolve_features(model.kernel, schema.feature_names)  # type: ignore[attr-defined]
     points = jnp.asarray(rows, dtype=targets.dtype)

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 from numpyro.distributions import Distribution, ExpandedDistribution, Independent
 
-from kpp.priors import is_prior
+from kpp.priors import check_prior_support, is_prior
 from kpp.typing import Leaf, Points
 from kpp.validation import at_least, between, is_concrete, positive
 
@@ -61,31 +61,39 @@ def parameter(name: str) -> Callable[[Leaf], Leaf]:
 
 
 def check_positive(value: Leaf, name: str) -> None:
-    """Check that the values of a parameter are positive; priors, traced values and infinity are accepted.
+    """Check that the values of a parameter are positive; traced values and infinity are accepted.
 
     Raises:
-        ValueError: If a value is zero, negative or NaN.
+        ValueError: If a value is zero, negative or NaN, or a prior has negative draws.
     """
+    if is_prior(value):
+        check_prior_support(value, name)
     if isinstance(value, (jax.Array, np.ndarray)):
         positive(value, name, infinity_allowed=True)
 
 
 def check_non_negative(value: Leaf, name: str) -> None:
-    """Check that the values of a parameter are at least 0; priors and traced values are accepted.
+    """Check that the values of a parameter are at least 0 and finite; traced values are accepted.
 
     Raises:
-        ValueError: If a value is negative or NaN.
+        ValueError: If a value is negative, infinite or NaN, or a prior has negative draws.
     """
+    if is_prior(value):
+        check_prior_support(value, name)
     if isinstance(value, (jax.Array, np.ndarray)):
         at_least(value, name, 0)
+        if is_concrete(value) and np.isinf(np.asarray(value)).any():
+            raise ValueError(f"`{name}` must be finite, got {show(value)}")
 
 
 def check_in_unit_interval(value: Leaf, name: str) -> None:
-    """Check that the values of a parameter are in [0, 1]; priors and traced values are accepted.
+    """Check that the values of a parameter are in [0, 1]; traced values are accepted.
 
     Raises:
-        ValueError: If a value is below 0, above 1 or NaN.
+        ValueError: If a value is below 0, above 1 or NaN, or a prior has draws outside of [0, 1].
     """
+    if is_prior(value):
+        check_prior_support(value, name, high=1.0)
     if isinstance(value, (jax.Array, np.ndarray)):
         between(value, name, 0, 1)
 
