@@ -21,7 +21,7 @@ from kpp.kernels import AbstractKernel
 from kpp.serialization import data_class
 from kpp.tables import read_points
 from kpp.typing import Numbers, Points, RngKey
-from kpp.validation import check_rng_key, check_same_rows
+from kpp.validation import as_finite_array, check_rng_key, check_same_rows, count, is_concrete
 
 __all__ = ["Bags"]
 
@@ -110,8 +110,14 @@ class Bags(eqx.Module):
 
         Returns:
             The means, (N,) or (N, k).
+
+        Raises:
+            ValueError: If values that are not traced are NaN or infinite, or not one row per point.
         """
+        if is_concrete(values):
+            as_finite_array(values, "values")
         values = jnp.asarray(values)
+        check_same_rows(self.num_points, values.shape[0] if values.ndim else 1, "points", "values")
         sums = jax.ops.segment_sum(values, self.index, self.num_bags, indices_are_sorted=True)
         return sums / self._column(self.sizes, sums.ndim)
 
@@ -203,7 +209,7 @@ class Bags(eqx.Module):
         """Return the mean point of each bag, (N, d)."""
         return self.means(self.points)
 
-    def take(self, bags: Sequence[int] | Int[Any, " b"]) -> Bags:
+    def take(self, bags: object) -> Bags:
         """Return some of the bags, in the given order.
 
         Args:
@@ -211,8 +217,18 @@ class Bags(eqx.Module):
 
         Returns:
             The bags. Not traceable by JAX.
+
+        Raises:
+            ValueError: If there are no numbers, or one is repeated or not the number of a bag.
         """
         chosen = np.asarray(bags)
+        if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not chosen.size:
+            raise ValueError(f"`bags` must hold the numbers of at least one bag, got {bags!r}")
+        unknown = np.setdiff1d(chosen, np.arange(self.num_bags))
+        if unknown.size:
+            raise ValueError(f"`bags` must hold numbers from 0 to {self.num_bags - 1}, got {unknown.tolist()}")
+        if len(np.unique(chosen)) < len(chosen):
+            raise ValueError(f"`bags` must hold each number at most once, got {chosen.tolist()}")
         rows = [np.flatnonzero(np.asarray(self.index) == number) for number in chosen]
         index = np.repeat(np.arange(len(chosen)), [len(part) for part in rows])
         covariates = None if self.covariates is None else self.covariates[chosen]
@@ -224,11 +240,15 @@ class Bags(eqx.Module):
 
         Args:
             rng_key: A JAX random key.
-            num: How many points of each bag; a smaller bag keeps all its points.
+            num: How many points of each bag, at least 1; a smaller bag keeps all its points.
 
         Returns:
             The bags with fewer points. Not traceable by JAX.
+
+        Raises:
+            ValueError: If `num` is not an integer of at least 1.
         """
+        count(num, "num")
         shuffled = np.asarray(jax.random.permutation(check_rng_key(rng_key), self.num_points))
         order = shuffled[np.argsort(np.asarray(self.index)[shuffled], kind="stable")]
         starts = np.concatenate([[0], np.cumsum(np.asarray(self.sizes))[:-1]])
@@ -240,11 +260,11 @@ class Bags(eqx.Module):
     def _blocks(self) -> tuple[Float[Array, "b c d"], Int[Array, "b c"]]:
         """Cut the points into blocks of one size; an additional bag, dropped later, fills up the last block."""
         size = min(_BLOCK, self.num_points)
-        count = -(-self.num_points // size)
-        missing = count * size - self.num_points
+        number = -(-self.num_points // size)
+        missing = number * size - self.num_points
         points = jnp.pad(self.points, ((0, missing), (0, 0)), mode="edge")
         index = jnp.pad(self.index, (0, missing), constant_values=self.num_bags)
-        return points.reshape(count, size, -1), index.reshape(count, size)
+        return points.reshape(number, size, -1), index.reshape(number, size)
 
     def _sum(self, values: Float[Array, "c k"], index: Int[Array, " c"]) -> Float[Array, "N_and_1 k"]:
         return jax.ops.segment_sum(values, index, self.num_bags + 1, indices_are_sorted=True)

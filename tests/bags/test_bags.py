@@ -102,6 +102,12 @@ def test_some_bags_and_some_points(bags):
 
 
 NAN = np.where(np.arange(6).reshape(3, 2) == 3, np.nan, 1.0)
+
+
+def two_bags():
+    return Bags.create(POINTS[:3], [0, 0, 1])
+
+
 MISTAKES = [
     (lambda: Bags.create(NAN, [0, 0, 0]), "`points` must be finite, got 1 NaN"),
     (lambda: Bags.create(POINTS[:3], [0, 1]), "`points` and `bag` must have the same number of rows, got 3 and 2"),
@@ -121,6 +127,18 @@ MISTAKES = [
     (lambda: Bags.create(POINTS[:2, 0], [0, 1]), "`points` must have shape"),
     (lambda: Bags.create(POINTS[:2], [0, 1], np.array([[1.0], [np.inf]])), "`covariates` must be finite"),
     (lambda: Bags.create(pd.DataFrame({"a": ["x", "y"]}), [0, 1]), "`points` must hold numbers, got text"),
+    (lambda: two_bags().take(99), "`bags` must hold the numbers of at least one bag, got 99"),
+    (lambda: two_bags().take([]), "`bags` must hold the numbers of at least one bag"),
+    (lambda: two_bags().take([99]), "`bags` must hold numbers from 0 to 1, got [99]".replace("[", r"\[")),
+    (lambda: two_bags().take([-1]), "`bags` must hold numbers from 0 to 1"),
+    (lambda: two_bags().take([0, 1, 0]), "`bags` must hold each number at most once"),
+    (
+        lambda: two_bags().subsample(jax.random.key(0), 0),
+        "`num` must be an integer of at least 1|`num` must be at least 1",
+    ),
+    (lambda: two_bags().means([1.0, np.nan, 2.0]), "`values` must be finite, got 1 NaN"),
+    (lambda: two_bags().means([1.0, 2.0]), "`points` and `values` must have the same number of rows"),
+    (lambda: two_bags().means(1.0), "`points` and `values` must have the same number of rows"),
 ]
 
 
