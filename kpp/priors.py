@@ -65,11 +65,13 @@ def check_prior_support(prior: Distribution, name: str, low: float = 0.0, high: 
     support = prior.support
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
-    ends = [getattr(support, end, None) for end in ("lower_bound", "upper_bound")]
-    is_real = type(support) is type(constraints.real)
-    if not is_real and (ends[0] is None or any(isinstance(end, jax.core.Tracer) for end in ends)):
-        return
-    least, most = (-np.inf, np.inf) if is_real else (np.min(ends[0]), np.inf if ends[1] is None else np.max(ends[1]))
+    if type(support) is type(constraints.real):
+        least, most = -np.inf, np.inf
+    else:
+        ends = getattr(support, "lower_bound", None), getattr(support, "upper_bound", np.inf)
+        if ends[0] is None or any(isinstance(end, jax.core.Tracer) for end in ends):
+            return
+        least, most = float(np.min(ends[0])), float(np.max(ends[1]))
     if least < low or (high < np.inf and most > high):
         allowed = f"at least {low:g}" if high == np.inf else f"between {low:g} and {high:g}"
         instead = "LogNormal, HalfNormal, Gamma or TruncatedNormal(low=0.0)" if high == np.inf else "Beta or Uniform"

@@ -17,7 +17,12 @@ import numpy as np
 
 from kpp.validation import as_points, refuse_dates
 
-__all__ = ["Schema", "is_table", "read_points", "refuse_missing"]
+__all__ = ["Schema", "columns_of_names", "is_table", "read_points", "refuse_missing"]
+
+
+_SHOWN_LEVELS = 5
+# From this many rows on, a text column with a level per row is taken for a name and not for a feature.
+_MANY_ROWS = 10
 
 
 @runtime_checkable
@@ -29,7 +34,7 @@ class _Table(Protocol):
     def __getitem__(self, column: str, /) -> Any: ...
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Schema:
     """The columns of a table of points.
 
@@ -129,6 +134,10 @@ class Schema:
                 f"{strange[0]:g}; give a data frame, whose levels are read by name"
             )
 
+    def __repr__(self) -> str:
+        """Return the columns, with the levels of each categorical one as far as they are few."""
+        return f"Schema({', '.join(_column_text(name, self.levels.get(name)) for name in self.feature_names)})"
+
     def _read_column(self, column: object, feature: str, name: str) -> np.ndarray:
         values = np.asarray(column)
         refuse_dates(values, name, f" in column {feature!r}")
@@ -140,6 +149,29 @@ class Schema:
             known = [str(level) for level in self.levels[feature]]
             raise ValueError(f"`{name}` has unknown levels {unknown} in column {feature!r}; known are {known}")
         return np.array([codes[value] for value in values.tolist()], dtype=float)
+
+
+def _column_text(name: str, levels: Sequence[Any] | None) -> str:
+    """Return a column's name, for a categorical one with its levels."""
+    if levels is None:
+        return name
+    shown = ", ".join(str(level) for level in levels[:_SHOWN_LEVELS])
+    more = f", ... {len(levels)} levels" if len(levels) > _SHOWN_LEVELS else ""
+    return f"{name} in {{{shown}{more}}}"
+
+
+def columns_of_names(x: object, schema: Schema) -> list[str]:
+    """Return the text columns of a data frame in which each of many rows has a level of its own, such as an ID.
+
+    Args:
+        x: The data frame.
+        schema: Its schema.
+
+    Returns:
+        The names of these columns; none if there are fewer than 10 rows, which may differ by chance.
+    """
+    num_rows = len(np.asarray(x[schema.feature_names[0]])) if isinstance(x, _Table) else 0
+    return [name for name, levels in schema.levels.items() if num_rows >= _MANY_ROWS and len(levels) == num_rows]
 
 
 def is_table(x: object) -> bool:

@@ -382,9 +382,8 @@ def refuse_dates(array: np.ndarray, name: str, where: str = "") -> None:
     Raises:
         ValueError: If it does; the message says what can be used instead.
     """
-    kind = array.dtype.kind
-    found = array.dtype if kind in "mM" else None
-    if kind == "O":
+    found = str(array.dtype) if array.dtype.kind in "mM" else None
+    if array.dtype.kind == "O":
         found = next((type(value).__name__ for value in array.ravel().tolist() if _is_date(value)), None)
     if found is not None:
         raise ValueError(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from kpp.tables import is_table, refuse_missing
+from kpp.tables import columns_of_names, is_table, read_points, refuse_missing
 from kpp.validation import as_targets, check_same_rows
 
 __all__: list[str] = []
 
+_LOGGER = logging.getLogger("kpp")
 _SHOWN = 5  # examples in a message
 
 
@@ -106,6 +108,16 @@ def item_table(items: Any, item: str, features: Sequence[str] | None) -> tuple[A
         raise ValueError(f"`items` must name each item once in column {item!r}, got {twice[:_SHOWN]} more often")
     chosen = [column for column in items.columns if column != item] if features is None else list(features)
     table = columns(items, chosen, "items")
+    if table is not None and features is None:
+        unique = columns_of_names(table, read_points(table, "items")[1])
+        if unique:
+            _LOGGER.warning(
+                "the text columns %s of `items` have another level in each of %d rows, as names have; they are left "
+                "out; name them in `features` to keep them",
+                unique,
+                len(names),
+            )
+            table = columns(items, [column for column in chosen if column not in unique], "items")
     if table is None:
         raise ValueError(f"`items` must have columns that describe the items beside {item!r}, got none")
     return table, names

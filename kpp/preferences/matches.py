@@ -71,6 +71,15 @@ class Matches(eqx.Module):
                     "takes matches in any form"
                 )
 
+    def __repr__(self) -> str:
+        """Return the numbers of items, pairs and matches, and the columns with their first levels."""
+        if not all(isinstance(leaf, (jax.Array, np.ndarray)) and is_concrete(leaf) for leaf in jax.tree.leaves(self)):
+            return super().__repr__()  # inside a transformation of JAX, where leaves can be anything
+        parts = [f"{self.num_items} items, {len(self.pairs)} pairs, {float(self.num_matches):g} matches"]
+        parts += [f"items={Schema(self.feature_names, dict(self.levels))}"] if self.feature_names else []
+        parts += [f"contexts={Schema(self.context_names, dict(self.context_levels))}"] if self.context_names else []
+        return f"Matches({', '.join(parts)})"
+
     @classmethod
     def create(
         cls,
@@ -180,7 +189,8 @@ class Matches(eqx.Module):
             winner: The column of `matches` that names the winner.
             loser: The column of `matches` that names the loser.
             item: The column of `items` that names the item.
-            features: The columns of `items` that describe it; by default all others.
+            features: The columns of `items` that describe it; by default all others but text columns with a level for
+                each of at least 10 rows, such as names, which are left out with a warning.
             contexts: The columns of `matches` that hold the context.
             tie: The column of `matches` that is 1 for a tie and 0 otherwise; for a tie it does not matter which item is
                 named as the winner. By default there are no ties.

@@ -70,3 +70,8 @@ def test_what_does_not_fit_is_refused(case, frame):
     call, message = REFUSED[case]
     with pytest.raises(ValueError, match=message):
         call(frame)
+
+
+def test_a_schema_prints_its_first_levels():
+    schema = Schema(("age", "region", "name"), {"region": ("north", "south"), "name": tuple("abcdefgh")})
+    assert repr(schema) == "Schema(age, region in {north, south}, name in {a, b, c, d, e, ... 8 levels})"

@@ -294,3 +294,19 @@ X = np.zeros((3, 2))
 def test_bad_input_is_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_matches_of_many_items_print_in_one_line_and_names_are_left_out(caplog):
+    number = np.arange(800)
+    items = pd.DataFrame(
+        {"ID": number, "name": [f"item {i}" for i in number], "kind": np.array(["a", "b"])[number % 2]}
+    )
+    table = pd.DataFrame({"winner": number[:-1], "loser": number[1:]})
+    matches = Matches.from_tables(items, table)
+    assert matches.feature_names == ("kind",)
+    assert "['name'] of `items` have another level in each of 800 rows" in caplog.text
+    assert repr(matches) == "Matches(800 items, 799 pairs, 799 matches, items=Schema(kind in {a, b}))"
+    caplog.clear()
+    named = Matches.from_tables(items, table, features=["name", "kind"])
+    assert named.feature_names == ("name", "kind") and not caplog.text
+    assert len(repr(named)) < 200
