@@ -13,6 +13,7 @@ import pytest
 
 from kpp import registry
 from kpp.embeddings import MeanEmbedding
+from kpp.features import RandomFourier
 from kpp.kernels import RBF, AbstractKernel, Matern32, Periodic, Polynomial, ProductKernel
 from kpp.priors import prior_sites
 from kpp.serialization import from_spec, to_spec
@@ -58,16 +59,21 @@ PRIORS = {
     "LogUniform": lambda: dist.LogUniform(0.1, 10.0),
     "truncated on one side": lambda: dist.TruncatedNormal(0.5, 1.0, low=0.0),
     "truncated on both sides": lambda: dist.TruncatedNormal(0.5, 1.0, low=0.0, high=1.0),
-    "correlated": lambda: dist.MultivariateNormal(jnp.zeros(2), jnp.array([[2.0, 0.5], [0.5, 1.0]])),
     "Dirichlet": lambda: dist.Dirichlet(jnp.array([1.0, 2.0])),
     "nested wrappers": lambda: dist.LogNormal().expand([2]).to_event(1).expand([3]),
 }
 
 
-@pytest.mark.parametrize("make", PRIORS.values(), ids=PRIORS)
+def correlated():
+    return dist.MultivariateNormal(jnp.zeros(2), jnp.array([[2.0, 0.5], [0.5, 1.0]]))
+
+
+@pytest.mark.parametrize("make", [*PRIORS.values(), correlated], ids=[*PRIORS, "correlated"])
 def test_priors_come_back_with_the_same_density(make):
     prior = make()
-    copy = through_json(RBF(lengthscale=prior)).lengthscale
+    # Frequencies may be negative.
+    kernel = RandomFourier(frequencies=prior) if make is correlated else RBF(lengthscale=prior)
+    copy = getattr(through_json(kernel), "frequencies" if make is correlated else "lengthscale")
     assert (type(copy), copy.batch_shape, copy.event_shape) == (type(prior), prior.batch_shape, prior.event_shape)
 
     @jax.jit
