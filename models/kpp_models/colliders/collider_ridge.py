@@ -324,7 +324,7 @@ def _unprojected_coefficients(model: ColliderRidge, data: Data) -> Float[Array, 
     return plain.coefficients(data, plain.deviation_kernel(data))
 
 
-def _loo_squared_error(model: ColliderRidge, data: Data, matrices: tuple[Array, Array]) -> Float[Array, ""]:
+def _loo_squared_error(model: ColliderRidge, data: Data, matrices: tuple[Array, Array] | None) -> Float[Array, ""]:
     return jnp.mean(model.loo_residuals(data, matrices) ** 2)
 
 
