@@ -173,10 +173,11 @@ def measures(script: ModuleType, root: Path) -> dict[str, str]:
         ("import cycles at run time", 0),
         ("names of the core imported but not exported", 0),
         ("abstract methods of AbstractGPModel", 3),
+        ("parameters annotated Any, all", 8),
     ],
 )
 def test_the_house_stays_as_it_was_built(measures: dict[str, str], measure: str, most: int):
-    assert int(measures[measure].split()[0]) <= most
+    assert float(measures[measure].split()[0]) <= most
 
 
 def test_the_picture_of_the_house_is_the_current_one(root: Path, run: Run):
