@@ -17,6 +17,9 @@ export PYTHON
 PYTEST_OPTIONS :=
 # Two processes run the tests; threads of BLAS beside them would only wait for each other.
 TEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(PYTEST_OPTIONS)
+# Annotated types and shapes are checked at every call by `make test CHECK_TYPES=yes`, which takes a quarter more time.
+CHECK_TYPES :=
+TYPE_CHECKS := --jaxtyping-packages=kpp,kpp_models,kpp_gpec,kpp_optimization,kpp_pref_shap,kpp_rkhs_shap,kpp_surrogates,beartype.beartype
 # Most of the tests' time goes to compiling small programs. Those of the wheel (.ci/run) compile as users do.
 QUICK_COMPILER := KPP_QUICK_COMPILER=1
 
@@ -39,10 +42,10 @@ demo: $(STAMP)  ## the main job on the diabetes data: fit, explain, report (a fe
 	@echo "Open $(DEMO)/report.html in a browser. Beside it: summary.csv, posterior.nc and explanation.nc (ArviZ reads both)."
 
 test: $(STAMP)  ## the test suite, without the tests marked slow
-	@$(QUICK_COMPILER) $(TEST) --dist worksteal -m 'not slow'
+	@$(QUICK_COMPILER) $(TEST) $(if $(CHECK_TYPES),$(TYPE_CHECKS)) --dist worksteal -m 'not slow'
 
 test-slow: $(STAMP)  ## the tests marked slow
-	@$(QUICK_COMPILER) $(TEST) --dist worksteal -m slow || [ $$? -eq 5 ]  # 5: there is none
+	@$(QUICK_COMPILER) $(TEST) $(TYPE_CHECKS) --dist worksteal -m slow || [ $$? -eq 5 ]  # 5: there is none
 
 lint: $(STAMP)  ## ruff: rules and format
 	@$(BIN)/ruff check .
@@ -55,6 +58,7 @@ format: $(STAMP)  ## let ruff mend what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+check: CHECK_TYPES := yes
 check: lint types test  ## what to run before a commit; .ci/run does more
 
 clean:  ## remove what was built, but not .venv

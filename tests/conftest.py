@@ -54,6 +54,20 @@ def _forget_compiled_programs() -> Iterator[None]:
         gc.collect()
 
 
+@pytest.fixture
+def compilations() -> Iterator[list[dict[str, object]]]:
+    """A list that grows by an entry with every program that is compiled."""
+    found: list[dict[str, object]] = []
+
+    def listen(event: str, _: float, **details: object) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            found.append(details)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield found
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The folder that holds pyproject.toml."""

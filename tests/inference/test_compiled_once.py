@@ -9,22 +9,6 @@ import kpp
 from kpp.kernels import RBF
 from kpp_models import GPRegression
 
-COMPILATION = "/jax/core/compile/backend_compile_duration"
-
-
-@pytest.fixture
-def compilations():
-    """A list that grows by an entry with every program that is compiled."""
-    found = []
-
-    def listen(event, duration, **details):
-        if event == COMPILATION:
-            found.append(details)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    yield found
-    jax.monitoring.clear_event_listeners()
-
 
 def fit_and_use(seed, inference):
     rng = np.random.default_rng(seed)
