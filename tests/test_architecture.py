@@ -238,8 +238,8 @@ def test_the_tools_know_every_package():
     assert folders < set(tool["hatch"]["build"]["targets"]["sdist"]["only-include"])
     assert folders == set(tool["mypy"]["files"])
     assert names | {"oracles"} == set(tool["ruff"]["lint"]["isort"]["known-first-party"])
-    checked = next(option for option in tool["pytest"]["ini_options"]["addopts"] if option.startswith("--jaxtyping"))
-    assert names == set(checked.partition("=")[2].split(",")[:-1])
+    checked = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "--jaxtyping-packages=" in line)
+    assert names == set(checked.partition("--jaxtyping-packages=")[2].split(",")[:-1])
     roots = {str(package.parent.relative_to(ROOT)) for package in PACKAGES}
     assert roots == set(tool["hatch"]["build"]["dev-mode-dirs"])
     assert roots - {"."} == set(tool["mypy"]["mypy_path"])
