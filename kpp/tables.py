@@ -41,17 +41,19 @@ class Schema:
     Args:
         feature_names: One name per column, d of them, all different.
         levels: For each categorical column its levels; level i has the code i.
+        booleans: The columns of booleans, which are read as the numbers 0 and 1.
     """
 
     feature_names: tuple[str, ...]
     levels: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    booleans: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that names are not repeated and that levels belong to known columns."""
+        """Check that names are not repeated and that levels and booleans belong to known columns."""
         repeated = sorted({name for name in self.feature_names if self.feature_names.count(name) > 1})
         if repeated:
             raise ValueError(f"`feature_names` must be different from each other, got {repeated} more than once")
-        for name in self.levels:
+        for name in (*self.levels, *self.booleans):
             self.index(name)
 
     @property
@@ -116,13 +118,14 @@ class Schema:
         return {
             "feature_names": list(self.feature_names),
             "levels": {name: [_plain(level) for level in levels] for name, levels in self.levels.items()},
+            "booleans": list(self.booleans),
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Schema:
         """Return the schema that `to_json` described."""
         levels = {name: tuple(entries) for name, entries in value["levels"].items()}
-        return cls(tuple(value["feature_names"]), levels)
+        return cls(tuple(value["feature_names"]), levels, tuple(value.get("booleans", ())))
 
     @staticmethod
     def _check_codes(codes: np.ndarray, feature: str, num_levels: int, name: str) -> None:
@@ -189,7 +192,7 @@ def read_points(
     """Read a table of points and learn its schema.
 
     Columns of text, of pandas categories and those named in `categorical` become codes 0, 1, ... of their sorted
-    levels.
+    levels. Columns of booleans become the numbers 0 and 1.
 
     Args:
         x: A data frame, or an array of shape (n, d).
@@ -227,8 +230,9 @@ def read_points(
         if values.dtype.kind == "c":
             raise ValueError(f"`{name}` must hold real numbers in column {column!r}, got complex numbers")
     refuse_missing(x, names, name)
-    levels = {column: _levels(x[column]) for column in names if column in categorical or not _is_number(x[column])}
-    schema = Schema(names, levels)
+    booleans = tuple(column for column in names if column not in categorical and _is_boolean(x[column]))
+    numbers = {*booleans, *(column for column in names if column not in categorical and _is_number(x[column]))}
+    schema = Schema(names, {column: _levels(x[column]) for column in names if column not in numbers}, booleans)
     return schema.read(x, name), schema
 
 
@@ -286,7 +290,16 @@ def _missing(values: np.ndarray) -> np.ndarray:
 
 def _is_number(column: object) -> bool:
     kind = np.asarray(column).dtype.kind
-    return kind in "biuf" and str(getattr(column, "dtype", "")) != "category"
+    return kind in "iuf" and str(getattr(column, "dtype", "")) != "category"
+
+
+def _is_boolean(column: object) -> bool:
+    # Columns of booleans that may lack values arrive as objects.
+    values = np.asarray(column)
+    known = values.dtype.kind == "b" or (
+        values.dtype.kind == "O" and all(isinstance(value, bool | np.bool_) for value in values.tolist())
+    )
+    return known and str(getattr(column, "dtype", "")) != "category"
 
 
 def _as_numbers(values: np.ndarray, feature: str, name: str) -> np.ndarray:

@@ -12,6 +12,7 @@ from kpp.gp.expectations import expected_log_one_plus_square as expected_log_one
 from kpp.gp.expectations import expected_softplus as expected_softplus
 from kpp.gp.expectations import log_expectation as log_expectation
 from kpp.gp.expectations import student_t_marginal as student_t_marginal
+from kpp.gp.fields import check_categories as check_categories
 from kpp.gp.fields import check_kernel_fits as check_kernel_fits
 from kpp.gp.fields import example_points as example_points
 from kpp.gp.fields import optional_scalar_field as optional_scalar_field

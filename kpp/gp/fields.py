@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -20,6 +20,7 @@ from kpp.typing import Leaf, Points
 from kpp.validation import as_finite_array, check_same_rows, is_concrete, warn_if_float32
 
 __all__ = [
+    "check_categories",
     "check_kernel_fits",
     "example_points",
     "optional_scalar_field",
@@ -108,7 +109,7 @@ def read_data(model: Model, x: Any, y: Any, as_targets: Callable[..., Array]) ->
         The model with feature names resolved to columns, the data ``{"x": (n, d), "y": (n,)}``, and the schema of x.
 
     Raises:
-        ValueError: If x or y is invalid, or the kernel does not match the columns.
+        ValueError: If x or y is invalid, or the kernel does not match the columns or reads a category as a number.
     """
     warn_if_float32(type(model).__name__)
     rows, schema = read_points(x)
@@ -117,8 +118,42 @@ def read_data(model: Model, x: Any, y: Any, as_targets: Callable[..., Array]) ->
     kernel = resolve_features(model.kernel, schema.feature_names)  # type: ignore[attr-defined]
     points = jnp.asarray(rows, dtype=targets.dtype)
     check_kernel_fits(kernel, points)
+    check_categories(kernel, schema)
     model = eqx.tree_at(lambda tree: tree.kernel, model, kernel, is_leaf=is_prior)
     return model, {"x": points, "y": targets}, schema
+
+
+def check_categories(kernel: AbstractKernel, schema: Schema, name: str = "kernel", points: str = "x") -> None:
+    """Check that a kernel reads no category as a number, which the codes of its levels are not.
+
+    Args:
+        kernel: The kernel; it may hold priors and names of columns.
+        schema: The columns of the points.
+        name: The name of the kernel's argument, for the message.
+        points: The name of the points' argument.
+
+    Raises:
+        ValueError: If a column with levels reaches a kernel other than `kpp.kernels.Categorical`; the message shows a
+            kernel for the table.
+    """
+    wrong = kernel.features_as_numbers(schema.feature_names).intersection(schema.levels)
+    if not wrong:
+        return
+    listed = [feature for feature in schema.feature_names if feature in wrong]
+    numbers = [feature for feature in schema.feature_names if feature not in schema.levels]
+    example = f"Categorical().on({_names(schema.levels)})"
+    example = f"RBF().on({_names(numbers)}) * {example}" if numbers else example
+    raise ValueError(
+        f"`{name}` reads the {'categories' if len(listed) > 1 else 'category'} {', '.join(map(repr, listed))} of "
+        f"`{points}` as numbers, but the codes of levels are not quantities; give categories to a Categorical kernel, "
+        f"as in {example}, or use `kpp.kernels.default_kernel(schema)` with "
+        f"`_, schema = kpp.tables.read_points({points})`"
+    )
+
+
+def _names(features: Collection[str]) -> str:
+    """Return the argument of `on` as Python writes it."""
+    return repr(next(iter(features)) if len(features) == 1 else tuple(features))
 
 
 def check_kernel_fits(kernel: AbstractKernel, x: Points, name: str = "kernel", points: str = "x") -> None:

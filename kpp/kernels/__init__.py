@@ -16,6 +16,7 @@ from kpp.kernels.composite import Sum as Sum
 from kpp.kernels.deep import ApplyFn as ApplyFn
 from kpp.kernels.deep import DeepKernel as DeepKernel
 from kpp.kernels.deep import network_priors as network_priors
+from kpp.kernels.defaults import default_kernel as default_kernel
 from kpp.kernels.heuristics import median_heuristic as median_heuristic
 from kpp.kernels.nonstationary import Constant as Constant
 from kpp.kernels.nonstationary import Linear as Linear

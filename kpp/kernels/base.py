@@ -7,8 +7,9 @@ it separately, as exact Shapley values require.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
@@ -198,6 +199,24 @@ class AbstractKernel(AbstractModule):
         """
         return self, points, coefficients
 
+    def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
+        """Return the names of the features that the kernel reads as numbers, whose order and distances matter.
+
+        Law: the codes of a feature that is not returned can be exchanged by any bijection, in all points, without
+        changing the kernel.
+
+        Args:
+            features: The names of the columns that the kernel receives, in their order.
+
+        Returns:
+            A part of `features`. By default it is what the kernels among the fields read as numbers, or all features if
+            no field holds a kernel. A kernel that computes other numbers from the columns overrides this.
+        """
+        parts = [part for field in dataclasses.fields(self) for part in _kernels_in(getattr(self, field.name))]  # type: ignore[arg-type]
+        if not parts:
+            return frozenset(features)
+        return frozenset().union(*(part.features_as_numbers(features) for part in parts))
+
     def on(self, features: Features) -> AbstractKernel:
         """Return the kernel as a function of some of the features only.
 
@@ -371,6 +390,12 @@ def as_mask(mask: Numbers) -> Bool[Array, " d"]:
             "`jax.vmap` for many masks"
         )
     return mask
+
+
+def _kernels_in(value: object) -> list[AbstractKernel]:
+    """Return the kernels in a field, without the kernels that they hold."""
+    leaves = jax.tree.leaves(value, is_leaf=lambda node: isinstance(node, AbstractKernel))
+    return [leaf for leaf in leaves if isinstance(leaf, AbstractKernel)]
 
 
 def _over_pairs(function: Callable[..., Array], axis: int = 0) -> Any:

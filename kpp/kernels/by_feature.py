@@ -82,6 +82,12 @@ class ProductKernel(AbstractProductKernel):
         values = [kernel(x1[:, j : j + 1], x2[:, j : j + 1]) for j, kernel in enumerate(self.kernels)]
         return functools.reduce(operator.mul, values)
 
+    def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
+        """Return the features whose own kernel reads them as numbers."""
+        self._check_count(len(features))
+        parts = zip(self.kernels, features, strict=True)
+        return frozenset().union(*(kernel.features_as_numbers((feature,)) for kernel, feature in parts))
+
     def _parts(self, evaluate: Callable[[AbstractKernel, int], Array]) -> list[Array]:
         return [evaluate(kernel.split_scale()[1], j) for j, kernel in enumerate(self.kernels)]
 
@@ -134,6 +140,10 @@ class Selected(AbstractComposite):
         x, points = jnp.asarray(x), jnp.asarray(points)
         index = _positions(self.features, check_matrices(self, x, points))
         return self.kernel.combine_sections(x[:, index], points[:, index], coefficients)
+
+    def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
+        """Return those of the selected features that the kernel reads as numbers."""
+        return _selected_as_numbers(self, features)
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
         """Return the terms of the kernel as functions of all features; on one feature there is one term."""
@@ -200,6 +210,10 @@ class SelectedTerm(AbstractProductKernel):
         """Evaluate the kernel at every pair of n points (n, d)."""
         return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
 
+    def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
+        """Return those of the selected features that the kernel reads as numbers."""
+        return _selected_as_numbers(self, features)
+
     def restrict(self, mask: Numbers) -> SelectedTerm:
         """Restrict the kernel to those of its features that the mask keeps."""
         mask = as_mask(mask)
@@ -238,6 +252,11 @@ def resolve_features(kernel: K, feature_names: Sequence[str]) -> K:
         return Selected(resolve_features(node.kernel, [names[j] for j in features]), features)
 
     return jax.tree.map(resolve, kernel, is_leaf=is_leaf)
+
+
+def _selected_as_numbers(selection: Selected | SelectedTerm, features: Sequence[str]) -> frozenset[str]:
+    kept = tuple(features[_resolve(feature, list(features))] for feature in selection.features)
+    return selection.kernel.features_as_numbers(kept)
 
 
 def _resolve(feature: int | str, names: list[str]) -> int:

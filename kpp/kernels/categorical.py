@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -51,6 +51,10 @@ class Categorical(AbstractProductKernel):
         r"""Return 1 where the codes agree and :math:`\rho_j` elsewhere, for two points of shape (d,)."""
         correlation = per_feature(self.correlation, "correlation", check_points(self, x1, x2))
         return jnp.where(x1 == x2, jnp.ones_like(x1), jnp.broadcast_to(correlation, x1.shape))
+
+    def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
+        """Return no feature: codes are only compared for equality."""
+        return frozenset()
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
         """Return the variance and the kernel of variance 1."""

@@ -6,7 +6,7 @@ be learned with the parameters of the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -116,6 +116,10 @@ class DeepKernel(AbstractKernel):
     ) -> Float[Array, "n *outputs"]:
         """Evaluate a function spanned by sections, on features."""
         return self.kernel.combine_sections(self.features(x), self.features(points), coefficients)
+
+    def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
+        """Return all features: they are numbers for the network."""
+        return frozenset(features)
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
         """Return the scale of the kernel on features, and the kernel with what is left."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -50,6 +50,10 @@ class Constant(AbstractProductKernel):
         """Return ones, for two points of shape (d,)."""
         check_points(self, x1, x2)
         return jnp.ones_like(x1)
+
+    def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
+        """Return no feature: the kernel reads none."""
+        return frozenset()
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
         """Return the variance and the kernel that is 1."""

@@ -198,7 +198,7 @@ def _report_contents(
     return ReportContents(
         title=config.title,
         created=_today(),
-        data=words.data_summary(data, config.model),
+        data=words.data_summary(data),
         model=describe_model(plan.model),
         units=words.units(data),
         inference=words.inference(config, (fit.num_chains, fit.num_draws)),

@@ -6,7 +6,6 @@ import datetime
 import importlib.metadata
 import platform
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -20,12 +19,11 @@ __all__ = ["data_summary", "explained", "inference", "provenance", "units", "val
 _PACKAGES = ("kpp", "numpyro", "jax", "arviz", "numpy", "xarray")
 
 
-def data_summary(data: StudyData, model: Mapping[str, Any]) -> DataSummary:
+def data_summary(data: StudyData) -> DataSummary:
     """Describe the data in their own units.
 
     Args:
         data: The data.
-        model: The section [model], to check whether its kernel handles categories.
     """
     return DataSummary(
         file=data.path.name,
@@ -33,7 +31,7 @@ def data_summary(data: StudyData, model: Mapping[str, Any]) -> DataSummary:
         y=data.y,
         columns=[_column(data, index) for index in range(data.schema.num_features)],
         scaling=_scaling_sentence(data),
-        warnings=_warnings(data, model),
+        warnings=_warnings(data),
     )
 
 
@@ -143,24 +141,12 @@ def _scaling_sentence(data: StudyData) -> str:
     )
 
 
-def _warnings(data: StudyData, model: Mapping[str, Any]) -> list[str]:
+def _warnings(data: StudyData) -> list[str]:
     warnings = []
     constant = [name for j, name in enumerate(data.schema.feature_names) if np.ptp(data.x[:, j]) == 0.0]
     if constant:
         warnings.append(f"Constant columns, which cannot explain anything: {', '.join(constant)}.")
-    if data.schema.levels and not _mentions_categorical(model):
-        names = ", ".join(data.schema.levels)
-        warnings.append(
-            f"The categories {names} reach the model as the codes 0, 1, ..., and none of its kernels is a "
-            "Categorical one, so neighbouring codes are taken to be alike. See docs/studies.md on categories."
-        )
     return warnings
-
-
-def _mentions_categorical(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return value.get("name") == "Categorical" or any(map(_mentions_categorical, value.values()))
-    return isinstance(value, list) and any(map(_mentions_categorical, value))
 
 
 def _plural(word: str, count: int) -> str:

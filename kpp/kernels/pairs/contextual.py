@@ -6,7 +6,7 @@ with it nor ridge regression require the full matrix.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import equinox as eqx
@@ -134,6 +134,10 @@ class Contextual(AbstractKernel):
         m, c = (jax.tree.leaves(part)[0].shape[0] for part in (pairs, contexts))
         repeated = jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf), c, axis=0), pairs)
         return repeated, jax.tree.map(lambda leaf: jnp.concatenate([jnp.asarray(leaf)] * m), contexts)
+
+    def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
+        """Return the features of the items that the kernel on pairs reads as numbers; the contexts have their own."""
+        return self.kernel.features_as_numbers(features)
 
     def product_terms(self) -> NoReturn:
         """Raise TypeError, because the features of the two items enter as differences."""

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from kpp.causal import CausalDAG, collider_partition
 from kpp.features import landmarks as choose_landmarks
-from kpp.gp import check_kernel_fits, refuse_below
+from kpp.gp import check_categories, check_kernel_fits, refuse_below
 from kpp.inference import AbstractModel, Data
 from kpp.kernels import AbstractKernel, Projected, Unprojected, resolve_features
 from kpp.tables import Schema, read_points
@@ -164,7 +164,7 @@ class AbstractColliderModel(_Fields, AbstractModel):
         targets = as_targets(np.asarray(y), name="y")
         check_same_rows(rows.shape[0], targets.shape[0], "x", "y")
         model, points = self._resolve(schema), jnp.asarray(rows, dtype=targets.dtype)
-        model._check_kernels(points)
+        model._check_kernels(points, schema)
         sample = model.read_sample(points, schema, unlabelled, use_labelled)
         return model, {"x": points, **sample, **model.read_targets(targets)}, schema
 
@@ -246,12 +246,15 @@ class AbstractColliderModel(_Fields, AbstractModel):
         }
         return dataclasses.replace(self, **parts, **kernels)
 
-    def _check_kernels(self, x: Float[Array, "n d"]) -> None:
-        check_kernel_fits(self.averaged_kernel(), x)
+    def _check_kernels(self, x: Float[Array, "n d"], schema: Schema) -> None:
+        kernels = {"kernel": self.averaged_kernel()}
         if self.condition_kernel is not None and self.condition:
-            check_kernel_fits(self._on_condition(), x, "condition_kernel")
+            kernels["condition_kernel"] = self._on_condition()
         if self.has_baseline:
-            check_kernel_fits(self.kernel_of_baseline(), x, "baseline_kernel")
+            kernels["baseline_kernel"] = self.kernel_of_baseline()
+        for name, kernel in kernels.items():
+            check_kernel_fits(kernel, x, name)
+            check_categories(kernel, schema, name)
 
     def _choose_landmarks(self, sample: Array) -> Array | None:
         """Choose rows by herding on their conditions, among evenly spaced rows; herding does not need a random key."""

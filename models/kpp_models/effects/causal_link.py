@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.embeddings import AbstractAdjustment, BackDoor, FrontDoor, NoAdjustment
-from kpp.gp import check_kernel_fits, optional_scalar_field, refuse_below, scalar_field
+from kpp.gp import check_categories, check_kernel_fits, optional_scalar_field, refuse_below, scalar_field
 from kpp.kernels import RBF, AbstractKernel, median_heuristic, resolve_features
 from kpp.priors import has_priors, is_prior
 from kpp.serialization import data_class
@@ -124,6 +124,7 @@ class CausalLink(eqx.Module):
             if getattr(self, name) is not None and table is not None and schema is not None:
                 changes[name] = resolve_features(getattr(self, name), schema.feature_names)
                 check_kernel_fits(changes[name], table, name, name.removesuffix("_kernel"))
+                check_categories(changes[name], schema, name, name.removesuffix("_kernel"))
         if bayesian:
             if not isinstance(changes["outcome_kernel"], RBF):
                 raise ValueError(
@@ -153,10 +154,10 @@ class CausalLink(eqx.Module):
 
 
 def _outcome_kernel(kernel: AbstractKernel | None, data: InterventionData, points: Array) -> AbstractKernel:
-    if kernel is None:
-        return RBF(median_heuristic(points) * np.sqrt(points.shape[1]))
-    resolved = resolve_features(kernel, data.outcome_schema.feature_names)
+    known = RBF(median_heuristic(points) * np.sqrt(points.shape[1])) if kernel is None else kernel
+    resolved = resolve_features(known, data.outcome_schema.feature_names)
     check_kernel_fits(resolved, data.outcome, "outcome_kernel", "outcome")
+    check_categories(resolved, data.outcome_schema, "outcome_kernel", "outcome")
     return resolved
 
 

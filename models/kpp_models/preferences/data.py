@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from kpp.gp import k_means_centres
+from kpp.gp import check_categories, k_means_centres
 from kpp.kernels import AbstractKernel, Contextual, resolve_features
 from kpp.preferences import Matches
 from kpp.tables import Schema
 from kpp.typing import Numbers, Points
 from kpp.validation import as_finite_array, as_points, as_targets, check_same_rows
 
-__all__ = ["check_same_items", "place_inducing_pairs", "read_matches", "read_pairs", "resolve_names"]
+__all__ = ["check_same_items", "place_inducing_pairs", "read_matches", "read_pairs", "refuse_codes", "resolve_names"]
 
 
 def read_matches(x: object, y: Numbers | None, *, ties: bool) -> Matches:
@@ -113,6 +113,14 @@ def resolve_names(kernel: AbstractKernel, matches: Matches) -> AbstractKernel:
     if matches.contexts is None:
         return resolve_features(kernel, matches.feature_names)
     return jax.tree.map(resolve, kernel, is_leaf=lambda node: isinstance(node, Contextual))
+
+
+def refuse_codes(kernel: AbstractKernel, matches: Matches) -> None:
+    """Raise ValueError if a kernel on pairs reads a category of the items, or of the contexts, as a number."""
+    check_categories(kernel, matches.schema, points="items")
+    for node in jax.tree.leaves(kernel, is_leaf=lambda node: isinstance(node, Contextual)):
+        if isinstance(node, Contextual) and matches.contexts is not None:
+            check_categories(node.context_kernel, matches.context_schema, "context_kernel", "contexts")
 
 
 def place_inducing_pairs(inputs: Points, num: int, seed: int) -> Points:

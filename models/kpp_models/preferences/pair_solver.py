@@ -17,7 +17,7 @@ import lineax as lx
 from jaxtyping import Array, Float, Int
 
 from kpp import linalg
-from kpp.gp import check_kernel_fits
+from kpp.gp import check_categories, check_kernel_fits
 from kpp.inference import ConvergenceError
 from kpp.kernels import AbstractKernel, resolve_features
 from kpp.preferences import ItemFunction, Matches
@@ -80,6 +80,7 @@ class PairSolver(eqx.Module):
             )
         kernel = resolve_features(model.kernel, matches.feature_names)
         check_kernel_fits(kernel, matches.points, points="matches.points")
+        check_categories(kernel, matches.schema, points="items")
         gram = PairGram.of(kernel, matches.items, matches.pairs)
         features = gram.leading_features(model.preconditioner_rank)
         ridge = matches.num_matches * model.regularization

@@ -37,6 +37,7 @@ from kpp_models.preferences.data import (
     place_inducing_pairs,
     read_matches,
     read_pairs,
+    refuse_codes,
     resolve_names,
 )
 from kpp_models.preferences.outcomes import (
@@ -148,6 +149,7 @@ class AbstractPreferenceModel(AbstractGPModel):
         matches = read_matches(x, y, ties=LIKELIHOODS[self.likelihood][1])
         model = eqx.tree_at(lambda tree: tree.kernel, self, resolve_names(self.kernel, matches), is_leaf=is_prior)
         check_kernel_fits(model.pair_kernel, matches.inputs)
+        refuse_codes(model.pair_kernel, matches)
         counts = np.stack([matches.wins, matches.ties, matches.losses], axis=1)
         if not is_prior(self.tie_width) and self.tie_width is not None:
             refuse_below(self.tie_width, "tie_width", zero_allowed=not np.any(counts[:, 1]))

@@ -1,0 +1,73 @@
+"""A kernel to start with, made from the columns of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from kpp.kernels.base import AbstractKernel
+from kpp.kernels.by_feature import select
+from kpp.kernels.categorical import Categorical
+from kpp.kernels.stationary import RBF
+
+__all__ = ["default_kernel"]
+
+
+@runtime_checkable
+class _Columns(Protocol):
+    """The part of `kpp.tables.Schema` that says which columns hold numbers."""
+
+    @property
+    def feature_names(self) -> Sequence[str]: ...
+
+    @property
+    def levels(self) -> Mapping[str, tuple[Any, ...]]: ...
+
+    @property
+    def booleans(self) -> Sequence[str]: ...
+
+
+def default_kernel(schema: object, *, priors: bool = True) -> AbstractKernel:
+    r"""Return a product kernel for the columns of a table: `RBF` on numbers, `Categorical` on categories.
+
+    .. math::
+
+        k(x, x') = \sigma^2 \exp\Bigl(-\tfrac12 \sum_{j \in N} \frac{(x_j - x'_j)^2}{\ell_j^2}\Bigr)
+        \prod_{j \in C} \bigl(\rho_j + (1 - \rho_j)\, 1\{x_j = x'_j\}\bigr)
+
+    N are the columns of numbers, C those with levels and those of booleans, which are categories of two levels. With
+    priors :math:`\ell_j \sim \mathrm{LogNormal}(0, 1)`, :math:`\rho_j \sim \mathrm{Beta}(1, 1)` and
+    :math:`\sigma^2 \sim \mathrm{HalfNormal}(1)`: they are meant for numbers and targets with standard deviations
+    near 1, because models never rescale data.
+
+    Args:
+        schema: The columns, a `kpp.tables.Schema`: the second value of ``kpp.tables.read_points(table)``.
+        priors: Whether the parameters have priors. Without them :math:`\ell_j = 1`, :math:`\rho_j = 1/2` and
+            :math:`\sigma^2 = 1`.
+
+    Returns:
+        The kernel, whose parts name the columns that they use; fitting a model to the table resolves the names.
+
+    Raises:
+        TypeError: If `schema` is not a schema.
+    """
+    if not isinstance(schema, _Columns):
+        raise TypeError(
+            f"`schema` must be a kpp.tables.Schema, got {type(schema).__name__}; "
+            "`_, schema = kpp.tables.read_points(table)` learns the schema of a table"
+        )
+    categories = {*schema.levels, *schema.booleans}
+    numbers = tuple(name for name in schema.feature_names if name not in categories)
+    coded = tuple(name for name in schema.feature_names if name in categories)
+    variance = dist.HalfNormal(1.0) if priors else 1.0
+    parts: list[AbstractKernel] = []
+    if numbers:
+        lengthscale = dist.LogNormal(0.0, 1.0).expand([len(numbers)]) if priors else jnp.ones(len(numbers))
+        parts.append(select(RBF(lengthscale, variance), numbers))
+    if coded:
+        correlation = dist.Beta(1.0, 1.0).expand([len(coded)]) if priors else jnp.full(len(coded), 0.5)
+        parts.append(select(Categorical(correlation, 1.0 if numbers else variance), coded))
+    return parts[0] if len(parts) == 1 else parts[0] * parts[1]
