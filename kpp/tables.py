@@ -15,10 +15,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from kpp.validation import as_points, refuse_dates
+from kpp.validation import as_points, one_of, refuse_dates
 
 __all__ = ["Schema", "columns_of_names", "is_table", "read_points", "refuse_missing"]
 
+
+UNSEEN = ("error", "prior")
 
 _SHOWN_LEVELS = 5
 # From this many rows on, a text column with a level per row is taken for a name and not for a feature.
@@ -42,14 +44,18 @@ class Schema:
         feature_names: One name per column, d of them, all different.
         levels: For each categorical column its levels; level i has the code i.
         booleans: The columns of booleans, which are read as the numbers 0 and 1.
+        unseen: What `read` does with a level of a data frame that is not known: "error" raises ValueError, "prior"
+            gives it a code of its own, which `kpp.kernels.Categorical` treats as one more category.
     """
 
     feature_names: tuple[str, ...]
     levels: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     booleans: tuple[str, ...] = ()
+    unseen: str = dataclasses.field(default="error", compare=False)
 
     def __post_init__(self) -> None:
-        """Check that names are not repeated and that levels and booleans belong to known columns."""
+        """Check that names are not repeated, that levels and booleans belong to known columns, and the option."""
+        one_of(self.unseen, "unseen", UNSEEN)
         repeated = sorted({name for name in self.feature_names if self.feature_names.count(name) > 1})
         if repeated:
             raise ValueError(f"`feature_names` must be different from each other, got {repeated} more than once")
@@ -147,10 +153,15 @@ class Schema:
         if feature not in self.levels:
             return _as_numbers(values, feature, name)
         codes = {level: code for code, level in enumerate(self.levels[feature])}
-        unknown = sorted({str(value) for value in values.tolist() if value not in codes})
-        if unknown:
+        unknown = sorted({value for value in values.tolist() if value not in codes}, key=str)
+        if self.unseen == "prior":
+            codes |= {level: len(codes) + number for number, level in enumerate(unknown)}
+        elif unknown:
             known = [str(level) for level in self.levels[feature]]
-            raise ValueError(f"`{name}` has unknown levels {unknown} in column {feature!r}; known are {known}")
+            raise ValueError(
+                f"`{name}` has unknown levels {list(map(str, unknown))} in column {feature!r}; known are {known}; "
+                '`Fit.predict` takes `unseen="prior"` for such levels'
+            )
         return np.array([codes[value] for value in values.tolist()], dtype=float)
 
 

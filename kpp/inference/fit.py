@@ -109,13 +109,18 @@ class Fit:
             f"{self.num_draws} draws, sites {list(self.draws)})"
         )
 
-    def predict(self, x: Any, *, covariance: bool = False, batch_size: int | None = None) -> xr.Dataset:
+    def predict(
+        self, x: Any, *, covariance: bool = False, batch_size: int | None = None, unseen: str = "error"
+    ) -> xr.Dataset:
         """Predict at p points, for every draw.
 
         Args:
             x: The points, an array (p, d) or a data frame with the columns of the training data.
             covariance: Whether to add ``latent_covariance``, (chain, draw, instance, instance_other).
             batch_size: The number of draws computed at the same time; by default one after the other.
+            unseen: For levels of a category in a data frame that the training data do not have: "error" raises
+                ValueError, "prior" predicts for each of them as for a category without observations, which has the
+                `correlation` of `kpp.kernels.Categorical` with all other levels, by default 0.
 
         Returns:
             The quantities among ``mean``, ``latent_variance`` (epistemic), ``noise_variance`` and ``probability`` that
@@ -124,12 +129,12 @@ class Fit:
         Raises:
             ValueError: If `x` does not fit the training data: columns missing, unknown levels, wrong shape, NaN.
         """
-        shared = (self._arguments, self.data, self.model.read_points(x, self.schema), covariance)
+        shared = (self._arguments, self.data, self._read(x, unseen), covariance)
         values = self._over_draws(per_draw.predict, shared, "predict", batch_size)
         dims = {name: (*SAMPLE_DIMS, *_PREDICTIVE_DIMS.get(name, ("instance",))) for name in values}
         return self._naming.dataset(unflatten_draws(values, self._shape), dims)
 
-    def sample_predictive(self, rng_key: RngKey, x: Any, num_samples: int) -> xr.DataArray:
+    def sample_predictive(self, rng_key: RngKey, x: Any, num_samples: int, *, unseen: str = "error") -> xr.DataArray:
         """Draw new observations at p points from the posterior predictive, which is conditioned on the training data.
 
         Args:
@@ -137,6 +142,7 @@ class Fit:
             x: The points, as for `predict`.
             num_samples: The number of draws. Each uses one draw of the posterior; none is used twice unless
                 `num_samples` exceeds the number of posterior draws.
+            unseen: As for `predict`.
 
         Returns:
             The draws, with dims (sample, instance).
@@ -150,7 +156,7 @@ class Fit:
 
         chosen = {name: value[picked] for name, value in flatten_draws(self.draws).items()}
         label = "predictive draws" if self.inference.progress else None
-        shared = (self._arguments, self.data, self.model.read_points(x, self.schema), draw_key)
+        shared = (self._arguments, self.data, self._read(x, unseen), draw_key)
         values = draw_map(per_draw.draw_predictive)(chosen, jnp.arange(num_samples), shared, label=label)
         coords = {"sample": np.arange(num_samples), "instance": np.arange(values.shape[1])}
         return xr.DataArray(np.asarray(values), coords=coords, dims=("sample", "instance"), name="y")
@@ -306,6 +312,13 @@ class Fit:
         observed = [site for site in self._sites.values() if site.kind == "observed"]
         num_rows = observed[0].shape[0] if observed and observed[0].shape else 0
         return Naming(names, num_rows, self.model.site_dims(self.data))
+
+    def _read(self, x: Any, unseen: str) -> Any:
+        """Read points to predict at."""
+        if self.schema is None:
+            one_of(unseen, "unseen", ("error",))
+            return self.model.read_points(x, None)
+        return self.model.read_points(x, dataclasses.replace(self.schema, unseen=unseen))
 
     def _over_draws(self, f: per_draw.OfOneDraw, shared: Any, label: str, batch_size: int | None = None) -> Any:
         """Map a function of `one_draw` over the draws of this fit."""

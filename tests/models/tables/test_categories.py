@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,6 +21,7 @@ FRAME = pd.DataFrame(
         "smoker": [True, False, True, True, False, False],
     }
 )
+KEY = jax.random.key(0)
 Y = np.array([0.0, 1.0, 0.0, 1.0, 1.0, 0.0])
 MODELS = {
     "GPRegression": lambda kernel: kpp_models.GPRegression(kernel, 0.1),
@@ -91,3 +93,39 @@ def test_many_matches_need_a_kernel_for_their_items_too():
     matches = kpp.preferences.Matches.from_tables(items, MATCHES)
     with pytest.raises(ValueError, match="`kernel` reads the category 'city' of `items`"):
         kpp_models.PreferenceRidge(kernels.Preferential(RBF()), 0.1).fit(matches)
+
+
+def predicted_by_hand(correlation, frame):
+    """The posterior mean and variance of a Gaussian process, by NumPy; levels are compared as text."""
+
+    def kernel(first, second):
+        distance = first["age"].to_numpy()[:, None] - second["age"].to_numpy()
+        same = first["city"].to_numpy()[:, None] == second["city"].to_numpy()
+        return 1.5 * np.exp(-0.5 * (distance / 0.8) ** 2) * np.where(same, 1.0, correlation)
+
+    cross, inverse = kernel(frame, FRAME), np.linalg.inv(kernel(FRAME, FRAME) + 0.2 * np.eye(6))
+    return 0.3 + cross @ inverse @ (Y - 0.3), kernel(frame, frame) - cross @ inverse @ cross.T
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.4])
+def test_an_unseen_level_is_predicted_as_a_category_without_observations(correlation):
+    kernel = RBF(0.8, 1.5).on("age") * Categorical(correlation).on("city")
+    fit = kpp_models.GPRegression(kernel, 0.2, 0.3).fit(KEY, FRAME[["age", "city"]], Y, inference=kpp.MAP())
+    new = pd.DataFrame({"age": [0.3, 0.5, 0.3, -0.4], "city": ["Paris", "Rome", "Cairo", "Paris"]})
+    with pytest.raises(ValueError, match=r"unknown levels \['Cairo', 'Paris'\] in column 'city'.*unseen=\"prior\""):
+        fit.predict(new)
+    found = fit.predict(new, unseen="prior", covariance=True)
+    mean, covariance = predicted_by_hand(correlation, new)
+    np.testing.assert_allclose(found["mean"].values[0, 0], mean, rtol=1e-10)
+    np.testing.assert_allclose(found["latent_covariance"].values[0, 0], covariance, rtol=1e-9, atol=1e-12)
+    if correlation == 0.0:
+        np.testing.assert_allclose(found["mean"].values[0, 0, [0, 2, 3]], 0.3, rtol=1e-12)
+    assert fit.sample_predictive(KEY, new, 2, unseen="prior").shape == (2, 4)
+
+
+def test_unseen_levels_are_an_option_of_data_frames_with_two_values():
+    fit = kpp_models.KernelRidge(Categorical(), 0.1).fit(KEY, FRAME[["city"]], Y)
+    with pytest.raises(ValueError, match=r"`unseen` must be one of \('error', 'prior'\), got 'ignore'"):
+        fit.predict(FRAME[["city"]], unseen="ignore")
+    with pytest.raises(ValueError, match="must hold codes from 0 to 2"):
+        fit.predict(np.array([[3.0]]), unseen="prior")
