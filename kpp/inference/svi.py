@@ -30,12 +30,39 @@ from kpp.validation import check_rng_key, count, one_of, positive
 __all__ = ["SVI"]
 
 _LOGGER = logging.getLogger("kpp")
-_GUIDES = {
-    "normal": autoguide.AutoNormal,
-    "multivariate_normal": autoguide.AutoMultivariateNormal,
-    "low_rank_multivariate_normal": autoguide.AutoLowRankMultivariateNormal,
-}
 _OPTIMIZERS = {"adam": optax.adam, "adamw": optax.adamw, "rmsprop": optax.rmsprop, "sgd": optax.sgd}
+
+
+class _InOrder(autoguide.AutoGuide):
+    """A guide that keeps its sites in the order of the model: in a compiled program JAX sorts them by name.
+
+    The draws of a key, and the layout of the parameters in a file, depend on this order.
+    """
+
+    _init_locs: dict[str, jax.Array]
+
+    def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
+        super()._setup_prototype(*args, **kwargs)
+        self._init_locs = {name: self._init_locs[name] for name in self.prototype_trace if name in self._init_locs}
+
+
+class _Normal(autoguide.AutoNormal, _InOrder):
+    pass
+
+
+class _MultivariateNormal(autoguide.AutoMultivariateNormal, _InOrder):
+    pass
+
+
+class _LowRankMultivariateNormal(autoguide.AutoLowRankMultivariateNormal, _InOrder):
+    pass
+
+
+_GUIDES = {
+    "normal": _Normal,
+    "multivariate_normal": _MultivariateNormal,
+    "low_rank_multivariate_normal": _LowRankMultivariateNormal,
+}
 
 
 class SVI(AbstractInference):
@@ -101,12 +128,15 @@ class SVI(AbstractInference):
             optimizer = _OPTIMIZERS[optimizer](schedule)
         loss = numpyro.infer.Trace_ELBO(num_particles=self.num_particles)
         svi = numpyro.infer.SVI(model, guide, optimizer, loss)
-        result = svi.run(fit_key, self.num_steps, data, progress_bar=progress)
-        elbo = -result.losses
+
+        def fit(fit_key: RngKey, draw_key: RngKey, data: Data) -> tuple[Any, ...]:
+            result = svi.run(fit_key, self.num_steps, data, progress_bar=progress)
+            return dict(result.params), -result.losses, _draw(guide, draw_key, self.num_samples, result.params)
+
+        # A progress bar needs the steps one by one; without it all is one program.
+        state, elbo, samples = (fit if progress else eqx.filter_jit(fit))(fit_key, draw_key, data)
         _check_bound(np.asarray(elbo), self.learning_rate)
-        attrs = {"inference": "SVI", "guide": self.guide, "elbo": float(elbo[-_window(elbo.size) :].mean())}
-        samples = _draw(guide, draw_key, self.num_samples, result.params)
-        state = dict(result.params)
+        attrs = {"inference": "SVI", "guide": self.guide, "elbo": float(np.asarray(elbo)[-_window(elbo.size) :].mean())}
         return Posterior(samples, {"elbo": elbo[None]}, attrs, state, stats_dims={"elbo": ("chain", "step")})
 
     def draw(
@@ -123,11 +153,14 @@ class SVI(AbstractInference):
         if fixed is not None:
             return fixed
         guide = _GUIDES[self.guide](CalledWith(numpyro_model, subsample=True))
-        with handlers.block(), handlers.seed(rng_seed=jax.random.key(0)):
-            guide(data)  # a guide has to run once to find the sites of its model
-        return Posterior(
-            _draw(guide, rng_key, num_samples, state), {}, {"inference": "SVI", "guide": self.guide}, dict(state)
-        )
+
+        def make(rng_key: RngKey, data: Data, params: dict[str, jax.Array]) -> dict[str, jax.Array]:
+            with handlers.block(), handlers.seed(rng_seed=jax.random.key(0)):
+                guide(data)  # a guide has to run once to find the sites of its model
+            return _draw(guide, rng_key, num_samples, params)
+
+        samples = eqx.filter_jit(make)(rng_key, data, dict(state))
+        return Posterior(samples, {}, {"inference": "SVI", "guide": self.guide}, dict(state))
 
 
 def _draw(guide: Any, rng_key: jax.Array, num_samples: int, params: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
