@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import sys
+import types
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +28,9 @@ if os.environ.get("KPP_QUICK_COMPILER"):  # what compiles fastest, however slow 
 import jax
 import numpy as np
 import pytest
+
+import kpp
+from kpp import registry
 
 # Said again here in case a pytest plugin imported JAX earlier.
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
@@ -66,6 +71,28 @@ def compilations() -> Iterator[list[dict[str, object]]]:
     jax.monitoring.register_event_duration_secs_listener(listen)
     yield found
     jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.fixture
+def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """`register(kind, name, cls)` registers a class through a plugin made for the test."""
+
+    def plant(kind: str, name: str, cls: type) -> None:
+        def hook() -> dict[str, type]:
+            return {name: cls}
+
+        module = types.ModuleType("planted_plugin")
+        setattr(module, f"register_{kind}", kpp.hookimpl(specname=f"register_{kind}")(hook))
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        info = tmp_path / "planted-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n", encoding="utf-8")
+        (info / "entry_points.txt").write_text("[kpp]\nplanted = planted_plugin\n", encoding="utf-8")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        registry.refresh()
+
+    yield plant
+    registry.refresh()
 
 
 @pytest.fixture(scope="session")

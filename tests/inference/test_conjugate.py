@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 
@@ -60,6 +61,22 @@ def test_svi_finds_a_gaussian(svi_fit, conjugate):
     # A mean of 1000 draws errs by sd/30, the stochastic optimum by a few hundredths of sd: a fifth is allowed.
     assert (np.abs(draws.mean(0) - conjugate.mean) < 0.2 * sd).all()
     np.testing.assert_allclose(draws.std(0), sd, rtol=0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guide", ["normal", "multivariate_normal", "low_rank_multivariate_normal"])
+def test_a_progress_bar_changes_no_draw(guide):
+    def model(y=None):  # the sites are not in alphabetical order
+        width = numpyro.sample("width", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(mean, jax.numpy.exp(width[0] - width[1])), obs=y)
+
+    inference, data = kpp.SVI(guide=guide, num_steps=50, num_samples=5), {"y": np.ones(3)}
+    quiet, shown = (inference.run(jax.random.key(0), model, data, progress=progress) for progress in (False, True))
+    for name, draws in quiet.samples.items():
+        np.testing.assert_allclose(draws, shown.samples[name], rtol=1e-8, atol=1e-10)
+    fresh = [inference.draw(jax.random.key(1), 5, model, data, fit.state).samples["mean"] for fit in (quiet, shown)]
+    np.testing.assert_allclose(*fresh, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.slow

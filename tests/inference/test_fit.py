@@ -11,10 +11,9 @@ import kpp
 
 
 @pytest.fixture(scope="module")
-def table_fit(linear_model, prior, conjugate):
+def table_fit(linear_model, prior, conjugate, laplace_fit):
     frame = pd.DataFrame(conjugate.x, columns=["age", "dose", "mass"])
-    inference = kpp.Laplace(num_samples=50, progress=False)
-    return linear_model(prior, 0.5).fit(jax.random.key(4), frame, conjugate.y, inference=inference)
+    return linear_model(prior, 0.5).fit(jax.random.key(4), frame, conjugate.y, inference=laplace_fit.inference)
 
 
 def test_predictions_are_named_by_chain_and_draw(nuts_fit, conjugate):
