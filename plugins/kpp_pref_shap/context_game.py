@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -22,7 +21,6 @@ from kpp_pref_shap.pair_functions import (
     Comparison,
     MatchTable,
     PairPoints,
-    as_known,
     as_pairs,
     number_items,
     number_rows,
@@ -93,12 +91,6 @@ class PreferentialContext(AbstractPreferenceGame):
     def observational(self) -> Observational:
         """Return the observational game of contexts alone."""
         return Observational(self.contexts, **self.conditioning)
-
-    def interventional(self) -> PreferentialContext:
-        """Return the interventional game with one reference and exact end points."""
-        return dataclasses.replace(
-            self, contexts=as_known(self.contexts)[:1], conditional="interventional", end_points="exact"
-        )
 
     def points(self, pairs: Float[AnyArray, "p 2 d"], contexts: Float[AnyArray, "p c"] | None) -> Any:
         """Return pairs with contexts, or contexts alone if there are matches."""

@@ -71,10 +71,6 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
         """Return the observational game of single rows, which holds the references."""
 
     @abstractmethod
-    def interventional(self) -> "AbstractPreferenceGame":
-        """Return the interventional game with one reference and exact end points, which values full coalitions."""
-
-    @abstractmethod
     def points(self, pairs: Float[AnyArray, "p 2 d"], contexts: Float[AnyArray, "p c"] | None) -> Any:
         """Return the points of instances in the form that the game takes."""
 
@@ -136,10 +132,9 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
         values = _values(self, function, MatchTable.shared(function), instances, coalitions)
         return _check_finite(values, self.regularization)
 
-    def predictions(self, function: RKHSFunction, x: PairPoints, num_features: int) -> Float[np.ndarray, "*draws p"]:
+    def predictions(self, function: RKHSFunction, x: PairPoints) -> Float[np.ndarray, "*draws p"]:
         """Return the exact values of the full coalition, which do not depend on the references."""
-        values = self.interventional()(function, x, np.ones((1, num_features), dtype=bool))
-        return np.asarray(values)[..., 0, :]
+        return np.asarray(_predictions(self, function, MatchTable.shared(function), self.read_instances(function, x)))
 
     @property
     def conditioning(self) -> dict[str, Any]:
@@ -179,6 +174,27 @@ def _values(
         entries += game.entries_of_matches(draw.num_points, instances)
         size = game.batch_size or max(1, min(coalitions.shape[0], _MAX_ENTRIES // entries))
         return jax.lax.map(of_coalition, coalitions, batch_size=size) + draw.intercept
+
+    return function.map_draws(of_draw)
+
+
+@eqx.filter_jit
+def _predictions(
+    game: AbstractPreferenceGame, function: RKHSFunction, table: MatchTable | None, instances: Any
+) -> Float[Array, "*draws p"]:
+    rows = jnp.asarray(instances.rows)
+    everything, weights = jnp.ones(rows.shape[1], dtype=bool), jnp.ones((1, 1), rows.dtype)
+
+    def of_draw(draw: RKHSFunction) -> Array:
+        matches = MatchTable.read(draw.points) if table is None else table
+        points = jnp.asarray(game.playing_rows(matches))
+
+        def of_term(term: Comparison) -> Float[Array, " p"]:
+            sections = game.playing_kernel(term)(points, rows)
+            scaled = term.scale(draw.coefficients)
+            return game.term_values(term, scaled, lambda *_: sections, matches, instances)(everything, weights)
+
+        return sum_arrays(map(of_term, comparisons(draw.kernel))) + draw.intercept
 
     return function.map_draws(of_draw)
 

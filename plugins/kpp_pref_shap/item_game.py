@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -115,12 +114,6 @@ class PreferentialItems(AbstractPreferenceGame):
     def observational(self) -> Observational:
         """Return the observational game of single items."""
         return Observational(self.background, **self.conditioning)
-
-    def interventional(self) -> PreferentialItems:
-        """Return the interventional game with one reference and exact end points."""
-        return dataclasses.replace(
-            self, background=as_known(self.background)[:1], conditional="interventional", end_points="exact"
-        )
 
     def points(self, pairs: Float[AnyArray, "p 2 d"], contexts: Float[AnyArray, "p c"] | None) -> Any:
         """Return pairs, or items if there are opponents, with the contexts unless the game averages over contexts."""

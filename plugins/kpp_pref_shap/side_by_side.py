@@ -56,9 +56,7 @@ class SideBySide(AbstractValueFunction):
 
     def predictions(self, x: PairPoints) -> Float[np.ndarray, "*draws p"]:
         """Return the predictions at points of the game: the exact value of all features, for any references."""
-        num_contextual = self._num_columns - 2 * self._num_features
-        num_features = num_contextual if self.game.plays_contexts else self._num_features
-        return self.game.predictions(self.function, x, num_features)
+        return self.game.predictions(self.function, x)
 
     @property
     def _num_features(self) -> int:

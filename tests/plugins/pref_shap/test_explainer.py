@@ -83,16 +83,17 @@ def test_an_item_against_opponents(problem, function, duel):
 
 
 def test_contexts_of_duels_and_on_average(problem, contextual, matches, duel):
-    contexts = problem["in_U"][:2] + 0.1
-    x = (matches[:2], contexts)
+    x = (duel, np.stack([problem["in_u"]] * 2))
     duels = PrefShap(PreferentialContext(problem["in_U"], 0.07)).explain(contextual, x)
     np.testing.assert_allclose(duels.predictions, contextual(x), rtol=1e-10)
     assert duels.base_values.dims == ("instance",)
     assert float(duels.additivity_error().max()) < 1e-8
-    table = pd.DataFrame(contexts, columns=["indoor", "clay"])
+    table = pd.DataFrame(x[1], columns=["indoor", "clay"])
     average = PrefShap(PreferentialContext(problem["in_U"], 0.07, matches=matches)).explain(contextual, table)
     assert average.feature_names == ("indoor", "clay") and average.attrs["explains"] == "contexts"
     assert float(average.additivity_error().max()) < 1e-8
+    contexts = problem["in_U"][:2] + 0.1
+    x = (duel, contexts)
     items = PrefShap(PreferentialItems(problem["in_X"], 0.05)).explain(contextual, x)
     np.testing.assert_allclose(items.predictions, contextual(x), rtol=1e-10)
     exchanged = PrefShap(PreferentialItems(problem["in_X"], 0.05)).explain(contextual, (x[0][:, ::-1], contexts))
