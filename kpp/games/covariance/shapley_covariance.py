@@ -14,7 +14,10 @@ References:
 
 from __future__ import annotations
 
+import functools
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -179,7 +182,14 @@ def _prior_across(
     first, second = np.triu_indices(num_points)
     pairs = np.stack([first, second], axis=1)
     blocks = _prior_at(value_function, process.mean, x, None, pairs, players, False)
-    full = jnp.zeros((*process.batch_shape, num_points, num_points, *blocks.shape[-2:]), dtype=blocks.dtype)
+    return _mirror(blocks, num_points)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _mirror(blocks: Float[Array, "*draws k g g"], num_points: int) -> Float[Array, "*draws p p g g"]:
+    """Arrange the blocks of the upper triangle in a symmetric matrix."""
+    first, second = np.triu_indices(num_points)
+    full = jnp.zeros((*blocks.shape[:-3], num_points, num_points, *blocks.shape[-2:]), dtype=blocks.dtype)
     full = full.at[..., second, first, :, :].set(jnp.swapaxes(blocks, -1, -2))
     return full.at[..., first, second, :, :].set(blocks)
 

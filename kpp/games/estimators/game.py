@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -82,14 +84,20 @@ class Game:
         """
         if self.varying.all():
             return values
-        kept = np.flatnonzero(self.varying)
-        for axis in range(num_draw_axes + 1, num_draw_axes + 1 + num_player_axes):
-            shape = (*values.shape[:axis], len(self.varying), *values.shape[axis + 1 :])
-            values = jnp.zeros(shape, dtype=values.dtype).at[(*[slice(None)] * axis, kept)].set(values)
-        return values
+        first = num_draw_axes + 1
+        return _insert_zeros(values, tuple(self.varying.tolist()), tuple(range(first, first + num_player_axes)))
 
     def _count_draw_axes(self, values: Array, num_coalitions: int) -> int:
         if isinstance(self.function, RKHSFunction):
             return len(self.function.batch_shape)
         shape = (num_coalitions, self.x.shape[0])
         return next(i for i in range(values.ndim - 1) if values.shape[i : i + 2] == shape)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _insert_zeros(values: Array, varying: tuple[bool, ...], axes: tuple[int, ...]) -> Array:
+    kept = np.flatnonzero(varying)
+    for axis in axes:
+        shape = (*values.shape[:axis], len(varying), *values.shape[axis + 1 :])
+        values = jnp.zeros(shape, dtype=values.dtype).at[(*[slice(None)] * axis, kept)].set(values)
+    return values

@@ -11,6 +11,7 @@ where s is the size of S.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -109,10 +110,7 @@ def interactions_from_table(values: Float[AnyArray, "c *rest"], *, index: str = 
         raise ValueError(f"`values` must have 2^g rows, one per coalition, got shape {values.shape}")
     weights = jnp.asarray(_weights_by_size(num_players, index), dtype=values.dtype)
     table = _sum_differences(values, weights)
-    if index == "STII":
-        players = np.arange(num_players)
-        table = table.at[players, players].set(values[2**players] - values[:1])
-    return table
+    return _set_diagonal(table, values[np.append(0, 2 ** np.arange(num_players))], 0) if index == "STII" else table
 
 
 @jax.jit
@@ -159,9 +157,16 @@ def _add_diagonal(values: Float[Array, "*draws p g g *outputs"], game: Game) -> 
     """Put the contribution of each player alone on the diagonal."""
     empty_and_alone = np.concatenate([np.zeros((1, game.num_players), bool), np.eye(game.num_players, dtype=bool)])
     table, num_draw_axes = game.table(empty_and_alone)
-    diagonal = jnp.moveaxis(table[1:] - table[:1], (0, 1), (num_draw_axes + 1, num_draw_axes))
-    index = np.arange(game.num_players)
-    return values.at[(*[slice(None)] * (num_draw_axes + 1), index, index)].set(diagonal)
+    return _set_diagonal(values, jnp.moveaxis(table, (0, 1), (num_draw_axes + 1, num_draw_axes)), num_draw_axes + 1)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _set_diagonal(values: Array, empty_and_alone: Array, axis: int) -> Array:
+    """Replace the diagonal of (..., g, g, ...) at `axis` by the differences of (..., 1 + g, ...) from the first."""
+    players = np.arange(values.shape[axis])
+    leading = (slice(None),) * axis
+    diagonal = empty_and_alone[(*leading, slice(1, None))] - empty_and_alone[(*leading, slice(1))]
+    return values.at[(*leading, players, players)].set(diagonal)
 
 
 def _check_index(index: str) -> None:
