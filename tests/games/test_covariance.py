@@ -31,7 +31,9 @@ def test_reference_numbers(vectors):
     game, x = Interventional(v["in_Z"]), np.stack([v["in_x"], v["in_xp"]])
     kernel = RBF(jnp.asarray(v["in_ls"]), v["in_signal_var"])
     law = posterior_of(kernel, v["in_X"], v["in_y"], float(v["in_noise_var"]))
-    prior = kpp.GPPosterior(kpp.RKHSFunction(RBF(kernel.lengthscale), v["in_X"], np.zeros(6)), np.zeros((6, 6)))
+    prior = kpp.GPPosterior(
+        kpp.RKHSFunction(RBF(kernel.lengthscale, np.ones(())), v["in_X"], np.zeros(6)), np.zeros((6, 6))
+    )
     np.testing.assert_allclose(shapley_values(game, law.mean, x)[0], v["out_mean"], **TOLERANCE)
     np.testing.assert_allclose(shapley_covariance(game, law, x, x)[0, 0], v["out_cov"], **TOLERANCE)
     across = shapley_covariance(game, prior, x, x)[0, 1]

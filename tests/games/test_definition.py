@@ -42,7 +42,7 @@ def test_baseline_values(function, data, brute_force, tolerance, method):
     np.testing.assert_allclose(values, expected, **tolerance())
 
 
-@pytest.mark.parametrize("num_features", [1, 2, 9])
+@pytest.mark.parametrize("num_features", [1, pytest.param(2, marks=pytest.mark.slow), 9])
 @pytest.mark.parametrize("method", METHODS)
 def test_any_number_of_features(brute_force, tolerance, num_features, method):
     rng = np.random.default_rng(num_features)

@@ -46,7 +46,7 @@ def test_map_draws_sees_one_function_at_a_time(parts):
         shapes.append(draw.batch_shape)
         return {"squared": draw.coefficients @ draw.kernel.gram(draw.points) @ draw.coefficients}
 
-    result = function.map_draws(norms, batch_size=4)
+    result = jax.jit(lambda draws: draws.map_draws(norms, batch_size=4))(function)
     assert result["squared"].shape == (2, 3)
     assert set(shapes) == {()}
 

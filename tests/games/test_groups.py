@@ -60,7 +60,7 @@ def test_players_are_read():
     expanded = players.expand(np.array([[True, False, False, True], [True] * 4]))
     np.testing.assert_array_equal(expanded, [[1, 0, 0, 1, 0, 1], [1] * 6])
     factors = jnp.arange(1.0, 7.0)[:, None]
-    np.testing.assert_array_equal(players.multiply(factors)[:, 0], [1 * 4, 2 * 5, 3, 6])
+    np.testing.assert_array_equal(jax.jit(players.multiply)(factors)[:, 0], [1 * 4, 2 * 5, 3, 6])
 
 
 def test_features_of_no_player_are_present_in_the_full_coalition_only():

@@ -56,7 +56,14 @@ def test_reference_table(vectors, index):
 
 
 @pytest.mark.parametrize("index", list(INDICES))
-@pytest.mark.parametrize(("name", "method"), [("small", "quadrature"), ("small", "enumeration"), ("d10", "quadrature")])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("small", "quadrature"),
+        ("small", "enumeration"),
+        pytest.param("d10", "quadrature", marks=pytest.mark.slow),
+    ],
+)
 def test_reference_functions(vectors, name, method, index):
     product = vectors("exact_product")
     function = RKHSFunction(

@@ -19,7 +19,13 @@ def test_shapley_values_of_a_table(vectors):
 
 @pytest.mark.parametrize(
     ("name", "method"),
-    [("small", "quadrature"), ("small", "enumeration"), ("d10", "quadrature"), ("d10", "enumeration"), ("d60", "auto")],
+    [
+        ("small", "quadrature"),
+        ("small", "enumeration"),
+        pytest.param("d10", "quadrature", marks=pytest.mark.slow),
+        pytest.param("d10", "enumeration", marks=pytest.mark.slow),
+        ("d60", "auto"),
+    ],
 )
 def test_interventional_values(vectors, name, method):
     product = vectors("exact_product")
