@@ -22,15 +22,7 @@ from jax.typing import ArrayLike
 from jaxtyping import PyTree
 from numpyro.distributions import Delta, Distribution, constraints
 
-__all__ = [
-    "check_prior_support",
-    "has_priors",
-    "is_prior",
-    "leaf_paths",
-    "prior_sites",
-    "sample",
-    "substitute",
-]
+__all__ = ["check_prior_support", "has_priors", "is_prior", "leaf_paths", "prior_sites", "sample", "substitute"]
 
 T = TypeVar("T")
 

@@ -194,11 +194,7 @@ def is_table(x: object) -> bool:
 
 
 def read_points(
-    x: object,
-    name: str = "x",
-    *,
-    feature_names: Sequence[str] | None = None,
-    categorical: Sequence[str] = (),
+    x: object, name: str = "x", *, feature_names: Sequence[str] | None = None, categorical: Sequence[str] = ()
 ) -> tuple[np.ndarray, Schema]:
     """Read a table of points and learn its schema.
 

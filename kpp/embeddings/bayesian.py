@@ -12,13 +12,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.embeddings.embedding import AbstractEmbedding, check_same_kernel
 from kpp.embeddings.from_graph import read_samples
-from kpp.embeddings.treatment_adjustment import (
-    AbstractAdjustment,
-    FrontDoor,
-    NoAdjustment,
-    check_samples,
-    num_rows,
-)
+from kpp.embeddings.treatment_adjustment import AbstractAdjustment, FrontDoor, NoAdjustment, check_samples, num_rows
 from kpp.embeddings.treatment_sections import Intervention
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel, NuclearDominant, check_non_negative, parameter

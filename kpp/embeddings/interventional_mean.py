@@ -12,13 +12,7 @@ from jaxtyping import Array, Float
 from kpp.embeddings.conditional import AbstractRegressionEmbedding
 from kpp.embeddings.elements import PointSections
 from kpp.embeddings.from_graph import read_samples
-from kpp.embeddings.treatment_adjustment import (
-    AbstractAdjustment,
-    BackDoor,
-    NoAdjustment,
-    check_samples,
-    num_rows,
-)
+from kpp.embeddings.treatment_adjustment import AbstractAdjustment, BackDoor, NoAdjustment, check_samples, num_rows
 from kpp.features import AbstractFeatureKernel
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.typing import Leaf, Points, RngKey

@@ -11,16 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.features.base import AbstractFeatureKernel
-from kpp.kernels import (
-    RBF,
-    AbstractKernel,
-    Matern12,
-    Matern32,
-    Matern52,
-    check_non_negative,
-    check_positive,
-    parameter,
-)
+from kpp.kernels import RBF, AbstractKernel, Matern12, Matern32, Matern52, check_non_negative, check_positive, parameter
 from kpp.typing import Leaf, RngKey
 from kpp.validation import check_rng_key
 

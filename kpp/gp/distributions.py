@@ -99,10 +99,7 @@ class AbstractLaplaceMarginal(dist.Distribution):
         Rasmussen and Williams (2006), equation 3.32.
     """
 
-    arg_constraints = {
-        "loc": constraints.real,
-        "covariance_matrix": constraints.independent(constraints.real, 2),
-    }
+    arg_constraints = {"loc": constraints.real, "covariance_matrix": constraints.independent(constraints.real, 2)}
 
     def __init__(
         self,

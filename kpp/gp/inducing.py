@@ -26,13 +26,7 @@ from kpp.priors import is_prior
 from kpp.typing import AnyArray, Leaf
 from kpp.validation import as_points, count
 
-__all__ = [
-    "CollapsedBound",
-    "InducingSettings",
-    "k_means_centres",
-    "place_inducing",
-    "trace_deficit",
-]
+__all__ = ["CollapsedBound", "InducingSettings", "k_means_centres", "place_inducing", "trace_deficit"]
 
 _MAX_ROWS = 20_000  # the maximal number of rows used by k-means
 

@@ -20,13 +20,7 @@ from kpp.gp.links import Derivatives
 from kpp.typing import AnyArray
 from kpp.validation import is_concrete
 
-__all__ = [
-    "LaplacePosterior",
-    "laplace_log_evidence",
-    "laplace_posterior",
-    "leave_one_out_latent",
-    "posterior_mode",
-]
+__all__ = ["LaplacePosterior", "laplace_log_evidence", "laplace_posterior", "leave_one_out_latent", "posterior_mode"]
 
 PriorMeans = Float[AnyArray, ""] | Float[AnyArray, " n"]
 

@@ -11,14 +11,7 @@ from jaxtyping import Array, Float
 
 from kpp.gp.expectations import expectation, log_expectation
 from kpp.gp.gaussian import LatentPredictive, draw_joint, normal_log_density
-from kpp.gp.links import (
-    Derivatives,
-    Link,
-    derivatives,
-    expected_log_probability,
-    log_likelihood,
-    probability,
-)
+from kpp.gp.links import Derivatives, Link, derivatives, expected_log_probability, log_likelihood, probability
 from kpp.typing import AnyArray, RngKey
 
 __all__ = ["AbstractPointwiseLikelihood", "BernoulliLikelihood", "GaussianLikelihood"]

@@ -94,12 +94,7 @@ class AbstractInference(_Fields, AbstractModule):
         """
 
     def draw(
-        self,
-        rng_key: RngKey,
-        num_samples: int,
-        numpyro_model: NumpyroModel,
-        data: Data,
-        state: Mapping[str, jax.Array],
+        self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
     ) -> Posterior:
         """Draw `num_samples` new draws, as one chain, from the approximate posterior that `run` has found.
 

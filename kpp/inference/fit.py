@@ -18,13 +18,7 @@ import xarray as xr
 from kpp import _arviz
 from kpp.functions import RKHSFunction
 from kpp.inference import per_draw
-from kpp.inference.arviz_groups import (
-    SAMPLE_DIMS,
-    Naming,
-    data_groups,
-    posterior_groups,
-    prior_groups,
-)
+from kpp.inference.arviz_groups import SAMPLE_DIMS, Naming, data_groups, posterior_groups, prior_groups
 from kpp.inference.base import AbstractInference, Posterior, Site, as_arguments, inspect_sites
 from kpp.inference.draws import DrawMap, draw_map, flatten_draws, unflatten_draws
 from kpp.inference.storage import describe_inference, read_parts, rebuild_inference, write_parts

@@ -95,12 +95,7 @@ class Laplace(AbstractInference):
         return _draw(density, draw_key, self.num_samples, data, state, {"inference": "Laplace", **mode.attrs()})
 
     def draw(
-        self,
-        rng_key: RngKey,
-        num_samples: int,
-        numpyro_model: NumpyroModel,
-        data: Data,
-        state: Mapping[str, jax.Array],
+        self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
     ) -> Posterior:
         """Make new draws from the Gaussian; see `AbstractInference.draw`."""
         sites = inspect_sites(numpyro_model, data)

@@ -145,13 +145,7 @@ class NUTS(AbstractInference):
         )
 
     def _sample(
-        self,
-        model: CalledWith,
-        data: Data,
-        states: HMCState,
-        num_warmup: int,
-        num_samples: int,
-        progress: bool,
+        self, model: CalledWith, data: Data, states: HMCState, num_warmup: int, num_samples: int, progress: bool
     ) -> Posterior:
         """Run the chains from their states; all leaves have the axis of chains first."""
         chunk = math.ceil((num_warmup + num_samples) / _CHUNKS)
@@ -315,12 +309,7 @@ def _collected(state: HMCState) -> _Values:
 
 
 def _run_chunks(
-    advance: _Advance,
-    state: HMCState,
-    steps: tuple[int, int],
-    chunk: int,
-    label: str | None,
-    axis: int = 0,
+    advance: _Advance, state: HMCState, steps: tuple[int, int], chunk: int, label: str | None, axis: int = 0
 ) -> tuple[HMCState, _Values]:
     """Run warm-up and sampling in chunks of one compiled program, and concatenate the kept draws."""
     kept = []

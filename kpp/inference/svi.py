@@ -140,12 +140,7 @@ class SVI(AbstractInference):
         return Posterior(samples, {"elbo": elbo[None]}, attrs, state, stats_dims={"elbo": ("chain", "step")})
 
     def draw(
-        self,
-        rng_key: RngKey,
-        num_samples: int,
-        numpyro_model: NumpyroModel,
-        data: Data,
-        state: Mapping[str, jax.Array],
+        self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
     ) -> Posterior:
         """Make new draws from the fitted family; see `AbstractInference.draw`."""
         rng_key = check_rng_key(rng_key)

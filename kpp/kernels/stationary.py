@@ -17,14 +17,7 @@ from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel, as_mask, split_variance
 from kpp.kernels.checks import check_matrices, check_points, example_points
-from kpp.kernels.distances import (
-    gram_distances,
-    matern_12,
-    matern_32,
-    matern_52,
-    squared_distance,
-    squared_distances,
-)
+from kpp.kernels.distances import gram_distances, matern_12, matern_32, matern_52, squared_distance, squared_distances
 from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar
 from kpp.typing import Leaf, Numbers, RngKey
 

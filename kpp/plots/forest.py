@@ -16,11 +16,7 @@ _SPREAD = 0.6
 
 
 def forest(
-    values: xr.DataArray,
-    *,
-    intervals: xr.DataArray | None = None,
-    max_features: int = 10,
-    ax: Axes | None = None,
+    values: xr.DataArray, *, intervals: xr.DataArray | None = None, max_features: int = 10, ax: Axes | None = None
 ) -> Axes:
     """Plot one point with its interval for each feature and instance, with different colors for the instances.
 

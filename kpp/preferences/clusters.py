@@ -152,11 +152,7 @@ class ClusterChoice(NamedTuple):
 
 
 def choose_num_clusters(
-    rng_key: RngKey,
-    preference_matrix: Numbers,
-    *,
-    max_num_clusters: int = 6,
-    criterion: str = "explained",
+    rng_key: RngKey, preference_matrix: Numbers, *, max_num_clusters: int = 6, criterion: str = "explained"
 ) -> ClusterChoice:
     r"""Choose the number L of clusters of comparable items.
 

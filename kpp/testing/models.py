@@ -204,17 +204,9 @@ def refuses_bad_input(model: AbstractModel, x: object, y: AnyArray) -> None:
     """Invalid data raise a ValueError that names the argument; an integer as the key raises a TypeError."""
     targets = np.array(y, dtype=float)
     mistakes = [
-        (
-            "infinity in y",
-            "y",
-            lambda: _try_fit(model, x, np.where(np.arange(len(targets)) == 0, np.inf, targets)),
-        ),
+        ("infinity in y", "y", lambda: _try_fit(model, x, np.where(np.arange(len(targets)) == 0, np.inf, targets))),
         ("fewer targets than points", "y", lambda: _try_fit(model, x, targets[1:])),
-        (
-            "a column too many to predict at",
-            "x",
-            lambda: _fit(model, x, y).predict(_with_another_column(_points(x))),
-        ),
+        ("a column too many to predict at", "x", lambda: _fit(model, x, y).predict(_with_another_column(_points(x)))),
     ]
     if not hasattr(x, "points"):
         mistakes += _bad_points(model, np.array(x, float), targets)

@@ -28,12 +28,7 @@ def register_models() -> dict[str, type]:
     from kpp_models.aggregates.cmp import CMP
     from kpp_models.colliders.collider_regression import ColliderRegression
     from kpp_models.colliders.collider_ridge import ColliderRidge
-    from kpp_models.effects.bayes_imp import (
-        IME,
-        IMP,
-        BayesIME,
-        BayesIMP,
-    )
+    from kpp_models.effects.bayes_imp import IME, IMP, BayesIME, BayesIMP
     from kpp_models.effects.sampling_effect import SamplingEffect
     from kpp_models.preferences.preference_gp import GPGP, PGP, PreferenceGP
     from kpp_models.tables.classification import GPClassification

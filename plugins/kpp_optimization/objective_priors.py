@@ -21,14 +21,7 @@ from kpp.typing import AnyArray
 from kpp.validation import as_finite_array
 from kpp_optimization.belief import Belief
 
-__all__ = [
-    "AbstractObjectivePrior",
-    "FitPrior",
-    "FunctionPrior",
-    "KernelPrior",
-    "RefittedPrior",
-    "WidenedPrior",
-]
+__all__ = ["AbstractObjectivePrior", "FitPrior", "FunctionPrior", "KernelPrior", "RefittedPrior", "WidenedPrior"]
 
 Moments = tuple[AnyArray, AnyArray]  # the search checks shapes, because users pass functions
 

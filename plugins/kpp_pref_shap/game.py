@@ -88,12 +88,7 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
 
     @abstractmethod
     def term_values(
-        self,
-        term: Comparison,
-        weights: Float[Array, " m"],
-        sections: Sections,
-        matches: MatchTable,
-        instances: Any,
+        self, term: Comparison, weights: Float[Array, " m"], sections: Sections, matches: MatchTable, instances: Any
     ) -> TermValues:
         """Return the values of one term of the kernel.
 

@@ -12,14 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kpp import AbstractExplainer, Explanation
-from kpp.explanations import (
-    AbstractPointsExplainer,
-    Inputs,
-    describe_key,
-    freeze_groups,
-    group_points,
-    output_names,
-)
+from kpp.explanations import AbstractPointsExplainer, Inputs, describe_key, freeze_groups, group_points, output_names
 from kpp.games import Players, as_players
 from kpp.networks import MLP, train_ensemble
 from kpp.tables import Schema
@@ -34,11 +27,7 @@ from kpp_surrogates.causal_targets import (
     normalized,
     replacements,
 )
-from kpp_surrogates.inputs import (
-    as_background,
-    freeze_features,
-    required_key,
-)
+from kpp_surrogates.inputs import as_background, freeze_features, required_key
 
 __all__ = ["CXPlain", "FittedCXPlain"]
 

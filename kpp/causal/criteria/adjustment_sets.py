@@ -16,12 +16,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator
 
-from kpp.causal.criteria.causal_paths import (
-    causal_nodes,
-    directed_path,
-    forbidden_nodes,
-    path_to_forbidden,
-)
+from kpp.causal.criteria.causal_paths import causal_nodes, directed_path, forbidden_nodes, path_to_forbidden
 from kpp.causal.errors import CausalError, LatentNodeError, NoAdjustmentError
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_question

@@ -7,14 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import permutations
 
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.identification.expressions import (
-    Expression,
-    Probability,
-    Product,
-    Ratio,
-    Sum,
-    as_factors,
-)
+from kpp.causal.identification.expressions import Expression, Probability, Product, Ratio, Sum, as_factors
 
 __all__ = ["Algebra"]
 

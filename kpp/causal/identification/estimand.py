@@ -7,13 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from kpp.causal.identification.expressions import (
-    LATEX,
-    TEXT,
-    Expression,
-    Notation,
-    Probability,
-)
+from kpp.causal.identification.expressions import LATEX, TEXT, Expression, Notation, Probability
 
 __all__ = ["Estimand", "query_text"]
 

@@ -19,14 +19,7 @@ from kpp.games.values.product_games import has_product_terms
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel, Constant
 from kpp.linalg import DenseRidge, cho_solve
 
-__all__ = [
-    "REGULARIZED",
-    "conjugate_gradients",
-    "direct_solve",
-    "median_kernel",
-    "restricted_matrices",
-    "single_term",
-]
+__all__ = ["REGULARIZED", "conjugate_gradients", "direct_solve", "median_kernel", "restricted_matrices", "single_term"]
 
 #: The name of the factorized matrix in messages.
 REGULARIZED = "the regularized kernel matrix of the background"

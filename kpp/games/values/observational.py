@@ -34,11 +34,7 @@ from kpp.validation import as_points, as_targets, check_rng_key, count, is_concr
 
 __all__ = ["Observational"]
 
-_OPTIONS = {
-    "estimator": ("auto", "imputed", "embedded"),
-    "end_points": ("exact", "raw"),
-    "solver": ("cholesky", "cg"),
-}
+_OPTIONS = {"estimator": ("auto", "imputed", "embedded"), "end_points": ("exact", "raw"), "solver": ("cholesky", "cg")}
 
 
 def _as_kernel(kernel: object) -> AbstractKernel | None:

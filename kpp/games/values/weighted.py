@@ -58,10 +58,7 @@ class AbstractWeighted(AbstractImputation):
 
 
 def embedded_values(
-    value_function: AbstractWeighted,
-    function: PointFunction,
-    x: Float[Array, "p d"],
-    coalitions: Bool[Array, "c d"],
+    value_function: AbstractWeighted, function: PointFunction, x: Float[Array, "p d"], coalitions: Bool[Array, "c d"]
 ) -> Float[Array, "*draws c p *outputs"]:
     r"""Value coalitions by weighted sums of predictions at the background points, :math:`v(S) = \sum_b w_b f(z_b)`.
 

@@ -74,11 +74,7 @@ def gram_data(settings: BagGram, bags: Bags) -> dict[str, Array] | None:
 
 
 def approximate_gram(
-    settings: BagGram,
-    kernel: AbstractKernel,
-    bags: Bags,
-    arrays: dict[str, Array] | None,
-    basis: Basis | None = None,
+    settings: BagGram, kernel: AbstractKernel, bags: Bags, arrays: dict[str, Array] | None, basis: Basis | None = None
 ) -> Float[Array, "N N"]:
     r"""Return the inner products of the bags' mean embeddings, or an estimate of them.
 

@@ -18,10 +18,7 @@ from kpp.typing import Leaf, RngKey
 from kpp_models.aggregates.aggregate_likelihoods import Likelihood
 from kpp_models.aggregates.data import Sources, Targets, as_bags
 from kpp_models.aggregates.model import AbstractAggregateModel
-from kpp_models.aggregates.preparation import (
-    example_bags,
-    mean_field,
-)
+from kpp_models.aggregates.preparation import example_bags, mean_field
 
 __all__ = ["CentroidGP"]
 

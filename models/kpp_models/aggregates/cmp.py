@@ -18,20 +18,10 @@ from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import is_concrete, one_of
 from kpp_models.aggregates.aggregate_likelihoods import Likelihood
-from kpp_models.aggregates.conditional_mean import (
-    ESTIMATORS,
-    ConditionalMeanOperator,
-    Places,
-    target_places,
-)
+from kpp_models.aggregates.conditional_mean import ESTIMATORS, ConditionalMeanOperator, Places, target_places
 from kpp_models.aggregates.data import Sources, Targets, as_bags, bags_of, join_bags, num_sources
 from kpp_models.aggregates.model import AbstractAggregateModel
-from kpp_models.aggregates.preparation import (
-    example_bags,
-    fitted_kernel,
-    mean_field,
-    numbers_field,
-)
+from kpp_models.aggregates.preparation import example_bags, fitted_kernel, mean_field, numbers_field
 
 __all__ = ["CMP"]
 

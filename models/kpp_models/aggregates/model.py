@@ -54,11 +54,7 @@ from kpp_models.aggregates.bag_grams import BagGram, approximate_gram, default_g
 from kpp_models.aggregates.conditional_mean import Places, target_places
 from kpp_models.aggregates.data import Sources, Targets, bags_of, join_exposures, num_sources, read_aggregates
 from kpp_models.aggregates.preparation import check_noise_of_sources, fitted_kernel, is_zero
-from kpp_models.aggregates.prior import (
-    AggregatePrior,
-    Aggregates,
-    Basis,
-)
+from kpp_models.aggregates.prior import AggregatePrior, Aggregates, Basis
 
 __all__ = ["AbstractAggregateModel"]
 

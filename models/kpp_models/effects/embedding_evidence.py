@@ -40,9 +40,7 @@ class SharedCovariance(dist.Distribution):
         proposition 2.
     """
 
-    arg_constraints = {
-        "covariance_matrix": constraints.independent(constraints.real, 2),
-    }
+    arg_constraints = {"covariance_matrix": constraints.independent(constraints.real, 2)}
     support = constraints.independent(constraints.real, 2)
     pytree_data_fields = ("covariance_matrix", "amplitude")
     pytree_aux_fields = ("num_columns",)

@@ -35,13 +35,7 @@ from kpp.validation import warn_if_float32
 from kpp_models.effects.causal_link import CausalLink
 from kpp_models.effects.data import InterventionData, as_chain, read_mediators
 from kpp_models.effects.embedding_evidence import SharedCovariance, fitted_amplitude
-from kpp_models.effects.random_functions import (
-    Effect,
-    OutcomeSpace,
-    RandomEmbedding,
-    RandomFunction,
-    inner_product,
-)
+from kpp_models.effects.random_functions import Effect, OutcomeSpace, RandomEmbedding, RandomFunction, inner_product
 
 __all__ = ["AbstractChainModel", "AbstractEffectModel", "as_links", "example_data"]
 

@@ -40,13 +40,7 @@ from kpp_models.preferences.data import (
     refuse_codes,
     resolve_names,
 )
-from kpp_models.preferences.outcomes import (
-    LIKELIHOODS,
-    LaplaceOutcomes,
-    LatentOutcomes,
-    OutcomeLikelihood,
-    Outcomes,
-)
+from kpp_models.preferences.outcomes import LIKELIHOODS, LaplaceOutcomes, LatentOutcomes, OutcomeLikelihood, Outcomes
 
 __all__ = ["GPGP", "PGP", "AbstractPreferenceModel", "PreferenceGP"]
 

@@ -43,12 +43,7 @@ def gp_regression(x: Array, y: Array | None, kernel: AbstractKernel, noise_varia
 
 
 def gp_classification(
-    x: Array,
-    y: Array | None,
-    kernel: AbstractKernel,
-    mean: Leaf = 0.0,
-    link: str = "logit",
-    latent: str = "laplace",
+    x: Array, y: Array | None, kernel: AbstractKernel, mean: Leaf = 0.0, link: str = "logit", latent: str = "laplace"
 ) -> None:
     r"""Gaussian-process classification as a NumPyro model function.
 

@@ -15,10 +15,7 @@ __all__ = ["bisect", "halve"]
 
 
 def bisect(
-    margin: Callable[[Any], Any] | CountedMargin,
-    inside: AnyArray,
-    outside: AnyArray,
-    width: float = 1e-6,
+    margin: Callable[[Any], Any] | CountedMargin, inside: AnyArray, outside: AnyArray, width: float = 1e-6
 ) -> Brackets:
     """Halve segments between points on opposite sides of a boundary until they are short.
 

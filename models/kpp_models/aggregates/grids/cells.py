@@ -15,13 +15,7 @@ from kpp.bags import Bags
 from kpp.tables import unknown_feature
 from kpp.typing import Numbers
 from kpp.validation import one_of
-from kpp_models.aggregates.grids.points import (
-    GridPoints,
-    as_dataset,
-    grid_points,
-    grid_template,
-    read_pixels,
-)
+from kpp_models.aggregates.grids.points import GridPoints, as_dataset, grid_points, grid_template, read_pixels
 
 __all__ = ["GridBags", "bags_from_grid", "coarsen"]
 

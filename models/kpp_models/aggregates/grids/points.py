@@ -141,11 +141,7 @@ class GridPoints:
 
 
 def grid_points(
-    dataset: object,
-    variables: Sequence[str] | None = None,
-    *,
-    coordinates: bool = True,
-    standardize: bool = False,
+    dataset: object, variables: Sequence[str] | None = None, *, coordinates: bool = True, standardize: bool = False
 ) -> GridPoints:
     """Return the pixels of a grid as points.
 

@@ -18,13 +18,7 @@ from kpp import Fit
 from kpp_models.colliders.estimators.function import ProjectedEstimator
 from kpp_models.colliders.estimators.projection import fit_baselines
 from kpp_models.colliders.estimators.regressions import Seed, no_type_check
-from kpp_models.colliders.estimators.rows import (
-    Rows,
-    check_predictions,
-    fit_predictor,
-    read_labelled,
-    read_rows,
-)
+from kpp_models.colliders.estimators.rows import Rows, check_predictions, fit_predictor, read_labelled, read_rows
 
 __all__ = ["ProjectedClassifier"]
 

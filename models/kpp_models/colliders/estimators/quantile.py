@@ -18,12 +18,7 @@ from kpp.typing import Numbers
 from kpp_models.colliders.estimators.function import ProjectedEstimator
 from kpp_models.colliders.estimators.projection import fit_baselines
 from kpp_models.colliders.estimators.regressions import Seed, no_type_check, predict_columns
-from kpp_models.colliders.estimators.rows import (
-    Rows,
-    check_predictions,
-    fit_predictor,
-    read_targets,
-)
+from kpp_models.colliders.estimators.rows import Rows, check_predictions, fit_predictor, read_targets
 
 __all__ = ["ProjectedQuantileRegressor"]
 

@@ -14,12 +14,7 @@ from kpp_models.colliders.estimators.function import Plan, ProjectedEstimator, P
 from kpp_models.colliders.estimators.gain import cross_fitted_gain
 from kpp_models.colliders.estimators.projection import Baseline, fit_baselines
 from kpp_models.colliders.estimators.regressions import Seed, no_type_check
-from kpp_models.colliders.estimators.rows import (
-    Rows,
-    fit_predictor,
-    predict_mean,
-    read_targets,
-)
+from kpp_models.colliders.estimators.rows import Rows, fit_predictor, predict_mean, read_targets
 
 __all__ = ["ProjectedRegressor"]
 

@@ -12,12 +12,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from kpp_models.preferences.estimators.pair_rows import (
-    orient_rows,
-    read_labels,
-    refuse_odd,
-    swap_rows,
-)
+from kpp_models.preferences.estimators.pair_rows import orient_rows, read_labels, refuse_odd, swap_rows
 from kpp_models.preferences.estimators.penalized_logistic import fit_logistic
 
 __all__ = ["PairwiseClassifier", "PairwiseLogisticRegression"]
