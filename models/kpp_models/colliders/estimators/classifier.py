@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 from kpp import Fit
 from kpp_models.colliders.estimators.function import ProjectedEstimator
 from kpp_models.colliders.estimators.projection import fit_baselines
-from kpp_models.colliders.estimators.regressions import Seed, no_type_check
 from kpp_models.colliders.estimators.rows import Rows, check_predictions, fit_predictor, read_labelled, read_rows
 
 __all__ = ["ProjectedClassifier"]
@@ -26,6 +25,7 @@ SCALES = ("probability", "latent")
 LARGE_SHARE = 0.1
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
 class ProjectedClassifier(ClassifierMixin, ProjectedEstimator):
     r"""A classifier, projected so that its probabilities obey independences of the target.
 
@@ -78,36 +78,8 @@ class ProjectedClassifier(ClassifierMixin, ProjectedEstimator):
         Knowledge, 2023, algorithms 1 and 4, here for indicators of classes.
     """
 
-    # Nothing is checked here: scikit-learn requires that every argument is stored unchanged.
-    @no_type_check
-    def __init__(
-        self,
-        estimator: object = None,
-        *,
-        collider: object = None,
-        outcome: str | None = None,
-        scale: str = "probability",
-        conditional: object = "linear",
-        baseline: object = "logistic",
-        prefit: bool = False,
-        several: str = "in-turn",
-        check: bool = True,
-        tol: float = 1e-4,
-        max_cycles: int = 100,
-        random_state: Seed = None,
-    ):
-        self.estimator = estimator
-        self.collider = collider
-        self.outcome = outcome
-        self.scale = scale
-        self.conditional = conditional
-        self.baseline = baseline
-        self.prefit = prefit
-        self.several = several
-        self.check = check
-        self.tol = tol
-        self.max_cycles = max_cycles
-        self.random_state = random_state
+    scale: str = "probability"
+    baseline: object = "logistic"
 
     def fit(self, X: object, y: object, X_unlabelled: object = None) -> ProjectedClassifier:
         """Fit the estimator and its projection.

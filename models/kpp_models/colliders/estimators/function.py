@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from kpp_models.colliders.estimators.projection import Baseline, Projection, fit_projection
-from kpp_models.colliders.estimators.regressions import as_regression
+from kpp_models.colliders.estimators.regressions import Seed, as_regression
 from kpp_models.colliders.estimators.rows import Rows, read_rows, read_unlabelled
 from kpp_models.colliders.estimators.statements import Statement, check_statements, read_statements
 
@@ -106,8 +106,24 @@ class Plan:
         return ProjectedFunction(plain, baselines, projection)
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
 class ProjectedEstimator(BaseEstimator):
-    """An estimator with the parameters of `Plan`, whose fit is a `ProjectedFunction`."""
+    """An estimator with the parameters of `Plan`, whose fit is a `ProjectedFunction`; see `ProjectedRegressor`."""
+
+    # scikit-learn's own checks give -1 for every argument, so constructors are exempt from checks of types at run time.
+    __no_type_check__ = True
+
+    estimator: object = dataclasses.field(default=None, kw_only=False)
+    collider: object = None
+    outcome: str | None = None
+    conditional: object = "linear"
+    baseline: object = "linear"
+    prefit: bool = False
+    several: str = "in-turn"
+    check: bool = True
+    tol: float = 1e-4
+    max_cycles: int = 100
+    random_state: Seed = None
 
     def _plan(self, rows: Rows, targets: Float[np.ndarray, "n q"], X_unlabelled: object) -> tuple[Plan, Rows]:
         """Read the parameters and the rows without labels, and test the statements on functions of the target."""

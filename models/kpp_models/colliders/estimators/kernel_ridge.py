@@ -18,7 +18,7 @@ from kpp import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel, median_heuristic
 from kpp.typing import Numbers
 from kpp_models.colliders.collider_ridge import ColliderRidge
-from kpp_models.colliders.estimators.regressions import Seed, no_type_check
+from kpp_models.colliders.estimators.regressions import Seed
 from kpp_models.colliders.estimators.rows import read_labelled, read_rows, read_unlabelled
 from kpp_models.colliders.estimators.statements import Statement, check_statements, read_statements
 from kpp_models.tables.ridge import KernelRidge
@@ -33,6 +33,7 @@ NUM_LANDMARKS = 500
 PREDICTED_AT_ONCE = 5000  # rows, which bounds the memory
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
 class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
     r"""Kernel ridge regression in the space of functions that obey independences of the target.
 
@@ -74,32 +75,19 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         knowledge, 2023, sections 4 and 5.
     """
 
-    # Nothing is checked here: scikit-learn requires that every argument is stored unchanged.
-    @no_type_check
-    def __init__(
-        self,
-        collider: object = None,
-        *,
-        outcome: str | None = None,
-        projection: str = "space",
-        form: str = "product",
-        lengthscale: Numbers | None = None,
-        regularization: float | None = None,
-        condition_regularization: float | None = None,
-        num_landmarks: int | str | None = "auto",
-        check: bool = True,
-        random_state: Seed = None,
-    ):
-        self.collider = collider
-        self.outcome = outcome
-        self.projection = projection
-        self.form = form
-        self.lengthscale = lengthscale
-        self.regularization = regularization
-        self.condition_regularization = condition_regularization
-        self.num_landmarks = num_landmarks
-        self.check = check
-        self.random_state = random_state
+    # scikit-learn's own checks give -1 for every argument, so constructors are exempt from checks of types at run time.
+    __no_type_check__ = True
+
+    collider: object = dataclasses.field(default=None, kw_only=False)
+    outcome: str | None = None
+    projection: str = "space"
+    form: str = "product"
+    lengthscale: Numbers | None = None
+    regularization: float | None = None
+    condition_regularization: float | None = None
+    num_landmarks: int | str | None = "auto"
+    check: bool = True
+    random_state: Seed = None
 
     def fit(self, X: object, y: object, X_unlabelled: object = None) -> ProjectedKernelRidge:
         """Choose the hyperparameters that are not given, and fit.

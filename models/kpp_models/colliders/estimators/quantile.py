@@ -17,12 +17,13 @@ from kpp import Fit
 from kpp.typing import Numbers
 from kpp_models.colliders.estimators.function import ProjectedEstimator
 from kpp_models.colliders.estimators.projection import fit_baselines
-from kpp_models.colliders.estimators.regressions import Seed, no_type_check, predict_columns
+from kpp_models.colliders.estimators.regressions import predict_columns
 from kpp_models.colliders.estimators.rows import Rows, check_predictions, fit_predictor, read_targets
 
 __all__ = ["ProjectedQuantileRegressor"]
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
 class ProjectedQuantileRegressor(RegressorMixin, ProjectedEstimator):
     r"""Conditional quantiles that obey independences of the target.
 
@@ -72,38 +73,8 @@ class ProjectedQuantileRegressor(RegressorMixin, ProjectedEstimator):
         for indicators.
     """
 
-    # Nothing is checked here: scikit-learn requires that every argument is stored unchanged.
-    @no_type_check
-    def __init__(
-        self,
-        estimator: object = None,
-        *,
-        levels: Numbers = 0.5,
-        num_thresholds: int = 100,
-        collider: object = None,
-        outcome: str | None = None,
-        conditional: object = "linear",
-        baseline: object = "linear",
-        prefit: bool = False,
-        several: str = "in-turn",
-        check: bool = True,
-        tol: float = 1e-4,
-        max_cycles: int = 100,
-        random_state: Seed = None,
-    ):
-        self.estimator = estimator
-        self.levels = levels
-        self.num_thresholds = num_thresholds
-        self.collider = collider
-        self.outcome = outcome
-        self.conditional = conditional
-        self.baseline = baseline
-        self.prefit = prefit
-        self.several = several
-        self.check = check
-        self.tol = tol
-        self.max_cycles = max_cycles
-        self.random_state = random_state
+    levels: Numbers = 0.5
+    num_thresholds: int = 100
 
     def fit(self, X: object, y: object, X_unlabelled: object = None) -> ProjectedQuantileRegressor:
         """Fit the estimator and its projection.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -29,7 +28,6 @@ __all__ = [
     "as_regression",
     "draw_seed",
     "fit_columns",
-    "no_type_check",
     "predict_columns",
 ]
 
@@ -37,16 +35,6 @@ NUM_LANDMARKS = 200
 
 #: A seed as scikit-learn takes it.
 Seed = int | np.random.RandomState | None
-
-Function = TypeVar("Function", bound=Callable[..., object])
-
-
-def no_type_check(function: Function) -> Function:
-    """Exempt a constructor from checks at run time, since scikit-learn's own checks give -1 for every argument.
-
-    This is the function of `typing`, under which mypy would not see the attributes that the constructor sets.
-    """
-    return typing.no_type_check(function)
 
 
 @runtime_checkable

@@ -13,12 +13,12 @@ from sklearn.ensemble import RandomForestRegressor
 from kpp_models.colliders.estimators.function import Plan, ProjectedEstimator, ProjectedFunction
 from kpp_models.colliders.estimators.gain import cross_fitted_gain
 from kpp_models.colliders.estimators.projection import Baseline, fit_baselines
-from kpp_models.colliders.estimators.regressions import Seed, no_type_check
 from kpp_models.colliders.estimators.rows import Rows, fit_predictor, predict_mean, read_targets
 
 __all__ = ["ProjectedRegressor"]
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
 class ProjectedRegressor(RegressorMixin, ProjectedEstimator):
     r"""A regressor, projected so that it obeys independences of the target.
 
@@ -70,36 +70,7 @@ class ProjectedRegressor(RegressorMixin, ProjectedEstimator):
         Knowledge, 2023, algorithms 1 and 4, Propositions 4.1 and 5.1.
     """
 
-    # Nothing is checked here: scikit-learn requires that every argument is stored unchanged.
-    @no_type_check
-    def __init__(
-        self,
-        estimator: object = None,
-        *,
-        collider: object = None,
-        outcome: str | None = None,
-        conditional: object = "linear",
-        baseline: object = "linear",
-        prefit: bool = False,
-        several: str = "in-turn",
-        check: bool = True,
-        gain_folds: int | None = 5,
-        tol: float = 1e-4,
-        max_cycles: int = 100,
-        random_state: Seed = None,
-    ):
-        self.estimator = estimator
-        self.collider = collider
-        self.outcome = outcome
-        self.conditional = conditional
-        self.baseline = baseline
-        self.prefit = prefit
-        self.several = several
-        self.check = check
-        self.gain_folds = gain_folds
-        self.tol = tol
-        self.max_cycles = max_cycles
-        self.random_state = random_state
+    gain_folds: int | None = 5
 
     def fit(self, X: object, y: object, X_unlabelled: object = None) -> ProjectedRegressor:
         """Fit the estimator and its projection.
