@@ -77,48 +77,17 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
             )
 
     def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
-        """Return the weights of the points for each value of the condition, equal within a bag.
-
-        Args:
-            query: The p values, with the columns of the covariates.
-
-        Returns:
-            The weights :math:`a_j(y) / n_j`, (n, p).
-
-        Raises:
-            ValueError: If `query` is None.
-        """
+        """Return the weights of the points for p values of the covariates, :math:`a_j(y) / n_j`, (n, p)."""
         return self.bags.spread(self.input_weights(query))
 
     def evaluate(self, x: Points, query: Points | None = None) -> Float[Array, "p n"]:
-        """Evaluate the elements at points, without the weights of all points.
-
-        Args:
-            x: The points.
-            query: The p queries.
-
-        Returns:
-            The values, (p, n).
-        """
+        """Evaluate the elements at points, (p, n), without the weights of all points."""
         return self.input_weights(query).T @ self.bags.sections(self.kernel, x)
 
     def inner(
         self, other: AbstractEmbedding, query: Points | None = None, other_query: Points | None = None
     ) -> Float[Array, "p other_p"]:
-        """Return the inner products with the elements of another embedding in the same space.
-
-        Args:
-            other: The other embedding; its kernel must be the same. If it is on the same bags, their Gram matrix is
-                computed once.
-            query: The p queries of this embedding.
-            other_query: The p' queries of the other embedding, or None.
-
-        Returns:
-            The inner products, (p, p').
-
-        Raises:
-            ValueError: If the kernels differ.
-        """
+        """Return the inner products, (p, p'); the Gram matrix of bags that both embeddings share is computed once."""
         if not (isinstance(other, AbstractBagEmbedding) and other.bags is self.bags):
             return AbstractConditionalEmbedding.inner(self, other, query, other_query)
         self._check_same_space(other)

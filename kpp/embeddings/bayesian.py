@@ -171,17 +171,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         return self.base_kernel
 
     def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
-        """Return the weights of the sections of r in the posterior mean, for each value of the treatment.
-
-        Args:
-            query: The p values, with the columns of `treatment`.
-
-        Returns:
-            The weights, (n, p).
-
-        Raises:
-            ValueError: If `query` is None.
-        """
+        """Return the weights of the sections of r in the posterior mean, (n, p), for p values of the treatment."""
         if query is None:
             raise ValueError("`query` must hold values of the treatment, one row each, got None")
         system = self._system()
@@ -213,19 +203,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
     def inner(
         self, other: AbstractEmbedding, query: Points | None = None, other_query: Points | None = None
     ) -> Float[Array, "p other_p"]:
-        r"""Return the inner products, in the RKHS of k, of the posterior means with the elements of another embedding.
-
-        Args:
-            other: The other embedding: one of this class with the same kernels, or one whose kernel is k.
-            query: The p queries of this embedding.
-            other_query: The p' queries of the other embedding, or None.
-
-        Returns:
-            The inner products, (p, p').
-
-        Raises:
-            ValueError: If the kernels differ.
-        """
+        """Return the inner products, (p, p'), in the RKHS of k; `other` has the same kernels, or the kernel k."""
         self._check_same_space(other)
         if not isinstance(other, BayesianConditionalMeanEmbedding):
             return other.inner(self, other_query, query).T

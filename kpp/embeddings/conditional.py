@@ -61,17 +61,7 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         return rows * self.regularization
 
     def weights(self, query: Points | None = None) -> Float[Array, "m p"]:
-        """Return the weights of the support points for each query; here they are the weights of the inputs.
-
-        Args:
-            query: The p queries, one row each.
-
-        Returns:
-            The weights, (m, p). They may be negative, and their sum may differ from 1.
-
-        Raises:
-            ValueError: If `query` is None.
-        """
+        """Return the weights of the support points, (m, p), which here are those of the inputs; see `input_weights`."""
         return self.input_weights(query)
 
     @abc.abstractmethod

@@ -45,17 +45,7 @@ class MeanEmbedding(AbstractEmpiricalEmbedding):
             )
 
     def weights(self, query: Points | None = None) -> Float[Array, "m p"]:
-        """Return the weight 1/m of each point.
-
-        Args:
-            query: None: the embedding of a sample takes no query.
-
-        Returns:
-            The weights, (m, 1).
-
-        Raises:
-            ValueError: If `query` is not None.
-        """
+        """Return the weight 1/m of each point, (m, 1); `query` must be None, since there is no condition."""
         if query is not None:
             raise ValueError("`query` must be None: a MeanEmbedding embeds one distribution, without a condition")
         first = jax.tree.leaves(self.points)[0]
