@@ -17,7 +17,6 @@ from kpp.gp.fields import check_kernel_fits as check_kernel_fits
 from kpp.gp.fields import example_points as example_points
 from kpp.gp.fields import optional_scalar_field as optional_scalar_field
 from kpp.gp.fields import read_data as read_data
-from kpp.gp.fields import refuse_below as refuse_below
 from kpp.gp.fields import refuse_priors_in as refuse_priors_in
 from kpp.gp.fields import replace_priors as replace_priors
 from kpp.gp.fields import scalar_field as scalar_field

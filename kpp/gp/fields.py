@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.kernels import AbstractKernel, resolve_features
-from kpp.priors import check_prior_support, has_priors, is_prior, prior_sites, substitute
+from kpp.priors import has_priors, is_prior, prior_sites, substitute
 from kpp.tables import Schema, read_points
 from kpp.typing import Leaf, Points
-from kpp.validation import as_finite_array, check_same_rows, is_concrete, warn_if_float32
+from kpp.validation import as_finite_array, check_same_rows, warn_if_float32
 
 __all__ = [
     "check_categories",
@@ -25,7 +25,6 @@ __all__ = [
     "example_points",
     "optional_scalar_field",
     "read_data",
-    "refuse_below",
     "refuse_priors_in",
     "replace_priors",
     "scalar_field",
@@ -50,23 +49,6 @@ def _as_scalar(value: Leaf, name: str) -> Leaf:
         what = "a prior of" if is_prior(value) else "an array of"
         raise ValueError(f"`{name}` must be one number or a prior for one, got {what} shape {shape}")
     return value if is_prior(value) else as_finite_array(value, name)
-
-
-def refuse_below(value: Leaf, name: str, *, zero_allowed: bool) -> None:
-    """Check that a number is positive, or zero if that is allowed, and finite; traced values are not checked.
-
-    Raises:
-        ValueError: If it is not, or a prior has negative draws; the message holds the number.
-    """
-    if is_prior(value):
-        check_prior_support(value, name)
-    if is_prior(value) or not eqx.is_array(value) or not is_concrete(value):
-        return
-    known = np.asarray(value)  # a model may be built inside traced code, where comparing in JAX would be traced too
-    if (known < 0).any() or (not zero_allowed and (known == 0).any()):
-        raise ValueError(f"`{name}` must be {'at least 0' if zero_allowed else 'greater than 0'}, got {value}")
-    if not np.isfinite(known).all():
-        raise ValueError(f"`{name}` must be finite, got {value}")
 
 
 def refuse_priors_in(model: eqx.Module, instead: str) -> None:

@@ -60,16 +60,16 @@ def parameter(name: str) -> Callable[[Leaf], Leaf]:
     return convert
 
 
-def check_positive(value: Leaf, name: str) -> None:
-    """Check that the values of a parameter are positive; traced values and infinity are accepted.
+def check_positive(value: Leaf, name: str, *, infinity_allowed: bool = True) -> None:
+    """Check that the values of a parameter are positive; traced values are accepted, and infinity if it is allowed.
 
     Raises:
-        ValueError: If a value is zero, negative or NaN, or a prior has negative draws.
+        ValueError: If a value is zero, negative, NaN or infinite and not allowed, or a prior has negative draws.
     """
     if is_prior(value):
         check_prior_support(value, name)
     if isinstance(value, (jax.Array, np.ndarray)):
-        positive(value, name, infinity_allowed=True)
+        positive(value, name, infinity_allowed=infinity_allowed)
 
 
 def check_non_negative(value: Leaf, name: str) -> None:

@@ -12,8 +12,8 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from kpp.bags import Bags
-from kpp.gp import refuse_below, scalar_field
-from kpp.kernels import RBF, AbstractKernel
+from kpp.gp import scalar_field
+from kpp.kernels import RBF, AbstractKernel, check_non_negative, check_positive
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import is_concrete, one_of
@@ -101,8 +101,8 @@ class CMP(AbstractAggregateModel):
 
     def __check_init__(self) -> None:
         """Raise ValueError if a number is out of range or a name is unknown."""
-        refuse_below(self.regularization, "regularization", zero_allowed=False)
-        refuse_below(self.operator_variance, "operator_variance", zero_allowed=True)
+        check_positive(self.regularization, "regularization", infinity_allowed=False)
+        check_non_negative(self.operator_variance, "operator_variance")
         one_of(self.estimator, "estimator", ESTIMATORS)
 
     @classmethod

@@ -32,12 +32,11 @@ from kpp.gp import (
     normal_log_density,
     place_inducing,
     prior_factor,
-    refuse_below,
     replace_priors,
     trace_deficit,
 )
 from kpp.inference import Data, Sample
-from kpp.kernels import AbstractKernel
+from kpp.kernels import AbstractKernel, check_non_negative, check_positive
 from kpp.priors import sample as draw_priors
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
@@ -94,9 +93,9 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
 
     def __check_init__(self) -> None:
         """Raise ValueError if a number is out of range or a name is unknown."""
-        refuse_below(self.noise_variance, "noise_variance", zero_allowed=True)
-        refuse_below(self.high_resolution_variance, "high_resolution_variance", zero_allowed=True)
-        refuse_below(self.degrees_of_freedom, "degrees_of_freedom", zero_allowed=False)
+        check_non_negative(self.noise_variance, "noise_variance")
+        check_non_negative(self.high_resolution_variance, "high_resolution_variance")
+        check_positive(self.degrees_of_freedom, "degrees_of_freedom", infinity_allowed=False)
         check_likelihood(self.likelihood)
         if self.minibatch is not None:
             count(self.minibatch, "minibatch")

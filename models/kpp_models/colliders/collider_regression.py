@@ -19,12 +19,11 @@ from kpp.gp import (
     GaussianProcessMarginal,
     condition,
     optional_scalar_field,
-    refuse_below,
     replace_priors,
     scalar_field,
 )
 from kpp.inference import Data, Sample
-from kpp.kernels import RBF, AbstractKernel
+from kpp.kernels import RBF, AbstractKernel, check_non_negative
 from kpp.linalg import DenseRidge
 from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf, RngKey
@@ -101,7 +100,7 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
 
     def __check_init__(self) -> None:
         """Raise ValueError if a number is out of range, or the parts do not fit each other."""
-        refuse_below(self.noise_variance, "noise_variance", zero_allowed=True)
+        check_non_negative(self.noise_variance, "noise_variance")
         self.check_parts()
         if self.has_baseline and self.projection == "function":
             raise ValueError(

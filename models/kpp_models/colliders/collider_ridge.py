@@ -18,12 +18,11 @@ from kpp.gp import (
     GaussianProcessMarginal,
     normal_log_density,
     optional_scalar_field,
-    refuse_below,
     refuse_priors_in,
     scalar_field,
 )
 from kpp.inference import Data, Sample
-from kpp.kernels import RBF, AbstractKernel, Projected
+from kpp.kernels import RBF, AbstractKernel, Projected, check_positive
 from kpp.typing import Leaf, RngKey
 from kpp_models.colliders.decomposed import Decomposed, Sections
 from kpp_models.colliders.held_out import held_out_predictions
@@ -105,11 +104,11 @@ class ColliderRidge(AbstractColliderModel):
     def __check_init__(self) -> None:
         """Raise an error if there are priors, a number is out of range, or the parts do not fit each other."""
         refuse_priors_in(self, "kpp_models.ColliderRegression")
-        refuse_below(self.regularization, "regularization", zero_allowed=False)
+        check_positive(self.regularization, "regularization", infinity_allowed=False)
         self.check_parts()
         if self.has_baseline:
             self.need("baseline_regularization", "parents")
-            refuse_below(self.baseline_regularization, "baseline_regularization", zero_allowed=False)
+            check_positive(self.baseline_regularization, "baseline_regularization", infinity_allowed=False)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[ColliderRidge, Array, Array]]:

@@ -14,9 +14,9 @@ from jaxtyping import Array, Float
 
 from kpp.causal import CausalDAG, collider_partition
 from kpp.features import landmarks as choose_landmarks
-from kpp.gp import check_categories, check_kernel_fits, refuse_below
+from kpp.gp import check_categories, check_kernel_fits
 from kpp.inference import AbstractModel, Data
-from kpp.kernels import AbstractKernel, Projected, Unprojected, resolve_features
+from kpp.kernels import AbstractKernel, Projected, Unprojected, check_non_negative, resolve_features
 from kpp.tables import Schema, read_points
 from kpp.typing import Leaf
 from kpp.validation import as_targets, check_same_rows, warn_if_float32
@@ -136,7 +136,7 @@ class AbstractColliderModel(_Fields, AbstractModel):
                 self.need("condition_kernel", part)
         if self.spouses:
             self.need("condition_regularization", "spouses")
-            refuse_below(self.condition_regularization, "condition_regularization", zero_allowed=True)
+            check_non_negative(self.condition_regularization, "condition_regularization")
         if self.has_baseline:
             self.need("baseline_kernel", "parents")
         if self.num_landmarks is not None and self.num_landmarks < 1:

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.embeddings import AbstractAdjustment, BackDoor, FrontDoor, NoAdjustment
-from kpp.gp import check_categories, check_kernel_fits, optional_scalar_field, refuse_below, scalar_field
-from kpp.kernels import RBF, AbstractKernel, median_heuristic, resolve_features
+from kpp.gp import check_categories, check_kernel_fits, optional_scalar_field, scalar_field
+from kpp.kernels import RBF, AbstractKernel, check_positive, median_heuristic, resolve_features
 from kpp.priors import has_priors, is_prior
 from kpp.serialization import data_class
 from kpp.typing import Leaf, Numbers
@@ -80,7 +80,7 @@ class CausalLink(eqx.Module):
     def __check_init__(self) -> None:
         """Raise ValueError if a number is out of range or the fields contradict each other."""
         for name in ("noise_variance", "adjusting_noise_variance", "amplitude"):
-            refuse_below(getattr(self, name), name, zero_allowed=False)
+            check_positive(getattr(self, name), name, infinity_allowed=False)
         one_of(self.adjustment, "adjustment", _ADJUSTMENTS)
         if (self.adjusting_kernel is None) != (self.adjustment == "none"):
             needed = "None" if self.adjustment == "none" else "a kernel"

@@ -21,12 +21,11 @@ from kpp.gp import (
     draw_gaussian,
     gaussian_loo_log_density,
     prior_factor,
-    refuse_below,
     replace_priors,
     scalar_field,
 )
 from kpp.inference import AbstractModel
-from kpp.kernels import RBF, AbstractKernel
+from kpp.kernels import RBF, AbstractKernel, check_non_negative, check_positive
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
 from kpp.tables import Schema
@@ -81,8 +80,8 @@ class AbstractChainModel(AbstractModel):
 
     def __check_init__(self) -> None:
         """Raise ValueError if a number is out of range or there are no links."""
-        refuse_below(self.noise_variance, "noise_variance", zero_allowed=False)
-        refuse_below(self.amplitude, "amplitude", zero_allowed=True)
+        check_positive(self.noise_variance, "noise_variance", infinity_allowed=False)
+        check_non_negative(self.amplitude, "amplitude")
         if not self.links:
             raise ValueError("`links` must hold at least one CausalLink, got none")
 

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.gp import refuse_below, refuse_priors_in, scalar_field
+from kpp.gp import refuse_priors_in, scalar_field
 from kpp.inference import ConvergenceError
-from kpp.kernels import AbstractKernel
+from kpp.kernels import AbstractKernel, check_positive
 from kpp.modules import AbstractModule
 from kpp.preferences import ItemFunction, Matches, preference_terms
 from kpp.typing import Leaf
@@ -48,7 +48,7 @@ class AbstractPreferenceMachine(AbstractModule):
     def __check_init__(self) -> None:
         """Raise an error if a leaf is a prior, the regularization is not positive, or the kernel is of another kind."""
         refuse_priors_in(self, "kpp_models.PreferenceGP")
-        refuse_below(self.regularization, "regularization", zero_allowed=False)
+        check_positive(self.regularization, "regularization", infinity_allowed=False)
         preference_terms(self.kernel)
 
     def fit(self, matches: Matches) -> ItemFunction:

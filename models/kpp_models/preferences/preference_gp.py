@@ -22,11 +22,10 @@ from kpp.gp import (
     condition_on_values,
     optional_scalar_field,
     prior_factor,
-    refuse_below,
     replace_priors,
 )
 from kpp.inference import Data, Fit, Sample
-from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential
+from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential, check_non_negative, check_positive
 from kpp.priors import is_prior
 from kpp.priors import sample as draw_priors
 from kpp.tables import Schema
@@ -107,7 +106,7 @@ class AbstractPreferenceModel(AbstractGPModel):
                 f"{self.tie_width} with {self.likelihood!r}"
             )
         if self.tie_width is not None:
-            refuse_below(self.tie_width, "tie_width", zero_allowed=True)
+            check_non_negative(self.tie_width, "tie_width")
         if (self.latent == "inducing") != (self.num_inducing is not None):
             raise ValueError(
                 f"`num_inducing` goes with latent='inducing', which needs it, got {self.num_inducing} with "
@@ -145,8 +144,8 @@ class AbstractPreferenceModel(AbstractGPModel):
         check_kernel_fits(model.pair_kernel, matches.inputs)
         refuse_codes(model.pair_kernel, matches)
         counts = np.stack([matches.wins, matches.ties, matches.losses], axis=1)
-        if not is_prior(self.tie_width) and self.tie_width is not None:
-            refuse_below(self.tie_width, "tie_width", zero_allowed=not np.any(counts[:, 1]))
+        if not is_prior(self.tie_width) and np.any(counts[:, 1]):
+            check_positive(self.tie_width, "tie_width", infinity_allowed=False)
         num, inputs = self.num_inducing, matches.inputs
         inducing = None if num is None else place_inducing_pairs(inputs, num, self.seed)
         data = {"x": inputs, "trials": matches.counts, "inducing": inducing, "y": jax.device_put(counts)}

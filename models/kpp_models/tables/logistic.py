@@ -18,12 +18,11 @@ from kpp.gp import (
     log_likelihood,
     posterior_mode,
     read_data,
-    refuse_below,
     refuse_priors_in,
     scalar_field,
 )
 from kpp.inference import AbstractModel, Data, Sample
-from kpp.kernels import RBF, AbstractKernel, Linear
+from kpp.kernels import RBF, AbstractKernel, Linear, check_positive
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import as_binary_labels
@@ -65,7 +64,7 @@ class KernelLogistic(AbstractModel):
     def __check_init__(self) -> None:
         """Raise an error if a field is a prior or the regularization is not positive."""
         refuse_priors_in(self, "kpp_models.GPClassification")
-        refuse_below(self.regularization, "regularization", zero_allowed=False)
+        check_positive(self.regularization, "regularization", infinity_allowed=False)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[KernelLogistic, Array, Array]]:

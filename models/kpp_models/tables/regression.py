@@ -15,11 +15,10 @@ from kpp.gp import (
     condition,
     example_points,
     read_data,
-    refuse_below,
     scalar_field,
 )
 from kpp.inference import Data, Sample
-from kpp.kernels import RBF, AbstractKernel, Matern52
+from kpp.kernels import RBF, AbstractKernel, Matern52, check_non_negative
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import as_targets
@@ -54,7 +53,7 @@ class GPRegression(AbstractGPModel):
 
     def __check_init__(self) -> None:
         """Raise ValueError if the variance is negative."""
-        refuse_below(self.noise_variance, "noise_variance", zero_allowed=True)
+        check_non_negative(self.noise_variance, "noise_variance")
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPRegression, Array, Array]]:

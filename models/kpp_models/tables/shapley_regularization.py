@@ -37,8 +37,7 @@ from kpp.games import (
     shapley_values,
     shapley_weights,
 )
-from kpp.gp import refuse_below
-from kpp.kernels import RBF, AbstractKernel, parameter
+from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.priors import has_priors, is_prior
 from kpp.typing import AnyArray, Leaf, Points, RngKey
 from kpp.validation import as_points
@@ -80,7 +79,7 @@ class AbstractShapleyRegularized(AbstractKernel):
         num_features = self.points.shape[-1]
         if not isinstance(self.feature, int) or not 0 <= self.feature < num_features:
             raise ValueError(f"`feature` must be a position from 0 to {num_features - 1}, got {self.feature!r}")
-        refuse_below(self.penalty, "penalty", zero_allowed=True)
+        check_non_negative(self.penalty, "penalty")
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
         """Evaluate the kernel at two points of shape (d,)."""

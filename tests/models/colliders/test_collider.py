@@ -409,7 +409,7 @@ def test_names_of_a_data_frame_become_positions():
         ({"condition_kernel": None}, r"`condition_kernel` is needed with spouses \(1, 2\), got None"),
         ({"condition_regularization": None}, "`condition_regularization` is needed with spouses"),
         ({"condition_regularization": -1.0}, "`condition_regularization` must be at least 0, got -1"),
-        ({"regularization": 0.0}, "`regularization` must be greater than 0"),
+        ({"regularization": 0.0}, "`regularization` must be positive"),
         ({"parents": (3,)}, r"`baseline_kernel` is needed with parents \(3,\)"),
         ({"parents": (3,), "baseline_kernel": RBF(1.0)}, "`baseline_regularization` is needed"),
         ({"projection": "both"}, r"`projection` must be one of \('space', 'function', 'none'\), got 'both'"),

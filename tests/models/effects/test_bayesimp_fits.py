@@ -102,8 +102,8 @@ def link(**options):
         ({"adjustment": "sideways"}, "`adjustment` must be one of"),
         ({"adjustment": "backdoor"}, "`adjusting_kernel` must be a kernel for the adjustment 'backdoor'"),
         ({"adjusting_kernel": RBF(1.0)}, "`adjusting_kernel` must be None for the adjustment 'none'"),
-        ({"noise_variance": 0.0}, "`noise_variance` must be greater than 0"),
-        ({"amplitude": -1.0}, "`amplitude` must be greater than 0"),
+        ({"noise_variance": 0.0}, "`noise_variance` must be positive"),
+        ({"amplitude": -1.0}, "`amplitude` must be positive"),
     ],
 )
 def test_a_link_that_does_not_go_together_is_refused(options, message):

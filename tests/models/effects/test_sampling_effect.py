@@ -162,7 +162,7 @@ def test_chains_pass_samples_on():
     ("options", "message"),
     [
         ({"num_samples": 1}, "`num_samples` must be at least 2, got 1"),
-        ({"noise_variance": 0.0}, "`noise_variance` must be greater than 0"),
+        ({"noise_variance": 0.0}, "`noise_variance` must be positive"),
         ({"links": ()}, "`links` must hold at least one CausalLink"),
     ],
 )

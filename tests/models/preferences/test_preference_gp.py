@@ -430,7 +430,7 @@ def test_bad_data_are_refused(played):
     tied = matches_of((items, numbers, np.full(12, 0.5)), tie=0.5)
     for call, message in (
         (lambda: model.prepare(tied), r"`x` holds 12 ties, which `likelihood` has no place for"),
-        (lambda: GPGP(RBF(1.0), "ordinal", tie_width=0.0).prepare(tied), r"`tie_width` must be greater than 0, got 0"),
+        (lambda: GPGP(RBF(1.0), "ordinal", tie_width=0.0).prepare(tied), r"`tie_width` must be positive, got 0"),
         (lambda: model.prepare(matches_of(played), y), "`y` must be left out where `x` is kpp.preferences.Matches"),
         (lambda: model.prepare(items[numbers]), "`y` must give the outcomes"),
         (lambda: model.prepare(items[numbers][:, :1], y), r"`x` must hold pairs of items, .* got shape \(12, 1, 2\)"),

@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_refused():
         PreferenceRidge(BOTH, 0.1).fit(Matches.create(ITEMS, FIRST, SECOND, contexts=FIRST[:, None]))
     with pytest.raises(TypeError, match="`kernel` must be Preferential or GeneralizedPreferential"):
         PreferenceRidge(RBF(1.0), 0.1)
-    with pytest.raises(ValueError, match="`regularization` must be greater than 0"):
+    with pytest.raises(ValueError, match="`regularization` must be positive"):
         PreferenceLogistic(BOTH, 0.0)
     with pytest.raises(ValueError, match="`max_steps` must be at least 1, got 0"):
         PreferenceLogistic(BOTH, 0.1, max_steps=0)

@@ -137,7 +137,7 @@ def test_a_bad_grid_is_refused(grid, message, regression_data):
 def test_priors_are_refused(model):
     with pytest.raises(TypeError, match="is a fit without priors; kpp_models.GP"):
         model(RBF(dist.LogNormal(0.0, 1.0)), 0.1)
-    with pytest.raises(ValueError, match="`regularization` must be greater than 0, got 0"):
+    with pytest.raises(ValueError, match="`regularization` must be positive, got 0"):
         model(RBF(1.0), 0.0)
 
 
