@@ -278,7 +278,7 @@ class AbstractEffectModel(AbstractChainModel):
         Equal outcomes have equal sections, so a regression on the distinct ones is the same, and not singular.
         """
         _, first = np.unique(outcome, axis=0, return_index=True)
-        distinct = outcome[np.sort(first)]
+        distinct = jnp.asarray(np.asarray(outcome)[np.sort(first)])
         gram, sections = _outcome_grams(space, int(self.bayesian_embedding), distinct, outcome)
         factor = linalg.cholesky(gram, what="the kernel matrix of the outcomes")
         if np.min(np.diagonal(factor)) ** 2 < _MIN_PIVOT * np.mean(np.diagonal(gram)):
