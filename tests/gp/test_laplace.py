@@ -33,6 +33,7 @@ def problem(classification_data):
     return jnp.asarray(x), jnp.asarray(y)
 
 
+@jax.jit
 def covariance(x, lengthscale, variance=4.0):
     difference = (x[:, None, :] - x[None, :, :]) / lengthscale
     return variance * jnp.exp(-0.5 * jnp.sum(difference**2, axis=-1))
@@ -73,7 +74,7 @@ def oracle(link, matrix, y):
 
 
 @pytest.mark.parametrize("variance", [0.5, 4.0, 100.0])
-@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("link", ["logit", pytest.param("probit", marks=pytest.mark.slow)])
 def test_mode_and_evidence_are_those_of_an_optimiser(problem, link, variance):
     x, y = problem
     matrix = covariance(x, 0.9, variance)
@@ -174,6 +175,7 @@ def test_distribution_takes_leading_axes_and_refuses_unknown_links(problem):
         LaplaceBernoulliMarginal(MEAN, covariance(x, 0.9), "logitt")
 
 
+@pytest.mark.slow
 def test_distribution_draws_labels_of_the_prior(problem):
     x, _ = problem
     draws = np.asarray(

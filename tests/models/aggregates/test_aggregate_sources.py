@@ -95,6 +95,7 @@ def test_two_sources_are_one_joint_gaussian(joint, both, tolerance):
     np.testing.assert_allclose(both["density"], expected["density"], **tolerance())
 
 
+@pytest.mark.slow
 def test_a_second_source_adds_what_it_knows(joint, both, tolerance):
     alone = CMP(RBF(0.9), RBF(SCALES[0]), NOISE[0], REGULARIZATION, mean=PRIOR_MEAN)
     model, data, _ = alone.prepare(joint.bags[0], joint.targets[0], covariates=joint.places[0])

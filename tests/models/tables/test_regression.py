@@ -35,7 +35,7 @@ def fit(regression_data):
     return fixed_fit(CASES["rbf"][0], *regression_data, mean=1.0)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["sum", *[pytest.param(case, marks=pytest.mark.slow) for case in ("rbf", "matern")]])
 def test_agrees_with_scikit_learn(case, regression_data, x_test):
     (kernel, theirs), (x, y) = CASES[case], regression_data
     peer = GaussianProcessRegressor(theirs, alpha=NOISE, optimizer=None).fit(x, y)

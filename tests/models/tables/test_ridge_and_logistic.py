@@ -82,7 +82,7 @@ def test_leave_one_out_of_logistic_is_close_to_refits(logistic, classification_d
     np.testing.assert_allclose(found, np.where(y == 1, chance, 1 - chance), atol=0.0066)
 
 
-@pytest.mark.parametrize("name", ["ridge", "logistic"])
+@pytest.mark.parametrize("name", [pytest.param("ridge", marks=pytest.mark.slow), "logistic"])
 def test_a_fit_in_closed_form_is_one_chain_of_one_draw(name, request):
     fit = request.getfixturevalue(name)
     assert (fit.num_chains, fit.num_draws) == (1, 1)
