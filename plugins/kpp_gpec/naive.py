@@ -26,17 +26,9 @@ class NaiveGP(AbstractPointsExplainer):
     points.
 
     Args:
-        base_explainer: As for `GPEC`.
-        background: As for `GPEC`.
-        explainer_options: As for `GPEC`.
-        output: As for `GPEC`.
-        lengthscale: As for `GPEC`.
-        variance: As for `GPEC`.
+        base_explainer, background, explainer_options, output: As for `GPEC`.
+        lengthscale, variance, standardize, noise, num_repeats, min_noise_variance: As for `GPEC`.
         selection: As for `GPEC`; "evidence" by default.
-        standardize: As for `GPEC`.
-        noise: As for `GPEC`.
-        num_repeats: As for `GPEC`.
-        min_noise_variance: As for `GPEC`.
 
     References:
         Hill, Masoomi, Torop, Ghimire and Dy, Boundary-aware uncertainty for feature attribution explainers, 2024,
@@ -73,8 +65,7 @@ class NaiveGP(AbstractPointsExplainer):
         """Explain the background and fit the processes.
 
         Args:
-            predictor: As for `GPEC.fit`.
-            explanation: As for `GPEC.fit`.
+            predictor, explanation: As for `GPEC.fit`.
             rng_key: A JAX random key, for explainers that sample.
 
         Returns:

@@ -49,15 +49,10 @@ class PreferentialContext(AbstractPreferenceGame):
 
     Args:
         contexts: The reference contexts z, (n, c).
-        regularization: :math:`\lambda`, positive.
-        conditional: "observational" or "interventional".
+        regularization, conditional, end_points, solver, max_steps, batch_size: As for `PreferentialItems`.
         kernel: The kernel k of the conditional mean embeddings, by default that of the contexts, if it is a product
             kernel up to a constant, else as for `kpp.games.Observational`.
-        end_points: "exact" or "raw".
-        solver: "cholesky", or "cg" for preconditioned conjugate gradients.
-        max_steps: The largest number of steps of conjugate gradients.
         matches: Pairs of items (m, 2, d) to average over, or None.
-        batch_size: The number of coalitions in a batch; by default as many as fit into memory.
 
     References:
         Chau, Towards trustworthy machine learning with kernels, 2023, proposition 7.3.4, whose first factor is read as

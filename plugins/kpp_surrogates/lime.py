@@ -105,13 +105,8 @@ class BayesLIME(AbstractLocalLinear):
     nothing; the base value is the intercept with that mean added again.
 
     Args:
-        background: The background points, (m, d).
+        background, kernel_width, around, categorical, groups, progress: As for `LIME`.
         num_perturbations: The number of neighbors of each point, N.
-        kernel_width: w, by default 0.75 times the root of the number of features or groups.
-        around: Whether numbers are drawn around the mean of the "background" or around the "instance".
-        categorical: Columns of numbers that hold categories, by name or position; columns of text need not be named.
-        groups: Features that are perturbed together: a mapping from a name to names or positions of features.
-        progress: Whether to show a progress bar.
 
     References:
         Slack, Hilgard, Singh and Lakkaraju, Reliable post hoc explanations: modeling uncertainty in explainability,

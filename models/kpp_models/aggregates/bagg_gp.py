@@ -78,13 +78,11 @@ class BaggGP(AbstractBaggGP):
         degrees_of_freedom: The degrees of freedom of the likelihood "student_t".
         noise: Whether :math:`\epsilon_j` has the variance :math:`\sigma^2 / n_j` ("per_point", as published) or
             :math:`\sigma^2` ("per_bag").
-        likelihood: As for `CMP`.
+        likelihood, gram_size, minibatch: As for `CMP`.
         inducing_points: w, (w, d), or a prior for them; None to let `num_inducing` choose.
         num_inducing: How many inducing points k-means chooses among the points; None for none.
         learn_inducing: Whether inducing points are learned, with a prior centered at those chosen.
         bag_gram: "exact", "sampled" or "fourier", as for `CMP`.
-        gram_size: As for `CMP`.
-        minibatch: As for `CMP`.
         seed: The seed of k-means, of the sampled points and of the frequencies.
 
     Raises:
@@ -106,20 +104,10 @@ class VBagg(AbstractBaggGP):
     r"""The Gaussian process of `BaggGP` with inducing points, which are required (VBagg).
 
     Args:
-        kernel: As for `BaggGP`, like all others.
-        noise_variance: :math:`\sigma^2`.
-        mean: m.
-        high_resolution_variance: :math:`\varsigma^2`.
-        degrees_of_freedom: The degrees of freedom of the likelihood "student_t".
-        noise: "per_point" or "per_bag".
-        likelihood: As for `CMP`.
+        kernel, noise_variance, mean, high_resolution_variance, degrees_of_freedom, noise, likelihood: As for `BaggGP`.
         inducing_points: w, (w, d), or a prior for them; None to let `num_inducing` choose.
         num_inducing: How many inducing points k-means chooses among the points.
-        learn_inducing: Whether inducing points are learned.
-        bag_gram: "exact", "sampled" or "fourier".
-        gram_size: As for `CMP`.
-        minibatch: As for `CMP`.
-        seed: The seed of k-means, of the sampled points and of the frequencies.
+        learn_inducing, bag_gram, gram_size, minibatch, seed: As for `BaggGP`.
 
     Raises:
         ValueError: If a number is out of range, a name unknown, or there are no inducing points.

@@ -39,10 +39,9 @@ class CentroidGP(AbstractAggregateModel):
         high_resolution_variance: The variance of white noise on the field.
         degrees_of_freedom: The degrees of freedom of the likelihood "student_t".
         inducing_points: w, (w, d), or a prior for them.
-        likelihood: As for `CMP`.
+        likelihood, minibatch: As for `CMP`.
         num_inducing: How many inducing points k-means chooses among the centroids; None for none.
         learn_inducing: Whether inducing points are learned, with a prior centered at those chosen.
-        minibatch: As for `CMP`.
         seed: The seed of k-means.
 
     Raises:

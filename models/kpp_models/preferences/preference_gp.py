@@ -242,15 +242,7 @@ class PreferenceGP(AbstractPreferenceModel):
 
     Args:
         kernel: :math:`k_E`, a kernel on pairs, skew-symmetric in each, with numbers or priors as leaves.
-        likelihood: As for `AbstractPreferenceModel`, like all fields below.
-        tie_width: t.
-        latent: "laplace", "sample" or "inducing".
-        num_inducing: The number of inducing pairs.
-        minibatch: The number of pairs per step.
-        seed: The seed of k-means.
-
-    Raises:
-        ValueError: As for `AbstractPreferenceModel`.
+        likelihood, tie_width, latent, num_inducing, minibatch, seed: As for `AbstractPreferenceModel`.
 
     References:
         Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, 2022, section 3.
@@ -279,15 +271,7 @@ class GPGP(AbstractPreferenceModel):
 
     Args:
         kernel: k, a kernel on items; k + c adds c times the `PGP` of k, a utility.
-        likelihood: As for `AbstractPreferenceModel`, like all fields below.
-        tie_width: t.
-        latent: "laplace", "sample" or "inducing".
-        num_inducing: The number of inducing pairs.
-        minibatch: The number of pairs per step.
-        seed: The seed of k-means.
-
-    Raises:
-        ValueError: As for `AbstractPreferenceModel`.
+        likelihood, tie_width, latent, num_inducing, minibatch, seed: As for `AbstractPreferenceModel`.
 
     References:
         Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, 2022, equation (5).
@@ -313,15 +297,7 @@ class PGP(AbstractPreferenceModel):
 
     Args:
         kernel: k, the kernel of the utility f, on items.
-        likelihood: As for `AbstractPreferenceModel`, like all fields below.
-        tie_width: t.
-        latent: "laplace", "sample" or "inducing".
-        num_inducing: The number of inducing pairs.
-        minibatch: The number of pairs per step.
-        seed: The seed of k-means.
-
-    Raises:
-        ValueError: As for `AbstractPreferenceModel`.
+        likelihood, tie_width, latent, num_inducing, minibatch, seed: As for `AbstractPreferenceModel`.
 
     References:
         Houlsby, Huszar, Ghahramani and Hernandez-Lobato, Collaborative Gaussian processes for preference learning,

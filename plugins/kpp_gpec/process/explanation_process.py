@@ -189,9 +189,7 @@ def leave_one_out(
     .. math:: \mu_n = E_n - [A^{-1} E]_n / [A^{-1}]_{nn}, \qquad v_n = 1 / [A^{-1}]_{nn}
 
     Args:
-        factors: As for `log_evidence`.
-        values: As for `log_evidence`.
-        variance: As for `log_evidence`.
+        factors, values, variance: As for `log_evidence`.
 
     References:
         Rasmussen and Williams, 2006, equations (5.10) to (5.12).

@@ -47,18 +47,13 @@ class ProjectedClassifier(ClassifierMixin, ProjectedEstimator):
         estimator: The classifier, with `predict_proba`; a random forest by default. With `prefit` it is used unchanged:
             a fitted scikit-learn classifier, a `kpp.Fit` of labels 0 and 1, or a callable that takes rows and returns
             the probabilities of the sorted classes, (n, q), or of the second of two classes, (n,).
-        collider: As for `ProjectedRegressor`.
-        outcome: As for `ProjectedRegressor`.
+        collider, outcome, conditional, several, tol, max_cycles: As for `ProjectedRegressor`.
         scale: "probability" or "latent".
-        conditional: As for `ProjectedRegressor`.
         baseline: The model of Y given B: "logistic" regression, a scikit-learn classifier, or a regression of the
             indicators of the classes, as `conditional`; frequencies if B is empty. On the latent scale `conditional` is
             used instead.
         prefit: Whether the estimator is already fitted.
-        several: As for `ProjectedRegressor`.
         check: Whether to test on the labelled rows whether the statements hold, and to warn if one is rejected.
-        tol: As for `ProjectedRegressor`.
-        max_cycles: As for `ProjectedRegressor`.
         random_state: The seed of the default estimator, of "forest" and "kernel-ridge", and of tests.
 
     Attributes:

@@ -44,16 +44,11 @@ class ProjectedQuantileRegressor(RegressorMixin, ProjectedEstimator):
         levels: The probabilities of the quantiles, a number or several.
         num_thresholds: The number of thresholds, evenly spread quantiles of the targets, the largest among them; fewer
             if there are fewer different targets.
-        collider: As for `ProjectedRegressor`.
-        outcome: As for `ProjectedRegressor`.
-        conditional: As for `ProjectedRegressor`.
+        collider, outcome, conditional, several, tol, max_cycles: As for `ProjectedRegressor`.
         baseline: The regression of the indicators on B, as `conditional`; frequencies if B is empty.
         prefit: Whether the estimator is already fitted.
-        several: As for `ProjectedRegressor`.
         check: Whether to test on the labelled rows what the statements say, for the ranks of the targets, and to warn
             of those that look false.
-        tol: As for `ProjectedRegressor`.
-        max_cycles: As for `ProjectedRegressor`.
         random_state: The seed of the default estimator, of "forest" and "kernel-ridge", and of tests.
 
     Attributes:
