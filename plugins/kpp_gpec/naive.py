@@ -65,7 +65,8 @@ class NaiveGP(AbstractPointsExplainer):
         """Explain the background and fit the processes.
 
         Args:
-            predictor, explanation: As for `GPEC.fit`.
+            predictor: As for `GPEC.fit`.
+            explanation: As for `GPEC.fit`.
             rng_key: A JAX random key, for explainers that sample.
 
         Returns:
