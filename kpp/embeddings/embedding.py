@@ -197,15 +197,9 @@ class AbstractEmpiricalEmbedding(AbstractEmbedding):
 
 
 def check_same_kernel(kernel: AbstractKernel, expected: AbstractKernel, name: str) -> None:
-    """Check that a kernel equals the expected one; traced values are not compared.
+    """Raise ValueError, naming the argument that has the kernel, unless it equals the expected one.
 
-    Args:
-        kernel: The kernel.
-        expected: The kernel that it must equal.
-        name: The argument that has the kernel, for the message.
-
-    Raises:
-        ValueError: If the kernels differ.
+    Traced values are not compared.
     """
     same = jax.tree.structure(kernel) == jax.tree.structure(expected)
     leaves = jax.tree.leaves(kernel), jax.tree.leaves(expected)

@@ -153,7 +153,9 @@ def independence_test(
         independence: The statement: `ColliderPartition.independence`, or one of `kpp.causal.collider_independences`.
         kernel: As for `mean_independence_test`; X are the variables that the outcome is independent of.
         given_kernel: As for `mean_independence_test`; Z are the variables that are given.
-        regularization, num_permutations, max_rows: As for `mean_independence_test`.
+        regularization: As for `mean_independence_test`.
+        num_permutations: As for `mean_independence_test`.
+        max_rows: As for `mean_independence_test`.
 
     Returns:
         The statistic and its p-value.

@@ -38,15 +38,10 @@ def squared_distance(a: Float[Array, " d"], b: Float[Array, " d"]) -> Float[Arra
 def squared_distances(
     a: Float[Array, "n1 d"], b: Float[Array, "n2 d"], *, exact: bool = False
 ) -> Float[Array, "n1 n2"]:
-    """Return the squared Euclidean distances of all pairs, by the method that the module's docstring describes.
+    """Return the squared Euclidean distances of all pairs of n1 and n2 points, (n1, n2), at least 0.
 
-    Args:
-        a: n1 points (n1, d), in units of the lengthscales.
-        b: n2 points (n2, d).
-        exact: Whether both values and derivatives come from differences, for any number of features.
-
-    Returns:
-        The squared distances, of shape (n1, n2), at least 0.
+    The module's docstring describes the method; with `exact` both values and derivatives come from differences, for any
+    number of features.
     """
     if exact:
         return _feature_by_feature(a, b)

@@ -78,16 +78,10 @@ class Convergence:
 
 
 def assess(posterior: xr.Dataset, sample_stats: xr.Dataset | None, *, markov_chain: bool) -> Convergence:
-    """Assess the convergence of the draws of a posterior.
+    """Assess the convergence of the draws of a posterior, whose variables lead with (chain, draw).
 
-    Args:
-        posterior: The group `posterior`; the first axes of each variable are (chain, draw).
-        sample_stats: The group `sample_stats`; its variable ``diverging``, if present, marks divergences.
-        markov_chain: Whether the draws come from a Markov chain; draws of a fitted approximation are independent by
-            construction, so R-hat carries no information.
-
-    Returns:
-        The verdict with its numbers.
+    The variable ``diverging`` of `sample_stats`, if present, marks divergences. Draws that come from a fitted
+    approximation instead of a Markov chain are independent by construction, so R-hat carries no information.
     """
     chains, draws = posterior.sizes.get("chain", 1), posterior.sizes.get("draw", 1)
     judged = markov_chain and draws >= 4

@@ -39,16 +39,9 @@ def target_histogram(y: np.ndarray, name: str) -> Figure:
 
 
 def priors_and_posteriors(prior: xr.Dataset, posterior: xr.Dataset) -> Figure | None:
-    """Show the prior and the posterior of each hyperparameter.
+    """Show the prior and the posterior of each hyperparameter; None if there is nothing to show.
 
-    A scalar is shown by two histograms, a vector by two intervals per entry.
-
-    Args:
-        prior: The group `prior`, with (chain, draw).
-        posterior: The group `posterior`, with (chain, draw).
-
-    Returns:
-        The figure, or None if there is nothing to show.
+    The groups have (chain, draw). A scalar is shown by two histograms, a vector by two intervals per entry.
     """
     names = [str(name) for name in posterior.data_vars if name in prior.data_vars]
     scalars = [name for name in names if posterior[name].ndim == 2]
@@ -72,15 +65,9 @@ def priors_and_posteriors(prior: xr.Dataset, posterior: xr.Dataset) -> Figure | 
 
 
 def predictive_check(observed: np.ndarray, predictive: np.ndarray, name: str) -> Figure:
-    """Compare the data with data simulated from the fitted model.
+    """Compare the target (n,) with draws of it from the posterior predictive, (s, n).
 
-    Args:
-        observed: The target, of shape (n,).
-        predictive: Draws of the target from the posterior predictive, of shape (s, n).
-        name: The name of the target.
-
-    Returns:
-        The figure: the distributions on the left, a comparison row by row on the right.
+    The distributions are on the left, a comparison row by row on the right.
     """
     figure, (left, right) = _figure(2, height=3.4)
     edges = np.histogram_bin_edges(np.concatenate([observed, predictive.ravel()]), bins=_bins(observed.size))

@@ -66,13 +66,7 @@ def figure_style() -> Iterator[None]:
 def embed(figure: Figure, alt: str, caption: str = "") -> Image:
     """Draw a figure as SVG and return it as an image with a ``data:`` address.
 
-    Args:
-        figure: The figure.
-        alt: A description for readers who cannot see the image.
-        caption: The text below the image.
-
-    Returns:
-        The image.
+    `alt` describes it for readers who cannot see the image; the caption is the text below.
     """
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata=_METADATA)

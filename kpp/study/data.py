@@ -135,20 +135,10 @@ def read_data(config: DataConfig) -> StudyData:
 def choose_rows(
     rows: Rows, num_rows: int, rng: np.random.Generator, key: str, *, among: np.ndarray | None = None
 ) -> np.ndarray:
-    """Convert a choice of rows into row numbers.
+    """Return row numbers for a number (drawn without replacement, then sorted), a list of row numbers, or ``"all"``.
 
-    Args:
-        rows: A number (drawn without replacement, then sorted), a list of row numbers, or ``"all"``.
-        num_rows: The number of rows of the table, n.
-        rng: The generator that draws the rows.
-        key: The key of the study file, for messages.
-        among: The row numbers to choose from; by default all.
-
-    Returns:
-        The row numbers, of shape (rows,).
-
-    Raises:
-        StudyError: If a row does not exist.
+    They are chosen from `among`, by default from all rows. Raises StudyError, naming the key of the study file, if a
+    row does not exist.
     """
     among = np.arange(num_rows) if among is None else np.asarray(among)
     if rows == "all":

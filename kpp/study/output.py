@@ -23,13 +23,8 @@ FILES = ("posterior.nc", "explanation.nc", "summary.csv", "report.html")
 def check_output(output: Path, overwrite: bool) -> None:
     """Raise StudyError if the output folder cannot be created or holds files that must not be lost.
 
-    Args:
-        output: The folder; an empty folder is treated as missing.
-        overwrite: Whether the results of an earlier study may be replaced. Other files are never replaced.
-
-    Raises:
-        StudyError: If `output` exists and `overwrite` is False, or it holds other files than `FILES`, or it cannot be
-            created.
+    An empty folder is treated as missing. With `overwrite` the results of an earlier study, the files in `FILES`, may
+    be replaced; other files are never replaced.
     """
     if not os.path.lexists(output):
         _check_parent(output)
@@ -50,15 +45,7 @@ def check_output(output: Path, overwrite: bool) -> None:
 def output_folder(output: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a folder to write into; it becomes `output` if the block succeeds and is removed if the block fails.
 
-    Args:
-        output: The folder for the results.
-        overwrite: Whether the results of an earlier study may be replaced.
-
-    Yields:
-        A new folder beside `output`.
-
-    Raises:
-        StudyError: As for `check_output`, which is called before the block and again after it.
+    `check_output` is called before the block and again after it.
     """
     output = output.absolute()
     check_output(output, overwrite)

@@ -59,12 +59,6 @@ def predictive_draws(rng_key: RngKey, fit: Fit, data: StudyData, groups: Mapping
     """Return draws of the target from the posterior predictive, in its own unit, of shape (s, n).
 
     The group `posterior_predictive` has one draw per posterior draw; if there are few, more are drawn.
-
-    Args:
-        rng_key: A JAX random key.
-        fit: The fit.
-        data: The data.
-        groups: The groups of the fit, in the units of the data.
     """
     replicates = groups.get("posterior_predictive")
     if replicates is not None and fit.num_chains * fit.num_draws >= _ENOUGH_DRAWS:

@@ -92,14 +92,7 @@ def freeze_options(options: Any) -> tuple[tuple[str, Any], ...]:
 def prepare(gpec: Any, inputs: Inputs, explanation: Explanation | None, rng_key: RngKey | None) -> Prepared:
     """Explain the background, unless its explanation is given, and collect all data for the processes.
 
-    Args:
-        gpec: The explainer, with the fields that `GPEC` and `NaiveGP` share.
-        inputs: The model and the background; the points to explain are not used.
-        explanation: The explanation of the background, or None to compute it.
-        rng_key: A key for explainers that sample.
-
-    Returns:
-        What there is.
+    Of `inputs` the model and the background are used. The key is for explainers that sample.
     """
     inputs = dataclasses.replace(inputs, x=jnp.asarray(inputs.background, inputs.x.dtype))
     x, axis = inputs.rows, inputs.row_axis

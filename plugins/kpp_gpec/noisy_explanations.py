@@ -65,20 +65,15 @@ def repeat_keys(noise: str | float, num_repeats: int, rng_key: RngKey | None) ->
 
 
 def observe(explanations: Sequence[Explanation], noise: str | float, least: float = 0.0) -> Observations:
-    r"""Compute values and noise from explanations of the same points.
+    r"""Compute values and noise, at least `least`, from one explanation or repeated explanations of the same points.
 
     Draws of a posterior are averaged, and by the law of total variance their variance is part of the noise:
 
     .. math:: U = \mathrm{Var}_s\, \mathrm E[\phi \mid s] + \mathrm E_s\, \mathrm{Var}[\phi \mid s]
 
-    Args:
-        explanations: One explanation, or repeated ones, of which the mean and the variance of this mean are used.
-        noise: "explainer" for the explainer's variance, otherwise its squared standard errors, otherwise 0; "repeats"
-            for the variance between `explanations`; or a variance.
-        least: The smallest allowed variance.
-
-    Returns:
-        The observations.
+    Of repeated explanations the mean and the variance of this mean are used. With the noise "explainer" it is the
+    explainer's variance, otherwise its squared standard errors, otherwise 0; with "repeats" the variance between the
+    explanations; a number is the variance itself.
     """
     if noise == "repeats":
         repeats = np.stack([_mean(explanation) for explanation in explanations])

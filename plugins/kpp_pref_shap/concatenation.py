@@ -93,17 +93,9 @@ def items_by_quadrature(
 ) -> Float[Array, "*draws p g"]:
     """Compute exact Shapley values of the interventional game of items, in polynomial time in the number of features.
 
-    The references are all pairs of the background, so time grows with their number squared, and with the matches.
-
-    Args:
-        background: The reference items, (n, d).
-        function: The function, whose kernels of items are sums of product kernels.
-        pairs: The duels, (p, 2, d).
-        contexts: Contexts that the function is averaged over; None if the function has no contexts.
-        players: The players, of both items side by side.
-
-    Returns:
-        The Shapley values, (p, g), led by draws.
+    The references are all pairs of the background (n, d), so time grows with their number squared, and with the
+    matches. The function, whose kernels of items are sums of product kernels, is averaged over `contexts` if it has
+    contexts; the players are those of both items side by side. The duels (p, 2, d) give values (p, g), led by draws.
     """
     background = np.asarray(background)
     first, second = np.indices((len(background),) * 2).reshape(2, -1)

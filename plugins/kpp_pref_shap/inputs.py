@@ -42,21 +42,11 @@ class PreferenceInputs(NamedTuple):
 def read_duels(
     predictor: Any, x: Any, opponents: Float[AnyArray, "r d"] | None, *, has_contexts: bool
 ) -> PreferenceInputs:
-    """Read the inputs of a game of items.
+    """Read the inputs of a game of items: a function on pairs, and the points to explain.
 
-    Args:
-        predictor: A `kpp.Fit` of a preference model, or a `kpp.RKHSFunction` on pairs.
-        x: Pairs, or items if there are opponents; a tuple with contexts if the function has contexts of its own; or
-            matches.
-        opponents: The items that each item is compared with, or None.
-        has_contexts: Whether the game averages over its own contexts.
-
-    Returns:
-        The inputs.
-
-    Raises:
-        TypeError: If the predictor is not a function of pairs.
-        ValueError: If `x` does not have the form that the game and the function need.
+    These are pairs, or items if there are opponents, in a tuple with contexts if the function has contexts that the
+    game does not average over; or matches. Raises TypeError if the predictor is not such a function, and ValueError if
+    `x` does not have the form that the game needs.
     """
     matches = x if isinstance(x, Matches) else None
     items, contexts = split_points(x if matches is None else _winners_first(matches))
@@ -88,20 +78,10 @@ def read_duels(
 def read_contexts(
     predictor: Any, x: Any, references: Float[AnyArray, "n c"], pairs: AnyArray | None
 ) -> PreferenceInputs:
-    """Read the inputs of a game of contexts.
+    """Read the inputs of a game of contexts: a function on pairs in contexts, and the points to explain.
 
-    Args:
-        predictor: A `kpp.Fit` of a preference model, or a `kpp.RKHSFunction` on pairs.
-        x: A tuple of pairs and contexts, or contexts if there are pairs to average over; or matches.
-        references: The reference contexts.
-        pairs: The pairs that the game averages over, or None.
-
-    Returns:
-        The inputs.
-
-    Raises:
-        TypeError: If the predictor is not a function of pairs in contexts.
-        ValueError: If `x` does not have the form that the game and the function need.
+    These are a tuple of pairs and contexts, or contexts if there are pairs to average over, or matches. Raises
+    TypeError if the predictor is not such a function, and ValueError if `x` does not have the form that the game needs.
     """
     matches = x if isinstance(x, Matches) else None
     points = x if matches is None else _winners_first(matches)

@@ -55,16 +55,9 @@ class Comparison(NamedTuple):
 
 
 def comparisons(kernel: AbstractKernel) -> tuple[Comparison, ...]:
-    """Return the terms of a kernel on pairs.
+    """Return the terms of a kernel on pairs, or raise TypeError if it has a part of another kind.
 
-    Args:
-        kernel: `GeneralizedPreferential`, `Preferential`, `Contextual` of them, or sums and multiples of those.
-
-    Returns:
-        The terms.
-
-    Raises:
-        TypeError: If the kernel has any other part.
+    The kinds are `GeneralizedPreferential`, `Preferential`, `Contextual` of them, and sums and multiples of those.
     """
     if isinstance(kernel, GeneralizedPreferential | Preferential):
         return (Comparison(kernel.kernel, isinstance(kernel, GeneralizedPreferential)),)

@@ -51,16 +51,10 @@ class Conditioning(Protocol):
 def absent_weights(
     observational: Conditioning, conditional: str, kernel: AbstractKernel, rows: Float[Array, "q d"]
 ) -> Weights:
-    """Return the weights of the references, given the present features of some rows.
+    """Return a function from a coalition to the weights of the references, given the present features of rows (q, d).
 
-    Args:
-        observational: The references, with the options of the conditioning.
-        conditional: "observational", or "interventional" for equal weights.
-        kernel: The kernel of the function, whose product term is the default kernel of the conditional mean embedding.
-        rows: The rows, (q, d).
-
-    Returns:
-        A function of a coalition to the weights.
+    They are those of a conditional mean embedding, whose default kernel is the product term of `kernel`, or equal
+    weights if `conditional` is "interventional".
     """
     if conditional == "observational":
         like = RKHSFunction(kernel, rows[:1], jnp.zeros(1, rows.dtype))

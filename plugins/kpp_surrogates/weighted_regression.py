@@ -103,14 +103,8 @@ def ridge_regression(
 
     .. math:: \min_{b, \beta} \sum_i w_i (y_i - b - z_i^\top \beta)^2 + \lambda \|\beta\|^2
 
-    Args:
-        features: The rows z, of each point, (p, n, g).
-        weights: w, (p, n), not all 0.
-        targets: y, (p, n, r).
-        penalty: :math:`\lambda`, positive.
-
-    Returns:
-        The intercepts, (p, r), and the coefficients, (p, g, r).
+    Features z (p, n, g), weights w (p, n), not all 0, and targets y (p, n, r) give the intercepts (p, r) and the
+    coefficients (p, g, r).
     """
     return _ridge(features, weights, targets, penalty)
 

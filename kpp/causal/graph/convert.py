@@ -11,16 +11,9 @@ from kpp.causal.errors import CausalError
 
 
 def as_edges(edges: Any) -> tuple[list[Any], list[Any]]:
-    """Return the nodes and the directed edges in any form of edges that `CausalDAG` takes.
+    """Return the nodes (none for pairs) and the directed edges in any form of edges that `CausalDAG` takes.
 
-    Args:
-        edges: Pairs (cause, effect), a mapping from each cause to its effects, or a `networkx.DiGraph`.
-
-    Returns:
-        The nodes of the mapping or the graph (none for pairs), and the edges.
-
-    Raises:
-        CausalError: If the graph is not directed, or has several edges between two nodes.
+    Raises CausalError if a `networkx.DiGraph` is not directed or has several edges between two nodes.
     """
     if isinstance(edges, nx.Graph):
         if not edges.is_directed() or edges.is_multigraph():

@@ -21,17 +21,7 @@ def some_separator(
     """Return a set between `include` and `within` that separates `x` from `y`, or None if there is none.
 
     If any set separates them, the allowed ancestors do (van der Zander, Liskiewicz and Textor, 2019, section 3): Z =
-    An(x, y, include) & within.
-
-    Args:
-        graph: The graph.
-        x: Nodes.
-        y: Nodes.
-        include: Nodes that the set must hold, a subset of `within`.
-        within: The nodes that the set may hold, without nodes of x or y.
-
-    Returns:
-        The set, or None.
+    An(x, y, include) & within. Here and below `within` holds `include` and no nodes of x or y.
     """
     candidate = graph.ancestors(x | y | include) & within
     return candidate if d_separated(graph, x, y, candidate) else None
@@ -44,16 +34,6 @@ def separators(
 
     The search branches on one node after the other, leaving it out or taking it in. It follows a branch only if
     `some_separator` finds a set in it: algorithm ListSep of van der Zander, Liskiewicz and Textor (2019), section 3.
-
-    Args:
-        graph: The graph.
-        x: Nodes.
-        y: Nodes.
-        include: Nodes that each set must hold, a subset of `within`.
-        within: The nodes that the sets may hold, without nodes of x or y.
-
-    Yields:
-        The sets.
     """
     yield from between(
         graph, include, within, lambda required, allowed: some_separator(graph, x, y, required, allowed) is not None
@@ -63,20 +43,11 @@ def separators(
 def minimal_separators(
     graph: MixedGraph, x: frozenset[str], y: frozenset[str], within: frozenset[str]
 ) -> Iterator[frozenset[str]]:
-    """Yield every minimal set of allowed nodes that separates `x` from `y`: no proper subset of it does.
+    """Yield every minimal set within the allowed nodes that separates `x` from `y`, the one nearest to y first.
 
     They are the minimal vertex cuts, through allowed nodes, of the moral graph of An(x, y). A cut is determined by its
     side, the part of the graph that stays connected to y. Among all cuts whose side holds a connected set A there is a
     cut S nearest to y. The other cuts are found by adding one node of S to A at a time (Takata, 2010).
-
-    Args:
-        graph: The graph.
-        x: Nodes.
-        y: Nodes.
-        within: The nodes that the sets may hold, without nodes of x or y.
-
-    Yields:
-        The sets; the first is the one nearest to y.
     """
     moral = moral_graph(graph, x | y)
     allowed = within & frozenset(moral)
@@ -117,16 +88,9 @@ def between(
     within: frozenset[str],
     exists: Callable[[frozenset[str], frozenset[str]], bool],
 ) -> Iterator[frozenset[str]]:
-    """Yield every set between two sets that has a property, given a test of whether such a set exists.
+    """Yield every set between `include` and `within` for which `exists`, given two sets, finds a set between them.
 
-    Args:
-        graph: The graph, for the order of its nodes.
-        include: The nodes that each set must hold.
-        within: The nodes that the sets may hold.
-        exists: Returns, for two sets, whether a set between them has the property.
-
-    Yields:
-        The sets, each once; the number of tests between two sets is linear in the nodes.
+    Each set is yielded once; the number of tests between two sets is linear in the nodes.
     """
     stack = [(include, within)] if include <= within and exists(include, within) else []
     while stack:

@@ -183,15 +183,7 @@ def nearest_separators(
 ) -> tuple[frozenset[str], frozenset[str]] | None:
     """Return the separator of ancestors nearest to x, and the part of it that y reaches; None if none separates.
 
-    Args:
-        graph: The graph.
-        x: Nodes.
-        y: Nodes.
-        include: Nodes that both sets must hold.
-        allowed: The nodes that the sets may hold, without nodes of x or y.
-
-    Returns:
-        The two sets, the second inside the first.
+    Both hold the nodes of `include`, and else only nodes of `allowed`, which holds no nodes of x or y.
     """
     ancestral = graph.ancestors(x | y | include)
     start = allowed & ancestral

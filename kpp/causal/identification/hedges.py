@@ -81,18 +81,8 @@ def hedge_between(
 
     The bidirected edges are reduced to a spanning tree of the larger set that contains a spanning tree of the smaller
     one. A node of the smaller set keeps one child in it; another node keeps the next node on a shortest path to the
-    smaller set.
-
-    Args:
-        graph: The graph of the question, without latent nodes.
-        treatment: The treatments of the question.
-        outcome: Its outcomes.
-        larger: A set of nodes that is connected by bidirected edges; within it, all its nodes are ancestors of the
-            smaller set.
-        smaller: The part of `larger` that remains without the treatments, also connected by bidirected edges.
-
-    Returns:
-        The hedge.
+    smaller set. The graph has no latent nodes. Within the larger set, which is connected by bidirected edges, all nodes
+    are ancestors of the smaller set, its part that remains without the treatments, which is connected too.
     """
     links: nx.Graph = nx.Graph()
     for first, second in (graph.sort(pair) for pair in graph.bidirected if pair <= larger):

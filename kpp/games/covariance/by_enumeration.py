@@ -37,19 +37,11 @@ def enumeration_covariance(
     pairs: Int[Array, "k 2"],
     players: Players,
 ) -> Float[Array, "k g g"]:
-    """Compute the covariances of Shapley values at pairs of points under a Gaussian process.
+    """Compute the covariances of Shapley values at pairs of points under a Gaussian process, (k, g, g).
 
-    Args:
-        value_function: The game.
-        function: A function, without draws, whose kernel is the covariance of the process. Weights are those of the
-            unfolded function, which is the one that is explained.
-        x: Points, (p, d).
-        x_other: Other points, (q, d).
-        pairs: The pairs: a row of `x` and a row of `x_other`, (k, 2).
-        players: The players.
-
-    Returns:
-        The covariances, (k, g, g), players of the first point by players of the second.
+    The process has the kernel of a function without draws as its covariance; weights are those of the unfolded
+    function, which is the one that is explained. A pair is a row of `x` (p, d) and a row of `x_other` (q, d). The
+    result is players of the first point by players of the second.
     """
     coalitions = _coalitions(players)
     weights, weights_other = (_weights(value_function, function, points, coalitions) for points in (x, x_other))
@@ -67,17 +59,7 @@ def enumeration_covariance(
 def enumeration_sections(
     value_function: AbstractImputation, function: RKHSFunction, x: Float[Array, "p d"], players: Players
 ) -> Float[Array, "p g n"]:
-    """Compute the Shapley values of the kernel's sections at the function's points.
-
-    Args:
-        value_function: The game.
-        function: A function, without draws.
-        x: The points to explain, (p, d).
-        players: The players.
-
-    Returns:
-        The Shapley values of the n sections, (p, g, n).
-    """
+    """Compute the Shapley values of the kernel's n sections at the points of a function without draws, (p, g, n)."""
     coalitions = _coalitions(players)
 
     def of_point(point: tuple[Array, Array]) -> Array:

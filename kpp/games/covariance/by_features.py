@@ -29,16 +29,10 @@ ExactValues = Callable[[RKHSFunction, Float[Array, "p d"]], Float[Array, "p g r"
 def feature_covariance(
     exact_values: ExactValues, process: GPPosterior, x: Float[Array, "p d"], x_other: Float[Array, "q d"] | None
 ) -> Float[Array, "..."]:
-    """Compute the covariances of Shapley values under a posterior whose kernel is `kpp.features.Nystrom`.
+    r"""Compute the covariances of Shapley values under a posterior whose kernel is `kpp.features.Nystrom`.
 
-    Args:
-        exact_values: Computes the Shapley values of the features, outputs of one function, at points.
-        process: The posterior, possibly with draws.
-        x: The points to explain, (p, d).
-        x_other: Other points, (q, d), for covariances across points, or None for the covariance at each point alone.
-
-    Returns:
-        The covariances, (*draws, p, g, g), or across points (*draws, p, q, g, g).
+    `exact_values` computes the Shapley values of the features, outputs of one function, at points. The result has shape
+    (\*draws, p, g, g) for points x (p, d), and (\*draws, p, q, g, g) across them and other points (q, d).
     """
 
     def of_draw(draw: GPPosterior) -> Array:

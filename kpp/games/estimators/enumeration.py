@@ -34,15 +34,10 @@ _MAX_VALUES = 2**22
 
 
 def enumerate_values(reduce: Reduction, game: Game) -> tuple[Float[Array, "p *result"], int]:
-    """Reduce the values of all coalitions of any game, by asking its value function for them.
+    r"""Reduce the values of all coalitions of any game, by asking its value function for them.
 
-    Args:
-        reduce: The reduction of a table of values (2^g, ...): an array (*result, ...). Define it at module level,
-            because JAX compiles a new function again.
-        game: The game.
-
-    Returns:
-        The results, (p, *result, draws, outputs), and the number of axes of draws.
+    `reduce` takes a table of values (2^g, ...) to an array (\*result, ...); define it at module level, because JAX
+    compiles a new function again. The results are (p, \*result, draws, outputs), with the number of axes of draws.
     """
     table, num_draw_axes = game.table(all_coalitions(game.num_players))
     return _reduce_points(reduce, table), num_draw_axes

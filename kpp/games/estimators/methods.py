@@ -80,15 +80,9 @@ def choose_for_game(game: Game, method: str) -> Literal["quadrature", "enumerati
 
 
 def solve_exactly(game: Game, method: str, batch_size: int | None = None) -> Float[Array, "*draws p g *outputs"]:
-    """Compute Shapley values by a method that applies.
+    """Compute Shapley values (p, g), led by draws, with the outputs last, by the method that `choose_method` chose.
 
-    Args:
-        game: The game.
-        method: "quadrature" or "enumeration", as chosen by `choose_method`.
-        batch_size: How many references are worked on at once.
-
-    Returns:
-        The Shapley values, (p, g), led by draws, with the outputs last.
+    `batch_size` is the number of references that are worked on at once.
     """
     value_function, function = game.value_function, game.function
     if not is_product_game(value_function, function):

@@ -81,17 +81,9 @@ def single_term(kernel: AbstractKernel) -> AbstractKernel | None:
 
 
 def direct_solve(matrix: Float[Array, "m m"], right: Float[Array, "m p"], ridge: ArrayLike) -> Float[Array, "m p"]:
-    r"""Return :math:`(A + \rho I)^{-1} B` by a Cholesky factorization.
+    r"""Return :math:`(A + \rho I)^{-1} B`, (m, p), by a Cholesky factorization.
 
     For many right-hand sides the inverse is formed: a matrix product takes half the time of two triangular solves.
-
-    Args:
-        matrix: A, symmetric and positive semi-definite, (m, m).
-        right: B, (m, p).
-        ridge: :math:`\rho`.
-
-    Returns:
-        The solutions, (m, p).
     """
     system = DenseRidge.create(matrix, ridge, what=REGULARIZED)
     if 2 * right.shape[1] < right.shape[0]:
@@ -106,20 +98,10 @@ def conjugate_gradients(
     preconditioner: Float[Array, "m m"],
     max_steps: int,
 ) -> Float[Array, "m p"]:
-    r"""Return :math:`(A + \rho I)^{-1} B` by preconditioned conjugate gradients for each right-hand side.
+    r"""Return :math:`(A + \rho I)^{-1} B`, (m, p), by preconditioned conjugate gradients for each right-hand side.
 
-    Args:
-        matrix: A, symmetric and positive semi-definite, (m, m).
-        right: B, (m, p).
-        ridge: :math:`\rho`.
-        preconditioner: The Cholesky factor of a matrix near A, (m, m).
-        max_steps: The largest number of steps.
-
-    Returns:
-        The solutions, (m, p).
-
-    Raises:
-        RuntimeError: If the residual has not fallen to 1e-10 of a right-hand side after `max_steps` steps.
+    The preconditioner is the Cholesky factor of a matrix near A. Raises RuntimeError if the residual has not fallen to
+    1e-10 of a right-hand side after `max_steps` steps.
     """
     shape = jax.ShapeDtypeStruct(right.shape[:1], right.dtype)
     operator = _positive(lambda vector: matrix @ vector + ridge * vector, shape)

@@ -94,17 +94,7 @@ def imputed_values(
     x: Float[Array, "p d"],
     coalitions: Bool[AnyArray, "c d"],
 ) -> 'Float[Array, "*draws c p *outputs"]':
-    """Value coalitions by the weighted predictions of imputed rows.
-
-    Args:
-        value_function: The value function.
-        function: An `RKHSFunction` or any callable from (n, d) to (n,) or (n, outputs).
-        x: The points, (p, d).
-        coalitions: Booleans, (c, d).
-
-    Returns:
-        The values, (c, p), led by draws, with the outputs last.
-    """
+    """Value coalitions by the weighted predictions of imputed rows; see `AbstractValueFunction`."""
     if isinstance(function, RKHSFunction):
         return _values_in_rkhs(value_function, function, x, jnp.asarray(coalitions))
     return _values_of_callable(value_function, function, x, coalitions)

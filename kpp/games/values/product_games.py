@@ -72,16 +72,9 @@ def weigh_null_players(
 def product_values(
     value_function: AbstractProductValueFunction, function: RKHSFunction, x: Array, coalitions: Array
 ) -> Float[Array, "*draws c p *outputs"]:
-    """Value coalitions by the product terms of the kernel.
+    """Value coalitions by the product terms of the kernel; see `AbstractValueFunction`.
 
-    Args:
-        value_function: A value function that averages absent features' factors over references.
-        function: The function, whose kernel is a sum of product kernels.
-        x: The points, (p, d).
-        coalitions: Booleans, (c, d).
-
-    Returns:
-        The values, (c, p), led by draws, with the outputs last.
+    The value function averages absent features' factors over references, and the kernel is a sum of product kernels.
     """
     references = value_function.references(x.shape[1]).astype(x.dtype)
 

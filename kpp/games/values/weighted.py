@@ -62,14 +62,8 @@ def embedded_values(
 ) -> Float[Array, "*draws c p *outputs"]:
     r"""Value coalitions by weighted sums of predictions at the background points, :math:`v(S) = \sum_b w_b f(z_b)`.
 
-    Args:
-        value_function: The value function.
-        function: An `RKHSFunction` or any callable from (n, d) to (n,) or (n, outputs).
-        x: The points, (p, d).
-        coalitions: Booleans, (c, d).
-
-    Returns:
-        The values, (c, p), led by draws, with the outputs last.
+    The function is an `RKHSFunction` or any callable from (n, d) to (n,) or (n, outputs). Points (p, d) and coalitions,
+    booleans (c, d), give values (c, p), led by draws, with the outputs last.
     """
     if isinstance(function, RKHSFunction):
         return _embedded_in_rkhs(value_function, function, x, coalitions)

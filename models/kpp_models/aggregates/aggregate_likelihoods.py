@@ -75,19 +75,11 @@ def check_likelihood(likelihood: object) -> None:
 def as_aggregate_targets(
     likelihood: Likelihood, y: Numbers, exposure: Numbers | Sequence[Numbers] | None = None
 ) -> tuple[Array, Array | None]:
-    """Check and convert the targets of a likelihood.
+    """Return the targets (M,) of a likelihood and their exposure (M,), or None, as float arrays.
 
-    Args:
-        likelihood: A name or a function.
-        y: M targets.
-        exposure: One number per target: for "poisson" the factor of the rate (people, area), for "binomial" the number
-            of trials, for a function its second argument; None for the others.
-
-    Returns:
-        The targets (M,) and the exposure (M,) or None, as float arrays.
-
-    Raises:
-        ValueError: If they are invalid for the likelihood.
+    The exposure of "poisson" is the factor of the rate (people, area), that of "binomial" the number of trials, and
+    that of a function its second argument; the others have none. Raises ValueError if they are invalid for the
+    likelihood.
     """
     check_likelihood(likelihood)
     targets = as_binary_labels(y) if likelihood == "bernoulli" else as_targets(y)
@@ -126,17 +118,10 @@ def observation(
     noise_variance: AnyArray | float = 1.0,
     degrees_of_freedom: AnyArray | float = 4.0,
 ) -> dist.Distribution:
-    r"""Return the distribution of the targets given their latent values.
+    r"""Return the distribution of the targets given their latent values g, (\*sample, M), with this batch shape.
 
-    Args:
-        likelihood: A name or a function.
-        g: The latent values, of shape (*sample, M).
-        exposure: Of shape (M,), or None, which means 1 for "poisson".
-        noise_variance: :math:`\sigma^2` of "gaussian", the squared scale of "student_t"; a scalar or (M,).
-        degrees_of_freedom: :math:`\nu` of "student_t".
-
-    Returns:
-        The distribution, with the batch shape of g.
+    An exposure of None means 1 for "poisson". The noise variance, a scalar or (M,), is :math:`\sigma^2` of "gaussian"
+    and the squared scale of "student_t"; the degrees of freedom are those of "student_t".
     """
     noise_variance = jnp.broadcast_to(noise_variance, jnp.shape(g))
     exposure = None if exposure is None else jnp.broadcast_to(exposure, jnp.shape(g))
@@ -202,19 +187,10 @@ class Observation(eqx.Module):
 def marginal_log_density(
     make: Observation, y: Float[AnyArray, " n"], mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]
 ) -> Float[Array, " n"]:
-    r"""Return :math:`\log \int p(y \mid g)\, N(g; \mu, v)\, dg`, elementwise.
+    r"""Return :math:`\log \int p(y \mid g)\, N(g; \mu, v)\, dg`, elementwise, (M,).
 
     In closed form for "gaussian"; for "bernoulli" see `kpp.gp.links.expected_log_probability`, for "student_t"
     `kpp.gp.expectations.student_t_marginal`, for the others `kpp.gp.expectations.log_expectation`.
-
-    Args:
-        make: The likelihood.
-        y: The targets, of shape (M,).
-        mean: :math:`\mu`, of shape (M,).
-        variance: v, of shape (M,).
-
-    Returns:
-        The log densities, of shape (M,).
     """
     y = jnp.asarray(y)
     if make.likelihood == "gaussian":
@@ -267,15 +243,9 @@ def expected_log_density(
 def response_mean(
     make: Observation, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]
 ) -> Float[Array, " n"]:
-    r"""Return :math:`E y`, the mean of a target over :math:`g \sim N(\mu, v)` and its likelihood, elementwise.
+    r"""Return :math:`E y` (M,), the mean of targets over :math:`g \sim N(\mu, v)` and their likelihood.
 
-    Args:
-        make: The likelihood.
-        mean: :math:`\mu`, of shape (M,).
-        variance: v, of shape (M,).
-
-    Returns:
-        The means in units of y, of shape (M,): rates of counts, probabilities, numbers of successes.
+    The means are in units of y: rates of counts, probabilities, numbers of successes.
     """
     mean, variance = jnp.asarray(mean), jnp.asarray(variance)
     if make.likelihood in ("gaussian", "student_t"):

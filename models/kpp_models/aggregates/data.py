@@ -112,16 +112,9 @@ def join_exposures(exposure: Targets | None) -> Targets | None:
 
 
 def join_bags(sources: Sequence[Bags]) -> tuple[Bags, Array]:
-    """Concatenate the bags of several sources.
+    """Concatenate bags with the same features, and return all bags and the source of each.
 
-    Args:
-        sources: Bags with the same features, and the same number of covariates or none.
-
-    Returns:
-        All bags, and the source of each.
-
-    Raises:
-        ValueError: If the covariates differ in their number of columns.
+    Raises ValueError if the covariates differ in their number of columns.
     """
     first = sources[0]
     columns = {None if part.covariates is None else part.covariates.shape[1] for part in sources}
@@ -181,18 +174,9 @@ def _read_places(bags: Bags, covariates: Numbers | None, targets: Array, matched
 
 
 def read_places(names: Sequence[str], num_covariates: int, covariates: Numbers) -> Array:
-    """Read covariates by the column names of the bags' covariates.
+    """Read covariates (M, dy), an array or a data frame, by the column names of the bags' covariates.
 
-    Args:
-        names: The names of the columns, or none.
-        num_covariates: How many columns.
-        covariates: An array (M, dy), or a data frame with these columns in any order.
-
-    Returns:
-        The covariates, (M, dy).
-
-    Raises:
-        ValueError: If columns are missing or too many, or values are not finite.
+    Raises ValueError if columns are missing or too many, or values are not finite.
     """
     if names:
         return jnp.asarray(Schema(tuple(names)).read(covariates, "covariates"))

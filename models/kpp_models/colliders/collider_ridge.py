@@ -129,7 +129,8 @@ class ColliderRidge(AbstractColliderModel):
             x: The points: an array of shape (n, d) or a data frame.
             y: The targets, of shape (n,).
             grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try.
-            unlabelled, use_labelled: As in `prepare`.
+            unlabelled: As in `prepare`.
+            use_labelled: As in `prepare`.
 
         Returns:
             The model with the best combination, the values chosen, and the error of every combination.
@@ -160,7 +161,8 @@ class ColliderRidge(AbstractColliderModel):
             y: The targets, of shape (n,), which h is fitted to.
             grid: The values of ``"condition_regularization"`` to try; for the general form also leaves of the condition
                 kernel (which is a part of h in the product form).
-            unlabelled, use_labelled: As in `prepare`.
+            unlabelled: As in `prepare`.
+            use_labelled: As in `prepare`.
 
         Returns:
             The model with the best value, the values chosen, and the loss of every one.

@@ -13,18 +13,13 @@ __all__ = ["held_out_predictions", "held_out_variances"]
 def held_out_predictions(
     cross: Float[Array, "n n"], system: DenseRidge, targets: Float[Array, "n n"]
 ) -> Float[Array, " n"]:
-    r"""Return the prediction at each point of a linear fit to all other targets.
+    r"""Return the prediction at each point of a linear fit to all other targets, (n,).
 
-    .. math:: \hat t_i = G_{i,-i} (C_{-i,-i})^{-1} t^{(i)}_{-i}
-        = (H t^{(i)})_i - H_{ii}\, (M t^{(i)})_i / M_{ii}, \qquad M = C^{-1}, \quad H = G M
+    .. math:: \hat t_i = G_{i,-i} (C_{-i,-i})^{-1} t^{(i)}_{-i} = (H t^{(i)})_i - H_{ii}\, (M t^{(i)})_i / M_{ii}
 
-    Args:
-        cross: G, the kernel matrix between the points of predictions and the points of the fit.
-        system: The system with C, the matrix of the fit, ridge included.
-        targets: In column i the targets :math:`t^{(i)}` of the fit without i, whose own entry has no effect.
-
-    Returns:
-        The predictions, (n,).
+    with :math:`M = C^{-1}` and :math:`H = G M`. G is the kernel matrix between the points of predictions and those of
+    the fit, C the matrix of the system, ridge included. Column i of `targets` holds the targets :math:`t^{(i)}` of the
+    fit without i, whose own entry has no effect.
     """
     inverse = system.inverse()
     hat = cross @ inverse
@@ -33,17 +28,11 @@ def held_out_predictions(
 
 
 def held_out_variances(prior: Float[Array, " n"], cross: Float[Array, "n n"], system: DenseRidge) -> Float[Array, " n"]:
-    r"""Return the variance of the function at each point given all other targets.
+    r"""Return the variances (n,) of the function at each point given all other targets, not below 0.
 
     .. math:: v_i = k_i - G_{i,-i} (C_{-i,-i})^{-1} G_{i,-i}^\top = k_i - (H G^\top)_{ii} + H_{ii}^2 / M_{ii}
 
-    Args:
-        prior: k, the prior variances.
-        cross: G, the covariances with the targets.
-        system: The system with the covariance C of the targets.
-
-    Returns:
-        The variances, (n,), not below 0.
+    The arguments are the prior variances k, the covariances G with the targets, and the system with their covariance C.
     """
     inverse = system.inverse()
     hat = cross @ inverse

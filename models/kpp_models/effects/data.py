@@ -73,16 +73,10 @@ class InterventionData:
 
 
 def as_chain(x: object) -> tuple[InterventionData, ...]:
-    """Return the data sets of a chain, in which each treatment is the outcome of the previous data set.
+    """Return the data sets of a chain, at least one, in which each treatment is the outcome of the previous data set.
 
-    Args:
-        x: `InterventionData`, or a sequence of them.
-
-    Returns:
-        The data sets, at least one.
-
-    Raises:
-        ValueError: If `x` holds anything else, or a treatment does not have the columns of the previous outcome.
+    Raises ValueError if `x` holds anything but `InterventionData`, or a treatment lacks the columns of the outcome
+    before.
     """
     chain = tuple(x) if isinstance(x, Sequence) else (x,)
     strange = [type(part).__name__ for part in chain if not isinstance(part, InterventionData)]
@@ -102,19 +96,10 @@ def as_chain(x: object) -> tuple[InterventionData, ...]:
 
 
 def read_mediators(last: InterventionData, mediators: Numbers | None, y: Numbers) -> tuple[Array, Array]:
-    """Read the second data set: targets, and the outcomes at which they were observed.
+    """Read the second data set: targets (M,), and the outcomes (M, dy) at which they were observed.
 
-    Args:
-        last: The last data set of the chain.
-        mediators: The M places, an array (M, dy) or a data frame with the columns of the outcome; None for targets that
-            were observed in the rows of `last`.
-        y: The targets, (M,).
-
-    Returns:
-        Places (M, dy) and targets (M,).
-
-    Raises:
-        ValueError: If the numbers of rows or the columns do not fit.
+    Without `mediators` the targets were observed in the rows of `last`, the last data set of the chain. Raises
+    ValueError if the numbers of rows or the columns do not fit.
     """
     targets = as_targets(np.asarray(y), name="y")
     if mediators is None:

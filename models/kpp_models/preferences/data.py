@@ -20,19 +20,9 @@ __all__ = ["check_same_items", "place_inducing_pairs", "read_matches", "read_pai
 
 
 def read_matches(x: object, y: Numbers | None, *, ties: bool) -> Matches:
-    """Read the matches that a model is fitted to.
+    """Read the matches that a model is fitted to: `Matches`, or one pair per match with outcomes, as `fit` takes them.
 
-    Args:
-        x: `kpp.preferences.Matches`; or one pair per match, (N, 2, d), possibly in a tuple with contexts (N, c).
-        y: None with `Matches`; with pairs the outcomes, (N,): 1 if the first item won, 0 if it lost, and .5 for a tie;
-            or 1, -1 and 0.
-        ties: Whether the likelihood has ties.
-
-    Returns:
-        The matches.
-
-    Raises:
-        ValueError: If the data are invalid, or hold ties and the likelihood does not allow ties.
+    Raises ValueError if the data are invalid, or hold ties and the likelihood does not allow `ties`.
     """
     if not isinstance(x, Matches):
         return _count(x, y, ties)
@@ -124,21 +114,11 @@ def refuse_codes(kernel: AbstractKernel, matches: Matches) -> None:
 
 
 def place_inducing_pairs(inputs: Points, num: int, seed: int) -> Points:
-    """Place inducing pairs by k-means on the pairs, with their contexts if they have any.
+    """Place inducing pairs (num, 2, d) by k-means on the pairs, with their contexts if they have any.
 
     The items of every pair are put into lexicographic order, so that the order in which they were given does not
-    matter. If there are exactly `num` different pairs, they are the inducing pairs.
-
-    Args:
-        inputs: The pairs (m, 2, d), or the tuple of pairs and contexts (m, c).
-        num: How many.
-        seed: The seed of k-means.
-
-    Returns:
-        Pairs (num, 2, d), or a tuple of them with contexts.
-
-    Raises:
-        ValueError: If there are fewer different pairs.
+    matter. If there are exactly `num` different pairs, they are the inducing pairs; ValueError is raised if there are
+    fewer.
     """
     pairs, contexts = inputs if isinstance(inputs, tuple) else (inputs, None)
     known = np.asarray(pairs)

@@ -146,16 +146,7 @@ class ExplanationProcess(eqx.Module):
 
 
 def in_blocks_of_points(predict: Callable[[AnyArray], Law], x: ArrayLike, size: int) -> Law:
-    """Predict points in blocks of few sizes, so that little is compiled and memory is bounded.
-
-    Args:
-        predict: A function from points (b, d) to a law.
-        x: The points, (p, d).
-        size: The largest number of points in a block.
-
-    Returns:
-        The law of all, of NumPy arrays.
-    """
+    """Predict points (p, d) in blocks of few sizes, so that little is compiled and memory is bounded."""
     x = np.asarray(x)
     parts = [jax.tree.map(np.asarray, predict(rows)) for rows in filled_chunks(x, size)]
     return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: len(x)], *parts)
@@ -189,7 +180,9 @@ def leave_one_out(
     .. math:: \mu_n = E_n - [A^{-1} E]_n / [A^{-1}]_{nn}, \qquad v_n = 1 / [A^{-1}]_{nn}
 
     Args:
-        factors, values, variance: As for `log_evidence`.
+        factors: As for `log_evidence`.
+        values: As for `log_evidence`.
+        variance: As for `log_evidence`.
 
     References:
         Rasmussen and Williams, 2006, equations (5.10) to (5.12).

@@ -134,15 +134,11 @@ def condition(
 
 
 def estimate_correlations(values: Float[AnyArray, "N D"]) -> Float[np.ndarray, "D D"]:
-    r"""Return the correlations of the features' explanations around their prior mean, zero.
+    r"""Return the correlations of the features' explanations E around their prior mean, zero.
 
     .. math:: R_{de} = \frac{\sum_n E_{nd} E_{ne}}{\sqrt{\sum_n E_{nd}^2\, \sum_n E_{ne}^2}}
 
-    Args:
-        values: The explanations E.
-
-    Returns:
-        The correlations, shrunk by a millionth towards the identity; those of a feature that is always 0 are 0.
+    They are shrunk by a millionth towards the identity; those of a feature that is always 0 are 0.
     """
     values = np.asarray(values, dtype=float)
     lengths = np.linalg.norm(values, axis=0)

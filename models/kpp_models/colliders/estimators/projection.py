@@ -61,17 +61,9 @@ def fit_baselines(
     regression: Regressor,
     labels: np.ndarray | None = None,
 ) -> tuple[Baseline, ...]:
-    """Fit the baseline of each statement to labelled rows, once for statements with the same given columns.
+    """Fit the baseline of each statement to rows (n, d), once for statements with the same given columns.
 
-    Args:
-        statements: The statements.
-        table: The features, (n, d).
-        targets: The functions of the target, (n, q).
-        regression: The regression on the given columns.
-        labels: The labels, for a regression that is a classifier.
-
-    Returns:
-        The baselines.
+    `targets` holds functions of the target, (n, q), and `labels` the labels for a regression that is a classifier.
     """
     found: dict[tuple[int, ...], Baseline] = {}
     for given in (tuple(sorted(statement.given)) for statement in statements):

@@ -119,22 +119,13 @@ def draw_seed(random: np.random.RandomState) -> int:
 
 
 def additive_regression(regression: Regressor, groups: Sequence[tuple[int, ...]]) -> Pipeline:
-    r"""Return one regression on several groups of columns whose function is a sum of functions of each.
+    r"""Return one regression, not yet fitted, on groups of columns: its function is a sum of functions of each group.
 
     .. math:: e(x) = \sum_s \beta_s^\top \phi(x_{C_s})
 
     The features of each group come from all steps of a pipeline except the last, and the last step is fitted once, to
-    the features of all groups.
-
-    Args:
-        regression: A linear model, or a pipeline that ends in one.
-        groups: The columns :math:`C_s` of each group.
-
-    Returns:
-        The regression, not yet fitted.
-
-    Raises:
-        ValueError: If the last step is not a linear model: its function of all features would not be a sum.
+    the features of all groups. Raises ValueError if the last step is not a linear model: its function of all features
+    would not be a sum.
     """
     *steps, (_, last) = regression.steps if isinstance(regression, Pipeline) else [("", regression)]
     if not type(last).__module__.startswith("sklearn.linear_model"):

@@ -88,19 +88,10 @@ def check_statements(
     targets: Float[np.ndarray, "n q"],
     random: np.random.RandomState,
 ) -> tuple[MeanIndependenceTest, ...]:
-    """Test on labelled rows what the statements say, and warn of those that look false.
+    """Test on labelled rows (n, d) what the statements say about functions of the target, (n, q), and return the tests.
 
-    A statement is rejected if its p-value is below 0.01. If there are more than 1000 rows, 1000 of them are drawn,
-    because the time of a test grows with the cube of the number of rows.
-
-    Args:
-        statements: The statements.
-        table: The features of the rows, (n, d).
-        targets: The target, or functions of it such as the indicators of its classes, (n, q).
-        random: The source of the random permutations.
-
-    Returns:
-        The test of each statement.
+    Statements that look false give a warning. A statement is rejected if its p-value is below 0.01. If there are more
+    than 1000 rows, 1000 of them are drawn, because the time of a test grows with the cube of the number of rows.
     """
     from kpp.embeddings import mean_independence_test
 
