@@ -14,7 +14,9 @@ from kpp.explanations.grouped_points import freeze_groups as freeze_groups
 from kpp.explanations.grouped_points import group_points as group_points
 from kpp.explanations.predictors import Requirement as Requirement
 from kpp.explanations.predictors import Resolved as Resolved
+from kpp.explanations.predictors import describe_uncertainty as describe_uncertainty
 from kpp.explanations.predictors import fitted_schema as fitted_schema
+from kpp.explanations.predictors import has_function_law as has_function_law
 from kpp.explanations.predictors import is_fit as is_fit
 from kpp.explanations.predictors import read_rows as read_rows
 from kpp.explanations.predictors import resolve as resolve

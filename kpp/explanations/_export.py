@@ -87,7 +87,7 @@ def describe(dataset: xr.Dataset) -> str:
     shape = ", ".join(f"{dim}: {size}" for dim, size in sizes.items())
     made = {
         name: dataset.attrs[name]
-        for name in ("explainer", "value_function", "method", "exact")
+        for name in ("explainer", "value_function", "method", "exact", "uncertainty")
         if name in dataset.attrs
     }
     how = ", ".join(f"{name}={value!r}" for name, value in made.items())

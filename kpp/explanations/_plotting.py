@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from kpp import plots
+from kpp.explanations._build import HYPERPARAMETERS_ONLY
 from kpp.explanations._export import decoded
 from kpp.explanations._uncertainty import interval, is_uncertain
 from kpp.plots.intervals import IntervalKind, check_probability
@@ -44,7 +45,8 @@ class ExplanationPlots:
         """Plot every contribution, colored by the value of the feature; with intervals if `probability` is given."""
         part = self._output(output)
         bounds = None if probability is None else _bounds(part, probability, kind)
-        return plots.beeswarm(part["values"], part["data"], intervals=bounds, max_features=max_features, ax=ax)
+        ax = plots.beeswarm(part["values"], part["data"], intervals=bounds, max_features=max_features, ax=ax)
+        return self._say_what_varies(ax, bounds is not None)
 
     def bar(
         self,
@@ -57,7 +59,8 @@ class ExplanationPlots:
     ) -> Axes:
         """Plot the mean absolute contribution of each feature; its intervals need draws (see `Explanation.sample`)."""
         values = self._output(output)["values"]
-        return plots.bar(values, probability=probability, kind=kind, max_features=max_features, ax=ax)
+        ax = plots.bar(values, probability=probability, kind=kind, max_features=max_features, ax=ax)
+        return self._say_what_varies(ax, "chain" in values.dims)
 
     def waterfall(
         self,
@@ -74,7 +77,7 @@ class ExplanationPlots:
         bounds = _bounds(part, probability, kind)
         row = part.isel(instance=instance)
         data = part["data"].copy(data=decoded(part["data"].values, self._schema)).isel(instance=instance)
-        return plots.waterfall(
+        ax = plots.waterfall(
             row["values"],
             row["base_values"],
             row["predictions"],
@@ -83,6 +86,7 @@ class ExplanationPlots:
             max_features=max_features,
             ax=ax,
         )
+        return self._say_what_varies(ax, bounds is not None)
 
     def scatter(
         self,
@@ -98,7 +102,8 @@ class ExplanationPlots:
         part = self._output(output)
         bounds = _bounds(part, probability, kind)
         levels = self._schema.levels.get(feature)
-        return plots.scatter(part["values"], part["data"], feature, color=color, intervals=bounds, levels=levels, ax=ax)
+        ax = plots.scatter(part["values"], part["data"], feature, color=color, intervals=bounds, levels=levels, ax=ax)
+        return self._say_what_varies(ax, bounds is not None)
 
     def forest(
         self,
@@ -114,12 +119,13 @@ class ExplanationPlots:
         part = self._output(output)
         bounds = _bounds(part, probability, kind)
         chosen = np.atleast_1d(instances)
-        return plots.forest(
+        ax = plots.forest(
             part["values"].isel(instance=chosen),
             intervals=None if bounds is None else bounds.isel(instance=chosen),
             max_features=max_features,
             ax=ax,
         )
+        return self._say_what_varies(ax, bounds is not None)
 
     def interactions(
         self,
@@ -152,6 +158,12 @@ class ExplanationPlots:
         if output not in names:
             raise ValueError(f"`output` must be one of {names} or a position, got {output!r}")
         return self.dataset.isel(output=names.index(str(output)), drop=True)
+
+    def _say_what_varies(self, ax: Axes, has_intervals: bool) -> Axes:
+        """Add to the label of the intervals that they hold only a part of the uncertainty, if that is so."""
+        if has_intervals and self.dataset.attrs.get("uncertainty") == HYPERPARAMETERS_ONLY:
+            ax.set_xlabel(f"{ax.get_xlabel()}, {HYPERPARAMETERS_ONLY}")
+        return ax
 
 
 def _bounds(dataset: xr.Dataset, probability: float, kind: IntervalKind) -> xr.DataArray | None:

@@ -61,6 +61,11 @@ def _check_comparison(dataset: xr.Dataset, a: str, b: str, absolute: bool, dim: 
         raise ValueError(f"`dim` must be None or 'instance', got {dim!r}")
     if "variance" in dataset:
         raise ValueError("the explanation holds only variances, which do not say how two features vary together")
+    if dim is not None and dataset.attrs.get("instances_drawn") == "independently":
+        raise ValueError(
+            "`dim` 'instance' needs draws of all instances together, and these were drawn independently of each other; "
+            "explain fewer instances at once, or group features"
+        )
     if dim is not None and absolute and "covariance" in dataset:
         raise ValueError("no formula averages absolute values under a Gaussian law; call `sample(rng_key, n)` first")
 

@@ -17,7 +17,14 @@ from kpp.batching import call_in_chunks
 from kpp.explanations.estimators import EstimatorFunction, is_estimator, output_names
 from kpp.explanations.explanation import Explanation
 from kpp.explanations.grouped_points import GroupedPoints, group_points
-from kpp.explanations.predictors import Requirement, check_features, fitted_schema, read_function, read_rows
+from kpp.explanations.predictors import (
+    Requirement,
+    check_features,
+    describe_uncertainty,
+    fitted_schema,
+    read_function,
+    read_rows,
+)
 from kpp.functions import RKHSFunction
 from kpp.games import Players, as_players
 from kpp.modules import AbstractModule
@@ -206,25 +213,33 @@ class Inputs:
         values = values.reshape((*draws, *outputs, *values.shape[1:]))
         return np.moveaxis(values, range(len(draws), len(draws) + len(outputs)), range(-len(outputs), 0))
 
-    def explanation(self, attrs: Mapping[str, Any], **arrays: Any) -> Explanation:
+    def explanation(self, attrs: Mapping[str, Any], *, draws: bool | None = None, **arrays: Any) -> Explanation:
         """Return an explanation of the points.
 
+        If the values are draws of means, for example of the posterior means of a Gaussian process, the attribute
+        ``uncertainty`` says "hyperparameters only".
+
         Args:
-            attrs: How the values were found.
+            attrs: How the values were found. An explainer whose draws hold more uncertainty sets ``uncertainty``.
+            draws: Whether the arrays lead with (chain, draw); by default, if the function has draws.
             **arrays: The arrays of `Explanation.create`: at least values and base values; predictions only if they are
                 not those of the function.
         """
         if "predictions" not in arrays:
             arrays["predictions"] = self.predictions
-        size = {} if self.background is None else {"background_size": len(self.background)}
+        if draws is None:
+            draws = bool(self.batch_shape) or self.row_axis > 0
+        record: dict[str, Any] = {} if self.background is None else {"background_size": len(self.background)}
+        if arrays.get("covariance") is None and arrays.get("variance") is None:
+            record |= describe_uncertainty(self.predictor, draws=draws)
         return Explanation.create(
             **arrays,
             data=self.shown.data,
             schema=self.shown.schema,
             groups=self.shown.groups,
-            draws=bool(self.batch_shape) or self.row_axis > 0,
+            draws=draws,
             output_names=output_names(self.function),
-            attrs={**size, **attrs},
+            attrs={**record, **attrs},
         )
 
 

@@ -304,8 +304,10 @@ class Explanation:
             The probabilities, ([instance][, output]). Ties count for neither feature.
 
         Raises:
-            ValueError: If there are neither draws nor a law, a name is unknown, a law has only variances, or mean
-                absolute contributions are to be compared under a law (`sample` from it first).
+            ValueError: If there are neither draws nor a law, a name is unknown, a law has only variances, the draws of
+                instances are independent although their contributions are not (``instances_drawn`` of the attributes is
+                "independently"), or mean absolute contributions are to be compared under a law (`sample` from it
+                first).
         """
         return _probabilities.probability_greater(self.dataset, a, b, absolute, dim)
 

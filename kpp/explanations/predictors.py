@@ -11,8 +11,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from kpp.explanations._build import HYPERPARAMETERS_ONLY
 from kpp.explanations.estimators import EstimatorFunction, is_estimator
 from kpp.functions import RKHSFunction
+from kpp.posteriors import GPPosterior
 from kpp.tables import Schema, is_table, read_points
 from kpp.typing import AnyArray
 from kpp.validation import as_finite_array, one_of
@@ -21,7 +23,9 @@ __all__ = [
     "Requirement",
     "Resolved",
     "check_features",
+    "describe_uncertainty",
     "fitted_schema",
+    "has_function_law",
     "is_fit",
     "read_function",
     "read_rows",
@@ -99,6 +103,28 @@ def resolve(predictor: object, x: object, requires: Requirement) -> Resolved:
 def is_fit(predictor: object) -> TypeGuard[_Fitted]:
     """Return whether a predictor is a `kpp.Fit`, or another object with a schema, a function and predictions."""
     return isinstance(predictor, _Fitted) and not isinstance(predictor, type)
+
+
+def has_function_law(predictor: object) -> bool:
+    """Return whether a predictor is a Gaussian process, whose function is uncertain under known hyperparameters, too.
+
+    Args:
+        predictor: A `kpp.GPPosterior`; or a `kpp.Fit` whose model defines `posterior_draw`, or another object with
+            `function_posterior`.
+    """
+    if isinstance(predictor, GPPosterior):
+        return True
+    return hasattr(predictor, "function_posterior") and getattr(predictor, "has_function_posterior", True)
+
+
+def describe_uncertainty(predictor: object, *, draws: bool) -> dict[str, Any]:
+    """Return the attribute ``uncertainty`` of values that are computed from the posterior means of a Gaussian process.
+
+    Args:
+        predictor: The predictor.
+        draws: Whether there is a posterior mean for each draw of the hyperparameters.
+    """
+    return {"uncertainty": HYPERPARAMETERS_ONLY} if draws and has_function_law(predictor) else {}
 
 
 def fitted_schema(predictor: object) -> Schema | None:

@@ -162,6 +162,11 @@ class Fit:
         """
         return self._function(lambda model, sample, data: model.function_draw(sample, data).unfold())
 
+    @property
+    def has_function_posterior(self) -> bool:
+        """Whether the model has a Gaussian posterior of the function given the hyperparameters."""
+        return self.model.has_function_posterior
+
     def function_posterior(self, *, at: str = "draws") -> GPPosterior:
         """Return the Gaussian posterior of the function given the hyperparameters.
 

@@ -144,6 +144,11 @@ class AbstractModel(AbstractModule):
             "kpp_models.GPRegression and kpp_models.GPClassification have one"
         )
 
+    @property
+    def has_function_posterior(self) -> bool:
+        """Whether the model defines `posterior_draw`."""
+        return type(self).posterior_draw is not AbstractModel.posterior_draw
+
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
         """Return names for the axes of sites that are neither feature axes nor plates; by site, one name per axis.
 

@@ -12,7 +12,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
-from kpp.explanations import describe_estimate, describe_value_function, freeze_groups, group_points, solve_in_blocks
+from kpp.explanations import (
+    describe_estimate,
+    describe_uncertainty,
+    describe_value_function,
+    freeze_groups,
+    group_points,
+    solve_in_blocks,
+)
 from kpp.games import Players, ShapleyEstimate, as_players, estimate_shapley, num_nodes
 from kpp.kernels import RBF, GeneralizedPreferential, Preferential
 from kpp.typing import AnyArray, RngKey
@@ -117,6 +124,7 @@ class PrefShap(AbstractExplainer):
                 "explainer": "pref-shap",
                 **describe_value_function(self.value_function),
                 "explains": inputs.explains,
+                **describe_uncertainty(predictor, draws=bool(inputs.function.batch_shape)),
                 **describe_estimate(estimate, rng_key),
             },
         )

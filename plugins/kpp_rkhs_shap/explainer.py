@@ -17,6 +17,7 @@ from kpp.explanations import (
     AbstractPointsExplainer,
     Inputs,
     describe_estimate,
+    describe_key,
     describe_value_function,
     freeze_groups,
     solve_in_blocks,
@@ -34,8 +35,9 @@ from kpp.games import (
 from kpp.kernels import RBF
 from kpp.typing import RngKey
 from kpp.validation import count, one_of
+from kpp_rkhs_shap.law import Law, affordable_law
 from kpp_rkhs_shap.probability import ProbabilityOfDraws
-from kpp_rkhs_shap.shapley_covariance import covariance_of_values, posterior_of
+from kpp_rkhs_shap.shapley_covariance import covariance_of_values, posterior_at_mean, posterior_of
 
 __all__ = ["RKHSShap"]
 
@@ -44,7 +46,7 @@ __all__ = ["RKHSShap"]
 _INSTANCES, _COVARIANCES, _MAX_ENTRIES = 1024, 8, 2**26
 _CHOICES = {
     "interactions": (None, "SII", "STII"),
-    "covariance": (None, "point", "joint"),
+    "covariance": ("auto", None, "point", "joint"),
     "covariance_at": ("mean", "draws"),
     "scale": ("latent", "probability"),
 }
@@ -57,7 +59,9 @@ class RKHSShap(AbstractPointsExplainer):
 
     Values of product kernels are computed by quadrature and are exact for any number of features; other games are
     enumerated up to 14 players and sampled beyond, with standard errors. The draws of a posterior are explained one by
-    one, so that the values have a posterior, too; their Gaussian law in each draw is added on request.
+    one, so that the values have a posterior, too. For a Gaussian process this is the whole posterior, of the
+    hyperparameters and of the function given them, wherever the covariance of the values is affordable. Otherwise the
+    attribute ``uncertainty`` of the explanation is "hyperparameters only".
 
     Args:
         value_function: The game: the value of a coalition of features.
@@ -68,10 +72,13 @@ class RKHSShap(AbstractPointsExplainer):
             Features that are not mentioned are players of their own.
         interactions: The index of the exact interactions of all pairs to add: "SII" or "STII"; None for no
             interactions.
-        covariance: Whether to add the covariance of the values under the posterior of a Gaussian process: for each
-            "point", or "joint" for the covariance across points too. It needs a value function that is an imputation.
-        covariance_at: "mean" computes it once, at the mean of the hyperparameters, and uses it for every draw; "draws"
-            computes it for each draw.
+        covariance: What is done with the covariance of the values under the posterior of a Gaussian process, for which
+            the value function must be an imputation. "auto" draws the values from their law: one draw for each draw of
+            the hyperparameters, and 200 if there is only one. The covariance is that at the mean of the
+            hyperparameters. `kpp_rkhs_shap.law` says how much computation is affordable. "point" and "joint" leave the
+            values at their means and add the covariance, "joint" across points too. None does neither.
+        covariance_at: For "point" and "joint": "mean" computes the covariance once, at the mean of the hyperparameters,
+            and uses it for every draw; "draws" computes it for each draw.
         scale: "latent", or "probability" for the probabilities of a fitted classifier. They do not come from an
             RKHS, so their game is enumerated or sampled, by an imputation.
         batch_size: How many references (background points) are worked on at once by the methods for product games.
@@ -88,7 +95,7 @@ class RKHSShap(AbstractPointsExplainer):
     num_coalitions: int | None = eqx.field(static=True, default=None)
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
     interactions: str | None = eqx.field(static=True, default=None)
-    covariance: str | None = eqx.field(static=True, default=None)
+    covariance: str | None = eqx.field(static=True, default="auto")
     covariance_at: str = eqx.field(static=True, default="mean")
     scale: str = eqx.field(static=True, default="latent")
     batch_size: int | None = eqx.field(static=True, default=None)
@@ -102,13 +109,16 @@ class RKHSShap(AbstractPointsExplainer):
         """Check the options."""
         for name, choices in _CHOICES.items():
             one_of(getattr(self, name), name, choices)
-        if self.covariance is not None and self.scale != "latent":
+        if self.covariance in ("point", "joint") and self.scale != "latent":
             raise ValueError(f"`covariance` belongs to the latent scale, where a law is Gaussian; got {self.scale!r}")
         if self.instances_at_once is not None:
             count(self.instances_at_once, "instances_at_once")
 
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
-        """Explain predictions; a random key is needed only where coalitions are sampled."""
+        """Explain predictions.
+
+        A random key is required where coalitions are sampled. Draws of the values take the key 0 if there is none.
+        """
         # The matrices are many and small: the threads of BLAS and of XLA would wait for each other.
         with threadpool_limits(1, user_api="blas"):
             arrays, estimate = self._values(inputs, rng_key)
@@ -116,10 +126,39 @@ class RKHSShap(AbstractPointsExplainer):
             record |= describe_estimate(estimate, rng_key)
             if self.interactions is not None:
                 record["interactions"] = self.interactions
-            if self.covariance is not None:
+            law = self._law(inputs) if self.covariance == "auto" else None
+            if law is not None:
+                arrays, key = self._draw(law, inputs, arrays, rng_key)
+                record |= law.record() | {"rng_key": key}
+            elif self.covariance in ("point", "joint"):
                 arrays["covariance"], at = self._covariance(inputs)
-                record |= {"covariance": self.covariance, "covariance_at": at}
-        return inputs.explanation(record, **arrays)
+                record |= {"uncertainty": "full", "covariance": self.covariance, "covariance_at": at}
+        return inputs.explanation(record, draws=True if law is not None else None, **arrays)
+
+    def _law(self, inputs: Inputs) -> Law | None:
+        """Return the law of the values at the mean of the hyperparameters, if there is one and it is affordable."""
+        if self.scale != "latent" or not isinstance(self.value_function, AbstractImputation):
+            return None
+        posterior = posterior_at_mean(inputs.predictor)
+        if posterior is None:
+            return None
+        return affordable_law(
+            self.value_function,
+            posterior,
+            inputs.x,
+            inputs.players,
+            instances_at_once=self.instances_at_once or _COVARIANCES,
+            progress=self.progress,
+        )
+
+    def _draw(
+        self, law: Law, inputs: Inputs, arrays: dict[str, Any], rng_key: RngKey | None
+    ) -> tuple[dict[str, Any], list[int]]:
+        """Return the arrays with draws of the values, and the numbers of the key."""
+        key = jax.random.key(0) if rng_key is None else rng_key
+        means = {"predictions": inputs.predictions, **arrays}
+        # Another stream than the one of sampled coalitions.
+        return law.draw(means, inputs.batch_shape, jax.random.fold_in(key, 1)), describe_key(key)
 
     def _values(self, inputs: Inputs, rng_key: RngKey | None) -> tuple[dict[str, Any], ShapleyEstimate]:
         """Return values, errors, interactions, base values and predictions on the chosen scale."""

@@ -91,7 +91,9 @@ class AbstractLocalLinear(_Fields, AbstractPointsExplainer):
             models = map_blocks(fit_block, inputs.rows, size, bar=bar)
         base = models.intercepts if problem.base is None else problem.base
         named = {"values": models.coefficients, "base_values": base, "variance": models.variance}
-        arrays = {name: None if value is None else inputs.unfold(value) for name, value in named.items()}
+        arrays: dict[str, Any] = {
+            name: None if value is None else inputs.unfold(value) for name, value in named.items()
+        }
         return inputs.explanation({"perturbations": self.num_perturbations, **problem.record}, **arrays)
 
 

@@ -23,7 +23,7 @@ def explanation():
     kernel = ProductKernel((RBF(1.0), Categorical(), RBF(2.0)))
     fit = GPRegression(kernel, noise_variance=0.1).fit(jax.random.key(0), TABLE, Y, inference=kpp.MAP(progress=False))
     columns = ["region", "bmi", "age"]
-    options = {"explainer": "rkhs-shap", "value_function": "interventional", "background": TABLE[columns]}
+    options = {"value_function": "interventional", "background": TABLE[columns], "covariance": None}
     return fit, kpp.explain(fit, TABLE[columns].iloc[:3], **options)
 
 

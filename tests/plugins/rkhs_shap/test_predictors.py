@@ -86,7 +86,8 @@ SUMS = [
 @pytest.mark.parametrize(("name", "game"), SUMS)
 def test_contributions_add_up_to_the_prediction_of_the_model(predictor, name, game):
     model, predict = predictor(name)
-    explanation = kpp.explain(model, X, value_function=game, method="enumeration", **GAMES[game])
+    options = {"method": "enumeration", "covariance": None, **GAMES[game]}  # the values of the posterior mean
+    explanation = kpp.explain(model, X, value_function=game, **options)
     assert explanation.attrs["value_function"] == game
     assert float(explanation.additivity_error().max()) < 1e-10
     np.testing.assert_allclose(explanation.mean().predictions, predict(X), rtol=1e-8, atol=1e-10)
@@ -99,7 +100,8 @@ def test_contributions_add_up_to_the_prediction_of_the_model(predictor, name, ga
 def test_interventional_values_are_those_of_replaced_features(predictor, name):
     model, predict = predictor(name)
     background = GAMES["interventional"]["background"]
-    explanation = kpp.explain(model, X, value_function="interventional", background=background, method="enumeration")
+    options = {"background": background, "method": "enumeration", "covariance": None}
+    explanation = kpp.explain(model, X, value_function="interventional", **options)
     table = np.empty((8, 2))
     for row in range(8):
         present = np.array([row >> j & 1 for j in range(3)], dtype=bool)
