@@ -158,7 +158,8 @@ def _explain(plan: _Plan, fit: Fit) -> Explanation:
     background = None if plan.background is None else frame.iloc[plan.background]
     arguments = plan.explainer.arguments(background, progress=plan.progress)
     explanation = explain(thinned, frame.iloc[plan.instances], rng_key=plan.keys["explain"], **arguments)
-    if "draw" in explanation.dataset.dims:
+    # The draws of a fit with a single draw have other numbers: they are draws of the function.
+    if explanation.dataset.sizes.get("draw") == len(kept):
         explanation = Explanation(explanation.dataset.assign_coords(draw=kept))
     explanation = explanation_in_original_units(explanation, plan.data, plan.instances)
     explanation.attrs.update(
