@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, Numbers, Points
-from kpp.validation import is_concrete
+from kpp.validation import is_concrete, refuse_non_finite
 
 __all__ = ["RKHSFunction"]
 
@@ -70,7 +70,7 @@ class RKHSFunction(eqx.Module):
         batch_shape: The shape of the draws: () for one function, (chain, draw) for a posterior.
 
     Raises:
-        ValueError: If the shapes do not fit each other.
+        ValueError: If the shapes do not fit each other, or numbers are NaN or infinite (traced arrays are trusted).
     """
 
     kernel: AbstractKernel
@@ -97,7 +97,9 @@ class RKHSFunction(eqx.Module):
         self.intercept = jnp.broadcast_to(intercept, shape) if intercept.ndim == 0 else intercept
 
     def __check_init__(self) -> None:
-        """Check that the shapes fit each other."""
+        """Check that the shapes fit each other and that all numbers are finite."""
+        for name in ("points", "coefficients", "intercept"):
+            refuse_non_finite(getattr(self, name), name)
         batch, shape = self.batch_shape, self.coefficients.shape
         if shape[: len(batch)] != batch or len(shape) - len(batch) not in (1, 2):
             raise ValueError(
@@ -178,7 +180,11 @@ class RKHSFunction(eqx.Module):
 
         Returns:
             The values, (*batch_shape, p[, outputs]).
+
+        Raises:
+            ValueError: If points hold NaN or infinity; traced arrays are trusted.
         """
+        refuse_non_finite(x, "x")
         if self.batch_shape or _can_compile(self, x):
             return _evaluate_draws(self, x)
         return self._evaluate(x)

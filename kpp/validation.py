@@ -27,16 +27,21 @@ __all__ = [
     "check_rng_key",
     "check_same_rows",
     "count",
+    "finite_arrays",
     "is_concrete",
     "one_of",
     "positive",
     "probability",
     "refuse_dates",
     "refuse_masked",
+    "refuse_non_finite",
     "warn_if_float32",
 ]
 
 T = TypeVar("T")
+
+# Larger arrays on an accelerator are examined there, so that one boolean is copied and not the array.
+_MAX_COPIED = 2**16
 
 _LOGGER = logging.getLogger("kpp")
 _warned_float32 = False
@@ -226,6 +231,48 @@ def as_finite_array(value: object, name: str) -> jax.Array:
     if is_concrete(array):
         _refuse_non_finite(np.asarray(value), name)
     return array
+
+
+def finite_arrays(points: object, name: str) -> Any:
+    """Convert the arrays of a batch of points to JAX arrays, or raise ValueError if some hold NaN or infinity.
+
+    Args:
+        points: A pytree of arrays; values of traced arrays are trusted.
+        name: The argument's name for the message.
+
+    Returns:
+        The pytree with JAX arrays, of the same types.
+
+    Raises:
+        ValueError: If values are NaN or infinite.
+    """
+    arrays = jax.tree.map(jnp.asarray, points)
+    refuse_non_finite(arrays, name)
+    return arrays
+
+
+def refuse_non_finite(points: object, name: str) -> None:
+    """Check that no array of a batch of points holds NaN or infinity.
+
+    Args:
+        points: A pytree of arrays. Values of traced arrays are trusted.
+        name: The argument's name for the message.
+
+    Raises:
+        ValueError: If values are NaN or infinite, with their numbers and the first place.
+    """
+    for leaf in jax.tree.leaves(points):
+        if isinstance(leaf, (jax.Array, np.ndarray)) and jnp.issubdtype(leaf.dtype, jnp.floating):
+            if is_concrete(leaf) and not _is_finite(leaf):
+                _refuse_non_finite(np.asarray(leaf), name)
+
+
+def _is_finite(array: jax.Array | np.ndarray) -> bool:
+    if isinstance(array, jax.Array) and array.size > _MAX_COPIED:
+        if any(device.platform != "cpu" for device in array.devices()):
+            with jax.ensure_compile_time_eval():
+                return bool(jnp.isfinite(array).all())
+    return bool(np.isfinite(np.asarray(array)).all())
 
 
 def as_points(x: object, name: str = "x", *, num_features: int | None = None) -> jax.Array:

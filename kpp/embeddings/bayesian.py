@@ -17,6 +17,7 @@ from kpp.embeddings.treatment_sections import Intervention
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel, NuclearDominant, check_non_negative, parameter
 from kpp.typing import Leaf, Numbers, Points, RngKey
+from kpp.validation import finite_arrays
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,7 +91,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         self.base_kernel = base_kernel
         self.width = NuclearDominant(base_kernel, width).width
         self.treatment_kernel = treatment_kernel
-        self.treatment, self.points = jax.tree.map(jnp.asarray, (treatment, points))
+        self.treatment, self.points = finite_arrays(treatment, "treatment"), finite_arrays(points, "points")
         self.noise_variance = parameter("noise_variance")(noise_variance)
         self.adjustment = NoAdjustment() if adjustment is None else adjustment
         self.amplitude = parameter("amplitude")(amplitude)

@@ -18,7 +18,7 @@ from kpp.features import AbstractFeatureKernel
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.linalg import DenseRidge, FeatureRidge, GramMatrix
 from kpp.typing import AnyArray, Leaf, Points, RngKey
-from kpp.validation import check_same_rows
+from kpp.validation import check_same_rows, finite_arrays
 
 __all__ = ["AbstractConditionalEmbedding", "AbstractRegressionEmbedding", "ConditionalMeanEmbedding"]
 
@@ -231,7 +231,7 @@ class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
     ) -> None:
         self.kernel = kernel
         self.input_kernel = input_kernel
-        self.inputs, self.points = jax.tree.map(jnp.asarray, (inputs, points))
+        self.inputs, self.points = finite_arrays(inputs, "inputs"), finite_arrays(points, "points")
         self.regularization = parameter("regularization")(regularization)
 
     def __check_init__(self) -> None:

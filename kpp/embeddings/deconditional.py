@@ -19,7 +19,7 @@ from kpp.features import AbstractFeatureKernel
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.typing import Leaf, Numbers, Points, RngKey
-from kpp.validation import as_finite_array, check_same_rows
+from kpp.validation import as_finite_array, check_same_rows, finite_arrays
 
 __all__ = ["DeconditionalMeanEmbedding"]
 
@@ -63,7 +63,7 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
 
     def __init__(self, conditional: AbstractConditionalEmbedding, points: Points, regularization: Leaf) -> None:
         self.conditional = conditional
-        self.points = jax.tree.map(jnp.asarray, points)
+        self.points = finite_arrays(points, "points")
         self.regularization = parameter("regularization")(regularization)
 
     def __check_init__(self) -> None:

@@ -9,6 +9,10 @@ other methods follow.
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import abc
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,9 +24,26 @@ from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
 from kpp.modules import AbstractModule
 from kpp.typing import Numbers, Points
-from kpp.validation import as_finite_array, is_concrete
+from kpp.validation import as_finite_array, is_concrete, refuse_non_finite
 
 __all__ = ["AbstractEmbedding", "AbstractEmpiricalEmbedding", "check_same_kernel"]
+
+
+# Methods whose arguments are points and queries, which subclasses define.
+_OF_POINTS = ("weights", "input_weights", "evaluate")
+
+
+def _of_finite_points(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a method of an embedding raise ValueError if an argument holds NaN or infinity."""
+    names = tuple(inspect.signature(method).parameters)[1:]
+
+    @functools.wraps(method)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for name, points in (*zip(names, args, strict=False), *kwargs.items()):
+            refuse_non_finite(points, name)
+        return method(self, *args, **kwargs)
+
+    return checked
 
 
 class AbstractEmbedding(AbstractModule):
@@ -37,6 +58,14 @@ class AbstractEmbedding(AbstractModule):
 
     kernel: eqx.AbstractVar[AbstractKernel]
     points: eqx.AbstractVar[Points]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Make the methods of a subclass refuse points and queries that hold NaN or infinity."""
+        super().__init_subclass__(**kwargs)
+        for name in _OF_POINTS:
+            member = cls.__dict__.get(name)
+            if member is not None and not getattr(member, "__isabstractmethod__", False):
+                setattr(cls, name, _of_finite_points(member))
 
     @property
     def space(self) -> AbstractKernel:
@@ -57,6 +86,7 @@ class AbstractEmbedding(AbstractModule):
             The weights, (m, p).
         """
 
+    @_of_finite_points
     def evaluate(self, x: Points, query: Points | None = None) -> Float[Array, "p n"]:
         r"""Evaluate the elements at points, :math:`\mu_q(x) = \sum_i w_i(q)\, k(z_i, x)`.
 

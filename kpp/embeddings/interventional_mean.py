@@ -16,6 +16,7 @@ from kpp.embeddings.treatment_adjustment import AbstractAdjustment, BackDoor, No
 from kpp.features import AbstractFeatureKernel
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.typing import Leaf, Points, RngKey
+from kpp.validation import finite_arrays
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +73,7 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
     ) -> None:
         self.kernel = kernel
         self.treatment_kernel = treatment_kernel
-        self.treatment, self.points = jax.tree.map(jnp.asarray, (treatment, points))
+        self.treatment, self.points = finite_arrays(treatment, "treatment"), finite_arrays(points, "points")
         self.regularization = parameter("regularization")(regularization)
         self.adjustment = NoAdjustment() if adjustment is None else adjustment
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from kpp.embeddings.embedding import AbstractEmpiricalEmbedding
 from kpp.kernels import RBF, AbstractKernel
 from kpp.typing import Points, RngKey
+from kpp.validation import finite_arrays
 
 __all__ = ["MeanEmbedding"]
 
@@ -33,7 +34,7 @@ class MeanEmbedding(AbstractEmpiricalEmbedding):
 
     def __init__(self, kernel: AbstractKernel, points: Points) -> None:
         self.kernel = kernel
-        self.points = jax.tree.map(jnp.asarray, points)
+        self.points = finite_arrays(points, "points")
 
     def __check_init__(self) -> None:
         """Raise ValueError if the sample is empty or its arrays have different lengths."""

@@ -21,7 +21,7 @@ from kpp.embeddings.treatment_sections import Intervention
 from kpp.kernels import AbstractKernel, check_non_negative, parameter
 from kpp.serialization import data_class
 from kpp.typing import Leaf, Points
-from kpp.validation import check_same_rows
+from kpp.validation import check_same_rows, finite_arrays
 
 __all__ = ["AbstractAdjustment", "BackDoor", "FrontDoor", "NoAdjustment", "check_samples", "num_rows"]
 
@@ -142,7 +142,7 @@ class BackDoor(AbstractAdjustment):
 
     def __init__(self, kernel: AbstractKernel, covariates: Points) -> None:
         self.kernel = kernel
-        self.covariates = jax.tree.map(jnp.asarray, covariates)
+        self.covariates = finite_arrays(covariates, "covariates")
 
     def check_rows(self, num_samples: int) -> None:
         """Raise ValueError if there is not one row of covariates per treatment."""
@@ -189,7 +189,7 @@ class FrontDoor(AbstractAdjustment):
 
     def __init__(self, kernel: AbstractKernel, mediators: Points, regularization: Leaf) -> None:
         self.kernel = kernel
-        self.mediators = jax.tree.map(jnp.asarray, mediators)
+        self.mediators = finite_arrays(mediators, "mediators")
         self.regularization = parameter("regularization")(regularization)
 
     def __check_init__(self) -> None:

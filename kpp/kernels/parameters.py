@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ from numpyro.distributions import Distribution, ExpandedDistribution, Independen
 
 from kpp.priors import check_prior_support, is_prior
 from kpp.typing import Leaf, Points
-from kpp.validation import at_least, between, is_concrete, positive
+from kpp.validation import at_least, between, is_concrete, positive, refuse_non_finite
 
 _NO_DRAWS = "kernels never see draws: `jax.vmap` over the kernel or `RKHSFunction.map_draws` takes them one by one"
 
@@ -154,13 +155,16 @@ def prepared(method: Callable) -> Callable:
 
     Before the method runs, arguments become JAX arrays (plain arrays of integers become floats), all floating-point
     ones of their common type, and the kernel's floating-point arrays are cast to it. TypeError is raised if the kernel
-    holds priors.
+    holds priors, and ValueError if points hold NaN or infinity; traced arrays are trusted.
     """
+    names = tuple(inspect.signature(method).parameters)[1:]
 
     @functools.wraps(method)
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
         _refuse_priors(self)
         args, kwargs = _as_points((args, kwargs))
+        for name, points in (*zip(names, args, strict=False), *kwargs.items()):
+            refuse_non_finite(points, name)
         dtype = _common_float_type((args, kwargs))
         self, args, kwargs = jax.tree.map(lambda leaf: _cast(leaf, dtype), (self, args, kwargs))
         return method(self, *args, **kwargs)
