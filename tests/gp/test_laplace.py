@@ -129,6 +129,7 @@ def test_derivative_of_the_mode(problem, derivative):
         np.testing.assert_allclose(jax.jit(derive(third_coefficient))(0.9), derivative(fast, 0.9), rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_gpgp_reference_vectors(root):
     """Mode and evidence of an independent program for pairs (u, u'); prior mean 0 and labels -1 and 1."""
     vectors = np.load(root / "tests" / "data" / "gpgp.npz")

@@ -19,6 +19,10 @@ def problem():
     return jnp.asarray(x), jnp.asarray(rng.normal(size=8))
 
 
+log_density = jax.jit(gaussian_log_density)
+
+
+@jax.jit
 def covariance(x, lengthscale):
     return jnp.exp(-0.5 * (x - x.T) ** 2 / lengthscale**2) + 0.3 * jnp.eye(x.shape[0])
 
@@ -29,9 +33,9 @@ def by_autodiff(residual, matrix):
 
 @pytest.mark.parametrize("n", [1, 8])
 def test_log_density_is_scipys(problem, n):
-    matrix, residual = np.asarray(covariance(problem[0], 0.7))[:n, :n], problem[1][:n]
+    matrix, residual = np.asarray(covariance(problem[0], 0.7))[:n, :n], np.asarray(problem[1])[:n]
     expected = stats.multivariate_normal(np.zeros(n), matrix).logpdf(residual)
-    np.testing.assert_allclose(gaussian_log_density(residual, matrix), expected, rtol=1e-11)
+    np.testing.assert_allclose(log_density(residual, matrix), expected, rtol=1e-11)
 
 
 @pytest.mark.slow
@@ -91,7 +95,7 @@ def test_failure_is_an_error_outside_and_nan_inside_traced_code(problem):
     residual, bad = problem[1], -np.eye(8)
     with pytest.raises(linalg.FactorizationError, match="the covariance matrix of `y`.*not positive definite"):
         gaussian_log_density(residual, bad)
-    assert np.isnan(jax.jit(gaussian_log_density)(residual, bad))
+    assert np.isnan(log_density(residual, bad))
 
 
 @pytest.mark.slow
@@ -109,7 +113,7 @@ def test_distribution_is_numpyros_multivariate_normal(problem):
 
 def test_distribution_draws_what_it_says(problem):
     distribution = GaussianProcessMarginal(1.5, covariance(problem[0], 0.7), 0.4)
-    draws = np.asarray(distribution.sample(jax.random.key(0), (4000,)))
+    draws = np.asarray(jax.jit(lambda law, key: law.sample(key, (4000,)))(distribution, jax.random.key(0)))
     assert draws.shape == (4000, 8)
     # Standard errors: 1.3 / sqrt(4000) = 0.02 for means, 1.7 * sqrt(2 / 4000) = 0.04 for covariances; five of them.
     np.testing.assert_allclose(draws.mean(0), np.full(8, 1.5), atol=0.1)
@@ -120,7 +124,8 @@ def test_distribution_is_a_pytree(problem):
     distribution = GaussianProcessMarginal(1.5, covariance(problem[0], 0.7), 0.4)
     leaves, structure = jax.tree.flatten(distribution)
     copy = jax.tree.unflatten(structure, leaves)
-    np.testing.assert_array_equal(copy.log_prob(problem[1]), distribution.log_prob(problem[1]))
+    log_prob = jax.jit(lambda law, y: law.log_prob(y))
+    np.testing.assert_array_equal(log_prob(copy, problem[1]), log_prob(distribution, problem[1]))
 
 
 def test_singular_covariances_can_be_drawn_from():

@@ -23,10 +23,8 @@ def fit_and_use(seed, model, inference):
     rng = np.random.default_rng(seed)
     x, y = rng.normal(size=(20, 3)), rng.normal(size=20)
     fit = model.fit(jax.random.key(seed), x, y, inference=inference, num_prior_samples=0)
-    fit.predict(x[:5])
     fit.predict(x[:5], covariance=True)
     fit.sample_predictive(jax.random.key(0), x[:5], 3)
-    return fit
 
 
 MAP = kpp.MAP(num_restarts=1, progress=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -25,6 +26,8 @@ ITEMS = RNG.normal(size=(8, 2))
 PAIRS = np.array([(i, j) for i in range(8) for j in range(8) if i != j])[::3]
 ALPHA = RNG.normal(size=len(PAIRS))
 matrix = eqx.filter_jit(lambda kernel, a, b: kernel(a, b))
+table_of, sums_of = (jax.jit(f, static_argnums=2) for f in (skew_table, row_sums))
+product, entries_of = jax.jit(multiply_skew), jax.jit(entries_at_pairs)
 NYSTROM = Nystrom(RBF(0.9), ITEMS[:3])
 UTILITY = Preferential(RBF(0.7))
 KERNELS = [
@@ -54,16 +57,17 @@ def test_it_is_the_function_of_the_pairs(kernel):
     function = RKHSFunction(kernel, ITEMS[PAIRS], ALPHA)
     item_function = ItemFunction.of(function)
     values = np.asarray(item_function(x))
+    grid = np.stack([np.repeat(x[:, 0], 5, axis=0), np.tile(x[:, 0], (5, 1))], axis=1)
+    expected = brute_force(kernel, np.concatenate([x, grid]))
     # Sums of some ten products of numbers near 1.
-    np.testing.assert_allclose(values, brute_force(kernel, x), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(values, expected[:5], rtol=1e-12, atol=1e-12)
     again = item_function.function()
     assert np.array_equal(again.points, function.points)
     assert np.array_equal(again.coefficients, ALPHA)
     assert np.array_equal(values, -np.asarray(item_function(x[:, ::-1])))
     table = np.asarray(item_function.preference_matrix(x[:, 0]))
     assert np.array_equal(table, -table.T)
-    grid = np.stack([np.repeat(x[:, 0], 5, axis=0), np.tile(x[:, 0], (5, 1))], axis=1)
-    np.testing.assert_allclose(table.ravel(), brute_force(kernel, grid), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(table.ravel(), expected[5:], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("width", [1, 9], ids=["by rows", "by a table"])
@@ -73,12 +77,11 @@ def test_products_with_the_table_are_sums_over_pairs(width):
     for alpha, (a, b) in zip(ALPHA, PAIRS, strict=True):
         table[a, b] += alpha
         table[b, a] -= alpha
-    pairs, coefficients = jnp.asarray(PAIRS), jnp.asarray(ALPHA)
     assert (64 <= len(PAIRS) * width) == (width == 9)
-    np.testing.assert_allclose(skew_table(pairs, coefficients, 8), table, atol=1e-15)
-    np.testing.assert_allclose(row_sums(pairs, coefficients, 8), table.sum(axis=1), atol=1e-14)
-    np.testing.assert_allclose(multiply_skew(pairs, coefficients, jnp.asarray(values)), table @ values, atol=1e-13)
-    entries = entries_at_pairs(jnp.asarray(values), jnp.asarray(2 * values), pairs)
+    np.testing.assert_allclose(table_of(PAIRS, ALPHA, 8), table, atol=1e-15)
+    np.testing.assert_allclose(sums_of(PAIRS, ALPHA, 8), table.sum(axis=1), atol=1e-14)
+    np.testing.assert_allclose(product(PAIRS, ALPHA, values), table @ values, atol=1e-13)
+    entries = entries_of(values, 2 * values, PAIRS)
     np.testing.assert_allclose(entries, (2 * values @ values.T)[PAIRS[:, 0], PAIRS[:, 1]], atol=1e-13)
 
 

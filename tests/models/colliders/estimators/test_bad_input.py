@@ -104,10 +104,11 @@ def test_a_single_statement_needs_no_second_cycle():
 
 
 def test_the_warning_of_a_false_statement_names_it():
+    x, noise = np.random.default_rng(0).normal(size=(2, 60, 2))
     with pytest.warns(UserWarning, match=r"`collider` says y _\|\|_ 0, but the labelled rows speak against it"):
         model = ProjectedRegressor(
             LinearRegression(), collider=Independence("y", (0,)), gain_folds=None, random_state=0
-        ).fit(X, 3 * X[:, 0] + Y)
+        ).fit(x, 3 * x[:, 0] + noise[:, 0])
     assert model.independence_tests_[0].p_value < 0.01
 
 
