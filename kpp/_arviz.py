@@ -35,9 +35,6 @@ def from_groups(datasets: Mapping[str, xr.Dataset], attrs: Mapping[str, Any] | N
     Args:
         datasets: The groups by name, such as ``posterior`` and ``observed_data``.
         attrs: The attributes of the object.
-
-    Returns:
-        The ArviZ object.
     """
     if MAJOR == 0:
         return _arviz().InferenceData(attrs=dict(attrs or {}), **dict(datasets))
@@ -83,16 +80,10 @@ def loo_numbers(result: Any) -> dict[str, Any]:
 def summary(
     data: xr.Dataset | _Groups, *, interval_probability: float = 0.94, var_names: list[str] | None = None
 ) -> Any:
-    """Summarize draws in a table with the same columns under every ArviZ.
+    """Summarize draws of an ArviZ object, or a dataset, in a table with the same columns under every ArviZ.
 
-    Args:
-        data: An ArviZ object with a posterior, or a dataset with dims chain and draw.
-        interval_probability: The probability inside the equal-tailed interval.
-        var_names: The variables; all by default.
-
-    Returns:
-        A pandas data frame, one row per scalar, with the columns mean, sd, lower, upper, mcse_mean, mcse_sd, ess_bulk,
-        ess_tail and r_hat (NaN if there are too few draws or chains).
+    It has one row per scalar, and the columns mean, sd, lower, upper (of the equal-tailed interval), mcse_mean,
+    mcse_sd, ess_bulk, ess_tail and r_hat (NaN if there are too few draws or chains).
     """
     import pandas as pd
 

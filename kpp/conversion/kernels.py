@@ -31,23 +31,11 @@ _MAX_POWER = 16  # a power is a product of as many kernels, so its cost grows wi
 
 
 def convert_metric(name: str, num_features: int, *, gamma: float | None, degree: float, coef0: float) -> AbstractKernel:
-    r"""Return the kernel with a name from ``sklearn.metrics.pairwise.pairwise_kernels``.
+    r"""Return the kernel of d features with a name from ``sklearn.metrics.pairwise.pairwise_kernels``.
 
     "rbf" is :math:`\exp(-\gamma |x-x'|^2)`, "laplacian" :math:`\exp(-\gamma |x-x'|_1)`, a product of one Matern12 per
-    feature, "linear" :math:`x \cdot x'` and "poly" :math:`(\gamma\, x \cdot x' + c)^q`.
-
-    Args:
-        name: The name.
-        num_features: d.
-        gamma: :math:`\gamma`; 1/d if None.
-        degree: q.
-        coef0: c.
-
-    Returns:
-        The kernel.
-
-    Raises:
-        ValueError: If the kernel has no exact counterpart.
+    feature, "linear" :math:`x \cdot x'` and "poly" :math:`(\gamma\, x \cdot x' + c)^q`, with :math:`\gamma = 1/d` if it
+    is None. Raises ValueError if the kernel has no exact counterpart.
     """
     gamma = 1.0 / num_features if gamma is None else gamma
     if name == "linear":
@@ -66,17 +54,9 @@ def convert_metric(name: str, num_features: int, *, gamma: float | None, degree:
 
 
 def convert_gp_kernel(kernel: Any, num_features: int) -> AbstractKernel:
-    """Convert a kernel of ``sklearn.gaussian_process.kernels``, as it is between different points (without noise).
+    """Convert a kernel of ``sklearn.gaussian_process.kernels`` of d features, without its noise.
 
-    Args:
-        kernel: The kernel, with its hyperparameters.
-        num_features: d.
-
-    Returns:
-        The kernel without its noise.
-
-    Raises:
-        ValueError: If the kernel has no exact counterpart, or is only noise.
+    Raises ValueError if the kernel has no exact counterpart, or is only noise.
     """
     converted = _convert(kernel, num_features)
     if converted is None:

@@ -39,15 +39,8 @@ _ADVICE = (
 def absorb_scaler(function: RKHSFunction, scaler: Any) -> RKHSFunction:
     """Return the function of x that equals `function` of the scaled x.
 
-    Args:
-        function: A function of scaled points.
-        scaler: A fitted StandardScaler, MinMaxScaler, MaxAbsScaler or RobustScaler of scikit-learn.
-
-    Returns:
-        The function of points in the units of the scaler's input.
-
-    Raises:
-        ValueError: If the scaler has another type, or the kernel does not depend on differences of its inputs only.
+    The scaler is a fitted StandardScaler, MinMaxScaler, MaxAbsScaler or RobustScaler of scikit-learn. Raises ValueError
+    if it has another type, or the kernel does not depend on differences of its inputs only.
     """
     center, scale = _center_and_scale(scaler, function.points.shape[-1])
     points = np.asarray(function.points) * scale + center

@@ -54,26 +54,9 @@ def read_samples(
     """Find an adjustment whose variables are columns of a data frame, and read the needed columns.
 
     Each kernel that is None is replaced by an RBF with the lengthscales of the median heuristic times the square root
-    of the number of columns.
-
-    Args:
-        find_adjustment: `kpp.causal.find_adjustment`.
-        graph: The causal graph.
-        frame: A data frame, one row per sample.
-        treatment: The column of the treatment, or several columns.
-        outcome: The column of the outcome, or several columns.
-        kernel: The kernel of the outcome, or None.
-        treatment_kernel: The kernel of the treatment, or None.
-        adjusting_kernel: The kernel of the covariates or mediators, or None.
-        adjusting_regularization: The regularization of the mediators' embedding. Only the front-door adjustment uses
-            it.
-
-    Returns:
-        The samples.
-
-    Raises:
-        CausalError: If a node is unknown, or no adjustment with these columns identifies the effect.
-        ValueError: If `frame` is not a data frame, or the columns are missing or do not hold finite numbers.
+    of the number of columns. The regularization is that of the mediators' embedding, which only the front-door
+    adjustment uses. Raises CausalError if a node is unknown, or no adjustment with these columns identifies the effect,
+    and ValueError if `frame` is not a data frame, or the columns are missing or do not hold finite numbers.
     """
     if not is_table(frame):
         raise ValueError(f"`frame` must be a data frame with the graph's nodes as columns, got {type(frame).__name__}")

@@ -100,15 +100,11 @@ def log_expectation(
 def log_integral(
     log_f: Callable[[Array], Array], lower: Float[AnyArray, " n"], upper: Float[AnyArray, " n"]
 ) -> Float[Array, " n"]:
-    r"""Return :math:`\log \int f(t)\, dt` of n functions, each with one peak.
+    r"""Return :math:`\log \int f(t)\, dt` of n functions, each with one peak, (n,).
 
-    Args:
-        log_f: Maps n numbers t to the n values of log f, elementwise; differentiable twice.
-        lower: Points left of the peak: log f does not decrease there, of shape (n,).
-        upper: Points right of the peak: log f does not increase there, of shape (n,).
-
-    Returns:
-        The logarithms, of shape (n,). They are differentiable with respect to the variables that `log_f` closes over.
+    `log_f` maps n numbers t to the n values of log f, elementwise, and is differentiable twice. log f does not decrease
+    left of `lower` and does not increase right of `upper`, (n,) each. The result is differentiable with respect to the
+    variables that `log_f` closes over.
     """
 
     def halve(_: object, ends: tuple[Array, Array]) -> tuple[Array, Array]:

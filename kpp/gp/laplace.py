@@ -142,9 +142,6 @@ def laplace_log_evidence(
         covariance: K, of shape (n, n).
         mean: m, a number, or one number per observation, (n,).
 
-    Returns:
-        The log evidence, a scalar.
-
     References:
         Rasmussen and Williams (2006), equation 3.32 and algorithm 5.1.
     """

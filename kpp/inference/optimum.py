@@ -137,9 +137,6 @@ def find_mode(
             objective's absolute value (in float32 at least 1e-4).
         progress: Whether to show a progress bar.
 
-    Returns:
-        The optimum.
-
     Raises:
         ConvergenceError: If no start converged to a finite value.
     """

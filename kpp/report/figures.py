@@ -28,9 +28,6 @@ def target_histogram(y: np.ndarray, name: str) -> Figure:
     Args:
         y: The target, of shape (n,), in its own unit.
         name: The name of the target.
-
-    Returns:
-        The figure.
     """
     figure, (axis,) = _figure(1, height=2.2)
     axis.hist(y, bins=_bins(y.size), color=BLUE, alpha=0.75, edgecolor="white", linewidth=0.5)
@@ -124,9 +121,6 @@ def loo_diagnostics(pareto_k: np.ndarray) -> Figure:
 
     Args:
         pareto_k: The values, of shape (n,).
-
-    Returns:
-        The figure.
     """
     figure, (axis,) = _figure(1, height=2.2)
     high = pareto_k > 0.7

@@ -68,16 +68,8 @@ def thin(fit: Fit, max_draws: int) -> tuple[Fit, np.ndarray]:
 def rehearsal(rng_key: RngKey, model: AbstractModel, points: np.ndarray, schema: Schema) -> Rehearsal | None:
     """Return a small function with the model's kernel; explaining it before the fit reveals errors early.
 
-    For example, some explainers require kernels that factorize, and options may have invalid values.
-
-    Args:
-        rng_key: A JAX random key.
-        model: The model, with names of features resolved.
-        points: At least one point, of shape (n, d) in the model's units.
-        schema: The names of the columns.
-
-    Returns:
-        The function, with the interface of a fit; None for a model without a field `kernel`.
+    For example, some explainers require kernels that factorize, and options may have invalid values. The function has
+    the interface of a fit to points (n, d) in the model's units; it is None for a model without a field `kernel`.
     """
     kernel = getattr(model, "kernel", None)
     if not isinstance(kernel, AbstractKernel):

@@ -27,18 +27,10 @@ _PRIOR_DRAWS = 4000  # scalar draws are cheap, and a histogram of 4000 is smooth
 
 
 def prior_draws(rng_key: RngKey, model: AbstractModel, groups: Mapping[str, xr.Dataset]) -> xr.Dataset | None:
-    """Return draws from the prior of every hyperparameter.
+    """Return draws from the prior of every hyperparameter, led by two axes of draws; None without a group `prior`.
 
     The group `prior` holds few draws, because each also needs a draw of the data. For a site whose prior is a field of
     the model, many more draws are cheap.
-
-    Args:
-        rng_key: A JAX random key.
-        model: The model.
-        groups: The groups of its fit.
-
-    Returns:
-        The draws, with two axes of draws first; None without a group `prior`.
     """
     if "prior" not in groups:
         return None

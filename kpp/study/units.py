@@ -47,18 +47,10 @@ def groups_in_original_units(groups: Mapping[str, xr.Dataset], data: StudyData) 
 
 
 def explanation_in_original_units(explanation: Explanation, data: StudyData, rows: np.ndarray) -> Explanation:
-    r"""Express an explanation in the target's unit.
+    r"""Express an explanation in the target's unit, with instances named by their row numbers (p,).
 
     Shapley values are linear in the function and do not depend on the units of features, so the values of :math:`c + s
     f` are :math:`s \phi`, with base value :math:`c + s b`.
-
-    Args:
-        explanation: The explanation of the model of standardised data.
-        data: The data.
-        rows: The row numbers of the instances, of shape (p,).
-
-    Returns:
-        The explanation in the units of the file; its instances are named by their row numbers.
     """
     scaling: Standardization = data.standardization
     center, scale = scaling.target_center, scaling.target_scale

@@ -38,15 +38,7 @@ def save(
 ) -> None:
     """Write the parts of a fitted GPEC into one file, which appears only when it is complete.
 
-    Args:
-        path: The file.
-        arrays: The fields that are arrays, by name.
-        description: The fields that JSON can hold, by name.
-        schema: The columns of points.
-        outputs: The fitted outputs.
-
-    Raises:
-        FileNotFoundError: If the folder does not exist.
+    `description` holds the fields that JSON can hold, by name. Raises FileNotFoundError if the folder does not exist.
     """
     described = {
         "format": _FORMAT,
@@ -59,17 +51,9 @@ def save(
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a file that `save` has written.
+    """Return the fields of a fitted GPEC, except the model, from a file that `save` has written.
 
-    Args:
-        path: The file.
-
-    Returns:
-        The fields of a fitted GPEC, except the model.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If the file holds something else, or has a newer format.
+    Raises FileNotFoundError if there is no file, and ValueError if it holds something else or has a newer format.
     """
     root, groups = netcdf.read(path)
     described, arrays = _description(root, path), _to_numpy(root)

@@ -93,17 +93,9 @@ def as_pairs(pairs: ArrayLike | None, name: str, num_features: int | None = None
 
 
 def check_preference(function: object, *, contextual: bool = False) -> RKHSFunction:
-    """Check that a function of pairs can be explained.
+    """Return a function of pairs unchanged if it can be explained.
 
-    Args:
-        function: The function.
-        contextual: Whether it must depend on contexts.
-
-    Returns:
-        The function, unchanged.
-
-    Raises:
-        TypeError: If it is not an `RKHSFunction` of pairs with one output, or has no contexts although they are needed.
+    Raises TypeError unless it is an `RKHSFunction` of pairs with one output, with contexts if they are needed.
     """
     if not isinstance(function, RKHSFunction):
         raise TypeError(f"`function` must be a kpp.RKHSFunction on pairs of items, got {type(function).__name__}")

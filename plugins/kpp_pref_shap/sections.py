@@ -70,21 +70,11 @@ def restricted_sections(
     points: Float[Array, "m d"],
     rows: Float[Array, "q d"],
 ) -> Sections:
-    """Return the sections at some rows as a function of a coalition and the weights of the references.
+    """Return a function from a mask (d,) and weights (n, q) or (n, 1) of the references to sections (m, q).
 
     A kernel that is not a sum of product kernels is evaluated at references whose present features are replaced by the
     features of a row. With observational weights it is evaluated at the unchanged references, which then replace the
-    row in all features.
-
-    Args:
-        observational: The references, with the options of the conditioning.
-        conditional: "observational" or "interventional".
-        kernel: The kernel.
-        points: The points Z, (m, d).
-        rows: The rows, (q, d).
-
-    Returns:
-        A function of a mask (d,) and weights (n, q) or (n, 1) to the sections (m, q).
+    row in all features. The sections are those of the points Z (m, d) at the rows (q, d).
     """
     references = jnp.asarray(observational.background)
     if has_product_terms(kernel):

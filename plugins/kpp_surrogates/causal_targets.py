@@ -86,19 +86,11 @@ def replacements(kind: str, x: Float[np.ndarray, "n d"], categorical: set[int]) 
 def as_truth(
     y: object, predictions: Float[np.ndarray, "n *outputs"], names: tuple[str, ...] | None
 ) -> Float[np.ndarray, "n k"]:
-    """Return the targets of the loss, (n, k).
+    """Return the targets of the loss, (n, k); labels as rows of zeros with a single 1.
 
-    Args:
-        y: For one output a number per row, (n,); for k outputs a label per row, (n,), or k numbers per row, (n, k).
-            None for the predictions themselves.
-        predictions: The predictions, (n,) or (n, k).
-        names: The names of the k outputs, which are the possible labels; None for labels 0 to k - 1.
-
-    Returns:
-        The targets; labels as rows of zeros with a single 1.
-
-    Raises:
-        ValueError: If the shape does not fit, a label is unknown or a number is not finite.
+    `y` holds for one output a number per row, (n,), for k outputs a label per row, (n,), or k numbers per row, (n, k),
+    and None stands for the predictions themselves. The possible labels are `names`, or 0 to k - 1. Raises ValueError if
+    the shape does not fit, a label is unknown or a number is not finite.
     """
     shown = _columns(predictions)
     if y is None:

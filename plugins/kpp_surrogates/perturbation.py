@@ -51,20 +51,10 @@ class Perturbations(NamedTuple):
 def kinds_of_players(
     players: Players, shown: GroupedPoints, schema: Schema, categorical: Sequence[int | str]
 ) -> tuple[Kind, ...]:
-    """Return how each player is perturbed.
+    """Return how each player is perturbed, from the points as an explanation shows them.
 
-    Args:
-        players: The players.
-        shown: The points as an explanation shows them, with levels and one-hot columns.
-        schema: The columns.
-        categorical: Further features that hold categories, by name or position.
-
-    Returns:
-        For each player "category" for columns of categories and one-hot ones, "number" for any other single column,
-        and "block" for any other group.
-
-    Raises:
-        ValueError: If a feature is unknown.
+    It is "category" for columns of categories, also those named in `categorical`, and one-hot ones, "number" for any
+    other single column, and "block" for any other group. Raises ValueError if a feature is unknown.
     """
     named = {feature for feature in categorical if isinstance(feature, str)}
     chosen = {schema.index(name) for name in (*named, *schema.levels)} | (set(categorical) - named)

@@ -58,21 +58,13 @@ class RegressionPosterior(eqx.Module):
 def bayesian_regression(
     features: Float[AnyArray, "p n g"], weights: Float[AnyArray, "p n"], targets: Float[AnyArray, "p n r"]
 ) -> RegressionPosterior:
-    r"""Regress the targets of each point on its features, with the prior of the module.
+    r"""Regress the targets y (p, n, r) of each point on its features Z (p, n, g), with the prior of the module.
 
-    .. math::
+    .. math:: V = (X^\top \Pi X + I)^{-1}, \quad \hat\beta = V X^\top \Pi y, \quad \beta_j \sim t_N(\hat\beta_j, s^2
+    V_{jj})
 
-        V = (X^\top \Pi X + I)^{-1}, \quad \hat\beta = V X^\top \Pi y, \quad
-        s^2 = \frac{(y - X \hat\beta)^\top \Pi (y - X \hat\beta) + \hat\beta^\top \hat\beta}{N}, \quad
-        \beta_j \sim t_N(\hat\beta_j, s^2 V_{jj})
-
-    Args:
-        features: Z, of each point, (p, n, g), with n = N of at least 3.
-        weights: The diagonal of :math:`\Pi`, (p, n).
-        targets: y, (p, n, r).
-
-    Returns:
-        The posterior.
+    with :math:`s^2 = ((y - X \hat\beta)^\top \Pi (y - X \hat\beta) + \hat\beta^\top \hat\beta) / N`, N = n of at least
+    3, and the diagonal (p, n) of :math:`\Pi` as the weights.
     """
     mean, factors, scale = _bayesian(features, weights, targets)
     return RegressionPosterior(mean, factors, scale, features.shape[1])

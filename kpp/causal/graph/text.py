@@ -97,9 +97,6 @@ def to_dot(graph: MixedGraph) -> str:
 
     Args:
         graph: The graph. Latent nodes and bidirected edges are drawn dashed.
-
-    Returns:
-        The text.
     """
     lines = [f"  {_quote(node)}{' [latent=true, style=dashed]' * (node in graph.latent)};" for node in graph.nodes]
     lines += [f"  {_quote(cause)} -> {_quote(effect)};" for cause, effect in graph.edges]

@@ -58,18 +58,11 @@ def interventional_covariance(
     *,
     same: bool = False,
 ) -> Float[Array, "k g g"]:
-    """Compute the covariances of interventional Shapley values at pairs of points under a Gaussian process.
+    """Compute the covariances of interventional Shapley values at pairs of points under a Gaussian process, (k, g, g).
 
-    Args:
-        value_function: The game.
-        kernel: The covariance of the process, a sum of product kernels, whose covariances add up.
-        x: The first point of each pair, (k, d).
-        x_other: The second point of each pair, (k, d).
-        players: The players.
-        same: Whether the two points of each pair are the same, which halves the computation.
-
-    Returns:
-        The covariances, (k, g, g), players of the first point by players of the second.
+    The kernel, the covariance of the process, is a sum of product kernels, whose covariances add up. The points of the
+    pairs are (k, d) each; if they are the `same`, half of the computation suffices. The result is players of the first
+    point by players of the second.
     """
     background = value_function.references(x.shape[1]).astype(x.dtype)
     nodes = _node_pairs(players.num_players, same)

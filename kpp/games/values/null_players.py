@@ -26,19 +26,11 @@ __all__ = ["varying_players"]
 
 
 def varying_players(value_function: Any, function: Any, x: Array, players: Players) -> Bool[np.ndarray, " g"]:
-    """Return which players are not null players for at least one of the points.
+    """Return which of g players are not null players for at least one of the points (p, d); at least one is True.
 
     The features of null players are constant over the explained points and the references, or, if the value function
-    does not have references, over the function's points. In a product game their kernel factors must agree.
-
-    Args:
-        value_function: The value function.
-        function: The function.
-        x: The points to explain, (p, d).
-        players: The players.
-
-    Returns:
-        Booleans of shape (g,), at least one of them True. All are True if values are traced by JAX.
+    does not have references, over the function's points. In a product game their kernel factors must agree. All are
+    True if values are traced by JAX.
     """
     if not all(map(is_concrete, jax.tree.leaves((value_function, function, x)))):
         return np.ones(players.num_players, dtype=bool)

@@ -46,18 +46,10 @@ def default_gram_size(bag_gram: str) -> int:
 
 
 def gram_data(settings: BagGram, bags: Bags) -> dict[str, Array] | None:
-    """Return the arrays that `approximate_gram` needs beside the bags.
+    """Return the arrays that `approximate_gram` needs beside the bags, or raise ValueError if the size is too small.
 
-    Args:
-        settings: How the Gram matrix is computed.
-        bags: The bags.
-
-    Returns:
-        For "sampled" the points that stand for all: ``points`` (n', d), ``index`` (n',) and ``sizes`` (N,). None
-        otherwise.
-
-    Raises:
-        ValueError: If the kind is unknown or the size too small.
+    For "sampled" they are the points that stand for all: ``points`` (n', d), ``index`` (n',) and ``sizes`` (N,);
+    otherwise None.
     """
     _check_gram(settings)
     if settings.kind == "exact" and bags.num_points**2 / 2 > _WARN_PAIRS:

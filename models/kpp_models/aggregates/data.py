@@ -32,18 +32,11 @@ def bags_of(data: Data) -> Bags:
 
 
 def as_bags(x: Sources, name: str = "x") -> list[Bags]:
-    """Return the bags of every source.
+    """Return the bags of every source, all with the same features.
 
-    Args:
-        x: `Bags`, or a list of them, one per source; or points, an array (n, d) or a data frame: n bags of one point,
-            whose covariates are the points themselves.
-        name: The argument's name for messages.
-
-    Returns:
-        One entry per source, all with the same features.
-
-    Raises:
-        ValueError: If the list is empty, or features differ between sources.
+    `x` holds `Bags`, or a list of them, one per source; or points, an array (n, d) or a data frame: n bags of one
+    point, whose covariates are the points themselves. Raises ValueError if the list is empty, or features differ
+    between sources.
     """
     if isinstance(x, (list, tuple)) and any(isinstance(part, Bags) for part in x):
         sources = list(x)
@@ -61,20 +54,11 @@ def as_bags(x: Sources, name: str = "x") -> list[Bags]:
 def read_aggregates(
     x: Sources, y: Targets, covariates: Targets | None, *, matched: bool
 ) -> tuple[dict[str, Any], Schema]:
-    """Read bags and their aggregates into the data of a model.
+    """Read bags, their aggregates (M,) and the covariates of these (M, dy), or lists of them, into the data of a model.
 
-    Args:
-        x: Bags, or points, or a list of bags; see `as_bags`.
-        y: The targets, (M,), or a list, one entry per source.
-        covariates: The covariates of the targets, (M, dy), or a list; None if there is one target per bag, in the
-            order of the bags.
-        matched: Whether the model requires one target per bag.
-
-    Returns:
-        The data, except the parts for the likelihood and for inference, and the schema of the points.
-
-    Raises:
-        ValueError: If rows do not match, values are missing, or required covariates are missing.
+    A list has one entry per source. Without covariates there is one target per bag, in the order of the bags, which
+    `matched` requires. The data lack the parts for the likelihood and for inference. Raises ValueError if rows do not
+    match, values are missing, or required covariates are missing.
     """
     warn_if_float32("a model of aggregates")
     sources = as_bags(x)

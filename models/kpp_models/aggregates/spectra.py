@@ -50,20 +50,11 @@ class Waves(NamedTuple):
 
 
 def waves_of(rng_key: Array, kernel: AbstractKernel, num_frequencies: int, num_features: int) -> list[Waves]:
-    """Draw waves whose terms together are an unbiased estimate of a kernel.
+    """Draw waves whose terms together are an unbiased estimate of a kernel of d features, with q frequencies.
 
-    Args:
-        rng_key: A JAX random key; the same key gives the same draws for any parameters of the kernel.
-        kernel: RBF, Matern12, Matern32, Matern52, Constant or `RandomFourier`, or a sum, product, multiple or selection
-            of these. A `RandomFourier` keeps the frequencies it has, and must have `num_frequencies` of them.
-        num_frequencies: q.
-        num_features: d, the number of columns of the points.
-
-    Returns:
-        The terms, to be added up.
-
-    Raises:
-        TypeError: If the spectral density of a part is not known here.
+    The same key gives the same draws for any parameters of the kernel, which is RBF, Matern12, Matern32, Matern52,
+    Constant or `RandomFourier`, or a sum, product, multiple or selection of these. A `RandomFourier` keeps the
+    frequencies it has, and must have q of them. Raises TypeError if the spectral density of a part is not known here.
     """
     if isinstance(kernel, (Sum, Product, ProductKernel)):
         parts = _parts(kernel)

@@ -38,20 +38,11 @@ def read_matches(x: object, y: Numbers | None, *, ties: bool) -> Matches:
 
 
 def read_pairs(x: object, schema: Schema | None, name: str = "x") -> Any:
-    """Read pairs for predictions.
+    """Read pairs (p, 2, d) for predictions, possibly in a tuple with contexts (p, c).
 
-    Args:
-        x: Pairs, (p, 2, d), possibly in a tuple with contexts, (p, c); or `kpp.preferences.Matches`, whose pairs are
-            used in their order, each with the item of the lower number first. Contexts that were text must be coded as
-            in the fit.
-        schema: The columns of the items, or None.
-        name: The argument's name for messages.
-
-    Returns:
-        The pairs, or the tuple of pairs and contexts.
-
-    Raises:
-        ValueError: If the shape is wrong, or values are not finite.
+    Of `kpp.preferences.Matches` the pairs are used in their order, each with the item of the lower number first.
+    Contexts that were text must be coded as in the fit. Raises ValueError if the shape is wrong, or values are not
+    finite.
     """
     if isinstance(x, Matches):
         if schema is not None and x.schema != schema:

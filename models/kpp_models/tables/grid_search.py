@@ -60,9 +60,6 @@ def select_from_grid(
         name: The name of the score, for the result and the progress bar.
         *arguments: Pytrees of arrays.
 
-    Returns:
-        The choice and all scores.
-
     Raises:
         ValueError: If a path does not lead to a leaf of the model, values are missing or have the wrong shape, or every
             score is NaN.

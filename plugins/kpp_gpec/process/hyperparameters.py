@@ -94,20 +94,12 @@ def select(
     rbf: bool,
     rng: np.random.Generator,
 ) -> Selected:
-    """Choose the hyperparameters that are not given.
+    """Choose the hyperparameters that are not given, and return all, with the way they were chosen.
 
-    Args:
-        boundary: The WEG kernel, whose own `decay` and `concentration` are ignored; None without a boundary.
-        points: The explained points, (N, d).
-        values: Their explanations, (N, D).
-        noise: The variances of these, (N, D).
-        given: Values of "decay", "concentration", "lengthscale" and "variance"; None or missing for the others.
-        method: One of `METHODS`.
-        rbf: Whether the kernel has the RBF factor.
-        rng: The generator that chooses rows if there are more than `MAX_ROWS`.
-
-    Returns:
-        All hyperparameters, and how they were chosen.
+    `boundary` is the WEG kernel, whose own `decay` and `concentration` are ignored, or None. The explanations of points
+    (N, d) and their variances have shape (N, D). `given` holds values of "decay", "concentration", "lengthscale" and
+    "variance", which are None or missing if they are to be chosen. `rng` chooses rows if there are more than
+    `MAX_ROWS`.
     """
     names = (*(("decay", "concentration") if boundary is not None else ()), *(("lengthscale",) if rbf else ()))
     fixed = {name: np.asarray(given[name], float) for name in (*names, "variance") if given.get(name) is not None}

@@ -126,9 +126,6 @@ def fit_projection(
             stop.
         max_cycles: The number of cycles after which to stop with a warning.
 
-    Returns:
-        The projection.
-
     Raises:
         ValueError: If `several` is neither word, `max_cycles` is below 1, or "jointly" is used with statements of
             different baselines or with a regression that is not linear in features.

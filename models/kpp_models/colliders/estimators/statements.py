@@ -53,24 +53,12 @@ class Statement:
 def read_statements(
     collider: object, outcome: str | None, num_features: int, feature_names: Iterable[str] | None = None
 ) -> tuple[Statement, ...]:
-    """Read `collider` into statements about columns.
+    """Read `collider`, in any form that `ProjectedRegressor` takes, into statements about d columns.
 
-    Args:
-        collider: None; a `kpp.causal.CausalDAG`, from which the collider partition of the outcome is taken; a
-            `ColliderPartition`; an `Independence`; or a sequence of `Independence`s. Features are names of columns, or
-            positions from 0.
-        outcome: The node of the graph that is the target; needed with a graph, checked otherwise.
-        num_features: The number of columns, d.
-        feature_names: The names of the columns of a data frame, in order; None for an array.
-
-    Returns:
-        The statements; an empty sequence without a collider, or if the outcome shares no child with another variable.
-
-    Raises:
-        TypeError: If `collider` is none of these.
-        ValueError: If a name or position is not a column, a column is named twice, the target is among the columns, the
-            statements are not about the same outcome, or `outcome` is missing.
-        kpp.causal.ColliderError: If the graph has no collider partition of the outcome; the error shows why.
+    They are none without a collider, or if the outcome shares no child with another variable. Raises TypeError if
+    `collider` has another form; ValueError if a name or position is not a column, a column is named twice, the target
+    is among the columns, the statements are not about the same outcome, or `outcome` is missing;
+    `kpp.causal.ColliderError` if the graph has no collider partition of the outcome.
     """
     independences = [statement for statement in _independences(collider, outcome) if statement.of]
     outcomes = {outcome} - {None} | {statement.outcome for statement in independences}

@@ -22,20 +22,11 @@ _TOLERANCE = 1e-10  # the tolerance of the largest change of a coefficient
 def fit_logistic(
     design: Any, wins: Float[np.ndarray, " m"], losses: Float[np.ndarray, " m"], penalty: float
 ) -> Float[np.ndarray, " q"]:
-    r"""Return the coefficients w.
+    """Return the coefficients w, (q,), for a design D, an array or a sparse matrix (m, q).
 
-    Args:
-        design: D, an array or a sparse matrix (m, q).
-        wins: u, how often each row had outcome 1, (m,).
-        losses: v, how often it had outcome 0, (m,).
-        penalty: :math:`\gamma`, at least 0. At 0 the result is the solution of smallest norm, if a finite solution
-            exists.
-
-    Returns:
-        w, (q,).
-
-    Raises:
-        ValueError: If Newton's method does not converge, for example because the minimum is not attained.
+    `wins` and `losses` say how often each row had the outcomes 1 and 0, (m,) each. At the penalty 0 the result is the
+    solution of smallest norm, if a finite solution exists. Raises ValueError if Newton's method does not converge, for
+    example because the minimum is not attained.
     """
 
     def objective(w: np.ndarray) -> float:
