@@ -54,8 +54,8 @@ def test_a_posterior_is_explained_draw_by_draw(function, draws, x):
 
 
 def test_games_without_an_exact_method_above_14_features_are_sampled_with_a_key():
-    points = jax.random.normal(jax.random.key(0), (3, 20))
-    function = kpp.RKHSFunction(Matern32(), points, jnp.ones(3))
+    points = np.random.default_rng(0).normal(size=(3, 20))
+    function = kpp.RKHSFunction(Matern32(), points, np.ones(3))
     options = {"value_function": "interventional", "background": points}
     with pytest.raises(TypeError, match="RKHSFunction with kernel Matern32"):
         kpp.explain(function, points, method="quadrature", **options)
