@@ -13,13 +13,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel, as_mask, split_variance
 from kpp.kernels.checks import check_matrices, check_points, example_points
-from kpp.kernels.distances import gram_distances, matern_12, matern_32, matern_52, squared_distance, squared_distances
-from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar
+from kpp.kernels.distances import gram_distances, matern_12, matern_32, matern_52, squared_distances
+from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar, show
 from kpp.typing import Leaf, Numbers, RngKey
+from kpp.validation import is_concrete
 
 __all__ = ["RBF", "AbstractStationary", "Matern12", "Matern32", "Matern52", "Periodic", "RationalQuadratic"]
 
@@ -40,20 +42,16 @@ class AbstractStationary(AbstractKernel):
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
         """Evaluate the kernel at two points of shape (d,)."""
         d = check_points(self, x1, x2)
-        lengthscale = per_feature(self.lengthscale, "lengthscale", d)
-        return self._of(squared_distance(x1 / lengthscale, x2 / lengthscale))
+        return self._of(jnp.sum(jnp.square((x1 - x2) / self._lengthscale(d))))
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
-        check_matrices(self, x1, x2)
-        return self._of(
-            squared_distances(self._in_lengthscales(x1), self._in_lengthscales(x2), exact=not self._smooth())
-        )
+        lengthscale = self._lengthscale(check_matrices(self, x1, x2))
+        return self._of(squared_distances(x1, x2, lengthscale, exact=not self._smooth()))
 
     def gram(self, x: Array) -> Float[Array, "n n"]:
         """Evaluate the kernel at every pair of n points (n, d); the distances on the diagonal are exactly 0."""
-        check_matrices(self, x, x)
-        return self._of(gram_distances(self._in_lengthscales(x), exact=not self._smooth()))
+        return self._of(gram_distances(x, self._lengthscale(check_matrices(self, x, x)), exact=not self._smooth()))
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
         """Return the variance and the kernel of variance 1."""
@@ -62,8 +60,15 @@ class AbstractStationary(AbstractKernel):
     def _of(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
         return scalar(self.variance, "variance") * self.correlation(squared_distance)
 
-    def _in_lengthscales(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        return x / jnp.broadcast_to(per_feature(self.lengthscale, "lengthscale", x.shape[1]), (1, x.shape[1]))
+    def _lengthscale(self, num_features: int) -> Float[Array, " d"]:
+        """Return one lengthscale per feature, or raise ValueError if the inverse of one overflows."""
+        lengthscale = per_feature(self.lengthscale, "lengthscale", num_features)
+        if is_concrete(lengthscale) and (np.asarray(lengthscale) < jnp.finfo(lengthscale.dtype).tiny).any():
+            raise ValueError(
+                f"`lengthscale` must be at least {jnp.finfo(lengthscale.dtype).tiny:.2g}, the smallest number of "
+                f"{lengthscale.dtype}, the precision of the points; got {show(lengthscale)} in this precision"
+            )
+        return jnp.broadcast_to(lengthscale, (num_features,))
 
     def _smooth(self) -> bool:
         """Tell whether the correlation is smooth in the squared distance, and forgives it rounding errors near 0."""
@@ -115,9 +120,8 @@ class RBF(AbstractStationary, AbstractProductKernel):
 
     def factors(self, x1: Array, x2: Array) -> Float[Array, "d n1 n2"]:
         """Evaluate the factors at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
-        check_matrices(self, x1, x2)
-        a, b = self._in_lengthscales(x1).T, self._in_lengthscales(x2).T
-        return jnp.exp(-0.5 * jnp.square(a[:, :, None] - b[:, None, :]))
+        lengthscale = self._lengthscale(check_matrices(self, x1, x2))
+        return jnp.exp(-0.5 * jnp.square((x1.T[:, :, None] - x2.T[:, None, :]) / lengthscale[:, None, None]))
 
     def restrict(self, mask: Numbers) -> "RBF":
         """Return the RBF of variance 1 with an infinite lengthscale for the features that are left out."""
