@@ -55,13 +55,15 @@ def test_reference_table(vectors, index):
     np.testing.assert_allclose(values, core[f"out_{INDICES[index]}"], **TOLERANCE)
 
 
-@pytest.mark.parametrize("index", list(INDICES))
 @pytest.mark.parametrize(
-    ("name", "method"),
+    ("name", "method", "index"),
     [
-        ("small", "quadrature"),
-        ("small", "enumeration"),
-        pytest.param("d10", "quadrature", marks=pytest.mark.slow),
+        ("small", "quadrature", "SII"),
+        ("small", "quadrature", "STII"),
+        ("small", "enumeration", "SII"),
+        pytest.param("small", "enumeration", "STII", marks=pytest.mark.slow),
+        pytest.param("d10", "quadrature", "SII", marks=pytest.mark.slow),
+        pytest.param("d10", "quadrature", "STII", marks=pytest.mark.slow),
     ],
 )
 def test_reference_functions(vectors, name, method, index):

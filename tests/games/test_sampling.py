@@ -154,6 +154,7 @@ def test_the_budget_counts_different_coalitions(method):
     assert game.asked[1:] == [1024]
 
 
+@pytest.mark.slow
 def test_errors_fall_as_one_over_the_root_of_the_budget():
     """16 times the budget, a quarter of the error: root mean squares of 40 players' errors, within 30 percent."""
     worth, expected = cubic(40)
