@@ -42,6 +42,7 @@ _INITS = {
     "feasible": numpyro.infer.init_to_feasible,
 }
 _POSITION = "position."  # before the names of sites in the state: a site may have the name of another entry
+_CHAINS = "chains"  # the axis of devices
 _CHUNKS = 40  # the number of updates of a progress bar
 
 
@@ -162,7 +163,7 @@ class NUTS(AbstractInference):
         else:
             advance = functools.partial(_advance_together, program, model, data)
             if self.chain_method == "parallel":
-                advance = _advance_parallel(program, model, data)
+                advance, states = _advance_parallel(program, model, data), _one_per_device(states)
             label = f"{num_chains} chains" if progress else None
             last, kept = _run_chunks(advance, states, steps, chunk, label, axis=1)
         return self._collect(model, data, last, kept)
@@ -273,8 +274,15 @@ def _advance_parallel(program: _Program, model: CalledWith, data: Data) -> _Adva
     def advance(state: HMCState, count: jax.Array, shared: Data) -> tuple[HMCState, _Values]:
         return _steps(program, lifted, shared, state, count)
 
-    spread = jax.pmap(advance, in_axes=(0, None, None))
+    spread = jax.pmap(advance, _CHAINS, in_axes=(0, None, None))
     return lambda states, count: spread(states, count, shared)
+
+
+def _one_per_device(states: HMCState) -> HMCState:
+    """Place each chain on a device, where `jax.pmap` leaves it; otherwise its second call would compile again."""
+    devices = jax.local_devices()[: states.potential_energy.shape[0]]
+    mesh = jax.sharding.Mesh(np.array(devices), (_CHAINS,))
+    return jax.device_put(states, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(_CHAINS)))
 
 
 @jax.jit
