@@ -21,6 +21,7 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.linalg import add_diagonal, cho_solve, cholesky, solve_lower
@@ -39,18 +40,18 @@ class RegressionPosterior(eqx.Module):
         degrees: The degrees of freedom, N.
     """
 
-    mean: Float[Array, "p q r"]
-    factors: Float[Array, "p q"]
-    scale: Float[Array, "p r"]
+    mean: Float[np.ndarray, "p q r"]
+    factors: Float[np.ndarray, "p q"]
+    scale: Float[np.ndarray, "p r"]
     degrees: int = eqx.field(static=True)
 
     @property
-    def squared_scales(self) -> Float[Array, "p q r"]:
+    def squared_scales(self) -> Float[np.ndarray, "p q r"]:
         """The squared scales of the Student laws, :math:`s^2 V_{jj}`."""
         return self.factors[:, :, None] * self.scale[:, None]
 
     @property
-    def variance(self) -> Float[Array, "p q r"]:
+    def variance(self) -> Float[np.ndarray, "p q r"]:
         r"""The variances of the Student laws, :math:`s^2 V_{jj}\, N / (N - 2)`."""
         return self.squared_scales * (self.degrees / (self.degrees - 2))
 
@@ -66,7 +67,7 @@ def bayesian_regression(
     with :math:`s^2 = ((y - X \hat\beta)^\top \Pi (y - X \hat\beta) + \hat\beta^\top \hat\beta) / N`, N = n of at least
     3, and the diagonal (p, n) of :math:`\Pi` as the weights.
     """
-    mean, factors, scale = _bayesian(features, weights, targets)
+    mean, factors, scale = (np.asarray(array) for array in _bayesian(features, weights, targets))
     return RegressionPosterior(mean, factors, scale, features.shape[1])
 
 
