@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 RUN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LONG = {  # a fit or an explanation in every block; left to the slow suite
+    "README.md",
     "docs/aggregates.md",
     "docs/aggregate_likelihoods.md",
     "docs/causal_optimization.md",
