@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpyro
 from jaxtyping import Array, Float
@@ -16,7 +15,6 @@ from kpp import linalg
 from kpp.functions import RKHSFunction
 from kpp.gp import (
     GaussianProcessMarginal,
-    normal_log_density,
     optional_scalar_field,
     refuse_priors_in,
     scalar_field,
@@ -35,13 +33,14 @@ from kpp_models.colliders.model import (
     word_field,
 )
 from kpp_models.tables.grid_search import Selection, select_from_grid
+from kpp_models.tables.ridge import AbstractLeastSquares
 
 __all__ = ["ColliderRidge"]
 
 _RIDGES = {"regularization", "baseline_regularization"}
 
 
-class ColliderRidge(AbstractColliderModel):
+class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
     r"""Kernel ridge regression under an independence :math:`Y \perp X_2 \mid X_3`, a fit without priors.
 
     .. math:: \min_{h} \frac1n \sum_i (y_i - f_0(x_{3,i}) - h(x_i))^2 + \lambda \|h\|^2, \qquad
@@ -217,27 +216,9 @@ class ColliderRidge(AbstractColliderModel):
         targets, baseline = self._held_out_targets(data)
         return data["y"] - baseline - held_out_predictions(cross, self._system(gram), targets)
 
-    def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
-        """Return the leave-one-out log likelihood of every target, with the mean squared residual as variance."""
-        residuals = self.loo_residuals(data)
-        variance = jnp.broadcast_to(jnp.mean(residuals**2), residuals.shape)
-        return {"y": normal_log_density(residuals, jnp.zeros_like(residuals), variance)}
-
-    def predictive(
-        self, sample: Sample, data: Data, x: Float[Array, "p d"], *, covariance: bool = False
-    ) -> dict[str, Array]:
-        """Return the fitted values and the mean squared leave-one-out error; see `AbstractModel.predictive`."""
-        mean = self.function_draw(sample, data)(x)
-        variance = jnp.mean(self.loo_residuals(data) ** 2)
-        return {"mean": mean, "noise_variance": jnp.broadcast_to(variance, mean.shape)}
-
-    def draw_predictive(
-        self, rng_key: RngKey, sample: Sample, data: Data, x: Float[Array, "p d"]
-    ) -> Float[Array, " p"]:
-        """Draw the fitted values plus normal noise of the leave-one-out variance."""
-        found = self.predictive(sample, data, x)
-        noise = jax.random.normal(rng_key, found["mean"].shape, dtype=found["mean"].dtype)
-        return found["mean"] + jnp.sqrt(found["noise_variance"]) * noise
+    def held_out_residuals(self, data: Data) -> Float[Array, " n"]:
+        """Return `loo_residuals`."""
+        return self.loo_residuals(data)
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
         r"""Return the fit, with the mean of y as intercept.

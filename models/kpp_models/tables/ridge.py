@@ -2,6 +2,7 @@ r"""Kernel ridge regression: the closed-form fit, with leave-one-out scores for 
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,10 +28,40 @@ from kpp.validation import as_targets
 from kpp_models.tables.grid_search import Selection, select_from_grid
 from kpp_models.tables.numpyro_models import gp_regression
 
-__all__ = ["KernelRidge"]
+__all__ = ["AbstractLeastSquares", "KernelRidge"]
 
 
-class KernelRidge(AbstractModel):
+class AbstractLeastSquares(AbstractModel):
+    """A fit by least squares, whose noise variance is the mean squared leave-one-out residual."""
+
+    @abc.abstractmethod
+    def held_out_residuals(self, data: Data) -> Float[Array, " n"]:
+        """Return the leave-one-out residuals, (n,)."""
+
+    def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
+        """Return the leave-one-out log likelihood of every target, with the mean squared residual as variance."""
+        residuals = self.held_out_residuals(data)
+        variance = jnp.broadcast_to(jnp.mean(residuals**2), residuals.shape)
+        return {"y": normal_log_density(residuals, jnp.zeros_like(residuals), variance)}
+
+    def predictive(
+        self, sample: Sample, data: Data, x: Float[Array, "p d"], *, covariance: bool = False
+    ) -> dict[str, Array]:
+        """Return the fitted values and the mean squared leave-one-out error; see `AbstractModel.predictive`."""
+        mean = self.function_draw(sample, data)(x)
+        variance = jnp.mean(self.held_out_residuals(data) ** 2)
+        return {"mean": mean, "noise_variance": jnp.broadcast_to(variance, mean.shape)}
+
+    def draw_predictive(
+        self, rng_key: RngKey, sample: Sample, data: Data, x: Float[Array, "p d"]
+    ) -> Float[Array, " p"]:
+        """Draw the fitted values plus normal noise of the leave-one-out variance."""
+        found = self.predictive(sample, data, x)
+        noise = jax.random.normal(rng_key, found["mean"].shape, dtype=found["mean"].dtype)
+        return found["mean"] + jnp.sqrt(found["noise_variance"]) * noise
+
+
+class KernelRidge(AbstractLeastSquares):
     r"""Kernel ridge regression, a fit in closed form without priors.
 
     .. math:: \min_f \frac1n \sum_i (y_i - f(x_i))^2 + \lambda \|f\|^2, \qquad
@@ -103,27 +134,9 @@ class KernelRidge(AbstractModel):
         """The NumPyro model: Gaussian-process regression, whose posterior mean is the fit; it has no latent site."""
         gp_regression(x, y, self.kernel, x.shape[0] * self.regularization)
 
-    def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
-        """Return the leave-one-out log likelihood of every target; see the class."""
-        residuals = self.loo_residuals(data["x"], data["y"])
-        variance = jnp.broadcast_to(jnp.mean(residuals**2), residuals.shape)
-        return {"y": normal_log_density(residuals, jnp.zeros_like(residuals), variance)}
-
-    def predictive(
-        self, sample: Sample, data: Data, x: Float[Array, "p d"], *, covariance: bool = False
-    ) -> dict[str, Array]:
-        """Return the fitted values and the mean squared leave-one-out error; see `AbstractModel.predictive`."""
-        mean = self.function_draw(sample, data)(x)
-        variance = jnp.mean(self.loo_residuals(data["x"], data["y"]) ** 2)
-        return {"mean": mean, "noise_variance": jnp.broadcast_to(variance, mean.shape)}
-
-    def draw_predictive(
-        self, rng_key: RngKey, sample: Sample, data: Data, x: Float[Array, "p d"]
-    ) -> Float[Array, " p"]:
-        """Draw the fitted values plus normal noise of the leave-one-out variance."""
-        found = self.predictive(sample, data, x)
-        noise = jax.random.normal(rng_key, found["mean"].shape, dtype=found["mean"].dtype)
-        return found["mean"] + jnp.sqrt(found["noise_variance"]) * noise
+    def held_out_residuals(self, data: Data) -> Float[Array, " n"]:
+        """Return `loo_residuals`."""
+        return self.loo_residuals(data["x"], data["y"])
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
         r"""Return the fit, :math:`\alpha = (K + n\lambda I)^{-1} y`."""
