@@ -18,15 +18,15 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
-from tqdm.auto import tqdm
 
+from kpp.batching import progress_bar
 from kpp.typing import Numbers, RngKey
 from kpp.validation import at_least, check_rng_key, count, positive
 
 __all__ = ["MLP", "Trained", "train", "train_ensemble"]
 
-# The largest number of updates of the progress bar, and the seconds after which it appears.
-_STEPS, _PATIENCE = 20, 2.0
+# The largest number of updates of the progress bar.
+_STEPS = 20
 
 
 class MLP(eqx.Module):
@@ -115,7 +115,7 @@ def train(
         batch_size: The most rows in one step.
         learning_rate: The first step size of Adam.
         l2: :math:`l_2`, the penalty on weights, also called weight decay.
-        progress: Whether to show a bar, after two seconds.
+        progress: Whether to show a bar, after one second.
         label: The text in front of the bar.
 
     Returns:
@@ -166,7 +166,7 @@ def train_ensemble(
         batch_size: The most rows in one step.
         learning_rate: The first step size of Adam.
         l2: The penalty on weights.
-        progress: Whether to show a bar, after two seconds.
+        progress: Whether to show a bar, after one second.
         label: The text in front of the bar.
 
     Returns:
@@ -185,7 +185,7 @@ def train_ensemble(
     state = (arrays, _moments(arrays), jnp.asarray(np.zeros((members, num_epochs)), jnp.result_type(float)))
     rates = jnp.asarray([learning_rate, l2], jnp.result_type(float))
     chunk = math.ceil(num_epochs / _STEPS)
-    with tqdm(total=num_epochs, desc=label, unit="epoch", delay=_PATIENCE, disable=not progress) as bar:
+    with progress_bar(num_epochs, label, unit="epoch", show=progress) as bar:
         for first in range(0, num_epochs, chunk):
             stop = min(first + chunk, num_epochs)
             state = _run_epochs(state, rest, loss, data, rows, keys, rates, jnp.asarray([first, stop], int), steps)
