@@ -105,20 +105,11 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
         return 0
 
     def __call__(self, function: Any, x: Any, coalitions: object) -> Float[Array, "*draws c p"]:
-        """Value coalitions of the players' features.
+        """Value coalitions of the players' features, (c, d), at points in the form that the class describes: (c, p).
 
-        Args:
-            function: A function of pairs, perhaps with draws.
-            x: The points, in the form that the class describes.
-            coalitions: Booleans, (c, d).
-
-        Returns:
-            The values, (c, p), led by draws.
-
-        Raises:
-            ValueError: If the form of `x` or `coalitions` is wrong, or the system is numerically singular.
-            TypeError: If `function` is not an RKHS function of pairs with a kernel that the class describes.
-            RuntimeError: If conjugate gradients do not converge.
+        The values are led by the draws of the function of pairs. Raises ValueError if the form of `x` or `coalitions`
+        is wrong, or the system is numerically singular; TypeError if `function` is not an RKHS function of pairs with a
+        kernel that the class describes; RuntimeError if conjugate gradients do not converge.
         """
         function = check_preference(function, contextual=self.plays_contexts)
         instances = self.read_instances(function, x)

@@ -96,18 +96,10 @@ class SkewForm(NamedTuple):
         groups: Int[AnyArray, " m"],
         num_groups: int,
     ) -> Float[Array, "groups p"]:
-        """Sum each group of matches separately.
+        """Sum each group of matches separately, (num_groups, p), for vectors (n, q) and (n, r).
 
-        Args:
-            left: Vectors (n, q).
-            right: Vectors (n, r).
-            left_at: The column of `left` for each value, (p,).
-            right_at: The column of `right` for each value, (p,).
-            groups: The group of each match, (m,), or those of the matches that `compare` was given.
-            num_groups: How many groups there are.
-
-        Returns:
-            The sums, (num_groups, p).
+        `left_at` and `right_at` are the columns for each value, (p,), and `groups` is the group of each match that
+        `compare` was given, (m,).
         """
         left, right = left[:, left_at], right[:, right_at]
 

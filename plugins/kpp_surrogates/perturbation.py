@@ -98,15 +98,7 @@ class Neighborhood:
         self._means, self._spreads = background.mean(axis=0), _spreads(background)
 
     def sample(self, x: Float[np.ndarray, "p d"], size: int) -> Perturbations:
-        """Return neighbors of points.
-
-        Args:
-            x: The points, (p, d).
-            size: The number of neighbors of each point, n, itself among them.
-
-        Returns:
-            The neighbors and their features.
-        """
+        """Return `size` neighbors of each point (p, d), the point itself among them, and their features."""
         rows = np.repeat(x[:, None], size, axis=1)
         features = np.ones((*rows.shape[:2], self.players.num_players), dtype=x.dtype)
         self._perturb_numbers(rows, features)
@@ -163,15 +155,7 @@ class Coalitions:
         self._sizes, self._orders, self._choices = _generators(rng_key, 3)
 
     def sample(self, x: Float[np.ndarray, "p d"], size: int) -> Perturbations:
-        """Return coalitions of points.
-
-        Args:
-            x: The points, (p, d).
-            size: n, the number of coalitions for each point.
-
-        Returns:
-            The rows, and the players that are present in them.
-        """
+        """Return the rows of `size` coalitions of each point (p, d), and the players that are present in them."""
         present = self._draw(len(x) * size)
         donors = self.background[self._choices.integers(len(self.background), size=len(present))]
         kept = self.players.expand(present)

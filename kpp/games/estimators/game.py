@@ -41,30 +41,17 @@ class Game:
         return self.players.num_players
 
     def table(self, coalitions: Bool[np.ndarray, "c g"]) -> tuple[Float[Array, "c p *draws_and_outputs"], int]:
-        """Compute the values of coalitions of the players that are not null players.
+        """Compute the values of coalitions (c, g') of the players that are not null players.
 
-        Args:
-            coalitions: Booleans, (c, g').
-
-        Returns:
-            The values, with the axes of coalitions and points first, and the number of the following axes that are
-            draws.
+        They lead with the axes of coalitions and points, and are returned with the number of the following axes that
+        are draws.
         """
         values = jnp.asarray(self.value_function(self.function, self.x, self.players.expand(coalitions)))
         draws = self._count_draw_axes(values, coalitions.shape[0])
         return jnp.moveaxis(values, (draws, draws + 1), (0, 1)) if draws else values, draws
 
     def arrange(self, results: Array, num_draw_axes: int, num_player_axes: int = 1) -> Float[Array, "..."]:
-        """Bring the axes of results into the order of the public functions.
-
-        Args:
-            results: An array with the axes (p, one or more of g', draws, outputs).
-            num_draw_axes: How many axes are draws.
-            num_player_axes: How many axes are players.
-
-        Returns:
-            The array (*draws, p, g, ..., *outputs).
-        """
+        r"""Return results with the axes (p, one or more of g', draws, outputs) as (\*draws, p, g, ..., \*outputs)."""
         first = 1 + num_player_axes
         if num_draw_axes:
             draws = tuple(range(first, first + num_draw_axes))

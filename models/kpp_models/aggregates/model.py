@@ -132,21 +132,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         exposure: Targets | None = None,
         matched: bool = False,
     ) -> tuple[Model, dict[str, Any], Schema]:
-        """Read bags and targets, resolve names of features in the kernel, and place the inducing points.
-
-        Args:
-            x: Bags, or a list of them, or points.
-            y: Targets, or a list of them.
-            covariates: The covariates of the targets, or None.
-            exposure: The exposure of each target, or None; a list if there are several sources.
-            matched: Whether the model takes only one target per bag.
-
-        Returns:
-            The model, the data, and the schema of the points.
-
-        Raises:
-            ValueError: If the data are invalid.
-        """
+        """Read bags and targets, resolve names of features in the kernel, and place the inducing points."""
         data, schema = read_aggregates(x, y, covariates, matched=matched)
         bags = bags_of(data)
         check_mean_fits(self.mean, bags.points)

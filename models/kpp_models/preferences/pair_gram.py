@@ -40,19 +40,10 @@ class PairGram(eqx.Module):
 
     @classmethod
     def of(cls, kernel: AbstractKernel, items: Float[Array, "n d"], pairs: Int[Array, "m 2"]) -> PairGram:
-        r"""Factorize the matrices of the items. Not traceable by JAX.
+        """Factorize the matrices of n items (n, d), for pairs of their numbers (m, 2). Not traceable by JAX.
 
-        Args:
-            kernel: A kernel on pairs; see `kpp.preferences.preference_terms`. With a kernel of items of finite rank,
-                such as `kpp.features.Nystrom`, no matrix (n, n) is computed.
-            items: The n items, (n, d).
-            pairs: The item numbers of each of m pairs, (m, 2).
-
-        Returns:
-            The operator.
-
-        Raises:
-            TypeError: If the kernel is not a sum of preferential kernels.
+        With a kernel of items of finite rank, such as `kpp.features.Nystrom`, no matrix (n, n) is computed. Raises
+        TypeError if the kernel is not a sum of preferential kernels.
         """
         general, utilities = [], []
         for term in preference_terms(kernel):

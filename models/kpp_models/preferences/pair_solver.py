@@ -59,18 +59,10 @@ class PairSolver(eqx.Module):
 
     @classmethod
     def of(cls, model: _Settings, matches: Matches) -> PairSolver:
-        r"""Prepare for a model's kernel, with :math:`\rho = N \lambda`. Not traceable by JAX.
+        r"""Prepare for a model's kernel and settings, with :math:`\rho = N \lambda`. Not traceable by JAX.
 
-        Args:
-            model: The model with its kernel, regularization and settings.
-            matches: The matches, N of them.
-
-        Returns:
-            The solver.
-
-        Raises:
-            ValueError: If the matches have contexts, or the kernel does not fit the items.
-            TypeError: If the kernel is not a sum of preferential kernels.
+        Raises ValueError if the matches have contexts, or the kernel does not fit the items, and TypeError if the
+        kernel is not a sum of preferential kernels.
         """
         warn_if_float32(type(model).__name__)
         if matches.contexts is not None:
