@@ -110,7 +110,8 @@ def predicted_by_hand(correlation, frame):
 @pytest.mark.parametrize("correlation", [0.0, 0.4])
 def test_an_unseen_level_is_predicted_as_a_category_without_observations(correlation):
     kernel = RBF(0.8, 1.5).on("age") * Categorical(correlation).on("city")
-    fit = kpp_models.GPRegression(kernel, 0.2, 0.3).fit(KEY, FRAME[["age", "city"]], Y, inference=kpp.MAP())
+    model = kpp_models.GPRegression(kernel, 0.2, 0.3)
+    fit = model.fit(KEY, FRAME[["age", "city"]], Y, inference=kpp.MAP(progress=False), num_prior_samples=0)
     new = pd.DataFrame({"age": [0.3, 0.5, 0.3, -0.4], "city": ["Paris", "Rome", "Cairo", "Paris"]})
     with pytest.raises(ValueError, match=r"unknown levels \['Cairo', 'Paris'\] in column 'city'.*unseen=\"prior\""):
         fit.predict(new)
@@ -124,7 +125,7 @@ def test_an_unseen_level_is_predicted_as_a_category_without_observations(correla
 
 
 def test_unseen_levels_are_an_option_of_data_frames_with_two_values():
-    fit = kpp_models.KernelRidge(Categorical(), 0.1).fit(KEY, FRAME[["city"]], Y)
+    fit = kpp_models.KernelRidge(Categorical(), 0.1).fit(KEY, FRAME[["city"]], Y, num_prior_samples=0)
     with pytest.raises(ValueError, match=r"`unseen` must be one of \('error', 'prior'\), got 'ignore'"):
         fit.predict(FRAME[["city"]], unseen="ignore")
     with pytest.raises(ValueError, match="must hold codes from 0 to 2"):

@@ -27,7 +27,8 @@ def x_test(regression_data):
 
 
 def fixed_fit(kernel, x, y, mean=0.0):
-    return GPRegression(kernel, NOISE, mean).fit(jax.random.key(0), x, y, inference=kpp.MAP(progress=False))
+    inference = kpp.MAP(progress=False)
+    return GPRegression(kernel, NOISE, mean).fit(jax.random.key(0), x, y, inference=inference, num_prior_samples=0)
 
 
 @pytest.fixture(scope="module")

@@ -17,12 +17,12 @@ REGULARIZATION = 0.02
 
 @pytest.fixture(scope="module")
 def ridge(regression_data):
-    return KernelRidge(RBF(1.2), REGULARIZATION).fit(jax.random.key(0), *regression_data)
+    return KernelRidge(RBF(1.2), REGULARIZATION).fit(jax.random.key(0), *regression_data, num_prior_samples=0)
 
 
 @pytest.fixture(scope="module")
 def logistic(classification_data):
-    return KernelLogistic(RBF(1.2), REGULARIZATION).fit(jax.random.key(0), *classification_data)
+    return KernelLogistic(RBF(1.2), REGULARIZATION).fit(jax.random.key(0), *classification_data, num_prior_samples=0)
 
 
 @pytest.mark.slow
