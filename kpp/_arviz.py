@@ -30,12 +30,7 @@ class _Groups(Protocol):
 
 
 def from_groups(datasets: Mapping[str, xr.Dataset], attrs: Mapping[str, Any] | None = None) -> Any:
-    """Build the object of the installed ArviZ: `InferenceData` for 0.x, `xarray.DataTree` for 1.x.
-
-    Args:
-        datasets: The groups by name, such as ``posterior`` and ``observed_data``.
-        attrs: The attributes of the object.
-    """
+    """Build the object of the installed ArviZ: `InferenceData` for 0.x, `xarray.DataTree` for 1.x."""
     if MAJOR == 0:
         return _arviz().InferenceData(attrs=dict(attrs or {}), **dict(datasets))
     tree = xr.DataTree.from_dict(dict(datasets))

@@ -23,12 +23,7 @@ _INTERVAL = (0.05, 0.95)
 
 
 def target_histogram(y: np.ndarray, name: str) -> Figure:
-    """Show the distribution of the target.
-
-    Args:
-        y: The target, of shape (n,), in its own unit.
-        name: The name of the target.
-    """
+    """Show the distribution of the target (n,), in its own unit."""
     figure, (axis,) = _figure(1, height=2.2)
     axis.hist(y, bins=_bins(y.size), color=BLUE, alpha=0.75, edgecolor="white", linewidth=0.5)
     axis.set(xlabel=name, ylabel="rows")
@@ -117,11 +112,7 @@ def calibration(observed: np.ndarray, probability: np.ndarray, name: str) -> Fig
 
 
 def loo_diagnostics(pareto_k: np.ndarray) -> Figure:
-    """Show the Pareto k of every row: how much the posterior would change without the row.
-
-    Args:
-        pareto_k: The values, of shape (n,).
-    """
+    """Show the Pareto k of every row, (n,): how much the posterior would change without the row."""
     figure, (axis,) = _figure(1, height=2.2)
     high = pareto_k > 0.7
     rows = np.arange(pareto_k.size)

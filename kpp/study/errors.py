@@ -17,13 +17,9 @@ class StudyError(ValueError):
 
 @contextmanager
 def blame(where: str) -> Iterator[None]:
-    """Convert an error about an argument into a `StudyError` that names the part of the study file.
+    """Convert an error about an argument into a `StudyError` that names the part of the study file, such as "[model]".
 
-    Args:
-        where: The section, for example ``"[model]"``.
-
-    Raises:
-        StudyError: In place of any ``ValueError``, ``TypeError`` or `kpp.inference.ConvergenceError` of the block.
+    It replaces any ``ValueError``, ``TypeError`` or `kpp.inference.ConvergenceError` of the block.
     """
     try:
         yield

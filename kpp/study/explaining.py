@@ -51,14 +51,9 @@ class Rehearsal:
 
 
 def thin(fit: Fit, max_draws: int) -> tuple[Fit, np.ndarray]:
-    """Keep some of the draws of a fit, evenly spaced from the first to the last of each chain.
+    """Keep at most `max_draws` draws of a fit, evenly spaced from the first to the last of each chain.
 
-    Args:
-        fit: The fit.
-        max_draws: The maximal number of posterior draws to keep, over all chains; each chain keeps at least one.
-
-    Returns:
-        The fit with these draws, and their positions within a chain, the same for all chains.
+    Each chain keeps at least one. The fit is returned with the positions of the draws, the same for all chains.
     """
     num_kept = max(1, min(fit.num_draws, max_draws // fit.num_chains))
     kept = np.linspace(0, fit.num_draws - 1, num_kept).round().astype(int)
@@ -80,14 +75,9 @@ def rehearsal(rng_key: RngKey, model: AbstractModel, points: np.ndarray, schema:
 
 
 def waterfall_positions(rows: Rows, explanation: Explanation) -> list[int]:
-    """Choose the explained rows that get a waterfall plot, in the order of their predictions.
+    """Return the positions of the explained rows that get a waterfall plot, in the order of their predictions.
 
-    Args:
-        rows: A number of rows, spread evenly from the lowest to the highest prediction; a list of row numbers; or all.
-        explanation: The explanation; its instances are row numbers.
-
-    Returns:
-        Positions among the explained rows.
+    `rows` is a number of rows, spread evenly from the lowest to the highest prediction, a list of row numbers, or all.
     """
     predictions = explanation.mean().predictions
     ranked = predictions.isel(output=-1) if "output" in predictions.dims else predictions

@@ -22,15 +22,8 @@ def groups_in_original_units(groups: Mapping[str, xr.Dataset], data: StudyData) 
 
     Draws and observations of the target become :math:`c + s y`, its log densities become :math:`\log p(y) - \log s`,
     and the features in `constant_data` become the features of the file. Hyperparameters stay in the model's units: a
-    lengthscale of 2 is two standard deviations of its feature.
-
-    Args:
-        groups: The groups of the model's ArviZ data.
-        data: The data, with their standardization.
-
-    Returns:
-        The groups; `constant_data` also holds the conversion to the model's units: ``feature_center`` and
-        ``feature_scale`` (feature), ``target_center`` and ``target_scale``.
+    lengthscale of 2 is two standard deviations of its feature. `constant_data` also holds the conversion to the model's
+    units: ``feature_center`` and ``feature_scale`` (feature), ``target_center`` and ``target_scale``.
     """
     scaling = data.standardization
     converted = dict(groups)

@@ -26,11 +26,7 @@ _PACKAGES = ("kpp", "numpyro", "jax", "arviz", "numpy", "xarray")
 
 
 def data_summary(data: StudyData) -> DataSummary:
-    """Describe the data in their own units.
-
-    Args:
-        data: The data.
-    """
+    """Describe the data in their own units."""
     return DataSummary(
         file=data.path.name,
         target=data.target_name,

@@ -157,18 +157,7 @@ def _pack_rows(
     contexts: Float[AnyArray, "p c"] | None,
     num_rows: int,
 ) -> Float[Array, "p columns"]:
-    """Return rows of items (p, d) and contexts (p, c), with zeros for missing ones.
-
-    Args:
-        function: The function on pairs.
-        first: The first items, or None.
-        second: The second items, or None.
-        contexts: The contexts, or None.
-        num_rows: p.
-
-    Returns:
-        The rows, (p, 2 d), or (p, 2 d + c) for a function with contexts.
-    """
+    """Return rows of items (p, d) and contexts (p, c) side by side, with zeros for missing ones."""
     pairs, own_contexts = split_points(function.points)
     parts = [(first, pairs.shape[-1]), (second, pairs.shape[-1])]
     parts += [] if own_contexts is None else [(contexts, own_contexts.shape[-1])]

@@ -58,18 +58,10 @@ def enumerate_products(
     players: Players,
     batch_size: int | None = None,
 ) -> Float[Array, "*draws p *result"]:
-    """Reduce the values of all coalitions of a product game, by tabulating the products of the halves of the players.
+    r"""Reduce the values of all coalitions of a product game, by tabulating the products of the halves of the players.
 
-    Args:
-        reduce: The reduction of a table of values (2^g, ...), without the intercept: an array (*result, ...).
-        value_function: A value function that averages absent features' factors over references.
-        function: The function, whose kernel is a sum of product kernels.
-        x: The points to explain, (p, d).
-        players: The players, g of them. At x and the references the features of no player must each have one factor.
-        batch_size: How many references are worked on at once.
-
-    Returns:
-        The results, led by draws and points, with the outputs last.
+    `reduce` takes a table of values (2^g, ...), without the intercept, to an array (\*result, ...). The results are led
+    by draws and points, with the outputs last. The other arguments are those of `quadrature_shapley`.
     """
     references = value_function.references(x.shape[1]).astype(x.dtype)
     chunks = average_chunks(references, min(references.shape[0], batch_size or _REFERENCES))

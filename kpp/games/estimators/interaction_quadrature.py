@@ -49,18 +49,10 @@ def quadrature_interactions(
     players: Players,
     batch_size: int | None = None,
 ) -> Float[Array, "*draws p g g *outputs"]:
-    """Compute exact interactions by quadrature, with zeros on the diagonal.
+    """Compute exact interactions (p, g, g) by quadrature, with zeros on the diagonal.
 
-    Args:
-        value_function: A value function that averages absent features' factors over references.
-        function: The function, whose kernel is a sum of product kernels.
-        x: The points to explain, (p, d).
-        taylor: Whether to compute the Shapley-Taylor index of order 2 instead of the Shapley interaction index.
-        players: The players, g of them. At x and the references the features of no player must each have one factor.
-        batch_size: How many references are worked on at once. Memory grows as ``batch_size * n * g``.
-
-    Returns:
-        The interactions, (p, g, g), led by draws, with the outputs last.
+    They are led by draws, with the outputs last: the Shapley-Taylor index of order 2 with `taylor`, otherwise the
+    Shapley interaction index. The arguments are those of `quadrature_shapley`.
     """
     references = value_function.references(x.shape[1]).astype(x.dtype)
     rows = min(references.shape[0], batch_size or max(1, _PAIRS // function.num_points))

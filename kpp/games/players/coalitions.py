@@ -55,27 +55,12 @@ def as_coalitions(coalitions: Any, num_features: int) -> Bool[AnyArray, "c d"]:
 
 
 def to_integers(coalitions: Bool[np.ndarray, "c g"]) -> list[int]:
-    """Return coalitions as integers, bit j for player j; Python's integers are exact for any number of players.
-
-    Args:
-        coalitions: Booleans of shape (c, g).
-
-    Returns:
-        c integers, from 0 for the empty coalition to 2^g - 1 for the full one.
-    """
+    """Return coalitions (c, g) as c integers, bit j for player j; Python's are exact for any number of players."""
     return [int.from_bytes(row.tobytes(), "little") for row in np.packbits(coalitions, axis=1, bitorder="little")]
 
 
 def from_integers(integers: Iterable[int], num_players: int) -> Bool[np.ndarray, "c g"]:
-    """Return the coalitions that integers from `to_integers` represent.
-
-    Args:
-        integers: c integers from 0 to 2^g - 1.
-        num_players: g.
-
-    Returns:
-        Booleans of shape (c, g).
-    """
+    """Return the coalitions, booleans (c, g), that integers from `to_integers` represent."""
     size = -(-num_players // 8)
     packed = np.frombuffer(b"".join(integer.to_bytes(size, "little") for integer in integers), dtype=np.uint8)
     return np.unpackbits(packed.reshape(-1, size), axis=1, count=num_players, bitorder="little").astype(bool)

@@ -77,12 +77,7 @@ class SharedCovariance(dist.Distribution):
 def fitted_amplitude(
     coordinates: Float[AnyArray, "N q"], covariance_factor: Float[AnyArray, "N N"]
 ) -> Float[Array, ""]:
-    r"""Return :math:`\mathrm{tr}(W^\top C^{-1} W) / (N q)`.
-
-    Args:
-        coordinates: W, (N, q).
-        covariance_factor: The Cholesky factor of C, (N, N).
-    """
+    r"""Return :math:`\mathrm{tr}(W^\top C^{-1} W) / (N q)` for W of shape (N, q) and the Cholesky factor of C."""
     return jnp.mean(linalg.solve_lower(covariance_factor, coordinates) ** 2)
 
 

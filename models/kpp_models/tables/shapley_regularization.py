@@ -273,20 +273,11 @@ def feature_sections(
     x: Float[Array, "p d"],
     feature: int,
 ) -> Float[Array, "n p"]:
-    r"""Return the Shapley values of one feature for kernel sections, exactly.
+    r"""Return the Shapley values (n, p) of one feature A at p points for the kernel sections with n centers z, exactly.
 
     .. math:: \zeta_{ij} = \phi_{x_j,A}(k(\cdot, z_i))
 
-    Args:
-        value_function: The game.
-        kernel: k.
-        points: The centers z of the sections, (n, d).
-        x: The explained points, (p, d).
-        feature: The position of the feature A.
-
-    Returns:
-        The matrix of Shapley values, (n, p): by quadrature if this applies and takes less time, otherwise by a sum over
-        coalitions.
+    They are computed by quadrature if this applies and takes less time, otherwise by a sum over coalitions.
     """
     num_points, num_features = x.shape
     dtype, wanted = jnp.result_type(float), x.dtype  # games are played in JAX's default precision

@@ -208,12 +208,8 @@ def farthest_points(
 ) -> tuple[Int[np.ndarray, " L"], Int[np.ndarray, " J"]]:
     """Choose up to `max_points` rows by farthest-point sampling, and assign each row to the nearest of them.
 
-    Args:
-        distances: The distances of all rows, which are read one row at a time.
-        max_points: The largest number of rows to choose; fewer are chosen if every row coincides with a chosen one.
-
-    Returns:
-        The chosen rows, and for each row which of these is nearest, as a position among them.
+    Fewer are chosen if every row coincides with a chosen one. The distances of all rows are read one row at a time. The
+    nearest is a position among the chosen rows.
     """
     distances = np.asarray(distances)
     chosen, nearest, gap = [0], np.zeros(len(distances), dtype=np.int32), distances[0].copy()

@@ -62,13 +62,9 @@ def swap_rows(X: np.ndarray) -> np.ndarray:
 
 
 def orient_rows(X: np.ndarray) -> tuple[np.ndarray, Float[np.ndarray, " N"]]:
-    """Put the items of each row into lexicographic order.
+    """Put the items of each row (N, 2 d) into lexicographic order, and return the rows and their signs.
 
-    Args:
-        X: The rows, (N, 2 d).
-
-    Returns:
-        The rows and the sign of each: 1 if unchanged, -1 if the items were exchanged, 0 for an item with itself.
+    The sign is 1 if the row is unchanged, -1 if the items were exchanged, and 0 for an item with itself.
     """
     first, second = np.split(X, 2, axis=1)
     differs: Bool[np.ndarray, "N d"] = first != second
