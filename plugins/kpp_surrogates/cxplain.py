@@ -127,7 +127,8 @@ class CXPlain(AbstractPointsExplainer):
         )
         inputs = _Inputs.create(background, _categorical(self.categorical, schema))
         shares = self._shares(function, background, players, set(inputs.levels))
-        rows, networks = self._members(key, len(background), inputs.width, players.num_players)
+        sizes = (inputs.width, *self.hidden, players.num_players)
+        rows, networks = _members(key, self.num_bootstraps, len(background), sizes)
         trained = train_ensemble(
             order,
             networks,
@@ -153,13 +154,6 @@ class CXPlain(AbstractPointsExplainer):
         truth = as_truth(self.y, mean_predictions(function, background), output_names(function))
         fill = replacements(self.replacement, background, categorical)
         return normalized(increases_of_loss(function, background, truth, loss=self.loss, fill=fill, players=players))
-
-    def _members(self, rng_key: RngKey, n: int, inputs: int, outputs: int) -> tuple[Array, Any]:
-        """Return the bootstrap rows and the initial weights of every network."""
-        sample, start = jax.random.split(rng_key)
-        rows = jax.random.randint(sample, (self.num_bootstraps, n), 0, n)
-        sizes = (inputs, *self.hidden, outputs)
-        return rows, eqx.filter_vmap(lambda key: MLP(key, sizes))(jax.random.split(start, self.num_bootstraps))
 
     def _record(self, rng_key: RngKey | None) -> dict[str, Any]:
         """Return the record in explanations of how they were made."""
@@ -275,6 +269,14 @@ def _categorical(features: tuple[Any, ...], schema: Schema) -> set[int]:
 def _cross_entropy(network: Callable[[Array], Array], batch: tuple[Array, Array]) -> Array:
     inputs, targets = batch
     return -jnp.mean(jnp.sum(targets * jax.nn.log_softmax(jax.vmap(network)(inputs)), axis=1))
+
+
+@eqx.filter_jit
+def _members(rng_key: RngKey, num_bootstraps: int, n: int, sizes: tuple[int, ...]) -> tuple[Array, Any]:
+    """Return the bootstrap rows and the initial weights of every network."""
+    sample, start = jax.random.split(rng_key)
+    rows = jax.random.randint(sample, (num_bootstraps, n), 0, n)
+    return rows, eqx.filter_vmap(lambda key: MLP(key, sizes))(jax.random.split(start, num_bootstraps))
 
 
 @eqx.filter_jit
