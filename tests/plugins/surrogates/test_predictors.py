@@ -76,26 +76,26 @@ def pipeline():
 
 @each_explainer
 def test_a_table_with_text_is_explained_through_its_background(pipeline, name):
-    explanation = explain(pipeline, FRAME[:3], name, background=FRAME)
+    explanation = explain(pipeline, FRAME[:2], name, background=FRAME)
     assert explanation.feature_names == ("age", "region", "income")
     assert explanation.schema.levels == {"region": ("north", "south", "west")}
-    np.testing.assert_allclose(explanation.predictions, pipeline.predict(FRAME[:3]), rtol=1e-9)
+    np.testing.assert_allclose(explanation.predictions, pipeline.predict(FRAME[:2]), rtol=1e-9)
     if name in ("kernel-shap", "shapley-sampling"):
         worth = FRAME["region"].map(WORTH)
-        np.testing.assert_allclose(explanation.values.sel(feature="region"), (worth - worth.mean())[:3], atol=1e-8)
+        np.testing.assert_allclose(explanation.values.sel(feature="region"), (worth - worth.mean())[:2], atol=1e-8)
         np.testing.assert_allclose(
-            explanation.values.sel(feature="age"), 2 * (ROWS[:3, 0] - ROWS[:, 0].mean()), atol=1e-8
+            explanation.values.sel(feature="age"), 2 * (ROWS[:2, 0] - ROWS[:, 0].mean()), atol=1e-8
         )
 
 
 def test_a_ready_made_explainer_takes_the_function_of_a_table(pipeline):
     function = EstimatorFunction.create(pipeline, FRAME)
     ready = LIME(function.schema.read(FRAME), num_perturbations=50, progress=False)
-    explanation = kpp.explain(function, FRAME[:3], explainer=ready, rng_key=KEY)
-    by_name = explain(pipeline, FRAME[:3], "lime", background=FRAME)
+    explanation = kpp.explain(function, FRAME[:2], explainer=ready, rng_key=KEY)
+    by_name = explain(pipeline, FRAME[:2], "lime", background=FRAME)
     np.testing.assert_array_equal(explanation.values, by_name.values)
     with pytest.raises(ValueError, match=r"`x` must hold numbers in column 'region'"):
-        kpp.explain(pipeline, FRAME[:3], explainer=ready, rng_key=KEY)
+        kpp.explain(pipeline, FRAME[:2], explainer=ready, rng_key=KEY)
 
 
 @pytest.fixture(scope="module")
