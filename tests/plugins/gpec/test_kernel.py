@@ -42,7 +42,7 @@ def test_vectors(vectors):
     )
     np.testing.assert_allclose(WEIGHTS(kernel, vectors["in_X"]), vectors["out_W"], rtol=1e-7, atol=1e-10)
     for one in (kernel, kernel.precompute(), kernel.thin(9)):
-        np.testing.assert_allclose(one.gram(vectors["in_X"]), vectors["out_K"], rtol=1e-7, atol=1e-10)
+        np.testing.assert_allclose(GRAM(one, vectors["in_X"]), vectors["out_K"], rtol=1e-7, atol=1e-10)
 
 
 @pytest.mark.parametrize("normalized", [False, True])
