@@ -22,7 +22,16 @@ from jax.typing import ArrayLike
 from jaxtyping import PyTree
 from numpyro.distributions import Delta, Distribution, constraints
 
-__all__ = ["check_prior_support", "has_priors", "is_prior", "leaf_paths", "prior_sites", "sample", "substitute"]
+__all__ = [
+    "check_prior_shape",
+    "check_prior_support",
+    "has_priors",
+    "is_prior",
+    "leaf_paths",
+    "prior_sites",
+    "sample",
+    "substitute",
+]
 
 T = TypeVar("T")
 
@@ -38,6 +47,15 @@ class _Leaf(NamedTuple):
 def is_prior(value: object) -> bool:
     """Return whether a leaf is a prior, a NumPyro distribution; pass it as `is_leaf` to JAX's tree functions."""
     return isinstance(value, Distribution)
+
+
+def check_prior_shape(prior: Distribution, name: str) -> None:
+    """Raise ValueError unless the draws of a prior have at least one number along each axis."""
+    if any(length < 1 for length in prior.shape()):
+        raise ValueError(
+            f"`{name}` must have a prior whose shape has lengths of at least 1, got shape {prior.shape()}; "
+            "`expand([d])` makes d independent numbers"
+        )
 
 
 def check_prior_support(prior: Distribution, name: str, low: float = 0.0, high: float = np.inf) -> None:

@@ -253,6 +253,9 @@ def _as_numbers(value: Sequence[Any]) -> jax.Array | None:
 def _nested_kind(spec: Mapping[str, Any], path: str) -> str:
     """Find the kind of an object inside another: where its name is registered."""
     kinds = _kinds_offering(spec.get("name"))
+    field = next((part for part in reversed(path.split(".")) if not part.isdigit()), "")
+    if kinds and "kernels" not in kinds and (field in ("kernel", "kernels") or field.endswith("_kernel")):
+        raise ValueError(f"{_at(path)}needs a kernel, got {spec['name']!r}, which is registered among {kinds[0]}")
     if len(kinds) > 1 and "kind" not in spec:
         raise ValueError(f'{_at(path)}{spec["name"]!r} is registered among {" and ".join(kinds)}; say "kind" too')
     return kinds[0] if kinds else "kernels"

@@ -40,6 +40,7 @@ __all__ = [
 
 T = TypeVar("T")
 
+_MOST = 2**53
 # Larger arrays on an accelerator are examined there, so that one boolean is copied and not the array.
 _MAX_COPIED = 2**16
 
@@ -113,7 +114,7 @@ def count(value: object, name: str, least: int = 1, *, most: int | None = None, 
         A Python integer.
 
     Raises:
-        ValueError: If the value is not an integer, or is out of range.
+        ValueError: If the value is not an integer, or is out of range; 2**53 is the most without another limit.
     """
     limits = f"at least {least}" if most is None else f"between {least} and {most}"
     limits += f" ({most_is})" if most_is else ""
@@ -121,6 +122,8 @@ def count(value: object, name: str, least: int = 1, *, most: int | None = None, 
         raise ValueError(f"`{name}` must be an integer {'of ' if most is None else ''}{limits}, got {_shown(value)}")
     if value < least or (most is not None and value > most):
         raise ValueError(f"`{name}` must be {limits}, got {value}")
+    if value > _MOST:
+        raise ValueError(f"`{name}` must be at most 2**53, up to which floats hold every integer, got {value}")
     return int(value)
 
 

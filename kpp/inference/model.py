@@ -13,6 +13,7 @@ from kpp.functions import RKHSFunction
 from kpp.inference.base import AbstractInference
 from kpp.inference.fit import Fit
 from kpp.inference.nuts import NUTS
+from kpp.kernels import check_kernel_fields
 from kpp.modules import AbstractModule
 from kpp.posteriors import GPPosterior
 from kpp.tables import Schema
@@ -35,6 +36,10 @@ class AbstractModel(AbstractModule):
     The data are a dict of pytrees of arrays whose keys are the arguments of `numpyro_model`. Arguments with the default
     None are the observations: without them the model draws from the prior predictive.
     """
+
+    def __check_init__(self) -> None:
+        """Raise TypeError if a field called ``kernel`` or ``..._kernel`` holds anything but a kernel or None."""
+        check_kernel_fields(self)
 
     @abc.abstractmethod
     def numpyro_model(self, *args: Any, **kwargs: Any) -> None:

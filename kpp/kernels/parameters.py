@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 from numpyro.distributions import Distribution, ExpandedDistribution, Independent
 
-from kpp.priors import check_prior_support, is_prior
+from kpp.priors import check_prior_shape, check_prior_support, is_prior
 from kpp.typing import Leaf, Points
 from kpp.validation import at_least, between, is_concrete, positive, refuse_non_finite
 
@@ -49,6 +49,7 @@ def parameter(name: str) -> Callable[[Leaf], Leaf]:
 
     def convert(value: Leaf) -> Leaf:
         if is_prior(value):
+            check_prior_shape(value, name)
             return value
         array = value if isinstance(value, jax.Array) else _as_numpy(value, name)
         if jnp.issubdtype(array.dtype, jnp.floating):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
+import equinox as eqx
 from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel
 from kpp.typing import Numbers
 
-__all__ = ["AbstractComposite", "as_kernel", "as_kernels"]
+__all__ = ["AbstractComposite", "as_kernel", "as_kernels", "check_kernel_fields"]
 
 
 def as_kernels(kernels: object) -> tuple[AbstractKernel, ...]:
@@ -30,8 +32,21 @@ def as_kernels(kernels: object) -> tuple[AbstractKernel, ...]:
 def as_kernel(kernel: object, name: str = "kernel") -> AbstractKernel:
     """Return the value of the field called `name`, or raise TypeError if it is not a kernel."""
     if not isinstance(kernel, AbstractKernel):
-        raise TypeError(f"`{name}` must be a kernel, got {type(kernel).__name__}")
+        shown = f" {kernel!r}" if isinstance(kernel, (str, int, float)) else ""
+        raise TypeError(f"`{name}` must be a kernel, got {type(kernel).__name__}{shown}")
     return kernel
+
+
+def check_kernel_fields(module: eqx.Module) -> None:
+    """Check that the fields called ``kernel`` or ``..._kernel`` hold kernels, or None.
+
+    Raises:
+        TypeError: If one holds anything else.
+    """
+    for field in dataclasses.fields(module):  # type: ignore[arg-type]
+        value = getattr(module, field.name, None)
+        if (field.name == "kernel" or field.name.endswith("_kernel")) and value is not None:
+            as_kernel(value, field.name)
 
 
 class AbstractComposite(AbstractKernel):

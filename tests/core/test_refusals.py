@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 
 import jax
@@ -11,11 +12,18 @@ import pytest
 from numpyro import distributions as dist
 
 import kpp
-from kpp import priors, registry, tables, validation
-from kpp.kernels import RBF, Categorical, Linear, Matern52, Periodic, Polynomial
+from kpp import priors, registry, serialization, tables, validation
+from kpp.kernels import RBF, AbstractKernel, Categorical, Linear, Matern52, Periodic, Polynomial
 
 DAYS = np.array(["2024-01-01", "2024-02-01", "2024-03-01", "2024-04-01"], dtype="datetime64[D]")
 MASKED = np.ma.masked_array([1.0, 2.0, 3.0, 4.0], mask=[False, True, False, False])
+
+
+def fields_of(cls):
+    """The names of the fields of a class."""
+    return [field.name for field in dataclasses.fields(cls)]
+
+
 # Four entries each; a column of them is not a column of numbers.
 STRANGE = {
     "dates of NumPy": (DAYS, "dates or times"),
@@ -161,3 +169,47 @@ def test_infinite_variances_are_refused(parameter):
     build, name = PARAMETERS[parameter]
     with pytest.raises(ValueError, match=f"`{name}` must be finite, got inf"):
         build(np.inf)
+
+
+@pytest.mark.parametrize("wrong", ["rkhs-shap", 3.0, dist.LogNormal(0.0, 1.0)], ids=["name", "number", "prior"])
+@pytest.mark.parametrize("name", registry.models())
+def test_models_refuse_what_is_no_kernel(name, wrong):
+    model = next(iter(registry.get("models", name).examples(jax.random.key(0))))[0]
+    for field in fields_of(model):
+        if isinstance(getattr(model, field), AbstractKernel):
+            message = f"`{field}` must be a kernel, got {type(wrong).__name__}|is a fit without priors"
+            with pytest.raises((TypeError, ValueError), match=message):
+                dataclasses.replace(model, **{field: wrong})
+
+
+@pytest.mark.parametrize("name", list(registry.explainers()))
+def test_an_explainer_s_name_is_refused_where_a_kernel_is_expected(name):
+    spec = {"name": "GPRegression", "kernel": {"name": name}, "noise_variance": 1.0}
+    with pytest.raises(
+        ValueError, match=f"`kernel`: needs a kernel, got '{name}', which is registered among explainers"
+    ):
+        serialization.from_spec(spec, "models")
+
+
+@pytest.mark.parametrize("length", [-1, 0])
+def test_shapes_of_priors_have_at_least_one_number(length):
+    with pytest.raises(ValueError, match=rf"`lengthscale` must have a prior .* got shape \({length},\)"):
+        RBF(dist.LogNormal(0.0, 1.0).expand([length]))
+    prior = {"prior": "LogNormal", "expand": [length]}
+    with pytest.raises(ValueError, match=r"`lengthscale` must have a prior"):
+        serialization.from_spec({"name": "RBF", "lengthscale": prior}, "kernels")
+
+
+def test_counts_beyond_exact_floats_are_refused():
+    assert validation.count(2**53, "n") == 2**53
+    with pytest.raises(ValueError, match=r"`n` must be at most 2\*\*53, .* got 9007199254740993"):
+        validation.count(2**53 + 1, "n")
+
+
+@pytest.mark.parametrize("name", [name for name, cls in registry.models().items() if "num_inducing" in fields_of(cls)])
+def test_numbers_of_inducing_points_are_counts(name):
+    examples = [example[0] for example in registry.get("models", name).examples(jax.random.key(0))]
+    model = next((model for model in examples if model.num_inducing is not None), examples[0])
+    for number in (0, -1, 2.5, True, 2**60):
+        with pytest.raises(ValueError, match="`num_inducing` (must be|goes with)"):
+            dataclasses.replace(model, num_inducing=number)

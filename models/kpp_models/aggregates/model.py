@@ -97,6 +97,8 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         check_non_negative(self.high_resolution_variance, "high_resolution_variance")
         check_positive(self.degrees_of_freedom, "degrees_of_freedom", infinity_allowed=False)
         check_likelihood(self.likelihood)
+        if self.num_inducing is not None:
+            count(self.num_inducing, "num_inducing")
         if self.minibatch is not None:
             count(self.minibatch, "minibatch")
             if self.likelihood == "gaussian" or self.inducing is None:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from kpp.embeddings import AbstractAdjustment, BackDoor, FrontDoor, NoAdjustment
 from kpp.gp import check_categories, check_kernel_fits, optional_scalar_field, scalar_field
-from kpp.kernels import RBF, AbstractKernel, check_positive, median_heuristic, resolve_features
+from kpp.kernels import RBF, AbstractKernel, check_kernel_fields, check_positive, median_heuristic, resolve_features
 from kpp.priors import has_priors, is_prior
 from kpp.serialization import data_class
 from kpp.typing import Leaf, Numbers
@@ -79,6 +79,7 @@ class CausalLink(eqx.Module):
 
     def __check_init__(self) -> None:
         """Raise ValueError if a number is out of range or the fields contradict each other."""
+        check_kernel_fields(self)
         for name in ("noise_variance", "adjusting_noise_variance", "amplitude"):
             check_positive(getattr(self, name), name, infinity_allowed=False)
         one_of(self.adjustment, "adjustment", _ADJUSTMENTS)

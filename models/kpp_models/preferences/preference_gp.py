@@ -112,6 +112,8 @@ class AbstractPreferenceModel(AbstractGPModel):
                 f"`num_inducing` goes with latent='inducing', which needs it, got {self.num_inducing} with "
                 f"latent={self.latent!r}"
             )
+        if self.num_inducing is not None:
+            count(self.num_inducing, "num_inducing")
         if self.minibatch is not None:
             if self.latent != "inducing":
                 raise ValueError(
