@@ -1,4 +1,4 @@
-"""Time the posterior of the explanation: Shapley values for many draws, and their covariance for one.
+"""Time the posterior of the explanation: Shapley values for many draws, their covariance for one, and both together.
 
 Run it as `python examples/benchmarks/posterior_shapley.py [--quick]`. A Gaussian-process regression on scikit-learn's
 diabetes data, 442 x 10, all rows as background; 200 draws of the hyperparameters and 100 explained points. The draws
@@ -72,6 +72,13 @@ def main() -> None:
     seconds("covariance across one pair of points", lambda: shapley_covariance(game, posterior, *pair), repeats=9)
     spread = jnp.sqrt(jnp.mean(jnp.var(values, axis=(0, 1))))
     own = jnp.sqrt(jnp.mean(jnp.diagonal(within, axis1=1, axis2=2)))
+    explained = x[:40]
+    for covariance, what in ((None, "posterior means"), ("auto", "the whole posterior")):
+        options = {"value_function": game, "covariance": covariance, "progress": False}
+        seconds(
+            f"kpp.explain of {len(explained)} points, {num_draws} draws of {what}",
+            lambda options=options: kpp.explain(fit, explained, **options).values.values,
+        )
     print(f"standard deviation of a Shapley value: {spread:.3f} from hyperparameters, {own:.3f} from the function")
 
 

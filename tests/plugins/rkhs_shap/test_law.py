@@ -46,7 +46,11 @@ def in_rows(covariance):
     return np.moveaxis(np.asarray(covariance), 1, 2).reshape(size, size)
 
 
-@pytest.mark.parametrize("game", [Interventional(BACKGROUND[:10]), Observational(BACKGROUND[:10], 0.01)], ids=repr)
+@pytest.mark.parametrize(
+    "game",
+    [Interventional(BACKGROUND[:10]), pytest.param(Observational(BACKGROUND[:10], 0.01), marks=pytest.mark.slow)],
+    ids=["interventional", "observational"],
+)
 def test_draws_have_the_exact_covariance_across_points(posterior, game):
     law = affordable_law(game, posterior, X, as_players(None, 3), **OPTIONS)
     assert law.is_joint and law.num_references == 10
@@ -61,6 +65,7 @@ def test_draws_have_the_exact_covariance_across_points(posterior, game):
     np.testing.assert_allclose(drawn["predictions"], drawn["values"].sum(axis=-1), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_landmarks_change_correlations_little_and_no_variance(posterior, monkeypatch):
     game, players = Interventional(BACKGROUND), as_players(None, 3)
     law = affordable_law(game, posterior, X, players, **OPTIONS)
@@ -75,6 +80,7 @@ def test_landmarks_change_correlations_little_and_no_variance(posterior, monkeyp
     assert np.abs(difference).max() < 0.05  # 64 landmarks of 90 points represent them to a few percent
 
 
+@pytest.mark.slow
 def test_a_large_background_is_represented_by_landmarks(posterior, monkeypatch):
     players = as_players(None, 3)
     monkeypatch.setattr(law_module, "_REFERENCES", 50)
@@ -131,6 +137,7 @@ def test_the_key_determines_the_draws(fit):
     assert first.attrs["rng_key"] == [0, 1]
 
 
+@pytest.mark.slow
 def test_interactions_stay_with_the_draws(fit):
     explanation = explain(fit, interactions="SII")
     assert explanation.interactions.shape == (1, 200, 4, 3, 3)

@@ -1,0 +1,103 @@
+"""Do intervals of Shapley values contain the true values as often as they say? Simulation-based calibration.
+
+Run it as `python examples/benchmarks/shapley_calibration.py [--quick]`. Hyperparameters are drawn from their priors, a
+function from the Gaussian process, and noisy targets or labels at 20 points. The function is drawn at all points that
+the game reads as well, so its Shapley values are known by their definition. A model is fitted to the data, three points
+are explained, and the rank of each true value among the draws is counted. Ranks of a correct posterior are uniform, and
+90 % intervals contain 90 % of the true values. With `covariance=None` the draws are those of the posterior mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import jax
+import numpy as np
+from numpyro import distributions as dist
+from scipy import stats
+
+import kpp
+from kpp.games import Interventional, Observational, shapley_values_from_table
+from kpp.kernels import RBF
+from kpp_models import GPClassification, GPRegression
+
+jax.config.update("jax_enable_x64", True)
+
+RNG = np.random.default_rng(0)
+X, ROWS, BACKGROUND = RNG.normal(size=(20, 3)), RNG.normal(size=(3, 3)), RNG.normal(size=(8, 3))
+MASKS = np.array([[number >> j & 1 for j in range(3)] for number in range(8)], dtype=bool)
+GAMES = {"interventional": Interventional(BACKGROUND), "observational": Observational(BACKGROUND, 0.01)}
+LENGTHSCALE, VARIANCE, NOISE = dist.LogNormal(0.3, 0.4), dist.LogNormal(0.0, 0.4), dist.LogNormal(-1.5, 0.4)
+KERNEL = RBF(LENGTHSCALE, variance=VARIANCE)
+MODELS = {"GPRegression": GPRegression(KERNEL, noise_variance=NOISE), "GPClassification": GPClassification(KERNEL)}
+INFERENCES = {
+    "NUTS": kpp.NUTS(num_warmup=150, num_samples=200, num_chains=1, progress=False),
+    "Laplace": kpp.Laplace(num_samples=200, progress=False),
+}
+
+
+def simulate(rng: np.random.Generator, classes: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Draw a function and data; return the targets and the values of the coalitions of both games, (8, rows)."""
+    lengthscale, variance, noise = np.exp(rng.normal([0.3, 0.0, -1.5], 0.4))
+    kernel = RBF(lengthscale, variance=variance)
+    imputed = np.where(MASKS[:, None, None], ROWS[None, :, None], BACKGROUND[None, None]).reshape(-1, 3)
+    points = np.concatenate([X, imputed])
+    gram = np.asarray(kernel(points, points)) + 1e-8 * np.eye(len(points))
+    latent = np.linalg.cholesky(gram) @ rng.normal(size=len(points))
+    observed = latent[: len(X)]
+    y = observed + np.sqrt(noise) * rng.normal(size=len(X))
+    if classes:
+        y = (rng.uniform(size=len(X)) < 1 / (1 + np.exp(-observed))).astype(float)
+    function = kpp.RKHSFunction(kernel, X, np.zeros(len(X)))
+    values = latent[len(X) :].reshape(8, len(ROWS), len(BACKGROUND))
+    weights = {name: np.asarray(game.imputation_weights(function, ROWS, MASKS)) for name, game in GAMES.items()}
+    return y, {name: np.einsum("cpm,cpm->cp", weight, values) for name, weight in weights.items()}
+
+
+def calibrate(model: str, inference: str, repeats: int) -> None:
+    """Print coverage and p-values of uniform ranks of both games, by the whole posterior and by posterior means."""
+    rng = np.random.default_rng(1)
+    cases = [(name, covariance) for covariance in ("auto", None) for name in GAMES]
+    ranks: dict[tuple[str, str | None], list[np.ndarray]] = {case: [] for case in cases}
+    inside: dict[tuple[str, str | None], list[np.ndarray]] = {case: [] for case in cases}
+    for repeat in range(repeats):
+        y, tables = simulate(rng, model == "GPClassification")
+        if len(set(y)) == 1:
+            continue  # a classifier needs both labels
+        key = jax.random.key(repeat)
+        fit = MODELS[model].fit(key, X, y, inference=INFERENCES[inference], num_prior_samples=0)
+        for name, covariance in cases:
+            truth = np.asarray(shapley_values_from_table(tables[name])).T
+            options = {"covariance": covariance, "method": "enumeration", "progress": False}
+            explanation = kpp.explain(fit, ROWS, value_function=GAMES[name], rng_key=key, **options)
+            drawn = explanation.values.values.reshape(-1, *truth.shape)
+            ranks[name, covariance].append((drawn < truth).mean(axis=0))
+            lower, upper = np.quantile(drawn, [0.05, 0.95], axis=0)
+            inside[name, covariance].append((lower < truth) & (truth < upper))
+    for name, covariance in cases:
+        bins = np.minimum(np.stack(ranks[name, covariance])[:, 0] * 10, 9).astype(int)
+        pvalues = [stats.chisquare(np.bincount(bins[:, j], minlength=10)).pvalue for j in range(3)]
+        covered = np.stack(inside[name, covariance])
+        # Values of one function are dependent: the standard error is that of the functions' own coverages.
+        error = covered.mean(axis=(1, 2)).std() / np.sqrt(len(covered))
+        shown = ", ".join(f"{p:.2g}" for p in pvalues)
+        what = f"{model:<16} {inference:<8} {name:<15} {'full' if covariance else 'hyperparameters':<16}"
+        print(f"{what} {len(covered):>4} {covered.mean():7.1%} ± {error:.1%}   {shown}", flush=True)
+
+
+def main() -> None:
+    """Print a table for each model and inference."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="2 functions of each kind")
+    parser.add_argument("--repeats", type=int, default=300)
+    parser.add_argument("--only", nargs=2, metavar=("MODEL", "INFERENCE"))
+    arguments = parser.parse_args()
+    repeats = 2 if arguments.quick else arguments.repeats
+    cases = [tuple(arguments.only)] if arguments.only else [(model, name) for model in MODELS for name in INFERENCES]
+    print("model            inference game            draws             functions  covered    p-values of the ranks")
+    for model, inference in cases:
+        calibrate(model, inference, repeats)
+
+
+if __name__ == "__main__":
+    main()
