@@ -160,7 +160,7 @@ class Fit:
 
         It is unfolded (`RKHSFunction.unfold`), so that explainers can take its kernel apart.
         """
-        return self._function(lambda model, sample, data: model.function_draw(sample, data).unfold())
+        return self._function(unfolded=True)
 
     @property
     def has_function_posterior(self) -> bool:
@@ -183,11 +183,11 @@ class Fit:
         """
         one_of(at, "at", ("draws", "mean"))
         if at == "mean":
-            means = {name: jnp.mean(value, (0, 1)) for name, value in self.draws.items()}
-            return self.model.posterior_draw(means, self.data)
+            means = {name: jnp.mean(value, (0, 1), keepdims=True) for name, value in self.draws.items()}
+            return _of_first_draw(self._replace_draws(means, self.state).function_posterior())
         roots = self._over_draws(per_draw.root, (self._arguments, self.data), "posteriors of the function")
         # Not unfolded: the covariance is the kernel's own.
-        function = self._function(lambda model, sample, data: model.function_draw(sample, data))
+        function = self._function(unfolded=False)
         return GPPosterior(function, unflatten_draws(roots, self._shape))
 
     def map_draws(self, f: Callable[..., Any], *arguments: Any, batch_size: int | None = None) -> Any:
@@ -324,34 +324,27 @@ class Fit:
         run = draw_map(f, batch_size)
         return run(flatten_draws(self.draws), self._numbers, shared, label=label if self.inference.progress else None)
 
-    def _function(self, of_one_draw: Callable[[Any, dict[str, jax.Array], Any], RKHSFunction]) -> RKHSFunction:
+    def _function(self, *, unfolded: bool) -> RKHSFunction:
         """Join the functions of all draws into one function with ``batch_shape`` (chain, draw)."""
-        static: list[Any] = []
+        flat, shared = flatten_draws(self.draws), (self._arguments, self.data, unfolded)
+        arrays, coefficients, intercept = unflatten_draws(
+            draw_map(per_draw.function_parts)(flat, self._numbers, shared), self._shape
+        )
+        # The parts of the kernel that are no arrays; they are the same for all draws.
+        one = {name: jax.ShapeDtypeStruct(value.shape[1:], value.dtype) for name, value in flat.items()}
+        abstract = eqx.filter_eval_shape(per_draw.function, one, shared).kernel
+        static = eqx.filter(abstract, lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
+        points = self._shared_points(flat, shared)
+        return RKHSFunction(eqx.combine(arrays, static), points, coefficients, intercept, self._shape)
 
-        def one(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> Any:
-            function = of_one_draw(shared[0], sample, shared[1])
-            arrays, rest = eqx.partition(function.kernel, eqx.is_array)
-            static[:] = [rest]
-            return arrays, function.coefficients, function.intercept
-
-        # Not from the cache of maps: tracing is needed to find the static part of the kernel.
-        mapped = DrawMap(one)(flatten_draws(self.draws), self._numbers, (self._arguments, self.data))
-        arrays, coefficients, intercept = unflatten_draws(mapped, self._shape)
-        kernel = eqx.combine(arrays, static[0])
-        return RKHSFunction(kernel, self._shared_points(of_one_draw), coefficients, intercept, self._shape)
-
-    def _shared_points(self, of_one_draw: Callable[[Any, dict[str, jax.Array], Any], RKHSFunction]) -> Any:
+    def _shared_points(self, flat: dict[str, jax.Array], shared: Any) -> Any:
         """Return the points of the function, stored once if the first and the last draw have the same points."""
-
-        def points(sample: dict[str, jax.Array], number: jax.Array, shared: Any) -> Any:
-            return of_one_draw(shared[0], sample, shared[1]).points
-
-        flat, shared = flatten_draws(self.draws), (self._arguments, self.data)
-        ends = jnp.asarray([0, self._numbers.shape[0] - 1])
-        both = DrawMap(points)({name: value[ends] for name, value in flat.items()}, ends, shared)
-        if all(bool(jnp.array_equal(leaf[0], leaf[1])) for leaf in jax.tree.leaves(both)):
-            return jax.tree.map(lambda leaf: leaf[0], both)
-        return unflatten_draws(DrawMap(points)(flat, self._numbers, shared), self._shape)
+        points = draw_map(per_draw.function_points)
+        ends = jnp.asarray([0, self.num_chains * self.num_draws - 1])
+        both = jax.tree.map(np.asarray, points({name: value[ends] for name, value in flat.items()}, ends, shared))
+        if all(np.array_equal(leaf[0], leaf[1]) for leaf in jax.tree.leaves(both)):
+            return jax.tree.map(lambda leaf: jnp.asarray(leaf[0], leaf.dtype), both)
+        return unflatten_draws(points(flat, self._numbers, shared), self._shape)
 
     def _replace_draws(self, samples: dict[str, jax.Array], state: dict[str, jax.Array]) -> Fit:
         return dataclasses.replace(self, draws=samples, state=state)
@@ -389,6 +382,14 @@ class Fit:
             dims = {name: (*SAMPLE_DIMS, *naming.of_site(site)) for name, site in sites.items()}
             found["posterior_predictive"] = naming.dataset(replicates, dims)
         return found
+
+
+def _of_first_draw(posterior: GPPosterior) -> GPPosterior:
+    """Return the posterior of the first draw; all draws share the points of the mean."""
+    mean = posterior.mean
+    kernel = jax.tree.map(lambda leaf: leaf[0, 0] if eqx.is_array(leaf) else leaf, mean.kernel)
+    function = RKHSFunction(kernel, mean.points, mean.coefficients[0, 0], mean.intercept[0, 0])
+    return GPPosterior(function, posterior.root[0, 0])
 
 
 def _join_draws(first: Any, second: Any, attrs: dict[str, Any]) -> Any:

@@ -9,10 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 from jaxtyping import PyTree
 
-__all__ = ["OfOneDraw", "call", "draw_predictive", "pointwise", "predict", "root"]
+from kpp.functions import RKHSFunction
+
+__all__ = [
+    "OfOneDraw",
+    "call",
+    "draw_predictive",
+    "function",
+    "function_parts",
+    "function_points",
+    "pointwise",
+    "predict",
+    "root",
+]
 
 Sample = dict[str, jax.Array]
 OfOneDraw = Callable[[Sample, jax.Array, Any], Any]
@@ -34,6 +47,24 @@ def draw_predictive(sample: Sample, number: jax.Array, shared: PyTree) -> jax.Ar
     """Draw observations at points; `shared` holds model, data, points and a random key."""
     model, data, points, key = shared
     return model.draw_predictive(jax.random.fold_in(key, number), sample, data, points)
+
+
+def function(sample: Sample, shared: PyTree) -> RKHSFunction:
+    """Return the posterior mean; `shared` holds model, data and whether to unfold the function."""
+    model, data, unfolded = shared
+    found = model.function_draw(sample, data)
+    return found.unfold() if unfolded else found
+
+
+def function_parts(sample: Sample, number: jax.Array, shared: PyTree) -> tuple[PyTree, jax.Array, jax.Array]:
+    """Return the arrays of the kernel of `function`, its coefficients and its intercept."""
+    found = function(sample, shared)
+    return eqx.filter(found.kernel, eqx.is_array), found.coefficients, found.intercept
+
+
+def function_points(sample: Sample, number: jax.Array, shared: PyTree) -> PyTree:
+    """Return the points of `function`."""
+    return function(sample, shared).points
 
 
 def root(sample: Sample, number: jax.Array, shared: PyTree) -> jax.Array:

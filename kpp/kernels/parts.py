@@ -38,7 +38,7 @@ def as_kernel(kernel: object, name: str = "kernel") -> AbstractKernel:
 
 
 def check_kernel_fields(module: eqx.Module) -> None:
-    """Check that the fields called ``kernel`` or ``..._kernel`` hold kernels, or None.
+    """Check that the fields called ``kernel`` or ``..._kernel`` hold a kernel, a tuple of kernels, or None.
 
     Raises:
         TypeError: If one holds anything else.
@@ -46,7 +46,8 @@ def check_kernel_fields(module: eqx.Module) -> None:
     for field in dataclasses.fields(module):  # type: ignore[arg-type]
         value = getattr(module, field.name, None)
         if (field.name == "kernel" or field.name.endswith("_kernel")) and value is not None:
-            as_kernel(value, field.name)
+            for kernel in value if isinstance(value, tuple) else (value,):
+                as_kernel(kernel, field.name)
 
 
 class AbstractComposite(AbstractKernel):

@@ -236,3 +236,12 @@ def functions_of_the_prior(game, num_functions, rng):
     weights = np.asarray(game.imputation_weights(function, X, MASKS))  # (8, p, m)
     tables = np.einsum("cpm,ncpm->ncp", weights, latents[:, 14:].reshape(num_functions, 8, 4, 8))
     return targets, np.stack([np.asarray(shapley_values_from_table(table)).T for table in tables])
+
+
+def test_an_explanation_of_another_fit_compiles_nothing(fit, compilations):
+    explain(fit)
+    model = GPRegression(RBF(lengthscale=1.1), noise_variance=0.2)
+    other = model.fit(jax.random.key(1), DATA, TARGET + 1, inference=kpp.MAP(progress=False), num_prior_samples=0)
+    compilations.clear()
+    explain(other)
+    assert not compilations
