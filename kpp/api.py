@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
 
 from kpp import registry
 from kpp.conversion import as_rkhs_function
@@ -20,12 +23,16 @@ from kpp.explanations import (
     read_rows,
     schema_of,
 )
+from kpp.features import landmarks
 from kpp.games import AbstractValueFunction
 from kpp.tables import Schema, is_table
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
 
 __all__ = ["explain"]
+
+# More training data than this are represented by landmarks, chosen among at most `_MAX_SAMPLE` rows at even distances.
+_MAX_BACKGROUND, _LANDMARKS, _MAX_SAMPLE = 1000, 200, 4000
 
 
 def explain(
@@ -47,10 +54,12 @@ def explain(
         x: The points to explain, (p, d), or a data frame.
         explainer: The registered name of an explainer, or an instance of one.
         value_function: The registered name of a value function, or an instance of one; for explainers that value
-            coalitions.
+            coalitions. By default "interventional", if the explainer has no default of its own.
         rng_key: A JAX random key, for explainers that sample.
         **options: Fields of the explainer and of the value function; an option that both have goes to the explainer.
             ``background``, reference points (m, d), may be a data frame; it then defines the levels of columns of text.
+            If a background is required and not given, it is the training data of a `kpp.Fit`, or 200 landmarks of them
+            if there are more than 1000 rows. The attribute ``background`` of the explanation then says so.
 
     Returns:
         The explanation.
@@ -62,6 +71,11 @@ def explain(
     if rng_key is not None:
         check_rng_key(rng_key)
     cls = _class_of(explainer)
+    if isinstance(explainer, str) and value_function is None and _needs_game(cls):
+        value_function = "interventional"
+    reference = None if "background" in options else _training_background(predictor, explainer, value_function)
+    if reference is not None:
+        options["background"] = reference.points
     required, schema = _as_required(predictor, cls.requires, options.get("background"))
     read = read_rows(x, schema) if issubclass(cls, AbstractPointsExplainer) else None
     if schema is None and is_table(x):
@@ -69,13 +83,46 @@ def explain(
     if "background" in options:
         options["background"] = read_rows(options["background"], schema, "background")[0]
     built = _build(explainer, value_function, options)
+    record = {} if reference is None else {"background": reference.name}
     if read is None or not isinstance(built, AbstractPointsExplainer):
         names = schema if is_estimator(predictor) and not isinstance(required, EstimatorFunction) else None
-        return built.explain(required, _with_names(x, names), rng_key=rng_key)
+        explanation = built.explain(required, _with_names(x, names), rng_key=rng_key)
+        explanation.attrs.update(record)
+        return explanation
     rows, schema = read
     groups = getattr(built, "groups", None)
     inputs = Inputs.create(required, rows, schema, built.requires, background=built.reference_points, groups=groups)
-    return built.explain_inputs(inputs, rng_key=rng_key)
+    explanation = built.explain_inputs(inputs, rng_key=rng_key)
+    explanation.attrs.update(record)
+    return explanation
+
+
+class _Background(NamedTuple):
+    """A background that `explain` chose, and its name for the record of the explanation."""
+
+    points: Float[np.ndarray, "m d"]
+    name: str
+
+
+def _needs_game(cls: Any) -> bool:
+    """Return whether an explainer of points cannot be built without a value function."""
+    return cls.requires != "pairs" and _fields(cls).get("value_function", False)
+
+
+def _training_background(predictor: object, explainer: object, value_function: object) -> _Background | None:
+    """Return the training data of a fit as the background, if one is required and the fit has a table of them."""
+    owners: list[Any] = [registry.get("explainers", explainer)] if isinstance(explainer, str) else []
+    owners += [registry.get("value_functions", value_function)] if isinstance(value_function, str) else []
+    schema = fitted_schema(predictor)
+    if schema is None or not any(_fields(owner).get("background", False) for owner in owners):
+        return None
+    points = np.asarray(getattr(predictor, "data", {}).get("x", np.zeros(0)))
+    if points.ndim != 2 or points.shape[1] != schema.num_features:
+        return None
+    if len(points) <= _MAX_BACKGROUND:
+        return _Background(points, "training data")
+    evenly = points[:: -(-len(points) // _MAX_SAMPLE)]
+    return _Background(np.asarray(landmarks(evenly, _LANDMARKS).points), f"{_LANDMARKS} landmarks of the training data")
 
 
 def _build(

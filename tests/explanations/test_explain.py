@@ -166,8 +166,8 @@ WRONG_OPTIONS = [
         r"unknown options \['metod'\]: explainer 'recorder' takes \['method', 'shared'\]; value",
     ),
     ({**RECORDER, "metod": 1}, r"value function 'interventional' takes \['background'"),
-    ({"explainer": "recorder"}, "explainer 'recorder' needs a `value_function`: one of .*'interventional'"),
-    ({"explainer": "recorder", "background": BACKGROUND}, r"unknown options \['background'\]"),
+    ({"explainer": "recorder"}, "value function 'interventional' needs `background`"),
+    ({"explainer": "recorder", "grid": BACKGROUND}, r"unknown options \['grid'\]"),
     ({"explainer": "recorder", "value_function": "interventional"}, "'interventional' needs `background`"),
     ({"explainer": "recorder", "value_function": "sharing"}, "value function 'sharing' needs `own`"),
     ({"explainer": "recorder", "value_function": Interventional(BACKGROUND), "background": X}, "unknown options"),
@@ -179,6 +179,11 @@ WRONG_OPTIONS = [
     ({"explainer": 3}, "explainer"),
     ({**RECORDER, "rng_key": 0}, "rng_key"),
 ]
+
+
+def test_the_default_game_is_interventional(function):
+    attrs = kpp.explain(function, X, explainer="recorder", background=BACKGROUND).attrs
+    assert attrs["value_function"] == "Interventional"
 
 
 @pytest.mark.parametrize(("options", "message"), WRONG_OPTIONS)

@@ -52,6 +52,20 @@ def test_the_background_is_read_by_the_schema_too(explanation):
     np.testing.assert_allclose(explanation.base_values, base, rtol=1e-8)
 
 
+def test_fit_and_rows_are_enough(explanation, monkeypatch):
+    fit, explanation = explanation
+    default = kpp.explain(fit, TABLE.iloc[:3], covariance=None)
+    np.testing.assert_allclose(default.values, explanation.values, rtol=1e-10)
+    assert default.attrs["value_function"] == "interventional"
+    assert default.attrs["background"] == "training data"
+    assert default.attrs["background_size"] == len(TABLE)
+    monkeypatch.setattr("kpp.api._MAX_BACKGROUND", len(TABLE) - 1)
+    monkeypatch.setattr("kpp.api._LANDMARKS", 4)
+    fewer = kpp.explain(fit, TABLE.iloc[:3], covariance=None)
+    assert fewer.attrs["background"] == "4 landmarks of the training data"
+    assert fewer.attrs["background_size"] == 4
+
+
 def test_it_comes_back_from_a_file(explanation, tmp_path):
     _, explanation = explanation
     explanation.save(tmp_path / "explanation.nc")
