@@ -13,12 +13,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from kpp import GPPosterior
 from kpp.features import Nystrom, landmarks
 from kpp.games import AbstractImputation, Interventional, Players, has_product_terms
-from kpp.typing import RngKey
+from kpp.typing import AnyArray, RngKey
 from kpp_rkhs_shap.shapley_covariance import covariance_of_values
 
 __all__ = ["Law", "affordable_law"]
@@ -101,7 +101,7 @@ class Law:
 def affordable_law(
     value_function: AbstractImputation,
     posterior: GPPosterior,
-    x: Float[Array, "p d"],
+    x: Float[AnyArray, "p d"],
     players: Players,
     *,
     instances_at_once: int,
@@ -162,7 +162,7 @@ def _steps(
         return float(size)  # the time of explaining one function for each feature
     if isinstance(value_function, Interventional) and has_product_terms(kernel):
         nodes = math.ceil(num_players / 2) ** 2 * (1 if across else 0.5)
-        return len(kernel.product_terms()) * nodes * (size * num_players) ** 2
+        return float(len(kernel.product_terms()) * nodes * (size * num_players) ** 2)
     if num_players > _MAX_ENUMERATED or (players.membership < 0).any():
         return math.inf
     return 4.0**num_players * size**2 * num_players

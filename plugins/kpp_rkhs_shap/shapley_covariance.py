@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from kpp import GPPosterior
 from kpp.batching import in_blocks
 from kpp.explanations import has_function_law
 from kpp.games import Players, shapley_covariance
+from kpp.typing import AnyArray
 
 __all__ = ["covariance_of_values", "posterior_at_mean", "posterior_of"]
 
@@ -55,7 +56,7 @@ def posterior_of(predictor: Any, at: str) -> GPPosterior:
 def covariance_of_values(
     value_function: Any,
     posterior: GPPosterior,
-    x: Float[Array, "p d"],
+    x: Float[AnyArray, "p d"],
     players: Players,
     *,
     joint: bool,
