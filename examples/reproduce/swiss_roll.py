@@ -177,7 +177,7 @@ def point_kernel() -> RBF:
     return RBF(about(1.0, 1.5).expand([3]), about(1.0, 2.0))
 
 
-def candidates(name: str, setting: str, num_inducing: int) -> list[Any]:
+def candidates(name: str, setting: str, num_inducing: int | None) -> list[Any]:
     """Return a model for each component of the prior of the bag lengthscale; one model if there is no bag kernel."""
     noise, kernel = about(0.1, 2.0), point_kernel()
     baselines = {
@@ -193,7 +193,7 @@ def candidates(name: str, setting: str, num_inducing: int) -> list[Any]:
     return [CMP(kernel, bag, noise, regularization, **options.get(name, {})) for bag in bag_kernels]
 
 
-def run(name: str, roll: Roll, setting: str, seed: int, num_inducing: int) -> Outcome:
+def run(name: str, roll: Roll, setting: str, seed: int, num_inducing: int | None) -> Outcome:
     """Fit a model, and predict at all points, averaged over modes with the weights of their heights."""
     start = time.perf_counter()
     bags, y, covariates = roll.training(setting)
@@ -278,7 +278,7 @@ def look_at_bag_lengthscale(roll: Roll, settings: Sequence[str], num_draws: int,
     lengthscales = np.geomspace(0.01, 6.0, 15)
     profiles = {}
     for setting in settings:
-        profiles[setting] = profile(run("S-CMP", roll, setting, 0, 0).fit, lengthscales)
+        profiles[setting] = profile(run("S-CMP", roll, setting, 0, None).fit, lengthscales)
         peaks = [f"{lengthscales[i]:.3g} ({profiles[setting][i]:.1f})" for i in local_maxima(profiles[setting])]
         print(f"\nlog evidence over the bag lengthscale, {setting} matching; maxima at {', '.join(peaks)}")
         print("  lengthscale " + " ".join(f"{value:>6.3f}" for value in lengthscales))
