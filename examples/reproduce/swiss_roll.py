@@ -181,12 +181,12 @@ def candidates(name: str, setting: str, num_inducing: int | None) -> list[Any]:
     """Return a model for each component of the prior of the bag lengthscale; one model if there is no bag kernel."""
     noise, kernel = about(0.1, 2.0), point_kernel()
     baselines = {
-        "Bagg-GP": BaggGP(kernel, noise),
-        "VBagg": VBagg(kernel, noise, num_inducing=num_inducing),
-        "GPR": CentroidGP(kernel, noise),
+        "Bagg-GP": lambda: BaggGP(kernel, noise),
+        "VBagg": lambda: VBagg(kernel, noise, num_inducing=num_inducing),
+        "GPR": lambda: CentroidGP(kernel, noise),
     }
     if name in baselines:
-        return [baselines[name]]
+        return [baselines[name]()]
     options: dict[str, Any] = {"S-CMP": {"estimator": "shrinkage"}, "VarCMP": {"num_inducing": num_inducing}}
     regularization = 1e-4 if name == "VarCMP" else 0.01
     bag_kernels = [RBF(about(*length), about(1.0, 2.0)) for length in LENGTH_PRIORS[setting]]
