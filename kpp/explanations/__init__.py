@@ -2,9 +2,9 @@
 
 from kpp.batching import in_blocks as in_blocks
 from kpp.explanations.comparison import compare as compare
-from kpp.explanations.estimators import EstimatorFunction as EstimatorFunction
-from kpp.explanations.estimators import is_estimator as is_estimator
-from kpp.explanations.estimators import output_names as output_names
+from kpp.explanations.estimator_functions import EstimatorFunction as EstimatorFunction
+from kpp.explanations.estimator_functions import is_estimator as is_estimator
+from kpp.explanations.estimator_functions import output_names as output_names
 from kpp.explanations.explainer import AbstractExplainer as AbstractExplainer
 from kpp.explanations.explainer import AbstractPointsExplainer as AbstractPointsExplainer
 from kpp.explanations.explainer import Inputs as Inputs

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.batching import call_in_chunks
-from kpp.explanations.estimators import EstimatorFunction, is_estimator, output_names
+from kpp.explanations.estimator_functions import EstimatorFunction, is_estimator, output_names
 from kpp.explanations.explanation import Explanation
 from kpp.explanations.grouped_points import GroupedPoints, group_points
 from kpp.explanations.predictors import (

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from kpp.explanations._build import HYPERPARAMETERS_ONLY
-from kpp.explanations.estimators import EstimatorFunction, is_estimator
+from kpp.explanations.estimator_functions import EstimatorFunction, is_estimator
 from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
 from kpp.tables import Schema, is_table, read_points

@@ -25,9 +25,9 @@ from kpp.games.players.players import as_players as as_players
 from kpp.games.values.abstract import AbstractProductValueFunction as AbstractProductValueFunction
 from kpp.games.values.abstract import AbstractValueFunction as AbstractValueFunction
 from kpp.games.values.baseline import Baseline as Baseline
-from kpp.games.values.conditioning import restricted_matrices as restricted_matrices
-from kpp.games.values.gaussian import CopulaConditional as CopulaConditional
-from kpp.games.values.gaussian import GaussianConditional as GaussianConditional
+from kpp.games.values.conditional_embeddings import restricted_matrices as restricted_matrices
+from kpp.games.values.gaussian_conditionals import CopulaConditional as CopulaConditional
+from kpp.games.values.gaussian_conditionals import GaussianConditional as GaussianConditional
 from kpp.games.values.imputation import AbstractImputation as AbstractImputation
 from kpp.games.values.interventional import Interventional as Interventional
 from kpp.games.values.masked import MaskedRegression as MaskedRegression

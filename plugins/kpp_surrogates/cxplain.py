@@ -27,7 +27,7 @@ from kpp_surrogates.causal_targets import (
     normalized,
     replacements,
 )
-from kpp_surrogates.inputs import as_background, freeze_features, required_key
+from kpp_surrogates.converters import as_background, freeze_features, required_key
 
 __all__ = ["CXPlain", "FittedCXPlain"]
 

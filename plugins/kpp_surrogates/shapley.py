@@ -22,8 +22,8 @@ from kpp.explanations import (
 from kpp.games import Interventional, ShapleyEstimate, estimate_shapley
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import one_of
+from kpp_surrogates.converters import as_background
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
-from kpp_surrogates.inputs import as_background
 
 __all__ = ["KernelSHAP", "ShapleySampling"]
 

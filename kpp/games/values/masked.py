@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.games.values.conditioning import median_kernel
+from kpp.games.values.conditional_embeddings import median_kernel
 from kpp.games.values.product_games import example_functions
 from kpp.games.values.weighted import AbstractWeighted, embedded_values
 from kpp.kernels import AbstractKernel, check_positive, parameter

@@ -16,7 +16,7 @@ from kpp.embeddings import ConditionalMeanEmbedding
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import all_coalitions, as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.games.values.conditioning import (
+from kpp.games.values.conditional_embeddings import (
     REGULARIZED,
     conjugate_gradients,
     direct_solve,
