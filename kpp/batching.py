@@ -39,20 +39,19 @@ __all__ = [
 _CHUNK = 4096
 # The largest number of blocks of draws, and so of steps of a progress bar along the draws.
 _STEPS = 20
-# Seconds after which a progress bar appears.
-_PATIENCE = 1.0
 
 
-def progress_bar(total: int, label: str, *, unit: str = "block", show: bool = True) -> tqdm:
-    """Return a progress bar that appears after one second.
+def progress_bar(total: int, label: str, *, unit: str = "block", show: bool = True, delay: float = 1.0) -> tqdm:
+    """Return a progress bar.
 
     Args:
         total: The number of steps.
         label: The text in front of the bar.
         unit: The name of one step.
         show: Whether to show the bar at all.
+        delay: The seconds after which the bar appears.
     """
-    return tqdm(total=total, desc=label, unit=unit, delay=_PATIENCE, disable=not show)
+    return tqdm(total=total, desc=label, unit=unit, delay=delay, disable=not show)
 
 
 def rows_that_fit(num_rows: int, entries_per_row: int, max_entries: int) -> int:

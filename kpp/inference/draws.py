@@ -12,13 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
-from tqdm.auto import tqdm
 
+from kpp.batching import map_blocks, progress_bar
+from kpp.typing import AnyArray
 from kpp.validation import count
 
 __all__ = ["DrawMap", "draw_map", "flatten_draws", "unflatten_draws"]
 
-_CHUNKS = 20  # the number of updates of the progress bar
+_STEPS = 20  # the largest number of steps of the progress bar
 
 
 def flatten_draws(draws: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
@@ -81,21 +82,17 @@ class DrawMap:
 
     def _map(
         self, draws: dict[str, jax.Array], numbers: jax.Array, shared: PyTree, label: str | None
-    ) -> tuple[Any, jax.Array]:
+    ) -> tuple[Any, AnyArray]:
         total = numbers.shape[0]
-        if label is None or total < 2 * _CHUNKS:
+        if label is None or total < 2 * _STEPS:
             return self._run(draws, numbers, shared)
-        size = math.ceil(total / _CHUNKS)
-        parts = []
-        with tqdm(total=total, desc=label) as bar:
-            for start in range(0, total, size):
-                # The last chunk repeats draws already done, so that all chunks have the same shape and compile once.
-                low = min(start, total - size)
-                chunk = {name: value[low : low + size] for name, value in draws.items()}
-                part = jax.block_until_ready(self._run(chunk, numbers[low : low + size], shared))
-                parts.append(jax.tree.map(lambda leaf, skip=start - low: leaf[skip:], part))
-                bar.update(min(size, total - start))
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+        size = math.ceil(total / _STEPS)
+
+        def run_block(block: tuple[dict[str, jax.Array], jax.Array]) -> tuple[Any, jax.Array]:
+            return self._run(*block, shared)
+
+        with progress_bar(math.ceil(total / size), label) as bar:
+            return map_blocks(run_block, (draws, numbers), size, bar=bar)
 
     def _refuse_nan(self, bad: np.ndarray, draws: Mapping[str, jax.Array], numbers: jax.Array, shared: PyTree) -> None:
         """Raise if a result is NaN. The first bad draw is computed again untraced, to get the message of its error."""

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.infer
 from numpyro.infer.hmc import HMCState
-from tqdm.auto import tqdm
 
+from kpp.batching import progress_bar
 from kpp.inference.base import (
     AbstractInference,
     CalledWith,
@@ -321,7 +321,7 @@ def _run_chunks(
 ) -> tuple[HMCState, _Values]:
     """Run warm-up and sampling in chunks of one compiled program, and concatenate the kept draws."""
     kept = []
-    with tqdm(total=sum(steps), desc=label, disable=label is None) as bar:
+    with progress_bar(sum(steps), label or "", unit="step", show=label is not None, delay=0.0) as bar:
         for phase, total in zip(("warmup", "sample"), steps, strict=True):
             for start in range(0, total, chunk):
                 count = min(chunk, total - start)

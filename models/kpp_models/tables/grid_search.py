@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
-from tqdm.auto import tqdm
 
+from kpp.batching import progress_bar
 from kpp.priors import leaf_paths, substitute
 from kpp.validation import as_finite_array
 
@@ -69,8 +69,11 @@ def select_from_grid(
     values = _read_grid(model, grid)
     positions = np.array(list(itertools.product(*(range(len(column)) for column in values.values()))))
     entries = {path: column[positions[:, axis]] for axis, (path, column) in enumerate(values.items())}
-    steps = tqdm(range(len(positions)), desc=name, delay=2)
-    scores = np.array([_score(score, model, {p: v[i] for p, v in entries.items()}, arguments) for i in steps])
+    scores = np.empty(len(positions))
+    with progress_bar(len(positions), name, unit="entry") as bar:
+        for i in range(len(positions)):
+            scores[i] = _score(score, model, {path: column[i] for path, column in entries.items()}, arguments)
+            bar.update()
     if np.isnan(scores).all():
         raise ValueError("`grid` has no entry at which the matrix can be factorised; try larger regularization")
     scores = np.where(np.isnan(scores), np.inf, scores)
