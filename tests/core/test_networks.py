@@ -45,6 +45,7 @@ def test_a_linear_network_reaches_the_ridge_solution(data, l2):
     np.testing.assert_allclose(np.asarray(network.layers[0].bias)[0], expected.intercept_, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_members_of_an_ensemble_learn_from_their_own_rows(data, ensemble):
     rows = np.random.default_rng(1).integers(40, size=(3, 40))
     trained = train_ensemble(jax.random.key(0), ensemble, squared, data, rows=rows, l2=0.1, **OPTIONS)
@@ -87,6 +88,7 @@ def test_the_network_is_what_its_formula_says(beta):
     np.testing.assert_allclose(network(jnp.asarray(x)), w2 @ hidden + b2, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_networks_of_equinox_are_trained_too(data):
     network = eqx.nn.MLP(3, 1, 4, 1, key=jax.random.key(0))
     trained = train(jax.random.key(0), network, squared, data, num_epochs=40, learning_rate=0.03, progress=False)

@@ -90,6 +90,7 @@ def test_replicated_is_the_naive_estimator_on_repeated_covariates(bag, tolerance
         assert np.abs(shrinkage[0] - naive[0]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_inner_products_with_other_bags(tolerance):
     cls = ReplicatedConditionalMeanEmbedding
     other = embedding(ShrinkageConditionalMeanEmbedding, EQUAL)

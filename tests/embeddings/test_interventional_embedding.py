@@ -103,6 +103,7 @@ def test_without_adjustment_it_is_the_conditional_embedding(kernel, vectors):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_distance_between_interventions(vectors, tolerance):
     kernel, x, at = RBF(vectors["in_lx"]), vectors["in_X"], vectors["in_Yt"]
     outcome_kernel, ridge = RBF(vectors["in_ly"]), vectors["in_lam"] / len(x)

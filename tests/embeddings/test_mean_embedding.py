@@ -139,6 +139,7 @@ def test_mistakes_are_named(samples):
         MeanEmbedding(RBF(1.0), x[:0])
 
 
+@pytest.mark.slow
 def test_distance_is_differentiable_in_the_kernel(samples):
     x, z = samples
 

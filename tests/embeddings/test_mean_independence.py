@@ -112,6 +112,7 @@ def test_a_constant_kernel_rejects_nothing():
     assert mean_independence_test(KEY, Y, X, kernel=Constant(1.0)).p_value == 1.0
 
 
+@pytest.mark.slow
 def test_of_many_rows_some_are_drawn():
     x = RNG.normal(size=(25_000, 1))  # a matrix of all pairs would take 5 GB
     y = x[:, 0] + RNG.normal(size=25_000)

@@ -42,6 +42,7 @@ def test_witness_is_the_difference_of_the_means(tolerance):
     np.testing.assert_allclose(found[:6].mean() - found[6:].mean(), distance, **tolerance())
 
 
+@pytest.mark.slow
 def test_witness_of_conditional_embeddings_has_an_output_a_query(tolerance):
     conditional = ConditionalMeanEmbedding(KERNEL, RBF(1.0), X[:, :1], X, 0.1)
     query = np.array([[-1.0], [1.0]])

@@ -46,6 +46,7 @@ def test_every_draw_adds_up_to_the_prediction_of_the_fit(explanation):
     np.testing.assert_allclose(explanation.predictions, predicted, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_background_is_read_by_the_schema_too(explanation):
     fit, explanation = explanation
     base = fit.predict(TABLE)["mean"].mean("instance")

@@ -51,7 +51,9 @@ def test_gradients_in_the_points_are_finite_differences(name, x, weights):
 
 
 @pytest.mark.parametrize("d", [3, 40], ids=["by_difference", "by_product"])
-@pytest.mark.parametrize("name", CURVATURES)
+@pytest.mark.parametrize(
+    "name", [name if name in ("rbf", "matern32") else pytest.param(name, marks=pytest.mark.slow) for name in CURVATURES]
+)
 def test_first_and_second_derivatives_where_points_coincide(name, d):
     kernel, curvature = CURVATURES[name]
     point = jnp.linspace(-1.0, 1.0, d)
@@ -68,7 +70,7 @@ def test_first_and_second_derivatives_where_points_coincide(name, d):
         np.testing.assert_allclose(hessian, expected, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("d", [3, 40])
+@pytest.mark.parametrize("d", [40, pytest.param(3, marks=pytest.mark.slow)])
 def test_second_derivatives_of_a_gram_matrix_with_duplicates(d):
     """By AD of the matrix of distances against AD of a plain RBF, which is smooth as it stands."""
     x = np.random.default_rng(0).normal(size=(5, d))

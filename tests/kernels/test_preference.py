@@ -139,6 +139,7 @@ def test_a_constant_adds_the_utility_model():
     assert matrix(with_constant, P, Q) == pytest.approx(np.asarray(parts), abs=1e-13)
 
 
+@pytest.mark.slow
 def test_skew_symmetrized_kernels():
     k1 = [np.asarray(matrix(RBF(1.2, 1.7), P[:, i], Q[:, j])) for i in (0, 1) for j in (0, 1)]
     k2 = [np.asarray(matrix(Matern32(0.9), P[:, i], Q[:, j])) for i in (0, 1) for j in (0, 1)]
@@ -175,6 +176,7 @@ def crowd():
     return product, items[np.ix_(first, first)] * contexts[np.ix_(second, second)]
 
 
+@pytest.mark.slow
 def test_a_crowd_on_common_pairs_is_a_kronecker_product(crowd):
     product, dense = crowd
     assert np.kron(*product) == pytest.approx(dense, abs=1e-15)
@@ -218,6 +220,7 @@ def test_means_over_bags(monkeypatch):
     assert diagonal == pytest.approx(np.diagonal(found), abs=1e-14)
 
 
+@pytest.mark.slow
 def test_pairs_of_bags_keep_the_symmetry():
     """Also where the order of two bags is decided beyond the end of one."""
     points = np.full((1, 2, 4, 3), np.nan)
@@ -238,6 +241,7 @@ def test_utility_of_a_function():
     assert values[0] - values[1] == pytest.approx(np.asarray(matrix(kernel, P, Q)) @ COEFFICIENTS, abs=1e-13)
 
 
+@pytest.mark.slow
 def test_landmarks_of_items_become_pairs_of_landmarks():
     """With Nystrom's method on items a function of any number of matches is one of q (q - 1) / 2 pairs."""
     landmarks, coefficients = Q[:4, 0], np.stack([COEFFICIENTS, np.ones(6)], axis=1)

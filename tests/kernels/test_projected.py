@@ -57,6 +57,7 @@ def projected_twice_once_and_never(kernel, rows):
     return kernel(rows, rows), kernel(rows, free), kernel(free, free)
 
 
+@pytest.mark.slow
 def test_one_after_the_other_is_a_product_of_projections_of_a_gaussian_vector():
     """k_P is the covariance of P f, of P2 P1 f where kernels are nested; unprojected points mean f itself."""
     base = (RESPONSE + 1.0) * CONDITION
@@ -89,7 +90,7 @@ def population():
     return np.column_stack([np.linspace(-2.0, 2.0, 9) ** 3 / 4, condition])
 
 
-@pytest.mark.parametrize("form", ("product", "general"))
+@pytest.mark.parametrize("form", ["general", pytest.param("product", marks=pytest.mark.slow)])
 def test_exact_expectations_of_a_finite_population(form):
     """With a landmark at each value of the condition and no ridge, w averages exactly: k_P has conditional mean 0."""
     x = population()
@@ -114,7 +115,8 @@ def test_exact_expectations_of_a_finite_population(form):
 
 
 # The forms differ after the averages, which are what landmarks and blocks change.
-@pytest.mark.parametrize("form", ["product", pytest.param("general", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["product", "general"])
 def test_landmarks_at_all_points_blocks_and_precomputed_moments_change_nothing(form, monkeypatch):
     exact = KERNELS[form]
     spanned = eqx.tree_at(lambda k: k.landmarks, exact, jnp.asarray(SAMPLE), is_leaf=lambda leaf: leaf is None)

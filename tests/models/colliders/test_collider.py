@@ -145,8 +145,8 @@ def gaussian_process(projection, form="product", parents=(3,)) -> ColliderRegres
 @pytest.mark.parametrize(
     ("projection", "form", "parents"),
     [
-        ("space", "product", (3,)),
         ("function", "product", ()),
+        pytest.param("space", "product", (3,), marks=slow),
         pytest.param("function", "general", (), marks=slow),
         pytest.param("space", "general", (), marks=slow),
     ],

@@ -117,6 +117,7 @@ def test_equal_outcomes_are_merged_exactly(model):
         np.testing.assert_allclose(moments["variance_data2"], np.diag(data2), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_without_uncertainty_only_the_mean_is_left(vectors):
     first = InterventionData.create(vectors["in_X"], vectors["in_Y"], vectors["in_Z"])
     model = IME(link_of(vectors, "backdoor", None), float(vectors["in_lamf"]))
@@ -172,6 +173,7 @@ def chain():
     return chain_case()
 
 
+@pytest.mark.slow
 def test_chain_is_gaussian_algebra_on_a_grid(chain):
     """A chain of two links with a back door in the second, every law a Gaussian of coefficients on a grid."""
     (model, data, x), (mean, covariance, _) = chain

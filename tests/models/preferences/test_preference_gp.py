@@ -212,7 +212,8 @@ def test_log_density_and_its_derivatives(name):
         np.testing.assert_allclose(derivative, sign * difference, rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIKELIHOODS)
 def test_integrals_over_the_latent_preference(name):
     """Predicted probabilities, marginal and expected log densities against Gauss-Legendre quadrature."""
     mean, variance = np.array([-1.2, 0.0, 0.3, 2.0, 0.8]), np.array([0.3, 1.0, 2.5, 0.01, 1.7])
@@ -345,6 +346,7 @@ def small_fit(played):
     return MODELS["GPGP"].fit(jax.random.key(0), matches_of(played), **options)
 
 
+@pytest.mark.slow
 def test_duels_and_matrices(played):
     items = played[0]
     model, data, schema = MODELS["GPGP"].prepare(matches_of(played))

@@ -107,6 +107,7 @@ def predicted_by_hand(correlation, frame):
     return 0.3 + cross @ inverse @ (Y - 0.3), kernel(frame, frame) - cross @ inverse @ cross.T
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.0, 0.4])
 def test_an_unseen_level_is_predicted_as_a_category_without_observations(correlation):
     kernel = RBF(0.8, 1.5).on("age") * Categorical(correlation).on("city")

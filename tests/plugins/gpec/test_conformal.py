@@ -78,6 +78,7 @@ def test_the_factor_is_the_rank_that_the_guarantee_asks_for(explanations):
     np.testing.assert_allclose(found.factor * 1.6448536269514722, scores[chosen].max(axis=0), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_certain_and_wrong_has_no_finite_factor():
     x = np.linspace(-1.0, 1.0, 12)[:, None] * [1.0, 0.0]
     naive = NaiveGP("lime", x, lengthscale=1.0, variance=1.0, standardize=False)

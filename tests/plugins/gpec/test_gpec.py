@@ -103,6 +103,7 @@ def test_noise_of_the_explainer_is_the_approximation_part(background):
     assert (approximation[1] > 0).all() and (approximation[2] > approximation[1]).all()
 
 
+@pytest.mark.slow
 def test_the_rule_is_in_standard_units_of_the_features(background, explanation):
     found = GPEC("kernel-shap", background, boundary=SAMPLER).fit(probability, explanation=explanation, rng_key=KEY)
     two = {"decay": 3.0, "concentration": 30.0, "lengthscale": 4.0}  # for two features
@@ -116,7 +117,7 @@ def test_the_rule_is_in_standard_units_of_the_features(background, explanation):
         assert float(other.outputs[0].process.log_evidence().sum()) < best
 
 
-@pytest.mark.parametrize("selection", ["evidence", "cross-validation"])
+@pytest.mark.parametrize("selection", ["evidence", pytest.param("cross-validation", marks=pytest.mark.slow)])
 def test_hyperparameters_are_chosen_and_reported(background, explanation, selection):
     gpec = GPEC("kernel-shap", background, boundary=SAMPLER, selection=selection)
     fitted = gpec.fit(probability, explanation=explanation, rng_key=KEY)
@@ -140,6 +141,7 @@ def test_hyperparameters_are_chosen_and_reported(background, explanation, select
             assert score(changed) <= found["objective"] + 1e-3
 
 
+@pytest.mark.slow
 def test_a_model_that_predicts_one_class_has_the_rbf_kernel_alone(background, explanation):
     gpec = GPEC("kernel-shap", background, boundary=SAMPLER, rbf=False, decay=1.0, concentration=1.0)
     with pytest.warns(UserWarning, match="no boundary found.*RBF factor alone"):
@@ -193,6 +195,7 @@ def test_three_classes_have_three_boundaries(background):
         np.testing.assert_allclose(own, scores[:, -1], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_repeats_estimate_the_noise_of_their_mean(background):
     """The explainer's errors have standard deviation 0.2; 8 repeats leave a variance of 0.04 / 8."""
     gpec = GPEC(Noisy(), background, boundary=SAMPLER, noise="repeats", num_repeats=8, **GIVEN)
@@ -219,6 +222,7 @@ class Noisy(kpp.AbstractExplainer):
         return Explanation.create(values, 0.0, predictor(x), x, attrs={"explainer": "noisy"})
 
 
+@pytest.mark.slow
 def test_adding_explanations_is_fitting_to_all(fitted, background):
     more = np.random.default_rng(3).normal(size=(4, 2))
     added = fitted.add(explain_squares(more))
@@ -259,7 +263,14 @@ def test_explanations_of_something_else_are_refused(fitted, background):
         fitted.with_hyperparameters(rho=1.0)
 
 
-@pytest.mark.parametrize("kind", ["one output", "several outputs", "thinned", "naive with groups"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "one output",
+        "several outputs",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("thinned", "naive with groups")),
+    ],
+)
 def test_a_file_gives_the_same_process_again(kind, background, explanation, fitted, tmp_path):
     if kind == "several outputs":
         values = np.stack([background**2, -(background**2)], axis=2)
@@ -310,6 +321,7 @@ def test_by_name_with_columns(background):
     np.testing.assert_allclose(found.predictions, function(x.to_numpy()), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_text_and_groups_of_columns():
     """A pipeline fitted on a data frame with text; a base explainer with a group of columns."""
     rng = np.random.default_rng(5)

@@ -121,6 +121,7 @@ def test_parts_that_are_not_connected_are_not_similar(boundaries):
     assert np.isfinite(jax.jit(gradient)(0.5))
 
 
+@pytest.mark.slow
 def test_thinning_is_off_by_no_more_than_the_distances_to_landmarks(boundaries):
     points, distances = boundaries["circle"]
     full = WeightedExponentialGeodesic(points, distances, 0.4, 3.0, normalized=False)
@@ -151,6 +152,7 @@ def test_thinning_twice_is_thinning(boundaries):
     assert np.unique(once.members).tolist() == list(range(5))
 
 
+@pytest.mark.slow
 def test_parameters_take_priors(boundaries):
     points, distances = boundaries["circle"]
     kernel = WeightedExponentialGeodesic(points, distances, dist.Gamma(2.0, 2.0), dist.LogNormal(0.0, 1.0))

@@ -124,6 +124,7 @@ def test_the_explanation_has_their_covariance(background, tmp_path):
     assert (added.explain(x).variance.values < found.variance.values).all()
 
 
+@pytest.mark.slow
 def test_correlations_of_the_background_are_used(background):
     fitted = fit(background, "estimated")
     process = fitted.outputs[0].process

@@ -43,6 +43,7 @@ def test_it_separates_moons_and_names_the_classes(classifier, moons):
     )
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_differences(classifier):
     x = np.array([0.4, 0.3])
     gradient = jax.jit(jax.grad(lambda point: classifier(point[None])[0, 1]))(x)

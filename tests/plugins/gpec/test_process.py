@@ -123,6 +123,7 @@ def test_monte_carlo(data, process):
         assert law.variance[0, d] == pytest.approx(spread, rel=4 * np.sqrt(2 * (weights**2).sum()))
 
 
+@pytest.mark.slow
 def test_features_with_the_same_noise_share_a_factor(data):
     x, values, _, _, new = data
     noise = np.full((20, 3), 0.1)
@@ -145,6 +146,7 @@ def test_noise_only_adds_to_the_variance_and_nothing_is_negative(data, process):
     np.testing.assert_allclose(law.mean[-1], 0.0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_deterministic_explainer_with_more_points_than_boundary_samples(boundaries):
     """K has rank 10 at most; its factor needs jitter, and explanations that the kernel can give are met."""
     points, distances = boundaries["circle"]

@@ -67,6 +67,7 @@ def test_expected_best_utility_is_the_largest_of_all_pairs():
     assert expected_best_utility(jax.random.key(0), draws) == max(values, key=values.get)
 
 
+@pytest.mark.slow
 def test_thompson_duels_candidates_as_often_as_they_are_best():
     draws = np.array([[3.0, 2.0, 0.0], [3.0, 2.0, 0.0], [0.0, 2.0, 3.0], [3.0, 0.0, 2.0]])
     firsts = [thompson_duel(key, draws) for key in jax.random.split(jax.random.key(1), 200)]

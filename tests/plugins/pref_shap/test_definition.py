@@ -42,6 +42,7 @@ def test_values_are_weighted_sums_over_pairs_of_references(problem, mixed, duel,
     np.testing.assert_allclose(game.base(mixed), 0.2)
 
 
+@pytest.mark.slow
 def test_kernels_that_are_no_products(problem, matches, duel, by_definition):
     function = kpp.RKHSFunction(GeneralizedPreferential(Matern32(1.2)), matches, problem["in_alpha"])
     game = PreferentialItems(problem["in_X"], conditional="interventional")
@@ -126,6 +127,7 @@ def test_a_utility_is_explained_as_by_rkhs_shap(problem, matches, duel):
         as_utility(kpp.RKHSFunction(GeneralizedPreferential(RBF()), matches, problem["in_alpha"]))
 
 
+@pytest.mark.slow
 def test_items_side_by_side_are_the_same_function(problem, mixed, contextual, duel):
     rows = duel.reshape(2, -1)
     np.testing.assert_allclose(as_concatenated(mixed)(rows), mixed(duel), **EXACT)
@@ -143,7 +145,7 @@ def test_items_side_by_side_are_explained(problem, function, duel):
     assert naive.values.shape == (2, 6)
 
 
-@pytest.mark.parametrize("conditional", ["observational", "interventional"])
+@pytest.mark.parametrize("conditional", ["interventional", pytest.param("observational", marks=pytest.mark.slow)])
 def test_contexts_by_the_definition(problem, contextual, duel, by_definition, conditional):
     game = PreferentialContext(problem["in_U"], 0.07, conditional)
     regularization = {"observational": 0.07, "interventional": None}[conditional]
@@ -165,6 +167,7 @@ def test_contexts_by_the_definition(problem, contextual, duel, by_definition, co
         game.base(contextual)
 
 
+@pytest.mark.slow
 def test_averages_are_means_of_games(problem, contextual, function, matches, duel):
     """Opponents, contexts averaged over, and matches averaged over give the means of the values one by one."""
     game, contexts = PreferentialItems(problem["in_X"], 0.05), problem["in_U"]

@@ -82,6 +82,7 @@ def test_an_item_against_opponents(problem, function, duel):
     assert float(explanation.additivity_error().max()) < 1e-8
 
 
+@pytest.mark.slow
 def test_contexts_of_duels_and_on_average(problem, contextual, matches, duel):
     x = (duel, np.stack([problem["in_u"]] * 2))
     duels = PrefShap(PreferentialContext(problem["in_U"], 0.07)).explain(contextual, x)
@@ -100,7 +101,8 @@ def test_contexts_of_duels_and_on_average(problem, contextual, matches, duel):
     np.testing.assert_allclose(items.values, -exchanged.values, rtol=0, atol=SKEW)
 
 
-@pytest.mark.parametrize(("twice", "size"), [(2, 2), pytest.param(None, 4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("twice", "size"), [(2, 2), (None, 4)])
 def test_blocks_of_instances_change_nothing(problem, function, matches, duel, twice, size):
     game = PreferentialItems(problem["in_X"], 0.05)
     pairs = matches if twice is None else np.concatenate([duel] * twice)

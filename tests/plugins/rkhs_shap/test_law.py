@@ -94,6 +94,7 @@ def test_a_large_background_is_represented_by_landmarks(posterior, monkeypatch):
     assert np.abs(spread - 1).max() < 0.1
 
 
+@pytest.mark.slow
 def test_what_is_too_expensive_is_not_computed(fit, posterior, monkeypatch):
     monkeypatch.setattr(law_module, "_AFFORDABLE", 10.0)
     assert affordable_law(Interventional(BACKGROUND), posterior, X, as_players(None, 3), **OPTIONS) is None
@@ -117,6 +118,7 @@ def test_a_fit_of_one_draw_has_200_draws_that_vary_with_the_function(fit):
     np.testing.assert_allclose(explanation.values.std(("chain", "draw")), spread, rtol=0.2)
 
 
+@pytest.mark.slow
 def test_draws_of_hyperparameters_keep_their_number_and_get_wider(posterior, draws, toy_fit, function):
     predictor = toy_fit(draws, posteriors={"mean": kpp.GPPosterior(function, 0.1 * np.eye(8))})
     x = np.random.default_rng(0).normal(size=(3, 4))

@@ -63,6 +63,7 @@ def test_a_group_of_one_feature_is_that_feature_under_another_name(function, gam
     np.testing.assert_array_equal(explanation.data, x)
 
 
+@pytest.mark.slow
 def test_one_hot_columns_are_one_category(function, x):
     points = np.asarray(function.points).copy()
     points[:, 1:] = np.eye(3)[np.arange(8) % 3]
@@ -111,6 +112,7 @@ def test_sampled_values_add_up_and_know_their_errors(draws, function, x, method)
     np.testing.assert_allclose(raw.values, explanation.values, **CLOSE)
 
 
+@pytest.mark.slow
 def test_blocks_change_nothing(function, game, x):
     rng = np.random.default_rng(2)
     shape = (1, 45)  # 15 blocks of 3 draws
@@ -125,6 +127,7 @@ def test_blocks_change_nothing(function, game, x):
     assert explanation.values.shape == (1, 45, 3, 4)
 
 
+@pytest.mark.slow
 def test_blocks_of_a_posterior_share_one_program(function, game, x, compilations):
     rng = np.random.default_rng(2)
     many = kpp.RKHSFunction.over_draws(
@@ -171,6 +174,7 @@ def test_the_covariance_of_each_point(posterior, game, x):
     np.testing.assert_allclose(total, np.diag(contrast @ law @ contrast.T), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_covariance_of_all_points_together(posterior, game, x):
     explanation = RKHSShap(game, covariance="joint", groups={"a": [0, 1]}).explain(posterior, x)
     assert explanation.covariance.dims == ("instance", "instance_other", "feature", "feature_other")
@@ -199,7 +203,7 @@ def toy(draws, posterior, toy_fit):
     return toy_fit(draws, posteriors={"mean": posterior, "draws": kpp.GPPosterior(draws, root)}), posterior.mean.points
 
 
-@pytest.mark.parametrize("at", ["mean", "draws"])
+@pytest.mark.parametrize("at", ["mean", pytest.param("draws", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["toy", pytest.param("fit", marks=pytest.mark.slow)])
 def test_draws_and_law_of_a_fit_make_the_total_covariance(request, tmp_path, x, kind, at):
     fitted, data = request.getfixturevalue(kind)
@@ -225,7 +229,7 @@ def expit(values):
 
 PROBABILITY = [
     pytest.param({}, id="exact"),
-    pytest.param({"method": "least-squares", "num_coalitions": 12}, id="sampled"),
+    pytest.param({"method": "least-squares", "num_coalitions": 12}, marks=pytest.mark.slow, id="sampled"),
 ]
 
 

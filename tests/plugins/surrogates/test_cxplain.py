@@ -98,6 +98,7 @@ def test_replacements_are_means_and_most_frequent_categories():
     np.testing.assert_array_equal(replacements("zero", x, {1}), [0.0, 0.0])
 
 
+@pytest.mark.slow
 def test_values_are_near_the_targets_at_new_points(fitted):
     x = np.random.default_rng(1).normal(size=(200, 4))
     without = np.stack([switch(np.where(np.arange(4) == j, 0.0, x)) for j in range(4)], axis=1)
@@ -135,6 +136,7 @@ def test_explaining_is_fitting_and_then_explaining(fitted, background):
     assert explanation.attrs["truth"] == "predictions"
 
 
+@pytest.mark.slow
 def test_groups_are_taken_away_together(background):
     """Features of a group cancel one by one but count together; the network sees all of its columns."""
     explainer = CXPlain(background, groups={"pair": ["x0", 1], "rest": [2, 3]}, **SHORT)

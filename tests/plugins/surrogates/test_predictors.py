@@ -104,7 +104,7 @@ def fit():
     return KernelRidge(kernel, regularization=0.1).fit(KEY, FRAME, FRAME["income"].to_numpy())
 
 
-@pytest.mark.parametrize("name", ["kernel-shap", "bayes-lime"])
+@pytest.mark.parametrize("name", ["bayes-lime", pytest.param("kernel-shap", marks=pytest.mark.slow)])
 def test_a_fit_reads_tables_and_knows_its_categories(fit, name):
     explanation = explain(fit, FRAME[["income", "age", "region"]][:2], name, background=FRAME[:10])
     assert explanation.feature_names == ("age", "region", "income")

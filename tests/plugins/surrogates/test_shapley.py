@@ -96,6 +96,7 @@ def test_the_function_is_called_in_few_sizes():
     assert all(size & (size - 1) == 0 for size in sizes) and len(sizes) <= 4
 
 
+@pytest.mark.slow
 def test_points_in_blocks_share_their_coalitions(monkeypatch, tolerance):
     whole = SAMPLED[0].explain(function, X, rng_key=KEY)
     monkeypatch.setattr("kpp_surrogates.shapley._INSTANCES", 2)

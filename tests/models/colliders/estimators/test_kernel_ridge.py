@@ -88,6 +88,7 @@ def test_what_is_not_given_is_chosen():
     assert FACTORS[int(np.argmin(errors))] == factor
 
 
+@pytest.mark.slow
 def test_several_statements_hold_jointly():
     """Averages of the fit over a large sample, near values of each condition, are those of y."""
     (x, y), (further, _) = draw(0, 30), draw(1, 400)
