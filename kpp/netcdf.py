@@ -1,4 +1,4 @@
-"""netCDF files: written completely or not at all, with attributes that are restored exactly.
+"""netCDF files: written completely or not at all (see `kpp.files`), with attributes that are restored exactly.
 
 netCDF attributes are numbers and text. `encode_attrs` writes everything else as JSON and lists the names of these
 attributes; `decode_attrs` reverses it. `write` and `read` use both, for the datasets of a file and its groups.
@@ -6,46 +6,22 @@ attributes; `decode_attrs` reverses it. `write` and `read` use both, for the dat
 
 from __future__ import annotations
 
-import contextlib
+import io
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-__all__ = ["decode_attrs", "encode_attrs", "read", "replace_when_complete", "write"]
+from kpp.files import replace_when_complete
+
+__all__ = ["decode_attrs", "encode_attrs", "read", "write"]
 
 _AS_JSON = "kpp_json_attributes"  # the attribute that lists which of the other attributes are JSON
 _MAX_INTEGER = 2**63  # netCDF integers have 64 bits; larger ones are written as JSON
-
-
-@contextlib.contextmanager
-def replace_when_complete(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path for a file, which replaces `path` when the block ends.
-
-    If the block raises an error, `path` is unchanged and the temporary file is deleted.
-
-    Args:
-        path: The file to write or to replace.
-
-    Yields:
-        A path in the same folder, so that the renaming is atomic.
-
-    Raises:
-        FileNotFoundError: If the folder does not exist.
-    """
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"`path` {str(target)!r} lies in a folder that does not exist")
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        yield partial
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def write(path: str | os.PathLike[str], dataset: xr.Dataset, groups: Mapping[str, xr.Dataset] | None = None) -> None:
@@ -58,12 +34,20 @@ def write(path: str | os.PathLike[str], dataset: xr.Dataset, groups: Mapping[str
 
     Raises:
         FileNotFoundError: If the folder does not exist.
+        OSError: If the file cannot be written, such as on a full disk; an existing file is unchanged.
         TypeError: If an attribute is neither a number nor text, and cannot be written as JSON.
     """
-    with replace_when_complete(path) as partial:
-        _encoded(dataset).to_netcdf(partial, mode="w", engine="h5netcdf")
+    import h5netcdf
+    from xarray.backends import H5NetCDFStore
+
+    # In memory, because the HDF5 library crashes the process when the disk is full or a file may not grow.
+    buffer = io.BytesIO()
+    with h5netcdf.File(buffer, "w") as file:
+        _encoded(dataset).dump_to_store(H5NetCDFStore(file))
         for name, group in (groups or {}).items():
-            _encoded(group).to_netcdf(partial, mode="a", group=name, engine="h5netcdf")
+            _encoded(group).dump_to_store(H5NetCDFStore(file, group=name))
+    with replace_when_complete(path) as partial:
+        partial.write_bytes(buffer.getbuffer())
 
 
 def read(path: str | os.PathLike[str]) -> tuple[xr.Dataset, dict[str, xr.Dataset]]:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -36,14 +41,33 @@ def run(study: Path, output: Path, overwrite: bool, quiet: bool, debug: bool) ->
 
         config = load_study(study)
         _give_chains_devices(num_chains(config))
-        run_study(config, output, overwrite=overwrite, progress=not quiet)
+        with _ends_by_an_exception():
+            run_study(config, output, overwrite=overwrite, progress=not quiet)
     except StudyError as error:
         if debug:
             raise
         click.echo(f"kpp run: {' '.join(str(error).split())}", err=True)
         raise click.exceptions.Exit(2) from error
+    except OSError as error:  # a full disk, for example
+        if debug:
+            raise
+        click.echo(f"kpp run: the results can't be written to {str(output)!r}: {error}", err=True)
+        raise click.exceptions.Exit(1) from error
     if not quiet:
         click.echo(f"Done. The report is {output / 'report.html'}")
+
+
+@contextmanager
+def _ends_by_an_exception() -> Iterator[None]:
+    """Let SIGTERM raise SystemExit, so that unfinished results are deleted; by default it ends the process at once."""
+    if threading.current_thread() is not threading.main_thread():  # only that one may set it
+        yield
+        return
+    earlier = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
 
 
 def _set_up_jax() -> None:

@@ -1,17 +1,18 @@
 """The output folder: it is written under another name and renamed when all files are complete.
 
-So the output folder is always complete. An interrupted run leaves at most a hidden folder that ends in ``.partial``.
+So the output folder is always complete. A run that is killed leaves at most a hidden folder, which the next run into
+the same output deletes.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kpp.files import flush, remove_leftovers, replace_folder, temporary_path
 from kpp.study.errors import StudyError
 
 __all__ = ["FILES", "check_output", "output_folder"]
@@ -48,31 +49,22 @@ def output_folder(output: Path, *, overwrite: bool = False) -> Iterator[Path]:
     `check_output` is called before the block and again after it.
     """
     output = output.absolute()
+    remove_leftovers(output)
     check_output(output, overwrite)
     _make_parent(output)
-    partial = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".partial", dir=output.parent))
+    partial = temporary_path(output)
+    partial.mkdir()
     try:
-        partial.chmod(0o777 & ~_umask())
         yield partial
+        for file in partial.iterdir():
+            flush(file)
         check_output(output, overwrite)
-        _move(partial, output)
+        try:
+            replace_folder(partial, output)
+        except OSError as error:
+            raise StudyError(f"--output {str(output)!r} can't be written ({error.strerror})") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _move(partial: Path, output: Path) -> None:
-    """Rename `partial` to `output`; the old results are kept under another name until the new ones are in place."""
-    if not output.exists():
-        partial.rename(output)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".old", dir=output.parent))
-    output.rename(old)
-    try:
-        partial.rename(output)
-    except OSError:
-        old.rename(output)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _check_parent(output: Path) -> None:
@@ -90,9 +82,3 @@ def _make_parent(output: Path) -> None:
         raise StudyError(
             f"--output {str(output)!r}: {str(output.parent)!r} can't be made ({error.strerror})"
         ) from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -17,7 +17,7 @@ import xarray as xr
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from kpp import _arviz
+from kpp import _arviz, netcdf
 from kpp.api import explain
 from kpp.explanations import Explanation
 from kpp.inference import NUTS, AbstractInference, AbstractModel, Fit
@@ -183,7 +183,7 @@ def _write_results(
         "kpp_seed": plan.config.seed,
         "kpp_versions": json.dumps(words.versions()),
     }
-    _arviz.from_groups(groups, attrs).to_netcdf(folder / "posterior.nc", engine="h5netcdf")
+    netcdf.write(folder / "posterior.nc", xr.Dataset(attrs=attrs), groups)
     explanation.save(folder / "explanation.nc")
     _arviz.summary(groups.get("posterior", xr.Dataset()), interval_probability=0.9).to_csv(
         folder / "summary.csv", index_label="parameter"

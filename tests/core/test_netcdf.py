@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from kpp import netcdf
+from kpp import files, netcdf
 
 ATTRS = {
     "text": "a b",
@@ -59,7 +59,7 @@ def test_what_json_cannot_hold_is_refused_and_nothing_is_written(tmp_path):
 def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path):
     path = tmp_path / "a.nc"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), netcdf.replace_when_complete(path) as partial:
+    with pytest.raises(KeyboardInterrupt), files.replace_when_complete(path) as partial:
         partial.write_text("half of the n")
         raise KeyboardInterrupt
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.nc"]

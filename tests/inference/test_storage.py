@@ -173,7 +173,7 @@ def test_an_interrupted_save_leaves_the_old_file_and_no_other(nuts_fit, register
     def interrupted(self, *args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(xr.Dataset, "to_netcdf", interrupted)
+    monkeypatch.setattr(xr.Dataset, "dump_to_store", interrupted)
     with pytest.raises(KeyboardInterrupt):
         nuts_fit.save(path)
     assert [entry.name for entry in folder.iterdir()] == ["fit.nc"]
