@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -39,10 +40,14 @@ __all__ = [
 _CHUNK = 4096
 # The largest number of blocks of draws, and so of steps of a progress bar along the draws.
 _STEPS = 20
+# Seconds between the lines of a progress bar in a log.
+_PAUSE = 10.0
 
 
 def progress_bar(total: int, label: str, *, unit: str = "block", show: bool = True, delay: float = 1.0) -> tqdm:
-    """Return a progress bar.
+    """Return a progress bar with the time passed and an estimate of the time left.
+
+    If the error stream is a file or a pipe, the bar is a line every 10 seconds, so that a log stays readable.
 
     Args:
         total: The number of steps.
@@ -51,7 +56,22 @@ def progress_bar(total: int, label: str, *, unit: str = "block", show: bool = Tr
         show: Whether to show the bar at all.
         delay: The seconds after which the bar appears.
     """
-    return tqdm(total=total, desc=label, unit=unit, delay=delay, disable=not show)
+    if sys.stderr.isatty() or "ipykernel" in sys.modules:
+        return tqdm(total=total, desc=label, unit=unit, delay=delay, disable=not show)
+    delay = max(delay, _PAUSE)
+    return tqdm(total=total, desc=label, unit=unit, delay=delay, mininterval=_PAUSE, disable=not show, file=_Lines())
+
+
+class _Lines:
+    """The error stream, for a bar that shall write each of its states on a line of its own."""
+
+    def write(self, text: str) -> None:
+        shown = text.strip()
+        if shown:
+            sys.stderr.write(f"{shown}\n")
+
+    def flush(self) -> None:
+        sys.stderr.flush()
 
 
 def rows_that_fit(num_rows: int, entries_per_row: int, max_entries: int) -> int:

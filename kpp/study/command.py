@@ -22,9 +22,10 @@ __all__ = ["run"]
     "--output", "-o", required=True, type=click.Path(path_type=Path), help="The folder for the results, made if needed."
 )
 @click.option("--overwrite", is_flag=True, help="Replace the results of an earlier study in that folder.")
+@click.option("--resume", is_flag=True, help="Go on from the finished fit of an interrupted run into that folder.")
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error instead of one line.")
-def run(study: Path, output: Path, overwrite: bool, quiet: bool, debug: bool) -> None:
+def run(study: Path, output: Path, overwrite: bool, resume: bool, quiet: bool, debug: bool) -> None:
     """Run a study: fit a model, explain it, write a report.
 
     STUDY is a TOML file with the sections [data], [model], [inference] and [explainer]. The results are posterior.nc,
@@ -42,7 +43,7 @@ def run(study: Path, output: Path, overwrite: bool, quiet: bool, debug: bool) ->
         config = load_study(study)
         _give_chains_devices(num_chains(config))
         with _ends_by_an_exception():
-            run_study(config, output, overwrite=overwrite, progress=not quiet)
+            run_study(config, output, overwrite=overwrite, resume=resume, progress=not quiet)
     except StudyError as error:
         if debug:
             raise

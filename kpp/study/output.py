@@ -15,7 +15,7 @@ from pathlib import Path
 from kpp.files import flush, remove_leftovers, replace_folder, temporary_path
 from kpp.study.errors import StudyError
 
-__all__ = ["FILES", "check_output", "output_folder"]
+__all__ = ["FILES", "check_output", "hidden_path", "output_folder"]
 
 #: The files of a finished study.
 FILES = ("posterior.nc", "explanation.nc", "summary.csv", "report.html")
@@ -40,6 +40,12 @@ def check_output(output: Path, overwrite: bool) -> None:
         raise StudyError(f"--output {str(output)!r} holds other files ({listed}), which kpp does not replace")
     if found and not overwrite:
         raise StudyError(f"--output {str(output)!r} holds the results of a study; add --overwrite to replace them")
+
+
+def hidden_path(output: Path, ending: str) -> Path:
+    """Return the path of a hidden file or folder beside the output folder."""
+    output = output.absolute()
+    return output.with_name(f".{output.name}.{ending}")
 
 
 @contextmanager

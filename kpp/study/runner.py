@@ -5,20 +5,19 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
 import xarray as xr
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from kpp import _arviz, netcdf
 from kpp.api import explain
+from kpp.batching import progress_bar
 from kpp.explanations import Explanation
 from kpp.inference import NUTS, AbstractInference, AbstractModel, Fit
 from kpp.report import ReportContents, render_report
@@ -29,13 +28,13 @@ from kpp.study.data import StudyData, as_json, choose_rows, read_data
 from kpp.study.errors import blame
 from kpp.study.explainer_plan import ExplainerPlan
 from kpp.study.explaining import rehearsal, thin, waterfall_positions
+from kpp.study.kept_fit import KeptFit, kept_fit
 from kpp.study.output import check_output, output_folder
+from kpp.study.stages import Stages, duration
 from kpp.study.units import explanation_in_original_units, groups_in_original_units
 from kpp.typing import RngKey
 
 __all__ = ["num_chains", "run_study"]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,53 +52,81 @@ class _Plan:
     progress: bool
 
 
-@dataclass(frozen=True)
-class _Timer:
-    """The duration of each step, in seconds."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def run(self, name: str, step: Callable[[], T]) -> T:
-        start = time.perf_counter()
-        result = step()
-        self.seconds[name] = time.perf_counter() - start
-        return result
-
-
-def run_study(config: StudyConfig, output: str | Path, *, overwrite: bool = False, progress: bool = True) -> Path:
+def run_study(
+    config: StudyConfig, output: str | Path, *, overwrite: bool = False, resume: bool = False, progress: bool = True
+) -> Path:
     """Run a study and write its results.
 
     Turn on float64 first, as the command does. All random numbers follow from the seed of the study.
+
+    The finished fit is kept in a hidden file beside the output folder until the results are complete, so that another
+    run can go on from it if this one is interrupted.
 
     Args:
         config: The study, from `load_study`.
         output: The folder for the results; its parents are created if needed.
         overwrite: Whether the results of an earlier study in that folder may be replaced.
-        progress: Whether to show progress bars.
+        resume: Whether to go on from the fit that an interrupted run into the same folder has kept. Only [explainer],
+            [report] and the title may have changed since.
+        progress: Whether to show the stages, their times and progress bars.
 
     Returns:
         The folder, which holds posterior.nc, explanation.nc, summary.csv and report.html.
 
     Raises:
-        StudyError: If the study, its data or the output folder is invalid; as much as possible is checked before the
-            fit.
+        StudyError: If the study, its data or the output folder is invalid, or there is no fit to go on from; as much as
+            possible is checked before the fit.
     """
     output = Path(output)
     check_output(output, overwrite)
-    plan, timer = _plan(config, progress), _Timer()
+    stages = Stages(("read", "fit", "explanation", "predictions", "report"), show=progress)
+    with stages.stage("read", announce=False):  # so an error in the input is the only line
+        plan = _plan(config, progress)
+    kept = kept_fit(output, config, plan.data)
     with output_folder(output, overwrite=overwrite) as folder:
-        with blame("[inference]"):
-            fit = timer.run("fit", lambda: _fit(plan))
-        with blame("[explainer]"):
-            explanation = timer.run("explanation", lambda: _explain(plan, fit))
+        fit = _load_fit(kept, stages) if resume else _make_fit(plan, kept, stages)
+        try:
+            _write_folder(folder, plan, fit, stages)
+        except BaseException:
+            if kept.is_there():
+                stages.say("stopped; the finished fit is kept, and `kpp run --resume` goes on from it")
+            raise
+    kept.remove()
+    return output
+
+
+def _load_fit(kept: KeptFit, stages: Stages) -> Fit:
+    """Read the kept fit; its stage counts the seconds that the fit once took."""
+    fit, stages.seconds["fit"] = kept.load()
+    stages.say(f"going on from the finished fit, which took {duration(stages.seconds['fit'])}")
+    return fit
+
+
+def _make_fit(plan: _Plan, kept: KeptFit, stages: Stages) -> Fit:
+    """Fit, and keep the fit for a run that goes on from it."""
+    if kept.is_there():
+        stages.say("an interrupted run has kept a finished fit of this study: --resume goes on from it; fitting again")
+    with blame("[inference]"), stages.stage("fit"):
+        fit = _fit(plan)
+    try:
+        kept.save(fit, stages.seconds["fit"])
+    except (OSError, TypeError, ValueError) as error:  # the study can be completed without it
+        stages.say(f"the fit can't be kept for --resume: {error}")
+    return fit
+
+
+def _write_folder(folder: Path, plan: _Plan, fit: Fit, stages: Stages) -> None:
+    """Explain a fit and write the four files."""
+    with blame("[explainer]"), stages.stage("explanation"):
+        explanation = _explain(plan, fit)
+    with stages.stage("predictions"):
         groups = groups_in_original_units(_arviz.groups(fit.idata), plan.data)
         _write_results(folder, plan, fit, groups, explanation)
         groups.setdefault("posterior", xr.Dataset())  # ArviZ drops the empty group of a model without priors
-        contents = _report_contents(plan, fit, groups, explanation, timer.seconds)
-        (folder / "report.html").write_text(
-            render_report(contents, progress=_bar("report", progress)), encoding="utf-8"
-        )
-    return output
+        contents = _report_contents(plan, fit, groups, explanation, stages.seconds)
+    with stages.stage("report"):
+        html = render_report(contents, progress=_bar("report", plan.progress))
+        (folder / "report.html").write_text(html, encoding="utf-8")
 
 
 def _plan(config: StudyConfig, progress: bool) -> _Plan:
@@ -222,7 +249,13 @@ def _report_contents(
 
 
 def _bar(label: str, progress: bool) -> Callable[[Any], Any]:
-    return lambda items: tqdm(items, desc=label, unit="plot", disable=not progress)
+    def over(items: Any) -> Any:
+        with progress_bar(len(items), label, unit="plot", show=progress) as bar:
+            for item in items:
+                yield item
+                bar.update()
+
+    return over
 
 
 def _today() -> str:
