@@ -6,10 +6,11 @@ attributes; `decode_attrs` reverses it. `write` and `read` use both, for the dat
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import xarray as xr
 
 from kpp.files import replace_when_complete
 
-__all__ = ["decode_attrs", "encode_attrs", "read", "write"]
+__all__ = ["complete", "decode_attrs", "encode_attrs", "read", "write"]
 
 _AS_JSON = "kpp_json_attributes"  # the attribute that lists which of the other attributes are JSON
 _MAX_INTEGER = 2**63  # netCDF integers have 64 bits; larger ones are written as JSON
@@ -61,19 +62,39 @@ def read(path: str | os.PathLike[str]) -> tuple[xr.Dataset, dict[str, xr.Dataset
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If it is not a netCDF file.
+        ValueError: If it is not a netCDF file, or is damaged.
     """
-    import h5netcdf
+    import h5py
 
     target = Path(path)
     if not target.is_file():
         raise FileNotFoundError(f"`path` {str(target)!r} is not a file")
     try:
-        with h5netcdf.File(target, "r") as file:
-            names = list(file.groups)
-    except OSError as error:
+        with h5py.File(target, "r") as file:
+            file.visititems(lambda name, part: None)  # finds damage before h5netcdf, which would not close the file
+            names = [name for name, part in file.items() if isinstance(part, h5py.Group)]
+        return _decoded(target, None), {name: _decoded(target, name) for name in names}
+    except Exception as error:  # the libraries raise errors of many types for a file that is damaged
         raise ValueError(f"`path` {str(target)!r} is not a netCDF file that h5netcdf can read ({error})") from error
-    return _decoded(target, None), {name: _decoded(target, name) for name in names}
+
+
+@contextlib.contextmanager
+def complete(path: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """Convert the errors of reading parts that a file lacks, or that do not fit together, into a ValueError.
+
+    Args:
+        path: The file.
+        what: What the file should hold, for the message: "a saved fit".
+
+    Raises:
+        ValueError: In place of other errors of the block; it names the file.
+    """
+    try:
+        yield
+    except KeyError as error:
+        raise ValueError(f"`path` {os.fspath(path)!r} is not {what}, or was edited: it lacks {error}") from error
+    except (AttributeError, IndexError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"`path` {os.fspath(path)!r} is not {what}, or was edited: {error}") from error
 
 
 def encode_attrs(attrs: Mapping[Any, Any]) -> dict[str, Any]:

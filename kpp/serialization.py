@@ -268,7 +268,8 @@ def _kinds_offering(name: object) -> list[str]:
 
 def _decode_prior(spec: Mapping[str, Any], path: str) -> dist.Distribution:
     name = spec["prior"]
-    if name not in dist.__all__ or not callable(getattr(dist, name)):
+    # Of the functions, only those that build a distribution, such as `Bernoulli`; none of the base classes.
+    if name not in dist.__all__ or not name[0].isupper() or getattr(dist, name) is dist.Distribution:
         raise ValueError(f"{_at(path)}numpyro.distributions has no distribution {name!r}")
     arguments = {
         key: _decode(value, _join(path, key)) for key, value in spec.items() if key != "prior" and key not in _WRAPPERS
@@ -279,7 +280,7 @@ def _decode_prior(spec: Mapping[str, Any], path: str) -> dist.Distribution:
             prior = prior.expand(tuple(map(operator.index, spec["expand"])))
         if "to_event" in spec:
             prior = prior.to_event(operator.index(spec["to_event"]))
-    except (TypeError, ValueError) as error:
+    except (NotImplementedError, TypeError, ValueError) as error:
         raise ValueError(f"{_at(path)}the prior {name} cannot be built: {error}") from error
     if not isinstance(prior, dist.Distribution):
         raise ValueError(f"{_at(path)}numpyro.distributions has no distribution {name!r}")

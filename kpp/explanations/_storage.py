@@ -32,6 +32,9 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
         raise ValueError(
             f"`path` {os.fspath(path)!r} holds no explanation; it has {sorted(map(str, dataset.variables))}"
         )
-    if int(version) > _FORMAT:
+    with netcdf.complete(path, "an explanation"):
+        for name in ("values", "base_values", "predictions", "data", "feature"):
+            dataset[name]
+    if not isinstance(version, int) or version > _FORMAT:
         raise ValueError(f"`path` {os.fspath(path)!r} has format {version}; this version of kpp reads up to {_FORMAT}")
     return dataset

@@ -21,7 +21,7 @@ from kpp.inference import per_draw
 from kpp.inference.arviz_groups import SAMPLE_DIMS, Naming, data_groups, posterior_groups, prior_groups
 from kpp.inference.base import AbstractInference, Posterior, Site, as_arguments, inspect_sites
 from kpp.inference.draws import DrawMap, draw_map, flatten_draws, unflatten_draws
-from kpp.inference.storage import describe_inference, read_parts, rebuild_inference, write_parts
+from kpp.inference.storage import describe_inference, read_parts, write_parts
 from kpp.posteriors import GPPosterior
 from kpp.tables import Schema
 from kpp.typing import RngKey
@@ -279,8 +279,7 @@ class Fit:
         Raises:
             ValueError: If the file is not a saved fit, or its inference is of a class that is not loaded.
         """
-        parts = read_parts(path)
-        return cls(**parts | {"inference": rebuild_inference(parts["inference"])})
+        return cls(**read_parts(path))
 
     @property
     def _shape(self) -> tuple[int, int]:

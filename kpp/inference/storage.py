@@ -24,7 +24,7 @@ from kpp.inference.base import AbstractInference
 from kpp.serialization import from_spec, to_spec
 from kpp.tables import Schema
 
-__all__ = ["describe_inference", "read_parts", "rebuild_inference", "write_parts"]
+__all__ = ["describe_inference", "read_parts", "write_parts"]
 
 _FORMAT = 1  # the version of the layout of the file: a new layout needs a new number
 _DATA, _STATE = "kpp_data", "kpp_state"
@@ -78,21 +78,8 @@ def read_parts(path: str | os.PathLike[str]) -> dict[str, Any]:
     root, groups = netcdf.read(path)
     if "kpp" not in root.attrs:
         raise ValueError(f"`path` must be a fit saved by kpp, got {os.fspath(path)}, which lacks the attribute 'kpp'")
-    description = json.loads(root.attrs["kpp"])
-    if description["format"] != _FORMAT:
-        raise ValueError(f"`path` holds a fit of format {description['format']}; this version of kpp reads {_FORMAT}")
-    arrays = {str(name): jnp.asarray(value.to_numpy()) for name, value in groups.pop(_DATA).data_vars.items()}
-    state = {str(name): jnp.asarray(value.to_numpy()) for name, value in groups.pop(_STATE).data_vars.items()}
-    schema = description["schema"]
-    return {
-        "model": from_spec(description["model"], "models"),
-        "idata": _arviz.from_groups(groups, description["attrs"]),
-        "data": _unflatten(description["data"], arrays),
-        "schema": None if schema is None else Schema.from_json(schema),
-        "draws": {site: jnp.asarray(groups["posterior"][site].to_numpy()) for site in description["sites"]},
-        "inference": description["inference"],
-        "state": state,
-    }
+    with netcdf.complete(path, "a fit saved by kpp"):
+        return _parts(json.loads(root.attrs["kpp"]), groups)
 
 
 def describe_inference(inference: AbstractInference) -> dict[str, Any]:
@@ -130,6 +117,24 @@ def rebuild_inference(description: Mapping[str, Any]) -> AbstractInference:
             + (f"import {module} first" if module else f"those of kpp are {sorted(n for n in classes if '.' not in n)}")
         )
     return classes[name](**{key: value for key, value in description.items() if key != "name"})
+
+
+def _parts(description: dict[str, Any], groups: dict[str, xr.Dataset]) -> dict[str, Any]:
+    """Return the parts of a fit from the description and the groups of its file."""
+    if description["format"] != _FORMAT:
+        raise ValueError(f"`path` holds a fit of format {description['format']}; this version of kpp reads {_FORMAT}")
+    arrays = {str(name): jnp.asarray(value.to_numpy()) for name, value in groups.pop(_DATA).data_vars.items()}
+    state = {str(name): jnp.asarray(value.to_numpy()) for name, value in groups.pop(_STATE).data_vars.items()}
+    schema = description["schema"]
+    return {
+        "model": from_spec(description["model"], "models"),
+        "idata": _arviz.from_groups(groups, description["attrs"]),
+        "data": _unflatten(description["data"], arrays),
+        "schema": None if schema is None else Schema.from_json(schema),
+        "draws": {site: jnp.asarray(groups["posterior"][site].to_numpy()) for site in description["sites"]},
+        "inference": rebuild_inference(description["inference"]),
+        "state": state,
+    }
 
 
 def _class_name(cls: type) -> str:

@@ -56,23 +56,10 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises FileNotFoundError if there is no file, and ValueError if it holds something else or has a newer format.
     """
     root, groups = netcdf.read(path)
-    described, arrays = _description(root, path), _to_numpy(root)
-    z = (arrays["x"] - arrays["location"]) / arrays["scale"]
-    outputs = [
-        _rebuild(_to_numpy(groups[f"output_{number}"]), output, z) for number, output in enumerate(described["outputs"])
-    ]
-    names = described["output_names"]
-    return {
-        **arrays,
-        "name": described["name"],
-        "outputs": tuple(outputs),
-        "schema": Schema.from_json(described["schema"]),
-        "feature_names": tuple(described["feature_names"]),
-        "groups": described["groups"],
-        "output_names": None if names is None else tuple(names),
-        "output_positions": tuple(described["output_positions"]),
-        "record": described["record"],
-    }
+    if _MARK not in root.attrs:
+        raise ValueError(f"`path` must be a saved GPEC, got {os.fspath(path)!r}, which lacks the attribute {_MARK!r}")
+    with netcdf.complete(path, "a saved GPEC"):
+        return _fields(json.loads(root.attrs[_MARK]), root, groups)
 
 
 def _describe_output(output: FittedOutput) -> dict[str, Any]:
@@ -109,15 +96,27 @@ def _dataset(arrays: Mapping[str, Any], attrs: Mapping[str, Any] | None = None) 
     return xr.Dataset(variables, attrs=dict(attrs or {}))
 
 
-def _description(root: xr.Dataset, path: str | os.PathLike[str]) -> dict[str, Any]:
-    if _MARK not in root.attrs:
-        raise ValueError(f"`path` must be a saved GPEC, got {os.fspath(path)!r}, which lacks the attribute {_MARK!r}")
-    described = json.loads(root.attrs[_MARK])
+def _fields(described: dict[str, Any], root: xr.Dataset, groups: Mapping[str, xr.Dataset]) -> dict[str, Any]:
+    """Return the fields of a fitted GPEC from the description, the arrays and the groups of its file."""
     if described["format"] > _FORMAT:
-        raise ValueError(
-            f"`path` {os.fspath(path)!r} has format {described['format']}; this version reads up to {_FORMAT}"
-        )
-    return described
+        raise ValueError(f"`path` holds a GPEC of format {described['format']}; this version reads up to {_FORMAT}")
+    arrays = _to_numpy(root)
+    z = (arrays["x"] - arrays["location"]) / arrays["scale"]
+    outputs = [
+        _rebuild(_to_numpy(groups[f"output_{number}"]), output, z) for number, output in enumerate(described["outputs"])
+    ]
+    names = described["output_names"]
+    return {
+        **arrays,
+        "name": described["name"],
+        "outputs": tuple(outputs),
+        "schema": Schema.from_json(described["schema"]),
+        "feature_names": tuple(described["feature_names"]),
+        "groups": described["groups"],
+        "output_names": None if names is None else tuple(names),
+        "output_positions": tuple(described["output_positions"]),
+        "record": described["record"],
+    }
 
 
 def _to_numpy(dataset: xr.Dataset) -> dict[str, np.ndarray]:
