@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import logging
 import os
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,7 @@ from kpp.validation import check_rng_key, count, one_of
 
 __all__ = ["Fit"]
 
+_LOGGER = logging.getLogger("kpp")
 _PREDICTIVE_DIMS = {"latent_covariance": ("instance", "instance_other")}
 
 
@@ -313,6 +315,12 @@ class Fit:
 
     def _read(self, x: Any, unseen: str) -> Any:
         """Read points to predict at."""
+        if self.model.needs_draws_of_hyperparameters and self.draws and self.num_chains * self.num_draws == 1:
+            _LOGGER.warning(
+                "the hyperparameters of %s are fixed at one value, so intervals of its predictions are too narrow; fit "
+                "it with kpp.NUTS() or kpp.Laplace(), which draw the hyperparameters",
+                type(self.model).__name__,
+            )
         if self.schema is None:
             one_of(unseen, "unseen", ("error",))
             return self.model.read_points(x, None)

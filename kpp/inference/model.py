@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,10 @@ class AbstractModel(AbstractModule):
     The data are a dict of pytrees of arrays whose keys are the arguments of `numpyro_model`. Arguments with the default
     None are the observations: without them the model draws from the prior predictive.
     """
+
+    #: Whether data determine the hyperparameters so weakly that predictions at their mode alone are much too certain.
+    #: `Fit` then warns where it predicts after `kpp.MAP`.
+    needs_draws_of_hyperparameters: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
         """Raise TypeError if a field called ``kernel`` or ``..._kernel`` holds anything but a kernel or None."""

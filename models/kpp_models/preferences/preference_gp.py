@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax
@@ -82,6 +82,9 @@ class AbstractPreferenceModel(AbstractGPModel):
     Raises:
         ValueError: If a name is unknown, or a number is out of range or not allowed with the names.
     """
+
+    #: A match says little: intervals at the mode are too narrow, see docs/calibration.md.
+    needs_draws_of_hyperparameters: ClassVar[bool] = True
 
     kernel: AbstractKernel
     likelihood: str = eqx.field(static=True, default="logit")

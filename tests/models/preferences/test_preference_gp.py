@@ -540,3 +540,26 @@ def test_a_pair_without_matches_leaves_all_derivatives_of_the_evidence_as_they_a
     at = jnp.array([0.9, 4.0])
     for found, expected in zip(derivatives(at, True), derivatives(at, False), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("inference", "warnings"), [(kpp.MAP(progress=False), 1), (kpp.Laplace(num_samples=4, progress=False), 0)]
+)
+def test_predictions_at_one_value_of_the_hyperparameters_warn(played, caplog, inference, warnings):
+    fit = PGP(RBF(dist.LogNormal(0.0, 0.5))).fit(
+        jax.random.key(0), matches_of(played), inference=inference, num_prior_samples=0
+    )
+    caplog.clear()
+    fit.predict(played[0][played[1]])
+    found = [record.getMessage() for record in caplog.records if "hyperparameters" in record.getMessage()]
+    assert len(found) == warnings
+    assert all("intervals of its predictions are too narrow; fit it with kpp.NUTS()" in text for text in found)
+
+
+def test_hyperparameters_without_priors_do_not_warn(played, caplog):
+    fit = PGP(RBF(0.8)).fit(
+        jax.random.key(0), matches_of(played), inference=kpp.MAP(progress=False), num_prior_samples=0
+    )
+    fit.predict(played[0][played[1]])
+    assert "hyperparameters" not in caplog.text
