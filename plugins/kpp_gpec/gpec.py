@@ -173,7 +173,8 @@ class GPEC(AbstractPointsExplainer):
                 points to predictions. If explanations have draws or a law, their total variance is used as noise, and
                 the boundary is computed for the mean prediction.
             explanation: An explanation of the background; if it is given, the explainer is not called.
-            boundary: A boundary sample; a sequence with one per output if there are several.
+            boundary: A boundary sample; a sequence with one per output if there are several. If it is given, no
+                boundary is searched; `BoundarySample.from_points` makes one of known points.
             rng_key: A JAX random key, for the sampler and the explainer.
 
         Returns:
@@ -221,6 +222,12 @@ class GPEC(AbstractPointsExplainer):
             samples = [given] if isinstance(given, BoundarySample) else list(given)
             if len(samples) != num_outputs:
                 raise ValueError(f"`boundary` must hold one sample per output, {num_outputs}, got {len(samples)}")
+            for sample in samples:
+                if sample.points.shape[1] != prepared.x.shape[1]:
+                    raise ValueError(
+                        f"`boundary` must have points with {prepared.x.shape[1]} features, as the background, got "
+                        f"{sample.points.shape[1]}"
+                    )
             return samples
         key = check_rng_key(rng_key)
         if self.margin == "class" and prepared.num_outputs == 2:

@@ -49,6 +49,24 @@ class BoundarySample(eqx.Module):
     num_evaluations: int = eqx.field(static=True)
     status: str = eqx.field(static=True)
 
+    @classmethod
+    def from_points(cls, points: Float[AnyArray, "J d"]) -> "BoundarySample":
+        """Return a sample that consists of points which are known to lie on the boundary, for example from a formula.
+
+        Args:
+            points: The points, (J, d), in the features' own units.
+
+        Returns:
+            The sample, with widths 0.
+
+        Raises:
+            ValueError: If `points` is not a table of finite numbers with at least one row.
+        """
+        given = as_points(points, "points").astype(jnp.result_type(float))
+        num_points = given.shape[0]
+        status = f"{num_points} given points"
+        return cls(given, jnp.zeros(num_points, given.dtype), num_points, num_points, 0, 0, status)
+
     @property
     def num_points(self) -> int:
         """J, the number of points."""

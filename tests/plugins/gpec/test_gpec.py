@@ -17,7 +17,15 @@ from sklearn.preprocessing import OneHotEncoder
 import kpp
 from kpp.explanations import Explanation
 from kpp.kernels import RBF
-from kpp_gpec import GPEC, BisectionSampler, ExplanationProcess, FittedGPEC, NaiveGP, WeightedExponentialGeodesic
+from kpp_gpec import (
+    GPEC,
+    BisectionSampler,
+    BoundarySample,
+    ExplanationProcess,
+    FittedGPEC,
+    NaiveGP,
+    WeightedExponentialGeodesic,
+)
 
 KEY = jax.random.key(0)
 SAMPLER = BisectionSampler(max_points=60)
@@ -77,6 +85,15 @@ def test_the_uncertainty_is_that_of_the_process_in_standard_units(fitted, backgr
     np.testing.assert_allclose(found.predictions, probability(x))
     assert float(found.base_values) == pytest.approx(0.3)
     assert found.attrs["noise"] == "standard errors" and found.attrs["hyperparameters"]["method"] == "given"
+
+
+def test_a_boundary_of_points_alone_is_used_like_a_sample(fitted, background, explanation):
+    known = BoundarySample.from_points(np.asarray(fitted.boundary.points))
+    gpec = GPEC("kernel-shap", background, boundary=SAMPLER, **GIVEN)
+    given = gpec.fit(probability, explanation=explanation, boundary=known)
+    assert known.found
+    assert known.status == f"{known.num_points} given points"
+    np.testing.assert_array_equal(given.explain(background).variance, fitted.explain(background).variance)
 
 
 def test_far_from_everything_nothing_is_certain(fitted):
@@ -386,6 +403,8 @@ def test_bad_calls_are_refused(background, explanation):
         gpec.fit(two_classes, explanation=explanation, rng_key=KEY)
     with pytest.raises(ValueError, match="`boundary` must hold one sample per output"):
         gpec.fit(probability, explanation=explanation, boundary=[], rng_key=KEY)
+    with pytest.raises(ValueError, match="points with 2 features, as the background, got 3"):
+        gpec.fit(probability, explanation=explanation, boundary=BoundarySample.from_points(np.ones((4, 3))))
     with pytest.raises(ValueError, match="`output` 1 is asked for"):
         GPEC("kernel-shap", background, output=1).fit(probability, explanation=explanation, rng_key=KEY)
     with pytest.raises(TypeError, match="belong to its constructor"):
