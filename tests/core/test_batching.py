@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kpp import RKHSFunction
+from kpp import RKHSFunction, batching
 from kpp.batching import call_in_chunks, even_size, in_blocks, map_blocks, map_rows
 from kpp.kernels import RBF
 
@@ -84,3 +84,14 @@ def test_blocks_of_draws_and_points_give_what_one_call_gives(num_draws):
 
 def test_even_blocks_are_no_larger_than_allowed_and_waste_little():
     assert [even_size(count, 4) for count in (1, 4, 5, 9, 12)] == [1, 4, 3, 3, 4]
+
+
+def test_in_a_log_a_progress_bar_is_lines_with_the_time_that_is_left(capsys, monkeypatch):
+    monkeypatch.setattr(batching, "_PAUSE", 0.0)
+    with batching.progress_bar(3, "fit", delay=0.0) as bar:
+        for _ in range(3):
+            bar.update()
+    lines = capsys.readouterr().err.split("\n")
+    assert lines[-1] == ""
+    assert all(line.startswith("fit: ") and "\r" not in line for line in lines[:-1])
+    assert any(line.startswith("fit:  67%") and "<" in line for line in lines)  # [elapsed<left]
