@@ -92,6 +92,7 @@ def wait(*_, **__):
     print("waiting", flush=True)
     signal.pause()
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # processes in the background of a shell ignore it
 target, kind, step = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 if step != "write":
     where, name = {"flush": (os, "fsync"), "rename": (os, "replace"), "delete": (shutil, "rmtree")}[step]
@@ -309,6 +310,7 @@ def wait(*_, **__):
     print("waiting", flush=True)
     signal.pause()
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 setattr(runner, sys.argv.pop(1), wait)
 from kpp.cli import main
 main()

@@ -56,7 +56,10 @@ def choose_method(
     players = num_features if num_players is None else num_players
     one_of(method, "method", ("auto", "quadrature", "enumeration"))
     if method == "enumeration" and players > MAX_ENUMERATED:
-        raise ValueError(f"`method` 'enumeration' takes at most {MAX_ENUMERATED} features or groups, got {players}")
+        raise ValueError(
+            f"`method` 'enumeration' takes at most {MAX_ENUMERATED} features or groups, got {players}, which have "
+            f"2^{players} coalitions"
+        )
     if not is_product_game(value_function, function):
         if method == "quadrature" or (method == "auto" and players > MAX_PLAYERS):
             raise TypeError(_explain_refusal(value_function, function, players))

@@ -1,0 +1,65 @@
+"""Refusal of computations that cannot fit into memory, before anything is allocated."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import jax
+
+__all__ = ["available_memory", "check_memory"]
+
+_SYSTEM = Path("/proc/meminfo")
+_GROUP = Path("/sys/fs/cgroup")  # the limits of a container
+
+
+def available_memory() -> int | None:
+    """Return the bytes that JAX's default device can still allocate, or None if the system does not say.
+
+    On the CPU, a container's limit counts too.
+    """
+    statistics = jax.devices()[0].memory_stats() or {}
+    if "bytes_limit" in statistics:
+        return int(statistics["bytes_limit"] - statistics.get("bytes_in_use", 0))
+    known = [number for number in (_of_system(), _of_group()) if number is not None]
+    return min(known, default=None)
+
+
+def check_memory(num_bytes: int, what: str, advice: str) -> None:
+    """Raise an error if a computation needs more memory than is available.
+
+    Args:
+        num_bytes: The memory that the computation needs at least.
+        what: The computation with its numbers, as the start of the message: "an exact fit to n = 30000 rows".
+        advice: What to do instead.
+
+    Raises:
+        ValueError: If the memory is known and too small.
+    """
+    available = available_memory()
+    if available is not None and num_bytes > available:
+        raise ValueError(
+            f"{what} needs at least {num_bytes / 1e9:.1f} GB ({num_bytes} bytes), and {available / 1e9:.1f} GB are "
+            f"available; {advice}"
+        )
+
+
+def _of_system() -> int | None:
+    try:
+        lines = dict(line.split(":", 1) for line in _SYSTEM.read_text().splitlines())
+        return 1024 * int(lines["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
+        pass
+    try:  # macOS and others: the whole memory
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _of_group() -> int | None:
+    try:
+        limit, used = (int((_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        parts = dict(line.split() for line in (_GROUP / "memory.stat").read_text().splitlines())
+        return limit - used + int(parts.get("inactive_file", 0))  # cached files are given up on demand
+    except (OSError, ValueError):  # no container, or no limit: "max"
+        return None

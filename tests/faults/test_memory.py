@@ -1,0 +1,53 @@
+"""What cannot fit into memory is refused before anything is allocated, with the numbers in the message."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import kpp_models
+from kpp import memory
+from kpp.games import all_coalitions
+from kpp.kernels import RBF
+
+MODELS = {
+    "GPRegression": kpp_models.GPRegression(RBF(), noise_variance=0.1),
+    "GPClassification": kpp_models.GPClassification(RBF()),
+    "KernelRidge": kpp_models.KernelRidge(RBF(), 0.1),
+    "KernelLogistic": kpp_models.KernelLogistic(RBF(), 0.1),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_exact_fit_of_too_many_rows_is_refused(name, monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda: 16 * 10**9)
+    x, y = np.zeros((30_000, 1)), np.arange(30_000) % 2.0
+    message = (
+        rf"{name} on n = 30000 rows of `x`.* 28\.8 GB \(28800000000 bytes\), and 16\.0 GB are available; fit fewer"
+    )
+    with pytest.raises(ValueError, match=message):
+        MODELS[name].fit(jax.random.key(0), x, y)
+
+
+def test_too_many_features_to_enumerate_are_refused():
+    with pytest.raises(ValueError, match="from 1 to 20 to enumerate all coalitions, got 25"):
+        all_coalitions(25)
+
+
+def test_the_available_memory_is_that_of_the_container_if_it_is_less(tmp_path, monkeypatch):
+    (tmp_path / "meminfo").write_text("MemTotal:  9000 kB\nMemAvailable:  8000 kB\n")
+    monkeypatch.setattr(memory, "_SYSTEM", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_GROUP", tmp_path)
+    assert memory.available_memory() == 8000 * 1024
+    (tmp_path / "memory.current").write_text("1000\n")
+    (tmp_path / "memory.stat").write_text("anon 700\ninactive_file 300\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.available_memory() == 8000 * 1024
+    (tmp_path / "memory.max").write_text("5000\n")
+    assert memory.available_memory() == 4300
+
+
+def test_memory_that_is_not_known_refuses_nothing(monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda: None)
+    memory.check_memory(10**18, "a fit", "fit fewer rows")
