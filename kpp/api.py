@@ -111,8 +111,8 @@ def _needs_game(cls: Any) -> bool:
 
 def _training_background(predictor: object, explainer: object, value_function: object) -> _Background | None:
     """Return the training data of a fit as the background, if one is required and the fit has a table of them."""
-    owners: list[Any] = [registry.get("explainers", explainer)] if isinstance(explainer, str) else []
-    owners += [registry.get("value_functions", value_function)] if isinstance(value_function, str) else []
+    owners: list[Any] = [_look_up("explainers", explainer, "explainer")] if isinstance(explainer, str) else []
+    owners += [_look_up("value_functions", value_function, "value_function")] if isinstance(value_function, str) else []
     schema = fitted_schema(predictor)
     if schema is None or not any(_fields(owner).get("background", False) for owner in owners):
         return None
@@ -154,7 +154,15 @@ def _class_of(explainer: object) -> Any:
         return type(explainer)
     if not isinstance(explainer, str):
         raise TypeError(f"`explainer` must be a registered name or an explainer, got {explainer!r}")
-    return registry.get("explainers", explainer)
+    return _look_up("explainers", explainer, "explainer")
+
+
+def _look_up(kind: str, name: str, argument: str) -> Any:
+    """Return the class that a name is registered for; the message for an unknown name begins with the argument."""
+    try:
+        return registry.get(kind, name)
+    except registry.PluginError as error:
+        raise registry.PluginError(f"`{argument}`: {error}") from None
 
 
 def _build_value_function(
@@ -173,7 +181,7 @@ def _build_value_function(
         return value_function
     if not isinstance(value_function, str):
         raise TypeError(f"`value_function` must be a registered name or a value function, got {value_function!r}")
-    cls = registry.get("value_functions", value_function)
+    cls = _look_up("value_functions", value_function, "value_function")
     fields = _fields(cls)
     _refuse_unknown(options, {**known, f"value function {value_function!r}": fields})
     return _construct(cls, options, f"value function {value_function!r}")
@@ -193,7 +201,7 @@ def _refuse_unknown(options: Iterable[str], known: Mapping[str, Iterable[str]]) 
     unknown = sorted(set(options).difference(*known.values()))
     if unknown:
         listed = "; ".join(f"{owner} takes {sorted(fields)}" for owner, fields in known.items())
-        raise TypeError(f"unknown options {unknown}: {listed}")
+        raise TypeError(f"unknown options {', '.join(f'`{name}`' for name in unknown)}: {listed}")
 
 
 def _construct(cls: type, options: Mapping[str, object], what: str) -> Any:

@@ -21,24 +21,29 @@ from jaxtyping import Array, Float, PyTree
 
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, Numbers, Points
-from kpp.validation import is_concrete, refuse_non_finite
+from kpp.validation import check_type, finite_arrays, is_concrete
 
 __all__ = ["RKHSFunction"]
 
 
-def _as_float_array(value: Numbers) -> Array:
+def _as_float_array(value: Numbers, name: str) -> Array:
     """Convert numbers to a float array, keeping a float type that they already have."""
-    array = value if isinstance(value, jax.Array) else np.asarray(value)
+    array = finite_arrays(value if isinstance(value, (jax.Array, np.ndarray)) else np.asarray(value), name)
     floating = jnp.issubdtype(array.dtype, jnp.floating)
     dtype = jax.dtypes.canonicalize_dtype(array.dtype) if floating else jnp.result_type(float)
     return jnp.asarray(array, dtype=dtype)  # no weak type
 
 
-def _as_points(points: Points) -> Any:
+def _as_points(points: Points, name: str) -> Any:
     """Convert nested lists of numbers, and every NumPy leaf of a batch of points, to JAX arrays."""
     if isinstance(points, list):
-        return _as_float_array(points)
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, points)
+        return _as_float_array(points, name)
+    if not jax.tree.leaves(points):
+        raise TypeError(f"`{name}` must be an array (n, d), or another batch that the kernel takes, got {points!r}")
+    arrays = finite_arrays(points, name)
+    if isinstance(arrays, jax.Array) and arrays.ndim == 0:
+        raise ValueError(f"`{name}` must hold points, an array of shape (n, d), got shape ()")
+    return arrays
 
 
 def _share_equal_points(points: Points, batch: int) -> Any:
@@ -87,19 +92,18 @@ class RKHSFunction(eqx.Module):
         intercept: Numbers = 0.0,
         batch_shape: tuple[int, ...] = (),
     ) -> None:
+        check_type(kernel, "kernel", ("AbstractKernel",))
         self.kernel = kernel
-        self.points = _as_points(points)
-        self.coefficients = _as_float_array(coefficients)
+        self.points = _as_points(points, "points")
+        self.coefficients = _as_float_array(coefficients, "coefficients")
         self.batch_shape = tuple(batch_shape)
         batch = len(self.batch_shape)
-        intercept = _as_float_array(intercept).astype(self.coefficients.dtype)
+        intercept = _as_float_array(intercept, "intercept").astype(self.coefficients.dtype)
         shape = self.coefficients.shape[:batch] + self.coefficients.shape[batch + 1 :]
         self.intercept = jnp.broadcast_to(intercept, shape) if intercept.ndim == 0 else intercept
 
     def __check_init__(self) -> None:
-        """Check that the shapes fit each other and that all numbers are finite."""
-        for name in ("points", "coefficients", "intercept"):
-            refuse_non_finite(getattr(self, name), name)
+        """Check that the shapes fit each other."""
         batch, shape = self.batch_shape, self.coefficients.shape
         if shape[: len(batch)] != batch or len(shape) - len(batch) not in (1, 2):
             raise ValueError(
@@ -155,8 +159,8 @@ class RKHSFunction(eqx.Module):
             return jnp.broadcast_to(leaf, batch_shape + leaf.shape)
 
         kernel = jax.tree.map(spread, kernel)
-        coefficients = spread(_as_float_array(coefficients))
-        constant = spread(_as_float_array(intercept))
+        coefficients = spread(_as_float_array(coefficients, "coefficients"))
+        constant = spread(_as_float_array(intercept, "intercept"))
         outputs = coefficients.shape[len(batch_shape) + 1 :]
         if outputs and constant.shape == batch_shape:
             constant = jnp.broadcast_to(constant[..., None], batch_shape + outputs)
@@ -184,7 +188,7 @@ class RKHSFunction(eqx.Module):
         Raises:
             ValueError: If points hold NaN or infinity; traced arrays are trusted.
         """
-        refuse_non_finite(x, "x")
+        x = _as_points(x, "x")
         if self.batch_shape or _can_compile(self, x):
             return _evaluate_draws(self, x)
         return self._evaluate(x)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import logging
+import re
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -24,8 +25,10 @@ __all__ = [
     "as_targets",
     "at_least",
     "between",
+    "check_array",
     "check_rng_key",
     "check_same_rows",
+    "check_type",
     "count",
     "finite_arrays",
     "is_concrete",
@@ -41,6 +44,8 @@ __all__ = [
 T = TypeVar("T")
 
 _MOST = 2**53
+# Rounding to float32 that changes values by more than this share of their range gets a warning.
+_MOST_ROUNDED = 1e-3
 # Larger arrays on an accelerator are examined there, so that one boolean is copied and not the array.
 _MAX_COPIED = 2**16
 
@@ -98,6 +103,62 @@ def one_of(value: T, name: str, allowed: Iterable[T]) -> T:
     near = difflib.get_close_matches(value, words, 1) if isinstance(value, str) else []
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"`{name}` must be one of {choices}, got {_shown(value)}{hint}")
+
+
+def check_type(value: object, name: str, types: Iterable[str]) -> None:
+    """Check that a value is an instance of one of some types, which are given by their names.
+
+    A boolean is not an integer, an integer is a float, and numbers of NumPy are numbers. Traced values are trusted.
+
+    Args:
+        value: The value.
+        name: The argument's name for the message.
+        types: Names of types: "bool", "int", "float", "str", "None", or the name of any class or of one of its bases.
+
+    Raises:
+        ValueError: If the value is of a plain type other than these, or is NaN.
+        TypeError: If it should be an instance of another class and is not.
+    """
+    types = tuple(types)
+    if not is_concrete(value) or any(_is_instance(value, kind) for kind in types):
+        if isinstance(value, (float, np.floating)) and np.isnan(value):
+            raise ValueError(f"`{name}` must be a number, got NaN")
+        return
+    needed = " or ".join(_WORDS.get(kind, _in_words(kind)) for kind in types)
+    plain = all(kind in _WORDS for kind in types)
+    got = _shown(value) if plain else _describe_short(value)
+    raise (ValueError if plain else TypeError)(f"`{name}` must be {needed}, got {got}")
+
+
+_WORDS = {"bool": "True or False", "int": "an integer", "float": "a number", "str": "text", "None": "None"}
+
+
+def _is_instance(value: object, kind: str) -> bool:
+    if kind == "None":
+        return value is None
+    if kind == "bool":
+        return isinstance(value, (bool, np.bool_))
+    if kind in ("int", "float"):
+        if isinstance(value, (jax.Array, np.ndarray)):
+            return value.ndim == 0 and value.dtype.kind in ("iu" if kind == "int" else "iuf")
+        numbers = (int, np.integer) if kind == "int" else (int, float, np.integer, np.floating)
+        return isinstance(value, numbers) and not isinstance(value, bool)
+    if kind == "str":
+        return isinstance(value, str)
+    return any(base.__name__ == kind for base in type(value).__mro__)
+
+
+def _in_words(kind: str) -> str:
+    """Return the name of an abstract class in words: "a value function" for AbstractValueFunction."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.removeprefix("Abstract"))
+    words = words.lower() if kind.startswith("Abstract") else words
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+def _describe_short(value: object) -> str:
+    """Return the type of a value, and the value itself if it is text or a number."""
+    shown = f" {_clip(repr(value))}" if isinstance(value, (str, int, float)) else ""
+    return f"{type(value).__name__}{shown}"
 
 
 def count(value: object, name: str, least: int = 1, *, most: int | None = None, most_is: str = "") -> int:
@@ -230,10 +291,10 @@ def as_finite_array(value: object, name: str) -> jax.Array:
     if not (jnp.issubdtype(value.dtype, jnp.floating) or jnp.issubdtype(value.dtype, jnp.integer)):
         if value.dtype != jnp.bool_:
             raise ValueError(f"`{name}` must hold real numbers, got dtype {value.dtype}")
-    array = jnp.asarray(value, dtype=jnp.result_type(float))
-    if is_concrete(array):
+    if is_concrete(value):
         _refuse_non_finite(np.asarray(value), name)
-    return array
+        _warn_if_rounded(value, name)
+    return jnp.asarray(value, dtype=jnp.result_type(float))
 
 
 def finite_arrays(points: object, name: str) -> Any:
@@ -247,9 +308,19 @@ def finite_arrays(points: object, name: str) -> Any:
         The pytree with JAX arrays, of the same types.
 
     Raises:
-        ValueError: If values are NaN or infinite.
+        ValueError: If values are not real numbers, are masked, or are NaN or infinite.
     """
-    arrays = jax.tree.map(jnp.asarray, points)
+
+    def convert(leaf: Any) -> jax.Array:
+        if not isinstance(leaf, jax.Array):
+            leaf = _numeric(leaf, name)
+            _warn_if_rounded(leaf, name)
+        array = jnp.asarray(leaf)
+        if jnp.issubdtype(array.dtype, jnp.complexfloating):
+            raise ValueError(f"`{name}` must hold real numbers, got dtype {array.dtype}")
+        return array
+
+    arrays = jax.tree.map(convert, points)
     refuse_non_finite(arrays, name)
     return arrays
 
@@ -268,6 +339,24 @@ def refuse_non_finite(points: object, name: str) -> None:
         if isinstance(leaf, (jax.Array, np.ndarray)) and jnp.issubdtype(leaf.dtype, jnp.floating):
             if is_concrete(leaf) and not _is_finite(leaf):
                 _refuse_non_finite(np.asarray(leaf), name)
+
+
+def check_array(value: object, name: str, ndim: int) -> None:
+    """Check a field of an object that holds arrays which its constructors have read.
+
+    Args:
+        value: The field. Values of traced arrays are trusted.
+        name: Its name for the message.
+        ndim: How many axes it has.
+
+    Raises:
+        ValueError: If it is not an array of so many axes, or does not hold finite real numbers.
+    """
+    if not isinstance(value, (jax.Array, np.ndarray)) or not jnp.issubdtype(value.dtype, jnp.number):
+        raise ValueError(f"`{name}` must be an array of numbers, got {_describe(value)}")
+    if value.ndim != ndim or jnp.issubdtype(value.dtype, jnp.complexfloating):
+        raise ValueError(f"`{name}` must be an array of real numbers with {ndim} axes, got {_describe(value)}")
+    refuse_non_finite(value, name)
 
 
 def _is_finite(array: jax.Array | np.ndarray) -> bool:
@@ -475,6 +564,25 @@ def _refuse_non_finite(array: np.ndarray, name: str) -> None:
         f"`{name}` must be finite, got {nan} NaN and {infinite} infinite values in shape {array.shape}, "
         f"the first at index {tuple(int(i) for i in where)}"
     )
+
+
+def _warn_if_rounded(array: jax.Array | np.ndarray, name: str) -> None:
+    """Warn if numbers of 64 bits become numbers of 32 bits and the differences within a column are lost."""
+    if jnp.result_type(float) == jnp.float64 or array.dtype.itemsize <= 4 or array.ndim == 0 or not array.size:
+        return
+    rows = np.asarray(array, float).reshape(-1, array.shape[-1] if array.ndim > 1 else 1)
+    error = np.abs(rows).max(axis=0) * float(np.finfo(np.float32).eps)
+    lost = np.flatnonzero((error > _MOST_ROUNDED * np.ptp(rows, axis=0)) & (np.ptp(rows, axis=0) > 0))
+    if lost.size:
+        low, high = rows[:, lost[0]].min(), rows[:, lost[0]].max()
+        _LOGGER.warning(
+            "`%s` loses its differences in float32: column %d has values from %.10g to %.10g, and float32 holds 7 "
+            "digits; subtract the mean, as kpp.tables.standardize does, or turn on jax_enable_x64",
+            name,
+            lost[0],
+            low,
+            high,
+        )
 
 
 def _describe(value: object) -> str:

@@ -24,7 +24,7 @@ from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
 from kpp.modules import AbstractModule
 from kpp.typing import Numbers, Points
-from kpp.validation import as_finite_array, is_concrete, refuse_non_finite
+from kpp.validation import as_finite_array, finite_arrays, is_concrete
 
 __all__ = ["AbstractEmbedding", "AbstractEmpiricalEmbedding", "check_same_kernel"]
 
@@ -34,16 +34,28 @@ _OF_POINTS = ("weights", "input_weights", "evaluate")
 
 
 def _of_finite_points(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a method of an embedding raise ValueError if an argument holds NaN or infinity."""
+    """Make a method of an embedding raise ValueError if an argument does not hold finite real numbers."""
     names = tuple(inspect.signature(method).parameters)[1:]
 
     @functools.wraps(method)
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        for name, points in (*zip(names, args, strict=False), *kwargs.items()):
-            refuse_non_finite(points, name)
+        args = tuple(_read(self, points, name) for points, name in zip(args, names, strict=True))
+        kwargs = {name: _read(self, points, name) for name, points in kwargs.items()}
         return method(self, *args, **kwargs)
 
     return checked
+
+
+def _read(embedding: Any, points: Points, name: str) -> Any:
+    """Convert points or queries to arrays; queries must have the form of the inputs of the embedding, if it has any."""
+    arrays = finite_arrays(np.asarray(points) if isinstance(points, list) else points, name)
+    if name != "query" or not isinstance(arrays, jax.Array):
+        return arrays
+    inputs = getattr(embedding, "inputs", arrays)
+    if arrays.ndim < 2 or (isinstance(inputs, jax.Array) and arrays.shape[1:] != inputs.shape[1:]):
+        needed = "(p, d)" if inputs is arrays else f"(p, {', '.join(map(str, inputs.shape[1:]))})"
+        raise ValueError(f"`query` must have shape {needed}, one row per query, got shape {arrays.shape}")
+    return arrays
 
 
 class AbstractEmbedding(AbstractModule):

@@ -23,12 +23,22 @@ def freeze_groups(groups: Any) -> tuple[tuple[str, tuple[Any, ...]], ...] | None
 
     Returns:
         The pairs, which can be compared and written into a spec; None if `groups` is None.
+
+    Raises:
+        TypeError: If `groups` is neither a mapping nor pairs.
     """
     if groups is None:
         return None
-    pairs = groups.items() if isinstance(groups, Mapping) else groups
-    listed = ((name, [members] if isinstance(members, (str, int)) else members) for name, members in pairs)
-    return tuple((str(name), tuple(members)) for name, members in listed)
+    try:
+        pairs = [(str(name), members) for name, members in (groups.items() if isinstance(groups, Mapping) else groups)]
+        return tuple(
+            (name, (members,) if isinstance(members, (str, int)) else tuple(members)) for name, members in pairs
+        )
+    except (TypeError, ValueError):
+        raise TypeError(
+            "`groups` must map the name of each group to names or positions of features, such as {'size': [0, 1]}, "
+            f"got {groups!r}"
+        ) from None
 
 
 class GroupedPoints(NamedTuple):

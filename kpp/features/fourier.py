@@ -11,7 +11,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.features.base import AbstractFeatureKernel
-from kpp.kernels import RBF, AbstractKernel, Matern12, Matern32, Matern52, check_non_negative, check_positive, parameter
+from kpp.kernels import (
+    RBF,
+    AbstractKernel,
+    Matern12,
+    Matern32,
+    Matern52,
+    check_non_negative,
+    check_positive,
+    parameter,
+    point_rows,
+)
 from kpp.typing import Leaf, RngKey
 from kpp.validation import check_rng_key
 
@@ -43,7 +53,7 @@ class RandomFourier(AbstractFeatureKernel):
         On the error of random Fourier features, 2015, equation (2), for the pairs.
     """
 
-    frequencies: Leaf = eqx.field(converter=parameter("frequencies"))
+    frequencies: Leaf = eqx.field(converter=point_rows("frequencies"))
     lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
@@ -84,7 +94,7 @@ class RandomFourier(AbstractFeatureKernel):
         """Return the cosines, then the sines, for points (n, d)."""
         count, num_features = self.frequencies.shape
         if x.ndim != 2 or x.shape[1] != num_features:
-            raise ValueError(f"`frequencies` are for {num_features} features, got points of shape {x.shape}")
+            raise ValueError(f"`frequencies` are for {num_features} features, got points `x` of shape {x.shape}")
         lengthscale = jnp.broadcast_to(self.lengthscale, (num_features,))[None, :]
         phases = (x / lengthscale) @ self.frequencies.T
         return jnp.sqrt(self.variance / count) * jnp.concatenate([jnp.cos(phases), jnp.sin(phases)], axis=1)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.features.base import AbstractFeatureKernel
 from kpp.functions import RKHSFunction
-from kpp.kernels import RBF, AbstractKernel, parameter
+from kpp.kernels import RBF, AbstractKernel, point_rows
 from kpp.typing import AnyArray, Leaf, Numbers, Points, RngKey
 from kpp.validation import as_finite_array
 
@@ -41,7 +41,7 @@ class Nystrom(AbstractFeatureKernel):
     """
 
     kernel: AbstractKernel
-    landmarks: Leaf = eqx.field(converter=parameter("landmarks"))
+    landmarks: Leaf = eqx.field(converter=point_rows("landmarks"))
 
     def feature_map(self, x: Points) -> Float[Array, "n m"]:
         r"""Return the features :math:`L^{-1} k_1(Z, x)`, one row per point."""

@@ -18,7 +18,7 @@ from kpp.modules import AbstractModule
 from kpp.posteriors import GPPosterior
 from kpp.tables import Schema
 from kpp.typing import Points, RngKey
-from kpp.validation import check_rng_key
+from kpp.validation import check_rng_key, check_type, count
 
 __all__ = ["AbstractModel"]
 
@@ -190,9 +190,12 @@ class AbstractModel(AbstractModule):
             The fit.
 
         Raises:
-            TypeError: If `rng_key` is not a JAX random key.
+            TypeError: If `rng_key` is not a JAX random key, or `inference` is not an inference.
             ValueError: If the data are invalid.
         """
         rng_key = check_rng_key(rng_key)
+        inference = NUTS() if inference is None else inference
+        check_type(inference, "inference", ("AbstractInference",))
+        count(num_prior_samples, "num_prior_samples", 0)
         model, data, schema = self.prepare(x, y, **options)
-        return Fit.run(rng_key, model, data, schema, NUTS() if inference is None else inference, num_prior_samples)
+        return Fit.run(rng_key, model, data, schema, inference, num_prior_samples)

@@ -33,6 +33,7 @@ from kpp.kernels.pairs.skew import SkewSymmetrized as SkewSymmetrized
 from kpp.kernels.parameters import check_non_negative as check_non_negative
 from kpp.kernels.parameters import check_positive as check_positive
 from kpp.kernels.parameters import parameter as parameter
+from kpp.kernels.parameters import point_rows as point_rows
 from kpp.kernels.parameters import scalar as scalar
 from kpp.kernels.parts import check_kernel_fields as check_kernel_fields
 from kpp.kernels.projected import Projected as Projected

@@ -28,7 +28,7 @@ K = TypeVar("K")
 
 def _as_features(features: Features) -> tuple[int | str, ...]:
     """Convert the field `features`: one or several positions or names, without repetitions."""
-    several = (features,) if isinstance(features, (int, str, np.integer)) else tuple(features)
+    several = (features,) if isinstance(features, str) or not np.iterable(features) else tuple(features)
     if not several:
         raise ValueError("`features` must name at least one feature, got none")
     converted: list[int | str] = []

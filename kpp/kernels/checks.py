@@ -30,7 +30,7 @@ def check_matrices(kernel: object, x1: Points, x2: Points) -> int:
         return shapes[0][1]
     hint = "; write `x[:, None]` for n points with one feature" if 1 in map(len, shapes) else ""
     raise ValueError(
-        f"{type(kernel).__name__} takes points in arrays of shape (n, d), with the same number of features d; "
+        f"{type(kernel).__name__} takes points `x` in arrays of shape (n, d), with the same number of features d; "
         f"got shapes {shapes[0]} and {shapes[1]}{hint}"
     )
 
@@ -42,5 +42,5 @@ def example_points(rng_key: RngKey, num_features: int, num_points: int = 6) -> F
 
 def _shape(x: object) -> tuple[int, ...]:
     if not isinstance(x, jax.Array):
-        raise ValueError(f"points must be one array of shape (n, d), got {type(x).__name__}")
+        raise ValueError(f"points `x` must be one array of shape (n, d), got {type(x).__name__}")
     return x.shape

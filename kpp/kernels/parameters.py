@@ -22,7 +22,7 @@ from numpyro.distributions import Distribution, ExpandedDistribution, Independen
 
 from kpp.priors import check_prior_shape, check_prior_support, is_prior
 from kpp.typing import Leaf, Points
-from kpp.validation import at_least, between, is_concrete, positive, refuse_non_finite
+from kpp.validation import at_least, between, finite_arrays, is_concrete, positive, refuse_non_finite
 
 _NO_DRAWS = "kernels never see draws: `jax.vmap` over the kernel or `RKHSFunction.map_draws` takes them one by one"
 
@@ -32,6 +32,7 @@ __all__ = [
     "check_positive",
     "parameter",
     "per_feature",
+    "point_rows",
     "prepared",
     "scalar",
     "show",
@@ -58,6 +59,24 @@ def parameter(name: str) -> Callable[[Leaf], Leaf]:
         if not jnp.issubdtype(array.dtype, jnp.integer):
             raise TypeError(_not_a_parameter(name, value))
         return jnp.asarray(array, dtype=jnp.result_type(float))
+
+    return convert
+
+
+def point_rows(name: str) -> Callable[[Leaf | None], Leaf | None]:
+    """Return the field converter of points that a kernel or a model holds; None and priors are left unchanged.
+
+    The converter raises ValueError unless there is at least one row and, where values are known, all are finite.
+    """
+
+    def convert(value: Leaf | None) -> Leaf | None:
+        points = None if value is None else parameter(name)(value)
+        if points is None or is_prior(points):
+            return points
+        if points.ndim < 2 or 0 in points.shape:
+            raise ValueError(f"`{name}` must have shape (n, d) with at least one row, got shape {points.shape}")
+        refuse_non_finite(points, name)
+        return points
 
     return convert
 
@@ -156,16 +175,15 @@ def prepared(method: Callable) -> Callable:
 
     Before the method runs, arguments become JAX arrays (plain arrays of integers become floats), all floating-point
     ones of their common type, and the kernel's floating-point arrays are cast to it. TypeError is raised if the kernel
-    holds priors, and ValueError if points hold NaN or infinity; traced arrays are trusted.
+    holds priors, and ValueError if points are not finite real numbers; traced arrays are trusted.
     """
     names = tuple(inspect.signature(method).parameters)[1:]
 
     @functools.wraps(method)
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
         _refuse_priors(self)
-        args, kwargs = _as_points((args, kwargs))
-        for name, points in (*zip(names, args, strict=False), *kwargs.items()):
-            refuse_non_finite(points, name)
+        args = tuple(_as_arrays(points, name) for points, name in zip(args, (*names, *["x"] * len(args)), strict=False))
+        kwargs = {name: _as_arrays(points, name) for name, points in kwargs.items()}
         dtype = _common_float_type((args, kwargs))
         self, args, kwargs = jax.tree.map(lambda leaf: _cast(leaf, dtype), (self, args, kwargs))
         return method(self, *args, **kwargs)
@@ -215,15 +233,11 @@ def _refuse_priors(kernel: PyTree) -> None:
             )
 
 
-def _as_points(arguments: tuple[tuple[Points, ...], dict[str, Points]]) -> Any:
-    args, kwargs = arguments
-    return tuple(map(_as_arrays, args)), {name: _as_arrays(value) for name, value in kwargs.items()}
-
-
-def _as_arrays(points: Points) -> Any:
+def _as_arrays(points: Points, name: str) -> Any:
     """Convert a batch of points, or one point, to JAX arrays; plain arrays and lists of rows become floats."""
-    points = np.asarray(points) if isinstance(points, list) else points
-    arrays = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.asarray(np.asarray(leaf)), points)
+    arrays = finite_arrays(np.asarray(points) if isinstance(points, list) else points, name)
+    if isinstance(arrays, jax.Array) and arrays.ndim == 0:
+        raise ValueError(f"`{name}` must hold points, an array of shape (n, d), got shape ()")
     if isinstance(arrays, jax.Array) and not jnp.issubdtype(arrays.dtype, jnp.floating):
         return arrays.astype(jnp.result_type(float))
     return arrays

@@ -19,7 +19,7 @@ from kpp import linalg
 from kpp.kernels.base import AbstractKernel
 from kpp.kernels.checks import check_matrices, example_points
 from kpp.kernels.nonstationary import Constant
-from kpp.kernels.parameters import check_non_negative, parameter
+from kpp.kernels.parameters import check_non_negative, parameter, point_rows
 from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
 from kpp.typing import Leaf, Numbers, Points, RngKey
@@ -46,10 +46,6 @@ class Unprojected(eqx.Module):
     """
 
     points: Any
-
-
-def _as_landmarks(value: Leaf) -> Leaf:
-    return None if value is None else parameter("landmarks")(value)
 
 
 def _is_none(value: Leaf) -> bool:
@@ -103,22 +99,18 @@ class Projected(AbstractKernel):
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
-    condition_kernel: AbstractKernel = eqx.field(converter=as_kernel)
-    points: Leaf = eqx.field(converter=parameter("points"))
+    condition_kernel: AbstractKernel
+    points: Leaf = eqx.field(converter=point_rows("points"))
     regularization: Leaf = eqx.field(converter=parameter("regularization"))
-    landmarks: Leaf = eqx.field(converter=_as_landmarks, default=None)
+    landmarks: Leaf = eqx.field(converter=point_rows("landmarks"), default=None)
     form: str = eqx.field(static=True, default="product")
-    moments: Array | None = None
+    moments: Array | None = eqx.field(converter=point_rows("moments"), default=None)
 
     def __check_init__(self) -> None:
-        """Check the shapes of the points, the regularization, and the form."""
+        """Check the regularization and the form."""
         one_of(self.form, "form", FORMS)
         if self.form == "product" and isinstance(self.kernel, Projected):
             raise ValueError("`form` must be 'general' where `kernel` is itself Projected, got 'product'")
-        for name in ("points", "landmarks"):
-            value = getattr(self, name)
-            if eqx.is_array(value) and (value.ndim < 2 or value.shape[-2] == 0):
-                raise ValueError(f"`{name}` must have shape (n, d) with at least one row, got shape {value.shape}")
         check_non_negative(self.regularization, "regularization")
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:

@@ -225,7 +225,7 @@ class RationalQuadratic(AbstractStationary):
 
     def __check_init__(self) -> None:
         """Check that `alpha` is positive."""
-        check_positive(self.alpha, "alpha")
+        check_positive(self.alpha, "alpha", infinity_allowed=False)
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
         r"""Return :math:`(1 + r^2 / (2 \alpha))^{-\alpha}`."""

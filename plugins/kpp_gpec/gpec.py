@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -18,7 +19,7 @@ from kpp.explanations import AbstractExplainer, AbstractPointsExplainer, Explana
 from kpp.games import Interventional
 from kpp.kernels import RBF
 from kpp.typing import RngKey
-from kpp.validation import as_finite_array, check_rng_key, count, one_of
+from kpp.validation import as_finite_array, between, check_rng_key, count, one_of, positive
 from kpp_gpec.background import Prepared, as_background, check_explainer, freeze_options, prepare
 from kpp_gpec.boundary.bisection_sampler import BisectionSampler
 from kpp_gpec.boundary.geodesics import geodesic_distances
@@ -136,8 +137,11 @@ class GPEC(AbstractPointsExplainer):
             raise TypeError(f"`boundary` must be a sampler of boundaries or None, got {self.boundary!r}")
         for name in ("decay", "concentration"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value < np.inf:
-                raise ValueError(f"`{name}` must be a finite number that is at least 0, or None, got {value}")
+            if value is not None:
+                between(value, name, 0, sys.float_info.max)
+        for name in ("lengthscale", "variance"):
+            if getattr(self, name) is not None:
+                positive(getattr(self, name), name)
         count(self.num_neighbors, "num_neighbors")
         count(self.max_landmarks, "max_landmarks")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from jaxtyping import Float
 
 from kpp.explanations import Explanation
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key, count
+from kpp.validation import between, check_rng_key, count
 
 __all__ = ["NOISES", "Observations", "check_noise", "observe", "repeat_keys"]
 
@@ -45,12 +46,10 @@ def check_noise(noise: str | float, num_repeats: int, least: float) -> None:
     """
     if isinstance(noise, str) and noise not in NOISES:
         raise ValueError(f"`noise` must be a number or one of {NOISES}, got {noise!r}")
-    if not isinstance(noise, str) and not 0 <= noise < np.inf:
-        raise ValueError(f"`noise` must be a finite number that is at least 0, got {noise}")
-    if noise == "repeats":
-        count(num_repeats, "num_repeats", 2)
-    if not 0 <= least < np.inf:
-        raise ValueError(f"`min_noise_variance` must be a finite number that is at least 0, got {least}")
+    if not isinstance(noise, str):
+        between(noise, "noise", 0, sys.float_info.max)
+    count(num_repeats, "num_repeats", 2 if noise == "repeats" else 1)
+    between(least, "min_noise_variance", 0, sys.float_info.max)
 
 
 def repeat_keys(noise: str | float, num_repeats: int, rng_key: RngKey | None) -> list[Any]:

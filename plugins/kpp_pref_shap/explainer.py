@@ -23,7 +23,7 @@ from kpp.explanations import (
 from kpp.games import Players, ShapleyEstimate, as_players, estimate_shapley, num_nodes
 from kpp.kernels import RBF, GeneralizedPreferential, Preferential
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import count
+from kpp.validation import count, one_of
 from kpp_pref_shap.concatenation import as_concatenated, has_product_items, items_by_quadrature
 from kpp_pref_shap.context_game import PreferentialContext
 from kpp_pref_shap.inputs import PreferenceInputs, read_contexts, read_duels
@@ -89,8 +89,10 @@ class PrefShap(AbstractExplainer):
                 "`value_function` must be PreferentialItems or PreferentialContext, got "
                 f"{type(self.value_function).__name__}"
             )
-        if self.instances_at_once is not None:
-            count(self.instances_at_once, "instances_at_once")
+        one_of(self.method, "method", ("auto", "quadrature", "enumeration", "least-squares", "permutation"))
+        for name in ("num_coalitions", "instances_at_once"):
+            if getattr(self, name) is not None:
+                count(getattr(self, name), name)
 
     def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
         """Explain the preferences at p duels, items or contexts.

@@ -18,7 +18,7 @@ from kpp.games import AbstractValueFunction, as_coalitions
 from kpp.kernels import AbstractKernel
 from kpp.linalg import FactorizationError
 from kpp.typing import AnyArray, Leaf
-from kpp.validation import is_concrete, one_of, warn_if_float32
+from kpp.validation import count, is_concrete, one_of, warn_if_float32
 from kpp_pref_shap.pair_functions import Comparison, MatchTable, PairPoints, check_preference, comparisons
 from kpp_pref_shap.sections import Conditioning, Mask, Sections, absent_weights, restricted_sections
 
@@ -64,6 +64,8 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
     def __check_init__(self) -> None:
         """Raise ValueError if an option is unknown."""
         one_of(self.conditional, "conditional", _CONDITIONALS)
+        if self.batch_size is not None:
+            count(self.batch_size, "batch_size")
         self.observational()
 
     @abstractmethod

@@ -45,6 +45,7 @@ __all__ = ["RKHSShap"]
 # largest number of entries of a table of values when all coalitions are enumerated.
 _INSTANCES, _COVARIANCES, _MAX_ENTRIES = 1024, 8, 2**26
 _CHOICES = {
+    "method": ("auto", "quadrature", "enumeration", "least-squares", "permutation"),
     "interactions": (None, "SII", "STII"),
     "covariance": ("auto", None, "point", "joint"),
     "covariance_at": ("mean", "draws"),
@@ -111,8 +112,9 @@ class RKHSShap(AbstractPointsExplainer):
             one_of(getattr(self, name), name, choices)
         if self.covariance in ("point", "joint") and self.scale != "latent":
             raise ValueError(f"`covariance` belongs to the latent scale, where a law is Gaussian; got {self.scale!r}")
-        if self.instances_at_once is not None:
-            count(self.instances_at_once, "instances_at_once")
+        for name in ("num_coalitions", "batch_size", "instances_at_once"):
+            if getattr(self, name) is not None:
+                count(getattr(self, name), name)
 
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
         """Explain predictions.

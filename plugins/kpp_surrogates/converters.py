@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from kpp.typing import RngKey
-from kpp.validation import as_points, check_rng_key
+from kpp.validation import as_points, check_rng_key, positive
 
-__all__ = ["as_background", "as_optional_float", "freeze_features", "required_key"]
+__all__ = ["as_background", "as_float", "freeze_features", "required_key"]
 
 
 def as_background(value: ArrayLike) -> Float[np.ndarray, "m d"]:
@@ -19,14 +19,22 @@ def as_background(value: ArrayLike) -> Float[np.ndarray, "m d"]:
     return np.asarray(as_points(value, "background"))
 
 
-def as_optional_float(value: float | int | None) -> float | None:
-    """Convert a number to a float, and return None unchanged."""
-    return None if value is None else float(value)
+def as_float(name: str) -> Callable[[float | int | None], float | None]:
+    """Return the converter of a field that holds a positive and finite number or None."""
+
+    def convert(value: float | int | None) -> float | None:
+        return None if value is None else float(positive(value, name))
+
+    return convert
 
 
 def freeze_features(features: int | str | Iterable[int | str]) -> tuple[int | str, ...]:
-    """Convert a field that names some features, by name or position, to a tuple."""
-    return (features,) if isinstance(features, (int, str)) else tuple(features)
+    """Convert the field `categorical`, which names some features by name or position, to a tuple."""
+    found = (features,) if isinstance(features, (int, str)) or not np.iterable(features) else tuple(features)
+    for feature in found:
+        if isinstance(feature, bool) or not isinstance(feature, (int, str, np.integer)):
+            raise TypeError(f"`categorical` must hold names or positions of features, got {feature!r}")
+    return found
 
 
 def required_key(rng_key: RngKey | None, explainer: str) -> RngKey:

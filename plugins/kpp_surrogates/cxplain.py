@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -17,7 +17,7 @@ from kpp.games import Players, as_players
 from kpp.networks import MLP, train_ensemble
 from kpp.tables import Schema
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import check_same_rows, count, one_of
+from kpp.validation import check_same_rows, count, one_of, positive
 from kpp_surrogates.causal_targets import (
     LOSSES,
     REPLACEMENTS,
@@ -33,6 +33,11 @@ __all__ = ["CXPlain", "FittedCXPlain"]
 
 # The width of a normal law's central 95 % interval, in standard deviations.
 _WIDTH, _PROBABILITY = 3.92, 0.95
+
+
+def _as_widths(hidden: int | Iterable[int]) -> tuple[int, ...]:
+    """Convert the field `hidden`: the widths of the layers, or the width of one layer."""
+    return tuple(hidden) if np.iterable(hidden) else (hidden,)
 
 
 class CXPlain(AbstractPointsExplainer):
@@ -80,7 +85,7 @@ class CXPlain(AbstractPointsExplainer):
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
     categorical: Any = eqx.field(static=True, default=(), converter=freeze_features)
     num_bootstraps: int = eqx.field(static=True, default=10)
-    hidden: tuple[int, ...] = eqx.field(static=True, default=(24, 24), converter=tuple)
+    hidden: tuple[int, ...] = eqx.field(static=True, default=(24, 24), converter=_as_widths)
     num_epochs: int = eqx.field(static=True, default=200)
     batch_size: int = eqx.field(static=True, default=64)
     learning_rate: float = eqx.field(static=True, default=0.005)
@@ -94,6 +99,11 @@ class CXPlain(AbstractPointsExplainer):
         one_of(self.loss, "loss", LOSSES)
         one_of(self.replacement, "replacement", REPLACEMENTS)
         count(self.num_bootstraps, "num_bootstraps", 2)  # or 1 if all values are equal
+        for name in ("num_epochs", "batch_size"):
+            count(getattr(self, name), name)
+        for width in self.hidden:
+            count(width, "hidden")
+        positive(self.learning_rate, "learning_rate")
         if self.y is not None:
             check_same_rows(len(self.background), len(self.y), "background", "y")
 

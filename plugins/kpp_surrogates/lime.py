@@ -14,7 +14,7 @@ from kpp import AbstractExplainer
 from kpp.explanations import Inputs, describe_key, freeze_groups
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import count, one_of
-from kpp_surrogates.converters import as_background, as_optional_float, freeze_features, required_key
+from kpp_surrogates.converters import as_background, as_float, freeze_features, required_key
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
 from kpp_surrogates.local_linear import AbstractLocalLinear, LinearModels, LocalProblem, fit_posterior
 from kpp_surrogates.perturbation import Neighborhood, kinds_of_players
@@ -56,8 +56,8 @@ class LIME(AbstractLocalLinear):
 
     background: Float[AnyArray, "m d"] = eqx.field(converter=as_background)
     num_perturbations: int = eqx.field(static=True, default=5000)
-    kernel_width: float | None = eqx.field(static=True, default=None, converter=as_optional_float)
-    penalty: float = eqx.field(static=True, default=1.0, converter=float)
+    kernel_width: float | None = eqx.field(static=True, default=None, converter=as_float("kernel_width"))
+    penalty: float = eqx.field(static=True, default=1.0, converter=as_float("penalty"))
     around: str = eqx.field(static=True, default="background")
     categorical: Any = eqx.field(static=True, default=(), converter=freeze_features)
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
@@ -69,8 +69,6 @@ class LIME(AbstractLocalLinear):
     def __check_init__(self) -> None:
         """Check the options."""
         _check_options(self)
-        if not self.penalty > 0:
-            raise ValueError(f"`penalty` must be positive, got {self.penalty!r}")
 
     def local_problem(self, inputs: Inputs, rng_key: RngKey | None) -> LocalProblem:
         """Return random neighbors of the points and the ridge regression on them."""
@@ -115,7 +113,7 @@ class BayesLIME(AbstractLocalLinear):
 
     background: Float[AnyArray, "m d"] = eqx.field(converter=as_background)
     num_perturbations: int = eqx.field(static=True, default=200)
-    kernel_width: float | None = eqx.field(static=True, default=None, converter=as_optional_float)
+    kernel_width: float | None = eqx.field(static=True, default=None, converter=as_float("kernel_width"))
     around: str = eqx.field(static=True, default="background")
     categorical: Any = eqx.field(static=True, default=(), converter=freeze_features)
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
@@ -145,8 +143,6 @@ class BayesLIME(AbstractLocalLinear):
 def _check_options(explainer: LIME | BayesLIME) -> None:
     count(explainer.num_perturbations, "num_perturbations", 3)
     one_of(explainer.around, "around", ("background", "instance"))
-    if explainer.kernel_width is not None and not explainer.kernel_width > 0:
-        raise ValueError(f"`kernel_width` must be positive or None, got {explainer.kernel_width!r}")
 
 
 def _problem(

@@ -21,7 +21,7 @@ from kpp.explanations import (
 )
 from kpp.games import Interventional, ShapleyEstimate, estimate_shapley
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import one_of
+from kpp.validation import count, one_of
 from kpp_surrogates.converters import as_background
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
 
@@ -68,6 +68,8 @@ class KernelSHAP(AbstractPointsExplainer):
     def __check_init__(self) -> None:
         """Check the method."""
         one_of(self.method, "method", ("auto", "quadrature", "enumeration", "least-squares"))
+        if self.num_coalitions is not None:
+            count(self.num_coalitions, "num_coalitions")
 
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
         """Explain predictions; a random key is needed only where coalitions are sampled."""
@@ -112,6 +114,11 @@ class ShapleySampling(AbstractPointsExplainer):
 
     requires: ClassVar = "callable"
     additive: ClassVar = True
+
+    def __check_init__(self) -> None:
+        """Check the budget."""
+        if self.num_coalitions is not None:
+            count(self.num_coalitions, "num_coalitions")
 
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
         """Explain predictions; a random key is needed where the budget does not cover all coalitions."""

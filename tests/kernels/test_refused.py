@@ -118,7 +118,7 @@ def test_points_of_another_kind_are_refused(name):
 
 @pytest.mark.parametrize("check", [check_points, check_matrices])
 def test_trees_of_points_are_refused_where_an_array_is_needed(check):
-    with pytest.raises(ValueError, match="points must be one array of shape"):
+    with pytest.raises(ValueError, match="points `x` must be one array of shape"):
         check(RBF(), (THREE, THREE), (THREE, THREE))
 
 

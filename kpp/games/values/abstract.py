@@ -16,7 +16,17 @@ from jaxtyping import Array, Float
 from kpp.kernels import AbstractProductKernel
 from kpp.modules import AbstractModule
 
-__all__ = ["AbstractProductValueFunction", "AbstractValueFunction"]
+__all__ = ["AbstractProductValueFunction", "AbstractValueFunction", "check_function"]
+
+
+def check_function(function: object) -> None:
+    """Check that a function to value is an `RKHSFunction` or any other function of points.
+
+    Raises:
+        TypeError: If it is neither.
+    """
+    if not callable(function):
+        raise TypeError(f"`function` must be a kpp.RKHSFunction or a function of points, got {type(function).__name__}")
 
 
 class AbstractValueFunction(AbstractModule):

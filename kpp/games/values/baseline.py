@@ -16,7 +16,7 @@ from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValu
 from kpp.games.values.product_games import example_functions, product_values
 from kpp.kernels import AbstractProductKernel
 from kpp.typing import RngKey
-from kpp.validation import as_points
+from kpp.validation import as_points, check_type
 
 __all__ = ["Baseline"]
 
@@ -31,6 +31,7 @@ class Baseline(AbstractProductValueFunction):
 
     def __call__(self, function: Any, x: object, coalitions: object) -> Float[Array, "*draws c p *outputs"]:
         """Value coalitions at points."""
+        check_type(function, "function", ("RKHSFunction",))
         x = as_points(x)
         coalitions = as_coalitions(coalitions, x.shape[1])
         return product_values(self, function, x, jnp.asarray(coalitions))

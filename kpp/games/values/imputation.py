@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float
 from kpp.batching import call_in_chunks, map_rows, row_axis, rows_that_fit
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import as_coalitions
-from kpp.games.values.abstract import AbstractValueFunction
+from kpp.games.values.abstract import AbstractValueFunction, check_function
 from kpp.typing import AnyArray, PointFunction
 from kpp.validation import as_points, is_concrete
 
@@ -95,6 +95,7 @@ def imputed_values(
     coalitions: Bool[AnyArray, "c d"],
 ) -> 'Float[Array, "*draws c p *outputs"]':
     """Value coalitions by the weighted predictions of imputed rows; see `AbstractValueFunction`."""
+    check_function(function)
     if isinstance(function, RKHSFunction):
         return _values_in_rkhs(value_function, function, x, jnp.asarray(coalitions))
     return _values_of_callable(value_function, function, x, coalitions)

@@ -57,7 +57,7 @@ class MaskedRegression(AbstractWeighted):
 
     def __check_init__(self) -> None:
         """Check the options."""
-        check_positive(self.regularization, "regularization")
+        check_positive(self.regularization, "regularization", infinity_allowed=False)
         count(self.masks_per_point, "masks_per_point")
 
     def __call__(self, function: PointFunction, x: object, coalitions: object) -> Float[Array, "*draws c p *outputs"]:

@@ -97,7 +97,7 @@ class Observational(AbstractWeighted):
             one_of(getattr(self, name), name, allowed)
         if jnp.shape(self.regularization) != ():
             raise ValueError(f"`regularization` must be one number, got shape {jnp.shape(self.regularization)}")
-        check_positive(self.regularization, "regularization")
+        check_positive(self.regularization, "regularization", infinity_allowed=False)
         count(self.max_steps, "max_steps")
 
     def __call__(self, function: PointFunction, x: object, coalitions: object) -> Float[Array, "*draws c p *outputs"]:

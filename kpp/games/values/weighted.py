@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from kpp.batching import map_rows, rows_that_fit
 from kpp.functions import RKHSFunction
+from kpp.games.values.abstract import check_function
 from kpp.games.values.imputation import AbstractImputation, mean_prediction, predict_groups
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, PointFunction
@@ -65,6 +66,7 @@ def embedded_values(
     The function is an `RKHSFunction` or any callable from (n, d) to (n,) or (n, outputs). Points (p, d) and coalitions,
     booleans (c, d), give values (c, p), led by draws, with the outputs last.
     """
+    check_function(function)
     if isinstance(function, RKHSFunction):
         return _embedded_in_rkhs(value_function, function, x, coalitions)
     background = jnp.asarray(value_function.background)

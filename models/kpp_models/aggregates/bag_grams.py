@@ -12,11 +12,11 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.bags import Bags
 from kpp.kernels import AbstractKernel
-from kpp.validation import one_of
+from kpp.validation import count, one_of
 from kpp_models.aggregates.prior import Basis
 from kpp_models.aggregates.spectra import fourier_gram
 
-__all__ = ["BAG_GRAMS", "BagGram", "approximate_gram", "default_gram_size", "gram_data"]
+__all__ = ["BAG_GRAMS", "BagGram", "approximate_gram", "check_gram", "default_gram_size", "gram_data"]
 
 _LOGGER = logging.getLogger("kpp")
 
@@ -51,7 +51,7 @@ def gram_data(settings: BagGram, bags: Bags) -> dict[str, Array] | None:
     For "sampled" they are the points that stand for all: ``points`` (n', d), ``index`` (n',) and ``sizes`` (N,);
     otherwise None.
     """
-    _check_gram(settings)
+    check_gram(settings)
     if settings.kind == "exact" and bags.num_points**2 / 2 > _WARN_PAIRS:
         _LOGGER.warning(
             "the exact Gram matrix of bags with %d points takes %.1e kernel values at every step; "
@@ -143,7 +143,7 @@ def _in_whole_bags(own: Array, same: Array, taken: Array, sizes: Array) -> Float
     return jnp.where(taken == sizes, own, (1.0 - 1.0 / sizes) * different + same / sizes)
 
 
-def _check_gram(settings: BagGram) -> None:
+def check_gram(settings: BagGram) -> None:
+    """Raise ValueError if the kind of approximation is unknown, or its size is too small."""
     least = _LEAST_SIZES[one_of(settings.kind, "bag_gram", BAG_GRAMS)]
-    if settings.size < least:
-        raise ValueError(f"`gram_size` must be at least {least} for {settings.kind!r}, got {settings.size}")
+    count(settings.size, "gram_size", least)

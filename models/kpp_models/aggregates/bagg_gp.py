@@ -12,7 +12,7 @@ from numpyro import distributions as dist
 
 from kpp.bags import Bags
 from kpp.gp import scalar_field
-from kpp.kernels import RBF, AbstractKernel
+from kpp.kernels import RBF, AbstractKernel, point_rows
 from kpp.typing import Leaf, RngKey
 from kpp.validation import one_of
 from kpp_models.aggregates.aggregate_likelihoods import Likelihood
@@ -35,7 +35,7 @@ class AbstractBaggGP(AbstractAggregateModel):
     degrees_of_freedom: Leaf = scalar_field("degrees_of_freedom", default=4.0)
     noise: str = eqx.field(static=True, default="per_point")
     likelihood: Likelihood = eqx.field(static=True, default="gaussian")
-    inducing_points: Leaf | None = None
+    inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None)
     num_inducing: int | None = eqx.field(static=True, default=None)
     learn_inducing: bool = eqx.field(static=True, default=False)
     bag_gram: str = eqx.field(static=True, default="exact")

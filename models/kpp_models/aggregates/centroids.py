@@ -12,7 +12,7 @@ from numpyro import distributions as dist
 
 from kpp.bags import Bags
 from kpp.gp import scalar_field
-from kpp.kernels import RBF, AbstractKernel
+from kpp.kernels import RBF, AbstractKernel, point_rows
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp_models.aggregates.aggregate_likelihoods import Likelihood
@@ -56,7 +56,7 @@ class CentroidGP(AbstractAggregateModel):
     mean: Any = mean_field(default=0.0)
     high_resolution_variance: Leaf = scalar_field("high_resolution_variance", default=0.0)
     degrees_of_freedom: Leaf = scalar_field("degrees_of_freedom", default=4.0)
-    inducing_points: Leaf | None = None
+    inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None)
     likelihood: Likelihood = eqx.field(static=True, default="gaussian")
     num_inducing: int | None = eqx.field(static=True, default=None)
     learn_inducing: bool = eqx.field(static=True, default=False)

@@ -13,7 +13,7 @@ from numpyro import distributions as dist
 
 from kpp.bags import Bags
 from kpp.gp import scalar_field
-from kpp.kernels import RBF, AbstractKernel, check_non_negative, check_positive
+from kpp.kernels import RBF, AbstractKernel, check_non_negative, check_positive, point_rows
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import is_concrete, one_of
@@ -88,7 +88,7 @@ class CMP(AbstractAggregateModel):
     high_resolution_variance: Leaf = scalar_field("high_resolution_variance", default=0.0)
     operator_variance: Leaf = scalar_field("operator_variance", default=0.0)
     degrees_of_freedom: Leaf = scalar_field("degrees_of_freedom", default=4.0)
-    inducing_points: Leaf | None = None
+    inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None)
     covariate_names: tuple[str, ...] = eqx.field(static=True, converter=tuple, default=())
     estimator: str = eqx.field(static=True, default="exact")
     likelihood: Likelihood = eqx.field(static=True, default="gaussian")

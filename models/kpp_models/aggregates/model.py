@@ -49,7 +49,7 @@ from kpp_models.aggregates.aggregate_likelihoods import (
     check_likelihood,
     marginal_log_density,
 )
-from kpp_models.aggregates.bag_grams import BagGram, approximate_gram, default_gram_size, gram_data
+from kpp_models.aggregates.bag_grams import BagGram, approximate_gram, check_gram, default_gram_size, gram_data
 from kpp_models.aggregates.conditional_mean import Places, target_places
 from kpp_models.aggregates.data import Sources, Targets, bags_of, join_exposures, num_sources, read_aggregates
 from kpp_models.aggregates.preparation import check_noise_of_sources, fitted_kernel, is_zero
@@ -99,6 +99,8 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         check_likelihood(self.likelihood)
         if self.num_inducing is not None:
             count(self.num_inducing, "num_inducing")
+        default = default_gram_size(self.bag_gram)
+        check_gram(BagGram(self.bag_gram, default if self.gram_size is None else self.gram_size))
         if self.minibatch is not None:
             count(self.minibatch, "minibatch")
             if self.likelihood == "gaussian" or self.inducing is None:

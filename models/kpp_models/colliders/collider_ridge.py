@@ -107,6 +107,7 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         self.check_parts()
         if self.has_baseline:
             self.need("baseline_regularization", "parents")
+        if self.baseline_regularization is not None:
             check_positive(self.baseline_regularization, "baseline_regularization", infinity_allowed=False)
 
     @classmethod

@@ -19,7 +19,7 @@ from kpp.inference import AbstractModel, Data
 from kpp.kernels import AbstractKernel, Projected, Unprojected, check_non_negative, resolve_features
 from kpp.tables import Schema, read_points
 from kpp.typing import Leaf
-from kpp.validation import as_targets, check_same_rows, warn_if_float32
+from kpp.validation import as_targets, check_same_rows, count, warn_if_float32
 from kpp_models.colliders.condition import ConditionRegression
 
 __all__ = ["FORMS", "PROJECTIONS", "AbstractColliderModel", "example_rows", "feature_field", "word_field"]
@@ -139,8 +139,8 @@ class AbstractColliderModel(_Fields, AbstractModel):
             check_non_negative(self.condition_regularization, "condition_regularization")
         if self.has_baseline:
             self.need("baseline_kernel", "parents")
-        if self.num_landmarks is not None and self.num_landmarks < 1:
-            raise ValueError(f"`num_landmarks` must be None or at least 1, got {self.num_landmarks}")
+        if self.num_landmarks is not None:
+            count(self.num_landmarks, "num_landmarks")
 
     def prepare(
         self: Model, x: object, y: object, unlabelled: object = None, *, use_labelled: bool = True

@@ -48,7 +48,11 @@ _MIN_PIVOT = 1e-10  # relative to the mean diagonal: below it a kernel matrix of
 
 def as_links(links: CausalLink | Sequence[CausalLink]) -> tuple[CausalLink, ...]:
     """Return links as a tuple; a field converter."""
-    return (links,) if isinstance(links, CausalLink) else tuple(links)
+    found = (links,) if isinstance(links, CausalLink) or not np.iterable(links) else tuple(links)
+    for link in found:
+        if not isinstance(link, CausalLink):
+            raise TypeError(f"`links` must hold a CausalLink for each data set, got {type(link).__name__}")
+    return found
 
 
 def example_data(rng_key: RngKey) -> tuple[Array, Array, Array, Array]:

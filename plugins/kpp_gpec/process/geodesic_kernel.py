@@ -18,7 +18,15 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
 from kpp import linalg
-from kpp.kernels import AbstractKernel, check_matrices, check_non_negative, example_points, parameter, scalar
+from kpp.kernels import (
+    AbstractKernel,
+    check_matrices,
+    check_non_negative,
+    example_points,
+    parameter,
+    point_rows,
+    scalar,
+)
 from kpp.typing import AnyArray, Leaf, RngKey
 from kpp.validation import count, is_concrete
 
@@ -65,22 +73,18 @@ class WeightedExponentialGeodesic(AbstractKernel):
         equations (5) to (11).
     """
 
-    points: Leaf = eqx.field(converter=parameter("points"))
+    points: Leaf = eqx.field(converter=point_rows("points"))
     distances: Leaf = eqx.field(converter=parameter("distances"))
     decay: Leaf = eqx.field(converter=parameter("decay"))
     concentration: Leaf = eqx.field(converter=parameter("concentration"))
     normalized: bool = eqx.field(static=True, default=True)
     members: Any = eqx.field(converter=_as_members, default=None)
-    root: Array | None = None
+    root: Array | None = eqx.field(converter=point_rows("root"), default=None)
 
     def __check_init__(self) -> None:
         """Raise ValueError for arrays that do not fit each other, invalid distances and negative parameters."""
         check_non_negative(self.decay, "decay")
         check_non_negative(self.concentration, "concentration")
-        if eqx.is_array(self.points) and (self.points.ndim < 2 or 0 in self.points.shape):
-            raise ValueError(
-                f"`points` must have shape (J, d) with at least one boundary sample, got shape {self.points.shape}"
-            )
         if eqx.is_array(self.distances) and eqx.is_array(self.points):
             _check_distances(self.points, self.distances, self.members)
 
@@ -222,7 +226,7 @@ def farthest_points(
 
 
 def _check_distances(points: Array, distances: Array, members: Array | None) -> None:
-    size = distances.shape[-1]
+    size = distances.shape[-1] if distances.ndim else 0
     rows = points.shape[-2] if members is None else size
     if distances.ndim < 2 or distances.shape[-2:] != (rows, rows):
         raise ValueError(f"`distances` must have shape ({rows}, {rows}), one row per sample, got {distances.shape}")
