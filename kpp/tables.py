@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Float
 
 from kpp.validation import as_points, one_of, refuse_dates
 
-__all__ = ["Schema", "columns_of_names", "is_table", "read_points", "refuse_missing"]
+__all__ = ["Scales", "Schema", "columns_of_names", "is_table", "read_points", "refuse_missing", "standardize"]
 
 
 UNSEEN = ("error", "prior")
@@ -213,6 +214,8 @@ def read_points(
     Raises:
         ValueError: If values are missing (with counts by column), a name is unknown or repeated, or the shape is wrong.
     """
+    if isinstance(categorical, str) or not np.iterable(categorical):
+        raise ValueError(f"`categorical` must be a list of names of columns, got {categorical!r}")
     if not isinstance(x, _Table):
         points = np.asarray(as_points(x, name))
         names = _names_for(points.shape[1], feature_names, name)
@@ -243,6 +246,91 @@ def read_points(
     return schema.read(x, name), schema
 
 
+@dataclasses.dataclass(frozen=True)
+class Scales:
+    r"""The means and scales by which a table was standardized, to treat further rows in the same way.
+
+    .. math:: x'_{ij} = (x_{ij} - m_j) / s_j
+
+    Args:
+        schema: The columns of the table.
+        center: :math:`m_j`, the mean of each column of numbers, and 0 for other columns, (d,).
+        scale: :math:`s_j`, the standard deviation of each column of numbers that varies, and 1 for other columns, (d,).
+    """
+
+    schema: Schema
+    center: Float[np.ndarray, " d"]
+    scale: Float[np.ndarray, " d"]
+
+    @classmethod
+    def of(cls, points: Float[np.ndarray, "n d"], schema: Schema) -> Scales:
+        """Compute the scales of points that `read_points` has read.
+
+        Args:
+            points: The points, (n, d).
+            schema: Their columns. Those of categories and of booleans are not scaled.
+        """
+        others = {*schema.levels, *schema.booleans}
+        numeric = np.array([feature not in others for feature in schema.feature_names])
+        varies = numeric & (np.ptp(points, axis=0) > 0.0)
+        center = np.where(numeric, points.mean(axis=0), 0.0)
+        return cls(schema, center, np.where(varies, points.std(axis=0), 1.0))
+
+    def apply(self, x: Any, name: str = "x") -> Any:
+        """Standardize rows by the means and scales of this table.
+
+        Args:
+            x: An array (n, d), or a data frame with (at least) the columns of numbers of this table.
+            name: The argument's name for messages.
+
+        Returns:
+            An array, or a data frame in which only the columns of numbers are changed.
+
+        Raises:
+            ValueError: If columns are missing, values are missing, or the shape is wrong.
+        """
+        if not isinstance(x, _Table):
+            points = np.asarray(as_points(x, name, num_features=self.schema.num_features))
+            return (points - self.center[None, :]) / self.scale[None, :]
+        others = {*self.schema.levels, *self.schema.booleans}
+        numeric = [index for index, feature in enumerate(self.schema.feature_names) if feature not in others]
+        if not numeric:
+            return x
+        features = tuple(self.schema.feature_names[index] for index in numeric)
+        points = (Schema(features).read(x, name) - self.center[None, numeric]) / self.scale[None, numeric]
+        return _with_columns(x, dict(zip(features, points.T, strict=True)))
+
+
+def standardize(x: Any, name: str = "x", *, categorical: Sequence[str] = ()) -> tuple[Any, Scales]:
+    """Shift and scale the columns of numbers of a table to mean 0 and standard deviation 1.
+
+    Models never rescale data, and priors of lengthscales are most often meant for such columns. Apply the returned
+    scales to the rows to predict or explain: ``test = scales.apply(test)``.
+
+    Args:
+        x: A data frame of pandas or polars, or an array (n, d).
+        name: The argument's name for messages.
+        categorical: Columns of numbers that are categories.
+
+    Returns:
+        The table, with the same names, and its scales. Columns of text, of categories and of booleans are unchanged,
+        and so is the scale of constant columns, which become 0.
+
+    Raises:
+        ValueError: If values are missing or not finite, a name is unknown, or the shape is wrong.
+    """
+    points, schema = read_points(x, name, categorical=categorical)
+    scales = Scales.of(points, schema)
+    return scales.apply(x, name), scales
+
+
+def _with_columns(x: Any, columns: Mapping[str, np.ndarray]) -> Any:
+    """Return a data frame with other values in some columns: polars has the method `with_columns`, pandas `assign`."""
+    if hasattr(x, "with_columns"):
+        return x.with_columns([type(x[column])(column, values) for column, values in columns.items()])
+    return x.assign(**columns)
+
+
 def refuse_missing(x: _Table, columns: Sequence[str], name: str) -> None:
     """Raise ValueError if values are missing in some columns of a data frame.
 
@@ -270,7 +358,7 @@ def unknown_feature(feature: str, known: Sequence[str]) -> str:
 
 def _position(feature: str, names: Sequence[str]) -> int:
     if feature not in names:
-        raise ValueError(unknown_feature(feature, names))
+        raise ValueError(f"`categorical`: {unknown_feature(feature, names)}")
     return list(names).index(feature)
 
 
@@ -313,6 +401,8 @@ def _as_numbers(values: np.ndarray, feature: str, name: str) -> np.ndarray:
     try:
         if values.dtype.kind == "c":
             raise TypeError("complex numbers")
+        if values.dtype.kind in "US" or any(isinstance(value, (str, bytes)) for value in values.tolist()):
+            raise TypeError("text")
         return values.astype(float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"`{name}` must hold numbers in column {feature!r}: {error}") from None

@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from kpp.study.config import DataConfig, Rows
 from kpp.study.errors import StudyError, blame, did_you_mean
-from kpp.tables import Schema, read_points
+from kpp.tables import Scales, Schema, read_points
 
 __all__ = ["Standardization", "StudyData", "choose_rows", "read_data"]
 
@@ -31,7 +31,7 @@ class Standardization:
 
     Attributes:
         center: The number subtracted from each feature, of shape (d,), in its own unit.
-        scale: The divisor of each feature, of shape (d,); 1 for categories and constant columns.
+        scale: The divisor of each feature, of shape (d,); 1 for categories, booleans and constant columns.
         target_center: The number subtracted from the target.
         target_scale: The divisor of the target.
     """
@@ -253,11 +253,8 @@ def _standardization(x: np.ndarray, y: np.ndarray, schema: Schema, standardize: 
     center, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
     target_center, target_scale = 0.0, 1.0
     if standardize:
-        numeric = np.array([name not in schema.levels for name in schema.feature_names])
-        center[numeric] = x.mean(axis=0)[numeric]
-        spread = x.std(axis=0)
-        varies = numeric & (np.ptp(x, axis=0) > 0.0)
-        scale[varies] = spread[varies]
+        scales = Scales.of(x, schema)
+        center, scale = scales.center, scales.scale
         if not _is_label(y):
             target_center, target_scale = float(y.mean()), float(y.std())
     return Standardization(center, scale, target_center, target_scale)
