@@ -21,7 +21,7 @@ from kpp.kernels import AbstractKernel
 from kpp.serialization import data_class
 from kpp.tables import read_points
 from kpp.typing import Numbers, Points, RngKey
-from kpp.validation import as_finite_array, check_rng_key, check_same_rows, count, is_concrete
+from kpp.validation import as_finite_array, check_array, check_rng_key, check_same_rows, count, is_concrete
 
 __all__ = ["Bags"]
 
@@ -47,6 +47,13 @@ class Bags(eqx.Module):
     covariates: Float[Array, "N dy"] | None = None
     feature_names: tuple[str, ...] = eqx.field(static=True, default=())
     covariate_names: tuple[str, ...] = eqx.field(static=True, default=())
+
+    def __check_init__(self) -> None:
+        """Raise ValueError unless arrays hold finite numbers."""
+        for name, ndim in (("points", 2), ("index", 1), ("sizes", 1)):
+            check_array(getattr(self, name), name, ndim)
+        if self.covariates is not None:
+            check_array(self.covariates, "covariates", 2)
 
     @classmethod
     def create(cls, points: object, bag: object, covariates: object = None, *, covariate_bag: object = None) -> Bags:
@@ -129,8 +136,14 @@ class Bags(eqx.Module):
 
         Returns:
             :math:`w_j / n_j` for each point of bag j, (n,) or (n, k).
+
+        Raises:
+            ValueError: If weights that are not traced are NaN or infinite, or not one row per bag.
         """
+        if is_concrete(weights):
+            as_finite_array(weights, "weights")
         weights = jnp.asarray(weights)
+        check_same_rows(self.num_bags, weights.shape[0] if weights.ndim else 1, "sizes", "weights")
         return (weights / self._column(self.sizes, weights.ndim))[self.index]
 
     def sections(self, kernel: Callable[[Any, Any], Array], x: Points) -> Float[Array, "N p"]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kpp.tables import columns_of_names, is_table, read_points, refuse_missing
-from kpp.validation import as_targets, check_same_rows
+from kpp.validation import as_points, as_targets, check_same_rows, check_type
 
 __all__: list[str] = []
 
@@ -31,8 +31,10 @@ def numbers_of(values: object, name: str, num_rows: int | None = None) -> np.nda
 
 def outcomes(y: object, tie: float | int | None) -> np.ndarray:
     """Return labels as 1 (won), 0 (lost) and 0.5 (tie)."""
-    if tie == 1:
-        raise ValueError("`tie` must differ from 1, the label of a win, got 1")
+    if tie is not None:
+        check_type(tie, "tie", ("float",))
+        if tie == 1:
+            raise ValueError("`tie` must differ from 1, the label of a win, got 1")
     labels = np.asarray(as_targets(y), dtype=float)
     tied = np.zeros(labels.shape, bool) if tie is None else labels == tie
     found = np.unique(labels[~tied])
@@ -101,7 +103,8 @@ def item_table(items: Any, item: str, features: Sequence[str] | None) -> tuple[A
     if not is_table(items):
         if features is not None:
             raise ValueError("`features` names columns of a data frame of items, but `items` is an array")
-        return items, list(range(len(items)))
+        points = as_points(items, "items")
+        return points, list(range(len(points)))
     names = labels(items, item, "items").tolist()
     twice = sorted({str(name) for name, number in _tally(names).items() if number > 1})
     if twice:

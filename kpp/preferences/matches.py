@@ -22,7 +22,7 @@ from kpp.preferences import _reading
 from kpp.serialization import data_class
 from kpp.tables import Schema, read_points
 from kpp.typing import AnyArray, Numbers, RngKey
-from kpp.validation import check_rng_key, check_same_rows, is_concrete
+from kpp.validation import check_array, check_rng_key, check_same_rows, check_type, is_concrete
 
 __all__ = ["Matches"]
 
@@ -46,6 +46,8 @@ class Matches(eqx.Module):
         levels: The text columns of `items`, with their levels in the order of their codes.
         context_names: The names of the columns of `contexts`.
         context_levels: The text columns of `contexts`, with their levels.
+        booleans: The columns of booleans of `items`, which are read as the numbers 0 and 1.
+        context_booleans: The columns of booleans of `contexts`.
     """
 
     items: Float[Array, "n d"]
@@ -59,9 +61,15 @@ class Matches(eqx.Module):
     levels: Levels = eqx.field(static=True, default=())
     context_names: tuple[str, ...] = eqx.field(static=True, default=())
     context_levels: Levels = eqx.field(static=True, default=())
+    booleans: tuple[str, ...] = eqx.field(static=True, default=())
+    context_booleans: tuple[str, ...] = eqx.field(static=True, default=())
 
     def __check_init__(self) -> None:
-        """Raise ValueError unless pairs are in the canonical order."""
+        """Raise ValueError unless arrays hold finite numbers and pairs are in the canonical order."""
+        for name, ndim in (("items", 2), ("pairs", 2), ("wins", 1), ("losses", 1), ("ties", 1)):
+            check_array(getattr(self, name), name, ndim)
+        if self.contexts is not None:
+            check_array(self.contexts, "contexts", 2)
         if is_concrete(self.pairs):
             low, high = np.asarray(self.pairs).T
             if not ((low >= 0) & (low < high) & (high < self.num_items)).all():
@@ -166,6 +174,8 @@ class Matches(eqx.Module):
             levels=tuple(schema.levels.items()),
             context_names=context_schema.feature_names,
             context_levels=tuple(context_schema.levels.items()),
+            booleans=schema.booleans,
+            context_booleans=context_schema.booleans,
         )
 
     @classmethod
@@ -254,6 +264,7 @@ class Matches(eqx.Module):
             item_names=tuple(map(str, names)),
             context_names=schema.feature_names,
             context_levels=tuple(schema.levels.items()),
+            context_booleans=schema.booleans,
         )
 
     @property
@@ -289,12 +300,12 @@ class Matches(eqx.Module):
     @property
     def schema(self) -> Schema:
         """The columns of `items`."""
-        return Schema(self.feature_names, dict(self.levels))
+        return Schema(self.feature_names, dict(self.levels), self.booleans)
 
     @property
     def context_schema(self) -> Schema:
         """The columns of `contexts`."""
-        return Schema(self.context_names, dict(self.context_levels))
+        return Schema(self.context_names, dict(self.context_levels), self.context_booleans)
 
     def single_matches(self) -> tuple[Int[np.ndarray, " N"], Float[np.ndarray, " N"]]:
         """Return the matches one by one, as classifiers and their scores need them. Not traceable by JAX.
@@ -325,6 +336,7 @@ class Matches(eqx.Module):
         """
         if by not in ("match", "pair"):
             raise ValueError(f"`by` must be 'match' or 'pair', got {by!r}")
+        check_type(fraction, "fraction", ("float",))
         rows, y = self.single_matches()
         unit = np.arange(len(rows))
         if by == "pair":
