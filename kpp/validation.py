@@ -188,23 +188,27 @@ def count(value: object, name: str, least: int = 1, *, most: int | None = None, 
     return int(value)
 
 
-def at_least(value: T, name: str, least: int | float) -> T:
-    """Return numbers that are not smaller than a bound; infinity is accepted.
+def at_least(value: T, name: str, least: int | float, *, infinity_allowed: bool = True) -> T:
+    """Return numbers that are not smaller than a bound.
 
     Args:
         value: A number or an array of numbers. Values of traced arrays are trusted.
         name: The argument's name for the message.
         least: The bound.
+        infinity_allowed: Whether infinity is accepted.
 
     Returns:
         The value, unchanged.
 
     Raises:
-        ValueError: If the value is not numeric, is NaN, or is smaller than the bound.
+        ValueError: If the value is not numeric, is NaN, is smaller than the bound, or is infinite and
+            `infinity_allowed` is False.
     """
     numbers = _numbers(value, name)
     if numbers is not None and not np.all(numbers >= least):
         raise ValueError(f"`{name}` must be at least {least:g}, got {_shown(value)}")
+    if numbers is not None and not infinity_allowed and np.isinf(numbers).any():
+        raise ValueError(f"`{name}` must be finite, got {_shown(value)}")
     return value
 
 

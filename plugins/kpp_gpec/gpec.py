@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -19,7 +18,7 @@ from kpp.explanations import AbstractExplainer, AbstractPointsExplainer, Explana
 from kpp.games import Interventional
 from kpp.kernels import RBF
 from kpp.typing import RngKey
-from kpp.validation import as_finite_array, between, check_rng_key, count, one_of, positive
+from kpp.validation import as_finite_array, at_least, check_rng_key, count, one_of, positive
 from kpp_gpec.background import Prepared, as_background, check_explainer, freeze_options, prepare
 from kpp_gpec.boundary.bisection_sampler import BisectionSampler
 from kpp_gpec.boundary.geodesics import geodesic_distances
@@ -138,7 +137,7 @@ class GPEC(AbstractPointsExplainer):
         for name in ("decay", "concentration"):
             value = getattr(self, name)
             if value is not None:
-                between(value, name, 0, sys.float_info.max)
+                at_least(value, name, 0, infinity_allowed=False)
         for name in ("lengthscale", "variance"):
             if getattr(self, name) is not None:
                 positive(getattr(self, name), name)

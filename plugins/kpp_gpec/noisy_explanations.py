@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from jaxtyping import Float
 
 from kpp.explanations import Explanation
 from kpp.typing import RngKey
-from kpp.validation import between, check_rng_key, count
+from kpp.validation import at_least, check_rng_key, count
 
 __all__ = ["NOISES", "Observations", "check_noise", "observe", "repeat_keys"]
 
@@ -47,9 +46,9 @@ def check_noise(noise: str | float, num_repeats: int, least: float) -> None:
     if isinstance(noise, str) and noise not in NOISES:
         raise ValueError(f"`noise` must be a number or one of {NOISES}, got {noise!r}")
     if not isinstance(noise, str):
-        between(noise, "noise", 0, sys.float_info.max)
+        at_least(noise, "noise", 0, infinity_allowed=False)
     count(num_repeats, "num_repeats", 2 if noise == "repeats" else 1)
-    between(least, "min_noise_variance", 0, sys.float_info.max)
+    at_least(least, "min_noise_variance", 0, infinity_allowed=False)
 
 
 def repeat_keys(noise: str | float, num_repeats: int, rng_key: RngKey | None) -> list[Any]:

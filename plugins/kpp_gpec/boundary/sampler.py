@@ -8,7 +8,6 @@ results are in the features' own units.
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import abc
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ from jaxtyping import Array, Float
 
 from kpp.modules import AbstractModule
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import as_points, between, check_rng_key, count, positive
+from kpp.validation import as_points, at_least, check_rng_key, count, positive
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 from kpp_gpec.boundary.farthest_points import spread
 from kpp_gpec.boundary.margins import standard_deviations
@@ -155,7 +154,7 @@ def check_sampler(sampler: AbstractBoundarySampler) -> None:
     """
     count(sampler.max_points, "max_points")
     positive(sampler.width, "width")
-    between(sampler.tolerance, "tolerance", 0.0, sys.float_info.max)
+    at_least(sampler.tolerance, "tolerance", 0.0, infinity_allowed=False)
 
 
 def _generator(rng_key: RngKey) -> np.random.Generator:
