@@ -171,7 +171,7 @@ def test_parameters_take_priors(boundaries):
         ({"distances": np.ones((3, 4))}, r"`distances` must have shape \(4, 4\)"),
         ({"distances": -np.ones((4, 4))}, "`distances` must be zero or positive"),
         ({"distances": np.triu(np.ones((4, 4)))}, "`distances` must be symmetric"),
-        ({"points": np.zeros((0, 2))}, "at least one boundary sample"),
+        ({"points": np.zeros((0, 2))}, "`points` must have shape .* at least one row"),
         ({"members": [0, 0]}, r"`members` must have shape \(4,\)"),
         ({"decay": -1.0}, "`decay` must be at least 0"),
         ({"concentration": -1.0}, "`concentration` must be at least 0"),

@@ -117,7 +117,7 @@ def test_points_are_explained_alike_in_blocks_of_any_size(monkeypatch, tolerance
 
 WRONG = [
     ({"num_perturbations": 2}, "`num_perturbations` must be at least 3, got 2"),
-    ({"kernel_width": 0.0}, "`kernel_width` must be positive or None, got 0.0"),
+    ({"kernel_width": 0.0}, "`kernel_width` must be positive, got 0.0"),
     ({"around": "mean"}, r"`around` must be one of \('background', 'instance'\), got 'mean'"),
 ]
 
@@ -130,7 +130,7 @@ def test_wrong_options_are_refused(cls, options, message):
 
 
 def test_a_wrong_penalty_category_or_key_is_refused():
-    with pytest.raises(ValueError, match="`penalty` must be positive, got 0.0"):
+    with pytest.raises(ValueError, match="`penalty` must be positive, got 0"):
         LIME(BACKGROUND, penalty=0)
     for wrong, message in (([4], "positions below 4, got .4."), (["colour"], "unknown feature name 'colour'")):
         explainer = dataclasses.replace(LIME(BACKGROUND, **OPTIONS), categorical=wrong)
