@@ -118,7 +118,7 @@ class Repeated(AbstractInference):
     """A third party's inference: it draws from the prior."""
 
     num_samples: int = 3
-    label: str = "prior"
+    label: object = "prior"
     progress: bool = False
 
     def run(self, rng_key, numpyro_model, data, *, progress=True):

@@ -273,7 +273,7 @@ class TestGram:
         ("settings", "message"),
         [
             (BagGram(kind="nystrom"), "`bag_gram` must be one of"),
-            (BagGram(kind="sampled", size=1), "`gram_size` must be at least 2 for 'sampled', got 1"),
+            (BagGram(kind="sampled", size=1), "`gram_size` must be at least 2, got 1"),
             (BagGram(kind="fourier", size=0), "`gram_size` must be at least 1"),
         ],
     )

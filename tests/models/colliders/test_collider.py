@@ -414,7 +414,7 @@ def test_names_of_a_data_frame_become_positions():
         ({"parents": (3,), "baseline_kernel": RBF(1.0)}, "`baseline_regularization` is needed"),
         ({"projection": "both"}, r"`projection` must be one of \('space', 'function', 'none'\), got 'both'"),
         ({"form": "sum"}, "`form` must be one of"),
-        ({"num_landmarks": 0}, "`num_landmarks` must be None or at least 1"),
+        ({"num_landmarks": 0}, "`num_landmarks` must be at least 1"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(changes, message):
