@@ -105,6 +105,13 @@ def names_of(array: xr.DataArray, dim: str = "feature") -> list[str]:
     )
 
 
+def plain(text: str) -> str:
+    """Return text that matplotlib shows as it is: a dollar sign in a name does not begin a formula."""
+    import matplotlib as mpl
+
+    return text.replace("$", r"\$") if mpl.rcParams["text.parse_math"] else text
+
+
 def rest_label(count: int) -> str:
     """Return the label of the remaining features, which are shown as one row."""
     return f"{count} other features" if count > 1 else "1 other feature"
@@ -122,7 +129,7 @@ def show_value(value: Any) -> str:
 
 def feature_rows(ax: Axes, labels: Sequence[str]) -> None:
     """Give the vertical axis one row per feature, the first on top, without a frame."""
-    ax.set_yticks(range(len(labels)), labels)
+    ax.set_yticks(range(len(labels)), [plain(label) for label in labels])
     ax.set_ylim(len(labels) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0)
     for side in ("top", "right", "left"):
@@ -132,7 +139,7 @@ def feature_rows(ax: Axes, labels: Sequence[str]) -> None:
 def label_x(ax: Axes, text: str, interval: Mapping[str, Any] | None = None) -> None:
     """Label the horizontal axis; a second line explains the thin lines, if kind and probability are given."""
     note = "" if interval is None else f"\nlines: {describe_interval(**interval)}"
-    ax.set_xlabel(text + note)
+    ax.set_xlabel(plain(text) + note)
 
 
 def signed(value: float) -> str:

@@ -36,7 +36,9 @@ def comparison(values: xr.DataArray, *, max_features: int = 10, ax: Axes | None 
     rows = np.arange(len(shown))
     for lane, (name, color) in enumerate(zip(explanations, _parts.distinct_colors(count), strict=True)):
         y = rows + (lane - (count - 1) / 2.0) * _HEIGHT / count
-        ax.barh(y, importance[lane, shown], height=0.9 * _HEIGHT / count, color=color, alpha=0.85, label=name)
+        ax.barh(
+            y, importance[lane, shown], height=0.9 * _HEIGHT / count, color=color, alpha=0.85, label=_parts.plain(name)
+        )
     ax.set_xlim(left=0.0)
     ax.legend(frameon=False, fontsize="small")
     _parts.feature_rows(ax, [names[j] for j in shown])

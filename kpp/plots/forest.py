@@ -53,6 +53,6 @@ def _draw(ax: Axes, points: np.ndarray, bounds: np.ndarray | None, instances: li
         y = np.arange(len(row)) + lane
         if bounds is not None:
             ax.hlines(y, bounds[instance, :, 0], bounds[instance, :, 1], color=color, linewidth=1.6, alpha=0.7)
-        ax.scatter(row, y, s=22, color=color, linewidths=0, zorder=2, label=instances[instance])
+        ax.scatter(row, y, s=22, color=color, linewidths=0, zorder=2, label=_parts.plain(instances[instance]))
     if count > 1:
         ax.legend(title="instance", frameon=False, fontsize="small")

@@ -34,7 +34,7 @@ def interactions(values: xr.DataArray, *, max_features: int = 10, ax: Axes | Non
     table = _parts.average(abs(values).mean("instance") if several else values)
     off_diagonal = np.where(np.eye(table.shape[-1], dtype=bool), 0.0, np.abs(table.values))
     shown = _parts.largest(off_diagonal.sum(axis=1), max_features)
-    names = [_parts.names_of(table)[j] for j in shown]
+    names = [_parts.plain(_parts.names_of(table)[j]) for j in shown]
     chosen = table.values[np.ix_(shown, shown)]
     ax = _parts.axes_for(ax, 1.6 + 0.45 * len(names), 2.6 + 0.55 * len(names))
     limit = float(np.abs(chosen).max()) or 1.0

@@ -60,9 +60,9 @@ def scatter(
         ax.vlines(x, bounds[:, 0], bounds[:, 1], color=_parts.WHISKER, linewidth=0.9, zorder=1)
     _draw_points(ax, x, y, None if color is None else table[:, names.index(color)], color)
     if levels is not None:
-        ax.set_xticks(range(len(levels)), [str(level) for level in levels])
+        ax.set_xticks(range(len(levels)), [_parts.plain(str(level)) for level in levels])
     _parts.label_x(ax, feature, None if intervals is None else intervals.attrs)
-    ax.set_ylabel(f"contribution of {feature}")
+    ax.set_ylabel(_parts.plain(f"contribution of {feature}"))
     _parts.open_frame(ax)
     return ax
 
@@ -72,7 +72,7 @@ def _draw_points(ax: Axes, x: np.ndarray, y: np.ndarray, column: np.ndarray | No
         ax.scatter(x, y, s=20, color=_parts.NEGATIVE if column is None else _parts.NEUTRAL, linewidths=0, zorder=2)
         return
     points = ax.scatter(x, y, s=20, c=column, cmap=_parts.value_colormap(), linewidths=0, zorder=2)
-    bar = ax.figure.colorbar(points, ax=ax, aspect=30, pad=0.02, label=color)
+    bar = ax.figure.colorbar(points, ax=ax, aspect=30, pad=0.02, label=_parts.plain(str(color)))
     bar.outline.set_visible(False)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import xarray as xr
 
+import kpp
 from kpp import plots
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -33,6 +35,30 @@ def test_every_plot_draws_on_the_axis_it_is_given(make, ax, name, draws, law):
     assert ax.get_xlabel()
     stated = "90% equal-tailed interval" in ax.get_xlabel()
     assert stated is (draws or (law is not None and name != "bar"))
+
+
+DOLLARS = ["$x_{$", "cost in $", r"$\unknown$"]
+
+
+@pytest.mark.parametrize("in_report", [False, True])
+@pytest.mark.parametrize(("name", "options"), [*CALLS.items(), ("interactions", {})])
+def test_dollar_signs_in_names_begin_no_formula(name, options, in_report):
+    values = np.arange(1.0, 7.0).reshape(2, 3)
+    explanation = kpp.Explanation.create(values, 0.0, values.sum(axis=1), values, feature_names=DOLLARS)
+    options = options | ({"feature": DOLLARS[0], "color": DOLLARS[2]} if name == "scatter" else {})
+    options = options | ({"instances": [0, 1]} if name == "forest" else {})
+    with plt.rc_context({"text.parse_math": not in_report}):  # the report turns formulas off
+        if name == "interactions":
+            table = xr.DataArray(np.eye(3), dims=("feature", "feature_other"), coords={"feature": DOLLARS})
+            ax = plots.interactions(table)
+        else:
+            ax = getattr(explanation.plot, name)(**options)
+        ax.figure.canvas.draw()
+        texts = [*ax.get_xticklabels(), *ax.get_yticklabels(), ax.xaxis.label, ax.yaxis.label]
+    plt.close(ax.figure)
+    dollar = "$" if in_report else r"\$"
+    shown = "\n".join(text.get_text() for text in texts).replace(dollar, "$")
+    assert all(feature in shown for feature in (DOLLARS[:1] if name == "scatter" else DOLLARS))
 
 
 @pytest.mark.parametrize("name", CALLS)
