@@ -12,6 +12,7 @@ from kpp.explanations.explanation import Explanation as Explanation
 from kpp.explanations.grouped_points import GroupedPoints as GroupedPoints
 from kpp.explanations.grouped_points import freeze_groups as freeze_groups
 from kpp.explanations.grouped_points import group_points as group_points
+from kpp.explanations.law import Law as Law
 from kpp.explanations.predictors import Requirement as Requirement
 from kpp.explanations.predictors import Resolved as Resolved
 from kpp.explanations.predictors import describe_uncertainty as describe_uncertainty

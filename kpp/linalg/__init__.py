@@ -15,3 +15,4 @@ from kpp.linalg.ridge import FeatureRidge as FeatureRidge
 from kpp.linalg.ridge import GramMatrix as GramMatrix
 from kpp.linalg.spectral import positive_part as positive_part
 from kpp.linalg.spectral import root_of_full_rank as root_of_full_rank
+from kpp.linalg.spectral import symmetric_root as symmetric_root

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from kpp.typing import AnyArray
 
-__all__ = ["positive_part", "root_of_full_rank"]
+__all__ = ["positive_part", "root_of_full_rank", "symmetric_root"]
 
 
 def positive_part(matrix: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
@@ -75,3 +75,14 @@ def _divided_differences(values: Float[Array, " n"]) -> Float[Array, "n n"]:
     gaps = size[:, None] + size[None, :]  # the distance of two values of different signs
     mixed = jnp.where(positive[:, None], size[:, None], size[None, :]) / jnp.where(gaps > 0, gaps, 1.0)
     return jnp.where(positive[:, None] == positive[None, :], positive[:, None].astype(values.dtype), mixed)
+
+
+def symmetric_root(matrices: Float[np.ndarray, "*batch g g"], *, inverse: bool = False) -> np.ndarray:
+    """Return the symmetric roots of covariances, or their pseudo-inverses; rounding errors below 0 count as 0."""
+    eigenvalues, vectors = np.linalg.eigh((matrices + np.swapaxes(matrices, -1, -2)) / 2.0)
+    largest = np.abs(eigenvalues).max(axis=-1, keepdims=True)
+    rounding = 100 * eigenvalues.shape[-1] * np.finfo(matrices.dtype).eps * largest
+    kept = np.sqrt(np.where(eigenvalues > rounding, eigenvalues, 0.0))
+    if inverse:
+        kept = np.divide(1.0, kept, out=np.zeros_like(kept), where=kept > 0)
+    return (vectors * kept[..., None, :]) @ np.swapaxes(vectors, -1, -2)

@@ -13,11 +13,14 @@ from jaxtyping import Array, Float
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
 from kpp.explanations import (
+    Law,
     describe_estimate,
+    describe_key,
     describe_uncertainty,
     describe_value_function,
     freeze_groups,
     group_points,
+    has_function_law,
     solve_in_blocks,
 )
 from kpp.games import Players, ShapleyEstimate, as_players, estimate_shapley, num_nodes
@@ -28,6 +31,7 @@ from kpp_pref_shap.concatenation import as_concatenated, has_product_items, item
 from kpp_pref_shap.context_game import PreferentialContext
 from kpp_pref_shap.inputs import PreferenceInputs, read_contexts, read_duels
 from kpp_pref_shap.item_game import PreferentialItems
+from kpp_pref_shap.law import has_affordable_law, prior_covariance, whitened_draws
 from kpp_pref_shap.pair_functions import PairPoints
 from kpp_pref_shap.side_by_side import SideBySide
 
@@ -56,7 +60,10 @@ class PrefShap(AbstractExplainer):
 
     Values are exact up to 14 players, whose coalitions are enumerated. Interventional values of items are exact for any
     number of players, by quadrature, if the kernel of items is a sum of product kernels. Other values are sampled,
-    with standard errors. The draws of a posterior are explained one by one.
+    with standard errors. The draws of a posterior are explained one by one. For the duels of a Gaussian process whose
+    kernels of items are sums of product kernels, the values are drawn from the whole posterior, of the hyperparameters
+    and of the function given them, wherever this is affordable. Otherwise the attribute ``uncertainty`` of the
+    explanation is "hyperparameters only".
 
     Args:
         value_function: The game, `PreferentialItems` or `PreferentialContext`.
@@ -64,6 +71,9 @@ class PrefShap(AbstractExplainer):
         num_coalitions: How many coalitions the sampling methods may value.
         groups: Features that form one player: a
             mapping from the name of a player to names or positions of features.
+        covariance: "auto" draws the values from their law: one draw for each draw of the hyperparameters, and 200 if
+            there is only one. The covariance is that at the mean of the hyperparameters; `kpp_pref_shap.law` says how
+            much computation is affordable. None explains posterior means only.
         instances_at_once: How many instances are worked on at once; by default what fits into memory.
         progress: Whether to show progress bars.
 
@@ -76,6 +86,7 @@ class PrefShap(AbstractExplainer):
     method: str = eqx.field(static=True, default="auto")
     num_coalitions: int | None = eqx.field(static=True, default=None)
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
+    covariance: str | None = eqx.field(static=True, default="auto")
     instances_at_once: int | None = eqx.field(static=True, default=None)
     progress: bool = eqx.field(static=True, default=True)
 
@@ -93,6 +104,7 @@ class PrefShap(AbstractExplainer):
         for name in ("num_coalitions", "instances_at_once"):
             if getattr(self, name) is not None:
                 count(getattr(self, name), name)
+        one_of(self.covariance, "covariance", ("auto", None))
 
     def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
         """Explain the preferences at p duels, items or contexts.
@@ -101,7 +113,7 @@ class PrefShap(AbstractExplainer):
             predictor: A `kpp.Fit` of a preference model, or a `kpp.RKHSFunction` on pairs, with draws (chain, draw) or
                 without.
             x: The points to explain, in the form that the value function requires, or `kpp.preferences.Matches`.
-            rng_key: A JAX random key; needed only if coalitions are sampled.
+            rng_key: A JAX random key; needed if coalitions are sampled. Draws of the values take the key 0 without it.
 
         Returns:
             The explanation.
@@ -115,21 +127,43 @@ class PrefShap(AbstractExplainer):
         players = as_players(groups, inputs.schema.num_features, inputs.schema.feature_names)
         shown = group_points(inputs.data, players, inputs.schema)
         arrays, estimate = self._values(inputs, players, rng_key)
+        has_draws = bool(inputs.function.batch_shape)
+        record = describe_uncertainty(predictor, draws=has_draws) | describe_estimate(estimate, rng_key)
+        law = self._law(predictor, inputs, players) if self.covariance == "auto" else None
+        if law is not None:
+            key = jax.random.key(0) if rng_key is None else rng_key
+            # Another stream than the one of sampled coalitions.
+            arrays = law.draw(arrays, inputs.function.batch_shape, jax.random.fold_in(key, 1))
+            record |= law.record() | {"rng_key": describe_key(key)}
         return Explanation.create(
             **arrays,
             data=shown.data,
             schema=shown.schema,
             instance_names=inputs.instance_names,
             groups=shown.groups,
-            draws=bool(inputs.function.batch_shape),
+            draws=has_draws or law is not None,
             attrs={
                 "explainer": "pref-shap",
                 **describe_value_function(self.value_function),
                 "explains": inputs.explains,
-                **describe_uncertainty(predictor, draws=bool(inputs.function.batch_shape)),
-                **describe_estimate(estimate, rng_key),
+                **record,
             },
         )
+
+    def _law(self, predictor: Any, inputs: PreferenceInputs, players: Players) -> Law | None:
+        """Return the law of the values at the mean of the hyperparameters, if there is one and it is affordable."""
+        if not has_function_law(predictor):
+            return None
+        posterior = predictor.function_posterior(at="mean")
+        pairs, contexts = SideBySide(self.value_function, posterior.mean).split(inputs.rows)
+        if not has_affordable_law(self.value_function, posterior, pairs, players):
+            return None
+        assert isinstance(self.value_function, PreferentialItems), "`has_affordable_law` has checked it"
+        covariance = prior_covariance(self.value_function, posterior, pairs, contexts, players)
+        means, _ = self._values(inputs._replace(function=whitened_draws(posterior)), players, jax.random.key(0))
+        values = np.asarray(means["values"])[0]
+        covariance = covariance - np.einsum("rpi,rqj->pqij", values, values, optimize=True)
+        return Law(covariance, self.value_function.background.shape[0])
 
     def _read(self, predictor: Any, x: Any) -> PreferenceInputs:
         game = self.value_function

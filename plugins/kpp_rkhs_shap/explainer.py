@@ -16,6 +16,7 @@ from kpp import AbstractExplainer, Explanation, RKHSFunction
 from kpp.explanations import (
     AbstractPointsExplainer,
     Inputs,
+    Law,
     describe_estimate,
     describe_key,
     describe_value_function,
@@ -35,7 +36,7 @@ from kpp.games import (
 from kpp.kernels import RBF
 from kpp.typing import RngKey
 from kpp.validation import count, one_of
-from kpp_rkhs_shap.law import Law, affordable_law
+from kpp_rkhs_shap.law import affordable_law
 from kpp_rkhs_shap.probability import ProbabilityOfDraws
 from kpp_rkhs_shap.shapley_covariance import covariance_of_values, posterior_at_mean, posterior_of
 

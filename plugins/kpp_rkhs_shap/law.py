@@ -7,21 +7,21 @@ explaining many functions.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from kpp import GPPosterior
+from kpp.explanations import Law
 from kpp.features import Nystrom, landmarks
 from kpp.games import AbstractImputation, Interventional, Players, has_product_terms
-from kpp.typing import AnyArray, RngKey
+from kpp.linalg import symmetric_root
+from kpp.typing import AnyArray
 from kpp_rkhs_shap.shapley_covariance import covariance_of_values
 
-__all__ = ["Law", "affordable_law"]
+__all__ = ["affordable_law"]
 
 # The largest number of products of kernel factors of one covariance: some 25 seconds on two cores.
 _AFFORDABLE = 4e10
@@ -36,66 +36,6 @@ _MAX_ROWS = 4096
 _MAX_SAMPLE = 4000
 # Above this many players coalitions are not enumerated.
 _MAX_ENUMERATED = 12
-# The draws of a posterior that has only one draw of the hyperparameters.
-_NUM_DRAWS = 200
-
-
-@dataclasses.dataclass(frozen=True)
-class Law:
-    """The Gaussian law of the deviations of Shapley values from their means under one draw of the hyperparameters.
-
-    Args:
-        covariance: The covariance, (p, g, g) if points are independent, or (p, p, g, g) of all points together.
-        num_references: The number of references of the covariance.
-    """
-
-    covariance: Float[np.ndarray, "..."]
-    num_references: int
-
-    @property
-    def is_joint(self) -> bool:
-        """Whether the values of different points are drawn together."""
-        return self.covariance.ndim == 4
-
-    def record(self) -> dict[str, Any]:
-        """Return the attributes of an explanation whose values are drawn from this law."""
-        return {
-            "uncertainty": "full",
-            "instances_drawn": "together" if self.is_joint else "independently",
-            "covariance_at": "mean",
-            "covariance_background_size": self.num_references,
-        }
-
-    def draw(self, arrays: dict[str, Any], draws: tuple[int, ...], rng_key: RngKey) -> dict[str, Any]:
-        """Replace means of values by draws.
-
-        Args:
-            arrays: Arrays of an explanation, led by draws: `values` and `predictions` change, the others are repeated.
-            draws: The shape of the draws, (chain, draw) or ().
-            rng_key: A JAX random key.
-
-        Returns:
-            The arrays with one draw of the values for each draw; `_NUM_DRAWS` draws if there is only one.
-        """
-        shape = draws or (1, 1)
-        if math.prod(shape) == 1:
-            shape = (1, _NUM_DRAWS)
-        spread = {
-            name: None if array is None else np.broadcast_to(array, (*shape, *np.shape(array)[len(draws) :]))
-            for name, array in arrays.items()
-        }
-        deviations = self._deviations(shape, rng_key)
-        values, predictions = spread["values"] + deviations, spread["predictions"] + deviations.sum(axis=-1)
-        return spread | {"values": values, "predictions": predictions}
-
-    def _deviations(self, shape: tuple[int, ...], rng_key: RngKey) -> Float[np.ndarray, "*draws p g"]:
-        num_points, num_players = self.covariance.shape[0], self.covariance.shape[-1]
-        noise = np.asarray(jax.random.normal(rng_key, (*shape, num_points, num_players)), self.covariance.dtype)
-        if not self.is_joint:
-            return np.einsum("pij,...pj->...pi", _symmetric_root(self.covariance), noise)
-        size = num_points * num_players
-        matrix = np.moveaxis(self.covariance, 1, 2).reshape(size, size)
-        return (noise.reshape(*shape, size) @ _symmetric_root(matrix)).reshape(noise.shape)
 
 
 def affordable_law(
@@ -183,18 +123,7 @@ def _match_points(joint: Float[np.ndarray, "p p g g"], covariance: Float[np.ndar
     C^(1/2) J^(-1/2) on the range of J. What C has outside of this range is added, independently for each point.
     """
     positions = np.arange(len(covariance))
-    scale = _symmetric_root(covariance) @ _symmetric_root(joint[positions, positions], inverse=True)
+    scale = symmetric_root(covariance) @ symmetric_root(joint[positions, positions], inverse=True)
     matched = np.einsum("pij,pqjk,qlk->pqil", scale, joint, scale, optimize=True)
     matched[positions, positions] = covariance
     return matched
-
-
-def _symmetric_root(matrices: Float[np.ndarray, "*batch g g"], *, inverse: bool = False) -> np.ndarray:
-    """Return the symmetric roots of covariances, or their pseudo-inverses; rounding errors below 0 count as 0."""
-    eigenvalues, vectors = np.linalg.eigh((matrices + np.swapaxes(matrices, -1, -2)) / 2.0)
-    largest = np.abs(eigenvalues).max(axis=-1, keepdims=True)
-    rounding = 100 * eigenvalues.shape[-1] * np.finfo(matrices.dtype).eps * largest
-    kept = np.sqrt(np.where(eigenvalues > rounding, eigenvalues, 0.0))
-    if inverse:
-        kept = np.divide(1.0, kept, out=np.zeros_like(kept), where=kept > 0)
-    return (vectors * kept[..., None, :]) @ np.swapaxes(vectors, -1, -2)

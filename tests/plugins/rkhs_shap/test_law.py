@@ -11,11 +11,12 @@ import pytest
 from scipy import stats
 
 import kpp
+from kpp.explanations import Law
 from kpp.games import Interventional, Observational, as_players, shapley_covariance, shapley_values_from_table
 from kpp.kernels import RBF
 from kpp_models import GPRegression
 from kpp_rkhs_shap import law as law_module
-from kpp_rkhs_shap.law import Law, affordable_law
+from kpp_rkhs_shap.law import affordable_law
 
 RNG = np.random.default_rng(3)
 DATA, X, BACKGROUND = RNG.normal(size=(14, 3)), RNG.normal(size=(4, 3)), RNG.normal(size=(90, 3))

@@ -1,0 +1,77 @@
+"""The law of contributions under the posterior of a Gaussian process, and draws from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from kpp.linalg import symmetric_root
+from kpp.typing import RngKey
+
+__all__ = ["Law"]
+
+# The draws of a posterior that has only one draw of the hyperparameters.
+_NUM_DRAWS = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Law:
+    """The Gaussian law of the deviations of Shapley values from their means under one draw of the hyperparameters.
+
+    Args:
+        covariance: The covariance, (p, g, g) if points are independent, or (p, p, g, g) of all points together.
+        num_references: The number of references of the covariance.
+    """
+
+    covariance: Float[np.ndarray, "..."]
+    num_references: int
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether the values of different points are drawn together."""
+        return self.covariance.ndim == 4
+
+    def record(self) -> dict[str, Any]:
+        """Return the attributes of an explanation whose values are drawn from this law."""
+        return {
+            "uncertainty": "full",
+            "instances_drawn": "together" if self.is_joint else "independently",
+            "covariance_at": "mean",
+            "covariance_background_size": self.num_references,
+        }
+
+    def draw(self, arrays: dict[str, Any], draws: tuple[int, ...], rng_key: RngKey) -> dict[str, Any]:
+        """Replace means of values by draws.
+
+        Args:
+            arrays: Arrays of an explanation, led by draws: `values` and `predictions` change, the others are repeated.
+            draws: The shape of the draws, (chain, draw) or ().
+            rng_key: A JAX random key.
+
+        Returns:
+            The arrays with one draw of the values for each draw; `_NUM_DRAWS` draws if there is only one.
+        """
+        shape = draws or (1, 1)
+        if math.prod(shape) == 1:
+            shape = (1, _NUM_DRAWS)
+        spread = {
+            name: None if array is None else np.broadcast_to(array, (*shape, *np.shape(array)[len(draws) :]))
+            for name, array in arrays.items()
+        }
+        deviations = self._deviations(shape, rng_key)
+        values, predictions = spread["values"] + deviations, spread["predictions"] + deviations.sum(axis=-1)
+        return spread | {"values": values, "predictions": predictions}
+
+    def _deviations(self, shape: tuple[int, ...], rng_key: RngKey) -> Float[np.ndarray, "*draws p g"]:
+        num_points, num_players = self.covariance.shape[0], self.covariance.shape[-1]
+        noise = np.asarray(jax.random.normal(rng_key, (*shape, num_points, num_players)), self.covariance.dtype)
+        if not self.is_joint:
+            return np.einsum("pij,...pj->...pi", symmetric_root(self.covariance), noise)
+        size = num_points * num_players
+        matrix = np.moveaxis(self.covariance, 1, 2).reshape(size, size)
+        return (noise.reshape(*shape, size) @ symmetric_root(matrix)).reshape(noise.shape)
