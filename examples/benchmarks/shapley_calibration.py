@@ -1,15 +1,18 @@
 """Do intervals of Shapley values contain the true values as often as they say? Simulation-based calibration.
 
-Run it as `python examples/benchmarks/shapley_calibration.py [--quick]`. Hyperparameters are drawn from their priors, a
-function from the Gaussian process, and noisy targets or labels at 20 points. The function is drawn at all points that
-the game reads as well, so its Shapley values are known by their definition. A model is fitted to the data, three points
-are explained, and the rank of each true value among the draws is counted. Ranks of a correct posterior are uniform, and
-90 % intervals contain 90 % of the true values. With `covariance=None` the draws are those of the posterior mean.
+Run it as `python examples/benchmarks/shapley_calibration.py [--quick]`. With `--ranks FOLDER` the ranks of each model
+and inference are written to a file, and with `--figure FILE` all ranks of the folder are drawn. Hyperparameters are
+drawn from their priors, a function from the Gaussian process, and noisy targets or labels at 20 points. The function is
+drawn at all points that the game reads as well, so its Shapley values are known by their definition. A model is fitted
+to the data, three points are explained, and the rank of each true value among the draws is counted. Ranks of a correct
+posterior are uniform, and 90 % intervals contain 90 % of the true values. With `covariance=None` the draws are those of
+the posterior mean.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -54,8 +57,12 @@ def simulate(rng: np.random.Generator, classes: bool) -> tuple[np.ndarray, dict[
     return y, {name: np.einsum("cpm,cpm->cp", weight, values) for name, weight in weights.items()}
 
 
-def calibrate(model: str, inference: str, repeats: int) -> None:
-    """Print coverage and p-values of uniform ranks of both games, by the whole posterior and by posterior means."""
+def calibrate(model: str, inference: str, repeats: int) -> dict[str, np.ndarray]:
+    """Print coverage and p-values of uniform ranks of both games, by the whole posterior and by posterior means.
+
+    Returns:
+        The ranks of both games by the whole posterior, in [0, 1], (functions, points, features).
+    """
     rng = np.random.default_rng(1)
     cases = [(name, covariance) for covariance in ("auto", None) for name in GAMES]
     ranks: dict[tuple[str, str | None], list[np.ndarray]] = {case: [] for case in cases}
@@ -83,6 +90,32 @@ def calibrate(model: str, inference: str, repeats: int) -> None:
         shown = ", ".join(f"{p:.2g}" for p in pvalues)
         what = f"{model:<16} {inference:<8} {name:<15} {'full' if covariance else 'hyperparameters':<16}"
         print(f"{what} {len(covered):>4} {covered.mean():7.1%} ± {error:.1%}   {shown}", flush=True)
+    return {name: np.stack(ranks[name, "auto"]) for name in GAMES}
+
+
+def draw_ranks(folder: Path, file: Path) -> None:
+    """Draw one histogram of the ranks of all features for each model, inference and game: at the first point."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    saved = [(path.stem.split("_"), np.load(path)) for path in sorted(folder.glob("*.npz"), reverse=True)]
+    figure = Figure(figsize=(2.2 * len(saved), 4.0), layout="constrained")
+    panels = figure.subplots(len(GAMES), len(saved), sharey="row", squeeze=False)
+    for column, (title, ranks) in zip(panels.T, saved, strict=True):
+        for panel, name in zip(column, GAMES, strict=True):
+            first = ranks[name][:, 0]
+            counts = np.bincount(np.minimum(first.ravel() * 10, 9).astype(int), minlength=10) / first.size
+            # Features of one function are dependent, so the band of uniform ranks is that of functions alone.
+            error = 2 * np.sqrt(0.1 * 0.9 / len(first))
+            panel.bar(np.arange(10) / 10 + 0.05, counts, 0.09, color="tab:blue")
+            panel.axhspan(0.1 - error, 0.1 + error, color="0.5", alpha=0.3, linewidth=0)
+            panel.set(title=f"{title[0]}\n{title[1]}, {len(first)} functions" if name == "interventional" else "")
+    for row, name in zip(panels, GAMES, strict=True):
+        row[0].set_ylabel(f"{name}\nshare of the ranks")
+    for panel in panels[-1]:
+        panel.set_xlabel("rank / number of draws")
+    with mpl.rc_context({"svg.hashsalt": "kpp", "svg.fonttype": "none"}):
+        figure.savefig(file, metadata={"Date": None})
 
 
 def main() -> None:
@@ -91,12 +124,20 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2 functions of each kind")
     parser.add_argument("--repeats", type=int, default=300)
     parser.add_argument("--only", nargs=2, metavar=("MODEL", "INFERENCE"))
+    parser.add_argument("--ranks", type=Path, metavar="FOLDER", help="write the ranks to this folder")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="draw the ranks of the folder, and compute nothing")
     arguments = parser.parse_args()
+    if arguments.figure is not None:
+        draw_ranks(arguments.ranks, arguments.figure)
+        return
     repeats = 2 if arguments.quick else arguments.repeats
     cases = [tuple(arguments.only)] if arguments.only else [(model, name) for model in MODELS for name in INFERENCES]
     print("model            inference game            draws             functions  covered    p-values of the ranks")
     for model, inference in cases:
-        calibrate(model, inference, repeats)
+        ranks = calibrate(model, inference, repeats)
+        if arguments.ranks is not None:
+            arguments.ranks.mkdir(exist_ok=True)
+            np.savez(arguments.ranks / f"{model}_{inference}.npz", **ranks)
 
 
 if __name__ == "__main__":
