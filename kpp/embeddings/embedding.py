@@ -39,9 +39,9 @@ def _of_finite_points(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        args = tuple(_read(self, points, name) for points, name in zip(args, names, strict=True))
+        read = tuple(_read(self, points, name) for points, name in zip(args, names, strict=False))
         kwargs = {name: _read(self, points, name) for name, points in kwargs.items()}
-        return method(self, *args, **kwargs)
+        return method(self, *read, *args[len(read) :], **kwargs)
 
     return checked
 

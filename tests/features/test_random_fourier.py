@@ -69,7 +69,7 @@ def test_mistakes_are_named():
         RandomFourier.approximate(jax.random.key(0), Periodic(1.0), 3, 2)
     with pytest.raises(TypeError, match="`rng_key` must be a single JAX random key"):
         RandomFourier.approximate(0, RBF(1.0), 3, 2)
-    with pytest.raises(ValueError, match=r"`frequencies` are for 2 features, got points of shape \(8, 3\)"):
+    with pytest.raises(ValueError, match=r"`frequencies` are for 2 features, got points `x` of shape \(8, 3\)"):
         RandomFourier.approximate(jax.random.key(0), RBF(1.0), 3, 2)(np.zeros((8, 3)), np.zeros((8, 3)))
     with pytest.raises(ValueError, match="`lengthscale` must be positive"):
         RandomFourier(np.ones((3, 2)), -1.0)
