@@ -32,10 +32,13 @@ MATCHED, OTHER = np.repeat(PAIRS[:40], 2, axis=0), PAIRS[40:]
 LOCATIONS, SCALE = [0.0, 1.0], 0.5
 LENGTHSCALE, VARIANCE = (dist.LogNormal(location, SCALE) for location in LOCATIONS)
 MODELS = {"GPGP": GPGP, "PGP": PGP}
+NUTS = kpp.NUTS(num_warmup=150, num_samples=200, num_chains=1, progress=False)
+# How the latent preferences and the hyperparameters are inferred.
 INFERENCES = {
-    "NUTS": kpp.NUTS(num_warmup=150, num_samples=200, num_chains=1, progress=False),
-    "Laplace": kpp.Laplace(num_samples=200, progress=False),
-    "MAP": kpp.MAP(progress=False),
+    "sample, NUTS": ("sample", NUTS),
+    "laplace, NUTS": ("laplace", NUTS),
+    "laplace, Laplace": ("laplace", kpp.Laplace(num_samples=200, progress=False)),
+    "laplace, MAP": ("laplace", kpp.MAP(progress=False)),
 }
 
 
@@ -63,9 +66,10 @@ def calibrate(model: str, inference: str, repeats: int) -> None:
     ranks = []
     for repeat in range(repeats):
         winners, truth = simulate(rng, model)
-        untrained = MODELS[model](RBF(LENGTHSCALE, variance=VARIANCE))
+        latent, method = INFERENCES[inference]
+        untrained = MODELS[model](RBF(LENGTHSCALE, variance=VARIANCE), latent=latent)
         key = jax.random.key(repeat)
-        fit = untrained.fit(key, ITEMS[MATCHED], winners, inference=INFERENCES[inference], num_prior_samples=0)
+        fit = untrained.fit(key, ITEMS[MATCHED], winners, inference=method, num_prior_samples=0)
         ranks.append(posterior_ranks(fit, truth))
     covered = np.abs(np.stack(ranks) - 0.5) < 0.45
     # Preferences of one function are dependent: the standard error is that of the functions' own coverages.
@@ -73,7 +77,7 @@ def calibrate(model: str, inference: str, repeats: int) -> None:
     # One pair of each function: the ranks of different functions are independent.
     bins = np.minimum(np.stack(ranks)[:, 0] * 10, 9).astype(int)
     uniform = stats.chisquare(np.bincount(bins, minlength=10)).pvalue
-    print(f"{model:<6} {inference:<8} {repeats:>9} {covered.mean():>8.1%} ± {error:.1%} {uniform:>8.2g}", flush=True)
+    print(f"{model:<6} {inference:<16} {repeats:>9} {covered.mean():>8.1%} ± {error:.1%} {uniform:>8.2g}", flush=True)
 
 
 def main() -> None:
@@ -81,9 +85,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="2 functions of each kind")
     parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--only", nargs=2, metavar=("MODEL", "INFERENCE"))
     arguments = parser.parse_args()
-    print("model  inference functions  90 % intervals cover   p-value of the ranks")
-    for model, inference in itertools.product(MODELS, INFERENCES):
+    print("model  latent, inference functions  90 % intervals cover   p-value of the ranks")
+    cases = [tuple(arguments.only)] if arguments.only else itertools.product(MODELS, INFERENCES)
+    for model, inference in cases:
         calibrate(model, inference, 2 if arguments.quick else arguments.repeats)
 
 

@@ -2,6 +2,7 @@ r"""Gaussian processes of preferences between items: from matches to the probabi
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, TypeVar
@@ -24,7 +25,7 @@ from kpp.gp import (
     prior_factor,
     replace_priors,
 )
-from kpp.inference import Data, Fit, Sample
+from kpp.inference import NUTS, Data, Fit, Sample
 from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential, check_non_negative, check_positive
 from kpp.priors import is_prior
 from kpp.priors import sample as draw_priors
@@ -74,7 +75,8 @@ class AbstractPreferenceModel(AbstractGPModel):
         tie_width: t, at least 0, a number or a prior, for the ordinal likelihoods.
         latent: "laplace" integrates g out by Laplace's approximation, "sample" makes the inference sample its values at
             the pairs of the matches, "inducing" its values at inducing pairs, for thousands of matches and `kpp.SVI`:
-            the other values are integrated out in a lower bound on the evidence.
+            the other values are integrated out in a lower bound on the evidence. By default `kpp.NUTS` samples, so
+            that intervals hold what they promise, and every other inference uses Laplace's approximation.
         num_inducing: How many inducing pairs k-means chooses among those of the matches.
         minibatch: The number of pairs in each step of `kpp.SVI`, with inducing pairs; all by default.
         seed: The seed of k-means.
@@ -83,13 +85,13 @@ class AbstractPreferenceModel(AbstractGPModel):
         ValueError: If a name is unknown, or a number is out of range or not allowed with the names.
     """
 
-    #: A match says little: intervals at the mode are too narrow, see docs/calibration.md.
+    #: One match says little about the hyperparameters; docs/calibration.md has the coverage of intervals.
     needs_draws_of_hyperparameters: ClassVar[bool] = True
 
     kernel: AbstractKernel
     likelihood: str = eqx.field(static=True, default="logit")
     tie_width: Leaf | None = optional_scalar_field("tie_width", default=None)
-    latent: str = eqx.field(static=True, default="laplace")
+    latent: str | None = eqx.field(static=True, default=None)
     num_inducing: int | None = eqx.field(static=True, default=None)
     minibatch: int | None = eqx.field(static=True, default=None)
     seed: int = eqx.field(static=True, default=0)
@@ -102,7 +104,7 @@ class AbstractPreferenceModel(AbstractGPModel):
     def __check_init__(self) -> None:
         """Raise ValueError if a name is unknown, or a number is out of range or does not belong to the names."""
         one_of(self.likelihood, "likelihood", LIKELIHOODS)
-        one_of(self.latent, "latent", LATENTS)
+        one_of(self.latent, "latent", (None, *LATENTS))
         if LIKELIHOODS[self.likelihood][1] != (self.tie_width is not None):
             raise ValueError(
                 "`tie_width` goes with the likelihoods 'ordinal' and 'ordinal-probit', which need one, got "
@@ -139,7 +141,9 @@ class AbstractPreferenceModel(AbstractGPModel):
         Raises:
             ValueError: If the data are invalid, or hold ties and the likelihood does not allow ties.
         """
-        return super().fit(rng_key, x, y, **options)
+        samples = options.get("inference") is None or isinstance(options["inference"], NUTS)
+        model = dataclasses.replace(self, latent="sample") if self.latent is None and samples else self
+        return super(AbstractPreferenceModel, model).fit(rng_key, x, y, **options)
 
     def prepare(self: Model, x: Any, y: Any = None) -> tuple[Model, dict[str, Any], Schema]:
         """Read the matches; see `fit` and `AbstractModel.prepare`."""
@@ -172,7 +176,7 @@ class AbstractPreferenceModel(AbstractGPModel):
         model = replace_priors(self, draw_priors)
         outcomes, kernel = model.outcomes, model.pair_kernel
         num_pairs = jnp.shape(trials)[0]
-        if model.latent == "laplace":
+        if model.latent in (None, "laplace"):
             numpyro.sample("y", LaplaceOutcomes(outcomes, trials, kernel.gram(x)), obs=y)
             return
         if model.latent == "sample":
@@ -196,13 +200,13 @@ class AbstractPreferenceModel(AbstractGPModel):
     def posterior(self, sample: Sample, data: Data) -> ConditionedGP:
         """Return the posterior of g.
 
-        With ``latent="laplace"`` it is Laplace's approximation, and the pointwise log likelihood is leave-one-out by
-        the Laplace cavity. With "sample" g is conditioned on the drawn latent preferences, and with "inducing" on the
-        latent preferences at the inducing pairs.
+        With ``latent="laplace"`` or None it is Laplace's approximation, and the pointwise log likelihood is
+        leave-one-out by the Laplace cavity. With "sample" g is conditioned on the drawn latent preferences, and with
+        "inducing" on the latent preferences at the inducing pairs.
         """
         model = self.at(sample)
         kernel, likelihood = model.pair_kernel, OutcomeLikelihood(data["y"], model.outcomes)
-        if self.latent == "laplace":
+        if self.latent in (None, "laplace"):
             return condition(kernel, data["x"], likelihood)
         if self.latent == "sample":
             return condition_on_values(kernel, data["x"], sample[WHITENED], likelihood, at_observations=True)

@@ -503,7 +503,7 @@ def test_priors_and_leave_one_out(played):
     items, numbers, y = played
     matches = matches_of((items, numbers, np.where(np.arange(12) < 3, 0.5, y)), tie=0.5)
     prior = dist.LogNormal(0.0, 0.5)
-    model = GPGP(RBF(prior) + dist.HalfNormal(1.0), "ordinal", tie_width=dist.HalfNormal(1.0))
+    model = GPGP(RBF(prior) + dist.HalfNormal(1.0), "ordinal", tie_width=dist.HalfNormal(1.0), latent="laplace")
     nuts = kpp.NUTS(num_warmup=50, num_samples=50, num_chains=2, progress=False)
     fit = model.fit(jax.random.key(0), matches, inference=nuts)
     assert sorted(fit.draws) == ["kernel.kernels.0.lengthscale", "kernel.kernels.1.variance", "tie_width"]
@@ -540,6 +540,26 @@ def test_a_pair_without_matches_leaves_all_derivatives_of_the_evidence_as_they_a
     at = jnp.array([0.9, 4.0])
     for found, expected in zip(derivatives(at, True), derivatives(at, False), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("inference", "latent"),
+    [
+        (kpp.NUTS(num_warmup=5, num_samples=5, num_chains=1, progress=False), "sample"),
+        (kpp.MAP(progress=False), "laplace"),
+    ],
+)
+def test_nuts_samples_latent_preferences_by_default(played, inference, latent):
+    prior = RBF(dist.LogNormal(0.0, 0.5))
+    fits = [
+        model.fit(jax.random.key(0), matches_of(played), inference=inference, num_prior_samples=0)
+        for model in (PGP(prior), PGP(prior, latent=latent))
+    ]
+    assert fits[0].draws.keys() == fits[1].draws.keys()
+    assert ("latent_whitened" in fits[0].draws) is (latent == "sample")
+    for name, draws in fits[0].draws.items():
+        np.testing.assert_array_equal(draws, fits[1].draws[name])
 
 
 @pytest.mark.slow
