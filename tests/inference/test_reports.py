@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import jax
 import numpy as np
@@ -139,7 +140,9 @@ def test_no_place_to_start_is_an_error():
 
 
 @pytest.mark.slow
-def test_progress_is_shown_and_hidden(capsys):
+def test_progress_is_shown_and_hidden(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
     def model(y=None):
         numpyro.sample("y", dist.Normal(numpyro.sample("location", dist.Normal(0.0, 1.0)), 1.0), obs=y)
 
