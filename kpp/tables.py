@@ -68,6 +68,11 @@ class Schema:
         """The number of columns, d."""
         return len(self.feature_names)
 
+    @property
+    def categories(self) -> frozenset[str]:
+        """The names of the columns whose values are codes and not numbers: those with levels, and booleans."""
+        return frozenset((*self.levels, *self.booleans))
+
     def index(self, name: str) -> int:
         """Return the position of a feature.
 
@@ -270,8 +275,7 @@ class Scales:
             points: The points, (n, d).
             schema: Their columns. Those of categories and of booleans are not scaled.
         """
-        others = {*schema.levels, *schema.booleans}
-        numeric = np.array([feature not in others for feature in schema.feature_names])
+        numeric = np.array([feature not in schema.categories for feature in schema.feature_names])
         varies = numeric & (np.ptp(points, axis=0) > 0.0)
         center = np.where(numeric, points.mean(axis=0), 0.0)
         return cls(schema, center, np.where(varies, points.std(axis=0), 1.0))
@@ -292,8 +296,8 @@ class Scales:
         if not isinstance(x, _Table):
             points = np.asarray(as_points(x, name, num_features=self.schema.num_features))
             return (points - self.center[None, :]) / self.scale[None, :]
-        others = {*self.schema.levels, *self.schema.booleans}
-        numeric = [index for index, feature in enumerate(self.schema.feature_names) if feature not in others]
+        categories = self.schema.categories
+        numeric = [index for index, feature in enumerate(self.schema.feature_names) if feature not in categories]
         if not numeric:
             return x
         features = tuple(self.schema.feature_names[index] for index in numeric)

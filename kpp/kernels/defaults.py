@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -24,10 +24,7 @@ class _Columns(Protocol):
     def feature_names(self) -> Sequence[str]: ...
 
     @property
-    def levels(self) -> Mapping[str, tuple[Any, ...]]: ...
-
-    @property
-    def booleans(self) -> Sequence[str]: ...
+    def categories(self) -> frozenset[str]: ...
 
 
 def default_kernel(schema: object, *, priors: bool = True) -> AbstractKernel:
@@ -59,7 +56,7 @@ def default_kernel(schema: object, *, priors: bool = True) -> AbstractKernel:
             f"`schema` must be a kpp.tables.Schema, got {type(schema).__name__}; "
             "`_, schema = kpp.tables.read_points(table)` learns the schema of a table"
         )
-    categories = {*schema.levels, *schema.booleans}
+    categories = schema.categories
     numbers = tuple(name for name in schema.feature_names if name not in categories)
     coded = tuple(name for name in schema.feature_names if name in categories)
     variance = dist.HalfNormal(1.0) if priors else 1.0
