@@ -92,7 +92,7 @@ def _covariance_of_term(
     second: Array,
 ) -> Float[Array, "c p c p"]:
     """Return the covariance of the values of coalitions at duels, for one term of the kernel."""
-    inner = _inner_products(term.kernel, imputed, loads)
+    inner, total = _inner_products(term.kernel, imputed, loads), loads.sum(axis=-1)
 
     def between(left: Array, right: Array) -> Array:
         return inner[:, left][:, :, :, right]
@@ -100,14 +100,11 @@ def _covariance_of_term(
     def product(numbers: Array, others: Array) -> Array:
         return total[:, numbers][:, :, None, None] * total[:, others][None, None]
 
-    straight, crossed = (
-        (between(first, first), between(second, second)),
-        (between(first, second), between(second, first)),
-    )
+    straight = between(first, first), between(second, second)
+    crossed = between(first, second), between(second, first)
     if term.is_general:
         covariance = straight[0] * straight[1] - crossed[0] * crossed[1]
     else:
-        total = loads.sum(axis=-1)
         covariance = product(second, second) * straight[0] + product(first, first) * straight[1]
         covariance -= product(second, first) * crossed[0] + product(first, second) * crossed[1]
     if term.context_kernel is not None:
