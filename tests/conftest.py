@@ -42,10 +42,25 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # A process may map some 65,000 regions of memory on Linux, and a compiled program takes several of them. Thousands of
 # tests in two processes come to that limit, and LLVM then crashes the process. A single module can get there, so the
 # regions are counted every few tests.
-_MAX_MAPPED_REGIONS = 20_000
+_MAX_MAPPED_REGIONS = 30_000
 _TESTS_BETWEEN_COUNTS = 20
 _MAPS = Path("/proc/self/maps")
 _tests_run = itertools.count(1)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked slow
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the variants that `slow_variants` names as slow, and refuse names of variants that do not exist."""
+    unknown = {}
+    for item in items:
+        for marker in item.iter_markers("slow_variants"):
+            test = item.nodeid.partition("[")[0]
+            unknown.setdefault(test, set(marker.args)).discard(item.callspec.id)
+            if item.callspec.id in marker.args:
+                item.add_marker(pytest.mark.slow)
+    missing = {test: ids for test, ids in unknown.items() if ids}
+    if missing and not any("::" in argument for argument in config.args):
+        raise pytest.UsageError(f"`slow_variants` names variants that do not exist: {missing}")
 
 
 @pytest.fixture(autouse=True)

@@ -49,6 +49,7 @@ def test_bad_predictions_are_refused():
         call_in_chunks(lambda x: np.full(len(x), "yes"), ROWS)
 
 
+@pytest.mark.slow_variants("inside a program-64", "inside a program-8")
 @pytest.mark.parametrize("size", [1, 8, 37, 64])
 @pytest.mark.parametrize("work", [map_rows, map_blocks], ids=["inside a program", "a call per block"])
 def test_blocks_of_rows_give_what_all_rows_give(work, size):
@@ -66,6 +67,7 @@ def test_blocks_of_rows_give_what_all_rows_give(work, size):
     np.testing.assert_array_equal(results["positions"], np.arange(37))
 
 
+@pytest.mark.slow_variants("3")
 @pytest.mark.parametrize("num_draws", [3, 50])
 def test_blocks_of_draws_and_points_give_what_one_call_gives(num_draws):
     coefficients = np.random.default_rng(1).normal(size=(2, num_draws, 4))

@@ -133,6 +133,7 @@ def test_leave_one_out_losses_are_those_of_refits_without_a_bag(cls, tolerance):
     np.testing.assert_allclose(found, refitted_losses(cls), **tolerance(factor=10))
 
 
+@pytest.mark.slow
 def test_selection_counts_replicated_bags_as_the_naive_estimator_does(tolerance):
     """The naive estimator is refitted without all points of a bag, and its loss is the mean over all points."""
     losses = []

@@ -48,6 +48,7 @@ def further(embedding):
     return embedding.variance(AT, QUERY), embedding.log_evidence(), embedding.fitted_amplitude()
 
 
+@pytest.mark.slow_variants("backdoor", "none")
 @pytest.mark.parametrize("kind", KINDS)
 def test_reference_vectors(kind, root):
     vectors = np.load(root / "tests" / "data" / "bayesimp.npz")

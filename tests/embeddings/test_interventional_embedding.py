@@ -44,6 +44,7 @@ def values(embedding, at, query):
     return embedding.weights(query), embedding.evaluate(at, query)
 
 
+@pytest.mark.slow_variants("frontdoor")
 @pytest.mark.parametrize("kind", [pytest.param("none", marks=pytest.mark.slow), *KINDS[1:]])
 def test_reference_vectors(kind, vectors):
     x, query, adjusted = vectors["in_X"], vectors["in_Xq"], adjustment(kind, vectors)

@@ -59,6 +59,7 @@ def test_statistic_is_that_of_the_definition(tolerance):
     np.testing.assert_allclose(found.statistic, ratio(terms_given(0.4, 0.4)), **tolerance(factor=100))
 
 
+@pytest.mark.slow
 def test_regularization_is_that_of_the_lowest_loss_of_refits():
     ridges, e = 8 * np.logspace(-7, 0, 8), Y - Y.mean()
     best = [min(ridges, key=lambda ridge: left_out(gram, ridge)) for gram in (np.outer(e, e), H @ GRAM @ H)]
@@ -141,6 +142,7 @@ def rejections(draw, num_sets, level=0.05, *, key=0, **options):
     return np.mean([each.p_value <= level for each in p_values])
 
 
+@pytest.mark.slow
 def test_mean_independence_is_not_independence():
     # Bouabid et al. (2023), equation (29): Y and X2 standard normal, X1 = Y 1{X2 > 0}; f = E[Y | X1, X2] = X1 1{X2 > 0}
     # has the mean 0 whatever X2 is, and depends on X2.
@@ -171,6 +173,7 @@ def test_level_is_kept_whatever_the_spread(scale):
     assert rejections(draw, 400, kernel=KERNEL) <= 0.05 + 4 * 0.011 + 0.02
 
 
+@pytest.mark.slow
 def test_level_is_exact_under_independence_and_an_effect_is_found():
     # 100 sets at level 0.2: standard deviation 0.04; four.
     rng = np.random.default_rng(2)

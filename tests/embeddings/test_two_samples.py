@@ -55,6 +55,7 @@ def test_witness_of_conditional_embeddings_has_an_output_a_query(tolerance):
         witness(MeanEmbedding(KERNEL, X), MeanEmbedding(Matern32(1.0), Z))
 
 
+@pytest.mark.slow
 def test_shapley_values_of_the_witness_are_those_of_all_coalitions(tolerance):
     function = witness(MeanEmbedding(KERNEL, X), MeanEmbedding(KERNEL, Z))
     point, background = X[0], POOLED
@@ -94,6 +95,7 @@ def test_p_value_is_the_share_of_all_splits():
     assert abs(found.p_value - exact) < 4 * 0.0036
 
 
+@pytest.mark.slow
 def test_level_is_kept_and_a_shift_is_found():
     # The p-value of equal distributions is uniform: of 100 tests at level 0.2, 20 reject, with a standard deviation of
     # 4 (four are allowed).

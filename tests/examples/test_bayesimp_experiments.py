@@ -39,6 +39,7 @@ PROBLEMS = {
 }
 
 
+@pytest.mark.slow_variants("do(D)", "do(E)")
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_truth_is_that_of_the_model_after_surgery(models, name):
     """1e5 draws of the model with the treatment set; five standard errors."""

@@ -60,6 +60,7 @@ def test_shap_gets_float64_numpy_arrays_of_means(make, draws, outputs):
     assert converted[2].values.shape == converted.values.shape[1:]
 
 
+@pytest.mark.slow_variants("violin-False", "violin-True")
 @needs_shap
 @pytest.mark.filterwarnings("ignore")  # what shap's own plots warn about is shap's
 @pytest.mark.parametrize("outputs", [False, True])

@@ -151,6 +151,7 @@ def test_the_mixture_is_what_its_samples_say(make, absolute):
     assert float(abs(found - counted).max()) < 5 * 0.5 / np.sqrt(30_000)
 
 
+@pytest.mark.slow_variants("across")
 @pytest.mark.parametrize("law", ["within", "across"])
 def test_means_over_instances_take_their_covariance_into_account(make, law):
     explanation = make(law=law)

@@ -26,6 +26,7 @@ PROFILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", PROFILES)
 def test_many_frequencies_give_the_kernel(base):
     # Each entry is a mean of 40000 cosines, of variance at most 1/2: its standard error is at most 3.6e-3, and five are

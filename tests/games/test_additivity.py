@@ -21,6 +21,7 @@ def gap(value_function, function, x, values):
     return np.abs(base + np.sum(values, axis=batch + 1) - predictions).max() / np.abs(predictions).max()
 
 
+@pytest.mark.slow_variants("baseline-enumeration")
 @pytest.mark.parametrize(
     ("game", "method"),
     [

@@ -58,6 +58,7 @@ def solve(table, method, groups=None, budget=150):
 
 @pytest.mark.parametrize("method", ["enumeration", *SAMPLED])
 class TestRandomGames:
+    @pytest.mark.slow_variants("enumeration")
     def test_efficiency(self, method):
         table = random_table()
         np.testing.assert_allclose(solve(table, method)[0].sum(axis=1), table[-1] - table[0], rtol=1e-12, atol=1e-12)

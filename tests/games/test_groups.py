@@ -105,6 +105,7 @@ def test_plain_functions(points, tolerance):
     assert (np.abs(interactions[:, [0, 2], [3, 4]]) > 1e-3).all()
 
 
+@pytest.mark.slow_variants("enumeration")
 @pytest.mark.parametrize("method", ["quadrature", "enumeration", "least-squares", "permutation"])
 def test_features_without_variance_get_zero(points, tolerance, method):
     """Columns 1 and 4 are constant over the explained points and the background, whatever the function's points are."""

@@ -55,6 +55,7 @@ def test_reference_table(vectors, index):
     np.testing.assert_allclose(values, core[f"out_{INDICES[index]}"], **TOLERANCE)
 
 
+@pytest.mark.slow_variants("small-enumeration-SII", "small-quadrature-SII", "small-quadrature-STII")
 @pytest.mark.parametrize(
     ("name", "method", "index"),
     [
@@ -111,6 +112,7 @@ def test_taylor_interactions_add_up_for_outliers():
     np.testing.assert_allclose(values, np.swapaxes(values, 1, 2), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_single_precision_and_batches(vectors):
     product = vectors("exact_product")
     points, background, x, alpha, scales = (

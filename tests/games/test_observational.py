@@ -67,6 +67,7 @@ def test_reference_values(problem, function, solver, end_points):
         np.testing.assert_allclose(phi.T, problem[f"out_phi_obs{suffix}"], **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_every_coalition_is_an_imputation(problem, function):
     game = Observational(problem["in_Z"], 0.05)
     x = problem["in_Xq"]
@@ -154,6 +155,7 @@ def test_conjugate_gradients_say_when_they_fail(problem, function):
         np.asarray(game(function, problem["in_Xq"], COALITIONS))
 
 
+@pytest.mark.slow
 def test_the_regularization_of_least_loss_is_chosen(problem):
     """Against leaving points out one by one, over all proper coalitions."""
     rng = np.random.default_rng(0)

@@ -148,6 +148,7 @@ def test_gpgp_reference_vectors(root):
     np.testing.assert_allclose(evidence, vectors["out_laplace_logev"], rtol=1e-7)
 
 
+@pytest.mark.slow_variants("probit-1e-08", "probit-100000000.0")
 @pytest.mark.parametrize("scale", [1e-8, 1e8])
 @pytest.mark.parametrize("link", LINKS)
 def test_newton_converges_from_flat_to_extreme_kernels(problem, link, scale):

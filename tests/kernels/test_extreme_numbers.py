@@ -18,6 +18,7 @@ CORRELATIONS = {
 }
 
 
+@pytest.mark.slow_variants("Matern12-2", "Matern32-2", "Matern52-2", "RationalQuadratic-2")
 @pytest.mark.parametrize("num_features", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (9, 40))])
 @pytest.mark.parametrize("kernel", CORRELATIONS)
 def test_float32_far_from_the_origin_gives_the_kernel_of_its_points(kernel, num_features):
@@ -33,6 +34,7 @@ def test_float32_far_from_the_origin_gives_the_kernel_of_its_points(kernel, num_
         np.testing.assert_allclose(jnp.prod(found.factors(x, x), axis=0), expected, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.slow_variants("1e+200-1.0-Matern12-2", "1e+200-1.0-RationalQuadratic-2")
 @pytest.mark.parametrize("num_features", [2, 9])
 @pytest.mark.parametrize("kernel", CORRELATIONS)
 @pytest.mark.parametrize(("size", "lengthscale"), [(1e200, 1.0), (1.0, 1e-300), (1e300, 1e-300)])

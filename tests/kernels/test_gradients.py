@@ -42,6 +42,7 @@ def test_gradients_in_the_parameters_are_finite_differences(kernel, x, weights, 
     np.testing.assert_allclose(slope, difference, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.slow_variants("matern32", "matern52", "rational_quadratic", "rbf")
 @pytest.mark.parametrize("name", CURVATURES)
 def test_gradients_in_the_points_are_finite_differences(name, x, weights):
     kernel = CURVATURES[name][0]
@@ -50,6 +51,7 @@ def test_gradients_in_the_points_are_finite_differences(name, x, weights):
     np.testing.assert_allclose(slope, difference, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.slow_variants("matern32-by_difference", "rbf-by_difference")
 @pytest.mark.parametrize("d", [3, 40], ids=["by_difference", "by_product"])
 @pytest.mark.parametrize(
     "name", [name if name in ("rbf", "matern32") else pytest.param(name, marks=pytest.mark.slow) for name in CURVATURES]
@@ -70,6 +72,7 @@ def test_first_and_second_derivatives_where_points_coincide(name, d):
         np.testing.assert_allclose(hessian, expected, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow_variants("40")
 @pytest.mark.parametrize("d", [40, pytest.param(3, marks=pytest.mark.slow)])
 def test_second_derivatives_of_a_gram_matrix_with_duplicates(d):
     """By AD of the matrix of distances against AD of a plain RBF, which is smooth as it stands."""
@@ -90,6 +93,7 @@ def test_the_gradient_of_matern12_at_zero_distance_is_zero(x, compiled):
     assert np.all(gradient(x[2]) != 0)
 
 
+@pytest.mark.slow_variants("Matern12(lengthscale=0.5, variance=1.0)", "Matern32(lengthscale=0.5, variance=1.0)")
 @pytest.mark.parametrize("kernel", [Matern12(0.5), Matern32(0.5), Matern52(0.5)], ids=repr)
 def test_matern_is_finite_and_decays_far_away(kernel):
     far = jnp.array([[0.0], [1e4]])

@@ -30,6 +30,7 @@ def test_symmetric_and_positive_semi_definite_with_duplicates(kernel, x, compile
     assert eigenvalues[0] >= -1e-14 * eigenvalues[-1]
 
 
+@pytest.mark.slow_variants("40-RBF(lengthscale=0.3, variance=1.0)")
 @pytest.mark.parametrize("kernel", [RBF(0.3), Matern12(0.3), Matern52(0.3), Periodic(0.3)], ids=repr)
 @pytest.mark.parametrize("d", [3, 40])
 def test_the_diagonal_is_exact(kernel, d, compiled):

@@ -81,6 +81,7 @@ def test_the_chain_of_two_and_the_norm_are_their_integrals():
     np.testing.assert_allclose(norm(kernel, 1), VARIANCE**2 * expected[1], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_chains_are_products_of_kernel_matrices_on_a_grid(tolerance):
     for order, found in zip(ORDERS, chains(KERNEL, X1, X2), strict=True):
         expected = VARIANCE ** (order + 1) * np.prod([by_grid(order, j, X1[:, j], X2[:, j]) for j in (0, 1)], axis=0)

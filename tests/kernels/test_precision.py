@@ -42,6 +42,7 @@ def test_numpy_arrays_lists_and_integers_are_points():
         np.testing.assert_allclose(kernel(points, points), expected, rtol=1e-14)
 
 
+@pytest.mark.slow_variants("1-0.0", "40-0.0", "8-0.0")
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 @pytest.mark.parametrize("d", [1, 8, 32, 40])
 def test_distances_are_accurate_for_any_number_of_features(d, offset, compiled):

@@ -79,6 +79,7 @@ def test_reference_vectors():
         assert value == pytest.approx(VECTORS[f"out_{name}"], rel=1e-7, abs=1e-10)
 
 
+@pytest.mark.slow_variants("generalized", "generalized_features", "preferential", "sum")
 @NAMES
 def test_exchanging_items_changes_the_sign_to_the_last_bit(name):
     kernel, some = KERNELS[name], np.array([True, False, True, True, False, False])
@@ -90,6 +91,7 @@ def test_exchanging_items_changes_the_sign_to_the_last_bit(name):
     assert (combine(kernel, exchange(P, some), Q) == function * sign).all()
 
 
+@pytest.mark.slow_variants("sum", "generalized_features")
 @NAMES
 def test_an_item_is_not_preferred_to_itself(name):
     same = P.copy()
@@ -110,6 +112,7 @@ def test_matrices_are_positive_and_reversed_copies_add_nothing(name):
     assert np.linalg.eigvalsh(whole).min() > -1e-14
 
 
+@pytest.mark.slow
 def test_kernels_are_inner_products_of_the_features():
     """The 2r and r^2 features that appendix D of Chau's thesis prints, with both factors 1 / sqrt 2."""
 

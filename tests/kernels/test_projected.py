@@ -34,6 +34,7 @@ def of_both_kinds_of_points(kernel):
     return kernel(X, QUERY), both
 
 
+@pytest.mark.slow_variants("general")
 @pytest.mark.parametrize("form", KERNELS)
 def test_reference_vectors(form):
     ridge = float(VECTORS["in_lambda_total"]) * np.eye(len(X))
@@ -90,6 +91,7 @@ def population():
     return np.column_stack([np.linspace(-2.0, 2.0, 9) ** 3 / 4, condition])
 
 
+@pytest.mark.slow_variants("general")
 @pytest.mark.parametrize("form", ["general", pytest.param("product", marks=pytest.mark.slow)])
 def test_exact_expectations_of_a_finite_population(form):
     """With a landmark at each value of the condition and no ridge, w averages exactly: k_P has conditional mean 0."""

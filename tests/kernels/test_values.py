@@ -51,6 +51,7 @@ TINYGP = {
 }
 
 
+@pytest.mark.slow_variants("linear", "sum")
 @pytest.mark.parametrize("name", SCIKIT_LEARN)
 def test_scikit_learn(name, x, compiled, tolerance):
     kernel, reference = SCIKIT_LEARN[name]
@@ -60,6 +61,7 @@ def test_scikit_learn(name, x, compiled, tolerance):
     np.testing.assert_allclose(some, expected[:4], **tolerance())
 
 
+@pytest.mark.slow_variants("matern32")
 @pytest.mark.parametrize("name", TINYGP)
 def test_tinygp(name, x, compiled, tolerance):
     kernel, reference = TINYGP[name]

@@ -56,12 +56,14 @@ def refit(matrix, values):
     return np.array(predictions)
 
 
+@pytest.mark.slow_variants("dense-once")
 def test_solutions_are_those_of_scipy(system, matrix):
     for b in (VALUES, VALUES[:, 0]):
         expected = scipy.linalg.solve(matrix, b, assume_a="pos")
         np.testing.assert_allclose(system.solve(jnp.asarray(b)), expected, rtol=RTOL, atol=ATOL)
 
 
+@pytest.mark.slow_variants("features-once")
 def test_evidence_terms_are_those_of_scipy(system, matrix):
     np.testing.assert_allclose(system.log_determinant(), np.linalg.slogdet(matrix)[1], rtol=RTOL)
     expected = np.trace(scipy.linalg.solve(matrix, ELEMENTS @ ELEMENTS.T, assume_a="pos"))

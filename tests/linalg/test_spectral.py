@@ -22,6 +22,7 @@ def test_negative_eigenvalues_become_zero():
     np.testing.assert_allclose(2 * found - with_eigenvalues([2.0, 0.5, -0.5, -1.0]), absolute, atol=1e-13)
 
 
+@pytest.mark.slow_variants("values0")
 @pytest.mark.parametrize(
     "values",
     [

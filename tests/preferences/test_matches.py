@@ -135,6 +135,7 @@ def test_single_matches_tell_all_of_them(duels):
     assert same(Matches.create(duels.items, low, high, y, tie=0.5), matches)
 
 
+@pytest.mark.slow_variants("pair")
 @pytest.mark.parametrize("by", ["match", "pair"])
 def test_both_parts_of_a_split_are_all_matches(duels, by):
     matches = Matches.create(duels.items, duels.first, duels.second, duels.y, duels.contexts, tie=0.5)

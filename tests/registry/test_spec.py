@@ -68,6 +68,14 @@ def correlated():
     return dist.MultivariateNormal(jnp.zeros(2), jnp.array([[2.0, 0.5], [0.5, 1.0]]))
 
 
+@pytest.mark.slow_variants(
+    "InverseGamma",
+    "correlated",
+    "nested wrappers",
+    "per feature",
+    "truncated on both sides",
+    "truncated on one side",
+)
 @pytest.mark.parametrize("make", [*PRIORS.values(), correlated], ids=[*PRIORS, "correlated"])
 def test_priors_come_back_with_the_same_density(make):
     prior = make()

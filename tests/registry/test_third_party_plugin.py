@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow  # installs with pip and imports all in a process of its own, some ten seconds
+
 # All in one process, since most of its time goes to imports.
 SCRIPT = """
 import json, os, sys

@@ -255,6 +255,14 @@ def test_honest_kernels_pass(honest):
     check_kernel(honest(), X)
 
 
+@pytest.mark.slow_variants(
+    "batches_agree_with_single_points",
+    "gradients_are_finite_at_zero_distance",
+    "jit_changes_nothing",
+    "product_terms_sum_to_the_kernel",
+    "restriction_keeps_the_chosen_factors",
+    "survives_the_round_trip_through_a_spec",
+)
 @pytest.mark.parametrize("name", CHECKS)
 def test_planted_violation_is_caught(name, register):
     broken, message = PLANTED[name]

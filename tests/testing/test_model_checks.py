@@ -180,6 +180,7 @@ def test_honest_model_passes():
     check_model(Honest(), X, Y)
 
 
+@pytest.mark.slow  # each violation is a model of its own, which is compiled
 @pytest.mark.parametrize("name", CHECKS)
 def test_planted_violation_is_caught(name, register):
     broken, message = PLANTED[name]

@@ -22,6 +22,13 @@ COSTLY = {
     "gradients_are_finite_differences",
     "jit_changes_nothing",
     "adds_and_multiplies",
+    "vmap_over_kernels",
+}
+# Made of other kernels, which are checked: what takes long to compile for a whole follows from its parts.
+COMPOSED = {
+    *("BagMean", "Contextual", "GeneralizedPreferential", "GeneralizedPreferentialFeatures", "PairProduct"),
+    *("Preferential", "PreferentialFeatures", "Product", "ProductKernel", "Scaled", "Selected", "SkewSymmetrized"),
+    "Sum",
 }
 
 
@@ -30,7 +37,7 @@ def quick(classes):
 
 
 def marked(case):
-    is_slow = case.name in SOLVING and case.check.__name__ in COSTLY
+    is_slow = case.name in SOLVING | COMPOSED and case.check.__name__ in COSTLY
     return pytest.param(case, id=str(case), marks=[pytest.mark.slow] if is_slow else [])
 
 

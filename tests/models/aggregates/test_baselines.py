@@ -123,6 +123,7 @@ def test_cmp_with_unlike_bags_is_bagg_gp(estimator, bags, targets, x_test, exact
     assert_same(found, exact("per_bag"), 1e-7)
 
 
+@pytest.mark.slow
 def test_vbagg_with_all_points_is_bagg_gp(bags, targets, x_test, exact):
     """The bound is the evidence; the nugget of 1e-10 on the inducing points is divided by the noise."""
     found = moments(VBagg(KERNEL, NOISE, MEAN, inducing_points=bags.points), bags, targets, x_test)
@@ -143,6 +144,7 @@ def test_centroid_gp_is_regression_on_centroids(variational, bags, targets, x_te
     assert_same(moments(model, bags, targets, x_test), expected, 1e-7 if variational else 1e-10)
 
 
+@pytest.mark.slow
 def test_mediation_is_regression_on_covariates_in_the_order_of_the_bags(bags):
     """Taking the bags in another order takes the pseudo-targets along; covariates are found by their names."""
     rng = np.random.default_rng(4)

@@ -77,6 +77,7 @@ def test_variational_posterior_is_that_of_the_vectors(vectors, suffix):
     np.testing.assert_allclose(values["latent_covariance"], vectors["out_Sig" + suffix], **VECTORS)
 
 
+@pytest.mark.slow_variants("shrinkage-shrink")
 @pytest.mark.parametrize(
     ("estimator", "name"), [("shrinkage", "shrink"), pytest.param("exact", "replicate", marks=pytest.mark.slow)]
 )

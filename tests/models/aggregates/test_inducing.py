@@ -194,6 +194,7 @@ def exact():
 
 
 class TestGram:
+    @pytest.mark.slow
     @pytest.mark.parametrize("settings", [BagGram(), BagGram(kind="sampled", size=8)])
     def test_exact_and_sampled_in_full_are_the_dense_matrix(self, bags, exact, settings):
         np.testing.assert_allclose(_estimate(settings, bags), exact, rtol=1e-12)
@@ -244,6 +245,7 @@ class TestGram:
         found = _estimate(BagGram(kind="fourier", size=2000), bags, kernel)
         np.testing.assert_allclose(found, bags.gram(kernel), atol=4 * 0.5 / np.sqrt(2 * 2000))
 
+    @pytest.mark.slow
     def test_fourier_keeps_the_frequencies_that_a_kernel_has(self, bags):
         kernel = RandomFourier.approximate(jax.random.key(0), RBF(0.8), 10, 3)
         found = _estimate(BagGram(kind="fourier", size=10), bags, kernel)

@@ -142,6 +142,7 @@ def gaussian_process(projection, form="product", parents=(3,)) -> ColliderRegres
     return ColliderRegression(kernel, RBF(LL), 0.2, GAMMA, projection=projection, form=form, mean=0.3, **parts)
 
 
+@pytest.mark.slow_variants("function-product-parents0")
 @pytest.mark.parametrize(
     ("projection", "form", "parents"),
     [
@@ -200,6 +201,7 @@ def test_draws_of_new_targets_have_the_posterior_s_moments():
     assert np.abs(np.cov(draws.T) / scale - covariance / scale).max() < 4 * np.sqrt(2 / 20_000)
 
 
+@pytest.mark.slow_variants("parents0")
 @pytest.mark.parametrize("parents", [(), pytest.param((3,), marks=slow)])
 def test_no_collider_is_an_ordinary_regression(parents):
     """Without spouses, and with a projection that is switched off."""

@@ -68,6 +68,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow_variants("imp-backdoor")
 @pytest.mark.parametrize(("name", "mode"), CASES)
 def test_moments_and_evidence_are_those_of_the_vectors(vectors, name, mode):
     moments, evidence = found(vectors, mode, name)
@@ -84,6 +85,7 @@ def test_moments_and_evidence_are_those_of_the_vectors(vectors, name, mode):
         np.testing.assert_allclose(evidence, vectors[f"out_{mode}_evidence"], **VECTORS)
 
 
+@pytest.mark.slow_variants("BayesIME")
 @pytest.mark.parametrize("model", [BayesIME, pytest.param(BayesIMP, marks=pytest.mark.slow)])
 def test_equal_outcomes_are_merged_exactly(model):
     """The oracle is the definition with the pseudo-inverse of the singular R of all seven outcomes."""
@@ -127,6 +129,7 @@ def test_without_uncertainty_only_the_mean_is_left(vectors):
     np.testing.assert_array_equal(moments["latent_covariance"], 0.0)
 
 
+@pytest.mark.slow
 def test_matrix_normal_density_is_that_of_scipy_and_its_gradient_that_of_differences(derivative):
     rng = np.random.default_rng(3)
     root, value = rng.normal(size=(4, 4)), rng.normal(size=(4, 3))

@@ -143,6 +143,7 @@ def test_reference_vectors(vectors):
     np.testing.assert_allclose(evidence, vectors["out_laplace_logev"], rtol=1e-7)
 
 
+@pytest.mark.slow_variants("PGP")
 @pytest.mark.parametrize("name", SKEW)
 def test_exchanging_the_items_of_a_pair_exchanges_everything(split, name):
     model, data, _ = MODELS[name].prepare(split[0])
@@ -159,6 +160,7 @@ def test_exchanging_the_items_of_a_pair_exchanges_everything(split, name):
         np.testing.assert_allclose(found["probability_tie"], turned["probability_tie"], rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_rock_paper_scissors_takes_the_generalised_kernel(split):
     train, test = split
     rows, won = test.single_matches()
@@ -294,6 +296,7 @@ def exact_moments(pairs, outcomes, kernel, at):
     return weight @ mean, weight @ chance / weights.sum()
 
 
+@pytest.mark.slow
 def test_laplace_is_close_to_quadrature(split):
     """Three of the matches count, so that only their latent preferences are to be integrated over."""
     model, data, _ = MODELS["GPGP"].prepare(split[0])
@@ -395,6 +398,7 @@ def test_the_result_counts_pairs(small_fit, played):
     np.testing.assert_array_equal(small_fit.idata.observed_data["y"].sum("outcome"), matches.counts)
 
 
+@pytest.mark.slow
 def test_contexts_and_names():
     pd = pytest.importorskip("pandas")
     items = pd.DataFrame({"ID": ["a", "b", "c"], "size": [1.0, 2.0, 3.0], "age": [0.0, 5.0, 1.0]})
@@ -577,6 +581,7 @@ def test_predictions_at_one_value_of_the_hyperparameters_warn(played, caplog, in
     assert all("intervals of its predictions are too narrow; fit it with kpp.NUTS()" in text for text in found)
 
 
+@pytest.mark.slow
 def test_hyperparameters_without_priors_do_not_warn(played, caplog):
     fit = PGP(RBF(0.8)).fit(
         jax.random.key(0), matches_of(played), inference=kpp.MAP(progress=False), num_prior_samples=0

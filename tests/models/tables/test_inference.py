@@ -60,6 +60,7 @@ def check(fit, shape, x):
             assert not [dim for dim in value.dims if "_dim_" in dim]
 
 
+@pytest.mark.slow
 def test_regression_under_map(map_fit, regression_data):
     check(map_fit, INFERENCES["map"][1], regression_data[0])
 

@@ -47,6 +47,7 @@ def test_intervals_of_the_right_law_hold_what_they_promise(explanations, probabi
     assert found.coverage.dims == ("feature",) and (found.num_calibration, found.num_test) == (200, 200)
 
 
+@pytest.mark.slow
 def test_intervals_too_short_by_a_factor_are_widened_by_it(explanations):
     """With a noise of a ninth of what it is they are three times too short, but for the small variance of f."""
     fitted, held_out, found = check(explanations, NOISE / 9)
@@ -66,6 +67,7 @@ def test_intervals_too_short_by_a_factor_are_widened_by_it(explanations):
     np.testing.assert_allclose(inside, 0.9, atol=error)
 
 
+@pytest.mark.slow
 def test_the_factor_is_the_rank_that_the_guarantee_asks_for(explanations):
     """Of 9 errors, the ceil(10 * 0.9) = 9th, that is the largest."""
     x, values = explanations

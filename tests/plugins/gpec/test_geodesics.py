@@ -89,6 +89,7 @@ def test_a_bridge_is_the_edge_between_the_two_closest_points():
     np.testing.assert_allclose(found.distances[0], [0.0, 1.0, 6.0, 8.0], rtol=1e-15)
 
 
+@pytest.mark.slow
 def test_approaches_great_circles():
     points = sphere(2000)
     exact = np.arccos(np.clip(points @ points.T, -1.0, 1.0))

@@ -65,6 +65,7 @@ def fitted(background, explanation):
     return gpec.fit(probability, explanation=explanation, rng_key=KEY)
 
 
+@pytest.mark.slow
 def test_the_uncertainty_is_that_of_the_process_in_standard_units(fitted, background, explanation):
     """Put together from the kernel's parts, on the boundary sample that was found."""
     radii = np.linalg.norm(np.asarray(fitted.boundary.points), axis=1)
@@ -87,6 +88,7 @@ def test_the_uncertainty_is_that_of_the_process_in_standard_units(fitted, backgr
     assert found.attrs["noise"] == "standard errors" and found.attrs["hyperparameters"]["method"] == "given"
 
 
+@pytest.mark.slow
 def test_a_boundary_of_points_alone_is_used_like_a_sample(fitted, background, explanation):
     known = BoundarySample.from_points(np.asarray(fitted.boundary.points))
     gpec = GPEC("kernel-shap", background, boundary=SAMPLER, **GIVEN)
@@ -96,6 +98,7 @@ def test_a_boundary_of_points_alone_is_used_like_a_sample(fitted, background, ex
     np.testing.assert_array_equal(given.explain(background).variance, fitted.explain(background).variance)
 
 
+@pytest.mark.slow
 def test_far_from_everything_nothing_is_certain(fitted):
     far = fitted.explain(np.array([[1e4, 0.0], [0.0, -1e7], [-1e5, 1e4], [1e6, 1e6]]))
     np.testing.assert_allclose(far.variance, 0.5, rtol=1e-9)
@@ -105,6 +108,7 @@ def test_far_from_everything_nothing_is_certain(fitted):
     assert (alone.variance.values < 0.4).all()
 
 
+@pytest.mark.slow
 def test_noise_of_the_explainer_is_the_approximation_part(background):
     x = np.random.default_rng(2).normal(size=(4, 2))
     parts = []
@@ -280,6 +284,7 @@ def test_explanations_of_something_else_are_refused(fitted, background):
         fitted.with_hyperparameters(rho=1.0)
 
 
+@pytest.mark.slow_variants("one output")
 @pytest.mark.parametrize(
     "kind",
     [
@@ -327,6 +332,7 @@ def test_other_files_are_refused(explanation, tmp_path):
         FittedGPEC.load(tmp_path / "none.nc")
 
 
+@pytest.mark.slow
 def test_by_name_with_columns(background):
     """The explainer by its name, its own background filled in, the columns of a data frame in the explanation."""
     kernel = RBF(2.0)

@@ -45,6 +45,7 @@ def test_vectors(vectors):
         np.testing.assert_allclose(GRAM(one, vectors["in_X"]), vectors["out_K"], rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.slow_variants("False")
 @pytest.mark.parametrize("normalized", [False, True])
 def test_it_is_the_sum_over_pairs_of_samples(normalized, boundaries):
     points, distances = boundaries["circle"]
@@ -76,6 +77,7 @@ def test_negative_eigenvalues_are_clipped():
     np.testing.assert_allclose(GRAM(kernel, x), by_hand(x, x, points, nearest, 0.8, True), rtol=1e-12)
 
 
+@pytest.mark.slow_variants("0.1-circle")
 @pytest.mark.parametrize("name", ["plane", "circle", "sphere", "step", "apart", "duplicates"])
 @pytest.mark.parametrize("concentration", [0.1, 100.0])
 def test_positive_semi_definite_for_every_decay(name, concentration, boundaries):
@@ -89,6 +91,7 @@ def test_positive_semi_definite_for_every_decay(name, concentration, boundaries)
         np.testing.assert_allclose(np.diagonal(matrix), 1.0, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_far_points_have_finite_weights(boundaries):
     points, distances = boundaries["circle"]
     kernel = WeightedExponentialGeodesic(points, distances, 1.0, 5.0)
@@ -111,6 +114,7 @@ def test_distances_far_from_the_origin_lose_nothing(boundaries):
     np.testing.assert_allclose(there, here, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_parts_that_are_not_connected_are_not_similar(boundaries):
     points, distances = boundaries["apart"]
     kernel = WeightedExponentialGeodesic(points, distances, 0.0, 50.0, normalized=False)

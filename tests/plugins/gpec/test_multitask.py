@@ -64,6 +64,7 @@ def test_without_noise_features_say_nothing_of_each_other(data):
     assert (law.variance >= law.noiseless_variance).all() and (exact.variance >= 0).all()
 
 
+@pytest.mark.slow
 def test_uncorrelated_features_are_independent_processes(data):
     x, values, noise, new = data
     together = condition(RBF(1.0), x, values, noise, VARIANCE, np.eye(3)).predict(new)

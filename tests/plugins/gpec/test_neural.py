@@ -53,6 +53,7 @@ def test_gradients_are_those_of_differences(classifier):
     np.testing.assert_allclose(gradient, differences, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_same_key_gives_the_same_classifier(classifier, moons):
     x, y = moons
     options = {"num_epochs": 150, "learning_rate": 0.02, "beta": 3.0, "progress": False}
@@ -70,6 +71,7 @@ def test_a_penalty_beyond_all_bounds_leaves_the_shares_of_the_classes(moons):
     np.testing.assert_allclose(found, np.broadcast_to([30 / 70, 40 / 70], (70, 2)), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_explainers_take_it(classifier, moons):
     x = moons[0]
     function, points, _ = resolve(classifier, x, "callable")

@@ -75,6 +75,7 @@ def test_a_model_of_one_class_has_no_boundary(points):
     assert "no boundary" in sample.status
 
 
+@pytest.mark.slow
 def test_a_neural_classifier_is_undecided_at_its_boundary(classifier, moons):
     margin = jax.jit(class_margin(classifier.logits, 1))
     sample = PGDSampler(max_points=50).sample(KEY, margin, moons[0])

@@ -27,6 +27,7 @@ def process(data):
     return ExplanationProcess.condition(RBF(0.9), x, values, noise, variance)
 
 
+@pytest.mark.slow_variants("False-True")
 @pytest.mark.parametrize(
     ("normalized", "precomputed"),
     [

@@ -85,6 +85,7 @@ BOUNDARIES += [(waves, to_waves, 2)]
 NAMES = ["plane", "sharp plane", "sphere", "probability", "waves"]
 
 
+@pytest.mark.slow_variants("gradient-probability", "gradient-sphere", "gradient-waves")
 @pytest.mark.parametrize(("margin", "distance", "d"), BOUNDARIES, ids=NAMES)
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=IDS)
 def test_points_are_on_the_boundary(sampler, margin, distance, d):
@@ -189,6 +190,7 @@ def steep_half_square():
     return steep_margin(lambda x: 0.5 * (x**2).sum(axis=1), rows(2), quantile=0.7)
 
 
+@pytest.mark.slow_variants("training", "walk")
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=IDS)
 def test_level_sets_and_steep_regions_of_a_regression(sampler):
     x = rows(2)

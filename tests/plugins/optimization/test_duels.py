@@ -76,6 +76,7 @@ def test_thompson_duels_candidates_as_often_as_they_are_best():
     assert all(first != second for first, second in firsts)
 
 
+@pytest.mark.slow
 def test_a_search_is_logged_and_can_be_repeated():
     found, again = search(3, "thompson", 6), search(3, "thompson", 6)
     assert found.duels.equals(again.duels) and list(found.duels["duel"]) == list(range(1, 7))

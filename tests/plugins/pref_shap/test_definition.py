@@ -33,6 +33,7 @@ def mixed(problem, matches):
     )
 
 
+@pytest.mark.slow_variants("interventional")
 @pytest.mark.parametrize("conditional", ["observational", "interventional"])
 def test_values_are_weighted_sums_over_pairs_of_references(problem, mixed, duel, by_definition, conditional):
     regularization = {"observational": 0.05, "interventional": None}[conditional]
@@ -80,6 +81,7 @@ def test_conjugate_gradients_solve_the_same_systems(problem, duel, request, name
     np.testing.assert_allclose(iterative(preference, duel, COALITIONS), expected, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.slow_variants("function")
 @pytest.mark.parametrize("name", ["function", pytest.param("mixed", marks=pytest.mark.slow)])  # five times the terms
 def test_quadrature_is_enumeration(problem, duel, request, name):
     preference = request.getfixturevalue(name)
@@ -95,6 +97,7 @@ def test_quadrature_is_enumeration(problem, duel, request, name):
         PrefShap(PreferentialItems(problem["in_X"]), method="quadrature").explain(preference, duel)
 
 
+@pytest.mark.slow
 def test_many_features_take_the_quadrature(problem, function, duel, monkeypatch):
     monkeypatch.setattr(explainer, "_MAX_PLAYERS", 1)
     game = PreferentialItems(problem["in_X"], conditional="interventional")
@@ -189,6 +192,7 @@ UTILITY = Preferential(RBF(1.1))
 SUM = pytest.param(UTILITY + GeneralizedPreferential(RBF(0.8)), marks=pytest.mark.slow, id="sum")  # twice the terms
 
 
+@pytest.mark.slow_variants("utility")
 @pytest.mark.parametrize("kernel", [pytest.param(UTILITY, id="utility"), SUM])
 def test_utilities_in_contexts(problem, matches, duel, kernel):
     """Each duel in a context of its own, with a utility in the kernel: the sums over matches and over contexts."""
@@ -203,6 +207,7 @@ def test_utilities_in_contexts(problem, matches, duel, kernel):
     np.testing.assert_allclose(averaged, values[2:].reshape(2, -1).mean(axis=1), **EXACT)
 
 
+@pytest.mark.slow
 def test_shapley_values_of_the_table_are_those_of_the_explainer(problem, function, duel):
     game = PreferentialItems(problem["in_X"], problem["in_lam"])
     expected = shapley_values_from_table(game(function, duel, COALITIONS))[:, 0]

@@ -21,6 +21,7 @@ def test_everything_is_registered():
     assert registry.get("value_functions", "preferential-context") is PreferentialContext
 
 
+@pytest.mark.slow_variants("duel-{'conditional': 'interventional'}", "duel-{}")
 @pytest.mark.parametrize("options", [{}, {"end_points": "raw"}, {"conditional": "interventional"}], ids=str)
 @pytest.mark.parametrize("which", ["duel", pytest.param("matches", marks=pytest.mark.slow)])
 def test_explanations_change_their_sign_with_the_items(problem, function, request, options, which):
@@ -71,6 +72,7 @@ def test_matches_are_explained_with_the_winner_first(problem, function):
     explanation.plot.beeswarm()
 
 
+@pytest.mark.slow
 def test_an_item_against_opponents(problem, function, duel):
     game = PreferentialItems(problem["in_X"], 0.05, opponents=problem["in_XR"])
     items = pd.DataFrame(duel[0], columns=["size", "age", "speed"])

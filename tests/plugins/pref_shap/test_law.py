@@ -15,6 +15,8 @@ from kpp_pref_shap import PreferentialItems, PrefShap
 from kpp_pref_shap import law as law_module
 from kpp_pref_shap.law import has_affordable_law, prior_covariance, whitened_draws
 
+pytestmark = pytest.mark.slow  # a fit and its law take many seconds to compile
+
 RNG = np.random.default_rng(0)
 MATCHES, DUELS, BACKGROUND = (RNG.normal(size=shape) for shape in ((9, 2, 3), (3, 2, 3), (4, 3)))
 BASE = RBF(lengthscale=np.array([0.8, 1.0, 1.5]))
@@ -59,7 +61,6 @@ def explain(predictor, game, **options):
     return PrefShap(game, progress=False, **options).explain(predictor, DUELS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "game",
     [PreferentialItems(BACKGROUND, 0.02), GAME, PreferentialItems(BACKGROUND, 0.02, end_points="raw")],

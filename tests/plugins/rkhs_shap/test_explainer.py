@@ -53,6 +53,7 @@ def test_a_posterior_is_explained_draw_by_draw(function, draws, x):
     np.testing.assert_allclose(explanation.values.sel(chain=1, draw=0), alone.values, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_games_without_an_exact_method_above_14_features_are_sampled_with_a_key():
     points = np.random.default_rng(0).normal(size=(3, 20))
     function = kpp.RKHSFunction(Matern32(), points, np.ones(3))

@@ -91,6 +91,7 @@ def test_interactions_are_added(draws, game, x, index):
         np.testing.assert_allclose(total, explanation.predictions - explanation.base_values, **CLOSE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["least-squares", "permutation"])
 def test_sampled_values_add_up_and_know_their_errors(draws, function, x, method):
     budget = 14
@@ -140,6 +141,7 @@ def test_blocks_of_a_posterior_share_one_program(function, game, x, compilations
     assert not compilations
 
 
+@pytest.mark.slow_variants("True")
 @pytest.mark.parametrize("own_points", [False, True])
 def test_some_draws_of_a_function_are_those_draws(draws, x, own_points):
     points = jnp.stack([draws.points + i for i in range(6)]).reshape(2, 3, 8, 4) if own_points else draws.points
@@ -203,6 +205,7 @@ def toy(draws, posterior, toy_fit):
     return toy_fit(draws, posteriors={"mean": posterior, "draws": kpp.GPPosterior(draws, root)}), posterior.mean.points
 
 
+@pytest.mark.slow_variants("toy-mean")
 @pytest.mark.parametrize("at", ["mean", pytest.param("draws", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["toy", pytest.param("fit", marks=pytest.mark.slow)])
 def test_draws_and_law_of_a_fit_make_the_total_covariance(request, tmp_path, x, kind, at):

@@ -83,6 +83,13 @@ SUMS = [
 ]
 
 
+@pytest.mark.slow_variants(
+    "GaussianProcessRegressor-interventional",
+    "SVR in a pipeline-interventional",
+    "sklearn KernelRidge-baseline",
+    "sklearn KernelRidge-interventional",
+    "sklearn KernelRidge-observational",
+)
 @pytest.mark.parametrize(("name", "game"), SUMS)
 def test_contributions_add_up_to_the_prediction_of_the_model(predictor, name, game):
     model, predict = predictor(name)
@@ -96,6 +103,7 @@ def test_contributions_add_up_to_the_prediction_of_the_model(predictor, name, ga
         np.testing.assert_allclose(explanation.mean().base_values, base, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow_variants("SVR in a pipeline")
 @pytest.mark.parametrize("name", NAMES)
 def test_interventional_values_are_those_of_replaced_features(predictor, name):
     model, predict = predictor(name)
@@ -137,6 +145,7 @@ def matern_fit():
     return model.fit(jax.random.key(0), DATA, TARGET, inference=kpp.MAP(progress=False))
 
 
+@pytest.mark.slow_variants("matern-interventional")
 @pytest.mark.parametrize("game", ["interventional", pytest.param("observational", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["matern", pytest.param("matern_fit", marks=pytest.mark.slow)])
 def test_kernels_that_are_no_products_are_enumerated(request, kind, game):

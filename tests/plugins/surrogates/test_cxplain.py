@@ -110,6 +110,7 @@ def test_values_are_near_the_targets_at_new_points(fitted):
     assert values[:, 3].mean() < 0.02  # the last feature never counts
 
 
+@pytest.mark.slow
 def test_values_and_variance_are_quantiles_of_the_networks(fitted):
     x = np.random.default_rng(1).normal(size=(5, 4))
     members = fitted.importances(x)
@@ -123,6 +124,7 @@ def test_values_and_variance_are_quantiles_of_the_networks(fitted):
     np.testing.assert_allclose(explanation.predictions, switch(x))
 
 
+@pytest.mark.slow
 def test_it_is_unsure_far_from_the_background(fitted):
     far = fitted.explain(np.random.default_rng(1).normal(size=(50, 4)) * 6).variance.mean()
     near = fitted.explain(np.random.default_rng(1).normal(size=(50, 4))).variance.mean()
@@ -163,6 +165,7 @@ def _misled(x):
     return x[:, 0] + 0.5 * x[:, 1]
 
 
+@pytest.mark.slow
 def test_estimators_with_text_and_categories_are_explained():
     rng = np.random.default_rng(0)
     table = pd.DataFrame(
@@ -183,6 +186,7 @@ def test_estimators_with_text_and_categories_are_explained():
     assert explanation.values.sel(feature="color", output="bad")[red].min() > 0.9
 
 
+@pytest.mark.slow
 def test_a_posterior_is_explained_by_its_mean(background):
     kernel = kpp.kernels.RBF(1.0)
     draws = kpp.RKHSFunction.over_draws(

@@ -87,6 +87,7 @@ def test_another_level_and_unit_of_the_predictions_change_nothing_else(explainer
         np.testing.assert_allclose(moved.variance, 100 * plain.variance, rtol=1e-8)
 
 
+@pytest.mark.slow_variants("LIME")
 @pytest.mark.parametrize("cls", [LIME, BayesLIME])
 def test_many_neighbors_find_the_slopes_of_a_linear_function(cls):
     """A slope in standard deviations of the background, and what being in one's category is worth."""
@@ -98,6 +99,7 @@ def test_many_neighbors_find_the_slopes_of_a_linear_function(cls):
     np.testing.assert_allclose(explanation.values[0], expected, rtol=2e-3)  # a penalty of 1 against 4000 rows or more
 
 
+@pytest.mark.slow
 def test_sampling_around_the_instance_finds_its_gradient():
     square = lambda x: np.asarray(x)[:, 0] ** 2  # noqa: E731
     options = {**OPTIONS, "num_perturbations": 50_000, "around": "instance", "kernel_width": 0.5, "penalty": 1e-3}

@@ -42,6 +42,7 @@ def explain(predictor, x, name, background=ROWS[:10], **options):
     return kpp.explain(predictor, x, rng_key=KEY, **options)
 
 
+@pytest.mark.slow_variants("bayes-lime", "lime")
 @each_explainer
 def test_the_classes_of_a_classifier_are_the_outputs(name):
     forest = RandomForestClassifier(5, random_state=0).fit(ROWS, LABELS)
@@ -74,6 +75,7 @@ def pipeline():
     return make_pipeline(encoder, LinearRegression()).fit(FRAME, target)
 
 
+@pytest.mark.slow_variants("bayes-lime", "kernel-shap")
 @each_explainer
 def test_a_table_with_text_is_explained_through_its_background(pipeline, name):
     explanation = explain(pipeline, FRAME[:2], name, background=FRAME)
@@ -104,7 +106,8 @@ def fit():
     return KernelRidge(kernel, regularization=0.1).fit(KEY, FRAME, FRAME["income"].to_numpy())
 
 
-@pytest.mark.parametrize("name", ["bayes-lime", pytest.param("kernel-shap", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bayes-lime", "kernel-shap"])
 def test_a_fit_reads_tables_and_knows_its_categories(fit, name):
     explanation = explain(fit, FRAME[["income", "age", "region"]][:2], name, background=FRAME[:10])
     assert explanation.feature_names == ("age", "region", "income")
@@ -113,6 +116,7 @@ def test_a_fit_reads_tables_and_knows_its_categories(fit, name):
     np.testing.assert_allclose(explanation.predictions, fit.predict(FRAME[:2])["mean"], rtol=1e-8)
 
 
+@pytest.mark.slow_variants("bayes-lime", "bayes-shap", "lime")
 @each_explainer
 def test_draws_of_a_function_are_explained_one_by_one(name):
     coefficients = RNG.normal(size=(1, 3, 10))

@@ -74,6 +74,7 @@ def truth():
     return KernelSHAP(BACKGROUND, method="enumeration", progress=False).explain(function, X)
 
 
+@pytest.mark.slow_variants("shapley-sampling")
 @pytest.mark.parametrize("explainer", SAMPLED, ids=["kernel-shap", "shapley-sampling"])
 def test_sampled_values_add_up_and_miss_by_what_their_errors_say(explainer, truth):
     explanation = explainer.explain(function, X, rng_key=KEY)
@@ -103,6 +104,7 @@ def test_points_in_blocks_share_their_coalitions(monkeypatch, tolerance):
     np.testing.assert_allclose(SAMPLED[0].explain(function, X, rng_key=KEY).values, whole.values, **tolerance())
 
 
+@pytest.mark.slow
 def test_a_product_kernel_of_many_features_is_exact_by_quadrature(tolerance):
     points = RNG.normal(size=(5, 24))
     ridge = RKHSFunction(RBF(lengthscale=3.0), points, np.ones(5))

@@ -53,6 +53,7 @@ PLAIN = {
 }
 
 
+@pytest.mark.slow_variants("latent", "regressor")
 @pytest.mark.parametrize("name", PLAIN)
 def test_without_a_collider_all_is_the_plain_estimator(name):
     projected, plain, method, target = PLAIN[name]
