@@ -146,9 +146,8 @@ class Fit:
         pick_key, draw_key = jax.random.split(check_rng_key(rng_key))
         total = self.num_chains * self.num_draws
         count(num_samples, "num_samples")
-        rounds = -(-num_samples // total)
-        picked = jnp.concatenate([jax.random.permutation(key, total) for key in jax.random.split(pick_key, rounds)])
-        picked = picked[:num_samples]
+        keys = jax.random.split(pick_key, -(-num_samples // total))
+        picked = jax.vmap(lambda key: jax.random.permutation(key, total))(keys).ravel()[:num_samples]
 
         chosen = {name: value[picked] for name, value in flatten_draws(self.draws).items()}
         label = "predictive draws" if self.inference.progress else None
