@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -26,7 +26,13 @@ class Law:
     Args:
         covariance: The covariance, (p, g, g) if points are independent, or (p, p, g, g) of all points together.
         num_references: The number of references of the covariance.
+
+    Attributes:
+        affordable_products: The largest number of products of kernel factors that explainers spend on a covariance
+            without being asked to: some 25 seconds on two cores.
     """
+
+    affordable_products: ClassVar[float] = 4e10
 
     covariance: Float[np.ndarray, "..."]
     num_references: int

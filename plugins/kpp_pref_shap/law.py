@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 
 from kpp import GPPosterior, RKHSFunction
 from kpp.batching import sum_arrays
+from kpp.explanations import Law
 from kpp.games import Players, all_coalitions, has_product_terms, shapley_values_from_table
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
@@ -29,10 +30,6 @@ from kpp_pref_shap.pair_functions import Comparison, comparisons, number_items
 from kpp_pref_shap.sections import absent_weights
 
 __all__ = ["has_affordable_law", "prior_covariance", "whitened_draws"]
-
-# The largest number of products of kernel factors: some 25 seconds on two cores.
-_AFFORDABLE = 4e10
-
 
 def has_affordable_law(game: object, posterior: GPPosterior, pairs: Float[AnyArray, "p 2 d"], players: Players) -> bool:
     """Return whether the prior covariance of the values of all duels can be computed at an affordable cost.
@@ -46,7 +43,7 @@ def has_affordable_law(game: object, posterior: GPPosterior, pairs: Float[AnyArr
         return False
     num_items = len(number_items(pairs)[0])
     rows = 2.0**players.num_players * num_items * game.background.shape[0]
-    return rows**2 * pairs.shape[-1] <= _AFFORDABLE
+    return rows**2 * pairs.shape[-1] <= Law.affordable_products
 
 
 def prior_covariance(

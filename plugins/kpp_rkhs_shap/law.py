@@ -23,8 +23,6 @@ from kpp_rkhs_shap.shapley_covariance import covariance_of_values
 
 __all__ = ["affordable_law"]
 
-# The largest number of products of kernel factors of one covariance: some 25 seconds on two cores.
-_AFFORDABLE = 4e10
 # A background that is too large to be affordable is represented by this many landmarks. On standardized medical data
 # with 442 rows they change standard deviations by 1 % on average.
 _REFERENCES = 100
@@ -88,7 +86,7 @@ def _affordable_game(
         fewer = _REFERENCES_ACROSS if across else (*sizes, _REFERENCES)
         sizes = sorted({min(sizes[0], size) for size in fewer}, reverse=True)
     for size in sizes:
-        if num_pairs * _steps(value_function, posterior, players, size, across) <= _AFFORDABLE:
+        if num_pairs * _steps(value_function, posterior, players, size, across) <= Law.affordable_products:
             return _with_references(value_function, posterior, size)
     return None
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import kpp
+from kpp.explanations import Law
 from kpp.games import all_coalitions, as_players
 from kpp.kernels import RBF, GeneralizedPreferential, Preferential
 from kpp_models import PreferenceGP
 from kpp_pref_shap import PreferentialItems, PrefShap
-from kpp_pref_shap import law as law_module
 from kpp_pref_shap.law import has_affordable_law, prior_covariance, whitened_draws
 
 pytestmark = pytest.mark.slow  # a fit and its law take many seconds to compile
@@ -88,5 +88,5 @@ def test_draws_hold_the_uncertainty_of_the_function(fit, posterior):
 def test_what_is_too_expensive_keeps_the_label(posterior, monkeypatch):
     assert has_affordable_law(GAME, posterior, DUELS, PLAYERS)
     assert not has_affordable_law(PreferentialItems(BACKGROUND, opponents=BACKGROUND), posterior, DUELS, PLAYERS)
-    monkeypatch.setattr(law_module, "_AFFORDABLE", 10.0)
+    monkeypatch.setattr(Law, "affordable_products", 10.0)
     assert not has_affordable_law(GAME, posterior, DUELS, PLAYERS)

@@ -86,7 +86,7 @@ def test_a_large_background_is_represented_by_landmarks(posterior, monkeypatch):
     players = as_players(None, 3)
     monkeypatch.setattr(law_module, "_REFERENCES", 50)
     # Just enough for 50 references at 4 points: 2 nodes a side, half of their pairs.
-    monkeypatch.setattr(law_module, "_AFFORDABLE", 4 * 2 * (50 * 3) ** 2)
+    monkeypatch.setattr(Law, "affordable_products", 4 * 2 * (50 * 3) ** 2)
     law = affordable_law(Interventional(BACKGROUND), posterior, X, players, **OPTIONS)
     assert law.num_references == 50
     exact = np.asarray(shapley_covariance(Interventional(BACKGROUND), posterior, X))
@@ -97,7 +97,7 @@ def test_a_large_background_is_represented_by_landmarks(posterior, monkeypatch):
 
 @pytest.mark.slow
 def test_what_is_too_expensive_is_not_computed(fit, posterior, monkeypatch):
-    monkeypatch.setattr(law_module, "_AFFORDABLE", 10.0)
+    monkeypatch.setattr(Law, "affordable_products", 10.0)
     assert affordable_law(Interventional(BACKGROUND), posterior, X, as_players(None, 3), **OPTIONS) is None
     explanation = explain(fit)
     assert explanation.attrs["uncertainty"] == "hyperparameters only"
