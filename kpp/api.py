@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from kpp.explanations import (
     schema_of,
 )
 from kpp.features import landmarks
+from kpp.forks import refuse_forked_process
 from kpp.games import AbstractValueFunction
 from kpp.tables import Schema, is_table
 from kpp.typing import RngKey
@@ -67,7 +68,9 @@ def explain(
     Raises:
         TypeError: If an option is unknown or missing, or the predictor is not of the kind that the explainer needs.
         ValueError: If a name is not registered, or numbers are not finite or of the wrong shape.
+        RuntimeError: If this process was forked after JAX had started.
     """
+    refuse_forked_process()
     if rng_key is not None:
         check_rng_key(rng_key)
     cls = _class_of(explainer)
@@ -86,14 +89,33 @@ def explain(
     record = {} if reference is None else {"background": reference.name}
     if read is None or not isinstance(built, AbstractPointsExplainer):
         names = schema if is_estimator(predictor) and not isinstance(required, EstimatorFunction) else None
-        explanation = built.explain(required, _with_names(x, names), rng_key=rng_key)
+        explanation = _call(built, built.explain, required, _with_names(x, names), rng_key=rng_key)
         explanation.attrs.update(record)
         return explanation
     rows, schema = read
     groups = getattr(built, "groups", None)
     inputs = Inputs.create(required, rows, schema, built.requires, background=built.reference_points, groups=groups)
-    explanation = built.explain_inputs(inputs, rng_key=rng_key)
+    explanation = _call(built, built.explain_inputs, inputs, rng_key=rng_key)
     explanation.attrs.update(record)
+    return explanation
+
+
+def _call(
+    explainer: AbstractExplainer, method: Callable[..., object], *arguments: object, rng_key: RngKey | None
+) -> Explanation:
+    """Call an explainer; an error of a plugin's explainer says whose it is."""
+    try:
+        explanation = method(*arguments, rng_key=rng_key)
+        if not isinstance(explanation, Explanation):
+            raise TypeError(
+                f"`{type(explainer).__name__}.{method.__name__}` must return a kpp.Explanation, got "
+                f"{type(explanation).__name__}"
+            )
+    except Exception as error:
+        owner = registry.owner_of("explainers", type(explainer))
+        if owner is not None:
+            error.add_note(f"The explainer {type(explainer).__name__} belongs to {owner}.")
+        raise
     return explanation
 
 

@@ -17,6 +17,7 @@ import importlib.metadata
 import inspect
 import os
 import threading
+import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -37,6 +38,7 @@ __all__ = [
     "kernels",
     "models",
     "name_of",
+    "owner_of",
     "plugins",
     "refresh",
     "value_functions",
@@ -47,6 +49,7 @@ KINDS = ("kernels", "embeddings", "value_functions", "explainers", "models")
 
 _DISABLE = "KPP_DISABLE_PLUGINS"
 _OWN_DISTRIBUTION = "kpp"
+_SLOW = 5.0  # seconds of loading a plugin that give a warning
 
 
 class PluginError(ValueError):
@@ -54,7 +57,7 @@ class PluginError(ValueError):
 
 
 class PluginWarning(UserWarning):
-    """A plugin, or a name that it offers, was left out of the registry."""
+    """A plugin, or a name that it offers, was left out of the registry, or a plugin takes long to load."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,21 @@ def name_of(kind: str, cls: type) -> str:
     )
 
 
+def owner_of(kind: str, cls: type) -> PluginRecord | None:
+    """Return the plugin of another distribution that registers a class, or None for kpp's own and unknown classes.
+
+    Args:
+        kind: One of `KINDS`.
+        cls: The class itself (not an instance).
+    """
+    registry = _registry()
+    names = {name for name, registered in registry.classes[_check_kind(kind)].items() if registered is cls}
+    for record in registry.records:
+        if record.distribution != _OWN_DISTRIBUTION and names & set(record.offers.get(kind, ())):
+            return record
+    return None
+
+
 def plugins() -> tuple[PluginRecord, ...]:
     """Return a record of every installed plugin, also of those that were left out, sorted by name."""
     return _registry().records
@@ -235,7 +253,11 @@ def _load(entry: importlib.metadata.EntryPoint, owners: list[str], disabled: boo
         return _Plugin(record)
     try:
         _refuse_shared_name(entry, owners)
-        return _Plugin(record, _offers(entry.load()))
+        start = time.perf_counter()
+        offers = _offers(entry.load())
+        if (took := time.perf_counter() - start) > _SLOW and record.distribution != _OWN_DISTRIBUTION:
+            _warn(f"{record} took {took:.1f} s to load; {_DISABLE}={record.name} switches it off")
+        return _Plugin(record, offers)
     except (Exception, SystemExit) as error:  # a plugin may raise any error, which must not stop kpp
         record = dataclasses.replace(record, error=f"{type(error).__name__}: {error}")
         _warn(f"{record} was left out: {record.error}")

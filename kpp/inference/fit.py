@@ -17,6 +17,7 @@ import numpy as np
 import xarray as xr
 
 from kpp import _arviz
+from kpp.forks import refuse_forked_process
 from kpp.functions import RKHSFunction
 from kpp.inference import per_draw
 from kpp.inference.arviz_groups import SAMPLE_DIMS, Naming, data_groups, posterior_groups, prior_groups
@@ -314,6 +315,7 @@ class Fit:
 
     def _read(self, x: Any, unseen: str) -> Any:
         """Read points to predict at."""
+        refuse_forked_process()
         if self.model.needs_draws_of_hyperparameters and self.draws and self.num_chains * self.num_draws == 1:
             _LOGGER.warning(
                 "the hyperparameters of %s are fixed at one value, so intervals of its predictions are too narrow; fit "

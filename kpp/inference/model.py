@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from kpp.forks import refuse_forked_process
 from kpp.functions import RKHSFunction
 from kpp.inference.base import AbstractInference
 from kpp.inference.fit import Fit
@@ -194,6 +195,7 @@ class AbstractModel(AbstractModule):
             ValueError: If the data are invalid.
         """
         rng_key = check_rng_key(rng_key)
+        refuse_forked_process()
         inference = NUTS() if inference is None else inference
         check_type(inference, "inference", ("AbstractInference",))
         count(num_prior_samples, "num_prior_samples", 0)

@@ -31,6 +31,7 @@ from kpp_pref_shap.sections import absent_weights
 
 __all__ = ["has_affordable_law", "prior_covariance", "whitened_draws"]
 
+
 def has_affordable_law(game: object, posterior: GPPosterior, pairs: Float[AnyArray, "p 2 d"], players: Players) -> bool:
     """Return whether the prior covariance of the values of all duels can be computed at an affordable cost.
 

@@ -1,10 +1,15 @@
-"""Threads that explain at the same time get the same numbers."""
+"""Threads and processes that compute at the same time get the same numbers; forked processes are refused."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 
 import kpp
 from kpp.kernels import RBF
@@ -23,3 +28,107 @@ def test_eight_threads_get_the_same_numbers():
         together = list(pool.map(explain, range(16)))
     for values in together:
         np.testing.assert_array_equal(values, alone)
+
+
+# Draws by NUTS, predictions, and draws of the values under their law: all that uses random numbers.
+SCRIPT = """
+import json, multiprocessing, os, sys
+from concurrent.futures import ProcessPoolExecutor
+
+import jax
+import joblib
+import numpy as np
+import numpyro.distributions as dist
+
+import kpp
+from kpp.kernels import RBF
+from kpp_models import GPRegression
+
+
+def results(_=None):
+    jax.config.update("jax_enable_x64", True)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(12, 2)), rng.normal(size=12)
+    model = GPRegression(RBF(dist.LogNormal(0.0, 0.5)), 0.1)
+    nuts = kpp.NUTS(num_warmup=20, num_samples=20, num_chains=1, progress=False)
+    fit = model.fit(jax.random.key(0), x, y, inference=nuts, num_prior_samples=0)
+    drawn = fit.sample_predictive(jax.random.key(1), x, 5)
+    values = kpp.explain(fit, x[:2], rng_key=jax.random.key(2)).values
+    return [drawn.values.tobytes().hex(), values.values.tobytes().hex()]
+
+
+def in_a_forked_process():
+    fit = GPRegression(RBF(1.0), 0.1).fit(
+        jax.random.key(0), np.eye(3), np.ones(3), inference=kpp.MAP(progress=False), num_prior_samples=0
+    )
+    calls = {
+        "explain": lambda: kpp.explain(fit, np.eye(3)),
+        "fit": lambda: fit.model.fit(jax.random.key(0), np.eye(3), np.ones(3)),
+        "predict": lambda: fit.predict(np.eye(3)),
+    }
+    read, write = os.pipe()
+    if os.fork():
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            return json.load(pipe)
+    messages = {}
+    for name, call in calls.items():
+        try:
+            call()
+        except RuntimeError as error:
+            messages[name] = str(error)
+    with os.fdopen(write, "w") as pipe:
+        json.dump(messages, pipe)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    found = {"main": results()}
+    if sys.argv[1] == "all":
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            found["spawn"] = pool.submit(results).result()
+        found["joblib"], _ = joblib.Parallel(n_jobs=2)(joblib.delayed(results)(index) for index in range(2))
+        found["forked"] = in_a_forked_process()
+    print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def in_processes(tmp_path_factory):
+    """The results of two runs of the script, the first of which also starts processes."""
+    script = tmp_path_factory.mktemp("processes") / "script.py"
+    script.write_text(SCRIPT)
+
+    def run(what: str) -> dict[str, object]:
+        command = [sys.executable, "-W", "ignore", str(script), what]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run("all"), run("one")
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_bits_in_every_process(in_processes):
+    first, second = in_processes
+    assert first["main"] == first["spawn"] == first["joblib"] == second["main"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads have names that can be read on Linux only")
+@pytest.mark.parametrize("name", ["explain", "fit", "predict"])
+def test_a_process_that_was_forked_after_jax_had_started_is_refused(name, in_processes):
+    assert "forked after JAX had started" in in_processes[0]["forked"][name]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_a_process_that_was_forked_before_jax_started_computes():
+    script = (
+        "import os, kpp\n"
+        "if os.fork():\n"
+        "    raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))\n"
+        "from kpp.forks import refuse_forked_process\n"
+        "refuse_forked_process()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
