@@ -44,13 +44,13 @@ _STEPS = 20
 _PAUSE = 10.0
 
 
-def progress_bar(total: int, label: str, *, unit: str = "block", show: bool = True, delay: float = 1.0) -> tqdm:
+def progress_bar(total: int | None, label: str, *, unit: str = "block", show: bool = True, delay: float = 1.0) -> tqdm:
     """Return a progress bar with the time passed and an estimate of the time left.
 
     If the error stream is a file or a pipe, the bar is a line every 10 seconds, so that a log stays readable.
 
     Args:
-        total: The number of steps.
+        total: The number of steps, or None if it is not known: then the bar counts steps and shows their rate.
         label: The text in front of the bar.
         unit: The name of one step.
         show: Whether to show the bar at all.

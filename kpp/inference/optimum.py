@@ -147,14 +147,17 @@ def find_mode(
     limit = max(tolerance, 1e-4) if start.dtype == jnp.float32 else tolerance
     ends, evaluations = [], 0
     starts = [start, *np.asarray(_uniform_starts(rng_key, start.size, start.dtype, num_restarts))]
-    with progress_bar(len(starts), "optimization", unit="start", show=progress) as bar:
-        for vector in starts:
-            end = _descend(
-                lambda u: evaluate(arrays, u.astype(start.dtype), data), vector.astype(np.float64), max_steps, limit
-            )
+    with progress_bar(None, "optimization", unit=" evaluations", show=progress) as bar:
+
+        def evaluate_and_count(vector: np.ndarray) -> tuple[jax.Array, jax.Array]:
+            bar.update()
+            return evaluate(arrays, vector.astype(start.dtype), data)
+
+        for number, vector in enumerate(starts, start=1):
+            bar.desc = f"optimization, start {number} of {len(starts)}"
+            end = _descend(evaluate_and_count, vector.astype(np.float64), max_steps, limit)
             ends.append(end)
             evaluations += end.num_evaluations
-            bar.update()
     converged = [end for end in ends if end.num_converged]
     if not converged:
         best = min(ends, key=lambda end: end.value)

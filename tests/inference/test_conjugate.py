@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import numpy as np
 import numpyro
@@ -9,6 +11,8 @@ import numpyro.distributions as dist
 import pytest
 
 import kpp
+from kpp import batching
+from kpp.inference import optimum
 
 # `conjugate`: y = x w + noise, w ~ N(0, I), noise known; the posterior is N(mean, covariance) in closed form.
 
@@ -35,6 +39,18 @@ def test_map_is_the_mode(map_fit, conjugate):
     np.testing.assert_allclose(
         map_fit.draws["weights"][0, 0], conjugate.mean, atol=1e-7
     )  # 1e-7: the gradient's tolerance
+
+
+def test_a_search_shows_its_evaluations(linear_model, prior, conjugate, capsys, monkeypatch):
+    monkeypatch.setattr(batching, "_PAUSE", 0.0)
+    monkeypatch.setattr(optimum, "progress_bar", functools.partial(batching.progress_bar, delay=0.0))
+    model, data, _ = linear_model(prior, conjugate.noise).prepare(conjugate.x, conjugate.y)
+    posterior = kpp.MAP().run(jax.random.key(0), model.numpyro_model, data)
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.startswith("optimization") for line in lines)
+    # At the end of each of three starts, the value is computed once more for the check of convergence.
+    count = posterior.attrs["evaluations"] + 3
+    assert lines[-1].startswith(f"optimization, start 3 of 3: {count} evaluations [")
 
 
 def test_laplace_is_exact_for_a_gaussian(laplace_fit, conjugate):
