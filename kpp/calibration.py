@@ -18,7 +18,7 @@ from numpyro.infer import MCMC, NUTS
 from scipy import stats
 
 from kpp.typing import Numbers, RngKey
-from kpp.validation import check_rng_key, count
+from kpp.validation import as_finite_array, check_rng_key, count
 
 __all__ = [
     "CalibrationResult",
@@ -96,9 +96,9 @@ def rank_statistics(values: Numbers, draws: Numbers) -> Int[np.ndarray, "s *even
         The ranks, from 0 to L, (s, *event).
 
     Raises:
-        ValueError: If the shapes do not fit.
+        ValueError: If the shapes do not fit, or numbers are not finite.
     """
-    values, draws = np.asarray(values), np.asarray(draws)
+    values, draws = (np.asarray(as_finite_array(array, name)) for array, name in ((values, "values"), (draws, "draws")))
     if draws.ndim != values.ndim + 1 or draws.shape[:1] + draws.shape[2:] != values.shape:
         raise ValueError(
             f"`draws` must have shape (s, L, *event) for `values` of shape (s, *event) = {values.shape}, got shape "
@@ -126,11 +126,14 @@ def uniformity_test(ranks: Numbers, num_draws: int, *, num_bins: int | None = No
         Talts, Betancourt, Simpson, Vehtari and Gelman, Validating Bayesian inference algorithms with simulation-based
         calibration, 2018, theorem 1 and section 4.
     """
-    ranks = np.asarray(ranks)
-    if ranks.ndim != 1 or not ranks.size or ranks.min() < 0 or ranks.max() > num_draws:
+    count(num_draws, "num_draws")
+    ranks = np.asarray(as_finite_array(ranks, "ranks"))
+    is_whole = (ranks == np.round(ranks)).all()
+    if ranks.ndim != 1 or not ranks.size or not is_whole or ranks.min() < 0 or ranks.max() > num_draws:
         raise ValueError(f"`ranks` must hold integers from 0 to {num_draws} in one dimension, got {ranks!r}")
     if num_bins is None:
         num_bins = int(np.clip(ranks.size // 10, 2, min(20, num_draws + 1)))
+    ranks = ranks.astype(int)
     num_bins = count(num_bins, "num_bins", 2, most=num_draws + 1)
     bins = np.arange(num_draws + 1) * num_bins // (num_draws + 1)
     counts = np.bincount(bins[ranks], minlength=num_bins)

@@ -22,7 +22,15 @@ from kpp import linalg
 from kpp.kernels import RBF, AbstractKernel, check_positive, median_heuristic
 from kpp.tables import Schema, is_table
 from kpp.typing import AnyArray, Numbers, RngKey
-from kpp.validation import as_finite_array, as_points, check_rng_key, check_same_rows, count, warn_if_float32
+from kpp.validation import (
+    as_finite_array,
+    as_points,
+    check_rng_key,
+    check_same_rows,
+    check_type,
+    count,
+    warn_if_float32,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,6 +124,8 @@ def mean_independence_test(
     targets, points, z = _read(y, x, given)
     count(num_permutations, "num_permutations")
     count(max_rows, "max_rows", 3)
+    check_type(kernel, "kernel", ("AbstractKernel", "None"))
+    check_type(given_kernel, "given_kernel", ("AbstractKernel", "None"))
     if points.shape[0] > max_rows:
         rows = jax.random.choice(row_key, points.shape[0], (max_rows,), replace=False)
         targets, points, z = targets[rows], points[rows], None if z is None else z[rows]
@@ -166,6 +176,7 @@ def independence_test(
     """
     if not is_table(frame):
         raise ValueError(f"`frame` must be a data frame with the variables as columns, got {type(frame).__name__}")
+    check_type(independence, "independence", ("Independence",))
     if not independence.of:
         raise ValueError(f"`independence` must say what the outcome is independent of, got {independence}")
     y, x = _columns(frame, (independence.outcome,)), _columns(frame, independence.of)

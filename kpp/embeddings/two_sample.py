@@ -20,7 +20,7 @@ from kpp.embeddings.mean import MeanEmbedding
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
 from kpp.typing import Numbers, Points, RngKey
-from kpp.validation import as_points, check_rng_key, count
+from kpp.validation import as_points, check_rng_key, check_type, count
 
 __all__ = ["TwoSampleTest", "two_sample_test", "witness"]
 
@@ -111,6 +111,7 @@ def two_sample_test(
         p-values should never be zero, 2010, equation (2).
     """
     check_rng_key(rng_key)
+    check_type(kernel, "kernel", ("AbstractKernel",))
     first = as_points(first, "first")
     second = as_points(second, "second", num_features=first.shape[1])
     for name, sample in (("first", first), ("second", second)):

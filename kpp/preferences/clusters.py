@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from kpp.preferences import _matrices, _refinement
 from kpp.preferences.matches import Matches
 from kpp.typing import Numbers, RngKey
-from kpp.validation import as_targets, check_rng_key, check_same_rows
+from kpp.validation import as_finite_array, as_targets, check_rng_key, check_same_rows, check_type, count, one_of
 
 __all__ = [
     "ClusterChoice",
@@ -63,8 +63,10 @@ def comparable_clusters(
         Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, AISTATS 2022, section
         3.2.
     """
+    check_rng_key(rng_key)
     matrix = _matrices.skew(preference_matrix, "preference_matrix")
     _check_num_clusters(num_clusters, len(matrix))
+    check_type(refine, "refine", ("bool",))
     rows, seed = _leading_vectors(matrix, num_clusters), _seed(rng_key)
     if not refine:
         return _in_order(_k_means(rows, num_clusters, seed, starts=_STARTS))
@@ -177,15 +179,13 @@ def choose_num_clusters(
         ValueError: If the matrix is not skew-symmetric or is zero, there is nothing to try, or the criterion is
             unknown.
     """
+    check_rng_key(rng_key)
     matrix = _matrices.skew(preference_matrix, "preference_matrix")
-    if criterion not in ("explained", "gap"):
-        raise ValueError(f"`criterion` must be 'explained' or 'gap', got {criterion!r}")
+    one_of(criterion, "criterion", ("explained", "gap"))
+    count(max_num_clusters, "max_num_clusters")
     highest = min(max_num_clusters, len(matrix) // 2 - (criterion == "gap"))
     if highest < 1:
-        raise ValueError(
-            f"`max_num_clusters` must allow a cluster or more of {len(matrix)} items by {criterion!r}, got "
-            f"{max_num_clusters}"
-        )
+        raise ValueError(f"`preference_matrix` must hold at least 4 items for the criterion 'gap', got {len(matrix)}")
     numbers = range(1, highest + 1)
     if criterion == "gap":
         scores = dict(zip(numbers, _falls(matrix).tolist(), strict=False))
@@ -206,11 +206,14 @@ def clustering_accuracy(labels: Numbers, truth: Numbers) -> float:
         The fraction, from 0 to 1; by chance alone it is at least 1 / L.
 
     Raises:
-        ValueError: If the shapes differ or are not (n,).
+        ValueError: If the shapes differ or are not (n,), or labels are missing.
     """
     from scipy.optimize import linear_sum_assignment
 
     found, wanted = (np.asarray(part) for part in (labels, truth))
+    for name, part in (("labels", found), ("truth", wanted)):
+        if part.dtype.kind in "fc":
+            as_finite_array(part, name)
     if found.ndim != 1 or found.shape != wanted.shape or not found.size:
         raise ValueError(
             f"`labels` and `truth` must hold one label per item, (n,), got shapes {found.shape} and {wanted.shape}"
@@ -222,10 +225,7 @@ def clustering_accuracy(labels: Numbers, truth: Numbers) -> float:
 
 
 def _check_num_clusters(num_clusters: int, num_items: int) -> None:
-    if not 1 <= num_clusters <= num_items // 2:
-        raise ValueError(
-            f"`num_clusters` must be from 1 to {num_items // 2}, half of the {num_items} items, got {num_clusters}"
-        )
+    count(num_clusters, "num_clusters", most=num_items // 2, most_is=f"half of the {num_items} items")
 
 
 def _leading_vectors(matrix: np.ndarray, num_clusters: int) -> Float[np.ndarray, "n twice_L"]:

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 
 from kpp.preferences import _matrices
 from kpp.typing import Numbers
+from kpp.validation import between, one_of
 
 __all__ = ["Ranking", "rank_items"]
 
@@ -67,10 +68,8 @@ def rank_items(preferences: Numbers, *, score: str = "mean", probability: float 
             f"`preferences` must hold two draws or more, (*draws, n, n), got shape {matrix.shape}: one ranking alone "
             "has no uncertainty"
         )
-    if score not in ("mean", "wins"):
-        raise ValueError(f"`score` must be 'mean' or 'wins', got {score!r}")
-    if not 0 < probability < 1:
-        raise ValueError(f"`probability` must be between 0 and 1, got {probability}")
+    one_of(score, "score", ("mean", "wins"))
+    between(probability, "probability", 0, 1, ends=False)
     num_items = matrix.shape[-1]
     probabilities, agreement = np.zeros((num_items, num_items)), 0.0
     for draw in draws:

@@ -121,8 +121,11 @@ def thompson_duel(rng_key: RngKey, utilities: ArrayLike) -> tuple[int, int]:
     References:
         González, Dai, Damianou and Lawrence, Preferential Bayesian optimization, 2017; Sui, Zhuang, Burdick and Yue,
         Multi-dueling bandits with dependent arms, 2017, algorithm 1.
+
+    Raises:
+        ValueError: If the draws are not finite or not of shape (s, p) with at least two candidates.
     """
-    draws = np.asarray(as_finite_array(utilities, "utilities"))
+    draws = _read_draws(utilities)
     one, other = np.asarray(jax.random.randint(check_rng_key(rng_key), (2,), 0, len(draws)))
     first = int(np.argmax(draws[one]))
     rest = np.where(np.arange(draws.shape[1]) == first, -np.inf, draws[other])
@@ -144,14 +147,26 @@ def expected_best_utility(rng_key: RngKey, utilities: ArrayLike) -> tuple[int, i
     References:
         Astudillo, Lin, Bakshy and Frazier, qEUBO: a decision-theoretic acquisition function for preferential Bayesian
         optimization, 2023, equation 2 for q = 2.
+
+    Raises:
+        ValueError: If the draws are not finite or not of shape (s, p) with at least two candidates.
     """
-    draws = np.asarray(as_finite_array(utilities, "utilities"))
+    draws = _read_draws(utilities)
     num_candidates = draws.shape[1]
     expected = np.array([np.maximum(draws[:, [i]], draws).mean(axis=0) for i in range(num_candidates)])
     expected[np.tril_indices(num_candidates)] = -np.inf
     highest = np.argwhere(expected == expected.max())
     first, second = highest[int(jax.random.randint(check_rng_key(rng_key), (), 0, len(highest)))]
     return int(first), int(second)
+
+
+def _read_draws(utilities: ArrayLike) -> Float[np.ndarray, "s p"]:
+    draws = np.asarray(as_finite_array(utilities, "utilities"))
+    if draws.ndim != 2 or len(draws) == 0 or draws.shape[1] < 2:
+        raise ValueError(
+            f"`utilities` must have shape (s, p), at least one draw of at least 2 candidates, got shape {draws.shape}"
+        )
+    return draws
 
 
 def _random_duel(rng_key: RngKey, utilities: Float[np.ndarray, "s p"]) -> tuple[int, int]:

@@ -91,7 +91,10 @@ def replicate(
 
     Raises:
         ValueError: If a number is below 1.
+        TypeError: If `run` is not a function.
     """
+    if not callable(run):
+        raise TypeError(f"`run` must be a function of a random key and a number, got {type(run).__name__}")
     count(num_replications, "num_replications")
     count(num_workers, "num_workers")
     keys = jax.random.split(check_rng_key(rng_key), num_replications)

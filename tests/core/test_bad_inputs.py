@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 import kpp
+import kpp_optimization
 from kpp import registry, tables
 from kpp.kernels import RBF
 from kpp.modules import AbstractModule
@@ -236,6 +237,7 @@ def other_entries() -> Iterator[BadCase]:
     """Yield cases for what is not registered."""
     yield from data_entries()
     yield from fit_entries()
+    yield from function_entries()
     for cls in constructible():
         yield from fields(cls.__name__, cls())
 
@@ -370,6 +372,127 @@ def fit_entries() -> Iterator[BadCase]:
     kernel = RBF()
     yield from entry("kernel.on", "features", kernel.on, [3.5, (), (1.5,), -1, None, (0, 0)])
     yield from entry("kernel.__mul__", "variance|other", lambda value: kernel * value, [NAN, -1.0, INF, 1j])
+
+
+Y = np.array([0.1, 0.4, -0.2, 0.3, 0.9, -0.5])
+WINS = np.array([[0.0, 0.4, -0.3, 0.1], [-0.4, 0.0, 0.2, 0.3], [0.3, -0.2, 0.0, 0.2], [-0.1, -0.3, -0.2, 0.0]])
+GRAPH = kpp.causal.CausalDAG([("Z", "X"), ("X", "M"), ("M", "Y"), ("Z", "Y")])
+EFFECT = {"graph": GRAPH, "treatment": "X", "outcome": "Y"}
+SETS = {"graph": GRAPH, "x": "X", "y": "Y"}
+RULE = {"graph": GRAPH, "y": "Y", "x": "X", "z": "Z"}
+TABLE = pd.DataFrame({"a": Y, "b": Y[::-1], "c": POINTS[:, 0]})
+
+#: Arguments that are right, for each public function of these modules that takes a user's data.
+FUNCTIONS: dict[Any, dict[str, dict[str, Any]]] = {
+    kpp.metrics: {
+        "crps_from_draws": {"y": Y, "draws": np.stack([Y, Y + 1.0])},
+        "expected_calibration_error": {"labels": Y > 0, "probabilities": np.full(6, 0.5)},
+        "gaussian_crps": {"y": Y, "mean": Y, "scale": np.ones(6)},
+        "gaussian_log_score": {"y": Y, "mean": Y, "scale": np.ones(6)},
+        "interval_coverage": {"y": Y, "lower": Y - 1.0, "upper": Y + 1.0},
+        "interval_score": {"y": Y, "lower": Y - 1.0, "upper": Y + 1.0, "probability": 0.9},
+        "projection_gain": {"values": Y, "expectations": Y / 2, "baseline": 0.0},
+        "structural_similarity": {"x": np.ones((12, 12)), "y": np.ones((12, 12)), "data_range": 1.0},
+    },
+    kpp.causal: {
+        **{name: EFFECT for name in ("adjustment_sets", "causal_nodes", "find_adjustment", "forbidden_nodes")},
+        **{name: EFFECT for name in ("frontdoor_set", "frontdoor_sets", "identify", "instruments")},
+        **{name: EFFECT for name in ("minimal_adjustment_sets", "minimal_frontdoor_set", "optimal_adjustment_set")},
+        "proper_backdoor_graph": EFFECT,
+        "is_adjustment_set": EFFECT | {"adjusting": "Z"},
+        "is_backdoor_set": EFFECT | {"adjusting": "Z"},
+        "is_frontdoor_set": EFFECT | {"mediators": "M"},
+        "is_instrument": EFFECT | {"instrument": "Z"},
+        **{name: {"graph": GRAPH, "outcome": "Y"} for name in ("collider_independences", "collider_partition")},
+        "strongest_independences": {"graph": GRAPH, "outcome": "Y"},
+        **{name: SETS for name in ("d_connecting_path", "d_separated", "minimal_separator")},
+        "is_minimal_separator": SETS | {"given": ["M", "Z"]},
+        "directed_path": {"graph": GRAPH, "source": "X", "target": "Y"},
+        "reachable": {"graph": GRAPH, "x": "X"},
+        **{name: RULE for name in ("exchange_action", "insert_action", "insert_observation")},
+    },
+    kpp.embeddings: {
+        "two_sample_test": {"rng_key": KEY, "kernel": RBF(), "first": POINTS, "second": POINTS + 1.0},
+        "mean_independence_test": {"rng_key": KEY, "y": Y, "x": POINTS, "given": POINTS[:, :1]},
+        "independence_test": {
+            "rng_key": KEY,
+            "frame": TABLE,
+            "independence": kpp.causal.Independence("a", ("b",), ("c",)),
+        },
+    },
+    kpp_optimization: {
+        "expected_best_utility": {"rng_key": KEY, "utilities": np.stack([Y, Y[::-1]])},
+        "expected_improvement": {"mean": Y, "standard_deviation": np.ones(6), "best": 0.0},
+        "thompson_duel": {"rng_key": KEY, "utilities": np.stack([Y, Y[::-1]])},
+        "replicate": {"rng_key": KEY, "run": lambda key, number: number, "num_replications": 1},
+    },
+    kpp.calibration: {
+        "rank_statistics": {"values": Y[:2], "draws": np.stack([Y[:3], Y[3:]])},
+        "uniformity_test": {"ranks": np.array([0, 1, 2, 3]), "num_draws": 3},
+    },
+    kpp.preferences: {
+        "choose_num_clusters": {"rng_key": KEY, "preference_matrix": WINS},
+        "clustering_accuracy": {"labels": LABELS, "truth": LABELS},
+        "comparable_clusters": {"rng_key": KEY, "preference_matrix": WINS, "num_clusters": 2},
+        "count_cycles": {"preferences": WINS},
+        "mean_clustering_coefficient": {"adjacency": WINS > 0.0},
+        "rank_items": {"preferences": np.stack([WINS, 2 * WINS])},
+        "spectral_rankability": {"adjacency": WINS > 0.0},
+    },
+}
+
+
+#: Arrays that need not have as many rows as others, labels that may be text, and messages that name another argument.
+FREE_LENGTH = {"first", "second", "utilities", "ranks", "preferences"}
+MAY_BE_TEXT = {"labels", "truth"}
+NAMED_WITH = {"y": "y|draws", "values": "values|draws|expectations"}
+
+
+def wrong_values(name: str, annotation: str, value: Any) -> list[Any]:
+    """Return values that are wrong for an argument: by its annotation, and by a value that is right."""
+    if "RngKey" in annotation:
+        return [0, "text"]
+    if annotation in ("CausalDAG", "MixedGraph"):
+        return ["text", None, 3]
+    if annotation.startswith("str | Collection[str]"):
+        return ["no such node", 3, ["no such node"], [["X"]], THING]
+    if annotation.startswith("AbstractKernel"):
+        return KERNELS
+    if annotation.startswith("int"):
+        return COUNTS[:5]
+    if annotation == "float":
+        return ["1", NAN, 1j, None]
+    if annotation == "bool":
+        return WRONG["bool"]
+    if annotation == "str":
+        return WRONG["choice"]
+    if annotation in ("Numbers", "ArrayLike", "Numbers | None") and np.ndim(value):
+        value = np.asarray(value)
+        spoiled = np.array(value, float)
+        spoiled.flat[0] = NAN
+        wrong = [spoiled, "text", value + 1j, THING]
+        if name not in FREE_LENGTH:
+            wrong += [value[:-1], np.zeros((2,) * (value.ndim + 3))]
+        return wrong if name in MAY_BE_TEXT else [*wrong, value.astype(str)]
+    if annotation.startswith(("pd.DataFrame", "Independence", "Callable")):
+        return ["text", None, 3]
+    return []
+
+
+def function_entries() -> Iterator[BadCase]:
+    """Yield cases for each argument of public functions."""
+    for module, functions in FUNCTIONS.items():
+        for name, right in functions.items():
+            function = getattr(module, name)
+            for argument, parameter in inspect.signature(function).parameters.items():
+                for value in wrong_values(argument, str(parameter.annotation), right.get(argument)):
+                    # Iterators do their work when they are read.
+                    call = lambda f=function, k={**right, argument: value}: run_to_the_end(f(**k))  # noqa: E731
+                    yield BadCase(f"{module.__name__}.{name}", NAMED_WITH.get(argument, argument), value, call)
+
+
+def run_to_the_end(result: Any) -> Any:
+    return list(result) if isinstance(result, Iterator) else result
 
 
 def cases() -> Iterator[BadCase]:

@@ -85,7 +85,8 @@ def forbidden_nodes(
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
     """
-    return graph.descendants(causal_nodes(graph, treatment=treatment, outcome=outcome))
+    nodes = causal_nodes(graph, treatment=treatment, outcome=outcome)
+    return graph.descendants(nodes)
 
 
 def _followed(step: Callable[[str], frozenset[str]], nodes: frozenset[str], barred: frozenset[str]) -> frozenset[str]:
