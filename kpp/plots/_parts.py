@@ -22,6 +22,8 @@ FAINT = "#d9dce3"
 WHISKER = "#b9bfcc"
 
 _SAMPLE_DIMS = ("chain", "draw")
+# The number of characters from which a label is shortened.
+_LONGEST = 60
 
 
 def axes_for(ax: Axes | None, height: float, width: float = 7.0) -> Axes:
@@ -106,9 +108,12 @@ def names_of(array: xr.DataArray, dim: str = "feature") -> list[str]:
 
 
 def plain(text: str) -> str:
-    """Return text that matplotlib shows as it is: a dollar sign in a name does not begin a formula."""
+    """Return text as matplotlib shows it well: one line, the middle of a long one left out, and no formula for a $."""
     import matplotlib as mpl
 
+    text = " ".join(text.split())
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST - 20]} \u2026 {text[-17:]}"
     return text.replace("$", r"\$") if mpl.rcParams["text.parse_math"] else text
 
 

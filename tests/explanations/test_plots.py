@@ -61,6 +61,18 @@ def test_dollar_signs_in_names_begin_no_formula(name, options, in_report):
     assert all(feature in shown for feature in (DOLLARS[:1] if name == "scatter" else DOLLARS))
 
 
+def test_long_names_are_shortened_in_the_middle_and_shown_in_one_line():
+    names = ["begin " + 900 * "long " + "end", "two\nlines"]
+    ax = kpp.Explanation.create(np.eye(2), 0.0, np.ones(2), np.eye(2), feature_names=names).plot.waterfall(0)
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    plt.close(ax.figure)
+    long = next(label for label in labels if "begin" in label)
+    assert len(long) <= 60
+    assert long.startswith("begin long long")
+    assert long.endswith("end = 1")
+    assert any("two lines = 0" in label for label in labels)
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_every_plot_opens_a_figure_of_its_own(make, ax, name):
     axis = getattr(make(True, outputs=True).plot, name)(**CALLS[name], output="yes")
