@@ -26,6 +26,7 @@ from kpp.explanations import (
 from kpp.features import landmarks
 from kpp.forks import refuse_forked_process
 from kpp.games import AbstractValueFunction
+from kpp.programs import release_programs
 from kpp.tables import Schema, is_table
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
@@ -71,6 +72,7 @@ def explain(
         RuntimeError: If this process was forked after JAX had started.
     """
     refuse_forked_process()
+    release_programs()
     if rng_key is not None:
         check_rng_key(rng_key)
     cls = _class_of(explainer)

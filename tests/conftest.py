@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import itertools
 import os
 import sys
 import types
@@ -31,6 +29,7 @@ import pytest
 
 import kpp
 from kpp import registry
+from kpp.programs import release_programs
 
 # Said again here in case a pytest plugin imported JAX earlier.
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
@@ -38,14 +37,6 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
-
-# A process may map some 65,000 regions of memory on Linux, and a compiled program takes several of them. Thousands of
-# tests in two processes come to that limit, and LLVM then crashes the process. A single module can get there, so the
-# regions are counted every few tests.
-_MAX_MAPPED_REGIONS = 30_000
-_TESTS_BETWEEN_COUNTS = 20
-_MAPS = Path("/proc/self/maps")
-_tests_run = itertools.count(1)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked slow
@@ -65,13 +56,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def _forget_compiled_programs() -> Iterator[None]:
-    """Let go of all compiled programs once there are very many."""
+    """Release all compiled programs once there are very many; tests that call parts of kpp directly need it too."""
     yield
-    if next(_tests_run) % _TESTS_BETWEEN_COUNTS or not _MAPS.exists():
-        return
-    if _MAPS.read_bytes().count(b"\n") > _MAX_MAPPED_REGIONS:
-        jax.clear_caches()
-        gc.collect()
+    release_programs()
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from kpp.inference.base import AbstractInference, Posterior, Site, as_arguments,
 from kpp.inference.draws import DrawMap, draw_map, flatten_draws, unflatten_draws
 from kpp.inference.storage import describe_inference, read_parts, write_parts
 from kpp.posteriors import GPPosterior
+from kpp.programs import release_programs
 from kpp.tables import Schema
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, count, one_of
@@ -316,6 +317,7 @@ class Fit:
     def _read(self, x: Any, unseen: str) -> Any:
         """Read points to predict at."""
         refuse_forked_process()
+        release_programs()
         if self.model.needs_draws_of_hyperparameters and self.draws and self.num_chains * self.num_draws == 1:
             _LOGGER.warning(
                 "the hyperparameters of %s are fixed at one value, so intervals of its predictions are too narrow; fit "

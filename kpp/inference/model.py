@@ -17,6 +17,7 @@ from kpp.inference.nuts import NUTS
 from kpp.kernels import check_kernel_fields
 from kpp.modules import AbstractModule
 from kpp.posteriors import GPPosterior
+from kpp.programs import release_programs
 from kpp.tables import Schema
 from kpp.typing import Points, RngKey
 from kpp.validation import check_rng_key, check_type, count
@@ -196,6 +197,7 @@ class AbstractModel(AbstractModule):
         """
         rng_key = check_rng_key(rng_key)
         refuse_forked_process()
+        release_programs()
         inference = NUTS() if inference is None else inference
         check_type(inference, "inference", ("AbstractInference",))
         count(num_prior_samples, "num_prior_samples", 0)

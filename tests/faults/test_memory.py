@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import kpp_models
-from kpp import memory
+from kpp import memory, programs
 from kpp.games import all_coalitions
 from kpp.kernels import RBF
 
@@ -51,3 +51,23 @@ def test_the_available_memory_is_that_of_the_container_if_it_is_less(tmp_path, m
 def test_memory_that_is_not_known_refuses_nothing(monkeypatch):
     monkeypatch.setattr(memory, "available_memory", lambda: None)
     memory.check_memory(10**18, "a fit", "fit fewer rows")
+
+
+def test_programs_are_released_at_half_of_the_regions_that_a_process_may_have(tmp_path, monkeypatch):
+    limit = tmp_path / "max_map_count"
+    monkeypatch.setattr(programs, "_LIMIT", limit)
+    monkeypatch.setattr(programs, "_BETWEEN", 1)
+    double = jax.jit(lambda x: 2.0 * x)
+    for allowed, released in ((10**9, False), (100, True)):  # this process has thousands
+        limit.write_text(str(allowed))
+        double(np.ones(allowed % 7 + 1))  # a new shape
+        assert double._cache_size() >= 1
+        assert programs.release_programs() is released
+    assert double._cache_size() == 0
+    np.testing.assert_array_equal(double(np.ones(2)), [2.0, 2.0])
+
+
+def test_regions_are_counted_only_after_many_compilations(monkeypatch):
+    monkeypatch.setattr(programs, "_compiled", programs._BETWEEN - 1)
+    monkeypatch.setattr(programs, "_LIMIT", None)  # would fail if it were read
+    assert programs.release_programs() is False
