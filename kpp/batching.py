@@ -10,8 +10,10 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -30,6 +32,7 @@ __all__ = [
     "in_blocks",
     "map_blocks",
     "map_rows",
+    "num_cores",
     "progress_bar",
     "row_axis",
     "rows_that_fit",
@@ -86,11 +89,19 @@ def even_size(num_rows: int, largest: int) -> int:
 
 
 def map_blocks(
-    f: Callable[[PyTree], PyTree], rows: PyTree, size: int, *, axis: int = 0, bar: tqdm | None = None
+    f: Callable[[PyTree], PyTree],
+    rows: PyTree,
+    size: int,
+    *,
+    axis: int = 0,
+    bar: tqdm | None = None,
+    threads: int = 1,
 ) -> PyTree:
-    """Call a function for one block of rows after the other, and join the results.
+    """Call a function for each block of rows, and join the results.
 
-    The last block is filled up with copies of the last row, so that all blocks have one shape.
+    The last block is filled up with copies of the last row, so that all blocks have one shape. The first block is
+    computed alone, because that compiles the program of all blocks. Then there may be several threads, whose programs
+    run at the same time.
 
     Args:
         f: A function from a block of rows to a pytree of arrays, which have the rows along `axis`.
@@ -98,18 +109,34 @@ def map_blocks(
         size: The largest number of rows in a block.
         axis: The axis of the rows in the results.
         bar: A progress bar that advances by one step per block.
+        threads: The number of blocks that are computed at the same time. More than one is for a function that can be
+            called in several threads.
 
     Returns:
         The result of `f` for all rows, as NumPy arrays.
     """
     num_rows = jax.tree.leaves(rows)[0].shape[0]
-    parts = []
-    for chosen in _positions(num_rows, size):
+
+    def of_block(chosen: Int[np.ndarray, " b"]) -> PyTree:
         block = rows if len(chosen) == num_rows else jax.tree.map(functools.partial(_take, chosen), rows)
-        parts.append(jax.tree.map(np.asarray, f(block)))
+        part = jax.tree.map(np.asarray, f(block))
         if bar is not None:
             bar.update()
+        return part
+
+    first, *others = _positions(num_rows, size)
+    parts = [of_block(first)]
+    if threads == 1 or len(others) < 2:
+        parts += map(of_block, others)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            parts += pool.map(of_block, others)
     return _join(parts, axis, num_rows)
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_blocks(
@@ -120,6 +147,7 @@ def in_blocks(
     instances_at_once: int,
     label: str,
     progress: bool,
+    threads: int = 1,
 ) -> PyTree:
     """Apply a computation to blocks of draws and points, with a progress bar, and join the results.
 
@@ -131,6 +159,7 @@ def in_blocks(
         instances_at_once: The largest number of points in a block.
         label: The text in front of the progress bar.
         progress: Whether to show the bar, after one second.
+        threads: As for `map_blocks`.
 
     Returns:
         The result of `solve` for all draws and points, as NumPy arrays.
@@ -145,7 +174,7 @@ def in_blocks(
         for chosen in draws:
             part = function if chosen is None else function.take_draws(chosen)
             solve_part = functools.partial(solve, part)
-            parts.append(map_blocks(solve_part, x, instances_at_once, axis=len(shape), bar=bar))
+            parts.append(map_blocks(solve_part, x, instances_at_once, axis=len(shape), bar=bar, threads=threads))
     return _join(parts, len(shape) - 1, num_draws) if num_draws else parts[0]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp import GPPosterior
-from kpp.batching import in_blocks
+from kpp.batching import in_blocks, num_cores
 from kpp.explanations import has_function_law
 from kpp.games import Players, shapley_covariance
 from kpp.typing import AnyArray
@@ -89,5 +89,6 @@ def covariance_of_values(
             instances_at_once=instances_at_once,
             label="covariance",
             progress=progress,
+            threads=num_cores(),
         )
     return np.broadcast_to(covariances, (*draws, *covariances.shape[len(posterior.batch_shape) :]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -82,6 +83,24 @@ def test_blocks_of_draws_and_points_give_what_one_call_gives(num_draws):
     assert nothing is None
     assert len(shapes) == 1
     np.testing.assert_allclose(values, function(ROWS), rtol=1e-12)
+
+
+def test_threads_change_no_result_and_compile_once():
+    double = jax.jit(lambda block: {"double": 2.0 * block})
+    one, several = (map_blocks(double, ROWS, 4, threads=threads) for threads in (1, 4))
+    np.testing.assert_array_equal(several["double"], 2.0 * ROWS)
+    np.testing.assert_array_equal(several["double"], one["double"])
+    assert double._cache_size() == 1
+
+
+def test_an_error_in_a_thread_is_raised():
+    def fails(block):
+        if 36 in block[:, 0]:
+            raise ValueError("the last block")
+        return block
+
+    with pytest.raises(ValueError, match="the last block"):
+        map_blocks(fails, np.arange(37.0)[:, None], 4, threads=4)
 
 
 def test_even_blocks_are_no_larger_than_allowed_and_waste_little():

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from kpp.batching import map_blocks, num_cores
 from kpp.features import Nystrom
 from kpp.functions import RKHSFunction
 from kpp.games.covariance.by_enumeration import enumeration_covariance, enumeration_sections
@@ -43,6 +44,8 @@ __all__ = ["shapley_covariance"]
 
 # Above this many players the 4^g pairs of coalitions are not enumerated.
 _MAX_PLAYERS = 12
+# Blocks of pairs of points for each thread: the first block of all is computed alone, so there should be several.
+_BLOCKS = 4
 
 
 def shapley_covariance(
@@ -177,12 +180,32 @@ def _prior_across(
     num_points, num_other = x.shape[0], x_other.shape[0]
     if not _are_equal(x, x_other):
         pairs = np.indices((num_points, num_other)).reshape(2, -1).T
-        blocks = _prior_at(value_function, process.mean, x, x_other, pairs, players, False)
+        blocks = _prior_in_blocks(value_function, process, x, x_other, pairs, players)
         return blocks.reshape(*blocks.shape[:-3], num_points, num_other, *blocks.shape[-2:])
     first, second = np.triu_indices(num_points)
     pairs = np.stack([first, second], axis=1)
-    blocks = _prior_at(value_function, process.mean, x, None, pairs, players, False)
+    blocks = _prior_in_blocks(value_function, process, x, None, pairs, players)
     return _mirror(blocks, num_points)
+
+
+def _prior_in_blocks(
+    value_function: AbstractImputation,
+    process: GPPosterior,
+    x: Array,
+    x_other: Array | None,
+    pairs: Int[np.ndarray, "k 2"],
+    players: Players,
+) -> Float[Array, "*draws k g g"]:
+    """Compute prior covariances at pairs of points, with all cores if nothing is traced."""
+
+    def of_block(block: np.ndarray) -> Array:
+        return _prior_at(value_function, process.mean, x, x_other, block, players, False)
+
+    if not all(is_concrete(leaf) for leaf in jax.tree.leaves((value_function, process, x, x_other))):
+        return of_block(pairs)
+    threads = num_cores()
+    blocks = map_blocks(of_block, pairs, -(-len(pairs) // (_BLOCKS * threads)), axis=-3, threads=threads)
+    return jnp.asarray(blocks)
 
 
 @functools.partial(jax.jit, static_argnums=1)
