@@ -8,6 +8,7 @@ its results.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 import os
@@ -116,22 +117,32 @@ def map_blocks(
         The result of `f` for all rows, as NumPy arrays.
     """
     num_rows = jax.tree.leaves(rows)[0].shape[0]
+    positions = _positions(num_rows, size)
+    return _join(_call_each(lambda chosen: f(_rows(rows, chosen)), positions, bar, threads), axis, num_rows)
 
-    def of_block(chosen: Int[np.ndarray, " b"]) -> PyTree:
-        block = rows if len(chosen) == num_rows else jax.tree.map(functools.partial(_take, chosen), rows)
-        part = jax.tree.map(np.asarray, f(block))
+
+def _call_each(f: Callable[[Any], PyTree], tasks: Iterable[Any], bar: tqdm | None, threads: int) -> list[PyTree]:
+    """Call a function for each task, the first one alone and the others in some threads."""
+
+    def call(task: Any) -> PyTree:
+        result = jax.tree.map(np.asarray, f(task))
         if bar is not None:
             bar.update()
-        return part
+        return result
 
-    first, *others = _positions(num_rows, size)
-    parts = [of_block(first)]
+    first, *others = tasks
+    results = [call(first)]
     if threads == 1 or len(others) < 2:
-        parts += map(of_block, others)
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            parts += pool.map(of_block, others)
-    return _join(parts, axis, num_rows)
+        return results + list(map(call, others))
+    with ThreadPoolExecutor(threads) as pool:
+        return results + list(pool.map(call, others))
+
+
+def _rows(rows: PyTree, chosen: Int[np.ndarray, " b"]) -> PyTree:
+    """Return some rows, or all if as many are chosen."""
+    if len(chosen) == jax.tree.leaves(rows)[0].shape[0]:
+        return rows
+    return jax.tree.map(functools.partial(_take, chosen), rows)
 
 
 def num_cores() -> int:
@@ -167,15 +178,21 @@ def in_blocks(
     shape = getattr(function, "batch_shape", ())
     num_draws = shape[-1] if shape and hasattr(function, "take_draws") else 0
     num_rows = jax.tree.leaves(x)[0].shape[0]
-    draws = _positions(num_draws, math.ceil(num_draws / _STEPS)) if num_draws else [None]
-    num_blocks = len(draws) * len(_positions(num_rows, instances_at_once))
-    parts = []
-    with progress_bar(num_blocks, label, show=progress) as bar:
-        for chosen in draws:
-            part = function if chosen is None else function.take_draws(chosen)
-            solve_part = functools.partial(solve, part)
-            parts.append(map_blocks(solve_part, x, instances_at_once, axis=len(shape), bar=bar, threads=threads))
-    return _join(parts, len(shape) - 1, num_draws) if num_draws else parts[0]
+    draws = _positions(num_draws, math.ceil(num_draws / _STEPS)) if num_draws else []
+    parts = [function.take_draws(chosen) for chosen in draws] or [function]
+    positions = _positions(num_rows, instances_at_once)
+
+    def of_task(task: tuple[Any, Int[np.ndarray, " b"]]) -> PyTree:
+        part, chosen = task
+        return solve(part, _rows(x, chosen))
+
+    with progress_bar(len(parts) * len(positions), label, show=progress) as bar:
+        results = _call_each(of_task, itertools.product(parts, positions), bar, threads)
+    of_parts = [
+        _join(results[start : start + len(positions)], len(shape), num_rows)
+        for start in range(0, len(results), len(positions))
+    ]
+    return _join(of_parts, len(shape) - 1, num_draws) if num_draws else of_parts[0]
 
 
 def _positions(count: int, size: int) -> list[np.ndarray]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-import jax
 import numpy as np
 import scipy.special
 import xarray as xr
 
 from kpp.explanations._build import SAMPLE_DIMS
 from kpp.plots.intervals import IntervalKind, check_probability, credible_interval
+from kpp.random import standard_normal
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
 
@@ -169,7 +169,7 @@ def _deviations(covariance: xr.DataArray, values: xr.DataArray, rng_key: RngKey,
     size = int(np.prod([values.sizes[dim] for dim in block]))
     outer_shape = tuple(values.sizes[dim] for dim in outer)
     matrices = covariance.transpose(*outer, *block, *others).values.reshape(*outer_shape, size, size)
-    noise = np.asarray(jax.random.normal(rng_key, (n, *outer_shape, size)), dtype=matrices.dtype)
+    noise = np.asarray(standard_normal(rng_key, (n, *outer_shape, size)), dtype=matrices.dtype)
     drawn = np.einsum("...ij,r...j->r...i", _square_root(matrices), noise)
     drawn = drawn.reshape(n, *outer_shape, *(values.sizes[dim] for dim in block))
     coords = {dim: values.coords[dim] for dim in values.dims}

@@ -6,11 +6,11 @@ import dataclasses
 import math
 from typing import Any, ClassVar
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from kpp.linalg import symmetric_root
+from kpp.random import standard_normal
 from kpp.typing import RngKey
 
 __all__ = ["Law"]
@@ -75,7 +75,7 @@ class Law:
 
     def _deviations(self, shape: tuple[int, ...], rng_key: RngKey) -> Float[np.ndarray, "*draws p g"]:
         num_points, num_players = self.covariance.shape[0], self.covariance.shape[-1]
-        noise = np.asarray(jax.random.normal(rng_key, (*shape, num_points, num_players)), self.covariance.dtype)
+        noise = np.asarray(standard_normal(rng_key, (*shape, num_points, num_players)), self.covariance.dtype)
         if not self.is_joint:
             return np.einsum("pij,...pj->...pi", symmetric_root(self.covariance), noise)
         size = num_points * num_players

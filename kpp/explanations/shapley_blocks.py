@@ -24,6 +24,7 @@ def solve_in_blocks(
     instances_at_once: int,
     progress: bool,
     label: str = "explain",
+    threads: int = 1,
 ) -> tuple[ShapleyEstimate, PyTree]:
     """Estimate Shapley values in blocks of draws and points, with a progress bar.
 
@@ -38,6 +39,7 @@ def solve_in_blocks(
         instances_at_once: The largest number of points in a block.
         progress: Whether to show the progress bar.
         label: The text in front of the progress bar.
+        threads: As for `kpp.batching.map_blocks`.
 
     Returns:
         The estimate for all draws and points, and the further arrays.
@@ -50,8 +52,15 @@ def solve_in_blocks(
         errors = np.zeros(estimate.values.shape) if estimate.standard_errors is None else estimate.standard_errors
         return estimate.values, errors, others
 
-    options: dict[str, Any] = {"instances_at_once": instances_at_once, "label": label, "progress": progress}
-    values, errors, others = in_blocks(solve_block, function, x, **options)
+    values, errors, others = in_blocks(
+        solve_block,
+        function,
+        x,
+        instances_at_once=instances_at_once,
+        label=label,
+        progress=progress,
+        threads=threads,
+    )
     exact = all(estimate.exact for estimate in estimates)
     estimate = ShapleyEstimate(
         values,

@@ -22,6 +22,7 @@ from kpp.kernels import (
     parameter,
     point_rows,
 )
+from kpp.random import standard_normal
 from kpp.typing import Leaf, RngKey
 from kpp.validation import check_rng_key
 
@@ -83,7 +84,7 @@ class RandomFourier(AbstractFeatureKernel):
         if not isinstance(kernel, (RBF, Matern12, Matern32, Matern52)):
             raise TypeError(f"`kernel` must be RBF, Matern12, Matern32 or Matern52, got {type(kernel).__name__}")
         normal_key, scale_key = jax.random.split(check_rng_key(rng_key))
-        frequencies = jax.random.normal(normal_key, (num_frequencies, num_features))
+        frequencies = standard_normal(normal_key, (num_frequencies, num_features))
         if type(kernel) in _DEGREES:
             degrees = _DEGREES[type(kernel)]
             chi_square = 2 * jax.random.gamma(scale_key, degrees / 2, (num_frequencies, 1))

@@ -16,6 +16,7 @@ from kpp.gp.gaussian import gaussian_log_density, prior_factor
 from kpp.gp.laplace import laplace_log_evidence
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood, BernoulliLikelihood
 from kpp.gp.links import LINKS
+from kpp.random import standard_normal
 from kpp.typing import AnyArray
 from kpp.validation import one_of
 
@@ -62,7 +63,7 @@ class GaussianProcessMarginal(dist.Distribution):
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw vectors of observations, of shape (*sample_shape, n)."""
         factor = linalg.cholesky(self.covariance_matrix, what="the covariance matrix of `y`")
-        white = jax.random.normal(key, (*sample_shape, *self.event_shape), dtype=factor.dtype)
+        white = standard_normal(key, (*sample_shape, *self.event_shape), factor.dtype)
         return jnp.broadcast_to(self.loc, white.shape) + white @ factor.T
 
     def log_prob(self, value: AnyArray, intermediates: object = None) -> Array:
@@ -125,7 +126,7 @@ class AbstractLaplaceMarginal(dist.Distribution):
         """Draw sets of observations, of shape (*sample_shape, *event_shape)."""
         first, second = jax.random.split(key)
         factor = prior_factor(self.covariance_matrix)
-        white = jax.random.normal(first, (*sample_shape, factor.shape[0]), dtype=factor.dtype)
+        white = standard_normal(first, (*sample_shape, factor.shape[0]), factor.dtype)
         return self.draw(second, self.loc + white @ factor.T)
 
     def log_prob(self, value: AnyArray, intermediates: object = None) -> Array:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kpp.random import standard_normal
 from kpp.typing import Points, RngKey
 from kpp.validation import check_rng_key
 
@@ -37,7 +37,7 @@ def check_matrices(kernel: object, x1: Points, x2: Points) -> int:
 
 def example_points(rng_key: RngKey, num_features: int, num_points: int = 6) -> Float[Array, "n d"]:
     """Draw standard normal points for the examples of a kernel."""
-    return jax.random.normal(check_rng_key(rng_key), (num_points, num_features), dtype=jnp.result_type(float))
+    return standard_normal(check_rng_key(rng_key), (num_points, num_features))
 
 
 def _shape(x: object) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from threadpoolctl import threadpool_limits
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
+from kpp.batching import num_cores
 from kpp.explanations import (
     AbstractPointsExplainer,
     Inputs,
@@ -43,8 +44,8 @@ from kpp_rkhs_shap.shapley_covariance import covariance_of_values, posterior_at_
 __all__ = ["RKHSShap"]
 
 # Instances per batch: for value functions that share computations between instances, and for a covariance; and the
-# largest number of entries of a table of values when all coalitions are enumerated.
-_INSTANCES, _COVARIANCES, _MAX_ENTRIES = 1024, 8, 2**26
+# largest number of entries of a table of values when all coalitions are enumerated; each core works on such a table.
+_INSTANCES, _COVARIANCES, _MAX_ENTRIES = 1024, 8, 2**25
 _CHOICES = {
     "method": ("auto", "quadrature", "enumeration", "least-squares", "permutation"),
     "interactions": (None, "SII", "STII"),
@@ -196,7 +197,7 @@ class RKHSShap(AbstractPointsExplainer):
 
         size = self.instances_at_once or self._instances_at_once(function, inputs.players)
         estimate, interactions = solve_in_blocks(
-            solve, function, inputs.x, instances_at_once=size, progress=self.progress
+            solve, function, inputs.x, instances_at_once=size, progress=self.progress, threads=num_cores()
         )
         arrays = {
             "values": estimate.values,

@@ -18,6 +18,7 @@ from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.imputation import AbstractImputation
 from kpp.games.values.product_games import example_functions
 from kpp.linalg import add_diagonal, cho_solve, cholesky
+from kpp.random import standard_normal
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import as_points, count
 
@@ -83,7 +84,7 @@ class AbstractSampled(AbstractImputation):
     def _noise(self) -> Float[Array, "r d"]:
         num_background, num_features = self.background.shape
         shape = (num_background * self.samples_per_point, num_features)
-        draws = jax.random.normal(jax.random.key(self.seed), shape, dtype=jnp.asarray(self.background).dtype)
+        draws = standard_normal(jax.random.key(self.seed), shape, jnp.asarray(self.background).dtype)
         mean, scale = _moments(draws)
         return (draws - mean) / scale
 

@@ -18,6 +18,7 @@ from kpp.games.values.product_games import example_functions
 from kpp.games.values.weighted import AbstractWeighted, embedded_values
 from kpp.kernels import AbstractKernel, check_positive, parameter
 from kpp.linalg import DenseRidge
+from kpp.random import uniform
 from kpp.typing import AnyArray, Leaf, PointFunction, RngKey
 from kpp.validation import as_points, count, warn_if_float32
 
@@ -102,7 +103,7 @@ class MaskedRegression(AbstractWeighted):
         num_rows, num_features = self.background.shape[0] * self.masks_per_point, self.background.shape[1]
         sizes, order = jax.random.split(jax.random.key(self.seed))
         drawn = jax.random.randint(sizes, (num_rows, 1), 0, num_features + 1)
-        return jnp.argsort(jax.random.uniform(order, (num_rows, num_features)), axis=1) < drawn
+        return jnp.argsort(uniform(order, (num_rows, num_features)), axis=1) < drawn
 
     def _kernel(self, kernel: AbstractKernel, x1: Array, masks1: Array, x2: Array, masks2: Array) -> Array:
         means = jnp.mean(jnp.asarray(self.background), axis=0, keepdims=True)

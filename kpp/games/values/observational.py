@@ -29,6 +29,7 @@ from kpp.games.values.product_games import example_functions, has_product_terms
 from kpp.games.values.weighted import MAX_ENTRIES, AbstractWeighted, embedded_values
 from kpp.kernels import AbstractKernel, AbstractProductKernel, Matern12, check_positive, parameter
 from kpp.linalg import DenseRidge, FactorizationError
+from kpp.random import uniform
 from kpp.typing import AnyArray, Leaf, PointFunction, RngKey
 from kpp.validation import as_points, as_targets, check_rng_key, count, is_concrete, one_of, warn_if_float32
 
@@ -300,7 +301,7 @@ def _proper_coalitions(num_features: int, num_coalitions: int, rng_key: RngKey |
         return all_coalitions(num_features)[1:-1]
     sizes, order = jax.random.split(check_rng_key(rng_key))
     drawn = jax.random.randint(sizes, (num_coalitions, 1), 1, num_features)
-    ranks = jnp.argsort(jax.random.uniform(order, (num_coalitions, num_features)), axis=1)
+    ranks = jnp.argsort(uniform(order, (num_coalitions, num_features)), axis=1)
     return np.asarray(ranks < drawn)
 
 

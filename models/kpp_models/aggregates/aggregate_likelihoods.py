@@ -37,6 +37,7 @@ from kpp.gp import (
     normal_log_density,
     student_t_marginal,
 )
+from kpp.random import standard_normal
 from kpp.typing import AnyArray, Numbers
 from kpp.validation import as_binary_labels, as_targets, check_same_rows, is_concrete
 
@@ -297,7 +298,7 @@ class ExpectedLikelihood(dist.Distribution):
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw targets, of shape (*sample_shape, b)."""
         first, second = jax.random.split(key)
-        white = jax.random.normal(first, (*sample_shape, *self.batch_shape), dtype=self.loc.dtype)
+        white = standard_normal(first, (*sample_shape, *self.batch_shape), self.loc.dtype)
         scale = jnp.sqrt(self.latent_variance)
         g = jnp.broadcast_to(self.loc, white.shape) + jnp.broadcast_to(scale, white.shape) * white
         return self.make(g).sample(second)

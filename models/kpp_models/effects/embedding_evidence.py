@@ -12,6 +12,7 @@ from numpyro.distributions import constraints
 
 from kpp import linalg
 from kpp.gp import LOG_TWO_PI
+from kpp.random import standard_normal
 from kpp.typing import AnyArray, Numbers
 
 __all__ = ["SharedCovariance", "fitted_amplitude"]
@@ -67,7 +68,7 @@ class SharedCovariance(dist.Distribution):
         if self.amplitude is None:
             raise NotImplementedError("a fitted `amplitude` is one of observations; give a number to draw from it")
         factor = linalg.cholesky(self.amplitude * self.covariance_matrix, what="the covariance of the embedding")
-        return factor @ jax.random.normal(key, (*sample_shape, *self.event_shape), dtype=factor.dtype)
+        return factor @ standard_normal(key, (*sample_shape, *self.event_shape), factor.dtype)
 
     def log_prob(self, value: Float[AnyArray, "N q"], intermediates: object = None) -> Array:
         """Return the log density of one matrix (N, q)."""
