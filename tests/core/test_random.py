@@ -6,11 +6,8 @@ import pytest
 
 from kpp.random import standard_normal, uniform
 
-SHAPES = [(), (7,), (3, 4), (2, 3, 4), (0, 3)]
 
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("shape", "dtype"), [((2, 3, 4), np.float64), ((3, 4), np.float32)])
 @pytest.mark.parametrize(("ours", "theirs"), [(standard_normal, jax.random.normal), (uniform, jax.random.uniform)])
 def test_they_are_those_of_jax(ours, theirs, shape, dtype):
     key = jax.random.key(3)

@@ -105,6 +105,7 @@ def test_sites_and_axes_carry_names(nuts_fit):
     assert list(posterior["feature"].values) == ["age", "dose", "site"]
 
 
+@pytest.mark.slow
 def test_predicting_reads_columns_by_name(map_fit, regression_data):
     x = regression_data[0][:4]
     frame = pd.DataFrame({"site": x[:, 2], "dose": x[:, 1], "age": x[:, 0]})

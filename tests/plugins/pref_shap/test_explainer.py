@@ -37,6 +37,7 @@ def test_explanations_change_their_sign_with_the_items(problem, function, reques
         assert float(first.additivity_error().max()) < 1e-8
 
 
+@pytest.mark.slow
 def test_draws_are_explained_one_by_one(problem, matches, duel):
     lengthscales = problem["in_ls"] * np.array([[[0.8], [1.2]]])
     coefficients = np.stack([problem["in_alpha"], np.cos(problem["in_alpha"])])[None]

@@ -131,6 +131,7 @@ def test_it_is_unsure_far_from_the_background(fitted):
     assert far > 2 * near
 
 
+@pytest.mark.slow
 def test_explaining_is_fitting_and_then_explaining(fitted, background):
     x = background[:3]
     explanation = CXPlain(background, progress=False).explain(switch, x, rng_key=KEY)
