@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pandas as pd
+import pytest
 
 import kpp
 import kpp_optimization
@@ -504,6 +505,7 @@ def cases() -> Iterator[BadCase]:
     yield from other_entries()
 
 
+@pytest.mark.slow
 def test_bad_input_is_refused_by_a_message_that_names_the_argument():
     counts, wrong = Counter(), []
     for case in cases():

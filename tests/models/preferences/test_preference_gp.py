@@ -143,7 +143,7 @@ def test_reference_vectors(vectors):
     np.testing.assert_allclose(evidence, vectors["out_laplace_logev"], rtol=1e-7)
 
 
-@pytest.mark.slow_variants("PGP")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SKEW)
 def test_exchanging_the_items_of_a_pair_exchanges_everything(split, name):
     model, data, _ = MODELS[name].prepare(split[0])

@@ -175,6 +175,7 @@ def test_a_model_that_predicts_one_class_has_the_rbf_kernel_alone(background, ex
     np.testing.assert_allclose(found.variance, naive.explain(background[:3]).variance, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_each_of_several_outputs_has_its_own_process(background):
     names = ["out", "in"]
     values = np.stack([background**2, -(background**2)], axis=2) / 10.0
