@@ -26,6 +26,8 @@ class Law:
     Args:
         covariance: The covariance, (p, g, g) if points are independent, or (p, p, g, g) of all points together.
         num_references: The number of references of the covariance.
+        left_out: The share of the prior variance that the covariance lacks because the process was projected onto
+            finitely many features; None if it was not.
 
     Attributes:
         affordable_products: The largest number of products of kernel factors that explainers spend on a covariance
@@ -36,6 +38,7 @@ class Law:
 
     covariance: Float[np.ndarray, "..."]
     num_references: int
+    left_out: float | None = None
 
     @property
     def is_joint(self) -> bool:
@@ -44,12 +47,13 @@ class Law:
 
     def record(self) -> dict[str, Any]:
         """Return the attributes of an explanation whose values are drawn from this law."""
-        return {
+        record = {
             "uncertainty": "full",
             "instances_drawn": "together" if self.is_joint else "independently",
             "covariance_at": "mean",
             "covariance_background_size": self.num_references,
         }
+        return record if self.left_out is None else record | {"variance_left_out": self.left_out}
 
     def draw(self, arrays: dict[str, Any], draws: tuple[int, ...], rng_key: RngKey) -> dict[str, Any]:
         """Replace means of values by draws.

@@ -78,7 +78,7 @@ class RKHSShap(AbstractPointsExplainer):
         covariance: What is done with the covariance of the values under the posterior of a Gaussian process, for which
             the value function must be an imputation. "auto" draws the values from their law: one draw for each draw of
             the hyperparameters, and 200 if there is only one. The covariance is that at the mean of the
-            hyperparameters. `kpp_rkhs_shap.law` says how much computation is affordable. "point" and "joint" leave the
+            hyperparameters, for some games of a projection (see `kpp_rkhs_shap.law`). "point" and "joint" leave the
             values at their means and add the covariance, "joint" across points too. None does neither.
         covariance_at: For "point" and "joint": "mean" computes the covariance once, at the mean of the hyperparameters,
             and uses it for every draw; "draws" computes it for each draw.

@@ -19,6 +19,7 @@ from kpp.features import Nystrom, landmarks
 from kpp.games import AbstractImputation, Interventional, Players, has_product_terms
 from kpp.linalg import symmetric_root
 from kpp.typing import AnyArray
+from kpp_rkhs_shap.projected_law import projected_posterior, projected_steps
 from kpp_rkhs_shap.shapley_covariance import covariance_of_values
 
 __all__ = ["affordable_law"]
@@ -32,6 +33,8 @@ _REFERENCES_ACROSS = (64, 32, 16)
 _MAX_ROWS = 4096
 # Landmarks are chosen among at most this many rows of a background, taken at even distances.
 _MAX_SAMPLE = 4000
+# The largest share of the prior variance that a projected posterior may lack.
+_MAX_LEFT_OUT = 0.2
 # Above this many players coalitions are not enumerated.
 _MAX_ENUMERATED = 12
 
@@ -51,6 +54,9 @@ def affordable_law(
     a background of `Interventional` is represented by 100 landmarks. The correlation of the values of different points
     takes 64, 32 or 16 landmarks of the background. Where it is not affordable, points are drawn independently.
 
+    If not even the covariance of each point is affordable, the posterior is projected onto at most 800 landmarks; see
+    `kpp_rkhs_shap.projected_law`.
+
     Args:
         value_function: The game.
         posterior: The posterior at one value of the hyperparameters.
@@ -60,13 +66,13 @@ def affordable_law(
         progress: Whether to show a bar.
 
     Returns:
-        The law, or None if not even the covariance of each point is affordable.
+        The law, or None if that is not affordable either, or the projection lacks more than a fifth of the variance.
     """
     num_points = x.shape[0]
     shown: dict[str, Any] = {"instances_at_once": instances_at_once, "progress": progress}
     within = _affordable_game(value_function, posterior, players, num_points, across=False)
     if within is None:
-        return None
+        return _projected_law(value_function, posterior, x, players, **shown)
     covariance = covariance_of_values(within, posterior, x, players, joint=False, draws=(), **shown)
     size = np.shape(np.asarray(within.background))[0]
     pairs = num_points * (num_points + 1) // 2
@@ -75,6 +81,26 @@ def affordable_law(
         return Law(covariance, size)
     joint = covariance_of_values(across, posterior, x, players, joint=True, draws=(), **shown)
     return Law(_match_points(joint, covariance), size)
+
+
+def _projected_law(
+    value_function: AbstractImputation,
+    posterior: GPPosterior,
+    x: Float[AnyArray, "p d"],
+    players: Players,
+    **shown: Any,
+) -> Law | None:
+    """Return the law under a posterior of finite rank, if it is affordable and lacks little."""
+    num_points, num_players = x.shape[0], players.num_players
+    steps = projected_steps(value_function, posterior.mean.unfold(), num_points, num_players)
+    if _cannot_enumerate(players) or steps > Law.affordable_products:
+        return None
+    projected, left_out = projected_posterior(value_function, posterior, x, players)
+    if left_out > _MAX_LEFT_OUT:
+        return None
+    joint = num_points > 1 and num_points * num_players <= _MAX_ROWS
+    covariance = covariance_of_values(value_function, projected, x, players, joint=joint, draws=(), **shown)
+    return Law(covariance, np.shape(value_function.background)[0], left_out)
 
 
 def _affordable_game(
@@ -101,9 +127,13 @@ def _steps(
     if isinstance(value_function, Interventional) and has_product_terms(kernel):
         nodes = math.ceil(num_players / 2) ** 2 * (1 if across else 0.5)
         return float(len(kernel.product_terms()) * nodes * (size * num_players) ** 2)
-    if num_players > _MAX_ENUMERATED or (players.membership < 0).any():
+    if _cannot_enumerate(players):
         return math.inf
     return 4.0**num_players * size**2 * num_players
+
+
+def _cannot_enumerate(players: Players) -> bool:
+    return players.num_players > _MAX_ENUMERATED or bool((players.membership < 0).any())
 
 
 def _with_references(value_function: AbstractImputation, posterior: GPPosterior, size: int) -> AbstractImputation:

@@ -15,6 +15,7 @@ References:
 from __future__ import annotations
 
 import functools
+import math
 
 import equinox as eqx
 import jax
@@ -22,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from kpp.batching import map_blocks, num_cores
+from kpp.batching import map_blocks, num_cores, rows_that_fit
 from kpp.features import Nystrom
 from kpp.functions import RKHSFunction
 from kpp.games.covariance.by_enumeration import enumeration_covariance, enumeration_sections
@@ -46,6 +47,8 @@ __all__ = ["shapley_covariance"]
 _MAX_PLAYERS = 12
 # Blocks of pairs of points for each thread: the first block of all is computed alone, so there should be several.
 _BLOCKS = 4
+# The largest number of entries of a table with the values of all coalitions.
+_MAX_ENTRIES = 2**25
 
 
 def shapley_covariance(
@@ -121,12 +124,20 @@ def _as_posterior(process: object, background: Array) -> GPPosterior:
 
 
 def _exact_values(value_function: AbstractImputation, players: Players) -> ExactValues:
-    """Return a function that computes the exact Shapley values of a function at points."""
+    """Return a function that computes the exact Shapley values of a function at points, some points at a time."""
 
     def values(function: RKHSFunction, x: Array) -> Array:
-        game = read_game(value_function, function, x, players)
         method = "quadrature" if is_product_game(value_function, function) else "enumeration"
-        return solve_exactly(game, choose_for_game(game, method))
+
+        def of_block(rows: Array) -> Array:
+            game = read_game(value_function, function, rows, players)
+            return solve_exactly(game, choose_for_game(game, method))
+
+        entries = 2**players.num_players * math.prod(function.output_shape)
+        size = rows_that_fit(x.shape[0], entries, _MAX_ENTRIES)
+        if method == "quadrature" or size == x.shape[0] or not is_concrete(x):
+            return of_block(x)
+        return jnp.asarray(map_blocks(of_block, x, size))
 
     return values
 

@@ -1,0 +1,135 @@
+r"""The posterior of a Gaussian process, projected onto the span of kernel sections at landmarks.
+
+The covariance of Shapley values by pairs of coalitions takes :math:`4^g` steps. Under a process of r features it takes
+the :math:`2^g` steps of explaining r functions. Both the prior and the reduction by the data are projected: with the
+orthogonal projection P, the covariance of the values of :math:`P f` given the data of f is exact.
+
+Shapley values depend on the function at imputed rows. So the landmarks are imputed rows, each the one that the others
+determine least (pivoted Cholesky factorization).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from kpp import GPPosterior, RKHSFunction
+from kpp.features import Nystrom
+from kpp.games import AbstractImputation, Observational, Players, has_product_terms
+from kpp.kernels import AbstractKernel
+from kpp.typing import AnyArray
+
+__all__ = ["Projection", "projected_posterior", "projected_steps"]
+
+# The largest number of landmarks, and the number of imputed rows among which they are chosen.
+_MAX_LANDMARKS = 800
+_NUM_ROWS = 4000
+# How many coalitions these rows come from, at most.
+_NUM_COALITIONS = 64
+# No more landmarks are added when this share of the prior variance is left, on average over the rows.
+_TOLERANCE = 1e-3
+# The steps of a matrix product are this much faster than products of kernel factors.
+_SPEED = 10.0
+
+
+class Projection(NamedTuple):
+    """A posterior of finite rank, and what it leaves out.
+
+    Attributes:
+        posterior: The projected posterior, whose kernel is `kpp.features.Nystrom`.
+        left_out: The share of the prior variance that the projection lacks, on average over imputed rows.
+    """
+
+    posterior: GPPosterior
+    left_out: float
+
+
+def projected_steps(value_function: AbstractImputation, mean: RKHSFunction, num_points: int, num_players: int) -> float:
+    """Return how many products of kernel factors explaining all features would take the time of."""
+    size, num_features = value_function.background.shape
+    shared = isinstance(value_function, Observational) and (
+        has_product_terms(mean.kernel) or value_function.is_embedded(mean)
+    )
+    weights = size**3 / 3
+    if shared:
+        values = num_points * _MAX_LANDMARKS * (size + _MAX_LANDMARKS)
+        return 2.0**num_players * (weights + values) / _SPEED
+    sections = num_points * size * _MAX_LANDMARKS * (num_features + _MAX_LANDMARKS / _SPEED)
+    return 2.0**num_players * (weights / _SPEED + sections)
+
+
+def projected_posterior(
+    value_function: AbstractImputation, posterior: GPPosterior, x: Float[AnyArray, "p d"], players: Players
+) -> Projection:
+    """Project a posterior onto landmarks among imputed rows, at most 800 of them.
+
+    Args:
+        value_function: The game.
+        posterior: The posterior at one value of the hyperparameters.
+        x: The points to explain, (p, d).
+        players: The players.
+
+    Returns:
+        The projected posterior, and the share of the variance that it leaves out.
+    """
+    function = posterior.mean.unfold()
+    rows = _imputed_rows(value_function, function, np.asarray(x), players)
+    chosen, left = _pivots(function.kernel, jnp.asarray(rows), min(_MAX_LANDMARKS, len(rows)))
+    chosen = np.asarray(chosen)
+    kernel = Nystrom(function.kernel, rows[chosen[chosen >= 0]])
+    mean = RKHSFunction(kernel, posterior.mean.points, posterior.mean.coefficients, posterior.mean.intercept)
+    return Projection(GPPosterior(mean, posterior.root), float(left))
+
+
+def _imputed_rows(
+    value_function: AbstractImputation, function: RKHSFunction, x: Float[np.ndarray, "p d"], players: Players
+) -> Float[np.ndarray, "n d"]:
+    """Return rows of random coalitions, whose sizes are uniform as in Shapley values; the points themselves come first.
+
+    The numbers are always the same, so that a key of the user changes draws and not their law.
+    """
+    rng = np.random.default_rng(0)
+    num_players = players.num_players
+    sizes = rng.integers(0, num_players, size=(_NUM_COALITIONS, 1))
+    present = players.expand(rng.permuted(np.tile(np.arange(num_players), (_NUM_COALITIONS, 1)), axis=1) < sizes)
+    num_points = max(1, _NUM_ROWS // _NUM_COALITIONS)
+
+    def of_coalition(mask: np.ndarray) -> np.ndarray:
+        points = x[rng.integers(len(x), size=min(len(x), num_points))]
+        imputed = np.asarray(value_function.impute(function, points, mask[None]))[0]
+        references = rng.integers(imputed.shape[1], size=num_points)
+        return imputed[rng.integers(len(points), size=num_points), references]
+
+    return np.unique(np.concatenate([x[:num_points], *map(of_coalition, present)]), axis=0)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _pivots(kernel: AbstractKernel, rows: Float[Array, "n d"], num: int) -> tuple[Int[Array, " num"], Float[Array, ""]]:
+    """Return the positions of landmarks, -1 for those that are not needed, and the share of the variance that is left.
+
+    Each pivot is the row with the largest variance that is left; its column of the Cholesky factor is added.
+    """
+    diagonal = kernel.diagonal(rows)
+    total = jnp.sum(diagonal)
+
+    def is_needed(state: tuple[Array, ...]) -> Array:
+        count, _, _, left = state
+        return (count < num) & (jnp.sum(left) > _TOLERANCE * total)
+
+    def add(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        count, chosen, factor, left = state
+        pivot = jnp.argmax(left)
+        explained = jnp.matmul(factor, factor[pivot], precision="highest")
+        column = (kernel(rows, rows[pivot][None])[:, 0] - explained) / jnp.sqrt(left[pivot])
+        left = jnp.maximum(left - column**2, 0.0).at[pivot].set(0.0)
+        return count + 1, chosen.at[count].set(pivot), factor.at[:, count].set(column), left
+
+    factor = jnp.zeros((rows.shape[0], num), dtype=diagonal.dtype)
+    start = (jnp.array(0), jnp.full(num, -1), factor, diagonal)
+    _, chosen, _, left = jax.lax.while_loop(is_needed, add, start)
+    return chosen, jnp.sum(left) / total

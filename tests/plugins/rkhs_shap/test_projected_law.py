@@ -1,0 +1,87 @@
+"""The law under a projected posterior, against the covariance by all pairs of coalitions."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+import kpp
+from kpp.explanations import Law
+from kpp.games import GaussianConditional, Observational, as_players, shapley_covariance
+from kpp.kernels import RBF, Matern12
+from kpp_rkhs_shap import law as law_module
+from kpp_rkhs_shap import projected_law
+from kpp_rkhs_shap.law import affordable_law
+from kpp_rkhs_shap.projected_law import projected_posterior
+
+RNG = np.random.default_rng(5)
+DATA, X, BACKGROUND = RNG.normal(size=(20, 4)), RNG.normal(size=(3, 4)), RNG.normal(size=(30, 4))
+TARGET = np.sin(2 * DATA[:, 0]) + DATA[:, 1] * DATA[:, 2]
+OPTIONS = {"instances_at_once": 4, "progress": False}
+PLAYERS = as_players(None, 4)
+
+
+def posterior_of(kernel):
+    root = np.linalg.cholesky(np.linalg.inv(np.asarray(kernel.gram(DATA)) + 0.1 * np.eye(20)))
+    return kpp.GPPosterior(kpp.RKHSFunction(kernel, DATA, root @ root.T @ TARGET, 0.3), root)
+
+
+SMOOTH = posterior_of(RBF(lengthscale=np.array([1.5, 2.0, 2.5, 3.0]), variance=1.3))
+# Not a product kernel: present features come from the background, too.
+ROUGH = posterior_of(Matern12(lengthscale=1.5))
+
+CASES = {
+    "observational": (SMOOTH, Observational(BACKGROUND, 0.01), PLAYERS),
+    "embedded": (ROUGH, Observational(BACKGROUND, 0.01), PLAYERS),
+    "conditional": (SMOOTH, GaussianConditional(BACKGROUND[:12]), PLAYERS),
+    "groups": (SMOOTH, Observational(BACKGROUND, 0.01), as_players({"pair": [0, 2]}, 4)),
+}
+
+
+@pytest.mark.slow_variants("embedded", "conditional", "groups")
+@pytest.mark.parametrize("name", CASES)
+def test_a_projected_posterior_has_nearly_the_exact_covariance(name):
+    posterior, game, players = CASES[name]
+    projected, left_out = projected_posterior(game, posterior, X, players)
+    assert left_out < 1e-3
+    found = shapley_covariance(game, projected, X, groups=players)
+    exact = shapley_covariance(game, posterior, X, groups=players)
+    spread = np.sqrt(np.einsum("pii->pi", exact))
+    # What is left out is below a thousandth of the prior variance, and the posterior variance is some ten times smaller
+    # than that of the prior: one per cent of it.
+    scale = spread[:, :, None] * spread[:, None, :]
+    np.testing.assert_allclose(np.asarray(found) / scale, np.asarray(exact) / scale, atol=0.02)
+
+
+def test_what_is_too_expensive_by_pairs_of_coalitions_is_projected(monkeypatch):
+    game = Observational(BACKGROUND, 0.01)
+    exact = np.asarray(shapley_covariance(game, SMOOTH, X, X))
+    monkeypatch.setattr(Law, "affordable_products", 4e6)  # by pairs it takes (3 points) * (16 * 30)^2 * 4 = 2.8e6
+    assert affordable_law(game, SMOOTH, X, PLAYERS, **OPTIONS).left_out is None
+    monkeypatch.setattr(Law, "affordable_products", 2.7e6)
+    monkeypatch.setattr(projected_law, "_MAX_LANDMARKS", 200)
+    law = affordable_law(game, SMOOTH, X, PLAYERS, **OPTIONS)
+    assert law.is_joint and law.record()["variance_left_out"] == law.left_out < 0.01
+    spread = np.sqrt(np.einsum("ppii->pi", exact)).ravel()
+    difference = np.moveaxis(law.covariance - exact, 1, 2).reshape(12, 12) / np.outer(spread, spread)
+    assert np.abs(difference).max() < 0.05  # a hundredth of the prior variance, as above
+
+
+def test_a_projection_that_lacks_too_much_is_not_used(monkeypatch):
+    game = Observational(BACKGROUND, 0.01)
+    monkeypatch.setattr(Law, "affordable_products", 2e6)
+    monkeypatch.setattr(projected_law, "_MAX_LANDMARKS", 3)
+    monkeypatch.setattr(law_module, "_MAX_LEFT_OUT", 0.01)
+    assert affordable_law(game, SMOOTH, X, PLAYERS, **OPTIONS) is None
+
+
+def test_memory_of_the_features_is_bounded(monkeypatch):
+    """Points are explained in blocks if the table of all coalitions would be too large."""
+    game, players = Observational(BACKGROUND, 0.01), PLAYERS
+    projected, _ = projected_posterior(game, SMOOTH, X, players)
+    whole = shapley_covariance(game, projected, X, X)
+    module = sys.modules["kpp.games.covariance.shapley_covariance"]
+    monkeypatch.setattr(module, "_MAX_ENTRIES", 2**4 * projected.mean.kernel.landmarks.shape[0])  # one point
+    np.testing.assert_allclose(shapley_covariance(game, projected, X, X), whole, rtol=1e-9, atol=1e-12)
