@@ -130,6 +130,6 @@ def _pivots(kernel: AbstractKernel, rows: Float[Array, "n d"], num: int) -> tupl
         return count + 1, chosen.at[count].set(pivot), factor.at[:, count].set(column), left
 
     factor = jnp.zeros((rows.shape[0], num), dtype=diagonal.dtype)
-    start = (jnp.array(0), jnp.full(num, -1), factor, diagonal)
+    start: tuple[Array, ...] = (jnp.array(0), jnp.full(num, -1), factor, diagonal)
     _, chosen, _, left = jax.lax.while_loop(is_needed, add, start)
     return chosen, jnp.sum(left) / total
