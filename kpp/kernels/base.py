@@ -8,6 +8,7 @@ it separately, as exact Shapley values require.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp.kernels.parameters import prepared, scalar, show_fields, without_priors
+from kpp.memory import check_memory
 from kpp.modules import AbstractModule
 from kpp.typing import AnyArray, Features, Leaf, Numbers, Points, RngKey
 
@@ -36,7 +38,24 @@ Operator = TypeVar("Operator", bound="Callable[..., AbstractKernel]")
 # Methods that need values of all parameters: those whose arguments are points, and the others.
 _ON_POINTS = ("evaluate", "evaluate_factors", "__call__", "gram", "diagonal", "factors", "feature_map")
 _OPERATORS: dict[str, Callable[..., AbstractKernel]] = {}  # see `implements`
+# Matrices of more entries must fit into the memory that is available; asking the system takes some time.
+_MAX_UNCHECKED = 2**26
 _ON_PARAMETERS = ("scale", "restrict", "split_scale", "unfold")
+
+
+def _bounded(gram: Callable) -> Callable:
+    """Make a method `gram` refuse points whose matrix does not fit into memory, before anything is allocated."""
+
+    @functools.wraps(gram)
+    def checked(self: AbstractKernel, x: Points) -> Array:
+        first = jax.tree.leaves(x)[0]
+        size = first.shape[0] if first.ndim else 0
+        if size**2 > _MAX_UNCHECKED:
+            what = f"the kernel matrix of n = {size} points, n * n numbers,"
+            check_memory(size**2 * first.dtype.itemsize, what, "use fewer points: kpp.features.landmarks chooses them")
+        return gram(self, x)
+
+    return checked
 
 
 class AbstractKernel(AbstractModule):
@@ -63,7 +82,7 @@ class AbstractKernel(AbstractModule):
             for name in names:
                 member = cls.__dict__.get(name)
                 if member is not None and not getattr(member, "__isabstractmethod__", False):
-                    setattr(cls, name, decorate(member))
+                    setattr(cls, name, decorate(_bounded(member) if name == "gram" else member))
 
     @abstractmethod
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
@@ -102,6 +121,7 @@ class AbstractKernel(AbstractModule):
         return _over_pairs(self.evaluate)(x1, x2)
 
     @prepared
+    @_bounded
     def gram(self, x: Points) -> Float[Array, "n n"]:
         """Evaluate the kernel at every pair of points of one batch.
 
@@ -112,7 +132,7 @@ class AbstractKernel(AbstractModule):
             The matrix of k(x[i], x[j]), of shape (n, n).
 
         Raises:
-            ValueError: As for a call.
+            ValueError: As for a call, or if the matrix needs more memory than is available.
             TypeError: As for a call.
         """
         _check_batch(x, "x")

@@ -136,7 +136,10 @@ def run_until_waiting(*arguments: str) -> subprocess.Popen:
 
 def end(process: subprocess.Popen, name: str) -> None:
     process.send_signal(getattr(signal, name))
-    process.communicate(timeout=30)
+    try:
+        process.communicate(timeout=30)
+    finally:
+        process.kill()  # nothing happens to one that has ended
 
 
 def write_old(target: Path, kind: str) -> Path:

@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
+import kpp
 import kpp_models
-from kpp import memory, programs
+from kpp import memory, programs, registry
 from kpp.games import all_coalitions
 from kpp.kernels import RBF
 
@@ -28,6 +29,16 @@ def test_an_exact_fit_of_too_many_rows_is_refused(name, monkeypatch):
     )
     with pytest.raises(ValueError, match=message):
         MODELS[name].fit(jax.random.key(0), x, y)
+
+
+@pytest.mark.parametrize("name", sorted(registry.models()))
+def test_a_matrix_that_does_not_fit_is_refused_by_every_model(name, monkeypatch):
+    """Every registered model computes some matrix of all pairs; here the smallest one does not fit."""
+    model, *data = next(iter(registry.models()[name].examples(jax.random.key(0))))
+    monkeypatch.setattr(memory, "available_memory", lambda: 8)
+    monkeypatch.setattr("kpp.kernels.base._MAX_UNCHECKED", 0)
+    with pytest.raises(ValueError, match=r"needs at least .* available; (use|fit) fewer"):
+        model.fit(jax.random.key(0), *data, inference=kpp.MAP(progress=False, num_restarts=0), num_prior_samples=0)
 
 
 def test_too_many_features_to_enumerate_are_refused():
