@@ -11,10 +11,8 @@ import functools
 import itertools
 import math
 import operator
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -23,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 from tqdm.auto import tqdm
 
+from kpp.threads import call_in_threads
 from kpp.typing import AnyArray
 
 __all__ = [
@@ -33,7 +32,6 @@ __all__ = [
     "in_blocks",
     "map_blocks",
     "map_rows",
-    "num_cores",
     "progress_bar",
     "row_axis",
     "rows_that_fit",
@@ -131,11 +129,7 @@ def _call_each(f: Callable[[Any], PyTree], tasks: Iterable[Any], bar: tqdm | Non
         return result
 
     first, *others = tasks
-    results = [call(first)]
-    if threads == 1 or len(others) < 2:
-        return results + list(map(call, others))
-    with ThreadPoolExecutor(threads) as pool:
-        return results + list(pool.map(call, others))
+    return [call(first), *call_in_threads(call, others, threads)]
 
 
 def _rows(rows: PyTree, chosen: Int[np.ndarray, " b"]) -> PyTree:
@@ -143,11 +137,6 @@ def _rows(rows: PyTree, chosen: Int[np.ndarray, " b"]) -> PyTree:
     if len(chosen) == jax.tree.leaves(rows)[0].shape[0]:
         return rows
     return jax.tree.map(functools.partial(_take, chosen), rows)
-
-
-def num_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_blocks(

@@ -1,11 +1,15 @@
-"""A workaround for a deadlock in JAX 0.10 and 0.11.0.
+"""How kpp uses the cores of a machine.
 
-In these versions a batched LAPACK call on the CPU (a Cholesky factorization or a triangular solve under `jax.vmap`)
-gives its parts to XLA's thread pool, and waits for them in a thread of the same pool. If the number of simultaneous
-calls reaches the number of threads (two on a machine with two cores), all calls wait for each other forever. Later
-versions process a batch in one thread. If the pool has more threads than any program has simultaneous calls, one thread
-is always free to do the work. XLA reads the size of its pool from the environment when JAX first computes something, so
-kpp must be imported before that.
+* Independent pieces of work (chains, blocks of draws or of points) run in as many Python threads as there are cores, by
+  `call_in_threads`. XLA releases Python's lock while it computes, and on matrices of a few hundred rows two programs in
+  two threads do nearly twice the work of one program with two threads.
+* Meanwhile BLAS takes one thread for each of them: the threads of several BLAS calls would wait for each other.
+* XLA's own pool has one thread for each core. In JAX 0.10 and 0.11.0 it must be larger. There a batched LAPACK call on
+  the CPU (a Cholesky factorization or a triangular solve under `jax.vmap`) gives its parts to XLA's thread pool, and
+  waits for them in a thread of the same pool. If the number of simultaneous calls reaches the number of threads (two on
+  a machine with two cores), all calls wait for each other forever. If the pool has more threads than any program has
+  simultaneous calls, one thread is always free to do the work. XLA reads the size of its pool from the environment when
+  JAX first computes something, so kpp must be imported before that.
 """
 
 from __future__ import annotations
@@ -13,8 +17,16 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
-__all__ = ["enlarge_thread_pool"]
+from threadpoolctl import threadpool_limits
+
+__all__ = ["call_in_threads", "enlarge_thread_pool", "num_cores"]
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 _SIZE = 32  # more threads than a program has simultaneous batched calls
 _MENDED = (0, 11, 2)
@@ -25,3 +37,37 @@ def enlarge_thread_pool() -> None:
     version = tuple(int(part) for part in re.findall(r"\d+", importlib.metadata.version("jaxlib"))[:3])
     if version < _MENDED:
         os.environ.setdefault("NPROC", str(max(_SIZE, os.cpu_count() or 1)))
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def call_in_threads(f: Callable[[Task], Result], tasks: Iterable[Task], threads: int) -> list[Result]:
+    """Call a function for each task, in several threads, and return the results in the order of the tasks.
+
+    JAX's settings of this thread, such as double precision, hold in the others, too. A function that is compiled at its
+    first call should have been called before, or several threads compile it.
+
+    Args:
+        f: The function; it can be called in several threads at once.
+        tasks: Its arguments.
+        threads: The largest number of threads; with 1 the calls are made here.
+
+    Returns:
+        The results.
+    """
+    tasks = list(tasks)
+    if threads == 1 or len(tasks) < 2:
+        return list(map(f, tasks))
+    import jax  # `import kpp` shall not load JAX
+
+    x64, device = jax.config.jax_enable_x64, jax.config.jax_default_device
+
+    def call(task: Task) -> Result:
+        with jax.enable_x64(x64), jax.default_device(device):
+            return f(task)
+
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(min(threads, len(tasks))) as pool:
+        return list(pool.map(call, tasks))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -15,7 +15,6 @@ import numpy as np
 import numpyro.infer
 from numpyro.infer.hmc import HMCState
 
-from kpp.batching import progress_bar
 from kpp.inference.base import (
     AbstractInference,
     CalledWith,
@@ -23,16 +22,17 @@ from kpp.inference.base import (
     Data,
     NumpyroModel,
     Posterior,
+    Site,
     inspect_sites,
     without_latents,
 )
+from kpp.inference.chains import automatic_method, run_chains
+from kpp.inference.starts import Starts, laplace_starts
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import between, check_rng_key, count, one_of
 
 __all__ = ["NUTS"]
 
-_Values = dict[str, Any]
-_Advance = Callable[[HMCState, jax.Array], tuple[HMCState, _Values]]
 
 _LOGGER = logging.getLogger("kpp")
 _INITS = {
@@ -41,26 +41,33 @@ _INITS = {
     "sample": numpyro.infer.init_to_sample,
     "feasible": numpyro.infer.init_to_feasible,
 }
+_MAX_DENSE = 50  # the largest number of parameters of a dense mass matrix, by default
+_MIN_ADAPTED = 200  # steps of warm-up from which on the covariance of Laplace's approximation is adapted
 _POSITION = "position."  # before the names of sites in the state: a site may have the name of another entry
-_CHAINS = "chains"  # the axis of devices
-_CHUNKS = 40  # the number of updates of a progress bar
 
 
 class NUTS(AbstractInference):
     """Draw from the posterior by the No-U-Turn sampler of NumPyro.
 
     Args:
-        num_warmup: Warm-up steps of each chain, which adapt step size and mass matrix and are not kept.
+        num_warmup: Warm-up steps of each chain, which adapt step size and mass matrix and are not kept; None for 100
+            where chains start from Laplace's approximation, and else 500.
         num_samples: Draws kept per chain.
         num_chains: The number of chains.
         target_accept: The acceptance probability to which the step size is adapted, in (0, 1). A value closer to 1
             gives smaller steps and fewer divergences.
-        chain_method: "sequential" (one chain after the other), "vectorized" (all in one program) or "parallel" (one
-            chain per device).
-        dense_mass: Whether the mass matrix is dense, rather than diagonal.
+        chain_method: "sequential" (one chain after the other), "parallel" (on the CPU as many chains at a time as there
+            are cores, in threads; on several devices one chain per device) or "vectorized" (all chains in one program,
+            step by step). By default "parallel" on the CPU or where there is a device for each chain, and "vectorized"
+            on another device. The attribute ``chain_method`` of the fit tells which one it was.
+        dense_mass: Whether the mass matrix is dense, rather than diagonal; None for a dense one where chains start from
+            Laplace's approximation of at most 50 parameters. The covariance of the approximation is the first mass
+            matrix. It is adapted where the warm-up has at least 200 steps.
         max_tree_depth: A trajectory has at most ``2**max_tree_depth`` steps.
-        init: The starting points of the chains: "uniform" (between -2 and 2 in unconstrained space), "median" or
-            "sample" of the prior, or "feasible".
+        init: The starting points of the chains: "laplace" (widely dispersed draws from Laplace's approximation of the
+            posterior, around all modes that a few searches find); "uniform" (between -2 and 2 in unconstrained space),
+            "median" or "sample" of the prior, or "feasible". By default "laplace", but "uniform" for more than 50
+            parameters or where no mode is found, as the log says.
         progress: Whether to show progress bars.
 
     Raises:
@@ -70,38 +77,77 @@ class NUTS(AbstractInference):
         M. D. Hoffman, A. Gelman (2014). The No-U-Turn sampler. JMLR 15, algorithm 6.
     """
 
-    num_warmup: int = eqx.field(static=True, default=500)
+    num_warmup: int | None = eqx.field(static=True, default=None)
     num_samples: int = eqx.field(static=True, default=500)
     num_chains: int = eqx.field(static=True, default=2)
     target_accept: float = eqx.field(static=True, default=0.8)
-    chain_method: str = eqx.field(static=True, default="sequential")
-    dense_mass: bool = eqx.field(static=True, default=False)
+    chain_method: str | None = eqx.field(static=True, default=None)
+    dense_mass: bool | None = eqx.field(static=True, default=None)
     max_tree_depth: int = eqx.field(static=True, default=10)
-    init: str = eqx.field(static=True, default="uniform")
+    init: str | None = eqx.field(static=True, default=None)
     progress: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
         """Check the settings when they are given: NumPyro finds mistakes only later or not at all."""
         for name, least in (("num_warmup", 0), ("num_samples", 1), ("num_chains", 1), ("max_tree_depth", 1)):
-            count(getattr(self, name), name, least)
+            if name != "num_warmup" or self.num_warmup is not None:
+                count(getattr(self, name), name, least)
         between(self.target_accept, "target_accept", 0, 1, ends=False)
-        one_of(self.chain_method, "chain_method", ("sequential", "vectorized", "parallel"))
-        one_of(self.init, "init", _INITS)
+        one_of(self.chain_method, "chain_method", (None, "sequential", "parallel", "vectorized"))
+        one_of(self.init, "init", (None, "laplace", *_INITS))
 
     def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
         """Draw; see `AbstractInference.run`.
 
         Raises:
-            ConvergenceError: If a chain finds no point of positive density to start from.
+            ConvergenceError: If a chain finds no point of positive density to start from, or with ``init="laplace"`` no
+                mode is found.
         """
         rng_key = check_rng_key(rng_key)
-        fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "NUTS")
+        sites = inspect_sites(numpyro_model, data)
+        fixed = without_latents(numpyro_model, data, sites, "NUTS")
         if fixed is not None:
             return fixed
-        model = CalledWith(numpyro_model)
-        states = _start(self, model, jax.random.split(rng_key, self.num_chains), data)
+        model, keys = CalledWith(numpyro_model), jax.random.split(rng_key, self.num_chains)
+        starts = self._laplace_starts(jax.random.fold_in(rng_key, 1), numpyro_model, data, sites, progress)
+        nuts = self._settle(starts)
+        if starts is None:
+            states = _start(nuts, model, keys, data)
+        else:
+            mass = starts.covariances if nuts.dense_mass else np.einsum("cii->ci", starts.covariances)
+            states = _start_at(nuts, model, keys, starts.positions, mass, data)
         _check_starts(states)
-        return self._sample(model, data, states, self.num_warmup, self.num_samples, progress)
+        posterior = nuts._sample(model, data, states, nuts.num_warmup or 0, nuts.num_samples, progress)
+        found = {} if starts is None else {"modes": starts.num_modes, "gradients_before_warmup": starts.num_evaluations}
+        return dataclasses.replace(posterior, attrs=posterior.attrs | {"init": nuts.init, **found})
+
+    def _laplace_starts(
+        self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, sites: dict[str, Site], progress: bool
+    ) -> Starts | None:
+        """Return the starts from Laplace's approximation, or None if they are not asked for or there are none."""
+        if self.init not in (None, "laplace"):
+            return None
+        num_parameters = sum(math.prod(site.shape) for site in sites.values() if site.kind == "latent")
+        if self.init is None and num_parameters > _MAX_DENSE:
+            _LOGGER.info("chains start at random, because there are more than %d parameters", _MAX_DENSE)
+            return None
+        try:
+            return laplace_starts(rng_key, numpyro_model, data, sites, self.num_chains, progress)
+        except ConvergenceError as error:
+            if self.init == "laplace":
+                raise
+            _LOGGER.info("chains start at random: %s", error)
+            return None
+
+    def _settle(self, starts: Starts | None) -> NUTS:
+        """Return the sampler with all defaults filled in."""
+        warmup, dense = (500, False) if starts is None else (100, starts.covariances.shape[1] <= _MAX_DENSE)
+        return dataclasses.replace(
+            self,
+            num_warmup=warmup if self.num_warmup is None else self.num_warmup,
+            dense_mass=dense if self.dense_mass is None else self.dense_mass,
+            init=(self.init or "uniform") if starts is None else "laplace",
+        )
 
     def resume(
         self,
@@ -133,14 +179,17 @@ class NUTS(AbstractInference):
             raise TypeError("there are no chains to resume: the model has no latent sites")
         model = CalledWith(numpyro_model)
         keys = jax.random.split(check_rng_key(rng_key), state["step_size"].shape[0])
-        return self._sample(model, data, _restart(self, model, keys, dict(state), data), 0, num_samples, progress)
+        nuts = dataclasses.replace(self, dense_mass=state["inverse_mass_matrix"].ndim == 3)
+        return nuts._sample(model, data, _restart(nuts, model, keys, dict(state), data), 0, num_samples, progress)
 
     def kernel(self, model: Callable[[Data], Any], **options: Any) -> numpyro.infer.NUTS:
         """Return NumPyro's sampler of a model."""
+        short = self.init == "laplace" and (self.num_warmup or 0) < _MIN_ADAPTED
+        options = {"adapt_mass_matrix": not short, **options}
         return numpyro.infer.NUTS(
             model,
             target_accept_prob=self.target_accept,
-            dense_mass=self.dense_mass,
+            dense_mass=bool(self.dense_mass),
             max_tree_depth=self.max_tree_depth,
             **options,
         )
@@ -148,25 +197,13 @@ class NUTS(AbstractInference):
     def _sample(
         self, model: CalledWith, data: Data, states: HMCState, num_warmup: int, num_samples: int, progress: bool
     ) -> Posterior:
-        """Run the chains from their states; all leaves have the axis of chains first."""
-        chunk = math.ceil((num_warmup + num_samples) / _CHUNKS)
-        steps, num_chains = (num_warmup, num_samples), states.potential_energy.shape[0]
-        program = (self, num_warmup, chunk)
-        if self.chain_method == "sequential":
-            advance: _Advance = functools.partial(_advance, program, model, data)
-            ends = []
-            for chain in range(num_chains):
-                label = f"chain {chain + 1} of {num_chains}" if progress else None
-                ends.append(_run_chunks(advance, _select_chain(states, jnp.asarray(chain)), steps, chunk, label))
-            last = _stack([state for state, _ in ends])
-            kept = jax.tree.map(lambda *leaves: np.stack(leaves), *[values for _, values in ends])
-        else:
-            advance = functools.partial(_advance_together, program, model, data)
-            if self.chain_method == "parallel":
-                advance, states = _advance_parallel(program, model, data), _one_per_device(states)
-            label = f"{num_chains} chains" if progress else None
-            last, kept = _run_chunks(advance, states, steps, chunk, label, axis=1)
-        return self._collect(model, data, last, kept)
+        """Run the chains from their states, whose leaves have the axis of chains first, and collect the draws."""
+        method = self.chain_method or automatic_method(states.potential_energy.shape[0])
+        last, kept = run_chains(
+            self, model, data, states, steps=(num_warmup, num_samples), method=method, progress=progress
+        )
+        posterior = self._collect(model, data, last, kept)
+        return dataclasses.replace(posterior, attrs=posterior.attrs | {"chain_method": method})
 
     def _collect(self, model: CalledWith, data: Data, last: HMCState, kept: dict[str, Any]) -> Posterior:
         stats = {name: value for name, value in kept.items() if name != "z"}
@@ -207,8 +244,27 @@ class NUTS(AbstractInference):
 @eqx.filter_jit
 def _start(nuts: NUTS, model: CalledWith, keys: jax.Array, data: Data) -> HMCState:
     """Return the states of new chains."""
-    kernel = nuts.kernel(model, init_strategy=_INITS[nuts.init]())
+    kernel = nuts.kernel(model, init_strategy=_INITS[nuts.init or "uniform"]())
     return jax.lax.map(lambda key: kernel.init(key, nuts.num_warmup, None, (data,), {}), keys)
+
+
+@eqx.filter_jit
+def _start_at(
+    nuts: NUTS,
+    model: CalledWith,
+    keys: jax.Array,
+    positions: dict[str, AnyArray],
+    inverse_mass_matrices: AnyArray,
+    data: Data,
+) -> HMCState:
+    """Return the states of new chains at given positions."""
+
+    def start(item: tuple[jax.Array, dict[str, jax.Array], jax.Array]) -> HMCState:
+        key, position, mass = item
+        kernel = nuts.kernel(model, inverse_mass_matrix={tuple(sorted(position)): mass})
+        return kernel.init(key, nuts.num_warmup, position, (data,), {})
+
+    return jax.lax.map(start, (keys, positions, inverse_mass_matrices))
 
 
 @eqx.filter_jit
@@ -230,114 +286,12 @@ def _restart(nuts: NUTS, model: CalledWith, keys: jax.Array, chains: dict[str, j
     return jax.lax.map(restart, (keys, chains))
 
 
-# The sampler, its number of warm-up steps, and the largest number of steps in a call.
-_Program = tuple[NUTS, int, int]
-
-
-def _steps(
-    program: _Program, model: Callable[[Data], Any], data: Data, state: HMCState, count: jax.Array
-) -> tuple[HMCState, _Values]:
-    """Make `count` steps of one chain; return its state and the values of up to `chunk` steps."""
-    nuts, num_warmup, chunk = program
-    # A NumPyro kernel knows its model only after `init`. The values of `init` are not used here, so XLA removes them.
-    kernel = nuts.kernel(model)
-    kernel.init(state.rng_key, num_warmup, None, (data,), {})
-
-    def step(index: jax.Array, carry: tuple[HMCState, _Values]) -> tuple[HMCState, _Values]:
-        new = kernel.sample(carry[0], (data,), {})
-        return new, jax.tree.map(lambda kept, value: kept.at[index].set(value), carry[1], _collected(new))
-
-    empty = jax.tree.map(lambda leaf: jnp.zeros((chunk, *leaf.shape), leaf.dtype), _collected(state))
-    return jax.lax.fori_loop(0, count, step, (state, empty))
-
-
-# The model is an argument of these functions, so that fits of equal models and shapes share the compiled programs.
-
-
-@eqx.filter_jit
-def _advance(
-    program: _Program, model: CalledWith, data: Data, state: HMCState, count: jax.Array
-) -> tuple[HMCState, _Values]:
-    return _steps(program, model, data, state, count)
-
-
-@eqx.filter_jit
-def _advance_together(
-    program: _Program, model: CalledWith, data: Data, states: HMCState, count: jax.Array
-) -> tuple[HMCState, _Values]:
-    return jax.vmap(lambda state: _steps(program, model, data, state, count))(states)
-
-
-def _advance_parallel(program: _Program, model: CalledWith, data: Data) -> _Advance:
-    lifted, shared = model.lift(data)
-
-    def advance(state: HMCState, count: jax.Array, shared: Data) -> tuple[HMCState, _Values]:
-        return _steps(program, lifted, shared, state, count)
-
-    spread = jax.pmap(advance, _CHAINS, in_axes=(0, None, None))
-    return lambda states, count: spread(states, count, shared)
-
-
-def _one_per_device(states: HMCState) -> HMCState:
-    """Place each chain on a device, where `jax.pmap` leaves it; otherwise its second call would compile again."""
-    devices = jax.local_devices()[: states.potential_energy.shape[0]]
-    mesh = jax.sharding.Mesh(np.array(devices), (_CHAINS,))
-    return jax.device_put(states, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(_CHAINS)))
-
-
-@jax.jit
-def _select_chain(states: HMCState, chain: jax.Array) -> HMCState:
-    return jax.tree.map(lambda leaf: leaf[chain], states)
-
-
-@jax.jit
-def _stack(states: list[HMCState]) -> HMCState:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
-
-
 @eqx.filter_jit
 def _constrain(nuts: NUTS, model: CalledWith, positions: dict[str, AnyArray], data: Data) -> dict[str, jax.Array]:
     """Return the values of all sites at unconstrained positions (chain, draw, ...)."""
     kernel = nuts.kernel(model)
     kernel.init(jax.random.key(0), 0, None, (data,), {})
     return jax.lax.map(jax.tree_util.Partial(jax.lax.map, kernel.postprocess_fn((data,), {})), positions)
-
-
-def _collected(state: HMCState) -> _Values:
-    """Return the values of a step that are kept."""
-    return {
-        "z": state.z,
-        "diverging": state.diverging,
-        "n_steps": state.num_steps,
-        "acceptance_rate": state.accept_prob,
-        "energy": state.energy,
-        "potential_energy": state.potential_energy,
-        "step_size": state.adapt_state.step_size,
-    }
-
-
-def _run_chunks(
-    advance: _Advance, state: HMCState, steps: tuple[int, int], chunk: int, label: str | None, axis: int = 0
-) -> tuple[HMCState, _Values]:
-    """Run warm-up and sampling in chunks of one compiled program, and concatenate the kept draws."""
-    kept = []
-    with progress_bar(sum(steps), label or "", unit="step", show=label is not None, delay=0.0) as bar:
-        for phase, total in zip(("warmup", "sample"), steps, strict=True):
-            for start in range(0, total, chunk):
-                count = min(chunk, total - start)
-                state, part = jax.block_until_ready(advance(state, jnp.asarray(count)))
-                if phase == "sample":
-                    kept.append(
-                        jax.tree.map(lambda leaf, count=count: np.take(leaf, range(count), axis), jax.device_get(part))
-                    )
-                bar.update(count)
-                bar.set_postfix_str(_progress(phase, state), refresh=False)
-    return state, jax.tree.map(lambda *parts: np.concatenate(parts, axis), *kept)
-
-
-def _progress(phase: str, state: HMCState) -> str:
-    step_size, rate = np.mean(state.adapt_state.step_size), np.mean(state.mean_accept_prob)
-    return f"{phase}, steps of size {step_size:.2g}, acceptance {rate:.2f}"
 
 
 def _check_starts(states: HMCState) -> None:

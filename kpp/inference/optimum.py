@@ -24,7 +24,7 @@ from kpp.inference.base import CalledWith, ConvergenceError, Data, NumpyroModel,
 from kpp.typing import AnyArray
 from kpp.validation import count, positive
 
-__all__ = ["Density", "Optimum", "check_search", "find_mode"]
+__all__ = ["Density", "Objective", "Optimum", "check_search", "compile_objective", "find_mode", "find_modes"]
 
 _LOGGER = logging.getLogger("kpp")
 _KEPT = 128  # the number of compiled objectives in the cache
@@ -51,12 +51,25 @@ class Density(eqx.Module):
     def __init__(self, rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data, sites: dict[str, Site]) -> None:
         self._model = CalledWith(numpyro_model)
         self._latents = tuple(name for name, site in sites.items() if site.kind == "latent")
-        self._start = _prior_medians(self._model, rng_key, data)
+        self._start = _initial(self._model, rng_key, data, "median")
 
     @property
     def start(self) -> np.ndarray:
         """The prior medians, in coordinates u."""
         return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(self._start)])
+
+    def prior_draws(self, rng_key: jax.Array, data: Data, num: int) -> np.ndarray:
+        """Draw from the prior, in coordinates u, (num, k); an improper prior is uniform between -2 and 2."""
+        keys = jax.random.split(rng_key, num)
+        draws = jax.tree.leaves(_prior_draws(self._model, keys, data))
+        return np.concatenate([np.reshape(leaf, (num, -1)) for leaf in draws], axis=1)
+
+    def unravel(self, vectors: np.ndarray) -> dict[str, AnyArray]:
+        """Return the latent sites of vectors u, (chain, k), in unconstrained coordinates."""
+        leaves, structure = jax.tree.flatten(self._start)
+        parts = np.split(vectors.astype(self.start.dtype), np.cumsum([leaf.size for leaf in leaves])[:-1], axis=1)
+        shaped = [part.reshape(len(part), *leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
+        return jax.tree.unflatten(structure, shaped)
 
     def sites(self, vector: AnyArray, data: Data) -> dict[str, jax.Array]:
         """Return latent and deterministic sites at u."""
@@ -140,24 +153,10 @@ def find_mode(
     Raises:
         ConvergenceError: If no start converged to a finite value.
     """
-    leaves, structure = jax.tree.flatten(objective)
-    arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
-    evaluate = _value_and_gradient(structure, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves))
-    # float32: rounding errors keep the gradient above a smaller limit
-    limit = max(tolerance, 1e-4) if start.dtype == jnp.float32 else tolerance
-    ends, evaluations = [], 0
-    starts = [start, *np.asarray(_uniform_starts(rng_key, start.size, start.dtype, num_restarts))]
-    with progress_bar(None, "optimization", unit=" evaluations", show=progress) as bar:
-
-        def evaluate_and_count(vector: np.ndarray) -> tuple[jax.Array, jax.Array]:
-            bar.update()
-            return evaluate(arrays, vector.astype(start.dtype), data)
-
-        for number, vector in enumerate(starts, start=1):
-            bar.desc = f"optimization, start {number} of {len(starts)}"
-            end = _descend(evaluate_and_count, vector.astype(np.float64), max_steps, limit)
-            ends.append(end)
-            evaluations += end.num_evaluations
+    evaluate = compile_objective(objective, data, start.dtype)
+    starts = np.concatenate([start[None], _uniform_starts(rng_key, start.size, start.dtype, num_restarts)])
+    ends = find_modes(evaluate, starts, max_steps=max_steps, tolerance=tolerance, progress=progress)
+    evaluations = sum(end.num_evaluations for end in ends)
     converged = [end for end in ends if end.num_converged]
     if not converged:
         best = min(ends, key=lambda end: end.value)
@@ -170,6 +169,53 @@ def find_mode(
         _LOGGER.info("%d of %d starts did not converge and are ignored", len(ends) - len(converged), len(ends))
     best = min(converged, key=lambda end: end.value)
     return dataclasses.replace(best, num_evaluations=evaluations, num_converged=len(converged), num_starts=len(ends))
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """The compiled value and gradient of an objective, at vectors of NumPy.
+
+    Args:
+        call: The compiled function of one vector.
+        dtype: The type of the vectors.
+    """
+
+    call: Callable[[np.ndarray], tuple[jax.Array, jax.Array]]
+    dtype: np.dtype
+
+    def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return value and gradient in double precision; a large value and no slope where they are not finite."""
+        value, gradient = (np.asarray(part, dtype=np.float64) for part in self.call(vector.astype(self.dtype)))
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            return _HUGE, np.zeros_like(gradient)
+        return float(value), gradient
+
+
+def compile_objective(objective: Callable[[jax.Array, Data], jax.Array], data: Data, dtype: np.dtype) -> Objective:
+    """Return the compiled value and gradient of an objective, as for `find_mode`."""
+    leaves, structure = jax.tree.flatten(objective)
+    arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
+    evaluate = _value_and_gradient(structure, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves))
+    return Objective(lambda vector: evaluate(arrays, vector, data), dtype)
+
+
+def find_modes(
+    evaluate: Objective, starts: np.ndarray, *, max_steps: int, tolerance: float, progress: bool
+) -> list[Optimum]:
+    """Minimise an objective by L-BFGS from each start, (starts, k); the arguments are those of `find_mode`."""
+    # float32: rounding errors keep the gradient above a smaller limit
+    limit = max(tolerance, 1e-4) if evaluate.dtype == jnp.float32 else tolerance
+    ends = []
+    with progress_bar(None, "optimization", unit=" evaluations", show=progress) as bar:
+
+        def evaluate_and_count(vector: np.ndarray) -> tuple[float, np.ndarray]:
+            bar.update()
+            return evaluate(vector)
+
+        for number, vector in enumerate(starts, start=1):
+            bar.desc = f"optimization, start {number} of {len(starts)}"
+            ends.append(_descend(evaluate_and_count, vector.astype(np.float64), max_steps, limit))
+    return ends
 
 
 def check_search(num_restarts: int, max_steps: int, tolerance: float) -> None:
@@ -195,14 +241,18 @@ def _value_and_gradient(structure: Any, others: tuple[Any, ...]) -> Callable[...
 
 
 @eqx.filter_jit
-def _prior_medians(model: CalledWith, rng_key: jax.Array, data: Data) -> dict[str, jax.Array]:
-    """Return the prior medians by latent site, in unconstrained coordinates."""
+def _prior_draws(model: CalledWith, keys: jax.Array, data: Data) -> dict[str, jax.Array]:
+    return jax.lax.map(lambda key: _initial(model, key, data, "sample"), keys)
+
+
+@eqx.filter_jit
+def _initial(model: CalledWith, rng_key: jax.Array, data: Data, kind: str) -> dict[str, jax.Array]:
+    """Return the prior medians or a draw from the prior by latent site, in unconstrained coordinates."""
+    strategy = {"median": numpyro.infer.init_to_median, "sample": numpyro.infer.init_to_sample}[kind]()
     # NumPyro broadcasts ranks when it draws the 15 values for a median, which fails under strict rank promotion.
     with jax.numpy_rank_promotion("allow"):
         seeded = handlers.seed(model, rng_key)
-        sites = handlers.trace(handlers.substitute(seeded, substitute_fn=numpyro.infer.init_to_median())).get_trace(
-            data
-        )
+        sites = handlers.trace(handlers.substitute(seeded, substitute_fn=strategy)).get_trace(data)
         latents = {
             name: site["value"] for name, site in sites.items() if site["type"] == "sample" and not site["is_observed"]
         }
@@ -222,18 +272,12 @@ def _uniform_starts(rng_key: jax.Array, size: int, dtype: np.dtype, num_starts: 
 
 
 def _descend(
-    evaluate: Callable[[np.ndarray], tuple[jax.Array, jax.Array]], start: np.ndarray, max_steps: int, limit: float
+    evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]], start: np.ndarray, max_steps: int, limit: float
 ) -> Optimum:
-    def safe(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = (np.asarray(part, dtype=np.float64) for part in evaluate(vector))
-        if not (np.isfinite(value) and np.isfinite(gradient).all()):
-            return _HUGE, np.zeros_like(vector)
-        return float(value), gradient
-
     # Only the gradient ends the search (ftol=0), well below the limit of the check after it.
     options = {"maxiter": max_steps, "maxfun": 4 * max_steps, "ftol": 0.0, "gtol": limit * 1e-3, "maxcor": 20}
-    result = scipy.optimize.minimize(safe, start, jac=True, method="L-BFGS-B", options=options)
-    value, gradient = safe(result.x)
+    result = scipy.optimize.minimize(evaluate, start, jac=True, method="L-BFGS-B", options=options)
+    value, gradient = evaluate(result.x)
     size = float(np.abs(gradient).max(initial=0.0))
     converged = value < _HUGE and size <= limit * max(1.0, abs(value))
     return Optimum(result.x, value, size if value < _HUGE else np.inf, int(result.nfev), int(converged), 1)

@@ -38,10 +38,9 @@ def run(study: Path, output: Path, overwrite: bool, resume: bool, quiet: bool, d
     _set_up_jax()
     try:
         from kpp.study.config import load_study
-        from kpp.study.runner import num_chains, run_study
+        from kpp.study.runner import run_study
 
         config = load_study(study)
-        _give_chains_devices(num_chains(config))
         with _ends_by_an_exception():
             run_study(config, output, overwrite=overwrite, resume=resume, progress=not quiet)
     except StudyError as error:
@@ -82,11 +81,3 @@ def _set_up_jax() -> None:
         enable_compile_cache(os.environ.get("JAX_COMPILATION_CACHE_DIR"))
     except ValueError as error:
         logging.getLogger("kpp").warning("going on without a compile cache: %s", error)
-
-
-def _give_chains_devices(num_chains: int) -> None:
-    """Split the CPU into one device per chain, so that chains run in parallel; no effect after JAX has started."""
-    import numpyro
-
-    if 1 < num_chains <= (os.cpu_count() or 1):
-        numpyro.set_host_device_count(num_chains)

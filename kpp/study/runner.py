@@ -13,13 +13,12 @@ from typing import Any
 import jax
 import numpy as np
 import xarray as xr
-from threadpoolctl import threadpool_limits
 
 from kpp import _arviz, netcdf
 from kpp.api import explain
 from kpp.batching import progress_bar
 from kpp.explanations import Explanation
-from kpp.inference import NUTS, AbstractInference, AbstractModel, Fit
+from kpp.inference import AbstractInference, AbstractModel, Fit
 from kpp.report import ReportContents, render_report
 from kpp.study import results, words
 from kpp.study.build import build_inference, build_model, describe_model, plan_explainer
@@ -34,7 +33,7 @@ from kpp.study.stages import Stages, duration
 from kpp.study.units import explanation_in_original_units, groups_in_original_units
 from kpp.typing import RngKey
 
-__all__ = ["num_chains", "run_study"]
+__all__ = ["run_study"]
 
 
 @dataclass(frozen=True)
@@ -160,23 +159,9 @@ def _rehearse(rng_key: RngKey, model: AbstractModel, data: StudyData, plan: Expl
         explain(rehearsed, few[:1], rng_key=rng_key, **plan.arguments(None if plan.background is None else few))
 
 
-def num_chains(config: StudyConfig) -> int:
-    """Return the number of chains that can run in parallel: 1 if the study sets how the chains run."""
-    inference = build_inference(config.inference)
-    if not isinstance(inference, NUTS) or "chain_method" in config.inference.options:
-        return 1
-    return inference.num_chains
-
-
 def _fit(plan: _Plan) -> Fit:
-    """Fit, with the chains in parallel if there is a device for each."""
-    data, inference, chains = plan.data, plan.inference, num_chains(plan.config)
-    side_by_side = 1 < chains <= jax.local_device_count()
-    if side_by_side and isinstance(inference, NUTS):
-        inference = dataclasses.replace(inference, chain_method="parallel")
-    # With several BLAS threads each, chains in parallel would wait for each other.
-    with threadpool_limits(1 if side_by_side else None, user_api="blas"):
-        return plan.model.fit(plan.keys["fit"], data.model_frame(), data.model_target(), inference=inference)
+    data = plan.data
+    return plan.model.fit(plan.keys["fit"], data.model_frame(), data.model_target(), inference=plan.inference)
 
 
 def _explain(plan: _Plan, fit: Fit) -> Explanation:

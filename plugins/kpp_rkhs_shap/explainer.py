@@ -13,7 +13,6 @@ from jaxtyping import Array, Float
 from threadpoolctl import threadpool_limits
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
-from kpp.batching import num_cores
 from kpp.explanations import (
     AbstractPointsExplainer,
     Inputs,
@@ -35,6 +34,7 @@ from kpp.games import (
     interaction_values,
 )
 from kpp.kernels import RBF
+from kpp.threads import num_cores
 from kpp.typing import RngKey
 from kpp.validation import count, one_of
 from kpp_rkhs_shap.law import affordable_law

@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp import GPPosterior
-from kpp.batching import in_blocks, num_cores
+from kpp.batching import in_blocks
 from kpp.explanations import has_function_law
 from kpp.games import Players, shapley_covariance
+from kpp.threads import num_cores
 from kpp.typing import AnyArray
 
 __all__ = ["covariance_of_values", "posterior_at_mean", "posterior_of"]

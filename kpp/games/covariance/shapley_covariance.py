@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from kpp.batching import map_blocks, num_cores, rows_that_fit
+from kpp.batching import map_blocks, rows_that_fit
 from kpp.features import Nystrom
 from kpp.functions import RKHSFunction
 from kpp.games.covariance.by_enumeration import enumeration_covariance, enumeration_sections
@@ -38,6 +38,7 @@ from kpp.games.values.interventional import Interventional
 from kpp.games.values.product_games import has_product_terms, is_product_game
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
+from kpp.threads import num_cores
 from kpp.typing import AnyArray
 from kpp.validation import as_points, is_concrete
 

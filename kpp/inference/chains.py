@@ -1,0 +1,219 @@
+"""Run the chains of a sampler: one after the other, several at a time, or all in one program."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.infer
+from numpyro.infer.hmc import HMCState
+from tqdm.auto import tqdm
+
+from kpp.batching import progress_bar
+from kpp.inference.base import CalledWith, Data
+from kpp.threads import call_in_threads, num_cores
+
+__all__ = ["automatic_method", "run_chains"]
+
+_Values = dict[str, Any]
+_Advance = Callable[[HMCState, Any], tuple[HMCState, _Values]]
+
+_CHAINS = "chains"  # the axis of devices
+_CHUNKS = 40  # the number of updates of a progress bar for a chain
+
+
+class Sampler(Protocol):
+    """What makes NumPyro's sampler of a model."""
+
+    def kernel(self, model: Callable[[Data], Any], **options: Any) -> numpyro.infer.NUTS:
+        """Return NumPyro's sampler of a model."""
+
+
+# The sampler, its number of warm-up steps, and the largest number of steps in a call.
+_Program = tuple[Sampler, int, int]
+
+
+def automatic_method(num_chains: int) -> str:
+    """Return how chains run if the user does not say it; see `kpp.NUTS`."""
+    if num_chains == 1:
+        return "sequential"
+    if jax.default_backend() == "cpu" or num_chains <= jax.local_device_count():
+        return "parallel"
+    return "vectorized"
+
+
+def run_chains(
+    sampler: Sampler,
+    model: CalledWith,
+    data: Data,
+    states: HMCState,
+    *,
+    steps: tuple[int, int],
+    method: str,
+    progress: bool,
+) -> tuple[HMCState, _Values]:
+    """Advance all chains.
+
+    Args:
+        sampler: What makes NumPyro's sampler; a static argument of compiled programs.
+        model: The model.
+        data: Its data.
+        states: The states of the chains, whose leaves have the axis of chains first.
+        steps: The numbers of steps of the warm-up, which are not kept, and of the steps that are kept.
+        method: "sequential", "parallel" or "vectorized".
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The last states, and the values of the kept steps, arrays that start with the axes (chain, draw).
+    """
+    num_chains, chunk = states.potential_energy.shape[0], math.ceil(sum(steps) / _CHUNKS)
+    program = (sampler, steps[0], chunk)
+    on_devices = 1 < num_chains <= jax.local_device_count()
+    label = f"{num_chains} chains" if num_chains > 1 else "1 chain"
+    with progress_bar(num_chains * sum(steps), label, unit="step", show=progress, delay=0.0) as bar:
+        if method == "vectorized":
+            together: _Advance = functools.partial(_advance_together, program, model, data)
+            return _run_chunks(together, states, steps, chunk, bar)
+        if method == "parallel" and on_devices:
+            return _run_chunks(
+                _advance_on_devices(program, model, data, num_chains), _one_per_device(states), steps, chunk, bar
+            )
+        advance: _Advance = functools.partial(_advance, program, model, data)
+
+        def run(chain: int) -> tuple[HMCState, _Values]:
+            return _run_chunks(advance, _select_chain(states, jnp.asarray(chain)), steps, chunk, bar)
+
+        if method == "parallel":
+            advance(_select_chain(states, jnp.asarray(0)), _steps_of(0))  # compiles the program of all threads
+        ends = call_in_threads(run, range(num_chains), num_cores() if method == "parallel" else 1)
+    last = _stack([state for state, _ in ends])
+    return last, jax.tree.map(lambda *leaves: np.concatenate(leaves), *[values for _, values in ends])
+
+
+def _run_chunks(
+    advance: _Advance, state: HMCState, steps: tuple[int, int], chunk: int, bar: tqdm
+) -> tuple[HMCState, _Values]:
+    """Run warm-up and sampling in chunks of one compiled program, and concatenate the kept draws, (chain, draw, ...).
+
+    The state is that of one chain, without an axis of chains, or of several.
+    """
+    shape = state.potential_energy.shape
+    kept = []
+    for phase, total in zip(("warmup", "sample"), steps, strict=True):
+        for start in range(0, total, chunk):
+            count = min(chunk, total - start)
+            state, part = jax.block_until_ready(advance(state, _steps_of(count)))
+            if phase == "sample":
+                kept.append(jax.tree.map(lambda leaf, count=count: _draws(leaf, shape, count), jax.device_get(part)))
+            bar.set_postfix_str(_describe(phase, state), refresh=False)
+            bar.update(count * math.prod(shape))
+    return state, jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *kept)
+
+
+def _draws(leaf: np.ndarray, shape: tuple[int, ...], count: int) -> np.ndarray:
+    """Return the first draws of each chain."""
+    return (leaf if shape else leaf[None])[:, :count]
+
+
+def _steps_of(count: int) -> np.ndarray:
+    """Return a number of steps, of the same type in every thread and with every setting of JAX."""
+    return np.asarray(count, dtype=np.int32)
+
+
+def _describe(phase: str, state: HMCState) -> str:
+    step_size, rate = np.mean(state.adapt_state.step_size), np.mean(state.mean_accept_prob)
+    return f"{phase}, steps of size {step_size:.2g}, acceptance {rate:.2f}"
+
+
+def _steps(
+    program: _Program, model: Callable[[Data], Any], data: Data, state: HMCState, count: jax.Array
+) -> tuple[HMCState, _Values]:
+    """Make `count` steps of one chain; return its state and the values of up to `chunk` steps."""
+    sampler, num_warmup, chunk = program
+    # A NumPyro kernel knows its model only after `init`. The values of `init` are not used here, so XLA removes them.
+    kernel = sampler.kernel(model)
+    kernel.init(state.rng_key, num_warmup, None, (data,), {})
+
+    def step(index: jax.Array, carry: tuple[HMCState, _Values]) -> tuple[HMCState, _Values]:
+        new = kernel.sample(carry[0], (data,), {})
+        return new, jax.tree.map(lambda kept, value: kept.at[index].set(value), carry[1], _collected(new))
+
+    empty = jax.tree.map(lambda leaf: jnp.zeros((chunk, *leaf.shape), leaf.dtype), _collected(state))
+    return jax.lax.fori_loop(0, count, step, (state, empty))
+
+
+def _collected(state: HMCState) -> _Values:
+    """Return the values of a step that are kept."""
+    return {
+        "z": state.z,
+        "diverging": state.diverging,
+        "n_steps": state.num_steps,
+        "acceptance_rate": state.accept_prob,
+        "energy": state.energy,
+        "potential_energy": state.potential_energy,
+        "step_size": state.adapt_state.step_size,
+    }
+
+
+# The model is an argument of these functions, so that fits of equal models and shapes share the compiled programs.
+
+
+@eqx.filter_jit
+def _advance(
+    program: _Program, model: CalledWith, data: Data, state: HMCState, count: np.ndarray
+) -> tuple[HMCState, _Values]:
+    return _steps(program, model, data, state, jnp.asarray(count))
+
+
+@eqx.filter_jit
+def _advance_together(
+    program: _Program, model: CalledWith, data: Data, states: HMCState, count: np.ndarray
+) -> tuple[HMCState, _Values]:
+    return jax.vmap(lambda state: _steps(program, model, data, state, jnp.asarray(count)))(states)
+
+
+def _advance_on_devices(program: _Program, model: CalledWith, data: Data, num_chains: int) -> _Advance:
+    """Return the function that advances one chain on each device; no device waits for another within a call."""
+    lifted, shared = model.lift(data)
+
+    def advance(states: HMCState, count: jax.Array, shared: Data) -> tuple[HMCState, _Values]:
+        ends = _steps(program, lifted, shared, jax.tree.map(lambda leaf: leaf[0], states), count)
+        return jax.tree.map(lambda leaf: leaf[None], ends)
+
+    one, all_devices = jax.sharding.PartitionSpec(_CHAINS), jax.sharding.PartitionSpec()
+    spread = jax.jit(
+        jax.shard_map(
+            advance,
+            mesh=_mesh(num_chains),
+            in_specs=(one, all_devices, all_devices),
+            out_specs=(one, one),
+            check_vma=False,
+        )
+    )
+    return lambda states, count: spread(states, count, shared)
+
+
+def _one_per_device(states: HMCState) -> HMCState:
+    """Place each chain on a device."""
+    spread = jax.sharding.PartitionSpec(_CHAINS)
+    return jax.device_put(states, jax.sharding.NamedSharding(_mesh(states.potential_energy.shape[0]), spread))
+
+
+def _mesh(num_chains: int) -> jax.sharding.Mesh:
+    return jax.sharding.Mesh(np.array(jax.local_devices()[:num_chains]), (_CHAINS,))
+
+
+@jax.jit
+def _select_chain(states: HMCState, chain: jax.Array) -> HMCState:
+    return jax.tree.map(lambda leaf: leaf[chain], states)
+
+
+@jax.jit
+def _stack(states: list[HMCState]) -> HMCState:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
