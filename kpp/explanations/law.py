@@ -21,11 +21,13 @@ _NUM_DRAWS = 200
 
 @dataclasses.dataclass(frozen=True)
 class Law:
-    """The Gaussian law of the deviations of Shapley values from their means under one draw of the hyperparameters.
+    r"""The Gaussian law of the deviations of Shapley values from their means under one draw of the hyperparameters.
 
     Args:
-        covariance: The covariance, (p, g, g) if points are independent, or (p, p, g, g) of all points together.
+        root: A root of the covariance, (p, g, r): deviations are its products with r standard normal numbers.
         num_references: The number of references of the covariance.
+        is_joint: Whether all points share the r numbers, so that their values are drawn together; otherwise each point
+            has r numbers of its own.
         left_out: The share of the prior variance that the covariance lacks because the process was projected onto
             finitely many features; None if it was not.
 
@@ -36,14 +38,26 @@ class Law:
 
     affordable_products: ClassVar[float] = 4e10
 
-    covariance: Float[np.ndarray, "..."]
+    root: Float[np.ndarray, "p g r"]
     num_references: int
+    is_joint: bool
     left_out: float | None = None
 
+    @classmethod
+    def of_covariance(cls, covariance: Float[np.ndarray, "..."], num_references: int) -> Law:
+        """Return the law with a covariance: of each point, (p, g, g), or of all points together, (p, p, g, g)."""
+        if covariance.ndim == 3:
+            return cls(symmetric_root(covariance), num_references, is_joint=False)
+        num_points, num_players = covariance.shape[0], covariance.shape[-1]
+        size = num_points * num_players
+        root = symmetric_root(np.moveaxis(covariance, 1, 2).reshape(size, size))
+        return cls(root.reshape(num_points, num_players, size), num_references, is_joint=True)
+
     @property
-    def is_joint(self) -> bool:
-        """Whether the values of different points are drawn together."""
-        return self.covariance.ndim == 4
+    def covariance(self) -> Float[np.ndarray, "..."]:
+        """The covariance of the values of each point, (p, g, g), or of all points together, (p, p, g, g)."""
+        pattern = "pgr,qhr->pqgh" if self.is_joint else "pgr,phr->pgh"
+        return np.einsum(pattern, self.root, self.root, optimize=True)
 
     def record(self) -> dict[str, Any]:
         """Return the attributes of an explanation whose values are drawn from this law."""
@@ -78,10 +92,9 @@ class Law:
         return spread | {"values": values, "predictions": predictions}
 
     def _deviations(self, shape: tuple[int, ...], rng_key: RngKey) -> Float[np.ndarray, "*draws p g"]:
-        num_points, num_players = self.covariance.shape[0], self.covariance.shape[-1]
-        noise = np.asarray(standard_normal(rng_key, (*shape, num_points, num_players)), self.covariance.dtype)
+        num_points, num_players, rank = self.root.shape
+        size = (rank,) if self.is_joint else (num_points, rank)
+        noise = np.asarray(standard_normal(rng_key, (*shape, *size)), self.root.dtype)
         if not self.is_joint:
-            return np.einsum("pij,...pj->...pi", symmetric_root(self.covariance), noise)
-        size = num_points * num_players
-        matrix = np.moveaxis(self.covariance, 1, 2).reshape(size, size)
-        return (noise.reshape(*shape, size) @ symmetric_root(matrix)).reshape(noise.shape)
+            return np.einsum("pij,...pj->...pi", self.root, noise)
+        return (noise @ self.root.reshape(-1, rank).T).reshape(*shape, num_points, num_players)

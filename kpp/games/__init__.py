@@ -1,6 +1,7 @@
 """Cooperative games whose players are features: coalitions, their values, and exact Shapley values."""
 
 from kpp.games.covariance.shapley_covariance import shapley_covariance as shapley_covariance
+from kpp.games.covariance.shapley_covariance import shapley_root as shapley_root
 from kpp.games.estimators.coalition_weights import shapley_values_from_table as shapley_values_from_table
 from kpp.games.estimators.coalition_weights import shapley_weights as shapley_weights
 from kpp.games.estimators.estimate import ShapleyEstimate as ShapleyEstimate

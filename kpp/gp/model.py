@@ -99,7 +99,11 @@ class AbstractGPModel(AbstractModel):
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
         """Return one draw of new observations at the training points; see `AbstractModel.replicate`."""
-        return {"y": self.draw_predictive(rng_key, sample, data, data["x"])}
+        posterior = self.posterior(sample, data)
+        if posterior.at_points is None:
+            return {"y": self.draw_predictive(rng_key, sample, data, data["x"])}
+        scale = self.variance_scale(posterior, data["x"])
+        return {"y": posterior.likelihood.draw_predictive(rng_key, posterior.at_points(), scale)}
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
         """Return the posterior mean under one draw; see `AbstractModel.function_draw`.

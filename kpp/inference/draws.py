@@ -1,4 +1,4 @@
-"""Computations for each draw of a posterior: compiled once, one draw after the other, in bounded memory."""
+"""Computations for each draw of a posterior: compiled once, in blocks of draws, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kpp.batching import map_blocks, progress_bar
+from kpp.threads import num_cores
 from kpp.typing import AnyArray
 from kpp.validation import count
 
@@ -39,8 +40,8 @@ class DrawMap:
         f: Takes one draw (site -> value), its number (an integer array) and the shared arguments; returns a pytree of
             arrays. It is traced once per combination of array shapes, and again for other values of arguments that are
             not arrays.
-        batch_size: The number of draws computed at the same time. By default one after the other: on a CPU this is as
-            fast and needs the least memory.
+        batch_size: The number of draws computed at the same time in each thread. By default one after the other: on a
+            CPU this is as fast and needs the least memory.
     """
 
     def __init__(self, f: Callable[[dict[str, jax.Array], jax.Array, Any], Any], batch_size: int | None = None) -> None:
@@ -67,7 +68,7 @@ class DrawMap:
             draws: Draws by site, each with a leading axis of length s.
             numbers: (s,) integers, passed to the function with the draws.
             shared: Arguments that are the same for all draws.
-            label: The name of the progress bar; without a label all draws are computed in a single call.
+            label: The name of the progress bar, or None for no bar.
 
         Returns:
             The results, each with the axis of draws first.
@@ -84,15 +85,15 @@ class DrawMap:
         self, draws: dict[str, jax.Array], numbers: jax.Array, shared: PyTree, label: str | None
     ) -> tuple[Any, AnyArray]:
         total = numbers.shape[0]
-        if label is None or total < 2 * _STEPS:
+        if total < 2 * _STEPS:
             return self._run(draws, numbers, shared)
         size = math.ceil(total / _STEPS)
 
         def run_block(block: tuple[dict[str, jax.Array], jax.Array]) -> tuple[Any, jax.Array]:
             return self._run(*block, shared)
 
-        with progress_bar(math.ceil(total / size), label) as bar:
-            return map_blocks(run_block, (draws, numbers), size, bar=bar)
+        with progress_bar(math.ceil(total / size), label or "", show=label is not None) as bar:
+            return map_blocks(run_block, (draws, numbers), size, bar=bar, threads=num_cores())
 
     def _refuse_nan(self, bad: np.ndarray, draws: Mapping[str, jax.Array], numbers: jax.Array, shared: PyTree) -> None:
         """Raise if a result is NaN. The first bad draw is computed again untraced, to get the message of its error."""

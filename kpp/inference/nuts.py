@@ -42,7 +42,7 @@ _INITS = {
     "feasible": numpyro.infer.init_to_feasible,
 }
 _MAX_DENSE = 50  # the largest number of parameters of a dense mass matrix, by default
-_MIN_ADAPTED = 200  # steps of warm-up from which on the covariance of Laplace's approximation is adapted
+_MIN_ADAPTED = 400  # steps of warm-up from which on the covariance of Laplace's approximation is adapted
 _POSITION = "position."  # before the names of sites in the state: a site may have the name of another entry
 
 
@@ -50,7 +50,7 @@ class NUTS(AbstractInference):
     """Draw from the posterior by the No-U-Turn sampler of NumPyro.
 
     Args:
-        num_warmup: Warm-up steps of each chain, which adapt step size and mass matrix and are not kept; None for 100
+        num_warmup: Warm-up steps of each chain, which adapt step size and mass matrix and are not kept; None for 150
             where chains start from Laplace's approximation, and else 500.
         num_samples: Draws kept per chain.
         num_chains: The number of chains.
@@ -62,7 +62,7 @@ class NUTS(AbstractInference):
             on another device. The attribute ``chain_method`` of the fit tells which one it was.
         dense_mass: Whether the mass matrix is dense, rather than diagonal; None for a dense one where chains start from
             Laplace's approximation of at most 50 parameters. The covariance of the approximation is the first mass
-            matrix. It is adapted where the warm-up has at least 200 steps.
+            matrix. It is adapted where the warm-up has at least 400 steps.
         max_tree_depth: A trajectory has at most ``2**max_tree_depth`` steps.
         init: The starting points of the chains: "laplace" (widely dispersed draws from Laplace's approximation of the
             posterior, around all modes that a few searches find); "uniform" (between -2 and 2 in unconstrained space),
@@ -141,7 +141,7 @@ class NUTS(AbstractInference):
 
     def _settle(self, starts: Starts | None) -> NUTS:
         """Return the sampler with all defaults filled in."""
-        warmup, dense = (500, False) if starts is None else (100, starts.covariances.shape[1] <= _MAX_DENSE)
+        warmup, dense = (500, False) if starts is None else (150, starts.covariances.shape[1] <= _MAX_DENSE)
         return dataclasses.replace(
             self,
             num_warmup=warmup if self.num_warmup is None else self.num_warmup,

@@ -163,7 +163,7 @@ class PrefShap(AbstractExplainer):
         means, _ = self._values(inputs._replace(function=whitened_draws(posterior)), players, jax.random.key(0))
         values = np.asarray(means["values"])[0]
         covariance = covariance - np.einsum("rpi,rqj->pqij", values, values, optimize=True)
-        return Law(covariance, self.value_function.background.shape[0])
+        return Law.of_covariance(covariance, self.value_function.background.shape[0])
 
     def _read(self, predictor: Any, x: Any) -> PreferenceInputs:
         game = self.value_function

@@ -16,10 +16,10 @@ from jaxtyping import Float
 from kpp import GPPosterior
 from kpp.explanations import Law
 from kpp.features import Nystrom, landmarks
-from kpp.games import AbstractImputation, Interventional, Players, has_product_terms
+from kpp.games import AbstractImputation, Interventional, Players, has_product_terms, shapley_root
 from kpp.linalg import symmetric_root
 from kpp.typing import AnyArray
-from kpp_rkhs_shap.projected_law import projected_posterior, projected_steps
+from kpp_rkhs_shap.projected_law import can_enumerate, projected_posterior, projected_steps
 from kpp_rkhs_shap.shapley_covariance import covariance_of_values
 
 __all__ = ["affordable_law"]
@@ -33,10 +33,10 @@ _REFERENCES_ACROSS = (64, 32, 16)
 _MAX_ROWS = 4096
 # Landmarks are chosen among at most this many rows of a background, taken at even distances.
 _MAX_SAMPLE = 4000
-# The largest share of the prior variance that a projected posterior may lack.
-_MAX_LEFT_OUT = 0.2
-# Above this many players coalitions are not enumerated.
-_MAX_ENUMERATED = 12
+# Up to this number of products of kernel factors a covariance is exact without any thought.
+_CHEAP = 2e9
+# The share of the prior variance that does not matter, and the largest share that a projected posterior may lack.
+_NEGLIGIBLE, _MAX_LEFT_OUT = 0.005, 0.2
 
 
 def affordable_law(
@@ -50,12 +50,15 @@ def affordable_law(
 ) -> Law | None:
     """Compute the law of the values of all points, as precisely as is affordable.
 
-    The covariance of the values of each point is exact if it takes at most 4e10 products of kernel factors; otherwise
-    a background of `Interventional` is represented by 100 landmarks. The correlation of the values of different points
+    The covariance of the values of all points is exact if it takes at most 2e9 products of kernel factors, or if the
+    kernel is `kpp.features.Nystrom`. Otherwise the posterior is projected onto at most 800 landmarks (see
+    `kpp_rkhs_shap.projected_law`), if the projection lacks at most half a percent of the prior variance.
+
+    Otherwise the covariance of the values of each point is exact if it takes at most 4e10 products; if not, a
+    background of `Interventional` is represented by 100 landmarks. The correlation of the values of different points
     takes 64, 32 or 16 landmarks of the background. Where it is not affordable, points are drawn independently.
 
-    If not even the covariance of each point is affordable, the posterior is projected onto at most 800 landmarks; see
-    `kpp_rkhs_shap.projected_law`.
+    If not even the covariance of each point is affordable, a projection may lack up to a fifth of the variance.
 
     Args:
         value_function: The game.
@@ -68,39 +71,55 @@ def affordable_law(
     Returns:
         The law, or None if that is not affordable either, or the projection lacks more than a fifth of the variance.
     """
-    num_points = x.shape[0]
     shown: dict[str, Any] = {"instances_at_once": instances_at_once, "progress": progress}
-    within = _affordable_game(value_function, posterior, players, num_points, across=False)
+    num_pairs = x.shape[0] * (x.shape[0] + 1) // 2
+    size = np.shape(value_function.background)[0]
+    joint = x.shape[0] * players.num_players <= _MAX_ROWS
+    if joint and num_pairs * _steps(value_function, posterior, players, size, True) <= min(
+        _CHEAP, Law.affordable_products
+    ):
+        return _of_pairs(value_function, value_function, posterior, x, players, **shown)
+    if isinstance(posterior.mean.kernel, Nystrom):
+        return Law(shapley_root(value_function, posterior, x, groups=players), size, is_joint=True)
+    projected = _projected_law(value_function, posterior, x, players)
+    if projected is not None and (projected.left_out or 0.0) <= _NEGLIGIBLE:
+        return projected
+    within = _affordable_game(value_function, posterior, players, x.shape[0], across=False)
     if within is None:
-        return _projected_law(value_function, posterior, x, players, **shown)
-    covariance = covariance_of_values(within, posterior, x, players, joint=False, draws=(), **shown)
-    size = np.shape(np.asarray(within.background))[0]
-    pairs = num_points * (num_points + 1) // 2
-    across = _affordable_game(value_function, posterior, players, pairs, across=True)
-    if num_points == 1 or across is None or num_points * players.num_players > _MAX_ROWS:
-        return Law(covariance, size)
-    joint = covariance_of_values(across, posterior, x, players, joint=True, draws=(), **shown)
-    return Law(_match_points(joint, covariance), size)
+        return projected
+    across = _affordable_game(value_function, posterior, players, num_pairs, across=True) if joint else None
+    return _of_pairs(within, across, posterior, x, players, **shown)
 
 
-def _projected_law(
-    value_function: AbstractImputation,
+def _of_pairs(
+    within: AbstractImputation,
+    across: AbstractImputation | None,
     posterior: GPPosterior,
     x: Float[AnyArray, "p d"],
     players: Players,
     **shown: Any,
+) -> Law:
+    """Return the law with the covariance of each point in one game, and the correlation across points in another."""
+    size = np.shape(within.background)[0]
+    covariance = covariance_of_values(within, posterior, x, players, joint=False, draws=(), **shown)
+    if across is None or x.shape[0] == 1:
+        return Law.of_covariance(covariance, size)
+    joint = covariance_of_values(across, posterior, x, players, joint=True, draws=(), **shown)
+    return Law.of_covariance(_match_points(joint, covariance), size)
+
+
+def _projected_law(
+    value_function: AbstractImputation, posterior: GPPosterior, x: Float[AnyArray, "p d"], players: Players
 ) -> Law | None:
     """Return the law under a posterior of finite rank, if it is affordable and lacks little."""
-    num_points, num_players = x.shape[0], players.num_players
-    steps = projected_steps(value_function, posterior.mean.unfold(), num_points, num_players)
-    if _cannot_enumerate(players) or steps > Law.affordable_products:
+    function = posterior.mean.unfold()
+    if projected_steps(value_function, function, x.shape[0], players) > Law.affordable_products:
         return None
     projected, left_out = projected_posterior(value_function, posterior, x, players)
     if left_out > _MAX_LEFT_OUT:
         return None
-    joint = num_points > 1 and num_points * num_players <= _MAX_ROWS
-    covariance = covariance_of_values(value_function, projected, x, players, joint=joint, draws=(), **shown)
-    return Law(covariance, np.shape(value_function.background)[0], left_out)
+    root = shapley_root(value_function, projected, x, groups=players)
+    return Law(root, np.shape(value_function.background)[0], is_joint=True, left_out=left_out)
 
 
 def _affordable_game(
@@ -122,18 +141,12 @@ def _steps(
 ) -> float:
     """Return how many products of kernel factors the covariance of a pair of points takes."""
     kernel, num_players = posterior.mean.kernel, players.num_players
-    if isinstance(kernel, Nystrom):
-        return float(size)  # the time of explaining one function for each feature
     if isinstance(value_function, Interventional) and has_product_terms(kernel):
         nodes = math.ceil(num_players / 2) ** 2 * (1 if across else 0.5)
         return float(len(kernel.product_terms()) * nodes * (size * num_players) ** 2)
-    if _cannot_enumerate(players):
+    if not can_enumerate(players):
         return math.inf
     return 4.0**num_players * size**2 * num_players
-
-
-def _cannot_enumerate(players: Players) -> bool:
-    return players.num_players > _MAX_ENUMERATED or bool((players.membership < 0).any())
 
 
 def _with_references(value_function: AbstractImputation, posterior: GPPosterior, size: int) -> AbstractImputation:

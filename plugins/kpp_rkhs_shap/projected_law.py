@@ -11,6 +11,7 @@ determine least (pivoted Cholesky factorization).
 from __future__ import annotations
 
 import functools
+import math
 from typing import NamedTuple
 
 import jax
@@ -20,11 +21,11 @@ from jaxtyping import Array, Float, Int
 
 from kpp import GPPosterior, RKHSFunction
 from kpp.features import Nystrom
-from kpp.games import AbstractImputation, Observational, Players, has_product_terms
+from kpp.games import AbstractImputation, Interventional, Observational, Players, has_product_terms
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
 
-__all__ = ["Projection", "projected_posterior", "projected_steps"]
+__all__ = ["Projection", "can_enumerate", "projected_posterior", "projected_steps"]
 
 # The largest number of landmarks, and the number of imputed rows among which they are chosen.
 _MAX_LANDMARKS = 800
@@ -35,6 +36,8 @@ _NUM_COALITIONS = 64
 _TOLERANCE = 1e-3
 # The steps of a matrix product are this much faster than products of kernel factors.
 _SPEED = 10.0
+# Above this many players coalitions are not enumerated.
+_MAX_ENUMERATED = 12
 
 
 class Projection(NamedTuple):
@@ -49,18 +52,28 @@ class Projection(NamedTuple):
     left_out: float
 
 
-def projected_steps(value_function: AbstractImputation, mean: RKHSFunction, num_points: int, num_players: int) -> float:
+def can_enumerate(players: Players) -> bool:
+    """Return whether coalitions of these players are enumerated for a covariance."""
+    return players.num_players <= _MAX_ENUMERATED and not bool((players.membership < 0).any())
+
+
+def projected_steps(value_function: AbstractImputation, mean: RKHSFunction, num_points: int, players: Players) -> float:
     """Return how many products of kernel factors explaining all features would take the time of."""
     size, num_features = value_function.background.shape
+    if isinstance(value_function, Interventional) and has_product_terms(mean.kernel):
+        terms, nodes = len(mean.kernel.product_terms()), math.ceil(players.num_players / 2)
+        return float(terms * nodes * players.num_players * num_points * size * _MAX_LANDMARKS)
+    if not can_enumerate(players):
+        return math.inf
     shared = isinstance(value_function, Observational) and (
         has_product_terms(mean.kernel) or value_function.is_embedded(mean)
     )
     weights = size**3 / 3
     if shared:
         values = num_points * _MAX_LANDMARKS * (size + _MAX_LANDMARKS)
-        return 2.0**num_players * (weights + values) / _SPEED
+        return 2.0**players.num_players * (weights + values) / _SPEED
     sections = num_points * size * _MAX_LANDMARKS * (num_features + _MAX_LANDMARKS / _SPEED)
-    return 2.0**num_players * (weights / _SPEED + sections)
+    return 2.0**players.num_players * (weights / _SPEED + sections)
 
 
 def projected_posterior(
@@ -77,12 +90,12 @@ def projected_posterior(
     Returns:
         The projected posterior, and the share of the variance that it leaves out.
     """
-    function = posterior.mean.unfold()
-    rows = _imputed_rows(value_function, function, np.asarray(x), players)
+    function = posterior.mean
+    rows = _imputed_rows(value_function, function.unfold(), np.asarray(x), players)
     chosen, left = _pivots(function.kernel, jnp.asarray(rows), min(_MAX_LANDMARKS, len(rows)))
     chosen = np.asarray(chosen)
     kernel = Nystrom(function.kernel, rows[chosen[chosen >= 0]])
-    mean = RKHSFunction(kernel, posterior.mean.points, posterior.mean.coefficients, posterior.mean.intercept)
+    mean = RKHSFunction(kernel, function.points, function.coefficients, function.intercept)
     return Projection(GPPosterior(mean, posterior.root), float(left))
 
 

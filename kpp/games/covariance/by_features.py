@@ -15,13 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.features import Nystrom
 from kpp.functions import RKHSFunction
+from kpp.linalg import symmetric_root
 from kpp.posteriors import GPPosterior
 
-__all__ = ["feature_covariance"]
+__all__ = ["feature_covariance", "feature_root"]
 
 ExactValues = Callable[[RKHSFunction, Float[Array, "p d"]], Float[Array, "p g r"]]
 
@@ -36,10 +38,7 @@ def feature_covariance(
     """
 
     def of_draw(draw: GPPosterior) -> Array:
-        kernel = draw.mean.kernel
-        assert isinstance(kernel, Nystrom)  # the caller has checked this
-        features = kernel.function(jnp.eye(kernel.landmarks.shape[0]))
-        root = jnp.matmul(kernel.feature_map(draw.mean.points).T, draw.root, precision="highest")
+        features, root = _features(draw)
         first = exact_values(features, x)
         second = first if x_other is None else exact_values(features, x_other)
         pattern = "pgr,phr->pgh" if x_other is None else "pgr,qhr->pqgh"
@@ -47,3 +46,21 @@ def feature_covariance(
         return prior - jnp.einsum(pattern, first @ root, second @ root, precision="highest")
 
     return process.map_draws(of_draw)
+
+
+def feature_root(exact_values: ExactValues, process: GPPosterior, x: Float[Array, "p d"]) -> Float[np.ndarray, "p g r"]:
+    r"""Compute :math:`\Phi (I - BB^\top)^{1/2}` for points x (p, d) under one such posterior.
+
+    The covariance of the values of two points is the product of their roots, (g, r) each.
+    """
+    features, root = _features(process)
+    weights = np.eye(root.shape[0]) - np.asarray(jnp.matmul(root, root.T, precision="highest"))
+    return np.asarray(exact_values(features, x)) @ symmetric_root(weights)
+
+
+def _features(process: GPPosterior) -> tuple[RKHSFunction, Float[Array, "r k"]]:
+    """Return the features as the outputs of one function, and B."""
+    kernel = process.mean.kernel
+    assert isinstance(kernel, Nystrom)  # the caller has checked this
+    features = kernel.function(jnp.eye(kernel.landmarks.shape[0]))
+    return features, jnp.matmul(kernel.feature_map(process.mean.points).T, process.root, precision="highest")

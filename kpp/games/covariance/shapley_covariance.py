@@ -27,7 +27,7 @@ from kpp.batching import map_blocks, rows_that_fit
 from kpp.features import Nystrom
 from kpp.functions import RKHSFunction
 from kpp.games.covariance.by_enumeration import enumeration_covariance, enumeration_sections
-from kpp.games.covariance.by_features import ExactValues, feature_covariance
+from kpp.games.covariance.by_features import ExactValues, feature_covariance, feature_root
 from kpp.games.covariance.by_quadrature import interventional_covariance
 from kpp.games.estimators.methods import choose_for_game, solve_exactly
 from kpp.games.estimators.quadrature import quadrature_shapley
@@ -42,7 +42,7 @@ from kpp.threads import num_cores
 from kpp.typing import AnyArray
 from kpp.validation import as_points, is_concrete
 
-__all__ = ["shapley_covariance"]
+__all__ = ["shapley_covariance", "shapley_root"]
 
 # Above this many players the 4^g pairs of coalitions are not enumerated.
 _MAX_PLAYERS = 12
@@ -85,11 +85,7 @@ def shapley_covariance(
     References:
         Chau, Muandet and Sejdinovic, Explaining the uncertain, 2023, theorem 4.
     """
-    if not isinstance(value_function, AbstractImputation):
-        raise TypeError(
-            "`value_function` must be an AbstractImputation, an average of predictions, for Shapley values to have a "
-            f"covariance under a Gaussian process, got {type(value_function).__name__}"
-        )
+    value_function = _as_imputation(value_function)
     background = jnp.asarray(value_function.background)
     num_features, dtype = background.shape[1], background.dtype
     x = as_points(x, num_features=num_features).astype(dtype)
@@ -102,6 +98,52 @@ def shapley_covariance(
         covariance = _section_covariance(value_function, process, x, x_other, players)
     _refuse_non_finite(covariance, value_function)
     return covariance
+
+
+def shapley_root(
+    value_function: object, process: GPPosterior, x: object, *, groups: object = None
+) -> Float[np.ndarray, "p g r"]:
+    r"""Compute a root of the covariance of Shapley values across points under a process of finite rank.
+
+    .. math:: \mathrm{Cov}(\phi(x), \phi(x')) = A_x A_{x'}^\top
+
+    It takes the time of explaining one function per feature of the kernel, and its memory grows with the number of
+    points, not with the square of it.
+
+    Args:
+        value_function: The game, an `AbstractImputation`.
+        process: A `GPPosterior` without draws whose kernel is a `kpp.features.Nystrom`.
+        x: The points to explain, (p, d).
+        groups: Groups of features that form one player each, as in `as_players`.
+
+    Returns:
+        The roots A, (p, g, r), with one row per player and one column per feature.
+
+    Raises:
+        ValueError: If `x` or `groups` are invalid, or there are too many players to enumerate.
+        TypeError: If the value function is not an imputation, or the process is not such a posterior.
+        FloatingPointError: If the root is NaN or infinite.
+    """
+    value_function = _as_imputation(value_function)
+    if not (isinstance(process, GPPosterior) and isinstance(process.mean.kernel, Nystrom) and not process.batch_shape):
+        raise TypeError(
+            "`process` must be a GPPosterior without draws whose kernel is a kpp.features.Nystrom, got "
+            f"{type(process).__name__}"
+        )
+    background = jnp.asarray(value_function.background)
+    x = as_points(x, num_features=background.shape[1]).astype(background.dtype)
+    root = feature_root(_exact_values(value_function, _read_players(groups, x.shape[1])), process, x)
+    _refuse_non_finite(jnp.asarray(root), value_function)
+    return root
+
+
+def _as_imputation(value_function: object) -> AbstractImputation:
+    if isinstance(value_function, AbstractImputation):
+        return value_function
+    raise TypeError(
+        "`value_function` must be an AbstractImputation, an average of predictions, for Shapley values to have a "
+        f"covariance under a Gaussian process, got {type(value_function).__name__}"
+    )
 
 
 def _read_players(groups: object, num_features: int) -> Players:

@@ -150,7 +150,7 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
             variances = held_out_variances(kernel.diagonal(x), cross, system)
             return mean + held_out_predictions(cross, system, targets), variances
 
-        return dataclasses.replace(posterior, held_out=held_out)
+        return dataclasses.replace(posterior, held_out=held_out, at_points=None)  # x, not what is `seen`
 
     def variance_scale(self, posterior: ConditionedGP, x: Float[Array, "p d"]) -> Float[Array, ""]:
         """Return the mean prior variance without the projection, the size of the numbers that are subtracted."""

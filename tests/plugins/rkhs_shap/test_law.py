@@ -155,6 +155,7 @@ def test_plots_say_when_the_draws_hold_only_the_hyperparameters(draws, toy_fit, 
 
 def test_independent_draws_of_instances_are_not_averaged(fit, monkeypatch):
     monkeypatch.setattr(law_module, "_MAX_ROWS", 5)
+    monkeypatch.setattr(law_module, "_NEGLIGIBLE", -1.0)  # a projection would draw them together
     explanation = explain(fit)
     assert explanation.attrs["instances_drawn"] == "independently"
     assert explanation.probability_greater("x0", "x1").shape == (4,)
@@ -182,7 +183,7 @@ def test_singular_covariances_are_matched():
 def test_a_law_without_correlation_draws_points_independently():
     covariance = np.array([[[1.0, 0.5], [0.5, 1.0]], [[0.0, 0.0], [0.0, 4.0]]])
     arrays = {"values": np.zeros((1, 5000, 2, 2)), "predictions": np.zeros((1, 5000, 2))}
-    values = Law(covariance, 7).draw(arrays, (1, 5000), jax.random.key(0))["values"].reshape(5000, 4)
+    values = Law.of_covariance(covariance, 7).draw(arrays, (1, 5000), jax.random.key(0))["values"].reshape(5000, 4)
     expected = np.zeros((4, 4))
     expected[:2, :2], expected[2:, 2:] = covariance
     np.testing.assert_allclose(np.cov(values.T), expected, atol=0.3)  # 4 standard errors of a variance of 4 are 0.32
