@@ -31,6 +31,10 @@ _CHUNKS = 40  # the number of updates of a progress bar for a chain
 class Sampler(Protocol):
     """What makes NumPyro's sampler of a model."""
 
+    @property
+    def schedule(self) -> int:
+        """The number of warm-up steps that NumPyro is told."""
+
     def kernel(self, model: Callable[[Data], Any], **options: Any) -> numpyro.infer.NUTS:
         """Return NumPyro's sampler of a model."""
 
@@ -73,7 +77,7 @@ def run_chains(
         The last states, and the values of the kept steps, arrays that start with the axes (chain, draw).
     """
     num_chains, chunk = states.potential_energy.shape[0], math.ceil(sum(steps) / _CHUNKS)
-    program = (sampler, steps[0], chunk)
+    program = (sampler, sampler.schedule if steps[0] else 0, chunk)
     on_devices = 1 < num_chains <= jax.local_device_count()
     label = f"{num_chains} chains" if num_chains > 1 else "1 chain"
     with progress_bar(num_chains * sum(steps), label, unit="step", show=progress, delay=0.0) as bar:

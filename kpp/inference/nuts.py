@@ -43,6 +43,8 @@ _INITS = {
 }
 _MAX_DENSE = 50  # the largest number of parameters of a dense mass matrix, by default
 _MIN_ADAPTED = 400  # steps of warm-up from which on the covariance of Laplace's approximation is adapted
+# NumPyro's windows for 150 steps of warm-up start at the steps 0, 75 and 100.
+_SHORTEST_SCHEDULE, _LAST_WINDOW = 150, 50
 _POSITION = "position."  # before the names of sites in the state: a site may have the name of another entry
 
 
@@ -50,7 +52,7 @@ class NUTS(AbstractInference):
     """Draw from the posterior by the No-U-Turn sampler of NumPyro.
 
     Args:
-        num_warmup: Warm-up steps of each chain, which adapt step size and mass matrix and are not kept; None for 150
+        num_warmup: Warm-up steps of each chain, which adapt step size and mass matrix and are not kept; None for 50
             where chains start from Laplace's approximation, and else 500.
         num_samples: Draws kept per chain.
         num_chains: The number of chains.
@@ -141,7 +143,7 @@ class NUTS(AbstractInference):
 
     def _settle(self, starts: Starts | None) -> NUTS:
         """Return the sampler with all defaults filled in."""
-        warmup, dense = (500, False) if starts is None else (150, starts.covariances.shape[1] <= _MAX_DENSE)
+        warmup, dense = (500, False) if starts is None else (50, starts.covariances.shape[1] <= _MAX_DENSE)
         return dataclasses.replace(
             self,
             num_warmup=warmup if self.num_warmup is None else self.num_warmup,
@@ -184,8 +186,7 @@ class NUTS(AbstractInference):
 
     def kernel(self, model: Callable[[Data], Any], **options: Any) -> numpyro.infer.NUTS:
         """Return NumPyro's sampler of a model."""
-        short = self.init == "laplace" and (self.num_warmup or 0) < _MIN_ADAPTED
-        options = {"adapt_mass_matrix": not short, **options}
+        options = {"adapt_mass_matrix": not self._keeps_mass, **options}
         return numpyro.infer.NUTS(
             model,
             target_accept_prob=self.target_accept,
@@ -193,6 +194,21 @@ class NUTS(AbstractInference):
             max_tree_depth=self.max_tree_depth,
             **options,
         )
+
+    @property
+    def _keeps_mass(self) -> bool:
+        """Whether the covariance of Laplace's approximation stays the mass matrix."""
+        return self.init == "laplace" and (self.num_warmup or 0) < _MIN_ADAPTED
+
+    @property
+    def schedule(self) -> int:
+        """The number of warm-up steps that NumPyro is told.
+
+        NumPyro adapts the mass matrix in windows, and the step size from anew after each. A short warm-up that keeps
+        the mass matrix starts in the last window of a longer one, so that the step size is adapted once.
+        """
+        warmup = self.num_warmup or 0
+        return _SHORTEST_SCHEDULE if self._keeps_mass and 0 < warmup <= _LAST_WINDOW else warmup
 
     def _sample(
         self, model: CalledWith, data: Data, states: HMCState, num_warmup: int, num_samples: int, progress: bool
@@ -258,11 +274,16 @@ def _start_at(
     data: Data,
 ) -> HMCState:
     """Return the states of new chains at given positions."""
+    skipped = nuts.schedule - (nuts.num_warmup or 0)
 
     def start(item: tuple[jax.Array, dict[str, jax.Array], jax.Array]) -> HMCState:
         key, position, mass = item
         kernel = nuts.kernel(model, inverse_mass_matrix={tuple(sorted(position)): mass})
-        return kernel.init(key, nuts.num_warmup, position, (data,), {})
+        state = kernel.init(key, nuts.schedule, position, (data,), {})
+        if not skipped:
+            return state
+        last_window = state.adapt_state._replace(window_idx=jnp.full_like(state.adapt_state.window_idx, 2))
+        return state._replace(i=jnp.full_like(state.i, skipped), adapt_state=last_window)
 
     return jax.lax.map(start, (keys, positions, inverse_mass_matrices))
 
