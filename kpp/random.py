@@ -10,12 +10,24 @@ from __future__ import annotations
 import math
 
 import jax
+import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from kpp.typing import RngKey
 
-__all__ = ["standard_normal", "uniform"]
+__all__ = ["numpy_generator", "standard_normal", "uniform"]
+
+
+def numpy_generator(rng_key: RngKey) -> np.random.Generator:
+    """Return a generator of NumPy that is determined by a key, for numbers outside of compiled programs.
+
+    It compiles nothing, where JAX compiles a program for every shape.
+
+    Args:
+        rng_key: A JAX random key.
+    """
+    return np.random.default_rng(np.asarray(jax.random.key_data(rng_key)))
 
 
 def standard_normal(rng_key: RngKey, shape: tuple[int, ...], dtype: DTypeLike = float) -> Float[Array, "*shape"]:

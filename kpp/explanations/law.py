@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp.linalg import symmetric_root
-from kpp.random import standard_normal
+from kpp.random import numpy_generator
 from kpp.typing import RngKey
 
 __all__ = ["Law"]
@@ -94,7 +94,7 @@ class Law:
     def _deviations(self, shape: tuple[int, ...], rng_key: RngKey) -> Float[np.ndarray, "*draws p g"]:
         num_points, num_players, rank = self.root.shape
         size = (rank,) if self.is_joint else (num_points, rank)
-        noise = np.asarray(standard_normal(rng_key, (*shape, *size)), self.root.dtype)
+        noise = numpy_generator(rng_key).standard_normal((*shape, *size)).astype(self.root.dtype)
         if not self.is_joint:
             return np.einsum("pij,...pj->...pi", self.root, noise)
         return (noise @ self.root.reshape(-1, rank).T).reshape(*shape, num_points, num_players)

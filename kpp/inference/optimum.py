@@ -21,6 +21,7 @@ from numpyro.infer.util import constrain_fn, log_density, potential_energy, unco
 
 from kpp.batching import progress_bar
 from kpp.inference.base import CalledWith, ConvergenceError, Data, NumpyroModel, Site
+from kpp.threads import call_in_threads, num_cores
 from kpp.typing import AnyArray
 from kpp.validation import count, positive
 
@@ -153,9 +154,9 @@ def find_mode(
     Raises:
         ConvergenceError: If no start converged to a finite value.
     """
-    evaluate = compile_objective(objective, data, start.dtype)
+    compiled = compile_objective(objective, data, start.dtype)
     starts = np.concatenate([start[None], _uniform_starts(rng_key, start.size, start.dtype, num_restarts)])
-    ends = find_modes(evaluate, starts, max_steps=max_steps, tolerance=tolerance, progress=progress)
+    ends = find_modes(compiled, starts, max_steps=max_steps, tolerance=tolerance, progress=progress)
     evaluations = sum(end.num_evaluations for end in ends)
     converged = [end for end in ends if end.num_converged]
     if not converged:
@@ -200,22 +201,22 @@ def compile_objective(objective: Callable[[jax.Array, Data], jax.Array], data: D
 
 
 def find_modes(
-    evaluate: Objective, starts: np.ndarray, *, max_steps: int, tolerance: float, progress: bool
+    objective: Objective, starts: np.ndarray, *, max_steps: int, tolerance: float, progress: bool
 ) -> list[Optimum]:
-    """Minimise an objective by L-BFGS from each start, (starts, k); the arguments are those of `find_mode`."""
+    """Minimise an objective by L-BFGS from each start, (starts, k), several at a time; see `find_mode`."""
     # float32: rounding errors keep the gradient above a smaller limit
-    limit = max(tolerance, 1e-4) if evaluate.dtype == jnp.float32 else tolerance
-    ends = []
-    with progress_bar(None, "optimization", unit=" evaluations", show=progress) as bar:
+    limit = max(tolerance, 1e-4) if objective.dtype == jnp.float32 else tolerance
+    objective(starts[0])  # compiles the program of all threads
+    with progress_bar(None, f"optimization, {len(starts)} starts", unit=" evaluations", show=progress) as bar:
 
         def evaluate_and_count(vector: np.ndarray) -> tuple[float, np.ndarray]:
             bar.update()
-            return evaluate(vector)
+            return objective(vector)
 
-        for number, vector in enumerate(starts, start=1):
-            bar.desc = f"optimization, start {number} of {len(starts)}"
-            ends.append(_descend(evaluate_and_count, vector.astype(np.float64), max_steps, limit))
-    return ends
+        def descend(start: np.ndarray) -> Optimum:
+            return _descend(evaluate_and_count, start.astype(np.float64), max_steps, limit)
+
+        return call_in_threads(descend, list(starts), num_cores())
 
 
 def check_search(num_restarts: int, max_steps: int, tolerance: float) -> None:

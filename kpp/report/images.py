@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Image", "embed", "figure_style"]
+__all__ = ["Image", "embed", "figure_style", "fit_margins"]
 
 #: Colours that colour-blind readers can distinguish (Okabe and Ito).
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#8a8f98"
@@ -31,6 +32,8 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "kpp",  # the same figure gives the same text
     "text.parse_math": False,  # the name of a column may contain "$"
 }
+# Pixels around a figure, and the largest share of its width for the names of features.
+_PAD, _MOST = 4.0, 0.75
 # No date and no version of matplotlib, so that the same figure gives the same text.
 _METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _PREAMBLE = re.compile(r"^.*?(?=<svg)", re.DOTALL)  # the XML declaration, which an embedded image does not need
@@ -61,6 +64,25 @@ def figure_style() -> Iterator[None]:
         mpl.rcParams.update(_STYLE)
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from", category=UserWarning)
         yield
+
+
+def fit_margins(figure: Figure, axis: Axes) -> None:
+    """Give the labels of a figure with one plot, made without a layout, the room that they need.
+
+    The constrained layout of matplotlib would do it, too, but takes as long as the drawing itself.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    box, area = axis.get_tightbbox(renderer), axis.get_window_extent(renderer)
+    assert box is not None  # it is for an invisible plot only
+    width, height = figure.bbox.size
+    figure.subplots_adjust(
+        left=min((area.x0 - box.x0 + _PAD) / width, _MOST),
+        right=1 - (box.x1 - area.x1 + _PAD) / width,
+        bottom=(area.y0 - box.y0 + _PAD) / height,
+        top=1 - (box.y1 - area.y1 + _PAD) / height,
+    )
 
 
 def embed(figure: Figure, alt: str, caption: str = "") -> Image:

@@ -13,7 +13,7 @@ from kpp.plots import credible_interval
 from kpp.report import figures
 from kpp.report.contents import ReportContents
 from kpp.report.convergence import Convergence, assess
-from kpp.report.images import Image, embed, figure_style
+from kpp.report.images import Image, embed, figure_style, fit_margins
 
 __all__ = ["render_report"]
 
@@ -315,11 +315,16 @@ def _strongest(explanation: Explanation) -> str:
 
 def _plot(contents: ReportContents, kind: str, *, xlabel: str, **options: Any) -> Any:
     """Draw one of the explanation's plots on a figure outside pyplot, which would keep it in memory."""
+    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     rows = min(_MAX_FEATURES, len(contents.explanation.feature_names))
-    figure = Figure(figsize=(7.8, 1.4 + 0.36 * rows))
+    is_one_of_many = kind == "waterfall"
+    with mpl.rc_context({"figure.constrained_layout.use": not is_one_of_many}):
+        figure = Figure(figsize=(7.8, 1.4 + 0.36 * rows))
     axis = figure.add_subplot()
     getattr(contents.explanation.plot, kind)(ax=axis, max_features=_MAX_FEATURES, **options)
     axis.set_xlabel(xlabel)
+    if is_one_of_many:
+        fit_margins(figure, axis)
     return figure

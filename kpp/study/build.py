@@ -111,17 +111,21 @@ def _check_options(
     for key, value in options.items():
         if key not in fields:
             raise StudyError(f"[{section}] has an unknown key {key!r}; {did_you_mean(key, {*fields, *also})}")
-        default = fields[key].default
         for kind, accepted, words in (
             (bool, (bool,), "true or false"),
             (int, (int,), "a whole number"),
             (float, (int, float), "a number"),
             (str, (str,), "text"),
         ):
-            if isinstance(default, kind):
+            if _is_option(fields[key], kind):
                 if not isinstance(value, accepted) or (kind is not bool and isinstance(value, bool)):
                     raise StudyError(f"{section}.{key} must be {words}, got {value!r}")
                 break
+
+
+def _is_option(field: dataclasses.Field, kind: type) -> bool:
+    """Return whether the values of a field are of a type, or None for its default."""
+    return isinstance(field.default, kind) or field.type in (kind | None, f"{kind.__name__} | None")
 
 
 def _lines(described: Mapping[str, Any], indent: str) -> Iterator[str]:

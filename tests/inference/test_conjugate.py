@@ -50,7 +50,7 @@ def test_a_search_shows_its_evaluations(linear_model, prior, conjugate, capsys, 
     assert all(line.startswith("optimization") for line in lines)
     # At the end of each of three starts, the value is computed once more for the check of convergence.
     count = posterior.attrs["evaluations"] + 3
-    assert lines[-1].startswith(f"optimization, start 3 of 3: {count} evaluations [")
+    assert lines[-1].startswith(f"optimization, 3 starts: {count} evaluations [")
 
 
 def test_laplace_is_exact_for_a_gaussian(laplace_fit, conjugate):
