@@ -54,7 +54,7 @@ def of_gpjax(lengthscale, noise_variance, x, y):
     prior = gpjax.gps.Prior(
         mean_function=gpjax.mean_functions.Zero(), kernel=gpjax.kernels.RBF(lengthscale=lengthscale)
     )
-    likelihood = gpjax.likelihoods.Gaussian(num_datapoints=len(y), obs_stddev=jnp.sqrt(noise_variance))
+    likelihood = gpjax.likelihoods.Gaussian(obs_stddev=jnp.sqrt(noise_variance))
     return gpjax.objectives.conjugate_mll(prior * likelihood, gpjax.Dataset(X=x, y=y[:, None]))
 
 
