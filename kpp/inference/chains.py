@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -28,6 +28,7 @@ _CHAINS = "chains"  # the axis of devices
 _CHUNKS = 40  # the number of updates of a progress bar for a chain
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """What makes NumPyro's sampler of a model."""
 
