@@ -171,14 +171,14 @@ def _collected(state: HMCState) -> _Values:
 
 @eqx.filter_jit
 def _advance(
-    program: _Program, model: CalledWith, data: Data, state: HMCState, count: np.ndarray
+    program: _Program, model: CalledWith, data: Data, state: HMCState, count: np.ndarray | jax.Array
 ) -> tuple[HMCState, _Values]:
     return _steps(program, model, data, state, jnp.asarray(count))
 
 
 @eqx.filter_jit
 def _advance_together(
-    program: _Program, model: CalledWith, data: Data, states: HMCState, count: np.ndarray
+    program: _Program, model: CalledWith, data: Data, states: HMCState, count: np.ndarray | jax.Array
 ) -> tuple[HMCState, _Values]:
     return jax.vmap(lambda state: _steps(program, model, data, state, jnp.asarray(count)))(states)
 
