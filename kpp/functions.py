@@ -234,7 +234,7 @@ class RKHSFunction(eqx.Module):
         if axis < 0:
             raise ValueError("`take_draws` needs a function with draws; this one has none")
 
-        def take(leaf: Array) -> Any:
+        def take(leaf: Any) -> Any:
             return jnp.take(leaf, np.asarray(draws), axis=axis) if eqx.is_array(leaf) else leaf
 
         points = jax.tree.map(take, self.points) if self._has_own_points() else self.points

@@ -15,7 +15,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
 
@@ -239,9 +238,15 @@ def _only_member(networks: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, networks)
 
 
+def _adam() -> Any:
+    import optax  # loaded on use
+
+    return optax.scale_by_adam()
+
+
 @jax.jit
 def _moments(arrays: PyTree) -> PyTree:
-    return jax.vmap(optax.scale_by_adam().init)(arrays)
+    return jax.vmap(_adam().init)(arrays)
 
 
 @eqx.filter_jit
@@ -292,7 +297,7 @@ def _make_step(rest: PyTree, loss: Callable[..., Array], data: PyTree, rates: Ar
         (arrays, moments), (count, index) = carry, inputs
         batch = jax.tree.map(lambda leaf: leaf[index], data)
         gradient, value = jax.grad(objective, has_aux=True)(arrays, batch)
-        direction, moments = optax.scale_by_adam().update(gradient, moments)
+        direction, moments = _adam().update(gradient, moments)
         rate = 0.5 * rates[0] * (1 + jnp.cos(jnp.pi * count / total))
         moved = jax.tree.map(lambda leaf, d: (leaf - rate * d).astype(leaf.dtype), arrays, direction)
         return (moved, moments), value

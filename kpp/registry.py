@@ -1,26 +1,28 @@
 """The registry: the kernels, embeddings, value functions, explainers and models of all plugins, by name.
 
-All entries come from plugins, including kpp's own: the entry points of group "kpp" of all installed distributions are
-read at the first look-up, in alphabetical order, and remembered. A plugin that cannot be used is left out with a
-`PluginWarning`, and the others are loaded. A name that two plugins offer is not registered for either: looking it up
-raises an error that names both. The environment variable `KPP_DISABLE_PLUGINS` (entry-point names with commas between)
-switches plugins off.
+All entries come from plugins, including kpp's own. The entry points of group "kpp" of all installed distributions are
+imported at the first look-up, in alphabetical order; a hook is called at the first look-up of its kind. A plugin that
+cannot be used is left out with a `PluginWarning`, and the others are loaded. A name that two plugins offer is not
+registered for either: looking it up raises an error that names both. The environment variable `KPP_DISABLE_PLUGINS`
+(entry-point names with commas between) switches plugins off.
 
 Look-ups belong in ordinary Python, never inside traced code.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import importlib.metadata
 import inspect
+import operator
 import os
 import threading
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pluggy
@@ -88,25 +90,34 @@ class PluginRecord:
         return f"plugin {self.name!r} of distribution {self.distribution!r}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Plugin:
-    """A record together with the classes that the plugin offers."""
+    """A record, the hooks if the plugin could be imported and is not switched off, and what they returned by kind."""
 
     record: PluginRecord
-    classes: Mapping[str, Mapping[str, type]] = field(default_factory=dict)
+    hooks: pluggy.PluginManager | None = None
+    offers: dict[str, dict[str, type]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class _Registry:
-    """The outcome of one discovery; `refused[kind][name]` lists the plugins that all offer the name."""
+class _Kind:
+    """What plugins register of one kind; `refused[name]` lists the plugins that all offer the name."""
 
-    records: tuple[PluginRecord, ...]
-    classes: Mapping[str, Mapping[str, type]]
-    refused: Mapping[str, Mapping[str, tuple[PluginRecord, ...]]]
+    classes: Mapping[str, type]
+    refused: Mapping[str, tuple[PluginRecord, ...]]
+
+
+@dataclass
+class _Registry:
+    """The plugins of one discovery, the kinds that were looked up, and the records, known once all kinds are loaded."""
+
+    plugins: list[_Plugin]
+    kinds: dict[str, _Kind] = field(default_factory=dict)
+    records: tuple[PluginRecord, ...] = ()
 
 
 _lock = threading.RLock()
-_loaded: _Registry | None = None
+_found: _Registry | None = None
 _loading = False
 
 
@@ -148,13 +159,12 @@ def get(kind: str, name: str) -> type:
     Raises:
         PluginError: If no plugin offers the name (with the nearest names), or two do (with both distributions).
     """
-    registry = _registry()
-    classes = registry.classes[_check_kind(kind)]
-    if name in classes:
-        return classes[name]
-    if name in registry.refused[kind]:
-        raise PluginError(_collision(kind, name, registry.refused[kind][name]))
-    raise PluginError(_unknown(kind, name, registry))
+    registered = _kind(_check_kind(kind))
+    if name in registered.classes:
+        return registered.classes[name]
+    if name in registered.refused:
+        raise PluginError(_collision(kind, name, registered.refused[name]))
+    raise PluginError(_unknown(kind, name, registered.classes))
 
 
 def name_of(kind: str, cls: type) -> str:
@@ -170,7 +180,7 @@ def name_of(kind: str, cls: type) -> str:
     Raises:
         PluginError: If the class is not registered.
     """
-    for name, registered in sorted(_registry().classes[_check_kind(kind)].items()):
+    for name, registered in sorted(_kind(_check_kind(kind)).classes.items()):
         if registered is cls:
             return name
     raise PluginError(
@@ -186,9 +196,8 @@ def owner_of(kind: str, cls: type) -> PluginRecord | None:
         kind: One of `KINDS`.
         cls: The class itself (not an instance).
     """
-    registry = _registry()
-    names = {name for name, registered in registry.classes[_check_kind(kind)].items() if registered is cls}
-    for record in registry.records:
+    names = {name for name, registered in _kind(_check_kind(kind)).classes.items() if registered is cls}
+    for record in plugins():
         if record.distribution != _OWN_DISTRIBUTION and names & set(record.offers.get(kind, ())):
             return record
     return None
@@ -196,36 +205,59 @@ def owner_of(kind: str, cls: type) -> PluginRecord | None:
 
 def plugins() -> tuple[PluginRecord, ...]:
     """Return a record of every installed plugin, also of those that were left out, sorted by name."""
-    return _registry().records
+    with _lock:
+        kinds = {kind: _kind(kind) for kind in KINDS}
+        registry = _discovered()
+        if not registry.records:
+            registry.records = tuple(_with_offers(plugin, kinds) for plugin in registry.plugins)
+        return registry.records
 
 
 def refresh() -> None:
     """Forget what was loaded, so that the next look-up reads the installed plugins again."""
-    global _loaded
+    global _found
     with _lock:
-        _loaded = None
+        _found = None
 
 
 def _all(kind: str) -> dict[str, type]:
-    return dict(_registry().classes[kind])
+    return dict(_kind(kind).classes)
 
 
-def _registry() -> _Registry:
-    """Load the plugins at the first call."""
-    global _loaded, _loading
+def _kind(kind: str) -> _Kind:
+    """Return what is registered of a kind; call the hooks of the kind at the first look-up."""
     with _lock:
-        if _loaded is None:
-            if _loading:
-                raise RuntimeError("a plugin may not look names up in the registry while it is being imported")
-            _loading = True
-            try:
-                _loaded = _discover()
-            finally:
-                _loading = False
-        return _loaded
+        kinds = _discovered().kinds
+        if kind not in kinds:
+            with _not_within_a_plugin():
+                kinds[kind] = _assemble(kind, _discovered().plugins)
+        return kinds[kind]
 
 
-def _discover() -> _Registry:
+def _discovered() -> _Registry:
+    """Import the plugins at the first call."""
+    global _found
+    with _lock:
+        if _found is None:
+            with _not_within_a_plugin():
+                _found = _Registry(_discover())
+        return _found
+
+
+@contextlib.contextmanager
+def _not_within_a_plugin() -> Iterator[None]:
+    """Refuse to load plugins while one is loaded."""
+    global _loading
+    if _loading:
+        raise RuntimeError("a plugin may not look names up in the registry while it is being imported")
+    _loading = True
+    try:
+        yield
+    finally:
+        _loading = False
+
+
+def _discover() -> list[_Plugin]:
     found = sorted(
         importlib.metadata.entry_points(group=hookspecs.GROUP),
         key=lambda entry: (entry.name, _distribution_name(entry), entry.value),
@@ -234,8 +266,7 @@ def _discover() -> _Registry:
     for entry in found:
         owners[entry.name].append(_distribution_name(entry))
     disabled = _disabled_names(set(owners))
-    loaded = [_load(entry, owners[entry.name], entry.name in disabled) for entry in found]
-    return _assemble(loaded)
+    return [_load(entry, owners[entry.name], entry.name in disabled) for entry in found]
 
 
 def _disabled_names(installed: set[str]) -> set[str]:
@@ -246,22 +277,29 @@ def _disabled_names(installed: set[str]) -> set[str]:
 
 
 def _load(entry: importlib.metadata.EntryPoint, owners: list[str], disabled: bool) -> _Plugin:
-    """Load one entry point; any exception is recorded as an error and gives a warning."""
+    """Import the module of one entry point."""
     version = entry.dist.version if entry.dist is not None else "unknown"
-    record = PluginRecord(entry.name, entry.value, _distribution_name(entry), version, disabled=disabled)
-    if disabled:
-        return _Plugin(record)
+    plugin = _Plugin(PluginRecord(entry.name, entry.value, _distribution_name(entry), version, disabled=disabled))
+    if not disabled:
+        with _left_out_if_it_fails(plugin):
+            _refuse_shared_name(entry, owners)
+            plugin.hooks = _hooks(entry.load())
+    return plugin
+
+
+@contextlib.contextmanager
+def _left_out_if_it_fails(plugin: _Plugin) -> Iterator[None]:
+    """Record any exception of a plugin as its error, with a warning; warn also if it is slow."""
+    start = time.perf_counter()
     try:
-        _refuse_shared_name(entry, owners)
-        start = time.perf_counter()
-        offers = _offers(entry.load())
-        if (took := time.perf_counter() - start) > _SLOW and record.distribution != _OWN_DISTRIBUTION:
-            _warn(f"{record} took {took:.1f} s to load; {_DISABLE}={record.name} switches it off")
-        return _Plugin(record, offers)
+        yield
     except (Exception, SystemExit) as error:  # a plugin may raise any error, which must not stop kpp
-        record = dataclasses.replace(record, error=f"{type(error).__name__}: {error}")
-        _warn(f"{record} was left out: {record.error}")
-        return _Plugin(record)
+        plugin.record = dataclasses.replace(plugin.record, error=f"{type(error).__name__}: {error}")
+        plugin.hooks = None
+        _warn(f"{plugin.record} was left out: {plugin.record.error}")
+    took = time.perf_counter() - start
+    if took > _SLOW and plugin.record.distribution != _OWN_DISTRIBUTION:
+        _warn(f"{plugin.record} took {took:.1f} s to load; {_DISABLE}={plugin.record.name} switches it off")
 
 
 def _refuse_shared_name(entry: importlib.metadata.EntryPoint, owners: list[str]) -> None:
@@ -273,8 +311,8 @@ def _refuse_shared_name(entry: importlib.metadata.EntryPoint, owners: list[str])
     raise ValueError(f"the entry-point name {entry.name!r} of distribution {own!r} is also used by {others}")
 
 
-def _offers(plugin: object) -> dict[str, dict[str, type]]:
-    """Call the hooks of one plugin, with its own manager, so that its results are known to be its own."""
+def _hooks(plugin: object) -> pluggy.PluginManager:
+    """Return the hooks of one plugin, in its own manager, so that their results are known to be its own."""
     manager = pluggy.PluginManager(hookspecs.GROUP)
     manager.add_hookspecs(hookspecs)
     try:
@@ -283,11 +321,15 @@ def _offers(plugin: object) -> dict[str, dict[str, type]]:
     except pluggy.PluginValidationError as error:
         hooks = ", ".join(f"register_{kind}()" for kind in KINDS)
         raise TypeError(f"{error} (the hooks are {hooks})") from error
-    offers: dict[str, dict[str, type]] = {}
-    for kind in KINDS:
-        for returned in getattr(manager.hook, f"register_{kind}")():
-            offers[kind] = _checked(kind, returned)
-    return offers
+    return manager
+
+
+def _call_hook(plugin: _Plugin, kind: str) -> None:
+    """Keep what the hook of a kind returns; a plugin whose hook fails offers nothing from then on."""
+    if plugin.hooks is not None:
+        with _left_out_if_it_fails(plugin):
+            for returned in getattr(plugin.hooks.hook, f"register_{kind}")():
+                plugin.offers[kind] = _checked(kind, returned)
 
 
 def _checked(kind: str, returned: object) -> dict[str, type]:
@@ -305,30 +347,29 @@ def _checked(kind: str, returned: object) -> dict[str, type]:
     return dict(returned)
 
 
-def _assemble(loaded: list[_Plugin]) -> _Registry:
-    """Register each name that exactly one plugin offers."""
-    classes: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
-    refused: dict[str, dict[str, tuple[PluginRecord, ...]]] = {kind: {} for kind in KINDS}
-    for kind in KINDS:
-        counts = Counter(name for plugin in loaded for name in plugin.classes.get(kind, ()))
-        for plugin in loaded:
-            for name, cls in plugin.classes.get(kind, {}).items():
-                if counts[name] == 1:
-                    classes[kind][name] = cls
-                else:
-                    refused[kind][name] = (*refused[kind].get(name, ()), plugin.record)
-        for name, records in refused[kind].items():
-            _warn(_collision(kind, name, records))
-    records = tuple(_with_offers(plugin, classes) for plugin in loaded)
-    return _Registry(records, {kind: dict(sorted(classes[kind].items())) for kind in KINDS}, refused)
+def _assemble(kind: str, plugins: list[_Plugin]) -> _Kind:
+    """Register each name of a kind that exactly one plugin offers."""
+    for plugin in plugins:
+        _call_hook(plugin, kind)
+    offered = [(name, cls, plugin) for plugin in plugins for name, cls in plugin.offers.get(kind, {}).items()]
+    counts = Counter(name for name, _, _ in offered)
+    refused: dict[str, tuple[PluginRecord, ...]] = {}
+    for name, _, plugin in offered:
+        if counts[name] > 1:
+            refused[name] = (*refused.get(name, ()), plugin.record)
+    for name, records in refused.items():
+        _warn(_collision(kind, name, records))
+    return _Kind(
+        {name: cls for name, cls, _ in sorted(offered, key=operator.itemgetter(0)) if counts[name] == 1}, refused
+    )
 
 
-def _with_offers(plugin: _Plugin, classes: Mapping[str, Mapping[str, type]]) -> PluginRecord:
+def _with_offers(plugin: _Plugin, kinds: Mapping[str, _Kind]) -> PluginRecord:
     """Record which names of a plugin were accepted and which not."""
     offers, refused = {}, {}
-    for kind, offered in plugin.classes.items():
-        offers[kind] = tuple(sorted(name for name in offered if name in classes[kind]))
-        refused[kind] = tuple(sorted(name for name in offered if name not in classes[kind]))
+    for kind, offered in plugin.offers.items():
+        offers[kind] = tuple(sorted(set(offered) - set(kinds[kind].refused)))
+        refused[kind] = tuple(sorted(set(offered) & set(kinds[kind].refused)))
     return dataclasses.replace(plugin.record, offers=offers, refused=refused)
 
 
@@ -340,13 +381,13 @@ def _collision(kind: str, name: str, records: tuple[PluginRecord, ...]) -> str:
     )
 
 
-def _unknown(kind: str, name: str, registry: _Registry) -> str:
-    known = list(registry.classes[kind])
+def _unknown(kind: str, name: str, known: Mapping[str, type]) -> str:
     near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(known) or 'none'}"
     message = f"no plugin offers {name!r} among the {_words(kind)}; {hint}"
-    absent = [f"{record.name} (disabled)" for record in registry.records if record.disabled]
-    absent += [f"{record.name} ({record.error})" for record in registry.records if record.error]
+    records = [plugin.record for plugin in _discovered().plugins]
+    absent = [f"{record.name} (disabled)" for record in records if record.disabled]
+    absent += [f"{record.name} ({record.error})" for record in records if record.error]
     return message + (f" Plugins left out: {', '.join(absent)}" if absent else "")
 
 

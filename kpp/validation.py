@@ -298,7 +298,8 @@ def as_finite_array(value: object, name: str) -> jax.Array:
     if is_concrete(value):
         _refuse_non_finite(np.asarray(value), name)
         _warn_if_rounded(value, name)
-    return jnp.asarray(value, dtype=jnp.result_type(float))
+    dtype = jnp.result_type(float)
+    return value.astype(dtype) if isinstance(value, jax.Array) else _to_jax(value, dtype)
 
 
 def finite_arrays(points: object, name: str) -> Any:
@@ -319,7 +320,7 @@ def finite_arrays(points: object, name: str) -> Any:
         if not isinstance(leaf, jax.Array):
             leaf = _numeric(leaf, name)
             _warn_if_rounded(leaf, name)
-        array = jnp.asarray(leaf)
+        array = leaf if isinstance(leaf, jax.Array) else _to_jax(leaf, jax.dtypes.canonicalize_dtype(leaf.dtype))
         if jnp.issubdtype(array.dtype, jnp.complexfloating):
             raise ValueError(f"`{name}` must hold real numbers, got dtype {array.dtype}")
         return array
@@ -327,6 +328,11 @@ def finite_arrays(points: object, name: str) -> Any:
     arrays = jax.tree.map(convert, points)
     refuse_non_finite(arrays, name)
     return arrays
+
+
+def _to_jax(array: np.ndarray, dtype: Any) -> jax.Array:
+    """Copy an array to JAX: told the type, JAX may share the memory; not told, it compiles a program for each shape."""
+    return jnp.asarray(np.array(array), dtype=dtype)
 
 
 def refuse_non_finite(points: object, name: str) -> None:

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 import numpyro.infer
 import numpyro.infer.autoguide as autoguide
-import optax
 from numpyro import handlers
 
 from kpp.inference.base import (
@@ -30,7 +29,7 @@ from kpp.validation import check_rng_key, count, one_of, positive
 __all__ = ["SVI"]
 
 _LOGGER = logging.getLogger("kpp")
-_OPTIMIZERS = {"adam": optax.adam, "adamw": optax.adamw, "rmsprop": optax.rmsprop, "sgd": optax.sgd}
+_OPTIMIZERS = ("adam", "adamw", "rmsprop", "sgd")  # functions of optax
 
 
 class _InOrder(autoguide.AutoGuide):
@@ -122,12 +121,8 @@ class SVI(AbstractInference):
         fit_key, draw_key = jax.random.split(rng_key)
         model = CalledWith(numpyro_model, subsample=True)
         guide = _GUIDES[self.guide](model)
-        optimizer = self.optimizer
-        if isinstance(optimizer, str):
-            schedule = optax.cosine_decay_schedule(self.learning_rate, self.num_steps, alpha=0.01)
-            optimizer = _OPTIMIZERS[optimizer](schedule)
         loss = numpyro.infer.Trace_ELBO(num_particles=self.num_particles)
-        svi = numpyro.infer.SVI(model, guide, optimizer, loss)
+        svi = numpyro.infer.SVI(model, guide, self._optimizer(), loss)
 
         def fit(fit_key: RngKey, draw_key: RngKey, data: Data) -> tuple[Any, ...]:
             result = svi.run(fit_key, self.num_steps, data, progress_bar=progress)
@@ -138,6 +133,15 @@ class SVI(AbstractInference):
         _check_bound(np.asarray(elbo), self.learning_rate)
         attrs = {"inference": "SVI", "guide": self.guide, "elbo": float(np.asarray(elbo)[-_window(elbo.size) :].mean())}
         return Posterior(samples, {"elbo": elbo[None]}, attrs, state, stats_dims={"elbo": ("chain", "step")})
+
+    def _optimizer(self) -> Any:
+        if not isinstance(self.optimizer, str):
+            return self.optimizer
+        import optax  # loaded on use
+
+        return getattr(optax, self.optimizer)(
+            optax.cosine_decay_schedule(self.learning_rate, self.num_steps, alpha=0.01)
+        )
 
     def draw(
         self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]

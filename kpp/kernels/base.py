@@ -294,6 +294,14 @@ class AbstractProductKernel(AbstractKernel):
     def scale(self) -> Float[Array, ""]:
         r"""The factor :math:`\sigma^2` that does not depend on the features, in the precision of the parameters."""
 
+    @property
+    def nonnegative(self) -> bool:
+        """Whether no factor is negative at any points; False if this is not known.
+
+        Law: where it is True, ``evaluate_factors(x1, x2) >= 0``.
+        """
+        return False
+
     @abstractmethod
     def evaluate_factors(self, x1: Points, x2: Points) -> Float[Array, " d"]:
         """Evaluate the factors at two points.
@@ -368,6 +376,11 @@ class Restricted(AbstractProductKernel):
     def scale(self) -> Float[Array, ""]:
         """1."""
         return jnp.ones(())
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether it is known of the kernel."""
+        return self.kernel.nonnegative
 
     def evaluate_factors(self, x1: Points, x2: Points) -> Float[Array, " d"]:
         """Return the factors, 1 for features that are left out."""

@@ -66,6 +66,11 @@ class ProductKernel(AbstractProductKernel):
         """The product of the kernels' scales."""
         return jnp.asarray(functools.reduce(operator.mul, [kernel.split_scale()[0] for kernel in self.kernels]))
 
+    @property
+    def nonnegative(self) -> bool:
+        """Whether it is known of every kernel."""
+        return all(isinstance(kernel, AbstractProductKernel) and kernel.nonnegative for kernel in self.kernels)
+
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         """Return each kernel at its feature, without its scale, for two points of shape (d,)."""
         self._check_count(check_points(self, x1, x2))
@@ -190,6 +195,11 @@ class SelectedTerm(AbstractProductKernel):
     def scale(self) -> Float[Array, ""]:
         """The scale of the kernel."""
         return self.kernel.scale
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether it is known of the kernel."""
+        return self.kernel.nonnegative
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
         """Evaluate the kernel at the selected features of two points of shape (d,)."""

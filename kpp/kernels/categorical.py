@@ -47,6 +47,11 @@ class Categorical(AbstractProductKernel):
         """The variance."""
         return scalar(self.variance, "variance")
 
+    @property
+    def nonnegative(self) -> bool:
+        """True."""
+        return True
+
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         r"""Return 1 where the codes agree and :math:`\rho_j` elsewhere, for two points of shape (d,)."""
         correlation = per_feature(self.correlation, "correlation", check_points(self, x1, x2))

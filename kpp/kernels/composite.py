@@ -188,6 +188,11 @@ class ProductTerm(AbstractProductKernel):
         """The variance times the scales of the kernels."""
         return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel.scale for kernel in self.kernels])
 
+    @property
+    def nonnegative(self) -> bool:
+        """Whether it is known of every kernel."""
+        return all(kernel.nonnegative for kernel in self.kernels)
+
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Evaluate the kernel at two points."""
         return scalar(self.variance, "variance") * _reduce(

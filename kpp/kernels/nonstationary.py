@@ -42,6 +42,11 @@ class Constant(AbstractProductKernel):
         """The variance."""
         return scalar(self.variance, "variance")
 
+    @property
+    def nonnegative(self) -> bool:
+        """True."""
+        return True
+
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Return the variance."""
         return scalar(self.variance, "variance")

@@ -76,6 +76,11 @@ class NuclearDominant(AbstractProductKernel):
         """The squared variance of the base."""
         return jnp.asarray(self.base.split_scale()[0]) ** 2
 
+    @property
+    def nonnegative(self) -> bool:
+        """True."""
+        return True
+
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         """Return the integral over each feature, without the variance, for two points of shape (d,)."""
         terms = self._terms(1, check_points(self, x1, x2))

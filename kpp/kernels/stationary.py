@@ -113,6 +113,11 @@ class RBF(AbstractStationary, AbstractProductKernel):
         """The variance."""
         return scalar(self.variance, "variance")
 
+    @property
+    def nonnegative(self) -> bool:
+        """True."""
+        return True
+
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         r"""Return :math:`\exp(-(x_j - x'_j)^2 / (2 \ell_j^2))` for two points of shape (d,)."""
         lengthscale = per_feature(self.lengthscale, "lengthscale", check_points(self, x1, x2))
@@ -265,6 +270,11 @@ class Periodic(AbstractProductKernel):
     def scale(self) -> Float[Array, ""]:
         """The variance."""
         return scalar(self.variance, "variance")
+
+    @property
+    def nonnegative(self) -> bool:
+        """True."""
+        return True
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
         """Evaluate the kernel at two points of shape (d,)."""

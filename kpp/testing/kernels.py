@@ -283,6 +283,12 @@ def factors_times_scale_are_the_value(kernel: AbstractProductKernel, x: PyTree) 
     assert_close(product, _matrix(kernel, x, x), "scale times the product of the factors and k", factor=10)
 
 
+def factors_known_as_nonnegative_are_not_negative(kernel: AbstractProductKernel, x: PyTree) -> None:
+    """If `nonnegative` is True, no factor is negative."""
+    smallest = np.min(_factors(kernel, x))
+    assert not kernel.nonnegative or smallest >= 0, f"`nonnegative` is True, but a factor is {smallest:.3g}"
+
+
 def restriction_keeps_the_chosen_factors(kernel: AbstractProductKernel, x: PyTree) -> None:
     """restrict(mask) is the product of the chosen factors, without the scale."""
     factors = np.asarray(_factors(kernel, x))
@@ -343,6 +349,7 @@ _PRODUCT_CHECKS = (
     factors_times_scale_are_the_value,
     restriction_keeps_the_chosen_factors,
     empty_restriction_is_one,
+    factors_known_as_nonnegative_are_not_negative,
     restriction_is_a_product_kernel,
     restriction_takes_traced_masks,
 )

@@ -113,6 +113,19 @@ def test_real_numbers_become_the_default_float(values):
     np.testing.assert_array_equal(points, np.asarray(values, float))
 
 
+@pytest.mark.parametrize("convert", [validation.as_finite_array, validation.finite_arrays])
+def test_arrays_are_copied(convert, compilations):
+    """JAX can share memory that begins at a multiple of 64 bytes; and a copy needs no program for its shape."""
+    buffer = np.empty(64 * 13 + 64, dtype=np.uint8)
+    start = -buffer.ctypes.data % 64
+    values = buffer[start : start + 64 * 13].view(np.float64).reshape(8, 13)
+    values[:] = 1.0
+    array = convert(values, "x")
+    values[:] = 2.0
+    assert float(array.max()) == 1.0
+    assert not [program for program in compilations if "max" not in str(program)]
+
+
 def test_shapes_are_checked_and_values_trusted_in_traced_code():
     traced = jax.jit(validation.as_points)
     assert traced(np.array([[np.nan]])).shape == (1, 1)

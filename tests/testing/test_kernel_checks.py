@@ -181,6 +181,13 @@ class ScaleTwice(Factored):
         return self.variance * jnp.prod(gaussian(self, x1, x2))
 
 
+class SaysNonnegative(Factored):
+    nonnegative = True
+
+    def evaluate_factors(self, x1, x2):
+        return -gaussian(self, x1, x2)
+
+
 class KeepsTheOthers(Factored):
     def restrict(self, mask):
         return Factored.restrict(self, ~jnp.asarray(mask))
@@ -240,6 +247,7 @@ PLANTED = {
     "factors_times_scale_are_the_value": (ScaleTwice, "differ by"),
     "restriction_keeps_the_chosen_factors": (KeepsTheOthers, "differ by"),
     "empty_restriction_is_one": (KeepsTheScale, "differ by"),
+    "factors_known_as_nonnegative_are_not_negative": (SaysNonnegative, "but a factor is -1"),
     "restriction_is_a_product_kernel": (RestrictsToAKernel, "`restrict` returns Sum"),
     "restriction_takes_traced_masks": (Slices, "traced array with shape|TracerArrayConversion"),
 }

@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.batching import average_chunks, rows_that_fit, sum_arrays
-from kpp.games.estimators.quadrature import gauss_legendre, num_nodes, products_of_others
+from kpp.games.estimators.quadrature import by_sign, gauss_legendre, num_nodes, products_of_others
 from kpp.games.players.players import Players
 from kpp.games.values.interventional import Interventional
 from kpp.kernels import AbstractKernel, AbstractProductKernel
@@ -100,7 +100,7 @@ def _term_covariance(
                 players.multiply(term.factors(rows, pair[1][None]))[:, :, 0],
                 neither,
             )
-            return _sum_nodes(factors, weights / background.shape[0], nodes)
+            return _sum_nodes(term, factors, weights / background.shape[0], nodes)
 
         return total + jax.lax.map(of_pair, (x, x_other)), None
 
@@ -108,7 +108,9 @@ def _term_covariance(
     return jax.lax.scan(add, start, chunks)[0]
 
 
-def _sum_nodes(factors: _Factors, weights: Float[Array, " b"], nodes: np.ndarray) -> Float[Array, "g g"]:
+def _sum_nodes(
+    term: AbstractProductKernel, factors: _Factors, weights: Float[Array, " b"], nodes: np.ndarray
+) -> Float[Array, "g g"]:
     table = jnp.asarray(nodes, dtype=weights.dtype)
 
     def integrate(moments: Callable[..., Array]) -> Callable[[_Factors, Array], Array]:
@@ -120,8 +122,7 @@ def _sum_nodes(factors: _Factors, weights: Float[Array, " b"], nodes: np.ndarray
 
         return total
 
-    nonnegative = jnp.all(jnp.stack([jnp.all(array >= 0) for array in factors]))
-    return jax.lax.cond(nonnegative, integrate(_ratio_moments), integrate(_signed_moments), factors, weights)
+    return by_sign(term, integrate(_ratio_moments), integrate(_signed_moments))(factors, factors, weights)
 
 
 def _derivatives(factors: _Factors, s: Array, t: Array) -> tuple[Array, Array, Array, Array]:

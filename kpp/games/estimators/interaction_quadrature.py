@@ -27,7 +27,7 @@ from jaxtyping import Array, Float
 
 from kpp.batching import average_chunks, sum_arrays
 from kpp.functions import RKHSFunction
-from kpp.games.estimators.quadrature import gauss_legendre, products_of_others
+from kpp.games.estimators.quadrature import by_sign, gauss_legendre, products_of_others
 from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
@@ -88,11 +88,11 @@ def _term_values(
     present = jnp.swapaxes(players.multiply(term.factors(x, function.points)), 0, 1)
     coefficients = weigh_null_players(term, function, x, players).reshape(function.num_points, -1)
 
+    interactions = by_sign(term, _by_ratios(nodes), _by_products(nodes))
+
     def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
         absent = players.multiply(value_function.absent_factors(term, chunk[0], function.points))
-        nonnegative = jnp.all(present >= 0) & jnp.all(absent >= 0)
-        operands = (present, absent, chunk[1], coefficients)
-        return total + jax.lax.cond(nonnegative, _by_ratios(nodes), _by_products(nodes), *operands), None
+        return total + interactions((present, absent), present, absent, chunk[1], coefficients), None
 
     shape = (x.shape[0], coefficients.shape[1], players.num_players, players.num_players)
     return term.scale * jax.lax.scan(add, jnp.zeros(shape, dtype=present.dtype), chunks)[0]

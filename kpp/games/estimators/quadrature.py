@@ -23,7 +23,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -39,7 +39,7 @@ from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel
 
-__all__ = ["gauss_legendre", "num_nodes", "products_of_others", "quadrature_shapley"]
+__all__ = ["by_sign", "gauss_legendre", "num_nodes", "products_of_others", "quadrature_shapley"]
 
 # Explained points per batch, and pairs of references and points of the function per batch: they fit into a cache.
 _POINTS = 8
@@ -71,6 +71,24 @@ def gauss_legendre(num_nodes: int) -> tuple[Float[np.ndarray, " q"], Float[np.nd
 def num_nodes(num_features: int) -> int:
     """Return the number of nodes that is exact for Shapley values of d features, d/2 rounded up."""
     return (num_features + 1) // 2
+
+
+def by_sign(
+    term: AbstractProductKernel, nonnegative: Callable[..., Array], any_sign: Callable[..., Array]
+) -> Callable[..., Array]:
+    """Return a function of arrays of factors, and of operands, that calls one of two functions of the operands.
+
+    It calls the first where no factor is negative, else the second. A program holds both only if the kernel does not
+    tell which it needs.
+    """
+
+    def call(factors: Iterable[Array], *operands: Any) -> Array:
+        if term.nonnegative:
+            return nonnegative(*operands)
+        known = jnp.all(jnp.stack([jnp.all(array >= 0) for array in factors]))
+        return jax.lax.cond(known, nonnegative, any_sign, *operands)
+
+    return call
 
 
 @eqx.filter_jit
@@ -122,24 +140,20 @@ def _term_values(
     present = jnp.swapaxes(players.multiply(term.factors(x, function.points)), 0, 1)
     coefficients = weigh_null_players(term, function, x, players)
 
+    sections = by_sign(term, _ratio_sections, _signed_sections)
+
     def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
         absent = players.multiply(value_function.absent_factors(term, chunk[0], function.points))
-        return total + _sections(present, absent, chunk[1]), None
+        return total + sections((present, absent), present, absent, chunk[1]), None
 
-    sections = jax.lax.scan(add, jnp.zeros_like(present), chunks)[0]
-    return term.scale * jnp.matmul(sections, coefficients, precision="highest")
-
-
-def _sections(
-    present: Float[Array, "p d n"], absent: Float[Array, "d b n"], weights: Float[Array, " b"]
-) -> Float[Array, "p d n"]:
-    """Return the Shapley values of the kernel sections at each point of the function, summed over references."""
-    nonnegative = jnp.all(present >= 0) & jnp.all(absent >= 0)
-    return jax.lax.cond(nonnegative, _ratio_sections, _signed_sections, present, absent, weights)
+    total = jax.lax.scan(add, jnp.zeros_like(present), chunks)[0]
+    return term.scale * jnp.matmul(total, coefficients, precision="highest")
 
 
 def _ratio_sections(present: Array, absent: Array, weights: Array) -> Float[Array, "p d n"]:
-    """Return the sections for factors that are not negative.
+    """Return the Shapley values of the kernel sections at each point of the function, summed over references.
+
+    This is for factors that are not negative.
 
     Pairs of references and points of the function are one axis, along which XLA's loops run as vector instructions.
     Each step is a separate loop over the explained points: otherwise XLA would fuse the steps and compute the result of
@@ -209,7 +223,7 @@ def _map_prepared(f: Callable[[Any], Array], prepare: Callable[[Any], Any], xs: 
 
 
 def _signed_sections(present: Array, absent: Array, weights: Array) -> Float[Array, "p d n"]:
-    """Return the sections for factors of any sign, by prefix and suffix products."""
+    """Return the same for factors of any sign, by prefix and suffix products."""
     nodes, node_weights = gauss_legendre(num_nodes(absent.shape[0]))
 
     def section(factors: Array) -> Array:

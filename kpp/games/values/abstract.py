@@ -99,7 +99,7 @@ class AbstractProductValueFunction(AbstractValueFunction):
     def absent_factors(
         self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Float[Array, "n d"]
     ) -> Float[Array, "d b n"]:
-        """Return the factors c of absent features.
+        """Return the factors c of absent features, not negative where the term is `nonnegative`.
 
         Args:
             term: A product kernel.

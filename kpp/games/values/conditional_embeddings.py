@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import lineax as lx
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
@@ -103,16 +102,18 @@ def conjugate_gradients(
     The preconditioner is the Cholesky factor of a matrix near A. Raises RuntimeError if the residual has not fallen to
     1e-10 of a right-hand side after `max_steps` steps.
     """
+    import lineax as lx  # loaded on use
+
     shape = jax.ShapeDtypeStruct(right.shape[:1], right.dtype)
-    operator = _positive(lambda vector: matrix @ vector + ridge * vector, shape)
-    inverse = _positive(lambda vector: cho_solve(preconditioner, vector), shape)
+
+    def positive(multiply: Callable[[Array], Array]) -> lx.FunctionLinearOperator:
+        return lx.FunctionLinearOperator(multiply, shape, lx.positive_semidefinite_tag)
+
+    operator = positive(lambda vector: matrix @ vector + ridge * vector)
+    inverse = positive(lambda vector: cho_solve(preconditioner, vector))
     solver = lx.CG(rtol=_TOLERANCE, atol=0.0, max_steps=max_steps)
 
     def solve(column: Array) -> Array:
         return lx.linear_solve(operator, column, solver, options={"preconditioner": inverse}).value
 
     return jax.vmap(solve, in_axes=1, out_axes=1)(right)
-
-
-def _positive(multiply: Callable[[Array], Array], shape: jax.ShapeDtypeStruct) -> lx.FunctionLinearOperator:
-    return lx.FunctionLinearOperator(multiply, shape, lx.positive_semidefinite_tag)
