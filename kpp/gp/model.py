@@ -13,7 +13,7 @@ from kpp.batching import map_rows
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioning import ConditionedGP
 from kpp.gp.fields import replace_priors
-from kpp.gp.gaussian import draw_joint
+from kpp.gp.gaussian import LatentPredictive, draw_joint
 from kpp.inference.model import AbstractModel, Data, Sample
 from kpp.posteriors import GPPosterior
 from kpp.priors import substitute
@@ -69,11 +69,7 @@ class AbstractGPModel(AbstractModel):
         likelihood, by the Laplace cavity for any other one. If the latent values are drawn, it is :math:`\log p(y_i
         \mid f_i)`; if the values u at inducing points are drawn, it is :math:`\log p(y_i \mid u)`.
         """
-        posterior = self.posterior(sample, data)
-        mean, variance = posterior.moments(data["x"])[:2] if posterior.held_out is None else posterior.held_out()
-        if variance is None:
-            return {"y": posterior.likelihood.log_density(mean)}
-        return {"y": posterior.likelihood.marginal_log_density(mean, variance)}
+        return _log_likelihood(self.posterior(sample, data), data)
 
     def predictive(self, sample: Sample, data: Data, x: Points, *, covariance: bool = False) -> dict[str, Array]:
         """Return moments of the function and the quantities of the likelihood; see `AbstractModel.predictive`."""
@@ -94,16 +90,24 @@ class AbstractGPModel(AbstractModel):
     def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> Array:
         """Return one joint draw of new observations at p points; see `AbstractModel.draw_predictive`."""
         posterior = self.posterior(sample, data)
-        latent = posterior.moments(x, covariance=True)
-        return posterior.likelihood.draw_predictive(rng_key, latent, self.variance_scale(posterior, x))
+        return self._observations(rng_key, posterior, posterior.moments(x, covariance=True), x)
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
         """Return one draw of new observations at the training points; see `AbstractModel.replicate`."""
+        if type(self).draw_predictive is not AbstractGPModel.draw_predictive:
+            return super().replicate(rng_key, sample, data)
+        return self._replicate(rng_key, self.posterior(sample, data), data)
+
+    def pointwise(self, rng_key: RngKey, sample: Sample, data: Data) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return `log_likelihood` and `replicate`, which share the posterior unless a subclass has methods of its own.
+
+        See `AbstractModel.pointwise`.
+        """
+        names = ("log_likelihood", "replicate", "draw_predictive")
+        if any(getattr(type(self), name) is not getattr(AbstractGPModel, name) for name in names):
+            return super().pointwise(rng_key, sample, data)
         posterior = self.posterior(sample, data)
-        if posterior.at_points is None:
-            return {"y": self.draw_predictive(rng_key, sample, data, data["x"])}
-        scale = self.variance_scale(posterior, data["x"])
-        return {"y": posterior.likelihood.draw_predictive(rng_key, posterior.at_points(), scale)}
+        return _log_likelihood(posterior, data), self._replicate(rng_key, posterior, data)
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
         """Return the posterior mean under one draw; see `AbstractModel.function_draw`.
@@ -120,3 +124,19 @@ class AbstractGPModel(AbstractModel):
             TypeError: If the prior mean is not a constant.
         """
         return self.posterior(sample, data).posterior()
+
+    def _replicate(self, rng_key: RngKey, posterior: ConditionedGP, data: Data) -> dict[str, Array]:
+        x = data["x"]
+        law = posterior.moments(x, covariance=True) if posterior.at_points is None else posterior.at_points()
+        return {"y": self._observations(rng_key, posterior, law, x)}
+
+    def _observations(self, rng_key: RngKey, posterior: ConditionedGP, law: LatentPredictive, x: Points) -> Array:
+        """Draw observations at points, given the joint law of the function there."""
+        return posterior.likelihood.draw_predictive(rng_key, law, self.variance_scale(posterior, x))
+
+
+def _log_likelihood(posterior: ConditionedGP, data: Data) -> dict[str, Array]:
+    mean, variance = posterior.moments(data["x"])[:2] if posterior.held_out is None else posterior.held_out()
+    if variance is None:
+        return {"y": posterior.likelihood.log_density(mean)}
+    return {"y": posterior.likelihood.marginal_log_density(mean, variance)}

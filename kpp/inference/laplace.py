@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import equinox as eqx
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 import numpy as np
 
+from kpp.batching import map_blocks
 from kpp.inference.base import (
     AbstractInference,
     ConvergenceError,
@@ -19,14 +21,17 @@ from kpp.inference.base import (
     inspect_sites,
     without_latents,
 )
-from kpp.inference.optimum import Density, Optimum, check_search, find_mode
+from kpp.inference.optimum import Density, Optimum, check_search, compile_objective, find_mode
+from kpp.threads import num_cores
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import check_rng_key, count
 
 __all__ = ["Laplace"]
 
 _MODE, _FACTOR = "mode", "precision_factor"
-_POLISH_STEPS = 5  # Newton's method converges quadratically, so few steps from L-BFGS's optimum are enough
+_POLISH_STEPS = 5  # from L-BFGS's optimum few of Newton's steps are enough
+_BLOCKS = 20  # blocks of draws, which threads take in turn
+_NEAR = 1e-6  # a step, in coordinates u, that leaves the Hessian as it is
 
 
 class Laplace(AbstractInference):
@@ -109,17 +114,11 @@ class Laplace(AbstractInference):
 
 def _polish(density: Density, mode: Optimum, data: Data) -> tuple[jax.Array, jax.Array]:
     """Improve the mode by Newton steps; return it with the lower Cholesky factor of the Hessian there."""
-    vector = mode.vector.astype(density.start.dtype)
-    slope, hessian = _gradient_and_hessian(density, vector, data)
-    for _ in range(_POLISH_STEPS):
-        try:
-            step = vector - np.linalg.solve(hessian, slope)
-        except np.linalg.LinAlgError:  # singular; the factorization below explains it
-            break
-        new_slope, new_hessian = _gradient_and_hessian(density, step, data)
-        if not np.abs(new_slope).max() < np.abs(slope).max():
-            break
-        vector, slope, hessian = step, new_slope, new_hessian
+    found = mode.vector.astype(density.start.dtype)
+    slope, hessian = _gradient_and_hessian(density, found, data)
+    vector = _descend_further(density, mode, slope, hessian, data).astype(found.dtype)
+    if np.abs(vector - found).max(initial=0.0) > _NEAR:
+        _, hessian = _gradient_and_hessian(density, vector, data)
     try:
         factor = np.linalg.cholesky(hessian)
     except np.linalg.LinAlgError:
@@ -127,6 +126,21 @@ def _polish(density: Density, mode: Optimum, data: Data) -> tuple[jax.Array, jax
     if not np.isfinite(factor).all():
         raise ConvergenceError(_explain_flat(density, np.asarray(hessian)))
     return jnp.asarray(vector), jnp.asarray(factor)
+
+
+def _descend_further(density: Density, mode: Optimum, slope: AnyArray, hessian: AnyArray, data: Data) -> np.ndarray:
+    """Make Newton steps with one Hessian as long as they reduce the gradient; return the vector."""
+    objective, vector = compile_objective(density.unconstrained, data, density.start.dtype), mode.vector
+    for _ in range(_POLISH_STEPS):
+        try:
+            step = vector - np.linalg.solve(hessian, slope)
+        except np.linalg.LinAlgError:  # singular; the factorization of the Hessian explains it
+            break
+        value, new_slope = objective(step)
+        if value > mode.value + 1.0 or not np.abs(new_slope).max() < np.abs(slope).max():
+            break
+        vector, slope = step, new_slope
+    return vector
 
 
 @eqx.filter_jit
@@ -148,13 +162,17 @@ def _draw(
     attrs: dict[str, object],
 ) -> Posterior:
     keys = jax.random.split(rng_key, num_samples)
-    draws, log_density, log_q = _draw_all(density, keys, data, state[_MODE], state[_FACTOR])
-    stats = {"lp": log_density, "log_q": log_q}
-    return Posterior(draws, stats, attrs, dict(state))
+
+    def draw_block(keys: jax.Array) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
+        return _draw_block(density, keys, data, state[_MODE], state[_FACTOR])
+
+    found = map_blocks(draw_block, keys, math.ceil(num_samples / _BLOCKS), threads=num_cores())
+    draws, log_density, log_q = jax.tree.map(lambda leaf: jnp.asarray(leaf[None]), found)  # one chain
+    return Posterior(draws, {"lp": log_density, "log_q": log_q}, attrs, dict(state))
 
 
 @eqx.filter_jit
-def _draw_all(
+def _draw_block(
     density: Density, keys: jax.Array, data: Data, mode: jax.Array, factor: jax.Array
 ) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
     normalizer = jnp.sum(jnp.log(jnp.diagonal(factor))) - 0.5 * mode.size * jnp.log(2.0 * jnp.pi)
@@ -164,8 +182,7 @@ def _draw_all(
         vector = mode + jsl.solve_triangular(factor, noise, lower=True, trans="T")
         return density.sites(vector, data), -density.unconstrained(vector, data), normalizer - 0.5 * noise @ noise
 
-    draws = jax.lax.map(one, keys)
-    return jax.tree.map(lambda leaf: leaf[None], draws)  # one chain
+    return jax.lax.map(one, keys)
 
 
 def _explain_flat(density: Density, hessian: np.ndarray) -> str:

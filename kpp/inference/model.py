@@ -131,6 +131,12 @@ class AbstractModel(AbstractModule):
         site = next(iter(jax.eval_shape(lambda: self.log_likelihood(sample, data))))
         return {site: self.draw_predictive(rng_key, sample, data, data["x"])}
 
+    def pointwise(
+        self, rng_key: RngKey, sample: Sample, data: Data
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+        """Return `log_likelihood` and `replicate` of one draw; a model whose methods share work overrides this."""
+        return self.log_likelihood(sample, data), self.replicate(rng_key, sample, data)
+
     @abc.abstractmethod
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
         """Return the prediction under one draw as a function with ``batch_shape`` ()."""

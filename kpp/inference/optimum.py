@@ -29,6 +29,8 @@ __all__ = ["Density", "Objective", "Optimum", "check_search", "compile_objective
 
 _LOGGER = logging.getLogger("kpp")
 _KEPT = 128  # the number of compiled objectives in the cache
+# A search goes on until the gradient is this much below the limit. Much lower, rounding errors would prolong it.
+_MARGIN = 1e-2
 _HUGE = 1e30  # the objective where the density is zero or NaN: finite, because the line search needs finite values
 
 
@@ -275,10 +277,28 @@ def _uniform_starts(rng_key: jax.Array, size: int, dtype: np.dtype, num_starts: 
 def _descend(
     evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]], start: np.ndarray, max_steps: int, limit: float
 ) -> Optimum:
-    # Only the gradient ends the search (ftol=0), well below the limit of the check after it.
-    options = {"maxiter": max_steps, "maxfun": 4 * max_steps, "ftol": 0.0, "gtol": limit * 1e-3, "maxcor": 20}
-    result = scipy.optimize.minimize(evaluate, start, jac=True, method="L-BFGS-B", options=options)
-    value, gradient = evaluate(result.x)
-    size = float(np.abs(gradient).max(initial=0.0))
-    converged = value < _HUGE and size <= limit * max(1.0, abs(value))
-    return Optimum(result.x, value, size if value < _HUGE else np.inf, int(result.nfev), int(converged), 1)
+    sizes = []
+
+    def evaluate_and_keep(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = evaluate(vector)
+        sizes.append(_relative_size(value, gradient))
+        return value, gradient
+
+    def stop_at_mode(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+        if sizes[-1] <= _MARGIN * limit:
+            raise StopIteration
+
+    # Only the gradient ends the search (ftol=0).
+    options = {"maxiter": max_steps, "maxfun": 4 * max_steps, "ftol": 0.0, "gtol": _MARGIN * limit, "maxcor": 20}
+    result = scipy.optimize.minimize(
+        evaluate_and_keep, start, jac=True, method="L-BFGS-B", options=options, callback=stop_at_mode
+    )
+    found = result.fun < _HUGE
+    converged = found and _relative_size(result.fun, result.jac) <= limit
+    size = float(np.abs(result.jac).max(initial=0.0)) if found else np.inf
+    return Optimum(result.x, float(result.fun), size, int(result.nfev), int(converged), 1)
+
+
+def _relative_size(value: float, gradient: np.ndarray) -> float:
+    """Return the largest entry of a gradient, in units of the objective's absolute value if that is above 1."""
+    return float(np.abs(gradient).max(initial=0.0)) / max(1.0, abs(value))

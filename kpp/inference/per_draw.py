@@ -76,5 +76,4 @@ def root(sample: Sample, number: jax.Array, shared: PyTree) -> jax.Array:
 def pointwise(sample: Sample, number: jax.Array, shared: PyTree) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
     """Return pointwise log likelihoods and replicates by site; `shared` holds model, data and a random key."""
     model, data, key = shared
-    replicates = model.replicate(jax.random.fold_in(key, number), sample, data)
-    return model.log_likelihood(sample, data), replicates
+    return model.pointwise(jax.random.fold_in(key, number), sample, data)

@@ -28,7 +28,7 @@ from kpp.linalg import DenseRidge
 from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf, RngKey
 from kpp_models.colliders.decomposed import Decomposed
-from kpp_models.colliders.held_out import held_out_predictions, held_out_variances
+from kpp_models.colliders.held_out import HeldOutTargets, held_out_predictions, held_out_variances
 from kpp_models.colliders.model import (
     FORMS,
     PROJECTIONS,
@@ -146,7 +146,7 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
         def held_out() -> tuple[Array, Array]:
             mean, cross = jnp.asarray(model.mean), kernel(x, seen)
             system = DenseRidge.create(kernel.gram(seen), likelihood.noise_variance)
-            targets = jnp.broadcast_to((likelihood.y - mean)[:, None], cross.shape)
+            targets = HeldOutTargets((likelihood.y - mean)[:, None], jnp.ones_like(likelihood.y)[:, None])
             variances = held_out_variances(kernel.diagonal(x), cross, system)
             return mean + held_out_predictions(cross, system, targets), variances
 

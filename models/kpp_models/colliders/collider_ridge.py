@@ -22,8 +22,9 @@ from kpp.gp import (
 from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel, Projected, check_positive
 from kpp.typing import Leaf, RngKey
+from kpp_models.colliders.condition import ConditionParts
 from kpp_models.colliders.decomposed import Decomposed, Sections
-from kpp_models.colliders.held_out import held_out_predictions
+from kpp_models.colliders.held_out import HeldOutTargets, held_out_predictions
 from kpp_models.colliders.model import (
     FORMS,
     PROJECTIONS,
@@ -179,7 +180,9 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
             )
         model, data, _ = self.prepare(x, y, unlabelled=unlabelled, use_labelled=use_labelled)
         coefficients = _unprojected_coefficients(model, data)
-        found = select_from_grid(model, grid, _condition_loss, "condition_loss", data, coefficients)
+        # What the loss needs of the kernels takes the most time, and a regularization does not change it.
+        parts = _condition_parts(model, data, coefficients) if set(grid) == {"condition_regularization"} else None
+        found = select_from_grid(model, grid, _condition_loss, "condition_loss", data, coefficients, parts)
         return found.with_names_of(self)
 
     def read_targets(self, y: Float[Array, " n"]) -> dict[str, Array]:
@@ -241,12 +244,16 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         r"""Return the coefficients of h, :math:`\alpha = (K + n \lambda I)^{-1} (y - f_0(X))`, with the kernel of g."""
         return self._system(kernel.gram(self.seen(data["x"]))).solve(self._deviations(data))
 
-    def condition_errors(self, data: Data, coefficients: Float[Array, " n"]) -> Float[Array, " m"]:
-        """Return the residuals of the function with these coefficients from its conditional expectation, row by row."""
+    def condition_parts(self, data: Data, coefficients: Float[Array, " n"]) -> ConditionParts:
+        """Return what `condition_errors` needs of the kernels, for the function with these coefficients."""
         regression, kernel = self.condition_regression(data), self.averaged_kernel()
         if self.form == "product":
-            return regression.section_errors(kernel + 1.0, data["x"], coefficients)
-        return regression.value_errors(kernel.combine_sections(data["sample"], data["x"], coefficients))
+            return regression.section_parts(kernel + 1.0, data["x"], coefficients)
+        return ConditionParts(kernel.combine_sections(data["sample"], data["x"], coefficients))
+
+    def condition_errors(self, data: Data, parts: ConditionParts) -> Float[Array, " m"]:
+        """Return the residuals of a function from its conditional expectation, row by row."""
+        return self.condition_regression(data).errors(parts)
 
     def matrices(self, data: Data) -> tuple[Float[Array, "n n"], Float[Array, "n n"]]:
         """Return the kernel matrix between predictions at the points and the fit to them, and the matrix of the fit."""
@@ -275,8 +282,8 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         what = "the matrix of the baseline plus n * baseline_regularization * I"
         return linalg.DenseRidge.create(gram, self._baseline_ridge(data), what=what)
 
-    def _held_out_targets(self, data: Data) -> tuple[Float[Array, "n n"], Float[Array, " n"]]:
-        r"""Return, in column i, the targets minus the mean and baseline without i, and the prediction of these for i.
+    def _held_out_targets(self, data: Data) -> tuple[HeldOutTargets, Float[Array, " n"]]:
+        r"""Return the targets minus the mean and baseline without each point, and the prediction of these for it.
 
         The coefficients of the baseline without i are
         :math:`a^{(i)} = M_0 u^{(i)} - M_0 e_i (M_0 u^{(i)})_i / (M_0)_{ii}`, with :math:`u^{(i)} = y - m^{(i)}`, and
@@ -284,13 +291,13 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         """
         y, n = data["y"], data["y"].shape[0]
         means = (n * data["intercept"] - y) / max(n - 1, 1) if self.center else jnp.zeros_like(y)
-        centered = y[:, None] - means[None, :]
+        columns, weights = jnp.stack([y, jnp.ones_like(y)], axis=1), jnp.stack([jnp.ones_like(y), -means], axis=1)
         if not self.has_baseline:
-            return centered, means
-        inverse = self._baseline_system(data).inverse()
-        solved = inverse @ centered
-        left = jnp.diagonal(solved) / jnp.diagonal(inverse)  # target i minus the baseline without i
-        return self._baseline_ridge(data) * (solved - inverse * left[None, :]), y - left
+            return HeldOutTargets(columns, weights), means
+        inverse, ridge = self._baseline_system(data).inverse(), self._baseline_ridge(data)
+        solved = inverse @ columns
+        left = jnp.sum(solved * weights, axis=1) / jnp.diagonal(inverse)  # target i minus the baseline without i
+        return HeldOutTargets(ridge * solved, weights, -ridge * inverse * left[None, :]), y - left
 
 
 @eqx.filter_jit
@@ -309,5 +316,13 @@ def _loo_squared_error(model: ColliderRidge, data: Data, matrices: tuple[Array, 
     return jnp.mean(model.loo_residuals(data, matrices) ** 2)
 
 
-def _condition_loss(model: ColliderRidge, data: Data, coefficients: Array) -> Float[Array, ""]:
-    return jnp.mean(model.condition_errors(data, coefficients) ** 2)
+@eqx.filter_jit
+def _condition_parts(model: ColliderRidge, data: Data, coefficients: Array) -> ConditionParts:
+    return model.condition_parts(data, coefficients)
+
+
+def _condition_loss(
+    model: ColliderRidge, data: Data, coefficients: Array, parts: ConditionParts | None
+) -> Float[Array, ""]:
+    parts = model.condition_parts(data, coefficients) if parts is None else parts
+    return jnp.mean(model.condition_errors(data, parts) ** 2)

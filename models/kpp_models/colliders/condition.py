@@ -12,9 +12,24 @@ from kpp.features import Nystrom
 from kpp.kernels import AbstractKernel
 from kpp.linalg import DenseRidge, FeatureRidge
 
-__all__ = ["ConditionRegression"]
+__all__ = ["ConditionParts", "ConditionRegression"]
 
 _BATCH = 512  # rows of a kernel matrix that are computed at a time
+
+
+class ConditionParts(NamedTuple):
+    r"""What the errors of a regression on the condition need of the kernels, whatever its regularization.
+
+    Attributes:
+        values: Values v at the rows, the same for all errors, (n',). For values that differ from row to row these are
+            :math:`v^{(i)}_i`, or with `weights` the kernel k between the rows and points, (n', m).
+        weights: For each row the weights of the points whose kernel sections add up to its values, (n', m).
+        products: For each row the products of the features with its values, :math:`\Phi^\top v^{(i)}`, (n', q).
+    """
+
+    values: Float[Array, "..."]
+    weights: Float[Array, "n m"] | None = None
+    products: Float[Array, "n q"] | None = None
 
 
 class ConditionRegression(NamedTuple):
@@ -36,14 +51,10 @@ class ConditionRegression(NamedTuple):
     landmarks: Float[Array, "q d"] | None
     regularization: ArrayLike
 
-    def value_errors(self, values: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Return the residual of the value at each row, predicted by the regression on all other rows."""
-        return (self._dense() if self.landmarks is None else self._of_features()).leave_one_out(values)
-
-    def section_errors(
+    def section_parts(
         self, kernel: AbstractKernel, x: Float[Array, "m d"], coefficients: Float[Array, " m"]
-    ) -> Float[Array, " n"]:
-        r"""Return the same residuals for values that differ from row to row.
+    ) -> ConditionParts:
+        r"""Return what `errors` needs for values that differ from row to row.
 
         .. math:: v^{(i)}_j = \sum_m \alpha_m\, l(c_m, c_i)\, k(x_m, x_{u,j})
 
@@ -53,31 +64,42 @@ class ConditionRegression(NamedTuple):
             coefficients: :math:`\alpha`.
 
         Returns:
-            The errors, (n',). With landmarks no matrix (n', m) is formed.
+            The parts. With landmarks no matrix (n', m) is formed.
         """
         if self.landmarks is None:
-            inverse = self._dense().inverse()
             weights = self.condition_kernel(self.sample, x) * coefficients[None, :]
-            return jnp.sum((inverse @ kernel(self.sample, x)) * weights, axis=1) / jnp.diagonal(inverse)
-        ridge = self._of_features()
-        averages = jax.lax.map(lambda row: kernel(row[None], self.sample)[0] @ ridge.features, x, batch_size=_BATCH)
-        explained = ridge.coordinates(averages)
+            return ConditionParts(kernel(self.sample, x), weights=weights)
+        features = self._features()
+        averages = jax.lax.map(lambda row: kernel(row[None], self.sample)[0] @ features, x, batch_size=_BATCH)
 
-        def error(row: tuple[Array, Array]) -> Array:
-            weights = self.condition_kernel(row[0][None], x)[0] * coefficients
-            return jnp.dot(kernel(row[0][None], x)[0] - row[1] @ explained, weights)
+        def of_row(row: Array) -> tuple[Array, Array]:
+            weights = self.condition_kernel(row[None], x)[0] * coefficients
+            return jnp.dot(kernel(row[None], x)[0], weights), weights @ averages
 
-        errors = jax.lax.map(error, (self.sample, ridge.features), batch_size=_BATCH)
-        return errors / (1 - ridge.leverages())
+        values, products = jax.lax.map(of_row, self.sample, batch_size=_BATCH)
+        return ConditionParts(values, products=products)
+
+    def errors(self, parts: ConditionParts) -> Float[Array, " n"]:
+        """Return the residual of the value at each row, predicted by the regression on all other rows, (n',)."""
+        if parts.weights is not None:
+            inverse = self._dense().inverse()
+            return jnp.sum((inverse @ parts.values) * parts.weights, axis=1) / jnp.diagonal(inverse)
+        if parts.products is not None:
+            ridge = self._of_features()
+            explained = jnp.sum(ridge.features * ridge.coordinates(parts.products).T, axis=1)
+            return (parts.values - explained) / (1 - ridge.leverages())
+        return (self._dense() if self.landmarks is None else self._of_features()).leave_one_out(parts.values)
 
     def _dense(self) -> DenseRidge:
         gram = self.condition_kernel.gram(self.sample)
         return DenseRidge.create(gram, self._total(), what="the regularized kernel matrix of the conditions")
 
     def _of_features(self) -> FeatureRidge:
-        features = Nystrom(self.condition_kernel, self.landmarks).feature_map(self.sample)
         what = "the regularized matrix of the features of the conditions"
-        return FeatureRidge.create(features, self._total(), what=what)
+        return FeatureRidge.create(self._features(), self._total(), what=what)
+
+    def _features(self) -> Float[Array, "n q"]:
+        return Nystrom(self.condition_kernel, self.landmarks).feature_map(self.sample)
 
     def _total(self) -> ArrayLike:
         return self.sample.shape[0] * self.regularization

@@ -2,29 +2,47 @@ r"""Exact leave-one-out predictions and variances of projected fits, without ref
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.linalg import DenseRidge
 
-__all__ = ["held_out_predictions", "held_out_variances"]
+__all__ = ["HeldOutTargets", "held_out_predictions", "held_out_variances"]
 
 
-def held_out_predictions(
-    cross: Float[Array, "n n"], system: DenseRidge, targets: Float[Array, "n n"]
-) -> Float[Array, " n"]:
+class HeldOutTargets(NamedTuple):
+    r"""The targets :math:`t^{(i)} = A w_i + r^{(i)}` of the fits without point i.
+
+    Attributes:
+        columns: A, (n, r), with few columns.
+        weights: The vectors :math:`w_i`, (n, r).
+        rest: The vectors :math:`r^{(i)}` as columns, (n, n), or None for zeros.
+    """
+
+    columns: Float[Array, "n r"]
+    weights: Float[Array, "n r"]
+    rest: Float[Array, "n n"] | None = None
+
+
+def held_out_predictions(cross: Float[Array, "n n"], system: DenseRidge, targets: HeldOutTargets) -> Float[Array, " n"]:
     r"""Return the prediction at each point of a linear fit to all other targets, (n,).
 
     .. math:: \hat t_i = G_{i,-i} (C_{-i,-i})^{-1} t^{(i)}_{-i} = (H t^{(i)})_i - H_{ii}\, (M t^{(i)})_i / M_{ii}
 
     with :math:`M = C^{-1}` and :math:`H = G M`. G is the kernel matrix between the points of predictions and those of
-    the fit, C the matrix of the system, ridge included. Column i of `targets` holds the targets :math:`t^{(i)}` of the
-    fit without i, whose own entry has no effect.
+    the fit, C the matrix of the system, ridge included. The entry i of the targets :math:`t^{(i)}` has no effect. H is
+    formed only if the targets have a `rest`.
     """
     inverse = system.inverse()
-    hat = cross @ inverse
-    at_left_out = jnp.sum(inverse * targets.T, axis=1) / jnp.diagonal(inverse)
-    return jnp.sum(hat * targets.T, axis=1) - jnp.diagonal(hat) * at_left_out
+    solved = inverse @ targets.columns
+    predicted = jnp.sum((cross @ solved) * targets.weights, axis=1)
+    at_left_out = jnp.sum(solved * targets.weights, axis=1)
+    if targets.rest is not None:
+        predicted = predicted + jnp.sum((cross @ inverse) * targets.rest.T, axis=1)
+        at_left_out = at_left_out + jnp.sum(inverse * targets.rest.T, axis=1)
+    return predicted - jnp.sum(cross * inverse, axis=1) * at_left_out / jnp.diagonal(inverse)
 
 
 def held_out_variances(prior: Float[Array, " n"], cross: Float[Array, "n n"], system: DenseRidge) -> Float[Array, " n"]:
