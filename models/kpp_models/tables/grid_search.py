@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from kpp.batching import progress_bar
+from kpp.batching import map_blocks, progress_bar
 from kpp.priors import leaf_paths, substitute
+from kpp.threads import num_cores
 from kpp.validation import as_finite_array
 
 if TYPE_CHECKING:
@@ -69,11 +70,13 @@ def select_from_grid(
     values = _read_grid(model, grid)
     positions = np.array(list(itertools.product(*(range(len(column)) for column in values.values()))))
     entries = {path: column[positions[:, axis]] for axis, (path, column) in enumerate(values.items())}
-    scores = np.empty(len(positions))
+
+    def score_entry(rows: Mapping[str, Array]) -> np.ndarray:
+        entry = {path: column[0] for path, column in rows.items()}
+        return np.asarray(_score(score, model, entry, arguments))[None]
+
     with progress_bar(len(positions), name, unit="entry") as bar:
-        for i in range(len(positions)):
-            scores[i] = _score(score, model, {path: column[i] for path, column in entries.items()}, arguments)
-            bar.update()
+        scores = map_blocks(score_entry, entries, 1, bar=bar, threads=num_cores())
     if np.isnan(scores).all():
         raise ValueError("`grid` has no entry at which the matrix can be factorised; try larger regularization")
     scores = np.where(np.isnan(scores), np.inf, scores)
