@@ -7,11 +7,13 @@ its results.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
 import operator
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -25,6 +27,7 @@ from kpp.threads import call_in_threads
 from kpp.typing import AnyArray
 
 __all__ = [
+    "announce",
     "average_chunks",
     "call_in_chunks",
     "even_size",
@@ -62,6 +65,23 @@ def progress_bar(total: int | None, label: str, *, unit: str = "block", show: bo
         return tqdm(total=total, desc=label, unit=unit, delay=delay, disable=not show)
     delay = max(delay, _PAUSE)
     return tqdm(total=total, desc=label, unit=unit, delay=delay, mininterval=_PAUSE, disable=not show, file=_Lines())
+
+
+@contextlib.contextmanager
+def announce(bar: tqdm | None, text: str) -> Iterator[None]:
+    """Show a text in a bar, from its delay on, while something is done during which the bar does not advance."""
+    if bar is None or bar.disable:
+        yield
+        return
+    timer = threading.Timer(bar.delay, bar.set_postfix_str, (text,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.set_postfix_str("", refresh=False)
 
 
 class _Lines:
@@ -129,7 +149,9 @@ def _call_each(f: Callable[[Any], PyTree], tasks: Iterable[Any], bar: tqdm | Non
         return result
 
     first, *others = tasks
-    return [call(first), *call_in_threads(call, others, threads)]
+    with announce(bar, "first block, with compilation"):
+        found = call(first)
+    return [found, *call_in_threads(call, others, threads)]
 
 
 def _rows(rows: PyTree, chosen: Int[np.ndarray, " b"]) -> PyTree:

@@ -15,7 +15,7 @@ import numpyro.infer
 from numpyro.infer.hmc import HMCState
 from tqdm.auto import tqdm
 
-from kpp.batching import progress_bar
+from kpp.batching import announce, progress_bar
 from kpp.inference.base import CalledWith, Data
 from kpp.threads import call_in_threads, num_cores
 
@@ -84,21 +84,27 @@ def run_chains(
     with progress_bar(num_chains * sum(steps), label, unit="step", show=progress, delay=0.0) as bar:
         if method == "vectorized":
             together: _Advance = functools.partial(_advance_together, program, model, data)
+            _compile(together, states, bar)
             return _run_chunks(together, states, steps, chunk, bar)
         if method == "parallel" and on_devices:
-            return _run_chunks(
-                _advance_on_devices(program, model, data, num_chains), _one_per_device(states), steps, chunk, bar
-            )
+            spread, placed = _advance_on_devices(program, model, data, num_chains), _one_per_device(states)
+            _compile(spread, placed, bar)
+            return _run_chunks(spread, placed, steps, chunk, bar)
         advance: _Advance = functools.partial(_advance, program, model, data)
 
         def run(chain: int) -> tuple[HMCState, _Values]:
             return _run_chunks(advance, _select_chain(states, jnp.asarray(chain)), steps, chunk, bar)
 
-        if method == "parallel":
-            advance(_select_chain(states, jnp.asarray(0)), _steps_of(0))  # compiles the program of all threads
+        _compile(advance, _select_chain(states, jnp.asarray(0)), bar)
         ends = call_in_threads(run, range(num_chains), num_cores() if method == "parallel" else 1)
     last = _stack([state for state, _ in ends])
     return last, jax.tree.map(lambda *leaves: np.concatenate(leaves), *[values for _, values in ends])
+
+
+def _compile(advance: _Advance, state: HMCState, bar: tqdm) -> None:
+    """Make no step, which compiles the program of all chunks and threads."""
+    with announce(bar, "compiling"):
+        advance(state, _steps_of(0))
 
 
 def _run_chunks(

@@ -19,7 +19,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro import handlers
 from numpyro.infer.util import constrain_fn, log_density, potential_energy, unconstrain_fn
 
-from kpp.batching import progress_bar
+from kpp.batching import announce, progress_bar
 from kpp.inference.base import CalledWith, ConvergenceError, Data, NumpyroModel, Site
 from kpp.threads import call_in_threads, num_cores
 from kpp.typing import AnyArray
@@ -208,8 +208,9 @@ def find_modes(
     """Minimise an objective by L-BFGS from each start, (starts, k), several at a time; see `find_mode`."""
     # float32: rounding errors keep the gradient above a smaller limit
     limit = max(tolerance, 1e-4) if objective.dtype == jnp.float32 else tolerance
-    objective(starts[0])  # compiles the program of all threads
     with progress_bar(None, f"optimization, {len(starts)} starts", unit=" evaluations", show=progress) as bar:
+        with announce(bar, "compiling"):
+            objective(starts[0])  # compiles the program of all threads
 
         def evaluate_and_count(vector: np.ndarray) -> tuple[float, np.ndarray]:
             bar.update()

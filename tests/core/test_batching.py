@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -116,3 +118,15 @@ def test_in_a_log_a_progress_bar_is_lines_with_the_time_that_is_left(capsys, mon
     assert lines[-1] == ""
     assert all(line.startswith("fit: ") and "\r" not in line for line in lines[:-1])
     assert any(line.startswith("fit:  67%") and "<" in line for line in lines)  # [elapsed<left]
+
+
+def test_a_bar_says_what_it_waits_for_if_that_takes_long(capsys, monkeypatch):
+    monkeypatch.setattr(batching, "_PAUSE", 0.0)
+    with batching.progress_bar(2, "slow", delay=0.0) as slow, batching.announce(slow, "compiling"):
+        time.sleep(0.3)  # a timer writes the text at once; the pause is for a busy machine
+    with batching.progress_bar(2, "quick", delay=60.0) as quick, batching.announce(quick, "compiling"):
+        pass
+    written = capsys.readouterr().err
+    assert "slow:   0%" in written
+    assert "compiling" in written
+    assert "quick" not in written
