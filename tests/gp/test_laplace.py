@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from kpp.gp.laplace import laplace_log_evidence, laplace_posterior, posterior_mode
+from kpp.gp.laplace import laplace_log_evidence, laplace_posterior, leave_one_out_latent, posterior_mode
 from kpp.gp.likelihoods import BernoulliLikelihood
 from kpp_models import LaplaceBernoulliMarginal
 from oracles.kernels import rbf
@@ -84,6 +84,25 @@ def test_mode_and_evidence_are_those_of_an_optimiser(problem, link, variance):
     np.testing.assert_allclose(log_evidence(link, matrix, jnp.asarray(MEAN), y), evidence, rtol=1e-8)
     # At the mode the coefficients are the slope of the likelihood, however singular K is (a row comes twice).
     np.testing.assert_allclose(found.coefficients, found.derivatives.gradient, atol=1e-10)
+
+
+@pytest.mark.parametrize(("variance", "little"), [(1e-6, True), (1e-3, False), (4.0, False), (1e3, False)])
+def test_variances_are_right_however_little_an_observation_says(problem, variance, little):
+    """What an observation says is its curvature times the prior variance, here from 1e-7 to 1e2."""
+    x, y = problem
+    matrix = covariance(x, 0.9, variance)
+    posterior = fit("logit", matrix, jnp.asarray(MEAN), y)
+    values, vectors = np.linalg.eigh(np.asarray(matrix))
+    root = vectors * np.sqrt(np.clip(values, 0.0, None))
+    curvature = np.asarray(posterior.derivatives.curvature)
+    assert ((curvature * np.diagonal(matrix)).min() < 1e-5) == little  # both ways of computing are tested
+    inner = np.eye(len(curvature)) + root.T @ (curvature[:, None] * root)
+    expected = np.diagonal(root @ np.linalg.solve(inner, root.T)) / (
+        1 - curvature * np.diagonal(root @ np.linalg.solve(inner, root.T))
+    )
+    _, found = leave_one_out_latent(matrix, posterior)
+    # Where the posterior variance is a small part of the prior variance, rounding errors are relative to the latter.
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-12 * variance)
 
 
 @pytest.mark.slow
