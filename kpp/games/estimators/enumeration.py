@@ -28,9 +28,11 @@ __all__ = ["enumerate_products", "enumerate_values"]
 Reduction = Callable[[Float[Array, "c *rest"]], Float[Array, "..."]]
 
 # Points of the function and references per batch, and the largest number of entries of a table of values.
-_POINTS = 64
+_POINTS = 8
 _REFERENCES = 512
 _MAX_VALUES = 2**22
+# The largest number of values that are summed over points at once: they stay in the cache of a core.
+_MAX_SUMS = 2**15
 
 
 def enumerate_values(reduce: Reduction, game: Game) -> tuple[Float[Array, "p *result"], int]:
@@ -93,18 +95,23 @@ def _term_values(
     coefficients = jnp.pad(weigh_null_players(term, function, x, players), padding).reshape(
         -1, size, *function.output_shape
     )
-    num_players = players.num_players
+    num_rows = rows_that_fit(x.shape[0], 2**players.num_players, _MAX_SUMS)
 
     def add(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
         points, weights = part
         absent = _absent_tables(value_function, term, points, players, chunks)
-        low, high = _half_tables(players.multiply(term.factors(x, points)))
-        return total + _contract(low, high, absent, weights), None
+        table = absent.reshape(*absent.shape, *[1 for _ in function.output_shape]) * weights[:, None, None]
 
-    low_size = 2 ** (num_players // 2)
-    start = jnp.zeros((x.shape[0], 2**num_players // low_size, low_size, *function.output_shape), dtype=x.dtype)
+        def add_block(block: tuple[Array, Array]) -> Array:
+            rows, sums = block
+            return _add_points(sums, *_half_tables(players.multiply(term.factors(rows, points))), table)
+
+        return map_rows(add_block, (x, total), num_rows), None
+
+    low_size = 2 ** (players.num_players // 2)
+    start = jnp.zeros((x.shape[0], 2**players.num_players // low_size, low_size, *function.output_shape), dtype=x.dtype)
     total = jax.lax.scan(add, start, (split_rows(function.points, size), coefficients))[0]
-    values = total.reshape(x.shape[0], 2**num_players, *function.output_shape)
+    values = total.reshape(x.shape[0], 2**players.num_players, *function.output_shape)
     return term.scale * jnp.swapaxes(values, 0, 1)
 
 
@@ -118,37 +125,44 @@ def _absent_tables(
     """Average over the references the products over each coalition's complement."""
 
     def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
-        low, high = _half_tables(players.multiply(value_function.absent_factors(term, chunk[0], points)))
-        weighted = high * chunk[1][None, :, None]
-        return total + jnp.einsum("hbn,lbn->nhl", weighted, low, precision="highest"), None
+        references, weights = chunk
+        factors = players.multiply(value_function.absent_factors(term, references, points))
+        low, high = _half_tables(factors, weights)
+        return total + jnp.einsum("nhb,nlb->nhl", high, low, precision="highest"), None
 
     low_size = 2 ** (players.num_players // 2)
     start = jnp.zeros((points.shape[0], 2**players.num_players // low_size, low_size), dtype=points.dtype)
     return jax.lax.scan(add, start, chunks)[0][:, ::-1, ::-1]
 
 
-def _half_tables(factors: Float[Array, "d b n"]) -> tuple[Float[Array, "low b n"], Float[Array, "high b n"]]:
-    half = factors.shape[0] // 2
-    return _subset_products(factors[:half], factors), _subset_products(factors[half:], factors)
+def _half_tables(
+    factors: Float[Array, "g b n"], weights: Float[Array, " b"] | None = None
+) -> tuple[Float[Array, "n low b"], Float[Array, "n high b"]]:
+    """Return the products over the subsets of each half of the players, those of the second times the weights."""
+    half, by_point = factors.shape[0] // 2, jnp.swapaxes(factors, 1, 2)
+    ones = jnp.ones(by_point.shape[1:], dtype=factors.dtype)
+    weighted = ones if weights is None else jnp.broadcast_to(weights, ones.shape)
+    return _subset_products(by_point[:half], ones), _subset_products(by_point[half:], weighted)
 
 
-def _subset_products(factors: Float[Array, "d b n"], like: Array) -> Float[Array, "subsets b n"]:
-    """Return the products over all subsets of the features, in the order of their bit masks."""
-    table = jnp.ones((1, *like.shape[1:]), dtype=like.dtype)
+def _subset_products(factors: Float[Array, "g n b"], empty: Float[Array, "n b"]) -> Float[Array, "n subsets b"]:
+    """Return the products over all subsets of some players, in the order of their bit masks, times `empty`."""
+    table = empty[:, None]
     for factor in factors:
-        table = jnp.concatenate([table, table * factor[None]])
+        table = jnp.concatenate([table, table * factor[:, None]], axis=1)
     return table
 
 
-def _contract(
-    low: Float[Array, "low p n"], high: Float[Array, "high p n"], absent: Array, weights: Float[Array, "n *outputs"]
+def _add_points(
+    sums: Float[Array, "p high low *outputs"],
+    low: Float[Array, "n low p"],
+    high: Float[Array, "n high p"],
+    table: Float[Array, "n high low *outputs"],
 ) -> Float[Array, "p high low *outputs"]:
-    """Sum the products of present factors, absent factors and coefficients over the points of the function."""
-    outputs = weights.shape[1:]
-    table = absent.reshape(*absent.shape, *[1 for _ in outputs]) * weights.reshape(-1, 1, 1, *outputs)
+    """Add the products of the present factors and of a table, one point of the function after the other."""
 
-    def one(tables: tuple[Array, Array]) -> Array:
-        present = tables[1].T[:, :, None] * tables[0].T[:, None, :]
-        return jnp.sum(present.reshape(*present.shape, *[1 for _ in outputs]) * table, axis=0)
+    def add(total: Array, point: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        present = point[1].T[:, :, None] * point[0].T[:, None, :]
+        return total + present.reshape(*present.shape, *[1 for _ in total.shape[3:]]) * point[2][None], None
 
-    return jax.lax.map(one, (jnp.swapaxes(low, 0, 1), jnp.swapaxes(high, 0, 1)))
+    return jax.lax.scan(add, sums, (low, high, table))[0]
