@@ -40,8 +40,8 @@ def prior_draws(rng_key: RngKey, model: AbstractModel, groups: Mapping[str, xr.D
     draws: dict[Any, Any] = {}
     for number, (name, few) in enumerate(groups["prior"].data_vars.items()):
         if name in known and known[name].event_shape == few.shape[2:]:
-            many = known[name].sample(jax.random.fold_in(rng_key, number), (1, _PRIOR_DRAWS))
-            draws[name] = (("prior_chain", "prior_draw", *few.dims[2:]), np.asarray(many))
+            many = known[name].sample(jax.random.fold_in(rng_key, number), (_PRIOR_DRAWS,))
+            draws[name] = (("prior_chain", "prior_draw", *few.dims[2:]), np.asarray(many)[None])
         else:
             draws[name] = few
     return xr.Dataset(draws)
