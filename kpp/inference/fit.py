@@ -350,8 +350,9 @@ class Fit:
     def _shared_points(self, flat: dict[str, jax.Array], shared: Any) -> Any:
         """Return the points of the function, stored once if the first and the last draw have the same points."""
         points = draw_map(per_draw.function_points)
-        ends = jnp.asarray([0, self.num_chains * self.num_draws - 1])
-        both = jax.tree.map(np.asarray, points({name: value[ends] for name, value in flat.items()}, ends, shared))
+        ends = np.asarray([0, self.num_chains * self.num_draws - 1])
+        two = {name: jnp.asarray(np.asarray(value)[ends]) for name, value in flat.items()}
+        both = jax.tree.map(np.asarray, points(two, jnp.asarray(ends), shared))
         if all(np.array_equal(leaf[0], leaf[1]) for leaf in jax.tree.leaves(both)):
             return jax.tree.map(lambda leaf: jnp.asarray(leaf[0], leaf.dtype), both)
         return unflatten_draws(points(flat, self._numbers, shared), self._shape)

@@ -117,7 +117,7 @@ class NUTS(AbstractInference):
             states = _start(nuts, model, keys, data)
         else:
             mass = starts.covariances if nuts.dense_mass else np.einsum("cii->ci", starts.covariances)
-            states = _start_at(nuts, model, keys, starts.positions, mass, data)
+            states = _start_at(nuts, model, keys, (starts.positions, starts.energies, starts.gradients), mass, data)
         _check_starts(states)
         posterior = nuts._sample(model, data, states, nuts.num_warmup or 0, nuts.num_samples, progress)
         found = {} if starts is None else {"modes": starts.num_modes, "gradients_before_warmup": starts.num_evaluations}
@@ -269,23 +269,26 @@ def _start_at(
     nuts: NUTS,
     model: CalledWith,
     keys: jax.Array,
-    positions: dict[str, AnyArray],
+    points: tuple[dict[str, AnyArray], AnyArray, dict[str, AnyArray]],
     inverse_mass_matrices: AnyArray,
     data: Data,
 ) -> HMCState:
-    """Return the states of new chains at given positions."""
+    """Return the states of new chains at given positions, with known energies and gradients."""
     skipped = nuts.schedule - (nuts.num_warmup or 0)
 
-    def start(item: tuple[jax.Array, dict[str, jax.Array], jax.Array]) -> HMCState:
-        key, position, mass = item
+    def start(item: tuple[jax.Array, Any, jax.Array]) -> HMCState:
+        key, (position, energy, gradient), mass = item
         kernel = nuts.kernel(model, inverse_mass_matrix={tuple(sorted(position)): mass})
+        # NumPyro computes energy and gradient again, but XLA removes what is not used, and need not compile it. The
+        # first step overwrites the total energy.
         state = kernel.init(key, nuts.schedule, position, (data,), {})
+        state = state._replace(potential_energy=energy, energy=energy, z_grad=gradient)
         if not skipped:
             return state
         last_window = state.adapt_state._replace(window_idx=jnp.full_like(state.adapt_state.window_idx, 2))
         return state._replace(i=jnp.full_like(state.i, skipped), adapt_state=last_window)
 
-    return jax.lax.map(start, (keys, positions, inverse_mass_matrices))
+    return jax.lax.map(start, (keys, points, inverse_mass_matrices))
 
 
 @eqx.filter_jit

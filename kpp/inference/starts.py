@@ -19,6 +19,7 @@ from jaxtyping import Float
 from kpp.inference.base import ConvergenceError, Data, NumpyroModel, Site
 from kpp.inference.optimum import Density, Objective, Optimum, compile_objective, find_modes
 from kpp.random import numpy_generator
+from kpp.threads import call_in_threads, num_cores
 from kpp.typing import AnyArray
 
 __all__ = ["Starts", "laplace_starts"]
@@ -44,12 +45,16 @@ class Starts:
 
     Args:
         positions: The sites in unconstrained coordinates, by name, with the axis of chains first.
+        energies: The negative log-density of each chain's position, (chain,).
+        gradients: Its gradient there, by site like the positions.
         covariances: The covariance of the approximation of each chain, (chain, k, k), sites in alphabetical order.
         num_modes: The number of modes over which the chains are dispersed.
         num_evaluations: The number of gradients that were computed.
     """
 
     positions: dict[str, AnyArray]
+    energies: Float[np.ndarray, " chain"]
+    gradients: dict[str, AnyArray]
     covariances: Float[np.ndarray, "chain k k"]
     num_modes: int
     num_evaluations: int
@@ -95,11 +100,19 @@ def laplace_starts(
         raise ConvergenceError(f"none of {len(ends)} searches converged to a mode with a positive definite Hessian")
     chosen = [modes[chain % len(modes)] for chain in range(num_chains)]
     noise = numpy_generator(draw_key).standard_normal((num_chains, density.start.size))
-    vectors = np.stack([_start(objective, mode, draw) for mode, draw in zip(chosen, noise, strict=True)])
+    found = [_start(objective, mode, draw) for mode, draw in zip(chosen, noise, strict=True)]
+    vectors, energies, gradients = (np.stack(parts) for parts in zip(*found, strict=True))
     evaluations = sum(end.num_evaluations for end in ends) + 2 * density.start.size * len(modes)
     _LOGGER.info("%d chains start around %d modes, found with %d gradients", num_chains, len(modes), evaluations)
     covariances = np.stack([mode.covariance for mode in chosen])
-    return Starts(density.unravel(vectors), covariances, len(modes), evaluations)
+    return Starts(
+        density.unravel(vectors),
+        energies.astype(objective.dtype),
+        density.unravel(gradients),
+        covariances,
+        len(modes),
+        evaluations,
+    )
 
 
 def _distinct_modes(objective: Objective, ends: list[Optimum]) -> list[_Mode]:
@@ -128,17 +141,22 @@ def _approximate(objective: Objective, end: Optimum) -> _Mode | None:
 def _hessian(gradient: Callable[[np.ndarray], np.ndarray], vector: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return the Hessian by central differences, which compile nothing; its errors do not matter for a mass matrix."""
     step = np.finfo(dtype).eps ** (1 / 3)
-    columns = [(gradient(vector + move) - gradient(vector - move)) / (2 * step) for move in step * np.eye(len(vector))]
-    hessian = np.stack(columns)
+    moves = step * np.eye(len(vector))
+    ends = np.stack(call_in_threads(gradient, [*(vector + moves), *(vector - moves)], num_cores()))
+    hessian = (ends[: len(vector)] - ends[len(vector) :]) / (2 * step)
     return 0.5 * (hessian + hessian.T)
 
 
-def _start(objective: Objective, mode: _Mode, noise: np.ndarray) -> np.ndarray:
-    """Return an overdispersed draw around a mode, where the density is not much lower than under the approximation."""
+def _start(objective: Objective, mode: _Mode, noise: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
+    """Return an overdispersed draw around a mode, where the density is not much lower than under the approximation.
+
+    With it come the negative log-density and its gradient.
+    """
     direction = np.linalg.cholesky(mode.covariance) @ noise
     for spread in _SPREADS:
         vector = mode.vector + spread * direction
         expected = mode.value + 0.5 * spread**2 * noise @ noise
-        if objective(vector)[0] < expected + len(noise) + 10.0:
+        energy, gradient = objective(vector)
+        if energy < expected + len(noise) + 10.0:
             break
-    return vector
+    return vector, energy, gradient

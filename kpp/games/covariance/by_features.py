@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -53,7 +54,9 @@ def feature_root(exact_values: ExactValues, process: GPPosterior, x: Float[Array
 
     The covariance of the values of two points is the product of their roots, (g, r) each.
     """
-    features, root = _features(process)
+    features, root = _compiled_features(process)
+    if np.isnan(root).any():
+        _features(process)  # raises: the kernel matrix of the landmarks has no factorization
     weights = np.eye(root.shape[0]) - np.asarray(jnp.matmul(root, root.T, precision="highest"))
     return np.asarray(exact_values(features, x)) @ symmetric_root(weights)
 
@@ -64,3 +67,6 @@ def _features(process: GPPosterior) -> tuple[RKHSFunction, Float[Array, "r k"]]:
     assert isinstance(kernel, Nystrom)  # the caller has checked this
     features = kernel.function(jnp.eye(kernel.landmarks.shape[0]))
     return features, jnp.matmul(kernel.feature_map(process.mean.points).T, process.root, precision="highest")
+
+
+_compiled_features = eqx.filter_jit(_features)
