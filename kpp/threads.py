@@ -3,6 +3,7 @@
 * Independent pieces of work (chains, blocks of draws or of points) run in as many Python threads as there are cores, by
   `call_in_threads`. XLA releases Python's lock while it computes, and on matrices of a few hundred rows two programs in
   two threads do nearly twice the work of one program with two threads.
+  A thread that does such a piece of work makes no threads of its own.
 * Meanwhile BLAS takes one thread for each of them: the threads of several BLAS calls would wait for each other.
 * XLA's own pool has one thread for each core. In JAX 0.10 and 0.11.0 it must be larger. There a batched LAPACK call on
   the CPU (a Cholesky factorization or a triangular solve under `jax.vmap`) gives its parts to XLA's thread pool, and
@@ -17,6 +18,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -24,6 +26,8 @@ from typing import TypeVar
 from threadpoolctl import threadpool_limits
 
 __all__ = ["call_in_threads", "enlarge_thread_pool", "num_cores"]
+
+_worker = threading.local()  # has the attribute `busy` in the threads of `call_in_threads`
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -53,13 +57,13 @@ def call_in_threads(f: Callable[[Task], Result], tasks: Iterable[Task], threads:
     Args:
         f: The function; it can be called in several threads at once.
         tasks: Its arguments.
-        threads: The largest number of threads; with 1 the calls are made here.
+        threads: The largest number of threads; with 1, and in a thread of another such call, the calls are made here.
 
     Returns:
         The results.
     """
     tasks = list(tasks)
-    if threads == 1 or len(tasks) < 2:
+    if threads == 1 or len(tasks) < 2 or hasattr(_worker, "busy"):
         return list(map(f, tasks))
     import jax  # `import kpp` shall not load JAX
 
@@ -69,5 +73,8 @@ def call_in_threads(f: Callable[[Task], Result], tasks: Iterable[Task], threads:
         with jax.enable_x64(x64), jax.default_device(device):
             return f(task)
 
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(min(threads, len(tasks))) as pool:
+    def mark() -> None:
+        _worker.busy = True
+
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(min(threads, len(tasks)), initializer=mark) as pool:
         return list(pool.map(call, tasks))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from jaxtyping import Array, Float
 from threadpoolctl import threadpool_limits
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
+from kpp.batching import even_size
 from kpp.explanations import (
     AbstractPointsExplainer,
     Inputs,
@@ -28,9 +30,10 @@ from kpp.games import (
     AbstractProductValueFunction,
     AbstractValueFunction,
     Interventional,
-    Players,
     ShapleyEstimate,
+    choose_method,
     estimate_shapley,
+    has_product_terms,
     interaction_values,
 )
 from kpp.kernels import RBF
@@ -46,6 +49,8 @@ __all__ = ["RKHSShap"]
 # Instances per batch: for value functions that share computations between instances, and for a covariance; and the
 # largest number of entries of a table of values when all coalitions are enumerated; each core works on such a table.
 _INSTANCES, _COVARIANCES, _MAX_ENTRIES = 1024, 8, 2**25
+# Quadrature shares nothing between instances: at least so many per batch, and so many batches for each core.
+_FEWEST, _BATCHES = 8, 8
 _CHOICES = {
     "method": ("auto", "quadrature", "enumeration", "least-squares", "permutation"),
     "interactions": (None, "SII", "STII"),
@@ -195,7 +200,7 @@ class RKHSShap(AbstractPointsExplainer):
             index = self.interactions
             return estimate, interaction_values(self.value_function, part, rows, index=index, method=exact, **options)
 
-        size = self.instances_at_once or self._instances_at_once(function, inputs.players)
+        size = self.instances_at_once or self._instances_at_once(function, inputs)
         estimate, interactions = solve_in_blocks(
             solve, function, inputs.x, instances_at_once=size, progress=self.progress, threads=num_cores()
         )
@@ -222,11 +227,28 @@ class RKHSShap(AbstractPointsExplainer):
         )
         return covariance, "draws" if posterior.batch_shape else "mean"
 
-    def _instances_at_once(self, function: Callable[..., Any], players: Players) -> int:
+    def _instances_at_once(self, function: Callable[..., Any], inputs: Inputs) -> int:
         if isinstance(self.value_function, AbstractProductValueFunction):
-            return _INSTANCES
+            if not self._is_by_quadrature(function, inputs):
+                return _INSTANCES
+            num_points = inputs.x.shape[0]
+            size = max(_FEWEST, math.ceil(num_points / (_BATCHES * num_cores())))
+            return even_size(num_points, min(size, _INSTANCES))
         draws = int(np.prod(getattr(function, "draws", getattr(function, "batch_shape", ()))))
-        return max(1, min(_INSTANCES, _MAX_ENTRIES // (draws * 2 ** min(players.num_players, 14))))
+        return max(1, min(_INSTANCES, _MAX_ENTRIES // (draws * 2 ** min(inputs.players.num_players, 14))))
+
+    def _is_by_quadrature(self, function: Callable[..., Any], inputs: Inputs) -> bool:
+        """Return whether the values come from quadrature, whose cost is that of the instances."""
+        if not (isinstance(function, RKHSFunction) and has_product_terms(function.kernel)):
+            return False
+        if self.method not in ("auto", "quadrature"):
+            return False
+        num_points, num_features = inputs.x.shape
+        players = inputs.players.num_players
+        chosen = choose_method(
+            self.value_function, function, num_points, num_features, self.method, num_players=players
+        )
+        return chosen == "quadrature"
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:

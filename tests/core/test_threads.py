@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -51,6 +52,16 @@ def run(code: str, **environment: str) -> str:
 @pytest.mark.slow
 def test_concurrent_batched_solves_come_to_an_end():
     assert run(SOLVES) == "done"  # without more threads they hang on a machine with two cores and JAX 0.10
+
+
+def test_a_thread_of_a_call_makes_no_threads_of_its_own():
+    def names(_: int) -> list[str]:
+        return threads.call_in_threads(lambda _: threading.current_thread().name, range(3), 2)
+
+    inner = threads.call_in_threads(names, range(2), 2)
+    assert [len(set(used)) for used in inner] == [1, 1]
+    assert threading.current_thread().name not in inner[0]
+    assert threads.call_in_threads(str, range(4), 2) == list("0123")  # afterwards threads are made again
 
 
 @pytest.mark.parametrize(

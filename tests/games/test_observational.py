@@ -148,6 +148,22 @@ def test_each_draw_has_its_own_embedding(problem):
         np.testing.assert_allclose(values[0, i], expected, rtol=1e-9)
 
 
+def test_coalitions_in_threads_have_the_values_of_one_program():
+    rng = np.random.default_rng(3)
+    mixed = rng.permutation(all_coalitions(8))[:250]  # no multiple of the size of a block
+    background, points = rng.normal(size=(7, 8)), rng.normal(size=(5, 8))
+    draws = RKHSFunction.over_draws(
+        RBF(lengthscale=jnp.asarray(rng.uniform(1, 3, (1, 2, 8)))),
+        points,
+        rng.normal(size=(1, 2, 5)),
+        batch_shape=(1, 2),
+    )
+    game = Observational(background, 0.05)
+    # Compiled by the caller, all coalitions are one program; the arithmetic is the same.
+    expected = eqx.filter_jit(game)(draws, points[:3], jnp.asarray(mixed))
+    np.testing.assert_allclose(game(draws, points[:3], mixed), expected, rtol=1e-12, atol=1e-14)
+
+
 @pytest.mark.slow
 def test_conjugate_gradients_say_when_they_fail(problem, function):
     game = Observational(problem["in_Z"], 1e-6, solver="cg", max_steps=1)

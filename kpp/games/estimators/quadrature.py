@@ -32,7 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.batching import average_chunks, map_rows, sum_arrays
+from kpp.batching import average_chunks, even_size, map_rows, split_rows, sum_arrays
 from kpp.functions import RKHSFunction
 from kpp.games.players.players import Players, as_players
 from kpp.games.values.abstract import AbstractProductValueFunction
@@ -43,7 +43,7 @@ __all__ = ["by_sign", "gauss_legendre", "num_nodes", "products_of_others", "quad
 
 # Explained points per batch, and pairs of references and points of the function per batch: they fit into a cache.
 _POINTS = 8
-_PAIRS = 1200
+_PAIRS = 600
 # Above this number of features XLA writes the factors to memory before it multiplies them; a loop avoids this.
 _FUSED = 32
 # Up to this number, products of others are one fused loop, which compiles faster than two loops over the features.
@@ -117,11 +117,14 @@ def quadrature_shapley(
     references = value_function.references(x.shape[1]).astype(x.dtype)
     rows = min(references.shape[0], batch_size or max(1, _PAIRS // function.num_points))
     chunks = average_chunks(references, rows)
+    columns = even_size(function.num_points, max(1, _PAIRS // rows))
 
     def explain(draw: RKHSFunction) -> Array:
         def block(points: Array) -> Array:
             terms = draw.kernel.product_terms()
-            return sum_arrays(_term_values(value_function, term, draw, points, players, chunks) for term in terms)
+            return sum_arrays(
+                _term_values(value_function, term, draw, points, players, chunks, columns) for term in terms
+            )
 
         # For a single point XLA fuses the steps after all; with many features two points then take less time than one.
         return map_rows(block, x, min(max(x.shape[0], 2 if x.shape[1] > 16 else 1), _POINTS))
@@ -136,18 +139,27 @@ def _term_values(
     x: Array,
     players: Players,
     chunks: tuple[Array, Array],
+    columns: int,
 ) -> Float[Array, "p g *outputs"]:
-    present = jnp.swapaxes(players.multiply(term.factors(x, function.points)), 0, 1)
+    """Return the Shapley values for one product term, from `columns` points of the function at once."""
     coefficients = weigh_null_players(term, function, x, players)
-
+    padding = [(0, -function.num_points % columns)] + [(0, 0)] * len(function.output_shape)
+    coefficients = jnp.pad(coefficients, padding).reshape(-1, columns, *function.output_shape)
     sections = by_sign(term, _ratio_sections, _signed_sections)
 
-    def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
-        absent = players.multiply(value_function.absent_factors(term, chunk[0], function.points))
-        return total + sections((present, absent), present, absent, chunk[1]), None
+    def add_points(values: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
+        points, weights = part
+        present = jnp.swapaxes(players.multiply(term.factors(x, points)), 0, 1)
 
-    total = jax.lax.scan(add, jnp.zeros_like(present), chunks)[0]
-    return term.scale * jnp.matmul(total, coefficients, precision="highest")
+        def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
+            absent = players.multiply(value_function.absent_factors(term, chunk[0], points))
+            return total + sections((present, absent), present, absent, chunk[1]), None
+
+        total = jax.lax.scan(add, jnp.zeros_like(present), chunks)[0]
+        return values + jnp.matmul(total, weights, precision="highest"), None
+
+    start = jnp.zeros((x.shape[0], players.num_players, *function.output_shape), dtype=x.dtype)
+    return term.scale * jax.lax.scan(add_points, start, (split_rows(function.points, columns), coefficients))[0]
 
 
 def _ratio_sections(present: Array, absent: Array, weights: Array) -> Float[Array, "p d n"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from kpp.batching import map_rows, rows_that_fit, sum_arrays
+from kpp.batching import map_blocks, map_rows, rows_that_fit, sum_arrays
 from kpp.embeddings import ConditionalMeanEmbedding
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import all_coalitions, as_coalitions
@@ -30,11 +31,14 @@ from kpp.games.values.weighted import MAX_ENTRIES, AbstractWeighted, embedded_va
 from kpp.kernels import AbstractKernel, AbstractProductKernel, Matern12, check_positive, parameter
 from kpp.linalg import DenseRidge, FactorizationError
 from kpp.random import uniform
+from kpp.threads import num_cores
 from kpp.typing import AnyArray, Leaf, PointFunction, RngKey
 from kpp.validation import as_points, as_targets, check_rng_key, count, is_concrete, one_of, warn_if_float32
 
 __all__ = ["Observational"]
 
+# Coalitions are valued in so many blocks, which threads take in turn, unless a block would have fewer than so many.
+_BLOCKS, _FEWEST = 16, 8
 _OPTIONS = {"estimator": ("auto", "imputed", "embedded"), "end_points": ("exact", "raw"), "solver": ("cholesky", "cg")}
 
 
@@ -114,7 +118,7 @@ class Observational(AbstractWeighted):
         if self.is_embedded(function):
             values = embedded_values(self, function, x, jnp.asarray(coalitions))
         elif isinstance(function, RKHSFunction) and has_product_terms(function.kernel):
-            values = _product_values(self, function, None if self._is_background(x) else x, jnp.asarray(coalitions))
+            values = self._values_of_products(function, x, coalitions)
         else:
             values = imputed_values(self, function, x, coalitions)
         if is_concrete(values) and not np.isfinite(values).all():
@@ -190,6 +194,21 @@ class Observational(AbstractWeighted):
             return jnp.where(at_end, 1 / background.shape[0], found)
 
         return weights
+
+    def _values_of_products(
+        self, function: RKHSFunction, x: Array, coalitions: Bool[AnyArray, "c d"]
+    ) -> Float[Array, "*draws c p *outputs"]:
+        """Value coalitions of a sum of product kernels; many of them in as many threads as there are cores."""
+        points = None if self._is_background(x) else x
+
+        def of_block(block: Bool[AnyArray, "b d"]) -> Array:
+            return _product_values(self, function, points, jnp.asarray(block))
+
+        size = math.ceil(coalitions.shape[0] / _BLOCKS)
+        if size < _FEWEST or not all(map(is_concrete, jax.tree.leaves((self, function, x, coalitions)))):
+            return of_block(coalitions)
+        axis = len(function.batch_shape)
+        return jnp.asarray(map_blocks(of_block, coalitions, size, axis=axis, threads=num_cores()))
 
     def _is_background(self, x: Array) -> bool:
         """Return whether the explained points are known to be the background, which allows a faster computation."""
