@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kpp.batching import map_blocks, progress_bar
-from kpp.threads import num_cores
+from kpp.threads import num_cores, one_blas_thread
 from kpp.typing import AnyArray
 from kpp.validation import count
 
@@ -59,6 +59,7 @@ class DrawMap:
 
         self._run = eqx.filter_jit(run)
 
+    @one_blas_thread()
     def __call__(
         self, draws: Mapping[str, jax.Array], numbers: jax.Array, shared: PyTree, *, label: str | None = None
     ) -> Any:

@@ -27,6 +27,7 @@ from kpp.inference.storage import describe_inference, read_parts, write_parts
 from kpp.posteriors import GPPosterior
 from kpp.programs import release_programs
 from kpp.tables import Schema
+from kpp.threads import one_blas_thread
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, count, one_of
 
@@ -60,6 +61,7 @@ class Fit:
     state: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
 
     @classmethod
+    @one_blas_thread()
     def run(
         cls,
         rng_key: RngKey,
@@ -230,6 +232,7 @@ class Fit:
         fresh = self._replace_draws(posterior.samples, posterior.state)
         return fresh._with_groups(keys[1], posterior, self._kept_groups())
 
+    @one_blas_thread()
     def resume(self, rng_key: RngKey, num_samples: int) -> Fit:
         """Continue the chains of NUTS where they stopped, with their step sizes and mass matrices.
 

@@ -25,6 +25,7 @@ from kpp.explanations import (
 )
 from kpp.games import Players, ShapleyEstimate, as_players, estimate_shapley, num_nodes
 from kpp.kernels import RBF, GeneralizedPreferential, Preferential
+from kpp.threads import one_blas_thread
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import count, one_of
 from kpp_pref_shap.concatenation import as_concatenated, has_product_items, items_by_quadrature
@@ -106,6 +107,7 @@ class PrefShap(AbstractExplainer):
                 count(getattr(self, name), name)
         one_of(self.covariance, "covariance", ("auto", None))
 
+    @one_blas_thread()
     def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
         """Explain the preferences at p duels, items or contexts.
 

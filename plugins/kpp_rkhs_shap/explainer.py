@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from threadpoolctl import threadpool_limits
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
 from kpp.batching import even_size
@@ -37,7 +36,7 @@ from kpp.games import (
     interaction_values,
 )
 from kpp.kernels import RBF
-from kpp.threads import num_cores
+from kpp.threads import num_cores, one_blas_thread
 from kpp.typing import RngKey
 from kpp.validation import count, one_of
 from kpp_rkhs_shap.law import affordable_law
@@ -123,25 +122,24 @@ class RKHSShap(AbstractPointsExplainer):
             if getattr(self, name) is not None:
                 count(getattr(self, name), name)
 
+    @one_blas_thread()
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
         """Explain predictions.
 
         A random key is required where coalitions are sampled. Draws of the values take the key 0 if there is none.
         """
-        # The matrices are many and small: the threads of BLAS and of XLA would wait for each other.
-        with threadpool_limits(1, user_api="blas"):
-            arrays, estimate = self._values(inputs, rng_key)
-            record = {"explainer": "rkhs-shap", **describe_value_function(self.value_function), "scale": self.scale}
-            record |= describe_estimate(estimate, rng_key)
-            if self.interactions is not None:
-                record["interactions"] = self.interactions
-            law = self._law(inputs) if self.covariance == "auto" else None
-            if law is not None:
-                arrays, key = self._draw(law, inputs, arrays, rng_key)
-                record |= law.record() | {"rng_key": key}
-            elif self.covariance in ("point", "joint"):
-                arrays["covariance"], at = self._covariance(inputs)
-                record |= {"uncertainty": "full", "covariance": self.covariance, "covariance_at": at}
+        arrays, estimate = self._values(inputs, rng_key)
+        record = {"explainer": "rkhs-shap", **describe_value_function(self.value_function), "scale": self.scale}
+        record |= describe_estimate(estimate, rng_key)
+        if self.interactions is not None:
+            record["interactions"] = self.interactions
+        law = self._law(inputs) if self.covariance == "auto" else None
+        if law is not None:
+            arrays, key = self._draw(law, inputs, arrays, rng_key)
+            record |= law.record() | {"rng_key": key}
+        elif self.covariance in ("point", "joint"):
+            arrays["covariance"], at = self._covariance(inputs)
+            record |= {"uncertainty": "full", "covariance": self.covariance, "covariance_at": at}
         return inputs.explanation(record, draws=True if law is not None else None, **arrays)
 
     def _law(self, inputs: Inputs) -> Law | None:

@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from threadpoolctl import threadpool_info
 
 from kpp import threads
 
@@ -62,6 +63,20 @@ def test_a_thread_of_a_call_makes_no_threads_of_its_own():
     assert [len(set(used)) for used in inner] == [1, 1]
     assert threading.current_thread().name not in inner[0]
     assert threads.call_in_threads(str, range(4), 2) == list("0123")  # afterwards threads are made again
+
+
+def test_blas_has_one_thread_until_the_last_user_leaves():
+    def sizes() -> set[int]:
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    before = sizes()
+    first, second = threads.one_blas_thread(), threads.one_blas_thread()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)  # the order in which two threads may leave
+    assert sizes() == {1}
+    second.__exit__(None, None, None)
+    assert sizes() == before
 
 
 @pytest.mark.parametrize(
