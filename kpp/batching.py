@@ -27,6 +27,7 @@ from kpp.threads import call_in_threads
 from kpp.typing import AnyArray
 
 __all__ = [
+    "NUM_BLOCKS",
     "announce",
     "average_chunks",
     "call_in_chunks",
@@ -43,8 +44,8 @@ __all__ = [
 ]
 
 _CHUNK = 4096
-# The largest number of blocks of draws, and so of steps of a progress bar along the draws.
-_STEPS = 20
+#: The largest number of blocks of draws, which threads take in turn, and so of steps of a progress bar.
+NUM_BLOCKS = 20
 # Seconds between the lines of a progress bar in a log.
 _PAUSE = 10.0
 
@@ -189,7 +190,7 @@ def in_blocks(
     shape = getattr(function, "batch_shape", ())
     num_draws = shape[-1] if shape and hasattr(function, "take_draws") else 0
     num_rows = jax.tree.leaves(x)[0].shape[0]
-    draws = _positions(num_draws, math.ceil(num_draws / _STEPS)) if num_draws else []
+    draws = _positions(num_draws, math.ceil(num_draws / NUM_BLOCKS)) if num_draws else []
     parts = [function.take_draws(chosen) for chosen in draws] or [function]
     positions = _positions(num_rows, instances_at_once)
 

@@ -13,14 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from kpp.batching import map_blocks, progress_bar
+from kpp.batching import NUM_BLOCKS, map_blocks, progress_bar
 from kpp.threads import num_cores, one_blas_thread
 from kpp.typing import AnyArray
 from kpp.validation import count
 
 __all__ = ["DrawMap", "draw_map", "flatten_draws", "unflatten_draws"]
-
-_STEPS = 20  # the largest number of steps of the progress bar
 
 
 def flatten_draws(draws: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
@@ -86,9 +84,9 @@ class DrawMap:
         self, draws: dict[str, jax.Array], numbers: jax.Array, shared: PyTree, label: str | None
     ) -> tuple[Any, AnyArray]:
         total = numbers.shape[0]
-        if total < 2 * _STEPS:
+        if total < 2 * NUM_BLOCKS:
             return self._run(draws, numbers, shared)
-        size = math.ceil(total / _STEPS)
+        size = math.ceil(total / NUM_BLOCKS)
 
         def run_block(block: tuple[dict[str, jax.Array], jax.Array]) -> tuple[Any, jax.Array]:
             return self._run(*block, shared)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 import numpy as np
 
-from kpp.batching import map_blocks
+from kpp.batching import NUM_BLOCKS, map_blocks
 from kpp.inference.base import (
     AbstractInference,
     ConvergenceError,
@@ -30,7 +30,6 @@ __all__ = ["Laplace"]
 
 _MODE, _FACTOR = "mode", "precision_factor"
 _POLISH_STEPS = 5  # from L-BFGS's optimum few of Newton's steps are enough
-_BLOCKS = 20  # blocks of draws, which threads take in turn
 _NEAR = 1e-6  # a step, in coordinates u, that leaves the Hessian as it is
 
 
@@ -166,7 +165,7 @@ def _draw(
     def draw_block(keys: jax.Array) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
         return _draw_block(density, keys, data, state[_MODE], state[_FACTOR])
 
-    found = map_blocks(draw_block, keys, math.ceil(num_samples / _BLOCKS), threads=num_cores())
+    found = map_blocks(draw_block, keys, math.ceil(num_samples / NUM_BLOCKS), threads=num_cores())
     draws, log_density, log_q = jax.tree.map(lambda leaf: jnp.asarray(leaf[None]), found)  # one chain
     return Posterior(draws, {"lp": log_density, "log_q": log_q}, attrs, dict(state))
 

@@ -278,15 +278,16 @@ def _uniform_starts(rng_key: jax.Array, size: int, dtype: np.dtype, num_starts: 
 def _descend(
     evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]], start: np.ndarray, max_steps: int, limit: float
 ) -> Optimum:
-    sizes = []
+    size = np.inf
 
     def evaluate_and_keep(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal size
         value, gradient = evaluate(vector)
-        sizes.append(_relative_size(value, gradient))
+        size = _relative_size(value, gradient)
         return value, gradient
 
     def stop_at_mode(intermediate_result: scipy.optimize.OptimizeResult) -> None:
-        if sizes[-1] <= _MARGIN * limit:
+        if size <= _MARGIN * limit:
             raise StopIteration
 
     # Only the gradient ends the search (ftol=0).
@@ -296,8 +297,8 @@ def _descend(
     )
     found = result.fun < _HUGE
     converged = found and _relative_size(result.fun, result.jac) <= limit
-    size = float(np.abs(result.jac).max(initial=0.0)) if found else np.inf
-    return Optimum(result.x, float(result.fun), size, int(result.nfev), int(converged), 1)
+    largest = float(np.abs(result.jac).max(initial=0.0)) if found else np.inf
+    return Optimum(result.x, float(result.fun), largest, int(result.nfev), int(converged), 1)
 
 
 def _relative_size(value: float, gradient: np.ndarray) -> float:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from kpp import GPPosterior
 from kpp.explanations import Law
 from kpp.features import Nystrom, landmarks
-from kpp.games import AbstractImputation, Interventional, Players, has_product_terms, shapley_root
+from kpp.games import AbstractImputation, Interventional, Players, has_product_terms, num_nodes, shapley_root
 from kpp.linalg import symmetric_root
 from kpp.typing import AnyArray
 from kpp_rkhs_shap.projected_law import can_enumerate, projected_posterior, projected_steps
@@ -142,7 +142,7 @@ def _steps(
     """Return how many products of kernel factors the covariance of a pair of points takes."""
     kernel, num_players = posterior.mean.kernel, players.num_players
     if isinstance(value_function, Interventional) and has_product_terms(kernel):
-        nodes = math.ceil(num_players / 2) ** 2 * (1 if across else 0.5)
+        nodes = num_nodes(num_players) ** 2 * (1 if across else 0.5)
         return float(len(kernel.product_terms()) * nodes * (size * num_players) ** 2)
     if not can_enumerate(players):
         return math.inf

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int
 
 from kpp import GPPosterior, RKHSFunction
 from kpp.features import Nystrom
-from kpp.games import AbstractImputation, Interventional, Observational, Players, has_product_terms
+from kpp.games import AbstractImputation, Interventional, Observational, Players, has_product_terms, num_nodes
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
 
@@ -61,7 +61,7 @@ def projected_steps(value_function: AbstractImputation, mean: RKHSFunction, num_
     """Return how many products of kernel factors explaining all features would take the time of."""
     size, num_features = value_function.background.shape
     if isinstance(value_function, Interventional) and has_product_terms(mean.kernel):
-        terms, nodes = len(mean.kernel.product_terms()), math.ceil(players.num_players / 2)
+        terms, nodes = len(mean.kernel.product_terms()), num_nodes(players.num_players)
         return float(terms * nodes * players.num_players * num_points * size * _MAX_LANDMARKS)
     if not can_enumerate(players):
         return math.inf

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from kpp.batching import map_blocks, map_rows, rows_that_fit, sum_arrays
+from kpp.batching import NUM_BLOCKS, map_blocks, map_rows, rows_that_fit, sum_arrays
 from kpp.embeddings import ConditionalMeanEmbedding
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import all_coalitions, as_coalitions
@@ -37,8 +37,8 @@ from kpp.validation import as_points, as_targets, check_rng_key, count, is_concr
 
 __all__ = ["Observational"]
 
-# Coalitions are valued in so many blocks, which threads take in turn, unless a block would have fewer than so many.
-_BLOCKS, _FEWEST = 16, 8
+# A block of coalitions that a thread values has at least so many.
+_FEWEST = 8
 _OPTIONS = {"estimator": ("auto", "imputed", "embedded"), "end_points": ("exact", "raw"), "solver": ("cholesky", "cg")}
 
 
@@ -204,7 +204,7 @@ class Observational(AbstractWeighted):
         def of_block(block: Bool[AnyArray, "b d"]) -> Array:
             return _product_values(self, function, points, jnp.asarray(block))
 
-        size = math.ceil(coalitions.shape[0] / _BLOCKS)
+        size = math.ceil(coalitions.shape[0] / NUM_BLOCKS)
         if size < _FEWEST or not all(map(is_concrete, jax.tree.leaves((self, function, x, coalitions)))):
             return of_block(coalitions)
         axis = len(function.batch_shape)
