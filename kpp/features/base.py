@@ -39,6 +39,10 @@ class AbstractFeatureKernel(AbstractKernel):
             The features, (n, q). As arrays they fit any linear model.
         """
 
+    def finite_features(self, x: Points) -> Float[Array, "n q"]:
+        """Return the features, `feature_map`."""
+        return self.feature_map(x)
+
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         """Evaluate the kernel at two points."""
         first, second = (jax.tree.map(lambda leaf: leaf[None], point) for point in (x1, x2))

@@ -1,5 +1,6 @@
 """The Gaussian-process toolkit: densities, likelihoods and approximations shared by Gaussian-process models."""
 
+from kpp.gp.conditioned import ConditionedProcess as ConditionedProcess
 from kpp.gp.conditioning import ConditionedGP as ConditionedGP
 from kpp.gp.conditioning import condition as condition
 from kpp.gp.conditioning import condition_on_values as condition_on_values
@@ -20,6 +21,8 @@ from kpp.gp.fields import read_data as read_data
 from kpp.gp.fields import refuse_priors_in as refuse_priors_in
 from kpp.gp.fields import replace_priors as replace_priors
 from kpp.gp.fields import scalar_field as scalar_field
+from kpp.gp.finite_rank import FeatureGP as FeatureGP
+from kpp.gp.finite_rank import few_features as few_features
 from kpp.gp.gaussian import LOG_TWO_PI as LOG_TWO_PI
 from kpp.gp.gaussian import LatentPredictive as LatentPredictive
 from kpp.gp.gaussian import draw_gaussian as draw_gaussian

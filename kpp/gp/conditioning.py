@@ -15,6 +15,8 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.bags import Bags
 from kpp.functions import RKHSFunction
+from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean
+from kpp.gp.finite_rank import FeatureGP, condition_features, few_features
 from kpp.gp.gaussian import LatentPredictive, leave_one_out_by_factor, prior_factor
 from kpp.gp.laplace import laplace_posterior, leave_one_out_latent
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood, GaussianLikelihood
@@ -23,9 +25,6 @@ from kpp.posteriors import GPPosterior
 from kpp.typing import AnyArray, Points
 
 __all__ = ["ConditionedGP", "condition", "condition_on_values"]
-
-#: A prior mean: a number, or a function from points to one number per point, such as `kpp.gp.LinearMean`.
-PriorMean = AnyArray | float | Callable[[Points], Array]
 
 
 class ConditionedGP(eqx.Module):
@@ -66,15 +65,7 @@ class ConditionedGP(eqx.Module):
     at_points: Callable[[], LatentPredictive] | None = None
 
     def moments(self, x: Points, *, covariance: bool = False) -> LatentPredictive:
-        """Return the law of the function's values at p points.
-
-        Args:
-            x: The points, (p, d), or a batch of inputs of the kernel.
-            covariance: Whether to compute the full covariance matrix.
-
-        Returns:
-            Mean, variance (at least 0) and, if requested, covariance.
-        """
+        """Return the law of the function's values; see `ConditionedProcess.moments`."""
         sections = self._sections(x)
         reduction = self.whiten(sections)
         variance = self.kernel.diagonal(x) - jnp.sum(reduction**2, axis=0)
@@ -82,21 +73,17 @@ class ConditionedGP(eqx.Module):
         mean = sections.T @ self.coefficients + evaluate_mean(self.prior_mean, x)
         return LatentPredictive(mean, jnp.maximum(variance, 0.0), matrix)
 
-    def function(self) -> RKHSFunction:
-        """Return the posterior mean as a function of the RKHS, plus a constant.
+    def joint(self, x: Points) -> LatentPredictive:
+        """Return the law with its covariance."""
+        return self.moments(x, covariance=True)
 
-        Raises:
-            TypeError: If the prior mean is not a constant.
-        """
-        if callable(self.prior_mean):
-            raise TypeError(
-                "the prior mean is not a constant, so that the posterior mean is not a function of the RKHS; "
-                "`predict` gives its values"
-            )
+    def function(self) -> RKHSFunction:
+        """Return the posterior mean; see `ConditionedProcess.function`."""
+        mean = constant_mean(self.prior_mean)
         bags = self.points
         if isinstance(bags, Bags):
-            return RKHSFunction(self.kernel, bags.points, bags.spread(self.coefficients), self.prior_mean)
-        return RKHSFunction(self.kernel, self.points, self.coefficients, self.prior_mean)
+            return RKHSFunction(self.kernel, bags.points, bags.spread(self.coefficients), mean)
+        return RKHSFunction(self.kernel, self.points, self.coefficients, mean)
 
     def posterior(self) -> GPPosterior:
         r"""Return the law with the matrix :math:`R = M^\top`.
@@ -116,12 +103,14 @@ class ConditionedGP(eqx.Module):
 
 def condition(
     kernel: AbstractKernel, points: Points, likelihood: AbstractPointwiseLikelihood, mean: PriorMean = 0.0
-) -> ConditionedGP:
+) -> ConditionedGP | FeatureGP:
     r"""Condition a Gaussian process on observations at points.
 
     With a `GaussianLikelihood`, :math:`\alpha = (K + \sigma^2 I)^{-1} (y - m)` and
     :math:`M = L^{-1}, L L^\top = K + \sigma^2 I`. With any other likelihood it is Laplace's approximation, :math:`M =
     L^{-1} W^{1/2}, L L^\top = I + W^{1/2} K W^{1/2}` (`kpp.gp.laplace_posterior`).
+
+    If the kernel has q < n finite features and the noise is Gaussian, time is of order n q^2 (`kpp.gp.FeatureGP`).
 
     Args:
         kernel: k.
@@ -136,6 +125,10 @@ def condition(
         Rasmussen and Williams (2006), algorithms 2.1 and 3.2, equation 5.12; Vehtari, Mononen, Tolvanen, Sivula and
         Winther (2016), section 3.2.
     """
+    if isinstance(likelihood, GaussianLikelihood) and not isinstance(points, Bags):
+        features = few_features(kernel, points, likelihood.noise_variance)
+        if features is not None:
+            return condition_features(kernel, points, features, likelihood, mean)
     gram, at_points = kernel.gram(points), evaluate_mean(mean, points)
     if isinstance(likelihood, GaussianLikelihood):
         noise, residual = likelihood.noise_variance, likelihood.y - at_points
@@ -205,11 +198,6 @@ def _law_at_observations(
     reduction = variances[:, None] * linalg.cho_inverse(factor) * variances[None]
     covariance = linalg.add_diagonal(-reduction, variances)
     return LatentPredictive(y - variances * coefficients, jnp.maximum(jnp.diagonal(covariance), 0.0), covariance)
-
-
-def evaluate_mean(mean: PriorMean, x: Points) -> Array:
-    """Return the prior mean at points: one number for all points, or one per point, (p,)."""
-    return mean(x) if callable(mean) else jnp.asarray(mean)
 
 
 def _by(factor: Float[Array, "n n"]) -> Callable[[Array], Array]:

@@ -83,7 +83,9 @@ def replace_priors(model: Model, replace: Callable[[str, Any], Any]) -> Model:
     return eqx.tree_at(lambda tree: [getattr(tree, name) for name in names], model, values, is_leaf=is_prior)
 
 
-def read_data(model: Model, x: Any, y: Any, as_targets: Callable[..., Array]) -> tuple[Model, dict[str, Any], Schema]:
+def read_data(
+    model: Model, x: Any, y: Any, as_targets: Callable[..., Array], *, by_features: bool = False
+) -> tuple[Model, dict[str, Any], Schema]:
     """Read points and targets and resolve the feature names of a model's kernel to columns.
 
     Args:
@@ -91,6 +93,7 @@ def read_data(model: Model, x: Any, y: Any, as_targets: Callable[..., Array]) ->
         x: The points: an array of shape (n, d) or a data frame.
         y: The targets, n of them.
         as_targets: Checks and converts the targets (`kpp.validation.as_targets` or `as_binary_labels`).
+        by_features: Whether the model makes no kernel matrix if the kernel has fewer finite features than rows.
 
     Returns:
         The model with feature names resolved to columns, the data ``{"x": (n, d), "y": (n,)}``, and the schema of x.
@@ -103,15 +106,18 @@ def read_data(model: Model, x: Any, y: Any, as_targets: Callable[..., Array]) ->
     rows, schema = read_points(x)
     targets = as_targets(y, name="y")
     check_same_rows(rows.shape[0], targets.shape[0], "x", "y")
-    check_memory(
-        _MATRICES * rows.shape[0] ** 2 * targets.dtype.itemsize,
-        f"{type(model).__name__} on n = {rows.shape[0]} rows of `x`, with matrices of n * n numbers,",
-        "fit fewer rows: kpp.features.compress and kpp.features.landmarks choose them",
-    )
     kernel = resolve_features(model.kernel, schema.feature_names)  # type: ignore[attr-defined]
     points = jnp.asarray(rows, dtype=targets.dtype)
     check_kernel_fits(kernel, points)
     check_categories(kernel, schema)
+    num_rows = rows.shape[0]
+    columns = min(num_rows, _num_features(kernel, points) or num_rows) if by_features else num_rows
+    check_memory(
+        _MATRICES * num_rows * columns * targets.dtype.itemsize,
+        f"{type(model).__name__} on n = {num_rows} rows of `x`, with matrices of n * "
+        f"{'n' if columns == num_rows else columns} numbers,",
+        "fit fewer rows: kpp.features.compress and kpp.features.landmarks choose them",
+    )
     model = eqx.tree_at(lambda tree: tree.kernel, model, kernel, is_leaf=is_prior)
     return model, {"x": points, "y": targets}, schema
 
@@ -161,17 +167,26 @@ def check_kernel_fits(kernel: AbstractKernel, x: Points, name: str = "kernel", p
     Raises:
         ValueError: If it cannot; the message holds the error of the kernel.
     """
-    dtype = jax.tree.leaves(x)[0].dtype
-
-    def evaluate(x: Points) -> Array:
-        ones = {site: jnp.ones(prior.shape(), dtype) for site, prior in prior_sites("kernel", kernel).items()}
-        return substitute("kernel", kernel, ones).gram(x)
-
+    few = jax.tree.map(lambda leaf: leaf[:2], x)  # a matrix of all points may be too large
     try:
-        jax.eval_shape(evaluate, x)
+        jax.eval_shape(lambda rows: _with_ones(kernel, rows).gram(rows), few)
     except (TypeError, ValueError, IndexError) as error:
         shapes = " and ".join(str(leaf.shape) for leaf in jax.tree.leaves(x))
         raise ValueError(f"`{name}` cannot be evaluated on `{points}` of shape {shapes}: {error}") from error
+
+
+def _num_features(kernel: AbstractKernel, x: Points) -> int | None:
+    """Return the number of finite features of a kernel, which may hold priors, or None."""
+    one = jax.tree.map(lambda leaf: leaf[:1], x)
+    found = jax.eval_shape(lambda rows: _with_ones(kernel, rows).finite_features(rows), one)
+    return None if found is None else found.shape[1]
+
+
+def _with_ones(kernel: AbstractKernel, x: Points) -> AbstractKernel:
+    """Return a kernel with ones in place of its priors."""
+    dtype = jax.tree.leaves(x)[0].dtype
+    ones = {site: jnp.ones(prior.shape(), dtype) for site, prior in prior_sites("kernel", kernel).items()}
+    return substitute("kernel", kernel, ones)
 
 
 def example_points(rng_key: Array) -> tuple[Float[Array, "12 2"], Float[Array, " 12"]]:

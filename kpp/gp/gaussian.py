@@ -113,11 +113,15 @@ def gaussian_loo_log_density(residual: Float[AnyArray, " n"], covariance: Float[
 
 
 class LatentPredictive(NamedTuple):
-    """The distribution of the latent function at p points: mean (p,), variance (p,), covariance (p, p) or None."""
+    """The distribution of the latent function at p points: mean (p,), variance (p,), covariance (p, p) or None.
+
+    A root R (q, p) of the covariance, which is R^T R, may be there in addition to the covariance or in its place.
+    """
 
     mean: Float[Array, " p"]
     variance: Float[Array, " p"]
     covariance: Float[Array, "p p"] | None
+    root: Float[Array, "q p"] | None = None
 
 
 def prior_factor(covariance: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
@@ -167,9 +171,21 @@ def draw_joint(
     """Draw once from the law of the latent function at p points, plus noise if there is noise; see `draw_gaussian`.
 
     Raises:
-        ValueError: If the law does not hold a covariance.
+        ValueError: If the law holds neither a covariance nor a root of it.
     """
+    if latent.root is not None:
+        return _draw_by_root(rng_key, latent.mean, latent.root, noise_variance)
     if latent.covariance is None:
         raise ValueError("`latent` must hold the covariance for a joint draw, got None")
     noisy = latent.covariance if noise_variance is None else linalg.add_diagonal(latent.covariance, noise_variance)
     return draw_gaussian(rng_key, latent.mean, noisy, scale)
+
+
+def _draw_by_root(
+    rng_key: Array, mean: Float[Array, " p"], root: Float[Array, "q p"], noise_variance: Float[AnyArray, ""] | None
+) -> Float[Array, " p"]:
+    first, second = jax.random.split(rng_key)
+    values = mean + jax.random.normal(first, root.shape[:1], dtype=root.dtype) @ root
+    if noise_variance is None:
+        return values
+    return values + jnp.sqrt(noise_variance) * jax.random.normal(second, mean.shape, dtype=root.dtype)

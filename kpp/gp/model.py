@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from kpp.batching import map_rows
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioning import ConditionedGP
+from kpp.gp.conditioned import ConditionedProcess
 from kpp.gp.fields import replace_priors
 from kpp.gp.gaussian import LatentPredictive, draw_joint
 from kpp.inference.model import AbstractModel, Data, Sample
@@ -37,7 +37,7 @@ class AbstractGPModel(AbstractModel):
     """
 
     @abc.abstractmethod
-    def posterior(self, sample: Sample, data: Data) -> ConditionedGP:
+    def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         """Return the Gaussian process conditioned on the data, under one draw.
 
         Usually this is one call of `kpp.gp.condition` or `kpp.gp.condition_on_values` with the kernel, the mean and the
@@ -55,7 +55,7 @@ class AbstractGPModel(AbstractModel):
         """Return this model with the values of one draw in place of its priors."""
         return replace_priors(self, lambda name, value: substitute(name, value, sample))
 
-    def variance_scale(self, posterior: ConditionedGP, x: Points) -> Float[Array, ""]:
+    def variance_scale(self, posterior: ConditionedProcess, x: Points) -> Float[Array, ""]:
         """Return the scale of the prior covariance; the nugget of predictive draws is proportional to it.
 
         By default it is the mean prior variance at the points.
@@ -85,12 +85,12 @@ class AbstractGPModel(AbstractModel):
     def draw_latent(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> Float[Array, " p"]:
         """Return one joint draw of the function's values at p points, given the data and one draw of the sites."""
         posterior = self.posterior(sample, data)
-        return draw_joint(rng_key, posterior.moments(x, covariance=True), self.variance_scale(posterior, x))
+        return draw_joint(rng_key, posterior.joint(x), self.variance_scale(posterior, x))
 
     def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> Array:
         """Return one joint draw of new observations at p points; see `AbstractModel.draw_predictive`."""
         posterior = self.posterior(sample, data)
-        return self._observations(rng_key, posterior, posterior.moments(x, covariance=True), x)
+        return self._observations(rng_key, posterior, posterior.joint(x), x)
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
         """Return one draw of new observations at the training points; see `AbstractModel.replicate`."""
@@ -125,17 +125,17 @@ class AbstractGPModel(AbstractModel):
         """
         return self.posterior(sample, data).posterior()
 
-    def _replicate(self, rng_key: RngKey, posterior: ConditionedGP, data: Data) -> dict[str, Array]:
+    def _replicate(self, rng_key: RngKey, posterior: ConditionedProcess, data: Data) -> dict[str, Array]:
         x = data["x"]
-        law = posterior.moments(x, covariance=True) if posterior.at_points is None else posterior.at_points()
+        law = posterior.joint(x) if posterior.at_points is None else posterior.at_points()
         return {"y": self._observations(rng_key, posterior, law, x)}
 
-    def _observations(self, rng_key: RngKey, posterior: ConditionedGP, law: LatentPredictive, x: Points) -> Array:
+    def _observations(self, rng_key: RngKey, posterior: ConditionedProcess, law: LatentPredictive, x: Points) -> Array:
         """Draw observations at points, given the joint law of the function there."""
         return posterior.likelihood.draw_predictive(rng_key, law, self.variance_scale(posterior, x))
 
 
-def _log_likelihood(posterior: ConditionedGP, data: Data) -> dict[str, Array]:
+def _log_likelihood(posterior: ConditionedProcess, data: Data) -> dict[str, Array]:
     mean, variance = posterior.moments(data["x"])[:2] if posterior.held_out is None else posterior.held_out()
     if variance is None:
         return {"y": posterior.likelihood.log_density(mean)}

@@ -36,7 +36,16 @@ WithVariance = TypeVar("WithVariance", bound=_HasVariance)
 Operator = TypeVar("Operator", bound="Callable[..., AbstractKernel]")
 
 # Methods that need values of all parameters: those whose arguments are points, and the others.
-_ON_POINTS = ("evaluate", "evaluate_factors", "__call__", "gram", "diagonal", "factors", "feature_map")
+_ON_POINTS = (
+    "__call__",
+    "diagonal",
+    "evaluate",
+    "evaluate_factors",
+    "factors",
+    "feature_map",
+    "finite_features",
+    "gram",
+)
 _OPERATORS: dict[str, Callable[..., AbstractKernel]] = {}  # see `implements`
 # Matrices of more entries must fit into the memory that is available; asking the system takes some time.
 _MAX_UNCHECKED = 2**26
@@ -171,6 +180,23 @@ class AbstractKernel(AbstractModule):
             The values, (n,) or (n, outputs).
         """
         return self(x, points) @ coefficients
+
+    def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
+        r"""Return features whose inner products are the kernel, if it is known to have finitely many.
+
+        .. math:: k(x, x') = \phi(x)^\top \phi(x')
+
+        Models then work with a matrix (q, q) in place of (n, n) if there are fewer features than points.
+
+        Law: a row depends on its point alone, and q is the same for all points.
+
+        Args:
+            x: n points, usually an array (n, d).
+
+        Returns:
+            The features, (n, q); None by default.
+        """
+        return None
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
         """Return product kernels that sum to this kernel.

@@ -138,6 +138,10 @@ class Selected(AbstractComposite):
         """Evaluate the kernel at every pair of n points (n, d)."""
         return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
 
+    def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
+        """Return the kernel's features of the selected features, if it has finitely many."""
+        return self.kernel.finite_features(x[:, _positions(self.features, check_matrices(self, x, x))])
+
     def combine_sections(
         self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
     ) -> Float[Array, "n *outputs"]:

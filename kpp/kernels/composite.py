@@ -56,6 +56,12 @@ class Sum(AbstractComposite):
         """Evaluate a function spanned by sections, kernel by kernel."""
         return _reduce(operator.add, [kernel.combine_sections(x, points, coefficients) for kernel in self.kernels])
 
+    def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
+        """Return the features of all kernels side by side, if all have finitely many."""
+        found = [kernel.finite_features(x) for kernel in self.kernels]
+        known = [features for features in found if features is not None]
+        return jnp.concatenate(known, axis=1) if len(known) == len(found) else None
+
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
         """Return the terms of all kernels."""
         return tuple(term for kernel in self.kernels for term in kernel.product_terms())
@@ -142,6 +148,11 @@ class Scaled(AbstractComposite):
         """Evaluate a function spanned by sections, the coefficients scaled."""
         variance = jnp.asarray(self._variance(), dtype=coefficients.dtype)
         return self.kernel.combine_sections(x, points, variance * coefficients)
+
+    def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
+        """Return the features of the kernel, scaled, if it has finitely many."""
+        features = self.kernel.finite_features(x)
+        return None if features is None else jnp.sqrt(self._variance()) * features
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
         """Return the terms of the kernel, scaled."""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel, split_variance
-from kpp.kernels.checks import check_points, example_points
+from kpp.kernels.checks import check_matrices, check_points, example_points
 from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar
 from kpp.priors import is_prior
 from kpp.typing import Leaf, Points, RngKey
@@ -56,6 +56,12 @@ class Constant(AbstractProductKernel):
         check_points(self, x1, x2)
         return jnp.ones_like(x1)
 
+    def finite_features(self, x: Points) -> Float[Array, "n 1"]:
+        """Return the root of the variance."""
+        leaf = jnp.asarray(jax.tree.leaves(x)[0])
+        dtype = leaf.dtype if jnp.issubdtype(leaf.dtype, jnp.inexact) else self.scale.dtype
+        return jnp.broadcast_to(jnp.sqrt(self.scale).astype(dtype), (leaf.shape[0], 1))
+
     def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
         """Return no feature: the kernel reads none."""
         return frozenset()
@@ -94,6 +100,11 @@ class Linear(AbstractKernel):
         """Evaluate the kernel at two points of shape (d,)."""
         variance = per_feature(self.variance, "variance", check_points(self, x1, x2))
         return jnp.dot(x1 * variance, x2, precision=jax.lax.Precision.HIGHEST)
+
+    def finite_features(self, x: Points) -> Float[Array, "n d"]:
+        """Return the features of the points, each times the root of its variance."""
+        variance = per_feature(self.variance, "variance", check_matrices(self, x, x))
+        return x * jnp.broadcast_to(jnp.sqrt(variance), x.shape)
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
         """Return one product kernel per feature, which needs one variance per feature.

@@ -259,6 +259,17 @@ def functions_are_combinations_of_sections(kernel: AbstractKernel, x: PyTree) ->
     assert_close(_combine(kernel, x, coefficients), expected, "combine_sections and k(x, points) @ coefficients", 10)
 
 
+def finite_features_give_the_kernel(kernel: AbstractKernel, x: PyTree) -> None:
+    """The inner products of `finite_features` are the kernel, and a row depends on its point alone."""
+    features = kernel.finite_features(x)
+    if features is None:
+        return
+    first = kernel.finite_features(jax.tree.map(lambda leaf: leaf[:1], x))
+    assert first is not None and first.shape == (1, features.shape[1]), "the number of features depends on the batch"
+    assert_close(first[0], features[0], "the features of a point alone and in a batch", 10)
+    assert_close(features @ features.T, _matrix(kernel, x, x), "inner products of finite_features and k", 10)
+
+
 def unfolding_changes_no_value(kernel: AbstractKernel, x: PyTree) -> None:
     """A function that `unfold` writes with another kernel has the same values."""
     coefficients = _coefficients(x)
@@ -341,6 +352,7 @@ _CHECKS = (
     scaling_inside_or_outside_changes_nothing,
     product_terms_sum_to_the_kernel,
     functions_are_combinations_of_sections,
+    finite_features_give_the_kernel,
     unfolding_changes_no_value,
 )
 

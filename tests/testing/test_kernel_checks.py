@@ -168,6 +168,11 @@ class WrongTerms(Plain):
         return (RBF(self.lengthscale, self.variance), RBF(1.0))
 
 
+class WrongFeatures(Plain):
+    def finite_features(self, x):
+        return x
+
+
 class FactorsLast(Factored):
     def factors(self, x1, x2):
         return jnp.zeros((x1.shape[0], x2.shape[0], x1.shape[1]))
@@ -241,6 +246,7 @@ PLANTED = {
     "scale_times_the_rest_is_the_kernel": (WrongSplit, "differ by"),
     "scaling_inside_or_outside_changes_nothing": (ScalesInside, "the scales of 2.5"),
     "product_terms_sum_to_the_kernel": (WrongTerms, "differ by"),
+    "finite_features_give_the_kernel": (WrongFeatures, "differ by"),
     "functions_are_combinations_of_sections": (DropsCoefficients, "differ by"),
     "unfolding_changes_no_value": (UnfoldsToAnother, "differ by"),
     "factors_have_one_matrix_a_feature": (FactorsLast, r"shape \(4, 4, 2\), expected \(2, 4, 4\)"),

@@ -24,6 +24,7 @@ from kpp.gp import (
     AbstractGPModel,
     CollapsedBound,
     ConditionedGP,
+    ConditionedProcess,
     GaussianLikelihood,
     GaussianProcessMarginal,
     InducingSettings,
@@ -231,7 +232,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         else:
             model._sample_inducing(data, y)
 
-    def posterior(self, sample: Sample, data: Data) -> ConditionedGP:
+    def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         """Return the field conditioned on the data, under one draw.
 
         The likelihood of new observations of the field is its high-resolution noise; the likelihood of the targets

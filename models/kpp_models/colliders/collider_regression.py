@@ -14,7 +14,7 @@ from numpyro import distributions as dist
 
 from kpp.gp import (
     AbstractGPModel,
-    ConditionedGP,
+    ConditionedProcess,
     GaussianLikelihood,
     GaussianProcessMarginal,
     condition,
@@ -134,7 +134,7 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
         gram = model._kernel({"sample": sample, "landmarks": landmarks}).gram(model.seen(x))
         numpyro.sample("y", GaussianProcessMarginal(model.mean, gram, model.noise_variance), obs=y)
 
-    def posterior(self, sample: Sample, data: Data) -> ConditionedGP:
+    def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         r"""Return the posterior, exact: :math:`\alpha = (K + \sigma^2 I)^{-1}(y - m)`; points may be `Unprojected`."""
         model = self.at(sample)
         kernel, x, seen = model._kernel(data), data["x"], model.seen(data["x"])
@@ -152,7 +152,7 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
 
         return dataclasses.replace(posterior, held_out=held_out, at_points=None)  # x, not what is `seen`
 
-    def variance_scale(self, posterior: ConditionedGP, x: Float[Array, "p d"]) -> Float[Array, ""]:
+    def variance_scale(self, posterior: ConditionedProcess, x: Float[Array, "p d"]) -> Float[Array, ""]:
         """Return the mean prior variance without the projection, the size of the numbers that are subtracted."""
         return jnp.mean(posterior.kernel.diagonal(self.seen(x)))
 

@@ -17,7 +17,7 @@ from numpyro import distributions as dist
 
 from kpp.gp import (
     AbstractGPModel,
-    ConditionedGP,
+    ConditionedProcess,
     check_kernel_fits,
     condition,
     condition_on_values,
@@ -197,7 +197,7 @@ class AbstractPreferenceModel(AbstractGPModel):
             law = LatentOutcomes(outcomes, trials[rows], latent.mean, latent.variance)
             numpyro.sample("y", law, obs=None if y is None else y[rows])
 
-    def posterior(self, sample: Sample, data: Data) -> ConditionedGP:
+    def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         """Return the posterior of g.
 
         With ``latent="laplace"`` or None it is Laplace's approximation, and the pointwise log likelihood is

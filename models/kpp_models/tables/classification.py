@@ -14,7 +14,7 @@ from kpp.gp import (
     LINKS,
     AbstractGPModel,
     BernoulliLikelihood,
-    ConditionedGP,
+    ConditionedProcess,
     condition,
     condition_on_values,
     example_points,
@@ -84,7 +84,7 @@ class GPClassification(AbstractGPModel):
         """The NumPyro model: `gp_classification` with these fields."""
         gp_classification(x, y, self.kernel, self.mean, self.link, self.latent)
 
-    def posterior(self, sample: Sample, data: Data) -> ConditionedGP:
+    def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         r"""Return the posterior of the latent function.
 
         With ``latent="laplace"``, :math:`R R^\top = W^{1/2} B^{-1} W^{1/2} = (K + W^{-1})^{-1}` (Rasmussen and Williams

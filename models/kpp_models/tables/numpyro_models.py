@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpyro
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array
 from numpyro import distributions as dist
 
-from kpp.gp import LINKS, GaussianProcessMarginal, LaplaceBernoulliMarginal, prior_factor
+from kpp.gp import LINKS, GaussianProcessMarginal, LaplaceBernoulliMarginal, few_features, prior_factor
 from kpp.kernels import AbstractKernel
 from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf
@@ -27,7 +28,8 @@ def gp_regression(x: Array, y: Array | None, kernel: AbstractKernel, noise_varia
     .. math:: y \sim N(m 1,\; k(X, X) + \sigma^2 I)
 
     The sites are those of the priors in `kernel`, `noise_variance` and `mean` (``kernel.lengthscale``, ...) and the
-    observed site ``y``, one vector.
+    observed site ``y``, one vector. If the kernel has q < n finite features, time is of order n q^2 and no kernel
+    matrix is made.
 
     Args:
         x: The points, of shape (n, d).
@@ -39,7 +41,16 @@ def gp_regression(x: Array, y: Array | None, kernel: AbstractKernel, noise_varia
     kernel = draw_priors("kernel", kernel)
     noise_variance = draw_priors("noise_variance", noise_variance)
     mean = draw_priors("mean", mean)
-    numpyro.sample("y", GaussianProcessMarginal(mean, kernel.gram(x), noise_variance), obs=y)
+    numpyro.sample("y", _marginal(x, kernel, noise_variance, mean), obs=y)
+
+
+def _marginal(x: Array, kernel: AbstractKernel, noise_variance: Leaf, mean: Leaf) -> dist.Distribution:
+    """Return the law of the targets: by features if the kernel has few of them, else by the kernel matrix."""
+    features = few_features(kernel, x, noise_variance)
+    if features is None:
+        return GaussianProcessMarginal(mean, kernel.gram(x), noise_variance)
+    center, noise = (jnp.broadcast_to(value, features.shape[:1]) for value in (mean, noise_variance))
+    return dist.LowRankMultivariateNormal(center, features, noise)
 
 
 def gp_classification(

@@ -10,7 +10,7 @@ from numpyro import distributions as dist
 
 from kpp.gp import (
     AbstractGPModel,
-    ConditionedGP,
+    ConditionedProcess,
     GaussianLikelihood,
     condition,
     example_points,
@@ -65,13 +65,13 @@ class GPRegression(AbstractGPModel):
 
     def prepare(self, x: object, y: object) -> tuple[GPRegression, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
-        return read_data(self, x, y, as_targets)
+        return read_data(self, x, y, as_targets, by_features=True)
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
         """The NumPyro model: `gp_regression` with this kernel, noise and mean."""
         gp_regression(x, y, self.kernel, self.noise_variance, self.mean)
 
-    def posterior(self, sample: Sample, data: Data) -> ConditionedGP:
+    def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         r"""Return the posterior, exact: :math:`\alpha = (K + \sigma^2 I)^{-1}(y - m)`; see `kpp.gp.condition`."""
         model = self.at(sample)
         return condition(model.kernel, data["x"], GaussianLikelihood(data["y"], model.noise_variance), model.mean)

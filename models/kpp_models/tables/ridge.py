@@ -14,7 +14,7 @@ from kpp import linalg
 from kpp.functions import RKHSFunction
 from kpp.gp import (
     example_points,
-    leave_one_out,
+    few_features,
     normal_log_density,
     read_data,
     refuse_priors_in,
@@ -123,12 +123,11 @@ class KernelRidge(AbstractLeastSquares):
 
     def loo_residuals(self, x: Float[Array, "n d"], y: Float[Array, " n"]) -> Float[Array, " n"]:
         """Return the leave-one-out residuals: each target minus the fit to all the others, of shape (n,)."""
-        mean, _ = leave_one_out(y, self._matrix(x))
-        return y - mean
+        return self._system(x).leave_one_out(y)
 
     def prepare(self, x: object, y: object) -> tuple[KernelRidge, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
-        return read_data(self, x, y, as_targets)
+        return read_data(self, x, y, as_targets, by_features=True)
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
         """The NumPyro model: Gaussian-process regression, whose posterior mean is the fit; it has no latent site."""
@@ -140,11 +139,14 @@ class KernelRidge(AbstractLeastSquares):
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
         r"""Return the fit, :math:`\alpha = (K + n\lambda I)^{-1} y`."""
-        factor = linalg.cholesky(self._matrix(data["x"]), what="the matrix K + n * regularization * I")
-        return RKHSFunction(self.kernel, data["x"], linalg.cho_solve(factor, data["y"]))
+        return RKHSFunction(self.kernel, data["x"], self._system(data["x"]).solve(data["y"]))
 
-    def _matrix(self, x: Array) -> Array:
-        return linalg.add_diagonal(self.kernel.gram(x), x.shape[0] * self.regularization)
+    def _system(self, x: Array) -> linalg.AbstractRidge:
+        ridge = x.shape[0] * self.regularization
+        features = few_features(self.kernel, x, ridge)
+        if features is not None:
+            return linalg.FeatureRidge.create(features, ridge)
+        return linalg.DenseRidge.create(self.kernel.gram(x), ridge, what="the matrix K + n * regularization * I")
 
 
 def _loo_squared_error(model: KernelRidge, data: Mapping[str, Any]) -> Float[Array, ""]:
