@@ -104,8 +104,8 @@ def test_evidence_and_gradient_are_those_of_the_matrix(kernel):
 
 def test_ridge_is_that_of_the_matrix(kernel):
     fast, dense = KernelRidge(kernel, 0.01), KernelRidge(Dense(kernel), 0.01)
-    np.testing.assert_allclose(fast.loo_residuals(X, Y), dense.loo_residuals(X, Y), **TOLERANCE)
     data = {"x": jnp.asarray(X), "y": jnp.asarray(Y)}
+    np.testing.assert_allclose(fast.loo_residuals(**data), dense.loo_residuals(**data), **TOLERANCE)
     np.testing.assert_allclose(fast.function_draw({}, data)(NEW), dense.function_draw({}, data)(NEW), **TOLERANCE)
 
 
