@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -13,7 +12,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
-from kpp.batching import even_size
 from kpp.explanations import (
     AbstractPointsExplainer,
     Inputs,
@@ -48,8 +46,9 @@ __all__ = ["RKHSShap"]
 # Instances per batch: for value functions that share computations between instances, and for a covariance; and the
 # largest number of entries of a table of values when all coalitions are enumerated; each core works on such a table.
 _INSTANCES, _COVARIANCES, _MAX_ENTRIES = 1024, 8, 2**25
-# Quadrature shares nothing between instances: at least so many per batch, and so many batches for each core.
-_FEWEST, _BATCHES = 8, 8
+# Quadrature shares nothing between instances: a multiple of so many per batch, and at least so many batches, because
+# the first one runs alone and the cores shall end at the same time.
+_MULTIPLE, _BATCHES = 8, 64
 _CHOICES = {
     "method": ("auto", "quadrature", "enumeration", "least-squares", "permutation"),
     "interactions": (None, "SII", "STII"),
@@ -229,9 +228,8 @@ class RKHSShap(AbstractPointsExplainer):
         if isinstance(self.value_function, AbstractProductValueFunction):
             if not self._is_by_quadrature(function, inputs):
                 return _INSTANCES
-            num_points = inputs.x.shape[0]
-            size = max(_FEWEST, math.ceil(num_points / (_BATCHES * num_cores())))
-            return even_size(num_points, min(size, _INSTANCES))
+            multiples = inputs.x.shape[0] // (_MULTIPLE * _BATCHES)
+            return min(_MULTIPLE * max(1, multiples), _INSTANCES)
         draws = int(np.prod(getattr(function, "draws", getattr(function, "batch_shape", ()))))
         return max(1, min(_INSTANCES, _MAX_ENTRIES // (draws * 2 ** min(inputs.players.num_players, 14))))
 
