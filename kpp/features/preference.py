@@ -12,7 +12,6 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.features.base import AbstractFeatureKernel
@@ -49,9 +48,9 @@ class PreferentialFeatures(AbstractFeatureKernel):
 
     def feature_map(self, x: Points) -> Float[Array, "n q"]:
         """Return the features of m pairs, (m, r), skew-symmetric exactly, without rounding errors."""
-        oriented = orient(x, self, "x")
-        first, second = jnp.split(self.kernel.feature_map(stack_items(oriented.pairs)), 2)
-        return oriented.skew(first - second)
+        features = Preferential(self.kernel).finite_features(x)
+        assert features is not None
+        return features
 
     def unfold(
         self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
@@ -82,10 +81,9 @@ class GeneralizedPreferentialFeatures(AbstractFeatureKernel):
 
     def feature_map(self, x: Points) -> Float[Array, "n q"]:
         """Return the features of m pairs, (m, r (r - 1) / 2), skew-symmetric exactly, without rounding errors."""
-        oriented = orient(x, self, "x")
-        first, second = jnp.split(self.kernel.feature_map(stack_items(oriented.pairs)), 2)
-        j, m = np.triu_indices(first.shape[1], 1)
-        return oriented.skew(first[:, j] * second[:, m] - first[:, m] * second[:, j])
+        features = GeneralizedPreferential(self.kernel).finite_features(x)
+        assert features is not None
+        return features
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every two of m1 and m2 pairs, by the r features of the items."""

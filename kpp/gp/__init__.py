@@ -1,6 +1,8 @@
 """The Gaussian-process toolkit: densities, likelihoods and approximations shared by Gaussian-process models."""
 
 from kpp.gp.conditioned import ConditionedProcess as ConditionedProcess
+from kpp.gp.conditioned import PriorMean as PriorMean
+from kpp.gp.conditioned import evaluate_mean as evaluate_mean
 from kpp.gp.conditioning import ConditionedGP as ConditionedGP
 from kpp.gp.conditioning import condition as condition
 from kpp.gp.conditioning import condition_on_values as condition_on_values
@@ -13,6 +15,7 @@ from kpp.gp.expectations import expected_log_one_plus_square as expected_log_one
 from kpp.gp.expectations import expected_softplus as expected_softplus
 from kpp.gp.expectations import log_expectation as log_expectation
 from kpp.gp.expectations import student_t_marginal as student_t_marginal
+from kpp.gp.feature_laplace import FeatureCovariance as FeatureCovariance
 from kpp.gp.fields import check_categories as check_categories
 from kpp.gp.fields import check_kernel_fits as check_kernel_fits
 from kpp.gp.fields import example_points as example_points
@@ -23,6 +26,7 @@ from kpp.gp.fields import replace_priors as replace_priors
 from kpp.gp.fields import scalar_field as scalar_field
 from kpp.gp.finite_rank import FeatureGP as FeatureGP
 from kpp.gp.finite_rank import few_features as few_features
+from kpp.gp.finite_rank import prior_covariance as prior_covariance
 from kpp.gp.gaussian import LOG_TWO_PI as LOG_TWO_PI
 from kpp.gp.gaussian import LatentPredictive as LatentPredictive
 from kpp.gp.gaussian import draw_gaussian as draw_gaussian
@@ -50,4 +54,6 @@ from kpp.gp.links import log_likelihood as log_likelihood
 from kpp.gp.links import probability as probability
 from kpp.gp.means import LinearMean as LinearMean
 from kpp.gp.means import check_mean_fits as check_mean_fits
+from kpp.gp.means import mean_field as mean_field
 from kpp.gp.model import AbstractGPModel as AbstractGPModel
+from kpp.gp.newton import step_size as step_size

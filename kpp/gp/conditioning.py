@@ -110,7 +110,7 @@ def condition(
     :math:`M = L^{-1}, L L^\top = K + \sigma^2 I`. With any other likelihood it is Laplace's approximation, :math:`M =
     L^{-1} W^{1/2}, L L^\top = I + W^{1/2} K W^{1/2}` (`kpp.gp.laplace_posterior`).
 
-    If the kernel has q < n finite features and the noise is Gaussian, time is of order n q^2 (`kpp.gp.FeatureGP`).
+    If the kernel has q < n finite features, time is of order n q^2 (`kpp.gp.FeatureGP`).
 
     Args:
         kernel: k.
@@ -125,13 +125,14 @@ def condition(
         Rasmussen and Williams (2006), algorithms 2.1 and 3.2, equation 5.12; Vehtari, Mononen, Tolvanen, Sivula and
         Winther (2016), section 3.2.
     """
-    if isinstance(likelihood, GaussianLikelihood) and not isinstance(points, Bags):
-        features = few_features(kernel, points, likelihood.noise_variance)
+    if not isinstance(points, Bags):
+        noise = likelihood.variances if isinstance(likelihood, GaussianLikelihood) else 1.0
+        features = few_features(kernel, points, noise)
         if features is not None:
             return condition_features(kernel, points, features, likelihood, mean)
     gram, at_points = kernel.gram(points), evaluate_mean(mean, points)
     if isinstance(likelihood, GaussianLikelihood):
-        noise, residual = likelihood.noise_variance, likelihood.y - at_points
+        noise, residual = likelihood.variances, likelihood.y - at_points
         factor = linalg.cholesky(linalg.add_diagonal(gram, noise), what="the covariance matrix of `y`")
 
         def leave_one_out() -> tuple[Array, Array]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from kpp import linalg
+from kpp.gp.feature_laplace import FeatureCovariance, feature_log_evidence
 from kpp.gp.gaussian import gaussian_log_density, prior_factor
 from kpp.gp.laplace import laplace_log_evidence
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood, BernoulliLikelihood
@@ -92,7 +94,7 @@ class AbstractLaplaceMarginal(dist.Distribution):
 
     Args:
         mean: m, a scalar.
-        covariance_matrix: K, of shape (n, n); it may be singular.
+        covariance_matrix: K, of shape (n, n), which may be singular, or a `kpp.gp.FeatureCovariance`.
         event_shape: The shape of all observations; its first entry is n.
         validate_args: As for every NumPyro distribution.
 
@@ -100,18 +102,19 @@ class AbstractLaplaceMarginal(dist.Distribution):
         Rasmussen and Williams (2006), equation 3.32.
     """
 
-    arg_constraints = {"loc": constraints.real, "covariance_matrix": constraints.independent(constraints.real, 2)}
+    arg_constraints = {"loc": constraints.real}
+    pytree_data_fields = ("loc", "covariance_matrix")
 
     def __init__(
         self,
         mean: AnyArray | float,
-        covariance_matrix: Float[AnyArray, "n n"],
+        covariance_matrix: Float[AnyArray, "n n"] | FeatureCovariance,
         event_shape: tuple[int, ...],
         *,
         validate_args: bool | None = None,
     ) -> None:
-        self.covariance_matrix = jnp.asarray(covariance_matrix)
-        self.loc = jnp.asarray(mean, dtype=self.covariance_matrix.dtype)
+        self.covariance_matrix = jax.tree.map(jnp.asarray, covariance_matrix)
+        self.loc = jnp.asarray(mean, dtype=self._dtype)
         super().__init__((), event_shape, validate_args=validate_args)
 
     @abc.abstractmethod
@@ -125,18 +128,25 @@ class AbstractLaplaceMarginal(dist.Distribution):
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw sets of observations, of shape (*sample_shape, *event_shape)."""
         first, second = jax.random.split(key)
-        factor = prior_factor(self.covariance_matrix)
-        white = standard_normal(first, (*sample_shape, factor.shape[0]), factor.dtype)
-        return self.draw(second, self.loc + white @ factor.T)
+        covariance = self.covariance_matrix
+        root = covariance.features if isinstance(covariance, FeatureCovariance) else prior_factor(covariance)
+        white = standard_normal(first, (*sample_shape, root.shape[1]), root.dtype)
+        return self.draw(second, self.loc + white @ root.T)
 
     def log_prob(self, value: AnyArray, intermediates: object = None) -> Array:
         """Return the approximate log evidence of sets of observations, of shape (*sample_shape, *event_shape)."""
-        value = jnp.asarray(value, dtype=self.covariance_matrix.dtype)
+        value, covariance = jnp.asarray(value, dtype=self._dtype), self.covariance_matrix
 
         def evidence(y: Array) -> Array:
-            return laplace_log_evidence(self.likelihood(y), self.covariance_matrix, self.loc)
+            if isinstance(covariance, FeatureCovariance):
+                return feature_log_evidence(self.likelihood(y), covariance.features, self.loc)
+            return laplace_log_evidence(self.likelihood(y), covariance, self.loc)
 
         return _over_leading(evidence, value, len(self.event_shape))
+
+    @property
+    def _dtype(self) -> Any:
+        return jax.tree.leaves(self.covariance_matrix)[0].dtype
 
 
 class LaplaceBernoulliMarginal(AbstractLaplaceMarginal):
@@ -146,7 +156,7 @@ class LaplaceBernoulliMarginal(AbstractLaplaceMarginal):
 
     Args:
         mean: m, a scalar.
-        covariance_matrix: K, of shape (n, n); it may be singular.
+        covariance_matrix: K, of shape (n, n), which may be singular, or a `kpp.gp.FeatureCovariance`.
         link: "logit" or "probit".
         validate_args: As for every NumPyro distribution.
 
@@ -160,13 +170,14 @@ class LaplaceBernoulliMarginal(AbstractLaplaceMarginal):
     def __init__(
         self,
         mean: AnyArray | float,
-        covariance_matrix: Float[AnyArray, "n n"],
+        covariance_matrix: Float[AnyArray, "n n"] | FeatureCovariance,
         link: str = "logit",
         *,
         validate_args: bool | None = None,
     ) -> None:
         self.link = one_of(link, "link", LINKS)
-        super().__init__(mean, covariance_matrix, jnp.shape(covariance_matrix)[:1], validate_args=validate_args)
+        num_rows = jnp.shape(jax.tree.leaves(covariance_matrix)[0])[0]
+        super().__init__(mean, covariance_matrix, (num_rows,), validate_args=validate_args)
 
     def likelihood(self, y: Array) -> BernoulliLikelihood:
         """Return the likelihood of n labels in {0, 1}."""

@@ -40,15 +40,16 @@ _MATRICES = 4
 
 def scalar_field(name: str, **options: Any) -> Any:
     """Return an Equinox field that holds one number, or a prior for it."""
-    return eqx.field(converter=functools.partial(_as_scalar, name=name), **options)
+    return eqx.field(converter=functools.partial(as_scalar, name=name), **options)
 
 
 def optional_scalar_field(name: str, **options: Any) -> Any:
     """Return an Equinox field that holds one number, a prior for it, or None."""
-    return eqx.field(converter=lambda value: None if value is None else _as_scalar(value, name), **options)
+    return eqx.field(converter=lambda value: None if value is None else as_scalar(value, name), **options)
 
 
-def _as_scalar(value: Leaf, name: str) -> Leaf:
+def as_scalar(value: Leaf, name: str) -> Leaf:
+    """Return one finite number as an array, or a prior for one number unchanged; raise ValueError for anything else."""
     shape = value.shape() if is_prior(value) else np.shape(value)
     if shape != ():
         what = "a prior of" if is_prior(value) else "an array of"

@@ -17,16 +17,21 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood
 from kpp.gp.links import Derivatives
+from kpp.gp.newton import MAX_STEPS, find_mode, relative_change, step_size
 from kpp.typing import AnyArray
 from kpp.validation import is_concrete
 
-__all__ = ["LaplacePosterior", "laplace_log_evidence", "laplace_posterior", "leave_one_out_latent", "posterior_mode"]
+__all__ = [
+    "LaplacePosterior",
+    "laplace_log_evidence",
+    "laplace_posterior",
+    "leave_one_out_latent",
+    "posterior_mode",
+]
 
 PriorMeans = Float[AnyArray, ""] | Float[AnyArray, " n"]
 
-_MAX_ITERATIONS = 100
 _LITTLE = 1e-5  # the information of an observation, its curvature times its prior variance, below which it is little
-_HALVINGS = 12  # step sizes from 1 to 2**-11
 
 
 class LaplacePosterior(NamedTuple):
@@ -87,24 +92,10 @@ def posterior_mode(
         Rasmussen and Williams (2006), algorithm 3.1.
     """
     covariance, mean = jnp.asarray(covariance), jnp.asarray(mean)
-    # Newton's method converges quadratically: a last move of this size leaves an error of about its square.
-    tolerance = jnp.finfo(covariance.dtype).eps ** 0.375
-
-    def unfinished(state: tuple[Array, Array, Array]) -> Array:
-        _, change, iteration = state
-        return (change > tolerance) & (iteration < _MAX_ITERATIONS)
-
-    def step(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        coefficients, _, iteration = state
-        updated, change = _newton_step(likelihood, covariance, mean, coefficients)
-        return updated, change, iteration + 1
-
-    start = (jnp.zeros_like(covariance[0]), jnp.asarray(jnp.inf, covariance.dtype), jnp.asarray(0))
-    coefficients, change, _ = jax.lax.while_loop(unfinished, step, start)
-    coefficients = jnp.where(change <= tolerance, coefficients, jnp.nan)
+    coefficients = find_mode(lambda a: _newton_step(likelihood, covariance, mean, a), jnp.zeros_like(covariance[0]))
     if is_concrete(coefficients) and not bool(jnp.all(jnp.isfinite(coefficients))):
         raise ValueError(
-            f"Newton's method did not reach the mode of the latent values in {_MAX_ITERATIONS} steps; "
+            f"Newton's method did not reach the mode of the latent values in {MAX_STEPS} steps; "
             f"`covariance` (shape {covariance.shape}) must be finite and positive semi-definite"
         )
     return coefficients
@@ -239,13 +230,7 @@ def _newton_step(
         latent = posterior.mode + size * move
         return jnp.sum(likelihood.log_density(latent)) - 0.5 * jnp.dot(a + size * direction, latent - mean)
 
-    sizes = jnp.asarray(0.5, a.dtype) ** jnp.arange(_HALVINGS, dtype=a.dtype)
-    values = jax.vmap(objective)(sizes)
-    present = objective(jnp.zeros((), a.dtype))
-    # Near the mode the objective is constant up to rounding; without slack, rounding would reject full steps there.
-    slack = 100 * jnp.finfo(a.dtype).eps * (1.0 + jnp.abs(present))
-    size = jnp.where(values[0] >= present - slack, 1.0, sizes[jnp.argmax(values)])
-    return a + size * direction, jnp.max(jnp.abs(move)) / (1.0 + jnp.max(jnp.abs(posterior.mode)))
+    return a + step_size(objective, a.dtype) * direction, relative_change(move, posterior.mode)
 
 
 def _variances(

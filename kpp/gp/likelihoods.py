@@ -62,6 +62,10 @@ class AbstractPointwiseLikelihood(eqx.Module):
         latent_key, observation_key = jax.random.split(rng_key)
         return self.draw(observation_key, draw_joint(latent_key, latent, scale))
 
+    def draw_again(self, rng_key: RngKey, latent: LatentPredictive, scale: Float[AnyArray, ""]) -> Array:
+        """Draw the n observations anew, given the law of their latent values; by default as at any other points."""
+        return self.draw_predictive(rng_key, latent, scale)
+
     def marginal_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
         r"""Return :math:`\log \int p_i(y_i \mid f)\, N(f; \mu_i, v_i)\, df` for every i."""
         return log_expectation(self.log_density, mean, variance)
@@ -72,23 +76,30 @@ class AbstractPointwiseLikelihood(eqx.Module):
 
 
 class GaussianLikelihood(AbstractPointwiseLikelihood):
-    r"""Numbers with Gaussian noise, :math:`y_i \sim N(f_i, \sigma^2)`.
+    r"""Numbers with Gaussian noise, :math:`y_i \sim N(f_i, \sigma^2 + s_i)`.
 
     Args:
         y: The observations, (n,).
-        noise_variance: :math:`\sigma^2`, a number.
+        noise_variance: :math:`\sigma^2`, a number, the variance of the noise of a new observation.
+        row_variances: s, (n,), what the variance of each of the n observations has in addition; None for nothing.
     """
 
     y: Float[Array, " n"] = eqx.field(converter=jnp.asarray)
     noise_variance: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    row_variances: Float[Array, " n"] | None = None
+
+    @property
+    def variances(self) -> Float[Array, "*n"]:
+        """The variances of the n observations, (n,), or one number if all are equal."""
+        return self.noise_variance if self.row_variances is None else self.noise_variance + self.row_variances
 
     def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
         """Return the log density of every observation."""
-        return normal_log_density(self.y, jnp.asarray(f), self.noise_variance)
+        return normal_log_density(self.y, jnp.asarray(f), self.variances)
 
     def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:
         """Return its derivatives."""
-        precision = jnp.broadcast_to(1.0 / self.noise_variance, jnp.shape(f))
+        precision = jnp.broadcast_to(1.0 / self.variances, jnp.shape(f))
         return Derivatives((self.y - f) * precision, precision, jnp.zeros_like(precision))
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "*p"]) -> Float[Array, "*p"]:
@@ -104,13 +115,17 @@ class GaussianLikelihood(AbstractPointwiseLikelihood):
         """Draw numbers from the Gaussian whose covariance includes the noise."""
         return draw_joint(rng_key, latent, scale, self.noise_variance)
 
+    def draw_again(self, rng_key: RngKey, latent: LatentPredictive, scale: Float[AnyArray, ""]) -> Array:
+        """Draw numbers, each with the variance of its row."""
+        return draw_joint(rng_key, latent, scale, self.variances)
+
     def marginal_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
         """Return the log density of every observation, in closed form."""
-        return normal_log_density(self.y, jnp.asarray(mean), variance + self.noise_variance)
+        return normal_log_density(self.y, jnp.asarray(mean), variance + self.variances)
 
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
         """Return the expected log density of every observation, in closed form."""
-        return self.log_density(mean) - 0.5 * jnp.asarray(variance) / self.noise_variance
+        return self.log_density(mean) - 0.5 * jnp.asarray(variance) / self.variances
 
 
 class BernoulliLikelihood(AbstractPointwiseLikelihood):

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kpp.gp.fields import as_scalar
 from kpp.priors import is_prior, prior_sites, substitute
 from kpp.serialization import data_class
 from kpp.typing import AnyArray, Leaf
 from kpp.validation import as_finite_array
 
-__all__ = ["LinearMean", "check_mean_fits"]
+__all__ = ["LinearMean", "check_mean_fits", "mean_field"]
+
+
+def mean_field(**options: Any) -> Any:
+    """Return an Equinox field that holds a prior mean: one number, a prior for it, or a function of points."""
+    return eqx.field(converter=_as_mean, **options)
+
+
+def _as_mean(value: Any) -> Any:
+    return value if callable(value) and not is_prior(value) else as_scalar(value, "mean")
 
 
 def _as_weights(value: Leaf) -> Leaf:

@@ -13,7 +13,7 @@ from kpp.batching import map_rows
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned import ConditionedProcess
 from kpp.gp.fields import replace_priors
-from kpp.gp.gaussian import LatentPredictive, draw_joint
+from kpp.gp.gaussian import draw_joint
 from kpp.inference.model import AbstractModel, Data, Sample
 from kpp.posteriors import GPPosterior
 from kpp.priors import substitute
@@ -90,7 +90,8 @@ class AbstractGPModel(AbstractModel):
     def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> Array:
         """Return one joint draw of new observations at p points; see `AbstractModel.draw_predictive`."""
         posterior = self.posterior(sample, data)
-        return self._observations(rng_key, posterior, posterior.joint(x), x)
+        scale = self.variance_scale(posterior, x)
+        return posterior.likelihood.draw_predictive(rng_key, posterior.joint(x), scale)
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
         """Return one draw of new observations at the training points; see `AbstractModel.replicate`."""
@@ -128,11 +129,7 @@ class AbstractGPModel(AbstractModel):
     def _replicate(self, rng_key: RngKey, posterior: ConditionedProcess, data: Data) -> dict[str, Array]:
         x = data["x"]
         law = posterior.joint(x) if posterior.at_points is None else posterior.at_points()
-        return {"y": self._observations(rng_key, posterior, law, x)}
-
-    def _observations(self, rng_key: RngKey, posterior: ConditionedProcess, law: LatentPredictive, x: Points) -> Array:
-        """Draw observations at points, given the joint law of the function there."""
-        return posterior.likelihood.draw_predictive(rng_key, law, self.variance_scale(posterior, x))
+        return {"y": posterior.likelihood.draw_again(rng_key, law, self.variance_scale(posterior, x))}
 
 
 def _log_likelihood(posterior: ConditionedProcess, data: Data) -> dict[str, Array]:

@@ -20,7 +20,7 @@ from kpp.kernels.base import AbstractKernel, AbstractProductKernel, implements
 from kpp.kernels.checks import example_points
 from kpp.kernels.nonstationary import Constant, Linear
 from kpp.kernels.parameters import check_non_negative, parameter, scalar
-from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels
+from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels, features_of_product
 from kpp.kernels.stationary import RBF, Matern12, Matern52, Periodic
 from kpp.typing import AnyArray, Leaf, Numbers, Points, RngKey
 
@@ -94,6 +94,10 @@ class Product(AbstractComposite):
     def gram(self, x: Points) -> Float[Array, "n n"]:
         """Evaluate the product at every pair of points of one batch."""
         return _reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
+
+    def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
+        """Return the products of a feature of each kernel, if all have finitely many."""
+        return features_of_product(self.kernels, itertools.repeat(x, len(self.kernels)))
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
         """Multiply out: one term for each choice of a term of every kernel."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable
 
 import equinox as eqx
 from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel
-from kpp.typing import Numbers
+from kpp.typing import Numbers, Points
 
-__all__ = ["AbstractComposite", "as_kernel", "as_kernels", "check_kernel_fields"]
+__all__ = ["AbstractComposite", "as_kernel", "as_kernels", "check_kernel_fields", "features_of_product"]
 
 
 def as_kernels(kernels: object) -> tuple[AbstractKernel, ...]:
@@ -48,6 +49,20 @@ def check_kernel_fields(module: eqx.Module) -> None:
         if (field.name == "kernel" or field.name.endswith("_kernel")) and value is not None:
             for kernel in value if isinstance(value, tuple) else (value,):
                 as_kernel(kernel, field.name)
+
+
+def features_of_product(kernels: Iterable[AbstractKernel], xs: Iterable[Points]) -> Float[Array, "n q"] | None:
+    """Return features of a product of kernels if all have finitely many: all products of a feature of each.
+
+    Args:
+        kernels: The kernels.
+        xs: n points for each of them.
+    """
+    found = [kernel.finite_features(x) for kernel, x in zip(kernels, xs, strict=True)]
+    known = [features for features in found if features is not None]
+    if len(known) < len(found):
+        return None
+    return functools.reduce(lambda one, two: (one[:, :, None] * two[:, None]).reshape(len(one), -1), known)
 
 
 class AbstractComposite(AbstractKernel):

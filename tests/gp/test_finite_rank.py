@@ -9,13 +9,31 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer.util import log_density
+from sklearn.linear_model import LogisticRegression
 
 import kpp
 from kpp.features import Nystrom, RandomFourier
-from kpp.gp import FeatureGP, GaussianLikelihood, condition, few_features
+from kpp.gp import (
+    BernoulliLikelihood,
+    FeatureGP,
+    GaussianLikelihood,
+    LaplaceBernoulliMarginal,
+    condition,
+    few_features,
+    prior_covariance,
+)
 from kpp.gp.gaussian import gaussian_log_density
-from kpp.kernels import RBF, AbstractKernel, Linear
-from kpp_models import GPRegression, KernelRidge
+from kpp.kernels import (
+    RBF,
+    AbstractKernel,
+    Contextual,
+    GeneralizedPreferential,
+    Linear,
+    PairProduct,
+    Preferential,
+    SkewSymmetrized,
+)
+from kpp_models import GPClassification, GPRegression, KernelLogistic, KernelRidge
 
 RNG = np.random.default_rng(5)
 X, NEW = RNG.normal(size=(40, 3)), RNG.normal(size=(7, 3))
@@ -49,12 +67,22 @@ KERNELS = {
     "scaled": lambda: 2.5 * NYSTROM,
     "selected": lambda: Linear(0.5).on([0, 2]) + Linear(0.2).on([1]),
     "linear": lambda: Linear(1.2),
+    "product": lambda: (Linear(1.2).on([0, 1]) + 1.0) * (Linear(0.3).on([2]) + 1.0),
     "fourier": fourier,
 }
 
 
-def both(kernel: AbstractKernel, mean=0.3):
-    likelihood = GaussianLikelihood(jnp.asarray(Y), jnp.asarray(0.09))
+VARIANCES = RNG.uniform(0.05, 0.4, size=40)
+LIKELIHOODS = {
+    "gaussian": lambda: GaussianLikelihood(jnp.asarray(Y), jnp.asarray(0.09)),
+    "a variance for each row": lambda: GaussianLikelihood(jnp.asarray(Y), jnp.asarray(0.09), jnp.asarray(VARIANCES)),
+    "logit": lambda: BernoulliLikelihood(jnp.asarray(Y > 1.5, float)),
+    "probit": lambda: BernoulliLikelihood(jnp.asarray(Y > 1.5, float), "probit"),
+}
+
+
+def both(kernel: AbstractKernel, likelihood="gaussian", mean=0.3):
+    likelihood = LIKELIHOODS[likelihood]()
     return condition(kernel, X, likelihood, mean), condition(Dense(kernel), X, likelihood, mean)
 
 
@@ -63,8 +91,9 @@ def kernel(request):
     return KERNELS[request.param]()
 
 
-def test_the_posterior_is_that_of_the_matrix(kernel):
-    fast, dense = both(kernel)
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_the_posterior_is_that_of_the_matrix(kernel, likelihood):
+    fast, dense = both(kernel, likelihood)
     assert isinstance(fast, FeatureGP)
     for ours, expected in zip(
         fast.moments(NEW, covariance=True)[:3], dense.moments(NEW, covariance=True)[:3], strict=True
@@ -74,6 +103,27 @@ def test_the_posterior_is_that_of_the_matrix(kernel):
     np.testing.assert_allclose(fast.function()(NEW), dense.function()(NEW), **TOLERANCE)
     process, expected = fast.posterior(), dense.posterior()
     np.testing.assert_allclose(process.covariance(NEW, NEW), expected.covariance(NEW, NEW), **TOLERANCE)
+
+
+PAIRS, CONTEXTS = RNG.normal(size=(40, 2, 3)), RNG.normal(size=(40, 1))
+PAIRED = {
+    "preferential": (lambda: Preferential(NYSTROM), PAIRS),
+    "generalized": (lambda: GeneralizedPreferential(Linear(0.7) + 0.5), PAIRS),
+    "skew-symmetrized": (lambda: SkewSymmetrized(PairProduct(Linear(0.7), Linear(0.3) + 1.0)), PAIRS),
+    "contextual": (lambda: Contextual(Preferential(Linear(0.7)), Linear(2.0) + 1.0), (PAIRS, CONTEXTS)),
+}
+
+
+@pytest.mark.parametrize("case", PAIRED)
+def test_preferences_by_features_are_those_by_the_matrix(case):
+    make, inputs = PAIRED[case]
+    kernel, inputs = make(), jax.tree.map(jnp.asarray, inputs)
+    likelihood = LIKELIHOODS["logit"]()
+    fast, dense = condition(kernel, inputs, likelihood), condition(Dense(kernel), inputs, likelihood)
+    assert isinstance(fast, FeatureGP)
+    for ours, expected in zip(fast.moments(inputs)[:2], dense.moments(inputs)[:2], strict=True):
+        np.testing.assert_allclose(ours, expected, **TOLERANCE)
+    np.testing.assert_allclose(fast.held_out(), dense.held_out(), **TOLERANCE)
 
 
 def test_law_at_the_observations_has_a_root(kernel):
@@ -100,6 +150,50 @@ def test_evidence_and_gradient_are_those_of_the_matrix(kernel):
         jax.tree.leaves(jax.value_and_grad(ours)(at)), jax.tree.leaves(jax.value_and_grad(expected)(at)), strict=True
     ):
         np.testing.assert_allclose(found, other, **TOLERANCE)
+
+
+@pytest.mark.parametrize("link", ["logit", "probit"])
+def test_laplace_evidence_and_its_derivatives_are_those_of_the_matrix(kernel, link):
+    labels = jnp.asarray(Y > 1.5, float)
+
+    def evidence(make):
+        def at(scale, mean):
+            scaled = scale * kernel
+            return LaplaceBernoulliMarginal(mean + 0.1 * jnp.asarray(X[:, 0]), make(scaled), link).log_prob(labels)
+
+        first = jax.value_and_grad(at, argnums=(0, 1))
+        return first(1.3, 0.2), jax.hessian(at, argnums=(0, 1))(1.3, 0.2)
+
+    ours = evidence(lambda kernel: prior_covariance(kernel, X))
+    expected = evidence(lambda kernel: Dense(kernel).gram(X))
+    for found, other in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
+        # Newton's method ends within the square of eps ** 0.375, 1e-11, of the mode; a Hessian loses some digits more.
+        np.testing.assert_allclose(found, other, rtol=1e-7, atol=1e-8)
+
+
+def test_laplace_marginal_by_features_draws_labels():
+    marginal = LaplaceBernoulliMarginal(0.5, prior_covariance(NYSTROM, X))
+    draws = marginal.sample(jax.random.key(0), (20000,))
+    at_points = LaplaceBernoulliMarginal(0.5, NYSTROM.gram(X)).sample(jax.random.key(1), (20000,))
+    # Means of 20000 draws of a label each, and of a product of two; 5 standard errors of a difference.
+    np.testing.assert_allclose(draws.mean(0), at_points.mean(0), atol=5 * 0.5 * np.sqrt(2 / 20000))
+    np.testing.assert_allclose(draws.T @ draws / 20000, at_points.T @ at_points / 20000, atol=5 * np.sqrt(0.5 / 20000))
+
+
+def test_logistic_regression_is_that_of_the_matrix(kernel):
+    fast, dense = KernelLogistic(kernel, 0.01), KernelLogistic(Dense(kernel), 0.01)
+    data = {"x": jnp.asarray(X), "y": jnp.asarray(Y > 1.5, float)}
+    np.testing.assert_allclose(fast.loo_log_probabilities(**data), dense.loo_log_probabilities(**data), **TOLERANCE)
+    np.testing.assert_allclose(fast.function_draw({}, data)(NEW), dense.function_draw({}, data)(NEW), **TOLERANCE)
+
+
+def test_logistic_regression_is_that_of_scikit_learn():
+    x, labels = RNG.normal(size=(300, 4)), RNG.integers(0, 2, 300)
+    kernel = Nystrom(RBF(1.5), x[:10])
+    ours = KernelLogistic(kernel, 0.01).function_draw({}, {"x": jnp.asarray(x), "y": jnp.asarray(labels, float)})
+    features = np.asarray(kernel.feature_map(x))
+    peer = LogisticRegression(C=1 / (300 * 0.01), fit_intercept=False, tol=1e-12, max_iter=10000).fit(features, labels)
+    np.testing.assert_allclose(ours(x), features @ peer.coef_[0], atol=1e-5)  # the tolerance of its L-BFGS
 
 
 def test_ridge_is_that_of_the_matrix(kernel):
@@ -133,11 +227,27 @@ def test_no_matrix_of_the_rows_is_made():
     assert fit.idata["log_likelihood"]["y"].shape == (1, 1, n)
 
 
+def test_classification_of_many_rows_makes_no_matrix_of_them():
+    n = 30000
+    x = RNG.normal(size=(n, 2))
+    labels = (x[:, 0] + RNG.logistic(size=n) > 0).astype(float)
+    model = GPClassification(Nystrom(RBF(dist.LogNormal(0.0, 0.5), 4.0), x[:20]))
+    fit = model.fit(
+        jax.random.key(0), x, labels, inference=kpp.MAP(num_restarts=0, progress=False), num_prior_samples=2
+    )
+    inside = np.abs(x) < 1.5
+    rows = np.flatnonzero(inside.all(axis=1))[:100]
+    chances = fit.predict(x[rows])["probability"].values.squeeze()
+    # With 30000 labels and some 20 directions the standard error of the log-odds is below .1, that of a chance .025.
+    np.testing.assert_allclose(chances, 1 / (1 + np.exp(-x[rows, 0])), atol=0.1)
+
+
 def test_features_are_used_only_where_they_save_work_and_there_is_noise():
     assert few_features(NYSTROM, X[:7], 0.1).shape == (7, 6)
     assert few_features(NYSTROM, X[:6], 0.1) is None
     assert few_features(NYSTROM, X, 0.0) is None
-    assert few_features(NYSTROM, X, np.full(40, 0.1)) is None  # a variance for each row
+    assert few_features(NYSTROM, X, np.full(40, 0.1)).shape == (40, 6)  # a variance for each row
+    assert few_features(NYSTROM, X, np.append(np.full(39, 0.1), 0.0)) is None
     assert not isinstance(
         condition(NYSTROM, X[:6], GaussianLikelihood(jnp.asarray(Y[:6]), jnp.asarray(0.1))), FeatureGP
     )

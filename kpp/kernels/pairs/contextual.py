@@ -19,7 +19,7 @@ from kpp.kernels.base import AbstractKernel
 from kpp.kernels.checks import example_points
 from kpp.kernels.pairs.preference import GeneralizedPreferential, example_pairs
 from kpp.kernels.parameters import check_positive
-from kpp.kernels.parts import as_kernel
+from kpp.kernels.parts import as_kernel, features_of_product
 from kpp.kernels.stationary import RBF
 from kpp.typing import AnyArray, Points, RngKey
 
@@ -106,6 +106,10 @@ class Contextual(AbstractKernel):
         """Evaluate the kernel at each contextual pair with itself."""
         pairs, contexts = _batch(x, "x")
         return self.kernel.diagonal(pairs) * self.context_kernel.diagonal(contexts)
+
+    def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
+        """Return the products of a feature of each kernel, if both have finitely many."""
+        return features_of_product((self.kernel, self.context_kernel), _batch(x, "x"))
 
     def kronecker(self, pairs: Points, contexts: Points) -> Kronecker:
         r"""Return the Gram matrix of every pair in every context, :math:`K_E \otimes K_z`, as its two factors.

@@ -42,6 +42,10 @@ class AbstractPreferenceKernel(AbstractKernel):
     def _combine(self, aa: Array, bb: Array, ab: Array, ba: Array) -> Array:
         """Combine the inner kernel's matrices: first items with first, second with second, first with second."""
 
+    @abstractmethod
+    def _pair_features(self, first: Array, second: Array) -> Array:
+        """Return the features of m pairs from the inner kernel's features (m, r) of the first and the second items."""
+
     def _couples(self, pairs: Points) -> Any:
         """Return the two points of the inner kernel that belong to each pair, in arrays that lead with (m, 2)."""
         return pairs
@@ -68,6 +72,15 @@ class AbstractPreferenceKernel(AbstractKernel):
         blocks = jax.vmap(self.kernel.gram)(self._couples(oriented.pairs))
         values = self._combine(blocks[:, 0, 0], blocks[:, 1, 1], blocks[:, 0, 1], blocks[:, 1, 0])
         return oriented.skew(values) * oriented.signs.astype(values.dtype)
+
+    def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
+        """Return features of m pairs if the inner kernel has finitely many, skew-symmetric without rounding errors."""
+        oriented = orient(x, self, "x")
+        features = self.kernel.finite_features(stack_items(self._couples(oriented.pairs)))
+        if features is None:
+            return None
+        first, second = jnp.split(features, 2)
+        return oriented.skew(self._pair_features(first, second))
 
     def product_terms(self) -> NoReturn:
         """Raise TypeError, because the features of the two items enter as differences."""
@@ -101,6 +114,9 @@ class Preferential(AbstractPreferenceKernel):
 
     def _combine(self, aa: Array, bb: Array, ab: Array, ba: Array) -> Array:
         return (aa + bb) - (ab + ba)
+
+    def _pair_features(self, first: Array, second: Array) -> Array:
+        return first - second
 
     def combine_sections(
         self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
@@ -153,6 +169,10 @@ class GeneralizedPreferential(AbstractPreferenceKernel):
 
     def _combine(self, aa: Array, bb: Array, ab: Array, ba: Array) -> Array:
         return aa * bb - ab * ba
+
+    def _pair_features(self, first: Array, second: Array) -> Array:
+        j, m = np.triu_indices(first.shape[1], 1)
+        return first[:, j] * second[:, m] - first[:, m] * second[:, j]
 
     def unfold(
         self, points: Points, coefficients: Float[AnyArray, "m *outputs"]

@@ -8,12 +8,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel
 from kpp.kernels.pairs.oriented import check_pairs
 from kpp.kernels.pairs.preference import AbstractPreferenceKernel, example_pairs
-from kpp.kernels.parts import as_kernel
+from kpp.kernels.parts import as_kernel, features_of_product
 from kpp.kernels.stationary import RBF, Matern32
 from kpp.typing import Points, RngKey
 
@@ -54,6 +55,10 @@ class PairProduct(AbstractKernel):
         """Evaluate the kernel at each pair with itself."""
         a, b = self._items(x, "x")
         return self.first.diagonal(a) * self._second.diagonal(b)
+
+    def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
+        """Return the products of a feature of each item, if both kernels have finitely many."""
+        return features_of_product((self.first, self._second), self._items(x, "x"))
 
     @property
     def _second(self) -> AbstractKernel:
@@ -96,6 +101,9 @@ class SkewSymmetrized(AbstractPreferenceKernel):
 
     def _combine(self, aa: Array, bb: Array, ab: Array, ba: Array) -> Array:
         return 0.5 * ((aa + bb) - (ab + ba))
+
+    def _pair_features(self, first: Array, second: Array) -> Array:
+        return np.sqrt(0.5) * (first - second)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:

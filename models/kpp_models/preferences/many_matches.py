@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.gp import refuse_priors_in, scalar_field
+from kpp.gp import refuse_priors_in, scalar_field, step_size
 from kpp.inference import ConvergenceError
 from kpp.kernels import AbstractKernel, check_positive
 from kpp.modules import AbstractModule
@@ -22,7 +22,6 @@ from kpp_models.preferences.pair_solver import PairSolver
 __all__ = ["PreferenceLogistic", "PreferenceRidge"]
 
 _MAX_NEWTON = 50
-_HALVINGS = 12  # the tolerance of a step
 _TOLERANCE = 1e-8  # the tolerance of the last change of the log-odds
 # Tolerances for residuals of conjugate gradients. In Newton's method the right-hand side may exceed the step by a
 # factor of up to the largest eigenvalue of the system, for example 1e4, and only the relative error of a step matters.
@@ -187,8 +186,4 @@ def _step_size(
         likelihood = jnp.sum(wins * jax.nn.log_sigmoid(f) + (counts - wins) * jax.nn.log_sigmoid(-f))
         return likelihood - 0.5 * jnp.dot(coefficients + size * direction, f)
 
-    sizes = 0.5 ** jnp.arange(_HALVINGS, dtype=latent.dtype)
-    values = jax.vmap(objective)(sizes)
-    present = objective(jnp.zeros((), latent.dtype))
-    slack = 100 * jnp.finfo(latent.dtype).eps * (1.0 + jnp.abs(present))
-    return jnp.where(values[0] >= present - slack, 1.0, sizes[jnp.argmax(values)]), jnp.max(jnp.abs(move))
+    return step_size(objective, latent.dtype), jnp.max(jnp.abs(move))

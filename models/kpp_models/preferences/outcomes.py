@@ -30,6 +30,7 @@ from kpp.gp import (
     AbstractLaplaceMarginal,
     AbstractPointwiseLikelihood,
     Derivatives,
+    FeatureCovariance,
     derivatives,
     expected_log_probability,
     expected_softplus,
@@ -186,7 +187,8 @@ class LaplaceOutcomes(AbstractLaplaceMarginal):
     Args:
         outcomes: The law of one match.
         trials: The number of matches of every pair, (m,).
-        covariance_matrix: The prior covariance of the latent preferences, whose mean is 0, (m, m).
+        covariance_matrix: The prior covariance of the latent preferences, whose mean is 0, (m, m), or a
+            `kpp.gp.FeatureCovariance`.
         validate_args: As for every NumPyro distribution.
     """
 
@@ -197,7 +199,7 @@ class LaplaceOutcomes(AbstractLaplaceMarginal):
         self,
         outcomes: Outcomes,
         trials: Float[AnyArray, " m"],
-        covariance_matrix: Float[AnyArray, "m m"],
+        covariance_matrix: Float[AnyArray, "m m"] | FeatureCovariance,
         *,
         validate_args: bool | None = None,
     ) -> None:

@@ -22,6 +22,7 @@ from kpp.gp import (
     condition,
     condition_on_values,
     optional_scalar_field,
+    prior_covariance,
     prior_factor,
     replace_priors,
 )
@@ -177,7 +178,7 @@ class AbstractPreferenceModel(AbstractGPModel):
         outcomes, kernel = model.outcomes, model.pair_kernel
         num_pairs = jnp.shape(trials)[0]
         if model.latent in (None, "laplace"):
-            numpyro.sample("y", LaplaceOutcomes(outcomes, trials, kernel.gram(x)), obs=y)
+            numpyro.sample("y", LaplaceOutcomes(outcomes, trials, prior_covariance(kernel, x)), obs=y)
             return
         if model.latent == "sample":
             white = numpyro.sample(WHITENED, dist.Normal(0.0, 1.0).expand([num_pairs]).to_event(1))

@@ -15,16 +15,17 @@ from kpp.gp import (
     AbstractGPModel,
     BernoulliLikelihood,
     ConditionedProcess,
+    check_mean_fits,
     condition,
     condition_on_values,
     example_points,
+    mean_field,
     read_data,
-    scalar_field,
 )
 from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel
 from kpp.tables import Schema
-from kpp.typing import Leaf, RngKey
+from kpp.typing import RngKey
 from kpp.validation import as_binary_labels, one_of
 from kpp_models.tables.numpyro_models import LATENTS, WHITENED, gp_classification
 
@@ -46,7 +47,8 @@ class GPClassification(AbstractGPModel):
 
     Args:
         kernel: k, with numbers or priors as leaves.
-        mean: m, the prior mean of the latent function; a number or a prior.
+        mean: m, the prior mean of the latent function: a number, a prior, or a module from points (n, d) to (n,) that
+            may hold priors, such as `kpp.gp.LinearMean`. With a module, `function` and what needs it are not available.
         link: "logit" or "probit".
         latent: "laplace" or "sample".
 
@@ -58,7 +60,7 @@ class GPClassification(AbstractGPModel):
     """
 
     kernel: AbstractKernel
-    mean: Leaf = scalar_field("mean", default=0.0)
+    mean: Any = mean_field(default=0.0)
     link: str = eqx.field(static=True, default="logit")
     latent: str = eqx.field(static=True, default="laplace")
 
@@ -78,7 +80,9 @@ class GPClassification(AbstractGPModel):
 
     def prepare(self, x: object, y: object) -> tuple[GPClassification, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
-        return read_data(self, x, y, as_binary_labels)
+        model, data, schema = read_data(self, x, y, as_binary_labels, by_features=self.latent == "laplace")
+        check_mean_fits(self.mean, data["x"])
+        return model, data, schema
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
         """The NumPyro model: `gp_classification` with these fields."""

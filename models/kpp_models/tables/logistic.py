@@ -12,11 +12,11 @@ from jaxtyping import Array, Float
 from kpp.functions import RKHSFunction
 from kpp.gp import (
     BernoulliLikelihood,
+    ConditionedGP,
+    FeatureGP,
+    condition,
     example_points,
-    laplace_posterior,
-    leave_one_out_latent,
     log_likelihood,
-    posterior_mode,
     read_data,
     refuse_priors_in,
     scalar_field,
@@ -95,18 +95,17 @@ class KernelLogistic(AbstractModel):
 
     def loo_log_probabilities(self, x: Float[Array, "n d"], y: Float[Array, " n"]) -> Float[Array, " n"]:
         r"""Return the log probability of each label under (approximately) the fit to all the others, of shape (n,)."""
-        covariance = self._covariance(x)
-        posterior = laplace_posterior(BernoulliLikelihood(y), covariance, jnp.zeros((), y.dtype))
-        mean, _ = leave_one_out_latent(covariance, posterior)
-        return log_likelihood("logit", y, mean)
+        found = self._process(x, y).held_out
+        assert found is not None
+        return log_likelihood("logit", y, found()[0])
 
     def prepare(self, x: object, y: object) -> tuple[KernelLogistic, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
-        return read_data(self, x, y, as_binary_labels)
+        return read_data(self, x, y, as_binary_labels, by_features=True)
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
         """The NumPyro model: Gaussian-process classification, whose mode is the fit; it has no latent site."""
-        gp_classification(x, y, self.kernel * (1.0 / (x.shape[0] * self.regularization)))
+        gp_classification(x, y, self._scaled(x))
 
     def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
         """Return the approximate leave-one-out log probability of every label; see the class."""
@@ -128,12 +127,16 @@ class KernelLogistic(AbstractModel):
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
         """Return the fitted log-odds, a function of the RKHS."""
-        x, y = data["x"], data["y"]
-        coefficients = posterior_mode(BernoulliLikelihood(y), self._covariance(x), jnp.zeros((), y.dtype))
+        x = data["x"]
+        coefficients = self._process(x, data["y"]).coefficients
         return RKHSFunction(self.kernel, x, coefficients / (x.shape[0] * self.regularization))
 
-    def _covariance(self, x: Array) -> Array:
-        return self.kernel.gram(x) / (x.shape[0] * self.regularization)
+    def _process(self, x: Array, y: Array) -> ConditionedGP | FeatureGP:
+        """Return the Gaussian process whose mode is the fit."""
+        return condition(self._scaled(x), x, BernoulliLikelihood(y))
+
+    def _scaled(self, x: Array) -> AbstractKernel:
+        return self.kernel * (1.0 / (x.shape[0] * self.regularization))
 
 
 def _loo_log_loss(model: KernelLogistic, data: Mapping[str, Any]) -> Float[Array, ""]:

@@ -8,10 +8,19 @@ from jax.scipy.special import log_ndtr
 from jaxtyping import Array
 from numpyro import distributions as dist
 
-from kpp.gp import LINKS, GaussianProcessMarginal, LaplaceBernoulliMarginal, few_features, prior_factor
+from kpp.gp import (
+    LINKS,
+    GaussianProcessMarginal,
+    LaplaceBernoulliMarginal,
+    PriorMean,
+    evaluate_mean,
+    few_features,
+    prior_covariance,
+    prior_factor,
+)
 from kpp.kernels import AbstractKernel
 from kpp.priors import sample as draw_priors
-from kpp.typing import Leaf
+from kpp.typing import AnyArray, Leaf
 from kpp.validation import one_of
 
 __all__ = ["LATENTS", "WHITENED", "gp_classification", "gp_regression"]
@@ -22,10 +31,17 @@ LATENTS = ("laplace", "sample")
 WHITENED = "latent_whitened"
 
 
-def gp_regression(x: Array, y: Array | None, kernel: AbstractKernel, noise_variance: Leaf, mean: Leaf = 0.0) -> None:
+def gp_regression(
+    x: Array,
+    y: Array | None,
+    kernel: AbstractKernel,
+    noise_variance: Leaf,
+    mean: PriorMean | Leaf = 0.0,
+    row_variances: Array | None = None,
+) -> None:
     r"""Gaussian-process regression as a NumPyro model function.
 
-    .. math:: y \sim N(m 1,\; k(X, X) + \sigma^2 I)
+    .. math:: y \sim N(m(X),\; k(X, X) + \sigma^2 I + \mathrm{diag}(s))
 
     The sites are those of the priors in `kernel`, `noise_variance` and `mean` (``kernel.lengthscale``, ...) and the
     observed site ``y``, one vector. If the kernel has q < n finite features, time is of order n q^2 and no kernel
@@ -36,15 +52,17 @@ def gp_regression(x: Array, y: Array | None, kernel: AbstractKernel, noise_varia
         y: The targets, of shape (n,), or None to draw them.
         kernel: k, with or without priors among its leaves.
         noise_variance: :math:`\sigma^2`, the variance of the observation noise, a number or a prior.
-        mean: m, the prior mean, a number or a prior.
+        mean: m, the prior mean: a number, a prior, or a function of the points, which may hold priors.
+        row_variances: s, what the variance of each row has in addition, (n,), or None.
     """
     kernel = draw_priors("kernel", kernel)
-    noise_variance = draw_priors("noise_variance", noise_variance)
-    mean = draw_priors("mean", mean)
-    numpyro.sample("y", _marginal(x, kernel, noise_variance, mean), obs=y)
+    noise = draw_priors("noise_variance", noise_variance)
+    center = evaluate_mean(draw_priors("mean", mean), x)
+    noise = noise if row_variances is None else noise + row_variances
+    numpyro.sample("y", _marginal(x, kernel, noise, center), obs=y)
 
 
-def _marginal(x: Array, kernel: AbstractKernel, noise_variance: Leaf, mean: Leaf) -> dist.Distribution:
+def _marginal(x: Array, kernel: AbstractKernel, noise_variance: Leaf, mean: AnyArray) -> dist.Distribution:
     """Return the law of the targets: by features if the kernel has few of them, else by the kernel matrix."""
     features = few_features(kernel, x, noise_variance)
     if features is None:
@@ -54,7 +72,12 @@ def _marginal(x: Array, kernel: AbstractKernel, noise_variance: Leaf, mean: Leaf
 
 
 def gp_classification(
-    x: Array, y: Array | None, kernel: AbstractKernel, mean: Leaf = 0.0, link: str = "logit", latent: str = "laplace"
+    x: Array,
+    y: Array | None,
+    kernel: AbstractKernel,
+    mean: PriorMean | Leaf = 0.0,
+    link: str = "logit",
+    latent: str = "laplace",
 ) -> None:
     r"""Gaussian-process classification as a NumPyro model function.
 
@@ -67,7 +90,7 @@ def gp_classification(
         x: The points, of shape (n, d).
         y: Labels in {0, 1}, of shape (n,), or None to draw them.
         kernel: k, with or without priors among its leaves.
-        mean: m, the prior mean of f, a number or a prior.
+        mean: m, the prior mean of f: a number, a prior, or a function of the points, which may hold priors.
         link: "logit" or "probit".
         latent: "laplace" integrates f out by Laplace's approximation (one vector site ``y``), "sample" makes the
             inference sample it (n independent sites given f).
@@ -75,13 +98,12 @@ def gp_classification(
     one_of(link, "link", LINKS)
     one_of(latent, "latent", LATENTS)
     kernel = draw_priors("kernel", kernel)
-    mean = draw_priors("mean", mean)
-    covariance = kernel.gram(x)
+    mean = evaluate_mean(draw_priors("mean", mean), x)
     if latent == "laplace":
-        numpyro.sample("y", LaplaceBernoulliMarginal(mean, covariance, link), obs=y)
+        numpyro.sample("y", LaplaceBernoulliMarginal(mean, prior_covariance(kernel, x), link), obs=y)
         return
-    n = covariance.shape[0]
+    n = x.shape[0]
     white = numpyro.sample(WHITENED, dist.Normal(0.0, 1.0).expand([n]).to_event(1))
-    f = mean + prior_factor(covariance) @ white
+    f = mean + prior_factor(kernel.gram(x)) @ white
     with numpyro.plate("instance", n):
         numpyro.sample("y", dist.Bernoulli(logits=f if link == "logit" else log_ndtr(f) - log_ndtr(-f)), obs=y)
