@@ -166,7 +166,7 @@ def draw_joint(
     rng_key: Array,
     latent: LatentPredictive,
     scale: Float[AnyArray, ""],
-    noise_variance: Float[AnyArray, ""] | None = None,
+    noise_variance: Float[AnyArray, ""] | Float[AnyArray, " p"] | None = None,
 ) -> Float[Array, " p"]:
     """Draw once from the law of the latent function at p points, plus noise if there is noise; see `draw_gaussian`.
 
@@ -182,7 +182,10 @@ def draw_joint(
 
 
 def _draw_by_root(
-    rng_key: Array, mean: Float[Array, " p"], root: Float[Array, "q p"], noise_variance: Float[AnyArray, ""] | None
+    rng_key: Array,
+    mean: Float[Array, " p"],
+    root: Float[Array, "q p"],
+    noise_variance: Float[AnyArray, ""] | Float[AnyArray, " p"] | None,
 ) -> Float[Array, " p"]:
     first, second = jax.random.split(rng_key)
     values = mean + jax.random.normal(first, root.shape[:1], dtype=root.dtype) @ root
