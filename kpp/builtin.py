@@ -32,6 +32,7 @@ _KERNELS = (
     features.GeneralizedPreferentialFeatures,
     features.Nystrom,
     features.PreferentialFeatures,
+    features.HilbertSpace,
     features.RandomFourier,
 )
 

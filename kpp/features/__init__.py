@@ -4,6 +4,7 @@ from kpp.features.base import AbstractFeatureKernel as AbstractFeatureKernel
 from kpp.features.compression import Compressed as Compressed
 from kpp.features.compression import compress as compress
 from kpp.features.fourier import RandomFourier as RandomFourier
+from kpp.features.hilbert import HilbertSpace as HilbertSpace
 from kpp.features.landmarks import Landmarks as Landmarks
 from kpp.features.landmarks import landmarks as landmarks
 from kpp.features.landmarks import mean_discrepancy as mean_discrepancy

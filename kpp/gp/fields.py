@@ -174,6 +174,29 @@ def check_kernel_fits(kernel: AbstractKernel, x: Points, name: str = "kernel", p
     except (TypeError, ValueError, IndexError) as error:
         shapes = " and ".join(str(leaf.shape) for leaf in jax.tree.leaves(x))
         raise ValueError(f"`{name}` cannot be evaluated on `{points}` of shape {shapes}: {error}") from error
+    if not _is_defined_everywhere(kernel):
+        known, extremes = _with_ones(kernel, x), _extremes(x)
+        known.finite_features(extremes)  # its message says what is wrong
+        if bool(jnp.any(jnp.isnan(known.diagonal(extremes)))):
+            raise ValueError(f"`{name}` is not defined at all points of `{points}`")
+
+
+def _is_defined_everywhere(kernel: AbstractKernel) -> bool:
+    """Return whether all kernels that a kernel is made of are defined at all points."""
+
+    def partial(node: object) -> bool:
+        return isinstance(node, AbstractKernel) and not node.everywhere
+
+    return not any(map(partial, jax.tree.leaves(kernel, is_leaf=partial)))
+
+
+def _extremes(x: Points) -> Points:
+    """Return those rows of all arrays of points that hold the least or the largest value of a column."""
+    columns = [np.asarray(leaf).reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(x)]
+    rows = np.unique(
+        np.concatenate([choose(values, axis=0) for values in columns for choose in (np.argmin, np.argmax)])
+    )
+    return jax.tree.map(lambda leaf: leaf[rows], x)
 
 
 def _num_features(kernel: AbstractKernel, x: Points) -> int | None:

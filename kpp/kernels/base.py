@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -80,6 +80,9 @@ class AbstractKernel(AbstractModule):
 
     Kernels are unhashable: they hold arrays, so they can be neither static arguments of `jax.jit` nor keys.
     """
+
+    #: Whether the kernel is defined at all points; if not, it raises ValueError at others, and is NaN in traced code.
+    everywhere: ClassVar[bool] = True
 
     __hash__ = None  # type: ignore[assignment]
     __array_ufunc__ = None  # so that NumPy numbers on the left of `*` and `+` call the operators of the kernel
