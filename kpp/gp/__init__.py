@@ -5,6 +5,7 @@ from kpp.gp.conditioned import PriorMean as PriorMean
 from kpp.gp.conditioned import evaluate_mean as evaluate_mean
 from kpp.gp.conditioning import ConditionedGP as ConditionedGP
 from kpp.gp.conditioning import condition as condition
+from kpp.gp.conditioning import condition_by_inducing as condition_by_inducing
 from kpp.gp.conditioning import condition_on_values as condition_on_values
 from kpp.gp.distributions import AbstractLaplaceMarginal as AbstractLaplaceMarginal
 from kpp.gp.distributions import GaussianProcessMarginal as GaussianProcessMarginal
@@ -26,6 +27,7 @@ from kpp.gp.fields import replace_priors as replace_priors
 from kpp.gp.fields import scalar_field as scalar_field
 from kpp.gp.finite_rank import FeatureGP as FeatureGP
 from kpp.gp.finite_rank import few_features as few_features
+from kpp.gp.finite_rank import inducing_features as inducing_features
 from kpp.gp.finite_rank import prior_covariance as prior_covariance
 from kpp.gp.gaussian import LOG_TWO_PI as LOG_TWO_PI
 from kpp.gp.gaussian import LatentPredictive as LatentPredictive
@@ -36,6 +38,7 @@ from kpp.gp.gaussian import leave_one_out as leave_one_out
 from kpp.gp.gaussian import normal_log_density as normal_log_density
 from kpp.gp.gaussian import prior_factor as prior_factor
 from kpp.gp.inducing import CollapsedBound as CollapsedBound
+from kpp.gp.inducing import InducingBound as InducingBound
 from kpp.gp.inducing import InducingSettings as InducingSettings
 from kpp.gp.inducing import k_means_centres as k_means_centres
 from kpp.gp.inducing import place_inducing as place_inducing

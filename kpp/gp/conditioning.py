@@ -1,7 +1,8 @@
 r"""Gaussian processes conditioned on data, under one draw of the hyperparameters.
 
 `condition` takes observations with any pointwise likelihood: it is exact for the Gaussian one and Laplace's
-approximation for the others. `condition_on_values` takes latent values that an inference has drawn.
+approximation for the others. `condition_by_inducing` summarises many observations by the values at a few points.
+`condition_on_values` takes latent values that an inference has drawn.
 """
 
 from __future__ import annotations
@@ -10,13 +11,22 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
+import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.bags import Bags
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean
-from kpp.gp.finite_rank import FeatureGP, condition_features, few_features
+from kpp.gp.finite_rank import (
+    FeatureGP,
+    condition_features,
+    few_features,
+    fit_features,
+    inducing_features,
+    law_of_features,
+    leave_one_out_of_features,
+)
 from kpp.gp.gaussian import LatentPredictive, leave_one_out_by_factor, prior_factor
 from kpp.gp.laplace import laplace_posterior, leave_one_out_latent
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood, GaussianLikelihood
@@ -24,7 +34,7 @@ from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
 from kpp.typing import AnyArray, Points
 
-__all__ = ["ConditionedGP", "condition", "condition_on_values"]
+__all__ = ["ConditionedGP", "condition", "condition_by_inducing", "condition_on_values"]
 
 
 class ConditionedGP(eqx.Module):
@@ -151,6 +161,55 @@ def condition(
     return ConditionedGP(
         kernel, points, coefficients, whiten, likelihood, mean, lambda: leave_one_out_latent(gram, approximation)
     )
+
+
+def condition_by_inducing(
+    kernel: AbstractKernel, inducing: Points, points: Points, likelihood: GaussianLikelihood, mean: PriorMean = 0.0
+) -> ConditionedGP:
+    r"""Condition a Gaussian process on observations with Gaussian noise through its values at inducing points.
+
+    The law of these values is the one that attains the bound of `kpp.gp.InducingBound`. With the features
+    :math:`\phi(x) = L^{-1} k(Z, x)`, :math:`L L^\top = K_{ww}`, and the law :math:`N(\beta, A^{-1})` of their weights,
+
+    .. math:: f \mid D \sim GP\bigl(m(x) + \phi(x)^\top \beta,\; k(x, x') - \phi(x)^\top (I - A^{-1})\, \phi(x')\bigr),
+        \qquad A = I + \Phi^\top D^{-1} \Phi
+
+    Time is of order n w^2, memory n w. `held_out` is what fits without the observation give, in closed form. In draws
+    at the observations, what the inducing points do not explain is independent.
+
+    Args:
+        kernel: k.
+        inducing: Z, the w inducing points.
+        points: The n points of the observations.
+        likelihood: The likelihood, which holds the n observations.
+        mean: The prior mean, a number or a function from points to one number per point.
+
+    Returns:
+        The posterior.
+
+    References:
+        Titsias, Variational learning of inducing variables in sparse Gaussian processes, 2009, equations (6) and (10).
+    """
+    factor, features, rest = inducing_features(kernel, inducing, points)
+    at_observations = jnp.asarray(evaluate_mean(mean, points))
+    system, weights, coefficients = fit_features(features, likelihood, at_observations)
+    values, vectors = jnp.linalg.eigh(features.T @ (system.multiplicity[:, None] * features))
+    values = jnp.maximum(values, 0.0)
+    known = (vectors * jnp.sqrt(values / (values + system.ridge))[None]).T
+
+    def held_out() -> tuple[Array, Array]:
+        predicted, variance = leave_one_out_of_features(system, features @ weights + at_observations, coefficients)
+        return predicted, variance + rest
+
+    def at_points() -> LatentPredictive:
+        law = law_of_features(system, weights, features, at_observations)
+        return law._replace(variance=law.variance + rest, rest=rest)
+
+    def whiten(sections: Array) -> Array:
+        return known @ linalg.solve_lower(factor, sections)
+
+    combined = jsl.solve_triangular(factor, weights, lower=True, trans=1)
+    return ConditionedGP(kernel, inducing, combined, whiten, likelihood, mean, held_out, at_points)
 
 
 def condition_on_values(

@@ -25,14 +25,23 @@ from kpp import linalg
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean
 from kpp.gp.feature_laplace import FeatureCovariance, feature_posterior
-from kpp.gp.gaussian import LatentPredictive
+from kpp.gp.gaussian import LatentPredictive, prior_factor
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood, GaussianLikelihood
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
 from kpp.typing import Leaf, Points
 from kpp.validation import is_concrete
 
-__all__ = ["FeatureGP", "condition_features", "few_features", "prior_covariance"]
+__all__ = [
+    "FeatureGP",
+    "condition_features",
+    "few_features",
+    "fit_features",
+    "inducing_features",
+    "law_of_features",
+    "leave_one_out_of_features",
+    "prior_covariance",
+]
 
 
 class FeatureGP(eqx.Module):
@@ -70,7 +79,7 @@ class FeatureGP(eqx.Module):
         r"""Return the law with its root :math:`\sqrt c L^{-1} \phi(x)`, :math:`L L^\top = M`."""
         features = self.kernel.finite_features(x)
         assert features is not None
-        return _law(self.system, self.weights, features, evaluate_mean(self.prior_mean, x))
+        return law_of_features(self.system, self.weights, features, evaluate_mean(self.prior_mean, x))
 
     def function(self) -> RKHSFunction:
         """Return the posterior mean; see `ConditionedProcess.function`."""
@@ -113,6 +122,25 @@ def prior_covariance(kernel: AbstractKernel, x: Points) -> Float[Array, "n n"] |
     return kernel.gram(x) if features is None else FeatureCovariance(features)
 
 
+def inducing_features(
+    kernel: AbstractKernel, inducing: Points, points: Points
+) -> tuple[Float[Array, "w w"], Float[Array, "n w"], Float[Array, " n"]]:
+    r"""Return the features of points by inducing points, and the variances that these do not explain.
+
+    Args:
+        kernel: k.
+        inducing: The w inducing points.
+        points: The n points.
+
+    Returns:
+        The factor L of :math:`K_{ww}` with its nugget, the features :math:`\Phi = K_{nw} L^{-\top}` and
+        :math:`r_i = k(x_i, x_i) - \|\phi_i\|^2`, at least 0.
+    """
+    factor = prior_factor(kernel.gram(inducing))
+    features = linalg.solve_lower(factor, kernel(inducing, points)).T
+    return factor, features, jnp.maximum(kernel.diagonal(points) - jnp.sum(features**2, axis=1), 0.0)
+
+
 def condition_features(
     kernel: AbstractKernel,
     points: Points,
@@ -122,26 +150,38 @@ def condition_features(
 ) -> FeatureGP:
     """Condition a Gaussian process of finitely many features on observations; see `kpp.gp.condition`."""
     at_observations = jnp.asarray(evaluate_mean(mean, points))
-    if isinstance(likelihood, GaussianLikelihood):
-        noise, residual = likelihood.variances, likelihood.y - at_observations
-        ridge, rows = (noise, None) if noise.ndim == 0 else (jnp.ones((), noise.dtype), 1 / noise)
-        system = linalg.FeatureRidge.create(features, ridge, rows)
-        coefficients = system.solve(residual)
-        weights = linalg.cho_solve(system.factor, features.T @ (system.multiplicity * residual))
-    else:
-        weights, coefficients, curvature = feature_posterior(likelihood, features, at_observations)
-        system = linalg.FeatureRidge.create(features, 1.0, curvature)
+    system, weights, coefficients = fit_features(features, likelihood, at_observations)
 
     def held_out() -> tuple[Array, Array]:
-        return _leave_one_out(system, features @ weights + at_observations, coefficients)
+        return leave_one_out_of_features(system, features @ weights + at_observations, coefficients)
 
     def at_points() -> LatentPredictive:
-        return _law(system, weights, features, at_observations)
+        return law_of_features(system, weights, features, at_observations)
 
     return FeatureGP(kernel, points, system, weights, coefficients, likelihood, mean, held_out, at_points)
 
 
-def _law(
+def fit_features(
+    features: Float[Array, "n q"], likelihood: AbstractPointwiseLikelihood, mean: Array
+) -> tuple[linalg.FeatureRidge, Float[Array, " q"], Float[Array, " n"]]:
+    r"""Return the system M, the weights :math:`\beta` and the coefficients :math:`\alpha` of n observations.
+
+    Args:
+        features: The features of the observations, (n, q).
+        likelihood: Their likelihood.
+        mean: The prior mean there, a number or (n,).
+    """
+    if not isinstance(likelihood, GaussianLikelihood):
+        weights, coefficients, curvature = feature_posterior(likelihood, features, mean)
+        return linalg.FeatureRidge.create(features, 1.0, curvature), weights, coefficients
+    noise, residual = likelihood.variances, likelihood.y - mean
+    ridge, rows = (noise, None) if noise.ndim == 0 else (jnp.ones((), noise.dtype), 1 / noise)
+    system = linalg.FeatureRidge.create(features, ridge, rows)
+    weights = linalg.cho_solve(system.factor, features.T @ (system.multiplicity * residual))
+    return system, weights, system.solve(residual)
+
+
+def law_of_features(
     system: linalg.FeatureRidge, weights: Float[Array, " q"], features: Float[Array, "p q"], mean: Array
 ) -> LatentPredictive:
     r"""Return the law of the function at p points with its root :math:`\sqrt c L^{-1} \phi(x)`."""
@@ -149,7 +189,7 @@ def _law(
     return LatentPredictive(features @ weights + mean, jnp.sum(root**2, axis=0), None, root)
 
 
-def _leave_one_out(
+def leave_one_out_of_features(
     system: linalg.FeatureRidge, fitted: Float[Array, " n"], coefficients: Float[Array, " n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     r"""Return mean and variance of each latent value given the other observations.

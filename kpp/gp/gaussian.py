@@ -116,12 +116,14 @@ class LatentPredictive(NamedTuple):
     """The distribution of the latent function at p points: mean (p,), variance (p,), covariance (p, p) or None.
 
     A root R (q, p) of the covariance, which is R^T R, may be there in addition to the covariance or in its place.
+    `rest` (p,) are variances that the root lacks; what they belong to is drawn independently at each point.
     """
 
     mean: Float[Array, " p"]
     variance: Float[Array, " p"]
     covariance: Float[Array, "p p"] | None
     root: Float[Array, "q p"] | None = None
+    rest: Float[Array, " p"] | None = None
 
 
 def prior_factor(covariance: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
@@ -174,7 +176,9 @@ def draw_joint(
         ValueError: If the law holds neither a covariance nor a root of it.
     """
     if latent.root is not None:
-        return _draw_by_root(rng_key, latent.mean, latent.root, noise_variance)
+        rest = 0.0 if latent.rest is None else latent.rest
+        independent = latent.rest if noise_variance is None else rest + noise_variance
+        return _draw_by_root(rng_key, latent.mean, latent.root, independent)
     if latent.covariance is None:
         raise ValueError("`latent` must hold the covariance for a joint draw, got None")
     noisy = latent.covariance if noise_variance is None else linalg.add_diagonal(latent.covariance, noise_variance)

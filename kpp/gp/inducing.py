@@ -1,10 +1,10 @@
-r"""Inducing points of conditional mean processes: their placement, and the bounds that they give.
+r"""Inducing points: their placement, and the bounds that they give.
 
-A Gaussian process that is observed through bag means is summarised by its values at w points, :math:`q(u) = N(\eta,
-\Sigma)`. With Gaussian noise the best q is known in closed form. The bound that it attains, the collapsed bound, is a
-density of the targets less a trace term: the variance that the points do not explain.
+A Gaussian process that is observed at many points, or through bag means, is summarised by its values at w points,
+:math:`q(u) = N(\eta, \Sigma)`. With Gaussian noise the best q is known in closed form. The bound that it attains, the
+collapsed bound, is a density of the targets less a trace term: the variance that the points do not explain.
 
-The matrices of this module: column j of A (N, M) holds the weights of the bags in target j; B (w, N) holds the mean
+For bag means, column j of A (N, M) holds the weights of the bags in target j; B (w, N) holds the mean
     embeddings of the bags at the inducing points, G (N, N) their inner products, and T (M, M) is the covariance of the
     noise.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -20,13 +21,19 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from kpp import linalg
-from kpp.bags import Bags
 from kpp.gp.distributions import GaussianProcessMarginal
 from kpp.priors import is_prior
 from kpp.typing import AnyArray, Leaf
 from kpp.validation import as_points, count
 
-__all__ = ["CollapsedBound", "InducingSettings", "k_means_centres", "place_inducing", "trace_deficit"]
+__all__ = [
+    "CollapsedBound",
+    "InducingBound",
+    "InducingSettings",
+    "k_means_centres",
+    "place_inducing",
+    "trace_deficit",
+]
 
 _MAX_ROWS = 20_000  # the maximal number of rows used by k-means
 
@@ -47,16 +54,16 @@ class InducingSettings(NamedTuple):
     seed: int = 0
 
 
-def place_inducing(settings: InducingSettings, bags: Bags) -> Leaf:
+def place_inducing(settings: InducingSettings, points: Float[AnyArray, "n d"]) -> Leaf:
     r"""Place inducing points, or check given ones.
 
-    Points are placed by k-means, started by k-means++, on the points of all bags in units of each feature's standard
+    Points are placed by k-means, started by k-means++, on the given points in units of each feature's standard
     deviation; with more than 20,000 points, on 20,000 of them drawn at random. If the number of different points equals
     `num`, these are the inducing points.
 
     Args:
         settings: The settings.
-        bags: The bags.
+        points: The points of the data, such as those of all bags, (n, d).
 
     Returns:
         The points, (w, d). With `learn`, a prior for them: independent normal distributions centred at the points,
@@ -65,24 +72,22 @@ def place_inducing(settings: InducingSettings, bags: Bags) -> Leaf:
 
     Raises:
         ValueError: If both or neither of `points` and `num` are given, if `num` is below 1 or above the number of
-            different points, or if the points do not have as many columns as the points of the bags.
+            different points, or if the inducing points do not have as many columns as the points.
     """
     if (settings.points is None) == (settings.num is None):
         raise ValueError("give either `inducing_points` or `num_inducing`, got " + ("both" if settings.num else "none"))
-    num_features = bags.points.shape[1]
+    num_features = points.shape[1]
     if is_prior(settings.points):
         shape = settings.points.shape()
         if len(shape) != 2 or shape[1] != num_features:
             raise ValueError(f"`inducing_points` must have shape (w, {num_features}), got a prior of shape {shape}")
         return settings.points
     if settings.points is None:
-        chosen = jnp.asarray(
-            k_means_centres(np.asarray(bags.points), count(settings.num, "num_inducing"), settings.seed)
-        )
+        chosen = jnp.asarray(k_means_centres(np.asarray(points), count(settings.num, "num_inducing"), settings.seed))
     else:
         chosen = as_points(settings.points, "inducing_points", num_features=num_features)
-    points = chosen.astype(bags.points.dtype)
-    return _prior_about(points, bags) if settings.learn else points
+    chosen = chosen.astype(points.dtype)
+    return _prior_about(chosen, np.asarray(points)) if settings.learn else chosen
 
 
 def trace_deficit(
@@ -145,8 +150,53 @@ class CollapsedBound(GaussianProcessMarginal):
         return super().log_prob(value, intermediates) - 0.5 * self.deficit
 
 
-def _prior_about(points: Float[Array, "w d"], bags: Bags) -> dist.Distribution:
-    return dist.Normal(points, jnp.broadcast_to(0.5 * jnp.asarray(_scale(np.asarray(bags.points))), points.shape))
+class InducingBound(dist.LowRankMultivariateNormal):
+    r"""The bound of n observations with independent noise, as the density of an observed site, in time of order n w^2.
+
+    .. math:: \log N(y;\, m,\, \Phi \Phi^\top + D) - \tfrac12 \sum_i \frac{r_i}{D_i}, \qquad
+        \Phi = K_{nw} L^{-\top}, \quad L L^\top = K_{ww}, \quad r_i = k(x_i, x_i) - \|\phi_i\|^2
+
+    `sample` adds independent noise of the variances r, so that each observation has its own law under the process.
+
+    Args:
+        mean: m, a number or (n,).
+        features: :math:`\Phi`, (n, w); see `kpp.gp.inducing_features`.
+        noise: D, the variances of the noise, a number or (n,), positive.
+        rest: r, (n,).
+        validate_args: As for every NumPyro distribution.
+
+    References:
+        Titsias, Variational learning of inducing variables in sparse Gaussian processes, 2009, equation (9).
+    """
+
+    pytree_data_fields = ("loc", "cov_factor", "cov_diag", "_capacitance_tril", "rest")
+
+    def __init__(
+        self,
+        mean: AnyArray | float,
+        features: Float[AnyArray, "n w"],
+        noise: AnyArray | float,
+        rest: Float[AnyArray, " n"],
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.rest = jnp.asarray(rest)
+        center, variances = (jnp.broadcast_to(jnp.asarray(value), self.rest.shape) for value in (mean, noise))
+        super().__init__(center, jnp.asarray(features), variances, validate_args=validate_args)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draw vectors of observations, of shape (*sample_shape, n)."""
+        first, second = jax.random.split(key)
+        values = super().sample(first, sample_shape)
+        return values + jnp.sqrt(self.rest) * jax.random.normal(second, values.shape, values.dtype)
+
+    def log_prob(self, value: AnyArray) -> Array:
+        """Return the bound for vectors of observations, of shape (*sample_shape, n)."""
+        return super().log_prob(value) - 0.5 * jnp.sum(self.rest / self.cov_diag)
+
+
+def _prior_about(inducing: Float[Array, "w d"], points: Float[np.ndarray, "n d"]) -> dist.Distribution:
+    return dist.Normal(inducing, jnp.broadcast_to(0.5 * jnp.asarray(_scale(points)), inducing.shape))
 
 
 def k_means_centres(points: Float[np.ndarray, "n d"], num: int, seed: int) -> Float[np.ndarray, "w d"]:

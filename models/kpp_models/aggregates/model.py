@@ -149,7 +149,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         data["coincidence"] = None if is_zero(self.high_resolution_variance) else bags.coincidence()
         data["inducing"] = None
         if self.inducing is not None:
-            changes |= {"inducing_points": place_inducing(self.inducing, bags), "num_inducing": None}
+            changes |= {"inducing_points": place_inducing(self.inducing, bags.points), "num_inducing": None}
             data["inducing"] = gram_data(self.approximation, bags)
         return dataclasses.replace(self, **changes), data, schema
 

@@ -11,10 +11,12 @@ from numpyro import distributions as dist
 from kpp.gp import (
     LINKS,
     GaussianProcessMarginal,
+    InducingBound,
     LaplaceBernoulliMarginal,
     PriorMean,
     evaluate_mean,
     few_features,
+    inducing_features,
     prior_covariance,
     prior_factor,
 )
@@ -23,9 +25,10 @@ from kpp.priors import sample as draw_priors
 from kpp.typing import AnyArray, Leaf
 from kpp.validation import one_of
 
-__all__ = ["LATENTS", "WHITENED", "gp_classification", "gp_regression"]
+__all__ = ["LATENTS", "REGRESSION_LATENTS", "WHITENED", "gp_classification", "gp_regression"]
 
 LATENTS = ("laplace", "sample")
+REGRESSION_LATENTS = ("exact", "inducing")
 
 #: The site of the whitened latent values z if they are sampled: f = m + L z with K = L L^T.
 WHITENED = "latent_whitened"
@@ -38,6 +41,7 @@ def gp_regression(
     noise_variance: Leaf,
     mean: PriorMean | Leaf = 0.0,
     row_variances: Array | None = None,
+    inducing_points: Leaf | None = None,
 ) -> None:
     r"""Gaussian-process regression as a NumPyro model function.
 
@@ -54,12 +58,18 @@ def gp_regression(
         noise_variance: :math:`\sigma^2`, the variance of the observation noise, a number or a prior.
         mean: m, the prior mean: a number, a prior, or a function of the points, which may hold priors.
         row_variances: s, what the variance of each row has in addition, (n,), or None.
+        inducing_points: Inducing points, (w, d), or a prior for them: y then has the density of the collapsed bound,
+            `kpp.gp.InducingBound`. None for the exact evidence.
     """
     kernel = draw_priors("kernel", kernel)
     noise = draw_priors("noise_variance", noise_variance)
     center = evaluate_mean(draw_priors("mean", mean), x)
     noise = noise if row_variances is None else noise + row_variances
-    numpyro.sample("y", _marginal(x, kernel, noise, center), obs=y)
+    if inducing_points is None:
+        numpyro.sample("y", _marginal(x, kernel, noise, center), obs=y)
+        return
+    _, features, rest = inducing_features(kernel, draw_priors("inducing_points", inducing_points), x)
+    numpyro.sample("y", InducingBound(center, features, noise, rest), obs=y)
 
 
 def _marginal(x: Array, kernel: AbstractKernel, noise_variance: Leaf, mean: AnyArray) -> dist.Distribution:

@@ -1,7 +1,8 @@
-r"""Gaussian-process regression, exact, with priors on the kernel, the noise and the mean."""
+r"""Gaussian-process regression with priors on the kernel, the noise and the mean."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,22 +16,29 @@ from kpp.gp import (
     AbstractGPModel,
     ConditionedProcess,
     GaussianLikelihood,
+    InducingSettings,
     LinearMean,
     check_mean_fits,
     condition,
+    condition_by_inducing,
     example_points,
     mean_field,
+    place_inducing,
     read_data,
     scalar_field,
 )
 from kpp.inference import Data, Sample
-from kpp.kernels import RBF, AbstractKernel, Matern52, check_non_negative
+from kpp.kernels import RBF, AbstractKernel, Matern52, check_non_negative, check_positive, point_rows
+from kpp.priors import is_prior
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import as_finite_array, as_targets, check_same_rows
-from kpp_models.tables.numpyro_models import gp_regression
+from kpp.validation import as_finite_array, as_targets, check_same_rows, count, one_of
+from kpp_models.tables.numpyro_models import REGRESSION_LATENTS, gp_regression
 
 __all__ = ["GPRegression"]
+
+
+_ADVICE = "use latent='inducing' with `num_inducing` points, or a kernel with finite features, or "
 
 
 def _as_variances(value: Any) -> Array | None:
@@ -44,12 +52,16 @@ def _as_variances(value: Any) -> Array | None:
 
 
 class GPRegression(AbstractGPModel):
-    r"""Exact Gaussian-process regression.
+    r"""Gaussian-process regression, exact or with inducing points.
 
     .. math:: y_i = f(x_i) + \epsilon_i, \qquad f \sim GP(m, k), \qquad \epsilon_i \sim N(0, \sigma^2 + s_i)
 
     f is integrated out in closed form, so that inference is only about the hyperparameters. The pointwise log
     likelihood is leave-one-out, :math:`\log p(y_i \mid y_{-i}, \theta)`, in closed form.
+
+    With ``latent="inducing"`` the function is summarised by its values at w inducing points: the evidence is replaced
+    by the collapsed bound (`kpp.gp.InducingBound`), whose time is of order n w^2 in place of n^3. Every inference works
+    on it. Leave-one-out is then that of the approximation.
 
     Args:
         kernel: k, with numbers or priors as leaves.
@@ -58,22 +70,45 @@ class GPRegression(AbstractGPModel):
             `kpp.gp.LinearMean`. With a module, `function` and what needs it are not available.
         row_variances: s, (n,), in squared units of y, at least 0: what is known of the variance of each row, such as
             the squared standard error of a measurement. A new observation has the variance :math:`\sigma^2`.
+        latent: "exact" or "inducing".
+        num_inducing: w, the number of inducing points that k-means chooses among the points, with "inducing".
+        inducing_points: The inducing points, (w, d), or a prior for them, in place of `num_inducing`.
+        learn_inducing: Whether the inducing points are learned, with a normal prior centered at those chosen.
+        seed: The seed of k-means.
 
     Raises:
-        ValueError: If a number is not a scalar, not finite, or a variance is negative.
+        ValueError: If a number is not a scalar, not finite, or a variance is negative, or inducing points are given or
+            missing against `latent`.
 
     References:
-        Rasmussen and Williams (2006), algorithm 2.1 and section 5.4.
+        Rasmussen and Williams (2006), algorithm 2.1 and section 5.4; Titsias, Variational learning of inducing
+        variables in sparse Gaussian processes, 2009.
     """
 
     kernel: AbstractKernel
     noise_variance: Leaf = scalar_field("noise_variance")
     mean: Any = mean_field(default=0.0)
     row_variances: Array | None = eqx.field(converter=_as_variances, default=None)
+    latent: str = eqx.field(static=True, default="exact")
+    num_inducing: int | None = eqx.field(static=True, default=None)
+    inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None)
+    learn_inducing: bool = eqx.field(static=True, default=False)
+    seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the variance is negative."""
+        """Raise ValueError if the variance is negative, or the inducing points do not go with `latent`."""
         check_non_negative(self.noise_variance, "noise_variance")
+        one_of(self.latent, "latent", REGRESSION_LATENTS)
+        given = self.num_inducing is not None or self.inducing_points is not None
+        if given != (self.latent == "inducing"):
+            raise ValueError(
+                "`num_inducing` or `inducing_points` go with latent='inducing', which needs one of them, got "
+                f"{'one' if given else 'neither'} with latent={self.latent!r}"
+            )
+        if self.num_inducing is not None:
+            count(self.num_inducing, "num_inducing")
+        if self.latent == "inducing":
+            check_positive(self.noise_variance, "noise_variance")
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPRegression, Array, Array]]:
@@ -84,11 +119,18 @@ class GPRegression(AbstractGPModel):
         yield cls(Matern52(1.0), noise_variance=prior, mean=dist.Normal(0.0, 1.0)), x, y + 3.0
         mean, variances = LinearMean(dist.Normal(0.0, 1.0).expand([2]), 0.5), jnp.linspace(0.1, 0.5, 12)
         yield cls(RBF(prior), noise_variance=0.1, mean=mean, row_variances=variances), x, y
+        yield cls(RBF(prior), noise_variance=prior, latent="inducing", num_inducing=5, learn_inducing=True), x, y
 
     def prepare(self, x: object, y: object) -> tuple[GPRegression, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
-        model, data, schema = read_data(self, x, y, as_targets, by_features=True)
+        model, data, schema = read_data(
+            self, x, y, as_targets, by_features=True, num_inducing=self._num_inducing_points, advice=_ADVICE
+        )
         check_mean_fits(self.mean, data["x"])
+        if self.latent == "inducing":
+            settings = InducingSettings(self.inducing_points, self.num_inducing, self.learn_inducing, self.seed)
+            placed = place_inducing(settings, data["x"])
+            model = dataclasses.replace(model, inducing_points=placed, num_inducing=None, learn_inducing=False)
         if self.row_variances is None:
             return model, data, schema
         check_same_rows(data["y"].shape[0], self.row_variances.shape[0], "y", "row_variances")
@@ -97,11 +139,24 @@ class GPRegression(AbstractGPModel):
     def numpyro_model(
         self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None, row_variances: Array | None = None
     ) -> None:
-        """The NumPyro model: `gp_regression` with this kernel, noise and mean."""
-        gp_regression(x, y, self.kernel, self.noise_variance, self.mean, row_variances)
+        """The NumPyro model: `gp_regression` with these fields."""
+        gp_regression(x, y, self.kernel, self.noise_variance, self.mean, row_variances, self.inducing_points)
 
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         r"""Return the posterior, exact: :math:`\alpha = (K + \Sigma)^{-1}(y - m)`; see `kpp.gp.condition`."""
         model = self.at(sample)
         likelihood = GaussianLikelihood(data["y"], model.noise_variance, data.get("row_variances"))
+        if model.inducing_points is not None:
+            return condition_by_inducing(model.kernel, model.inducing_points, data["x"], likelihood, model.mean)
         return condition(model.kernel, data["x"], likelihood, model.mean)
+
+    def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
+        """Name the axes of inducing points that are learned."""
+        return {"inducing_points": ("inducing_point", "feature")}
+
+    @property
+    def _num_inducing_points(self) -> int | None:
+        if self.inducing_points is None:
+            return self.num_inducing
+        given = self.inducing_points
+        return (given.shape() if is_prior(given) else given.shape)[0]

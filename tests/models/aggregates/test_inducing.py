@@ -136,33 +136,33 @@ class TestPlacement:
         centres = np.array([[0.0, 0.0], [100.0, 0.0], [0.0, 1.0], [100.0, 1.0]])
         jitter = np.random.default_rng(0).normal(size=(80, 2)) * np.array([1.0, 0.01])  # features of unequal units
         points = np.repeat(centres, 20, axis=0) + jitter
-        placed = place_inducing(InducingSettings(num=4), Bags.of_single_points(points))
+        placed = place_inducing(InducingSettings(num=4), Bags.of_single_points(points).points)
         expected = points.reshape(4, 20, 2).mean(axis=1)
         order = [int(np.argmin(np.abs((np.asarray(placed) - c) / [100.0, 1.0]).sum(axis=1))) for c in expected]
         np.testing.assert_allclose(placed[jnp.asarray(order)], expected, rtol=1e-10)
 
     def test_as_many_as_there_are_points_are_the_points(self, bags):
-        placed = place_inducing(InducingSettings(num=20), bags)
+        placed = place_inducing(InducingSettings(num=20), bags.points)
         np.testing.assert_array_equal(placed, np.unique(POINTS, axis=0))
 
     def test_same_seed_same_points(self, bags):
-        first, second = (place_inducing(InducingSettings(num=5, seed=4), bags) for _ in range(2))
+        first, second = (place_inducing(InducingSettings(num=5, seed=4), bags.points) for _ in range(2))
         np.testing.assert_array_equal(first, second)
 
     def test_many_points_are_thinned_first(self):
         points = np.random.default_rng(0).uniform(size=(30_000, 1))
-        placed = place_inducing(InducingSettings(num=4), Bags.create(points, np.arange(30_000) // 3))
+        placed = place_inducing(InducingSettings(num=4), Bags.create(points, np.arange(30_000) // 3).points)
         # Four clusters of a uniform sample lie at an eighth, three eighths, ..., but for the error of the sample.
         np.testing.assert_allclose(np.sort(placed, axis=0)[:, 0], [0.125, 0.375, 0.625, 0.875], atol=0.02)
 
     def test_learned_points_have_a_prior_about_the_placed_ones(self, bags):
-        prior = place_inducing(InducingSettings(points=POINTS[:4], learn=True), bags)
+        prior = place_inducing(InducingSettings(points=POINTS[:4], learn=True), bags.points)
         np.testing.assert_array_equal(prior.mean, POINTS[:4])
         np.testing.assert_allclose(prior.variance, np.broadcast_to(POINTS.var(axis=0) / 4, (4, 3)))
 
     def test_prior_is_kept(self, bags):
         prior = dist.Normal(0.0, 1.0).expand([4, 3])
-        assert place_inducing(InducingSettings(points=prior), bags) is prior
+        assert place_inducing(InducingSettings(points=prior), bags.points) is prior
 
     @pytest.mark.parametrize(
         ("settings", "message"),
@@ -177,7 +177,7 @@ class TestPlacement:
     )
     def test_bad_settings_are_refused(self, bags, settings, message):
         with pytest.raises(ValueError, match=message):
-            place_inducing(settings, bags)
+            place_inducing(settings, bags.points)
 
 
 def _estimate(settings, bags, kernel=KERNEL):
