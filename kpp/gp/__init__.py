@@ -9,6 +9,7 @@ from kpp.gp.conditioning import condition_by_inducing as condition_by_inducing
 from kpp.gp.conditioning import condition_on_values as condition_on_values
 from kpp.gp.distributions import AbstractLaplaceMarginal as AbstractLaplaceMarginal
 from kpp.gp.distributions import GaussianProcessMarginal as GaussianProcessMarginal
+from kpp.gp.distributions import InducingBound as InducingBound
 from kpp.gp.distributions import LaplaceBernoulliMarginal as LaplaceBernoulliMarginal
 from kpp.gp.expectations import deviation as deviation
 from kpp.gp.expectations import expectation as expectation
@@ -38,7 +39,6 @@ from kpp.gp.gaussian import leave_one_out as leave_one_out
 from kpp.gp.gaussian import normal_log_density as normal_log_density
 from kpp.gp.gaussian import prior_factor as prior_factor
 from kpp.gp.inducing import CollapsedBound as CollapsedBound
-from kpp.gp.inducing import InducingBound as InducingBound
 from kpp.gp.inducing import InducingSettings as InducingSettings
 from kpp.gp.inducing import k_means_centres as k_means_centres
 from kpp.gp.inducing import place_inducing as place_inducing

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -28,7 +27,6 @@ from kpp.validation import as_points, count
 
 __all__ = [
     "CollapsedBound",
-    "InducingBound",
     "InducingSettings",
     "k_means_centres",
     "place_inducing",
@@ -148,51 +146,6 @@ class CollapsedBound(GaussianProcessMarginal):
     def log_prob(self, value: AnyArray, intermediates: object = None) -> Array:
         """Return the bound for vectors of targets, of shape (*sample_shape, M)."""
         return super().log_prob(value, intermediates) - 0.5 * self.deficit
-
-
-class InducingBound(dist.LowRankMultivariateNormal):
-    r"""The bound of n observations with independent noise, as the density of an observed site, in time of order n w^2.
-
-    .. math:: \log N(y;\, m,\, \Phi \Phi^\top + D) - \tfrac12 \sum_i \frac{r_i}{D_i}, \qquad
-        \Phi = K_{nw} L^{-\top}, \quad L L^\top = K_{ww}, \quad r_i = k(x_i, x_i) - \|\phi_i\|^2
-
-    `sample` adds independent noise of the variances r, so that each observation has its own law under the process.
-
-    Args:
-        mean: m, a number or (n,).
-        features: :math:`\Phi`, (n, w); see `kpp.gp.inducing_features`.
-        noise: D, the variances of the noise, a number or (n,), positive.
-        rest: r, (n,).
-        validate_args: As for every NumPyro distribution.
-
-    References:
-        Titsias, Variational learning of inducing variables in sparse Gaussian processes, 2009, equation (9).
-    """
-
-    pytree_data_fields = ("loc", "cov_factor", "cov_diag", "_capacitance_tril", "rest")
-
-    def __init__(
-        self,
-        mean: AnyArray | float,
-        features: Float[AnyArray, "n w"],
-        noise: AnyArray | float,
-        rest: Float[AnyArray, " n"],
-        *,
-        validate_args: bool | None = None,
-    ) -> None:
-        self.rest = jnp.asarray(rest)
-        center, variances = (jnp.broadcast_to(jnp.asarray(value), self.rest.shape) for value in (mean, noise))
-        super().__init__(center, jnp.asarray(features), variances, validate_args=validate_args)
-
-    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draw vectors of observations, of shape (*sample_shape, n)."""
-        first, second = jax.random.split(key)
-        values = super().sample(first, sample_shape)
-        return values + jnp.sqrt(self.rest) * jax.random.normal(second, values.shape, values.dtype)
-
-    def log_prob(self, value: AnyArray) -> Array:
-        """Return the bound for vectors of observations, of shape (*sample_shape, n)."""
-        return super().log_prob(value) - 0.5 * jnp.sum(self.rest / self.cov_diag)
 
 
 def _prior_about(inducing: Float[Array, "w d"], points: Float[np.ndarray, "n d"]) -> dist.Distribution:
