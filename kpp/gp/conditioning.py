@@ -219,7 +219,7 @@ def condition_on_values(
     likelihood: AbstractPointwiseLikelihood,
     mean: PriorMean = 0.0,
     *,
-    at_observations: bool,
+    observed: Points | None = None,
 ) -> ConditionedGP:
     r"""Condition a Gaussian process on its values at points, :math:`f = m + L w`, :math:`L L^\top = K`.
 
@@ -229,8 +229,9 @@ def condition_on_values(
         white: w, the whitened values, (n,).
         likelihood: The likelihood of observations.
         mean: The prior mean, a number or a function from points to one number per point.
-        at_observations: Whether these are the points of the observations, so that their latent values are known;
-            otherwise they are inducing points.
+        observed: The points of the observations, if `points` are inducing points. None if `points` are those of the
+            observations, so that their latent values are known. In draws at the points of the observations, what the
+            inducing points do not explain is independent.
 
     Returns:
         The posterior.
@@ -241,8 +242,14 @@ def condition_on_values(
     def known() -> tuple[Array, None]:
         return evaluate_mean(mean, points) + values, None
 
-    coefficients, held_out = linalg.cho_solve(factor, values), known if at_observations else None
-    return ConditionedGP(kernel, points, coefficients, _by(factor), likelihood, mean, held_out)
+    def at_points() -> LatentPredictive:
+        law = found.moments(observed)
+        return law._replace(root=jnp.zeros((0, law.mean.shape[0]), law.mean.dtype), rest=law.variance)
+
+    coefficients = linalg.cho_solve(factor, values)
+    laws = (known, None) if observed is None else (None, at_points)
+    found = ConditionedGP(kernel, points, coefficients, _by(factor), likelihood, mean, *laws)
+    return found
 
 
 def _law_at_observations(

@@ -22,7 +22,13 @@ from kpp.random import standard_normal
 from kpp.typing import AnyArray
 from kpp.validation import one_of
 
-__all__ = ["AbstractLaplaceMarginal", "GaussianProcessMarginal", "InducingBound", "LaplaceBernoulliMarginal"]
+__all__ = [
+    "AbstractLaplaceMarginal",
+    "ExpectedBernoulli",
+    "GaussianProcessMarginal",
+    "InducingBound",
+    "LaplaceBernoulliMarginal",
+]
 
 
 class GaussianProcessMarginal(dist.Distribution):
@@ -227,6 +233,55 @@ class InducingBound(dist.LowRankMultivariateNormal):
     def log_prob(self, value: AnyArray) -> Array:
         """Return the bound for vectors of observations, of shape (*sample_shape, n)."""
         return super().log_prob(value) - 0.5 * jnp.sum(self.rest / self.cov_diag)
+
+
+class ExpectedBernoulli(dist.Distribution):
+    r"""Labels whose latent values are Gaussian, for the evidence lower bound.
+
+    .. math:: \log p(y_i) := E_{N(f; \mu_i, v_i)} \log p(y_i \mid f) \le \log \int p(y_i \mid f)\, N(f; \mu_i, v_i)\, df
+
+    `sample` is exact: it draws f and then the label.
+
+    Args:
+        mean: :math:`\mu`, (b,).
+        variance: v, (b,).
+        link: "logit" or "probit".
+        validate_args: As for every NumPyro distribution.
+
+    References:
+        Hensman, Matthews and Ghahramani, Scalable variational Gaussian process classification, 2015, equation (18).
+    """
+
+    arg_constraints = {"loc": constraints.real, "latent_variance": constraints.nonnegative}
+    support = constraints.boolean
+    pytree_aux_fields = ("link",)
+
+    def __init__(
+        self,
+        mean: Float[AnyArray, " b"],
+        variance: Float[AnyArray, " b"],
+        link: str = "logit",
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.loc, self.latent_variance, self.link = (
+            jnp.asarray(mean),
+            jnp.asarray(variance),
+            one_of(link, "link", LINKS),
+        )
+        super().__init__(self.loc.shape, (), validate_args=validate_args)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draw labels, of shape (*sample_shape, b)."""
+        first, second = jax.random.split(key)
+        white = standard_normal(first, (*sample_shape, *self.batch_shape), self.loc.dtype)
+        center, scale = (jnp.broadcast_to(part, white.shape) for part in (self.loc, jnp.sqrt(self.latent_variance)))
+        return BernoulliLikelihood(jnp.zeros_like(self.loc), self.link).draw(second, center + scale * white)
+
+    def log_prob(self, value: AnyArray, intermediates: object = None) -> Array:
+        """Return the expected log probabilities of labels, of shape (b,)."""
+        value = jnp.asarray(value, self.loc.dtype)
+        return BernoulliLikelihood(value, self.link).expected_log_density(self.loc, self.latent_variance)
 
 
 def _over_leading(log_density: Callable[[Array], Array], value: Array, event_ndim: int = 1) -> Array:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.gp.expectations import expectation, log_expectation
+from kpp.gp.expectations import expectation, expected_softplus, log_expectation
 from kpp.gp.gaussian import LatentPredictive, draw_joint, normal_log_density
 from kpp.gp.links import Derivatives, Link, derivatives, expected_log_probability, log_likelihood, probability
 from kpp.typing import AnyArray, RngKey
@@ -158,3 +158,9 @@ class BernoulliLikelihood(AbstractPointwiseLikelihood):
     def marginal_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
         """Return the log probability of every label; see `kpp.gp.links.expected_log_probability`."""
         return expected_log_probability(self.link, self.y, mean, variance)
+
+    def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
+        r"""Return the expected log probability of every label; for the logit by :math:`E \log(1 + e^f)`."""
+        if self.link == "logit":
+            return self.y * jnp.asarray(mean) - expected_softplus(jnp.asarray(mean), jnp.asarray(variance))
+        return super().expected_log_density(mean, variance)

@@ -30,10 +30,10 @@ from .tables import GaussianProcessMarginal as GaussianProcessMarginal
 from .tables import LaplaceBernoulliMarginal as LaplaceBernoulliMarginal
 from .tables import LinearMean as LinearMean
 from .tables.classification import GPClassification as GPClassification
+from .tables.gp_classification import gp_classification as gp_classification
+from .tables.gp_regression import gp_regression as gp_regression
 from .tables.grid_search import Selection as Selection
 from .tables.logistic import KernelLogistic as KernelLogistic
-from .tables.numpyro_models import gp_classification as gp_classification
-from .tables.numpyro_models import gp_regression as gp_regression
 from .tables.regression import GPRegression as GPRegression
 from .tables.ridge import KernelRidge as KernelRidge
 from .tables.shapley_regularization import RestrictedShapleyRegularized as RestrictedShapleyRegularized

@@ -191,7 +191,7 @@ class AbstractPreferenceModel(AbstractGPModel):
         likelihood = OutcomeLikelihood(
             jnp.zeros((num_pairs, 3)) if y is None else y, outcomes
         )  # has no effect on moments
-        posterior = condition_on_values(kernel, inducing, white, likelihood, at_observations=False)
+        posterior = condition_on_values(kernel, inducing, white, likelihood, observed=x)
         batch = None if model.minibatch is None else min(model.minibatch, num_pairs)
         with numpyro.plate("instance", num_pairs, subsample_size=batch) as rows:
             latent = posterior.moments(jax.tree.map(lambda leaf: leaf[rows], x))
@@ -210,8 +210,8 @@ class AbstractPreferenceModel(AbstractGPModel):
         if self.latent in (None, "laplace"):
             return condition(kernel, data["x"], likelihood)
         if self.latent == "sample":
-            return condition_on_values(kernel, data["x"], sample[WHITENED], likelihood, at_observations=True)
-        return condition_on_values(kernel, data["inducing"], sample[INDUCING], likelihood, at_observations=False)
+            return condition_on_values(kernel, data["x"], sample[WHITENED], likelihood)
+        return condition_on_values(kernel, data["inducing"], sample[INDUCING], likelihood, observed=data["x"])
 
     def predictive(self, sample: Sample, data: Data, x: Any, *, covariance: bool = False) -> dict[str, Array]:
         """Return the moments of g and the probabilities of outcomes at p pairs; see `AbstractModel.predictive`."""

@@ -23,11 +23,12 @@ from kpp.gp import (
     read_data,
 )
 from kpp.inference import Data, Sample
-from kpp.kernels import RBF, AbstractKernel
+from kpp.kernels import RBF, AbstractKernel, point_rows
 from kpp.tables import Schema
-from kpp.typing import RngKey
-from kpp.validation import as_binary_labels, one_of
-from kpp_models.tables.numpyro_models import LATENTS, WHITENED, gp_classification
+from kpp.typing import Leaf, RngKey
+from kpp.validation import as_binary_labels, count, one_of
+from kpp_models.tables.gp_classification import INDUCING, LATENTS, WHITENED, gp_classification
+from kpp_models.tables.inducing import ADVICE, check_inducing, number_of_inducing, with_inducing_points
 
 __all__ = ["GPClassification"]
 
@@ -40,7 +41,9 @@ class GPClassification(AbstractGPModel):
     With ``latent="laplace"`` inference is only about the hyperparameters, by Laplace's approximation of the evidence,
     and the pointwise log likelihood is leave-one-out by the Laplace cavity (`kpp.gp.laplace.leave_one_out_latent`),
     which is also an approximation. With ``latent="sample"`` the whitened latent values are sampled too, nothing is
-    approximated, and the pointwise log likelihood is the usual :math:`\log p(y_i \mid f_i)`.
+    approximated, and the pointwise log likelihood is the usual :math:`\log p(y_i \mid f_i)`. With
+    ``latent="inducing"``, for many rows, the values at w inducing points are sampled or learned, and the rest is
+    integrated out in a lower bound of the evidence; `kpp.SVI` may take a minibatch of the rows in each step.
 
     `predict` gives the mean and variance of the latent function and the probability of label 1. `function` is the
     latent mean function (log-odds, for the logit).
@@ -50,24 +53,40 @@ class GPClassification(AbstractGPModel):
         mean: m, the prior mean of the latent function: a number, a prior, or a module from points (n, d) to (n,) that
             may hold priors, such as `kpp.gp.LinearMean`. With a module, `function` and what needs it are not available.
         link: "logit" or "probit".
-        latent: "laplace" or "sample".
+        latent: "laplace", "sample" or "inducing".
+        num_inducing, inducing_points, learn_inducing, seed: As for `GPRegression`.
+        minibatch: The number of rows in each step of `kpp.SVI`, with "inducing"; all by default.
 
     Raises:
-        ValueError: If `mean` is not one finite number, or `link` or `latent` is unknown.
+        ValueError: If `mean` is not one finite number, `link` or `latent` is unknown, or inducing points or a minibatch
+            are given or missing against `latent`.
 
     References:
-        Rasmussen and Williams (2006), algorithms 3.1, 3.2 and 5.1.
+        Rasmussen and Williams (2006), algorithms 3.1, 3.2 and 5.1; Hensman, Matthews and Ghahramani, Scalable
+        variational Gaussian process classification, 2015.
     """
 
     kernel: AbstractKernel
     mean: Any = mean_field(default=0.0)
     link: str = eqx.field(static=True, default="logit")
     latent: str = eqx.field(static=True, default="laplace")
+    num_inducing: int | None = eqx.field(static=True, default=None)
+    inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None)
+    learn_inducing: bool = eqx.field(static=True, default=False)
+    minibatch: int | None = eqx.field(static=True, default=None)
+    seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a name is unknown."""
+        """Raise ValueError if a name is unknown, or inducing points or a minibatch do not go with `latent`."""
         one_of(self.link, "link", LINKS)
         one_of(self.latent, "latent", LATENTS)
+        check_inducing(self)
+        if self.minibatch is not None:
+            if self.latent != "inducing":
+                raise ValueError(
+                    f"`minibatch` needs latent='inducing', got {self.minibatch} with latent={self.latent!r}"
+                )
+            count(self.minibatch, "minibatch")
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPClassification, Array, Array]]:
@@ -77,30 +96,46 @@ class GPClassification(AbstractGPModel):
         prior = dist.LogNormal(0.0, 0.5)
         yield cls(RBF(lengthscale=prior.expand([2]), variance=prior)), x, labels
         yield cls(RBF(prior), mean=dist.Normal(0.0, 1.0), link="probit", latent="sample"), x, labels
+        yield cls(RBF(prior), latent="inducing", num_inducing=5), x, labels
 
     def prepare(self, x: object, y: object) -> tuple[GPClassification, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
-        model, data, schema = read_data(self, x, y, as_binary_labels, by_features=self.latent == "laplace")
+        model, data, schema = read_data(
+            self,
+            x,
+            y,
+            as_binary_labels,
+            by_features=self.latent == "laplace",
+            num_inducing=number_of_inducing(self),
+            advice=ADVICE,
+        )
         check_mean_fits(self.mean, data["x"])
-        return model, data, schema
+        return with_inducing_points(model, data["x"]), data, schema
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
         """The NumPyro model: `gp_classification` with these fields."""
-        gp_classification(x, y, self.kernel, self.mean, self.link, self.latent)
+        gp_classification(x, y, self.kernel, self.mean, self.link, self.latent, self.inducing_points, self.minibatch)
 
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         r"""Return the posterior of the latent function.
 
         With ``latent="laplace"``, :math:`R R^\top = W^{1/2} B^{-1} W^{1/2} = (K + W^{-1})^{-1}` (Rasmussen and Williams
         2006, equations 3.24 and 3.27), an approximation. With ``latent="sample"`` it is conditioned on the latent
-        values that are drawn, :math:`R R^\top = K^{-1}`, so that the variance at the training points is 0.
+        values that are drawn, :math:`R R^\top = K^{-1}`, so that the variance at the training points is 0. With
+        ``latent="inducing"`` it is conditioned on the values at the inducing points.
         """
         model, likelihood = self.at(sample), BernoulliLikelihood(data["y"], self.link)
         if self.latent == "laplace":
             return condition(model.kernel, data["x"], likelihood, model.mean)
-        white = sample[WHITENED]
-        return condition_on_values(model.kernel, data["x"], white, likelihood, model.mean, at_observations=True)
+        if model.inducing_points is not None:
+            points, white = model.inducing_points, sample[INDUCING]
+            return condition_on_values(model.kernel, points, white, likelihood, model.mean, observed=data["x"])
+        return condition_on_values(model.kernel, data["x"], sample[WHITENED], likelihood, model.mean)
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axis of the whitened latent values, which belong to the rows."""
-        return {WHITENED: ("instance",)} if self.latent == "sample" else {}
+        """Name the axes of the whitened latent values, which belong to the rows, and of the inducing points."""
+        return {
+            WHITENED: ("instance",),
+            INDUCING: ("inducing_point",),
+            "inducing_points": ("inducing_point", "feature"),
+        }

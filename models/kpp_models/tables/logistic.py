@@ -26,8 +26,8 @@ from kpp.kernels import RBF, AbstractKernel, Linear, check_positive
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import as_binary_labels
+from kpp_models.tables.gp_classification import gp_classification
 from kpp_models.tables.grid_search import Selection, select_from_grid
-from kpp_models.tables.numpyro_models import gp_classification
 
 __all__ = ["KernelLogistic"]
 

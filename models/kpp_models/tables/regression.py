@@ -2,7 +2,6 @@ r"""Gaussian-process regression with priors on the kernel, the noise and the mea
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,29 +15,24 @@ from kpp.gp import (
     AbstractGPModel,
     ConditionedProcess,
     GaussianLikelihood,
-    InducingSettings,
     LinearMean,
     check_mean_fits,
     condition,
     condition_by_inducing,
     example_points,
     mean_field,
-    place_inducing,
     read_data,
     scalar_field,
 )
 from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel, Matern52, check_non_negative, check_positive, point_rows
-from kpp.priors import is_prior
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import as_finite_array, as_targets, check_same_rows, count, one_of
-from kpp_models.tables.numpyro_models import REGRESSION_LATENTS, gp_regression
+from kpp.validation import as_finite_array, as_targets, check_same_rows, one_of
+from kpp_models.tables.gp_regression import LATENTS, gp_regression
+from kpp_models.tables.inducing import ADVICE, check_inducing, number_of_inducing, with_inducing_points
 
 __all__ = ["GPRegression"]
-
-
-_ADVICE = "use latent='inducing' with `num_inducing` points, or a kernel with finite features, or "
 
 
 def _as_variances(value: Any) -> Array | None:
@@ -98,15 +92,8 @@ class GPRegression(AbstractGPModel):
     def __check_init__(self) -> None:
         """Raise ValueError if the variance is negative, or the inducing points do not go with `latent`."""
         check_non_negative(self.noise_variance, "noise_variance")
-        one_of(self.latent, "latent", REGRESSION_LATENTS)
-        given = self.num_inducing is not None or self.inducing_points is not None
-        if given != (self.latent == "inducing"):
-            raise ValueError(
-                "`num_inducing` or `inducing_points` go with latent='inducing', which needs one of them, got "
-                f"{'one' if given else 'neither'} with latent={self.latent!r}"
-            )
-        if self.num_inducing is not None:
-            count(self.num_inducing, "num_inducing")
+        one_of(self.latent, "latent", LATENTS)
+        check_inducing(self)
         if self.latent == "inducing":
             check_positive(self.noise_variance, "noise_variance")
 
@@ -124,13 +111,10 @@ class GPRegression(AbstractGPModel):
     def prepare(self, x: object, y: object) -> tuple[GPRegression, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
         model, data, schema = read_data(
-            self, x, y, as_targets, by_features=True, num_inducing=self._num_inducing_points, advice=_ADVICE
+            self, x, y, as_targets, by_features=True, num_inducing=number_of_inducing(self), advice=ADVICE
         )
         check_mean_fits(self.mean, data["x"])
-        if self.latent == "inducing":
-            settings = InducingSettings(self.inducing_points, self.num_inducing, self.learn_inducing, self.seed)
-            placed = place_inducing(settings, data["x"])
-            model = dataclasses.replace(model, inducing_points=placed, num_inducing=None, learn_inducing=False)
+        model = with_inducing_points(model, data["x"])
         if self.row_variances is None:
             return model, data, schema
         check_same_rows(data["y"].shape[0], self.row_variances.shape[0], "y", "row_variances")
@@ -153,10 +137,3 @@ class GPRegression(AbstractGPModel):
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
         """Name the axes of inducing points that are learned."""
         return {"inducing_points": ("inducing_point", "feature")}
-
-    @property
-    def _num_inducing_points(self) -> int | None:
-        if self.inducing_points is None:
-            return self.num_inducing
-        given = self.inducing_points
-        return (given.shape() if is_prior(given) else given.shape)[0]

@@ -98,7 +98,10 @@ def test_a_kernel_for_other_columns_is_refused(lengthscale):
         ),
         (lambda: GPRegression(RBF(1.0), 0.1, np.nan), r"`mean` must be finite"),
         (lambda: GPClassification(RBF(1.0), link="cauchit"), r"`link` must be one of \('logit', 'probit'\).*'cauchit'"),
-        (lambda: GPClassification(RBF(1.0), latent="vi"), r"`latent` must be one of \('laplace', 'sample'\).*'vi'"),
+        (
+            lambda: GPClassification(RBF(1.0), latent="vi"),
+            r"`latent` must be one of \('laplace', 'sample', 'inducing'\).*'vi'",
+        ),
     ],
 )
 def test_bad_fields_are_refused(build, message):

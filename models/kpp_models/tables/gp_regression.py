@@ -1,37 +1,27 @@
-"""Gaussian-process regression and classification as NumPyro model functions."""
+"""Gaussian-process regression as a NumPyro model function."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 import numpyro
-from jax.scipy.special import log_ndtr
 from jaxtyping import Array
 from numpyro import distributions as dist
 
 from kpp.gp import (
-    LINKS,
     GaussianProcessMarginal,
     InducingBound,
-    LaplaceBernoulliMarginal,
     PriorMean,
     evaluate_mean,
     few_features,
     inducing_features,
-    prior_covariance,
-    prior_factor,
 )
 from kpp.kernels import AbstractKernel
 from kpp.priors import sample as draw_priors
 from kpp.typing import AnyArray, Leaf
-from kpp.validation import one_of
 
-__all__ = ["LATENTS", "REGRESSION_LATENTS", "WHITENED", "gp_classification", "gp_regression"]
+__all__ = ["LATENTS", "gp_regression"]
 
-LATENTS = ("laplace", "sample")
-REGRESSION_LATENTS = ("exact", "inducing")
-
-#: The site of the whitened latent values z if they are sampled: f = m + L z with K = L L^T.
-WHITENED = "latent_whitened"
+LATENTS = ("exact", "inducing")
 
 
 def gp_regression(
@@ -79,41 +69,3 @@ def _marginal(x: Array, kernel: AbstractKernel, noise_variance: Leaf, mean: AnyA
         return GaussianProcessMarginal(mean, kernel.gram(x), noise_variance)
     center, noise = (jnp.broadcast_to(value, features.shape[:1]) for value in (mean, noise_variance))
     return dist.LowRankMultivariateNormal(center, features, noise)
-
-
-def gp_classification(
-    x: Array,
-    y: Array | None,
-    kernel: AbstractKernel,
-    mean: PriorMean | Leaf = 0.0,
-    link: str = "logit",
-    latent: str = "laplace",
-) -> None:
-    r"""Gaussian-process classification as a NumPyro model function.
-
-    .. math:: y_i \sim \mathrm{Bernoulli}(\sigma(f(x_i))), \qquad f \sim GP(m, k)
-
-    The sites are those of the priors in `kernel` and `mean`, the observed site ``y``, and for ``latent="sample"`` the
-    site ``latent_whitened``, of shape (n,).
-
-    Args:
-        x: The points, of shape (n, d).
-        y: Labels in {0, 1}, of shape (n,), or None to draw them.
-        kernel: k, with or without priors among its leaves.
-        mean: m, the prior mean of f: a number, a prior, or a function of the points, which may hold priors.
-        link: "logit" or "probit".
-        latent: "laplace" integrates f out by Laplace's approximation (one vector site ``y``), "sample" makes the
-            inference sample it (n independent sites given f).
-    """
-    one_of(link, "link", LINKS)
-    one_of(latent, "latent", LATENTS)
-    kernel = draw_priors("kernel", kernel)
-    mean = evaluate_mean(draw_priors("mean", mean), x)
-    if latent == "laplace":
-        numpyro.sample("y", LaplaceBernoulliMarginal(mean, prior_covariance(kernel, x), link), obs=y)
-        return
-    n = x.shape[0]
-    white = numpyro.sample(WHITENED, dist.Normal(0.0, 1.0).expand([n]).to_event(1))
-    f = mean + prior_factor(kernel.gram(x)) @ white
-    with numpyro.plate("instance", n):
-        numpyro.sample("y", dist.Bernoulli(logits=f if link == "logit" else log_ndtr(f) - log_ndtr(-f)), obs=y)

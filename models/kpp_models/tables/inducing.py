@@ -1,0 +1,61 @@
+"""The inducing points of models of tables: checks of the fields, and the placement of the points."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol, TypeVar, runtime_checkable
+
+from jaxtyping import Array, Float
+
+from kpp.gp import InducingSettings, place_inducing
+from kpp.priors import is_prior
+from kpp.typing import Leaf
+from kpp.validation import count
+
+__all__ = ["ADVICE", "check_inducing", "number_of_inducing", "with_inducing_points"]
+
+#: What to do with more rows than an exact model can have.
+ADVICE = "use latent='inducing' with `num_inducing` points, or a kernel with finite features, or "
+
+
+@runtime_checkable
+class HasInducing(Protocol):
+    """A model with these fields; `kpp_models.GPRegression` describes them."""
+
+    latent: str
+    num_inducing: int | None
+    inducing_points: Leaf | None
+    learn_inducing: bool
+    seed: int
+
+
+Model = TypeVar("Model", bound=HasInducing)
+
+
+def check_inducing(model: HasInducing) -> None:
+    """Raise ValueError if inducing points are given or missing against `latent`."""
+    given = model.num_inducing is not None or model.inducing_points is not None
+    if given != (model.latent == "inducing"):
+        raise ValueError(
+            "`num_inducing` or `inducing_points` go with latent='inducing', which needs one of them, got "
+            f"{'one' if given else 'neither'} with latent={model.latent!r}"
+        )
+    if model.num_inducing is not None:
+        count(model.num_inducing, "num_inducing")
+
+
+def number_of_inducing(model: HasInducing) -> int | None:
+    """Return the number of inducing points of a model, or None if it has none."""
+    given = model.inducing_points
+    if given is None:
+        return model.num_inducing
+    return (given.shape() if is_prior(given) else given.shape)[0]
+
+
+def with_inducing_points(model: Model, x: Float[Array, "n d"]) -> Model:
+    """Return a model with its inducing points placed among the points of the data, if it has any."""
+    if model.latent != "inducing":
+        return model
+    settings = InducingSettings(model.inducing_points, model.num_inducing, model.learn_inducing, model.seed)
+    placed = place_inducing(settings, x)
+    return dataclasses.replace(model, inducing_points=placed, num_inducing=None, learn_inducing=False)  # type: ignore[type-var]

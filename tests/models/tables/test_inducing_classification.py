@@ -1,0 +1,147 @@
+"""GPClassification with inducing points: quadrature, the sampled model as its limit, minibatches, many rows."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer.util import log_density
+from scipy import integrate, special, stats
+
+import kpp
+from kpp.gp import ExpectedBernoulli
+from kpp.kernels import RBF
+from kpp_models import GPClassification
+from oracles.kernels import rbf
+
+RNG = np.random.default_rng(6)
+X, NEW = RNG.uniform(-2, 2, size=(40, 2)), RNG.uniform(-1.5, 1.5, size=(5, 2))
+LABELS = (X[:, 0] + 0.5 * RNG.logistic(size=40) > 0).astype(float)
+SCALES, VARIANCE, MEAN = np.array([0.9, 1.4]), 2.0, 0.3
+POINTS = X[:7] + 0.1
+KERNEL = RBF(SCALES, VARIANCE)
+LINKS = {"logit": special.log_expit, "probit": stats.norm.logcdf}
+
+
+def model(inducing=POINTS, link="logit", **options):
+    return GPClassification(KERNEL, MEAN, link, "inducing", inducing_points=inducing, **options)
+
+
+def gram(a, b):
+    return rbf(a, b, SCALES, VARIANCE)
+
+
+def law_given(white, x):
+    """Mean and variance of the function given the whitened values at the inducing points, with whole matrices."""
+    factor = np.linalg.cholesky(gram(POINTS, POINTS) + 1e-10 * VARIANCE * np.eye(7))
+    features = np.linalg.solve(factor, gram(POINTS, x))
+    return MEAN + features.T @ white, VARIANCE - np.sum(features**2, axis=0)
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_bound_is_the_expected_log_probability(link):
+    white = RNG.normal(size=7)
+    means, variances = law_given(white, X)
+    expected = stats.norm.logpdf(white).sum()
+    for label, mean, variance in zip(LABELS, means, variances, strict=True):
+        sign, sd = 2 * label - 1, np.sqrt(variance)
+        expected += integrate.quad(
+            lambda z, sign=sign, mean=mean, sd=sd: stats.norm.pdf(z) * LINKS[link](sign * (mean + sd * z)), -12, 12
+        )[0]
+    prepared, data, _ = model(link=link).prepare(X, LABELS)
+    found = log_density(prepared.numpyro_model, (), data, {"inducing_whitened": jnp.asarray(white)})[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-7)  # quad stops at 1.5e-8
+
+
+def test_posterior_and_scores_are_those_given_the_values():
+    white = jnp.asarray(RNG.normal(size=7))
+    prepared, data, _ = model().prepare(X, LABELS)
+    found = prepared.predictive({"inducing_whitened": white}, data, jnp.asarray(NEW))
+    mean, variance = law_given(np.asarray(white), NEW)
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-7)
+    np.testing.assert_allclose(found["latent_variance"], variance, rtol=1e-7)
+    means, variances = law_given(np.asarray(white), X)
+    scores = prepared.log_likelihood({"inducing_whitened": white}, data)["y"]
+    chances = [
+        integrate.quad(lambda z, m=m, v=v: stats.norm.pdf(z) * special.expit(m + np.sqrt(v) * z), -12, 12)[0]
+        for m, v in zip(means, variances, strict=True)
+    ]
+    np.testing.assert_allclose(np.exp(scores), np.where(LABELS == 1, chances, 1 - np.array(chances)), atol=1e-8)
+    keys = jax.random.split(jax.random.key(0), 20000)
+    again = jax.vmap(lambda key: prepared.replicate(key, {"inducing_whitened": white}, data)["y"])(keys)
+    np.testing.assert_allclose(again.mean(0), chances, atol=5 * 0.5 / np.sqrt(20000))  # five standard errors
+
+
+@pytest.mark.slow
+def test_with_all_rows_as_inducing_points_it_is_the_sampled_model():
+    chains = kpp.NUTS(num_samples=1000, num_chains=2, progress=False)
+    options = {"inference": chains, "num_prior_samples": 0}
+    exact = GPClassification(KERNEL, MEAN, latent="sample").fit(jax.random.key(0), X, LABELS, **options)
+    found = model(X).fit(jax.random.key(1), X, LABELS, **options)
+    chances = [each.predict(NEW)["probability"] for each in (exact, found)]
+    spread = chances[0].std(("chain", "draw"))
+    # Two means of 2000 draws, of which at least 400 count; five standard errors.
+    difference = abs(chances[0].mean(("chain", "draw")) - chances[1].mean(("chain", "draw")))
+    np.testing.assert_array_less(difference, 5 * spread * np.sqrt(2 / 400))
+
+
+@pytest.mark.slow
+def test_minibatches_find_what_all_rows_find():
+    x = RNG.uniform(-2, 2, size=(2000, 2))
+    labels = (x[:, 0] + 0.5 * RNG.logistic(size=2000) > 0).astype(float)
+    fits = [
+        GPClassification(
+            RBF(dist.LogNormal(0.0, 0.5), 4.0), latent="inducing", num_inducing=15, minibatch=minibatch
+        ).fit(
+            jax.random.key(0), x, labels, num_prior_samples=0,
+            inference=kpp.SVI(num_steps=2000, num_samples=100, progress=False),
+        )
+        for minibatch in (None, 200)
+    ]  # fmt: skip
+    inside = x[(np.abs(x) < 1.5).all(axis=1)][:50]
+    whole, batches = (each.predict(inside)["probability"].mean(("chain", "draw")).values for each in fits)
+    np.testing.assert_allclose(batches, whole, atol=0.05)
+    # 2000 labels and some 10 directions: standard errors of log-odds of .2, of a chance of at most .05; two of them.
+    np.testing.assert_allclose(whole, special.expit(2 * inside[:, 0]), atol=0.1)
+
+
+def test_labels_of_the_bound_are_drawn_with_their_chances():
+    law = ExpectedBernoulli(jnp.asarray([0.5, -1.0]), jnp.asarray([2.0, 0.5]))
+    draws = law.sample(jax.random.key(0), (40000,))
+    chances = [
+        integrate.quad(lambda z, m=m, v=v: stats.norm.pdf(z) * special.expit(m + np.sqrt(v) * z), -12, 12)[0]
+        for m, v in ((0.5, 2.0), (-1.0, 0.5))
+    ]
+    np.testing.assert_allclose(draws.mean(0), chances, atol=5 * 0.5 / 200)
+    # Jensen: the expected log probability is at most the log of the expected one.
+    assert np.all(law.log_prob(jnp.ones(2)) < np.log(chances))
+
+
+def test_names_of_the_sites_and_a_saved_fit(tmp_path):
+    learned = GPClassification(KERNEL, latent="inducing", num_inducing=4, learn_inducing=True, minibatch=10)
+    inference = kpp.SVI(num_steps=20, num_samples=10, progress=False)
+    found = learned.fit(jax.random.key(0), X, LABELS, inference=inference)
+    assert found.idata["posterior"]["inducing_whitened"].dims == ("chain", "draw", "inducing_point")
+    assert found.idata["posterior"]["inducing_points"].dims == ("chain", "draw", "inducing_point", "feature")
+    assert found.idata["log_likelihood"]["y"].shape == (1, 10, 40)  # all rows, not a minibatch
+    found.save(tmp_path / "fit.nc")
+    np.testing.assert_array_equal(
+        kpp.Fit.load(tmp_path / "fit.nc").predict(NEW)["probability"], found.predict(NEW)["probability"]
+    )
+
+
+BAD = {
+    "no points": (lambda: GPClassification(KERNEL, latent="inducing"), "needs one of them, got neither"),
+    "points for another": (lambda: GPClassification(KERNEL, num_inducing=3), "got one with latent='laplace'"),
+    "a minibatch for another": (lambda: GPClassification(KERNEL, minibatch=3), "`minibatch` needs latent='inducing'"),
+    "no minibatch": (lambda: model(minibatch=0), "`minibatch` must be at least 1, got 0"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_arguments_are_refused(case):
+    call, message = BAD[case]
+    with pytest.raises(ValueError, match=message):
+        call()
