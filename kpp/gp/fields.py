@@ -105,7 +105,7 @@ def read_data(
         as_targets: Checks and converts the targets (`kpp.validation.as_targets` or `as_binary_labels`).
         by_features: Whether the model makes no kernel matrix if the kernel has fewer finite features than rows.
         num_inducing: The number of inducing points, if the model makes no kernel matrix because of them.
-        advice: What to do with too many rows, in front of the general advice.
+        advice: What to do with too many rows, in front of the general advice, for a model with an evidence.
 
     Returns:
         The model with feature names resolved to columns, the data ``{"x": (n, d), "y": (n,)}``, and the schema of x.
@@ -126,7 +126,8 @@ def read_data(
     columns = min(num_rows, _num_features(kernel, points) or num_rows) if by_features else num_rows
     columns = min(columns, num_inducing or columns)
     size = num_rows * columns * targets.dtype.itemsize
-    hours = f" and about {_SECONDS * num_rows**3 / 3600:.1f} hours for a gradient" if columns == num_rows else ""
+    timed = advice and columns == num_rows
+    hours = f", about {_SECONDS * num_rows**3 / 3600:.1f} hours for one evidence with its gradient" if timed else ""
     check_memory(
         _MATRICES * size,
         f"{type(model).__name__} on n = {num_rows} rows of `x`, with matrices of n * "

@@ -24,8 +24,10 @@ MODELS = {
 def test_an_exact_fit_of_too_many_rows_is_refused(name, monkeypatch):
     monkeypatch.setattr(memory, "available_memory", lambda: 16 * 10**9)
     x, y = np.zeros((30_000, 1)), np.arange(30_000) % 2.0
+    advice = r"use latent='inducing' with.*, or fit fewer" if name.startswith("GP") else "fit fewer"
     message = (
-        rf"{name} on n = 30000 rows of `x`.* 28\.8 GB \(28800000000 bytes\), and 16\.0 GB are available; fit fewer"
+        rf"{name} on n = 30000 rows of `x`.*\(7\.2 GB each.* 28\.8 GB \(28800000000 bytes\), and 16\.0 GB are "
+        rf"available; {advice}"
     )
     with pytest.raises(ValueError, match=message):
         MODELS[name].fit(jax.random.key(0), x, y)
