@@ -102,7 +102,7 @@ def read_data(
         model: A model with a field `kernel`.
         x: The points: an array of shape (n, d) or a data frame.
         y: The targets, n of them.
-        as_targets: Checks and converts the targets (`kpp.validation.as_targets` or `as_binary_labels`).
+        as_targets: Checks and converts the targets (`kpp.validation.as_targets`, or `kpp.labels.read_labels`).
         by_features: Whether the model makes no kernel matrix if the kernel has fewer finite features than rows.
         num_inducing: The number of inducing points, if the model makes no kernel matrix because of them.
         advice: What to do with too many rows, in front of the general advice, for a model with an evidence.

@@ -124,7 +124,8 @@ class Fit:
 
         Returns:
             The quantities among ``mean``, ``latent_variance`` (epistemic), ``noise_variance`` and ``probability`` that
-            the model provides, with dims (chain, draw, instance).
+            the model provides, with dims (chain, draw, instance). The attribute ``class`` of ``probability`` is the
+            label that it belongs to.
 
         Raises:
             ValueError: If `x` does not fit the training data: columns missing, unknown levels, wrong shape, NaN.
@@ -132,7 +133,10 @@ class Fit:
         shared = (self._arguments, self.data, self._read(x, unseen), covariance)
         values = self._over_draws(per_draw.predict, shared, "predict", batch_size)
         dims = {name: (*SAMPLE_DIMS, *_PREDICTIVE_DIMS.get(name, ("instance",))) for name in values}
-        return self._naming.dataset(unflatten_draws(values, self._shape), dims)
+        predicted = self._naming.dataset(unflatten_draws(values, self._shape), dims)
+        if "probability" in predicted and self.model.positive_class is not None:
+            predicted["probability"].attrs["class"] = str(self.model.positive_class)
+        return predicted
 
     def sample_predictive(self, rng_key: RngKey, x: Any, num_samples: int, *, unseen: str = "error") -> xr.DataArray:
         """Draw new observations at p points from the posterior predictive, which is conditioned on the training data.

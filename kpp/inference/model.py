@@ -162,6 +162,11 @@ class AbstractModel(AbstractModule):
         )
 
     @property
+    def positive_class(self) -> Any:
+        """The label whose probability is predicted; None if the targets are no labels."""
+        return None
+
+    @property
     def has_function_posterior(self) -> bool:
         """Whether the model defines `posterior_draw`."""
         return type(self).posterior_draw is not AbstractModel.posterior_draw

@@ -2,6 +2,7 @@ r"""Gaussian-process classification into two classes, with priors on the kernel 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,9 +25,10 @@ from kpp.gp import (
 )
 from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel, point_rows
+from kpp.labels import read_labels
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import as_binary_labels, count, one_of
+from kpp.validation import count, one_of
 from kpp_models.tables.gp_classification import INDUCING, LATENTS, WHITENED, gp_classification
 from kpp_models.tables.inducing import ADVICE, check_inducing, number_of_inducing, with_inducing_points
 
@@ -34,9 +36,11 @@ __all__ = ["GPClassification"]
 
 
 class GPClassification(AbstractGPModel):
-    r"""Gaussian-process classification with labels 0 and 1.
+    r"""Gaussian-process classification into two classes.
 
     .. math:: p(y_i = 1 \mid f) = \sigma(f(x_i)), \qquad f \sim GP(m, k)
+
+    The labels may be any two values; they are read as 0 and 1 in the order of `classes`.
 
     With ``latent="laplace"`` inference is only about the hyperparameters, by Laplace's approximation of the evidence,
     and the pointwise log likelihood is leave-one-out by the Laplace cavity (`kpp.gp.laplace.leave_one_out_latent`),
@@ -54,6 +58,8 @@ class GPClassification(AbstractGPModel):
             may hold priors, such as `kpp.gp.LinearMean`. With a module, `function` and what needs it are not available.
         link: "logit" or "probit".
         latent: "laplace", "sample" or "inducing".
+        classes: The two labels; `predict` gives the probability of the second. By default those of the data, in the
+            order of a categorical column, else ascending.
         num_inducing, inducing_points, learn_inducing, seed: As for `GPRegression`.
         minibatch: The number of rows in each step of `kpp.SVI`, with "inducing"; all by default.
 
@@ -75,6 +81,7 @@ class GPClassification(AbstractGPModel):
     learn_inducing: bool = eqx.field(static=True, default=False)
     minibatch: int | None = eqx.field(static=True, default=None)
     seed: int = eqx.field(static=True, default=0)
+    classes: tuple[Any, ...] | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
         """Raise ValueError if a name is unknown, or inducing points or a minibatch do not go with `latent`."""
@@ -104,12 +111,13 @@ class GPClassification(AbstractGPModel):
             self,
             x,
             y,
-            as_binary_labels,
+            lambda y, name: read_labels(y, self.classes, name)[0],
             by_features=self.latent == "laplace",
             num_inducing=number_of_inducing(self),
             advice=ADVICE,
         )
         check_mean_fits(self.mean, data["x"])
+        model = dataclasses.replace(model, classes=read_labels(y, self.classes)[1])
         return with_inducing_points(model, data["x"]), data, schema
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
@@ -131,6 +139,11 @@ class GPClassification(AbstractGPModel):
             points, white = model.inducing_points, sample[INDUCING]
             return condition_on_values(model.kernel, points, white, likelihood, model.mean, observed=data["x"])
         return condition_on_values(model.kernel, data["x"], sample[WHITENED], likelihood, model.mean)
+
+    @property
+    def positive_class(self) -> Any:
+        """The second class."""
+        return None if self.classes is None else self.classes[1]
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
         """Name the axes of the whitened latent values, which belong to the rows, and of the inducing points."""

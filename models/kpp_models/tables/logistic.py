@@ -2,9 +2,11 @@ r"""Kernel logistic regression: the regularized fit by Newton's method, with app
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -23,9 +25,9 @@ from kpp.gp import (
 )
 from kpp.inference import AbstractModel, Data, Sample
 from kpp.kernels import RBF, AbstractKernel, Linear, check_positive
+from kpp.labels import read_labels
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import as_binary_labels
 from kpp_models.tables.gp_classification import gp_classification
 from kpp_models.tables.grid_search import Selection, select_from_grid
 
@@ -33,7 +35,7 @@ __all__ = ["KernelLogistic"]
 
 
 class KernelLogistic(AbstractModel):
-    r"""Kernel logistic regression with labels 0 and 1, a regularized fit without priors.
+    r"""Kernel logistic regression with two classes, a regularized fit without priors.
 
     .. math:: \min_f \frac1n \sum_i \log(1 + e^{-s_i f(x_i)}) + \frac\lambda2 \|f\|^2, \qquad s_i = 2 y_i - 1, \quad
         f = \sum_i \alpha_i k(\cdot, x_i), \quad n \lambda \alpha_i = y_i - \sigma(f(x_i))
@@ -49,6 +51,7 @@ class KernelLogistic(AbstractModel):
     Args:
         kernel: k, with numbers as leaves.
         regularization: :math:`\lambda`, multiplied by the number of rows; greater than 0.
+        classes: The two labels, as for `GPClassification`.
 
     Raises:
         ValueError: If `regularization` is not one finite number greater than 0.
@@ -60,6 +63,7 @@ class KernelLogistic(AbstractModel):
 
     kernel: AbstractKernel
     regularization: Leaf = scalar_field("regularization")
+    classes: tuple[Any, ...] | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
         """Raise an error if a field is a prior or the regularization is not positive."""
@@ -79,7 +83,7 @@ class KernelLogistic(AbstractModel):
 
         Args:
             x: The points: an array of shape (n, d) or a data frame.
-            y: Labels in {0, 1}, of shape (n,).
+            y: The labels, of shape (n,).
             grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try,
                 of shape (g,), or (g, d) for a leaf of shape (d,).
 
@@ -101,7 +105,15 @@ class KernelLogistic(AbstractModel):
 
     def prepare(self, x: object, y: object) -> tuple[KernelLogistic, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
-        return read_data(self, x, y, as_binary_labels, by_features=True)
+        model, data, schema = read_data(
+            self, x, y, lambda y, name: read_labels(y, self.classes, name)[0], by_features=True
+        )
+        return dataclasses.replace(model, classes=read_labels(y, self.classes)[1]), data, schema
+
+    @property
+    def positive_class(self) -> Any:
+        """The second class."""
+        return None if self.classes is None else self.classes[1]
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
         """The NumPyro model: Gaussian-process classification, whose mode is the fit; it has no latent site."""

@@ -1,5 +1,6 @@
 """Bad input is refused with a message that names the argument, what came and what is needed."""
 
+import dataclasses
 import logging
 
 import jax
@@ -44,10 +45,13 @@ DATA = {
     "missing value in a data frame": (pd.DataFrame(with_value(X, np.nan), columns=["a", "b"]), Y, r"`x` has missing"),
 }
 LABELS = {
-    "-1 and 1": (2 * Y - 1, r"`y` must hold the labels 0 and 1, got the values -1, 1; write `\(y \+ 1\) / 2`"),
-    "three classes": (with_value(Y, 2.0), r"`y` must hold the labels 0 and 1, got the values 0, 1, 2"),
-    "one class": (np.ones(6), r"`y` must hold both labels 0 and 1, got only 1"),
-    "text": (np.array(["yes", "no"] * 3), r"`y` must hold real numbers"),
+    "three classes": (with_value(Y, 2.0), r"`y` must hold two classes, got 3: 0, 1, 2"),
+    "one class": (np.ones(6), r"`y` must hold two classes, got only 1 in 6 rows"),
+    "numbers": (np.arange(6) / 3, r"`y` must hold two classes, got 6: 0, 0.33.*"),
+    "three texts": (["a", "b", "c", "a", "b", "c"], r"`y` must hold two classes, got 3: 'a', 'b', 'c'"),
+    "text and numbers": (np.array(["a", 1, "a", 1, "a", 1], object), r"`y` must hold real numbers"),
+    "a missing label": (["a", None, "b", "a", "b", "a"], r"`y` has missing labels, 1 of them, the first in row 1"),
+    "a column of text": (np.array([["a"], ["b"]] * 3), r"`y` must have shape \(n,\).*`y\[:, 0\]`"),
 }
 
 
@@ -70,6 +74,47 @@ def test_bad_labels_are_refused(model, case):
 def test_booleans_are_labels():
     _, data, _ = MODELS["GPClassification"].prepare(X, Y.astype(bool))
     np.testing.assert_array_equal(data["y"], Y)
+
+
+LABELLED = {
+    "text": (["no", "yes", "no", "yes", "yes", "no"], ("no", "yes")),
+    "text in an array": (np.array(["no", "yes", "no", "yes", "yes", "no"]), ("no", "yes")),
+    "-1 and 1": (2 * Y - 1, (-1, 1)),
+    "booleans": (Y.astype(bool), (False, True)),
+    "numbers": (np.where(Y == 1, 0.5, 0.25), (0.25, 0.5)),
+    "a series": (pd.Series(np.where(Y == 1, "b", "a")), ("a", "b")),
+    "a categorical column": (pd.Series(pd.Categorical(np.where(Y == 1, "a", "b"), ["b", "a", "c"])), ("b", "a")),
+}
+
+
+@pytest.mark.parametrize("case", LABELLED)
+@pytest.mark.parametrize("name", ["GPClassification", "KernelLogistic"])
+def test_labels_may_be_any_two_values(name, case):
+    labels, classes = LABELLED[case]
+    model, data, _ = MODELS[name].prepare(X, labels)
+    np.testing.assert_array_equal(data["y"], Y)
+    assert model.classes == classes
+    assert [type(label) for label in model.classes] == [type(label) for label in classes]
+
+
+@pytest.mark.parametrize("name", ["GPClassification", "KernelLogistic"])
+def test_a_fit_knows_its_classes(name, tmp_path):
+    labels = np.where(Y == 1, "yes", "no")
+    inference = kpp.MAP(progress=False)
+    fit = MODELS[name].fit(jax.random.key(0), X, labels, inference=inference, num_prior_samples=0)
+    chance = fit.predict(X)["probability"]
+    assert chance.attrs["class"] == "yes"
+    fit.save(tmp_path / "fit.nc")
+    assert kpp.Fit.load(tmp_path / "fit.nc").model.classes == ("no", "yes")
+    turned = dataclasses.replace(MODELS[name], classes=("yes", "no"))
+    other = turned.fit(jax.random.key(0), X, labels, inference=inference, num_prior_samples=0).predict(X)["probability"]
+    assert other.attrs["class"] == "no"
+    np.testing.assert_allclose(other, 1 - chance, atol=1e-8)  # Newton's method ends within 1e-11 of the mode
+
+
+def test_classes_must_be_those_of_the_labels():
+    with pytest.raises(ValueError, match=r"`classes` must be the two labels of `y`, 0, 1, got 'a', 'b'"):
+        dataclasses.replace(MODELS["KernelLogistic"], classes=("a", "b")).prepare(X, Y)
 
 
 def test_unknown_features_are_refused():

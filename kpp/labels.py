@@ -1,0 +1,97 @@
+"""Labels of classes: any two values in a column, and their codes 0 and 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp.validation import as_binary_labels, as_targets
+
+__all__ = ["read_labels"]
+
+_SHOWN = 6
+
+
+def read_labels(
+    y: object, classes: Sequence[Any] | None = None, name: str = "y"
+) -> tuple[Float[Array, " n"], tuple[Any, Any]]:
+    """Read a column of two classes.
+
+    Args:
+        y: One label per row: numbers, booleans, text, or a categorical column of a data frame.
+        classes: The two classes. By default they are those of a categorical column in its order, else the values in
+            ascending order.
+        name: The argument's name for messages.
+
+    Returns:
+        The codes, 0 for the first and 1 for the second class, (n,), and the classes.
+
+    Raises:
+        ValueError: If `y` is not a column, a label is missing, or there are not exactly two classes.
+    """
+    if isinstance(y, jax.core.Tracer):
+        return as_binary_labels(y, name=name), (0, 1)
+    labels = _column(y, name)
+    known = _classes(y, labels) if classes is None else tuple(classes)
+    if len(known) != 2 or set(labels) != set(known):
+        _refuse_classes(labels, known if classes is not None else None, name)
+    return jnp.asarray([float(label == known[1]) for label in labels]), (known[0], known[1])
+
+
+def _column(y: object, name: str) -> list[Any]:
+    """Return the labels of the rows as Python's own numbers, truth values or texts."""
+    values = y if isinstance(y, np.ma.MaskedArray) else np.asarray(y)
+    if not _is_text(values) and values.dtype.kind != "b":
+        values = np.asarray(as_targets(values, name=name))
+    if values.ndim != 1 or values.size == 0:
+        hint = f"; write `{name}[:, 0]`" if values.ndim == 2 and values.shape[1] == 1 else ""
+        raise ValueError(f"`{name}` must have shape (n,) with at least one row, got shape {values.shape}{hint}")
+    missing = [i for i, label in enumerate(values.tolist()) if _is_missing(label)]
+    if missing:
+        raise ValueError(f"`{name}` has missing labels, {len(missing)} of them, the first in row {missing[0]}")
+    return [_plain(label) for label in values.tolist()]
+
+
+def _is_text(values: np.ndarray) -> bool:
+    """Return whether all entries are text, or text and missing."""
+    if values.dtype.kind != "O" or isinstance(values, np.ma.MaskedArray):
+        return values.dtype.kind in "US"
+    texts = [isinstance(label, str) for label in values.ravel().tolist() if not _is_missing(label)]
+    return bool(texts) and all(texts)
+
+
+def _is_missing(label: Any) -> bool:
+    return label is None or label != label or str(label) in ("<NA>", "NaT")
+
+
+def _plain(label: Any) -> Any:
+    """Return a label as Python's own; whole numbers as integers."""
+    label = label.item() if isinstance(label, np.generic) else label
+    return int(label) if isinstance(label, float) and label.is_integer() else label
+
+
+def _classes(y: object, labels: list[Any]) -> tuple[Any, ...]:
+    found = set(labels)
+    categories = getattr(getattr(y, "dtype", None), "categories", None)
+    if categories is not None:
+        return tuple(label for label in map(_plain, categories) if label in found)
+    return tuple(sorted(found))
+
+
+def _refuse_classes(labels: list[Any], classes: tuple[Any, ...] | None, name: str) -> None:
+    found = sorted(set(labels))
+    if classes is not None:
+        raise ValueError(f"`classes` must be the two labels of `{name}`, {_shown(found)}, got {_shown(classes)}")
+    raise ValueError(
+        f"`{name}` must hold two classes, got "
+        + (f"only {found[0]!r} in {len(labels)} rows" if len(found) == 1 else f"{len(found)}: {_shown(found)}")
+    )
+
+
+def _shown(labels: Sequence[Any]) -> str:
+    return ", ".join(map(repr, labels[:_SHOWN])) + (", ..." if len(labels) > _SHOWN else "")
