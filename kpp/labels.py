@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,9 +13,25 @@ from jaxtyping import Array, Float
 
 from kpp.validation import as_binary_labels, as_targets
 
-__all__ = ["read_labels"]
+__all__ = ["classes_field", "read_labels"]
 
 _SHOWN = 6
+
+
+def classes_field() -> Any:
+    """Return a static Equinox field that holds two classes, or None for those of the data."""
+    return eqx.field(converter=_as_classes, static=True, default=None)
+
+
+def _as_classes(value: Any) -> tuple[Any, Any] | None:
+    if value is None:
+        return None
+    if not isinstance(value, (tuple, list, np.ndarray)) or len(value) != 2:
+        raise ValueError(f"`classes` must be a tuple of two labels, got {value!r}")
+    first, second = map(_plain, value)
+    if first == second:
+        raise ValueError(f"`classes` must be two different labels, got {first!r} twice")
+    return first, second
 
 
 def read_labels(

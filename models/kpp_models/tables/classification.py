@@ -25,7 +25,7 @@ from kpp.gp import (
 )
 from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel, point_rows
-from kpp.labels import read_labels
+from kpp.labels import classes_field, read_labels
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import count, one_of
@@ -81,7 +81,7 @@ class GPClassification(AbstractGPModel):
     learn_inducing: bool = eqx.field(static=True, default=False)
     minibatch: int | None = eqx.field(static=True, default=None)
     seed: int = eqx.field(static=True, default=0)
-    classes: tuple[Any, ...] | None = eqx.field(static=True, default=None)
+    classes: tuple[Any, Any] | None = classes_field()
 
     def __check_init__(self) -> None:
         """Raise ValueError if a name is unknown, or inducing points or a minibatch do not go with `latent`."""

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -25,7 +24,7 @@ from kpp.gp import (
 )
 from kpp.inference import AbstractModel, Data, Sample
 from kpp.kernels import RBF, AbstractKernel, Linear, check_positive
-from kpp.labels import read_labels
+from kpp.labels import classes_field, read_labels
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp_models.tables.gp_classification import gp_classification
@@ -63,7 +62,7 @@ class KernelLogistic(AbstractModel):
 
     kernel: AbstractKernel
     regularization: Leaf = scalar_field("regularization")
-    classes: tuple[Any, ...] | None = eqx.field(static=True, default=None)
+    classes: tuple[Any, Any] | None = classes_field()
 
     def __check_init__(self) -> None:
         """Raise an error if a field is a prior or the regularization is not positive."""

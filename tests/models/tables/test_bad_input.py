@@ -112,6 +112,13 @@ def test_a_fit_knows_its_classes(name, tmp_path):
     np.testing.assert_allclose(other, 1 - chance, atol=1e-8)  # Newton's method ends within 1e-11 of the mode
 
 
+@pytest.mark.parametrize("classes", ["ab", 3, ("a",), ("a", "a"), (1, 1.0)])
+@pytest.mark.parametrize("name", ["GPClassification", "KernelLogistic"])
+def test_classes_must_be_two_labels(name, classes):
+    with pytest.raises(ValueError, match="`classes` must be (a tuple of two|two different) labels"):
+        dataclasses.replace(MODELS[name], classes=classes)
+
+
 def test_classes_must_be_those_of_the_labels():
     with pytest.raises(ValueError, match=r"`classes` must be the two labels of `y`, 0, 1, got 'a', 'b'"):
         dataclasses.replace(MODELS["KernelLogistic"], classes=("a", "b")).prepare(X, Y)
