@@ -1,12 +1,13 @@
 r"""Squared distances between points, and functions of them that are smooth where points coincide.
 
 Values are sums of squared differences for up to 32 features. Memory stays at (n, n): up to 8 features are summed in one
-fused loop, and more are added one after another. For more than 32 features values come from a matrix product of
-centered points, :math:`|a|^2 + |b|^2 - 2 a^\top b` at precision HIGHEST, clipped at 0. The product is three times as
-fast at 100 features. At 10 to 30 features it would save half the time, which is little compared to a factorization, and
-it has an error (1000 points, CPU). The error is up to :math:`10\, \epsilon R^2`, R being the largest distance from the
-center in lengthscales: in float64 the error of a kernel value is 1e-13 for R = 10, 1e-11 for R = 100 and 1e-9 for R =
-1000. Up to 32 features R may be any number. Squared distances that overflow are infinite, and kernel values are then 0.
+fused loop (on JAX 0.10 only one), and more are added one after another. For more than 32 features values come from a
+matrix product of centered points, :math:`|a|^2 + |b|^2 - 2 a^\top b` at precision HIGHEST, clipped at 0. The product
+is three times as fast at 100 features. At 10 to 30 features it would save half the time, which is little compared to a
+factorization, and it has an error (1000 points, CPU). The error is up to :math:`10\, \epsilon R^2`, R being the largest
+distance from the center in lengthscales: in float64 the error of a kernel value is 1e-13 for R = 10, 1e-11 for R = 100
+and 1e-9 for R = 1000. Up to 32 features R may be any number. Squared distances that overflow are infinite, and kernel
+values are then 0.
 
 Derivatives always come from matrix products: reverse mode through the (n, n, d) differences took 20 to 90 times as long
 (1000 points, 10 to 60 features, CPU).
@@ -30,8 +31,9 @@ __all__ = ["gram_distances", "matern_12", "matern_32", "matern_52", "squared_dis
 
 # Up to this number of features, values are computed from differences.
 _MAX_FEATURES_BY_DIFFERENCE = 32
-# Up to this number the fused loop is as fast as one loop per feature, and it compiles in a third of the time.
-_MAX_FEATURES_AT_ONCE = 8
+# Up to this number the fused loop is as fast as one loop per feature, and it compiles in a third of the time. JAX 0.10
+# takes ten to twenty times as long for it from two features on.
+_MAX_FEATURES_AT_ONCE = 8 if jax.__version_info__ >= (0, 11) else 1
 
 
 def squared_distances(
