@@ -431,6 +431,23 @@ def as_targets(y: object, num_rows: int | None = None, name: str = "y") -> jax.A
     return array
 
 
+def refuse_first(values: np.ndarray | jax.Array, wrong: np.ndarray | jax.Array, message: str) -> None:
+    """Raise ValueError if any value is wrong, with the message and the first wrong value, its index and their number.
+
+    Args:
+        values: The values, (n,).
+        wrong: Whether each of them is wrong, (n,).
+        message: What is needed.
+
+    Raises:
+        ValueError: If a value is wrong.
+    """
+    wrong = np.asarray(wrong)
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise ValueError(f"{message}, got {float(values[first]):g} at index {first} ({int(wrong.sum())} such values)")
+
+
 def as_binary_labels(y: object, num_rows: int | None = None, name: str = "y") -> jax.Array:
     """Convert class labels in {0, 1} to a float array of shape (n,).
 

@@ -16,18 +16,16 @@ from kpp import linalg
 from kpp.gp.feature_laplace import FeatureCovariance, feature_log_evidence
 from kpp.gp.gaussian import gaussian_log_density, prior_factor
 from kpp.gp.laplace import laplace_log_evidence
-from kpp.gp.likelihoods import AbstractPointwiseLikelihood, BernoulliLikelihood
-from kpp.gp.links import LINKS
+from kpp.gp.likelihoods import AbstractPointwiseLikelihood
 from kpp.random import standard_normal
 from kpp.typing import AnyArray
-from kpp.validation import one_of
 
 __all__ = [
     "AbstractLaplaceMarginal",
-    "ExpectedBernoulli",
     "GaussianProcessMarginal",
     "InducingBound",
-    "LaplaceBernoulliMarginal",
+    "LaplaceMarginal",
+    "LatentObservations",
 ]
 
 
@@ -109,7 +107,7 @@ class AbstractLaplaceMarginal(dist.Distribution):
     """
 
     arg_constraints = {"loc": constraints.real}
-    pytree_data_fields = ("loc", "covariance_matrix")
+    pytree_data_fields: tuple[str, ...] = ("loc", "covariance_matrix")
 
     def __init__(
         self,
@@ -155,39 +153,54 @@ class AbstractLaplaceMarginal(dist.Distribution):
         return jax.tree.leaves(self.covariance_matrix)[0].dtype
 
 
-class LaplaceBernoulliMarginal(AbstractLaplaceMarginal):
-    r"""Labels of a latent Gaussian process, the latent values integrated out by Laplace's approximation.
+class LaplaceMarginal(AbstractLaplaceMarginal):
+    r"""Observations of one latent value each, the latent values integrated out by Laplace's approximation.
 
-    .. math:: y_i \sim \mathrm{Bernoulli}(\sigma(f_i)), \qquad f \sim N(m 1, K)
+    .. math:: y_i \sim p(y_i \mid f_i), \qquad f \sim N(m 1, K)
 
     Args:
-        mean: m, a scalar.
+        mean: m, a scalar, or one number per observation, (n,).
         covariance_matrix: K, of shape (n, n), which may be singular, or a `kpp.gp.FeatureCovariance`.
-        link: "logit" or "probit".
+        likelihood: The likelihood without observations, log-concave.
         validate_args: As for every NumPyro distribution.
+
+    Raises:
+        ValueError: If the likelihood is not log-concave.
 
     References:
         Rasmussen and Williams (2006), equation 3.32.
     """
 
-    support = constraints.independent(constraints.boolean, 1)
-    pytree_aux_fields = ("link",)
+    pytree_data_fields = ("law",)
 
     def __init__(
         self,
         mean: AnyArray | float,
         covariance_matrix: Float[AnyArray, "n n"] | FeatureCovariance,
-        link: str = "logit",
+        likelihood: AbstractPointwiseLikelihood,
         *,
         validate_args: bool | None = None,
     ) -> None:
-        self.link = one_of(link, "link", LINKS)
+        if not likelihood.log_concave:
+            raise ValueError(
+                f"`likelihood` must be log-concave for Laplace's approximation, got {type(likelihood).__name__}"
+            )
+        self.law = likelihood
         num_rows = jnp.shape(jax.tree.leaves(covariance_matrix)[0])[0]
         super().__init__(mean, covariance_matrix, (num_rows,), validate_args=validate_args)
 
-    def likelihood(self, y: Array) -> BernoulliLikelihood:
-        """Return the likelihood of n labels in {0, 1}."""
-        return BernoulliLikelihood(y, self.link)
+    @property
+    def support(self) -> Any:
+        """The constraint on a vector of observations."""
+        return constraints.independent(self.law.support, 1)
+
+    def likelihood(self, y: Array) -> AbstractPointwiseLikelihood:
+        """Return the likelihood of n observations."""
+        return self.law.observe(y)
+
+    def draw(self, key: Array, f: Float[Array, "*sample n"]) -> Array:
+        """Draw observations given latent values, (*sample, n)."""
+        return _draw_observed(self.law, key, f)
 
 
 class InducingBound(dist.LowRankMultivariateNormal):
@@ -235,53 +248,72 @@ class InducingBound(dist.LowRankMultivariateNormal):
         return super().log_prob(value) - 0.5 * jnp.sum(self.rest / self.cov_diag)
 
 
-class ExpectedBernoulli(dist.Distribution):
-    r"""Labels whose latent values are Gaussian, for the evidence lower bound.
+class LatentObservations(dist.Distribution):
+    r"""Observations of n latent values that are known, or Gaussian for the evidence lower bound.
 
     .. math:: \log p(y_i) := E_{N(f; \mu_i, v_i)} \log p(y_i \mid f) \le \log \int p(y_i \mid f)\, N(f; \mu_i, v_i)\, df
 
-    `sample` is exact: it draws f and then the label.
+    `sample` is exact: it draws f and then the observation.
 
     Args:
-        mean: :math:`\mu`, (b,).
-        variance: v, (b,).
-        link: "logit" or "probit".
+        likelihood: The likelihood of n observations, without them.
+        mean: :math:`\mu`, (n,), or the latent values.
+        variance: v, (n,); None if the latent values are known.
         validate_args: As for every NumPyro distribution.
 
     References:
         Hensman, Matthews and Ghahramani, Scalable variational Gaussian process classification, 2015, equation (18).
     """
 
-    arg_constraints = {"loc": constraints.real, "latent_variance": constraints.nonnegative}
-    support = constraints.boolean
-    pytree_aux_fields = ("link",)
+    arg_constraints = {"loc": constraints.real}
+    pytree_data_fields = ("likelihood", "loc", "latent_variance")
 
     def __init__(
         self,
-        mean: Float[AnyArray, " b"],
-        variance: Float[AnyArray, " b"],
-        link: str = "logit",
+        likelihood: AbstractPointwiseLikelihood,
+        mean: Float[AnyArray, " n"],
+        variance: Float[AnyArray, " n"] | None = None,
         *,
         validate_args: bool | None = None,
     ) -> None:
-        self.loc, self.latent_variance, self.link = (
-            jnp.asarray(mean),
-            jnp.asarray(variance),
-            one_of(link, "link", LINKS),
-        )
+        self.likelihood, self.loc = likelihood, jnp.asarray(mean)
+        self.latent_variance = None if variance is None else jnp.asarray(variance)
         super().__init__(self.loc.shape, (), validate_args=validate_args)
 
+    @property
+    def support(self) -> Any:
+        """The constraint on the observations."""
+        return self.likelihood.support
+
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draw labels, of shape (*sample_shape, b)."""
+        """Draw observations, of shape (*sample_shape, n)."""
         first, second = jax.random.split(key)
-        white = standard_normal(first, (*sample_shape, *self.batch_shape), self.loc.dtype)
-        center, scale = (jnp.broadcast_to(part, white.shape) for part in (self.loc, jnp.sqrt(self.latent_variance)))
-        return BernoulliLikelihood(jnp.zeros_like(self.loc), self.link).draw(second, center + scale * white)
+        latent = jnp.broadcast_to(self.loc, (*sample_shape, *self.batch_shape))
+        if self.latent_variance is not None:
+            scale = jnp.broadcast_to(jnp.sqrt(self.latent_variance), latent.shape)
+            latent = latent + scale * standard_normal(first, latent.shape, latent.dtype)
+        return _draw_observed(self.likelihood, second, latent)
 
     def log_prob(self, value: AnyArray, intermediates: object = None) -> Array:
-        """Return the expected log probabilities of labels, of shape (b,)."""
-        value = jnp.asarray(value, self.loc.dtype)
-        return BernoulliLikelihood(value, self.link).expected_log_density(self.loc, self.latent_variance)
+        """Return the log densities of observations, or their expectations, of shape (n,)."""
+        law = self.likelihood.observe(jnp.asarray(value, self.loc.dtype))
+        if self.latent_variance is None:
+            return law.log_density(self.loc)
+        return law.expected_log_density(self.loc, self.latent_variance)
+
+    @property
+    def mean(self) -> Array:
+        """The means of the observations, of shape (n,)."""
+        variance = jnp.zeros_like(self.loc) if self.latent_variance is None else self.latent_variance
+        return self.likelihood.response_mean(self.loc, variance)
+
+
+def _draw_observed(likelihood: AbstractPointwiseLikelihood, key: Array, latent: Float[Array, "*sample n"]) -> Array:
+    """Draw the n observations for each set of latent values."""
+    draw, sample_shape = likelihood.draw_observed, latent.shape[:-1]
+    for _ in sample_shape:
+        draw = jax.vmap(draw)
+    return draw(jax.random.split(key, sample_shape) if sample_shape else key, latent)
 
 
 def _over_leading(log_density: Callable[[Array], Array], value: Array, event_ndim: int = 1) -> Array:

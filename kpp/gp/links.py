@@ -16,7 +16,16 @@ from jaxtyping import Array, Float
 from kpp.gp.gaussian import LOG_TWO_PI
 from kpp.typing import AnyArray
 
-__all__ = ["LINKS", "Derivatives", "Link", "derivatives", "expected_log_probability", "log_likelihood", "probability"]
+__all__ = [
+    "LINKS",
+    "Derivatives",
+    "Link",
+    "derivatives",
+    "expected_log_probability",
+    "log_likelihood",
+    "probability",
+    "softplus_derivatives",
+]
 
 #: "logit" or "probit"; models check the link, the functions below do not.
 Link = str
@@ -71,6 +80,13 @@ def derivatives(link: Link, y: Float[AnyArray, " n"], f: Float[AnyArray, " n"]) 
     ratio = jnp.exp(-0.5 * (margin**2 + LOG_TWO_PI) - log_ndtr(margin))
     third = ratio * ((2.0 * ratio + margin) * (ratio + margin) - 1.0)
     return Derivatives(sign * ratio, ratio * (ratio + margin), sign * third)
+
+
+def softplus_derivatives(f: Float[AnyArray, "*n"]) -> Derivatives:
+    r"""Return the derivatives of :math:`-\log(1 + e^f)`, elementwise, in the form of `Derivatives`."""
+    chance = jax.nn.sigmoid(f)
+    curvature = chance * jax.nn.sigmoid(-f)
+    return Derivatives(-chance, curvature, curvature * jnp.tanh(f / 2.0))
 
 
 def expected_log_probability(

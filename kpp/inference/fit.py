@@ -34,7 +34,10 @@ from kpp.validation import check_rng_key, count, one_of
 __all__ = ["Fit"]
 
 _LOGGER = logging.getLogger("kpp")
-_PREDICTIVE_DIMS = {"latent_covariance": ("instance", "instance_other")}
+_PREDICTIVE_DIMS = {
+    "latent_covariance": ("instance", "instance_other"),
+    "level_probability": ("instance", "level"),
+}
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -123,8 +126,9 @@ class Fit:
                 `correlation` of `kpp.kernels.Categorical` with all other levels, by default 0.
 
         Returns:
-            The quantities among ``mean``, ``latent_variance`` (epistemic), ``noise_variance`` and ``probability`` that
-            the model provides, with dims (chain, draw, instance). The attribute ``class`` of ``probability`` is the
+            The quantities among ``mean``, ``latent_variance`` (epistemic), ``noise_variance``, ``response_mean``,
+            ``probability`` and ``level_probability`` (also with the dim level) that the model provides, with dims
+            (chain, draw, instance). The attribute ``class`` of ``probability`` is the
             label that it belongs to.
 
         Raises:

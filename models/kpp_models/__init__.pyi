@@ -27,9 +27,11 @@ from .preferences.queries import duel as duel
 from .preferences.queries import preference_matrix as preference_matrix
 from .preferences.queries import sample_preferences as sample_preferences
 from .tables import GaussianProcessMarginal as GaussianProcessMarginal
-from .tables import LaplaceBernoulliMarginal as LaplaceBernoulliMarginal
+from .tables import LaplaceMarginal as LaplaceMarginal
 from .tables import LinearMean as LinearMean
 from .tables.classification import GPClassification as GPClassification
+from .tables.generalized import GeneralizedGP as GeneralizedGP
+from .tables.generalized_gp import generalized_gp as generalized_gp
 from .tables.gp_classification import gp_classification as gp_classification
 from .tables.gp_regression import gp_regression as gp_regression
 from .tables.grid_search import Selection as Selection

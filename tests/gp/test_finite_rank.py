@@ -17,7 +17,7 @@ from kpp.gp import (
     BernoulliLikelihood,
     FeatureGP,
     GaussianLikelihood,
-    LaplaceBernoulliMarginal,
+    LaplaceMarginal,
     condition,
     few_features,
     prior_covariance,
@@ -159,7 +159,9 @@ def test_laplace_evidence_and_its_derivatives_are_those_of_the_matrix(kernel, li
     def evidence(make):
         def at(scale, mean):
             scaled = scale * kernel
-            return LaplaceBernoulliMarginal(mean + 0.1 * jnp.asarray(X[:, 0]), make(scaled), link).log_prob(labels)
+            return LaplaceMarginal(
+                mean + 0.1 * jnp.asarray(X[:, 0]), make(scaled), BernoulliLikelihood(link=link)
+            ).log_prob(labels)
 
         first = jax.value_and_grad(at, argnums=(0, 1))
         return first(1.3, 0.2), jax.hessian(at, argnums=(0, 1))(1.3, 0.2)
@@ -172,9 +174,9 @@ def test_laplace_evidence_and_its_derivatives_are_those_of_the_matrix(kernel, li
 
 
 def test_laplace_marginal_by_features_draws_labels():
-    marginal = LaplaceBernoulliMarginal(0.5, prior_covariance(NYSTROM, X))
+    marginal = LaplaceMarginal(0.5, prior_covariance(NYSTROM, X), BernoulliLikelihood())
     draws = marginal.sample(jax.random.key(0), (20000,))
-    at_points = LaplaceBernoulliMarginal(0.5, NYSTROM.gram(X)).sample(jax.random.key(1), (20000,))
+    at_points = LaplaceMarginal(0.5, NYSTROM.gram(X), BernoulliLikelihood()).sample(jax.random.key(1), (20000,))
     # Means of 20000 draws of a label each, and of a product of two; 5 standard errors of a difference.
     np.testing.assert_allclose(draws.mean(0), at_points.mean(0), atol=5 * 0.5 * np.sqrt(2 / 20000))
     np.testing.assert_allclose(draws.T @ draws / 20000, at_points.T @ at_points / 20000, atol=5 * np.sqrt(0.5 / 20000))

@@ -10,7 +10,7 @@ from scipy import optimize, special, stats
 
 from kpp.gp.laplace import laplace_log_evidence, laplace_posterior, leave_one_out_latent, posterior_mode
 from kpp.gp.likelihoods import BernoulliLikelihood
-from kpp_models import LaplaceBernoulliMarginal
+from kpp_models import LaplaceMarginal
 from oracles.kernels import rbf
 
 LINKS = ["logit", "probit"]
@@ -188,19 +188,21 @@ def test_failure_is_an_error_outside_and_nan_inside_traced_code(problem):
 
 def test_distribution_takes_leading_axes_and_refuses_unknown_links(problem):
     x, y = problem
-    distribution = LaplaceBernoulliMarginal(MEAN, covariance(x, 0.9))
+    distribution = LaplaceMarginal(MEAN, covariance(x, 0.9), BernoulliLikelihood())
     values = jnp.stack([y, 1 - y])
     expected = [log_evidence("logit", covariance(x, 0.9), jnp.asarray(MEAN), value) for value in values]
     np.testing.assert_allclose(jax.jit(lambda d, v: d.log_prob(v))(distribution, values), expected, rtol=1e-11)
     with pytest.raises(ValueError, match="`link` must be one of .*'logitt'"):
-        LaplaceBernoulliMarginal(MEAN, covariance(x, 0.9), "logitt")
+        BernoulliLikelihood(link="logitt")
 
 
 @pytest.mark.slow
 def test_distribution_draws_labels_of_the_prior(problem):
     x, _ = problem
     draws = np.asarray(
-        LaplaceBernoulliMarginal(1.0, covariance(x, 0.9, 2.0), "probit").sample(jax.random.key(0), (4000,))
+        LaplaceMarginal(1.0, covariance(x, 0.9, 2.0), BernoulliLikelihood(link="probit")).sample(
+            jax.random.key(0), (4000,)
+        )
     )
     assert set(np.unique(draws)) == {0.0, 1.0}
     # P(y = 1) = Phi(m / sqrt(1 + v)); five standard errors of a proportion are 0.04.

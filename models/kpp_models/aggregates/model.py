@@ -22,12 +22,14 @@ from kpp import linalg
 from kpp.bags import Bags
 from kpp.gp import (
     AbstractGPModel,
+    AbstractPointwiseLikelihood,
     CollapsedBound,
     ConditionedGP,
     ConditionedProcess,
     GaussianLikelihood,
     GaussianProcessMarginal,
     InducingSettings,
+    LatentObservations,
     check_mean_fits,
     leave_one_out,
     normal_log_density,
@@ -43,12 +45,10 @@ from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import count
 from kpp_models.aggregates.aggregate_likelihoods import (
-    ExpectedLikelihood,
     Likelihood,
-    Observation,
+    aggregate_likelihood,
     as_aggregate_targets,
     check_likelihood,
-    marginal_log_density,
 )
 from kpp_models.aggregates.bag_grams import BagGram, approximate_gram, check_gram, default_gram_size, gram_data
 from kpp_models.aggregates.conditional_mean import Places, target_places
@@ -250,7 +250,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         mean, variance = model._target_moments(data, sample)
         latent_key, noise_key = jax.random.split(rng_key)
         g = mean + jnp.sqrt(variance) * jax.random.normal(latent_key, mean.shape, mean.dtype)
-        return {"y": model._observation(data)(g).sample(noise_key).astype(mean.dtype)}
+        return {"y": model._observation(data).draw_observed(noise_key, g).astype(mean.dtype)}
 
     def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
         r"""Return the log density of every target; see `AbstractModel.log_likelihood`.
@@ -267,7 +267,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
             variance = variance + jnp.maximum(jnp.diagonal(prior.deficit(at, at)), 0.0)
             return {"y": normal_log_density(data["y"] - at.mean, mean, variance)}
         mean, variance = model._target_moments(data, sample)
-        return {"y": marginal_log_density(model._observation(data), data["y"], mean, variance)}
+        return {"y": model._observation(data).observe(data["y"]).marginal_log_density(mean, variance)}
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
         """Name the axes of the latent values and of the inducing points."""
@@ -341,9 +341,9 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         whole = at.weights.T @ prior.gram @ at.weights
         return CollapsedBound(at.mean, at.low_rank, rest, trace_deficit(rest, whole, at.low_rank))
 
-    def _observation(self, data: Data) -> Observation:
-        """Return the likelihood of the targets as a function of the aggregates."""
-        return Observation(self.likelihood, data["exposure"], self.target_noise(data), self.degrees_of_freedom)
+    def _observation(self, data: Data) -> AbstractPointwiseLikelihood:
+        """Return the likelihood of the targets, without the targets."""
+        return aggregate_likelihood(self.likelihood, data["exposure"], self.target_noise(data), self.degrees_of_freedom)
 
     def _sample_latent(self, data: Data, y: Array | None) -> None:
         """Draw the whitened aggregates, and observe the targets given them."""
@@ -351,7 +351,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         white = numpyro.sample(LATENT, dist.Normal(0.0, 1.0).expand(at.mean.shape).to_event(1))
         g = at.mean + prior_factor(explained + rest) @ white
         with numpyro.plate("instance", at.mean.shape[0]):
-            numpyro.sample("y", self._observation(data)(g), obs=y)
+            numpyro.sample("y", LatentObservations(self._observation(data), g), obs=y)
 
     def _sample_inducing(self, data: Data, y: Array | None) -> None:
         """Draw the whitened field at the inducing points, and observe the targets with the rest integrated out."""
@@ -363,7 +363,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         size = None if self.minibatch is None else min(self.minibatch, num_targets)
         with numpyro.plate("instance", num_targets, subsample_size=size) as rows:
             mean, variance = self._given_inducing(prior, data, white, rows)
-            law = ExpectedLikelihood(self._observation(data).take(rows), mean, variance)
+            law = LatentObservations(self._observation(data).take(rows), mean, variance)
             numpyro.sample("y", law, obs=None if y is None else y[rows])
 
     def _given_inducing(

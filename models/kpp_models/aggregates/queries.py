@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from kpp.inference import Data, Fit, Sample
 from kpp.typing import Numbers
-from kpp_models.aggregates.aggregate_likelihoods import Observation, response_mean
+from kpp_models.aggregates.aggregate_likelihoods import aggregate_likelihood
 from kpp_models.aggregates.conditional_mean import Places
 from kpp_models.aggregates.data import read_places
 from kpp_models.aggregates.model import AbstractAggregateModel
@@ -65,8 +65,8 @@ def aggregate_posterior(
         found = model.aggregate_moments(sample, data, places, points)
         found["latent_variance"] = jnp.maximum(jnp.diagonal(found["latent_covariance"]), 0.0)
         if model.likelihood != "gaussian":
-            law = Observation(model.likelihood, jnp.ones_like(found["mean"]))
-            found["response_mean"] = response_mean(law, found["mean"], found["latent_variance"])
+            law = aggregate_likelihood(model.likelihood, jnp.ones_like(found["mean"]))
+            found["response_mean"] = law.response_mean(found["mean"], found["latent_variance"])
         return found if covariance else {name: found[name] for name in found if name != "latent_covariance"}
 
     dims = {

@@ -17,8 +17,6 @@ from kpp.gp import (
     BernoulliLikelihood,
     ConditionedProcess,
     check_mean_fits,
-    condition,
-    condition_on_values,
     example_points,
     mean_field,
     read_data,
@@ -28,9 +26,10 @@ from kpp.kernels import RBF, AbstractKernel, point_rows
 from kpp.labels import classes_field, read_labels
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import count, one_of
-from kpp_models.tables.gp_classification import INDUCING, LATENTS, WHITENED, gp_classification
-from kpp_models.tables.inducing import ADVICE, check_inducing, number_of_inducing, with_inducing_points
+from kpp.validation import one_of
+from kpp_models.tables.generalized_gp import LATENTS, generalized_posterior, latent_dims
+from kpp_models.tables.gp_classification import gp_classification
+from kpp_models.tables.inducing import ADVICE, check_inducing, check_minibatch, number_of_inducing, with_inducing_points
 
 __all__ = ["GPClassification"]
 
@@ -88,12 +87,7 @@ class GPClassification(AbstractGPModel):
         one_of(self.link, "link", LINKS)
         one_of(self.latent, "latent", LATENTS)
         check_inducing(self)
-        if self.minibatch is not None:
-            if self.latent != "inducing":
-                raise ValueError(
-                    f"`minibatch` needs latent='inducing', got {self.minibatch} with latent={self.latent!r}"
-                )
-            count(self.minibatch, "minibatch")
+        check_minibatch(self.minibatch, self.latent)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPClassification, Array, Array]]:
@@ -125,20 +119,11 @@ class GPClassification(AbstractGPModel):
         gp_classification(x, y, self.kernel, self.mean, self.link, self.latent, self.inducing_points, self.minibatch)
 
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
-        r"""Return the posterior of the latent function.
-
-        With ``latent="laplace"``, :math:`R R^\top = W^{1/2} B^{-1} W^{1/2} = (K + W^{-1})^{-1}` (Rasmussen and Williams
-        2006, equations 3.24 and 3.27), an approximation. With ``latent="sample"`` it is conditioned on the latent
-        values that are drawn, :math:`R R^\top = K^{-1}`, so that the variance at the training points is 0. With
-        ``latent="inducing"`` it is conditioned on the values at the inducing points.
-        """
+        """Return the posterior of the latent function; see `generalized_posterior`."""
         model, likelihood = self.at(sample), BernoulliLikelihood(data["y"], self.link)
-        if self.latent == "laplace":
-            return condition(model.kernel, data["x"], likelihood, model.mean)
-        if model.inducing_points is not None:
-            points, white = model.inducing_points, sample[INDUCING]
-            return condition_on_values(model.kernel, points, white, likelihood, model.mean, observed=data["x"])
-        return condition_on_values(model.kernel, data["x"], sample[WHITENED], likelihood, model.mean)
+        return generalized_posterior(
+            sample, data, model.kernel, likelihood, model.mean, self.latent, model.inducing_points
+        )
 
     @property
     def positive_class(self) -> Any:
@@ -146,9 +131,5 @@ class GPClassification(AbstractGPModel):
         return None if self.classes is None else self.classes[1]
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axes of the whitened latent values, which belong to the rows, and of the inducing points."""
-        return {
-            WHITENED: ("instance",),
-            INDUCING: ("inducing_point",),
-            "inducing_points": ("inducing_point", "feature"),
-        }
+        """Name the axes of the latent values and of the inducing points."""
+        return latent_dims()

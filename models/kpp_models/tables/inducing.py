@@ -12,7 +12,7 @@ from kpp.priors import is_prior
 from kpp.typing import Leaf
 from kpp.validation import count
 
-__all__ = ["ADVICE", "check_inducing", "number_of_inducing", "with_inducing_points"]
+__all__ = ["ADVICE", "check_inducing", "check_minibatch", "number_of_inducing", "with_inducing_points"]
 
 #: What to do with more rows than an exact model can have.
 ADVICE = "use latent='inducing' with `num_inducing` points, or a kernel with finite features, or "
@@ -42,6 +42,15 @@ def check_inducing(model: HasInducing) -> None:
         )
     if model.num_inducing is not None:
         count(model.num_inducing, "num_inducing")
+
+
+def check_minibatch(minibatch: int | None, latent: str) -> None:
+    """Raise ValueError if a minibatch is given without inducing points, or is not a positive integer."""
+    if minibatch is None:
+        return
+    if latent != "inducing":
+        raise ValueError(f"`minibatch` needs latent='inducing', got {minibatch} with latent={latent!r}")
+    count(minibatch, "minibatch")
 
 
 def number_of_inducing(model: HasInducing) -> int | None:

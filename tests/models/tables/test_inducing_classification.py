@@ -11,7 +11,7 @@ from numpyro.infer.util import log_density
 from scipy import integrate, special, stats
 
 import kpp
-from kpp.gp import ExpectedBernoulli
+from kpp.gp import BernoulliLikelihood, LatentObservations
 from kpp.kernels import RBF
 from kpp_models import GPClassification
 from oracles.kernels import rbf
@@ -108,7 +108,7 @@ def test_minibatches_find_what_all_rows_find():
 
 
 def test_labels_of_the_bound_are_drawn_with_their_chances():
-    law = ExpectedBernoulli(jnp.asarray([0.5, -1.0]), jnp.asarray([2.0, 0.5]))
+    law = LatentObservations(BernoulliLikelihood(), jnp.asarray([0.5, -1.0]), jnp.asarray([2.0, 0.5]))
     draws = law.sample(jax.random.key(0), (40000,))
     chances = [
         integrate.quad(lambda z, m=m, v=v: stats.norm.pdf(z) * special.expit(m + np.sqrt(v) * z), -12, 12)[0]

@@ -1,0 +1,84 @@
+"""Labels 0 and 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from numpyro.distributions import constraints
+
+from kpp.gp.expectations import expected_softplus
+from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
+from kpp.gp.links import (
+    LINKS,
+    Derivatives,
+    Link,
+    derivatives,
+    expected_log_probability,
+    log_likelihood,
+    probability,
+)
+from kpp.serialization import data_class
+from kpp.typing import AnyArray, RngKey
+from kpp.validation import as_binary_labels, one_of
+
+__all__ = ["BernoulliLikelihood"]
+
+
+@data_class
+class BernoulliLikelihood(AbstractPointwiseLikelihood):
+    """Labels 0 and 1.
+
+    Args:
+        y: Labels in {0, 1}, of shape (n,), or None.
+        link: "logit" or "probit".
+    """
+
+    y: Any = observed_field()
+    link: Link = eqx.field(static=True, default="logit")
+
+    def __check_init__(self) -> None:
+        """Check the name of the link."""
+        one_of(self.link, "link", LINKS)
+
+    @property
+    def support(self) -> Any:
+        """0 and 1."""
+        return constraints.boolean
+
+    def read_targets(self, y: object, name: str = "y") -> Float[Array, " n"]:
+        """Read labels in {0, 1}, both of which must occur."""
+        return as_binary_labels(y, name=name)
+
+    def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
+        """Return the log probability of every label."""
+        return log_likelihood(self.link, self.y, f)
+
+    def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:
+        """Return its derivatives; see `kpp.gp.links.derivatives`."""
+        return derivatives(self.link, self.y, f)
+
+    def draw(self, rng_key: RngKey, f: Float[AnyArray, "*p"]) -> Float[Array, "*p"]:
+        """Draw labels, as numbers 0 and 1."""
+        return jax.random.bernoulli(rng_key, probability(self.link, f)).astype(jnp.asarray(f).dtype)
+
+    def predict(self, mean: Float[AnyArray, " p"], variance: Float[AnyArray, " p"]) -> dict[str, Float[Array, " p"]]:
+        """Return the ``probability`` of label 1."""
+        return {"probability": self.response_mean(mean, variance)}
+
+    def response_mean(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
+        """Return the probabilities of label 1."""
+        return jnp.exp(expected_log_probability(self.link, jnp.ones_like(mean), mean, variance))
+
+    def marginal_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
+        """Return the log probability of every label; see `kpp.gp.links.expected_log_probability`."""
+        return expected_log_probability(self.link, self.y, mean, variance)
+
+    def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
+        r"""Return the expected log probability of every label; for the logit by :math:`E \log(1 + e^f)`."""
+        if self.link == "logit":
+            return self.y * jnp.asarray(mean) - expected_softplus(jnp.asarray(mean), jnp.asarray(variance))
+        return super().expected_log_density(mean, variance)

@@ -1,0 +1,168 @@
+r"""Gaussian processes of counts, levels, numbers with outliers, and whatever else has one latent value per row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+
+from kpp.gp import (
+    AbstractCountLikelihood,
+    AbstractGPModel,
+    AbstractPointwiseLikelihood,
+    ConditionedProcess,
+    NegativeBinomialLikelihood,
+    PoissonLikelihood,
+    StudentTLikelihood,
+    check_mean_fits,
+    example_points,
+    mean_field,
+    read_data,
+)
+from kpp.inference import Data, Sample
+from kpp.kernels import RBF, AbstractKernel, point_rows
+from kpp.tables import Schema
+from kpp.typing import Leaf, RngKey
+from kpp.validation import check_same_rows, check_type, one_of
+from kpp_models.tables.generalized_gp import LATENTS, generalized_gp, generalized_posterior, latent_dims
+from kpp_models.tables.inducing import (
+    ADVICE,
+    check_inducing,
+    check_minibatch,
+    number_of_inducing,
+    with_inducing_points,
+)
+
+__all__ = ["GeneralizedGP"]
+
+
+class GeneralizedGP(AbstractGPModel):
+    r"""A Gaussian process whose observations have any likelihood of one latent value.
+
+    .. math:: y_i \sim p(y_i \mid f(x_i)), \qquad f \sim GP(m, k)
+
+    `kpp.gp` has the likelihoods `PoissonLikelihood`, `NegativeBinomialLikelihood`, `BinomialLikelihood`,
+    `StudentTLikelihood`, `OrdinalLikelihood`, `GaussianLikelihood` and `BernoulliLikelihood`; another one is a subclass
+    of `kpp.gp.AbstractPointwiseLikelihood` with two methods. Their parameters may be priors.
+
+    With ``latent="laplace"`` f is integrated out by Laplace's approximation, for likelihoods that are log-concave; with
+    ``latent="sample"`` the inference samples the whitened latent values, and nothing is approximated; with
+    ``latent="inducing"``, for many rows, the values at w inducing points are sampled or learned, and the rest is
+    integrated out in a lower bound of the evidence; `kpp.SVI` may take a minibatch of the rows in each step.
+
+    `predict` gives the mean and variance of f and what the likelihood adds: the ``response_mean`` of counts and levels,
+    the ``level_probability``, the ``probability`` of a success, or the ``noise_variance``.
+
+    Args:
+        kernel: k, with numbers or priors as leaves.
+        likelihood: p(y | f), without observations.
+        mean: m, the prior mean of f: a number, a prior, or a module from points (n, d) to (n,) that may hold priors,
+            such as `kpp.gp.LinearMean`. With a module, `function` and what needs it are not available.
+        latent: "laplace", "sample" or "inducing".
+        num_inducing, inducing_points, learn_inducing, seed: As for `GPRegression`.
+        minibatch: The number of rows in each step of `kpp.SVI`, with "inducing"; all by default.
+
+    Raises:
+        TypeError: If `likelihood` is not a likelihood.
+        ValueError: If `latent` is unknown or the likelihood is not log-concave with "laplace", or inducing points or a
+            minibatch are given or missing against `latent`.
+
+    References:
+        Rasmussen and Williams (2006), section 3.4; Chan and Dong, Generalized Gaussian process models, 2011; Hensman,
+        Matthews and Ghahramani, Scalable variational Gaussian process classification, 2015.
+    """
+
+    kernel: AbstractKernel
+    likelihood: AbstractPointwiseLikelihood
+    mean: Any = mean_field(default=0.0)
+    latent: str = eqx.field(static=True, default="laplace")
+    num_inducing: int | None = eqx.field(static=True, default=None)
+    inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None)
+    learn_inducing: bool = eqx.field(static=True, default=False)
+    minibatch: int | None = eqx.field(static=True, default=None)
+    seed: int = eqx.field(static=True, default=0)
+
+    def __check_init__(self) -> None:
+        """Raise an error if the likelihood, inducing points or a minibatch do not go with `latent`."""
+        check_type(self.likelihood, "likelihood", ("AbstractPointwiseLikelihood",))
+        one_of(self.latent, "latent", LATENTS)
+        if self.latent == "laplace" and not self.likelihood.log_concave:
+            raise ValueError(
+                f"latent='laplace' needs a log-concave likelihood, got {type(self.likelihood).__name__}; use "
+                "latent='inducing' or latent='sample'"
+            )
+        check_inducing(self)
+        check_minibatch(self.minibatch, self.latent)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[GeneralizedGP, Array, Array]]:
+        """Yield models with points and observations for the conformance suite."""
+        x, y = example_points(rng_key)
+        prior = dist.LogNormal(0.0, 0.5)
+        counts = jnp.round(jnp.exp(y - jnp.min(y)))
+        yield cls(RBF(prior.expand([2])), PoissonLikelihood(), mean=dist.Normal(0.0, 1.0)), x, counts
+        yield cls(RBF(prior), NegativeBinomialLikelihood(concentration=prior), latent="sample"), x, counts
+        yield cls(RBF(prior), StudentTLikelihood(scale=prior), latent="inducing", num_inducing=5), x, y
+
+    def prepare(self, x: object, y: object, *, exposure: object = None) -> tuple[GeneralizedGP, dict[str, Any], Schema]:
+        """Read the data; see `AbstractModel.prepare`.
+
+        Args:
+            x: The points.
+            y: The observations.
+            exposure: Of counts, (n,): the size of what is counted over, or the numbers of trials of a binomial
+                likelihood; None for 1.
+
+        Returns:
+            The model with feature names resolved and inducing points placed, the data, and the schema of the points.
+
+        Raises:
+            ValueError: If the data are invalid; the message names the argument.
+        """
+        likelihood, known = self.likelihood, {}
+        if exposure is not None:
+            if not isinstance(likelihood, AbstractCountLikelihood):
+                raise ValueError(f"`exposure` must be None for {type(likelihood).__name__}, which has none")
+            likelihood = likelihood.with_exposure(exposure)
+            known = {"exposure": likelihood.exposure}
+            check_same_rows(len(jnp.atleast_1d(jnp.asarray(y))), known["exposure"].shape[0], "y", "exposure")
+        model, data, schema = read_data(
+            self,
+            x,
+            y,
+            likelihood.read_targets,
+            by_features=self.latent == "laplace",
+            num_inducing=number_of_inducing(self),
+            advice=ADVICE,
+        )
+        check_mean_fits(self.mean, data["x"])
+        return with_inducing_points(model, data["x"]), data | known, schema
+
+    def numpyro_model(
+        self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None, exposure: Float[Array, " n"] | None = None
+    ) -> None:
+        """The NumPyro model: `generalized_gp` with these fields."""
+        likelihood = self._with_exposure(self.likelihood, exposure)
+        generalized_gp(x, y, self.kernel, likelihood, self.mean, self.latent, self.inducing_points, self.minibatch)
+
+    def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
+        """Return the posterior of f; see `generalized_posterior`."""
+        model = self.at(sample)
+        likelihood = self._with_exposure(model.likelihood, data.get("exposure")).observe(data["y"])
+        return generalized_posterior(
+            sample, data, model.kernel, likelihood, model.mean, self.latent, model.inducing_points
+        )
+
+    def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
+        """Name the axes of the latent values and of the inducing points."""
+        return latent_dims()
+
+    @staticmethod
+    def _with_exposure(likelihood: AbstractPointwiseLikelihood, exposure: Array | None) -> AbstractPointwiseLikelihood:
+        if exposure is None or not isinstance(likelihood, AbstractCountLikelihood):
+            return likelihood
+        return likelihood.with_exposure(exposure)
