@@ -22,7 +22,7 @@ def test_the_diabetes_study_fits_its_data(root, tmp_path, monkeypatch):
     model = build_model(config.model)
     model.prepare(data.model_frame(), data.model_target())
     inference = build_inference(config.inference)
-    assert (inference.num_chains, inference.num_warmup, inference.num_samples) == (2, None, 400)
+    assert (inference.num_chains, inference.num_warmup, inference.num_samples) == (2, None, 500)
     assert config.explainer.instances == 40
     assert plan_explainer(config.explainer).options == {"value_function": "interventional"}
     name, text = describe_model(model)
