@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from kpp.validation import as_binary_labels, as_targets
 
-__all__ = ["classes_field", "read_labels"]
+__all__ = ["classes_field", "read_classes", "read_labels"]
 
 _SHOWN = 6
 
@@ -58,6 +58,33 @@ def read_labels(
     if len(known) != 2 or set(labels) != set(known):
         _refuse_classes(labels, known if classes is not None else None, name)
     return jnp.asarray([float(label == known[1]) for label in labels]), (known[0], known[1])
+
+
+def read_classes(
+    y: object, classes: Sequence[Any] | None = None, name: str = "y"
+) -> tuple[Float[Array, " n"], tuple[Any, ...]]:
+    """Read a column of any number of classes.
+
+    Args:
+        y: One label per row, as for `read_labels`.
+        classes: The classes, in order; some may not occur. By default as for `read_labels`.
+        name: The argument's name for messages.
+
+    Returns:
+        The codes, 0 for the first class, (n,), and the classes.
+
+    Raises:
+        ValueError: If `y` is not a column, a label is missing or not one of the classes, or there is only one class.
+    """
+    labels = _column(y, name)
+    known = _classes(y, labels) if classes is None else tuple(classes)
+    unknown = sorted(set(labels) - set(known))
+    if unknown:
+        raise ValueError(f"`{name}` must hold labels among `classes`, {_shown(known)}, got {_shown(unknown)}")
+    if len(known) < 2:
+        raise ValueError(f"`{name}` must hold at least two classes, got only {known[0]!r} in {len(labels)} rows")
+    codes = {label: float(code) for code, label in enumerate(known)}
+    return jnp.asarray([codes[label] for label in labels]), known
 
 
 def _column(y: object, name: str) -> list[Any]:
@@ -107,6 +134,7 @@ def _refuse_classes(labels: list[Any], classes: tuple[Any, ...] | None, name: st
     raise ValueError(
         f"`{name}` must hold two classes, got "
         + (f"only {found[0]!r} in {len(labels)} rows" if len(found) == 1 else f"{len(found)}: {_shown(found)}")
+        + ("" if len(found) == 1 else "; kpp_models.MultiLatentGP with kpp.gp.SoftmaxLikelihood() takes more")
     )
 
 

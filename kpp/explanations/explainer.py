@@ -238,7 +238,7 @@ class Inputs:
             schema=self.shown.schema,
             groups=self.shown.groups,
             draws=draws,
-            output_names=output_names(self.function),
+            output_names=output_names(self.function) or output_names(self.predictor),
             attrs={**record, **attrs},
         )
 

@@ -16,7 +16,7 @@ from kpp import linalg
 from kpp.gp.feature_laplace import FeatureCovariance, feature_log_evidence
 from kpp.gp.gaussian import gaussian_log_density, prior_factor
 from kpp.gp.laplace import laplace_log_evidence
-from kpp.gp.likelihoods import AbstractPointwiseLikelihood
+from kpp.gp.likelihoods import AbstractLikelihood, AbstractPointwiseLikelihood
 from kpp.random import standard_normal
 from kpp.typing import AnyArray
 
@@ -249,7 +249,7 @@ class InducingBound(dist.LowRankMultivariateNormal):
 
 
 class LatentObservations(dist.Distribution):
-    r"""Observations of n latent values that are known, or Gaussian for the evidence lower bound.
+    r"""Observations of latent values that are known, or Gaussian for the evidence lower bound.
 
     .. math:: \log p(y_i) := E_{N(f; \mu_i, v_i)} \log p(y_i \mid f) \le \log \int p(y_i \mid f)\, N(f; \mu_i, v_i)\, df
 
@@ -257,8 +257,8 @@ class LatentObservations(dist.Distribution):
 
     Args:
         likelihood: The likelihood of n observations, without them.
-        mean: :math:`\mu`, (n,), or the latent values.
-        variance: v, (n,); None if the latent values are known.
+        mean: :math:`\mu`, (n,), or the latent values; (n, l) if an observation has l latent values.
+        variance: v, of the same shape; None if the latent values are known.
         validate_args: As for every NumPyro distribution.
 
     References:
@@ -270,15 +270,15 @@ class LatentObservations(dist.Distribution):
 
     def __init__(
         self,
-        likelihood: AbstractPointwiseLikelihood,
-        mean: Float[AnyArray, " n"],
-        variance: Float[AnyArray, " n"] | None = None,
+        likelihood: AbstractLikelihood,
+        mean: Float[AnyArray, "n *l"],
+        variance: Float[AnyArray, "n *l"] | None = None,
         *,
         validate_args: bool | None = None,
     ) -> None:
         self.likelihood, self.loc = likelihood, jnp.asarray(mean)
         self.latent_variance = None if variance is None else jnp.asarray(variance)
-        super().__init__(self.loc.shape, (), validate_args=validate_args)
+        super().__init__(self.loc.shape[:1], likelihood.observation_shape, validate_args=validate_args)
 
     @property
     def support(self) -> Any:
@@ -286,9 +286,9 @@ class LatentObservations(dist.Distribution):
         return self.likelihood.support
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draw observations, of shape (*sample_shape, n)."""
+        """Draw observations, of shape (*sample_shape, n, *observation_shape)."""
         first, second = jax.random.split(key)
-        latent = jnp.broadcast_to(self.loc, (*sample_shape, *self.batch_shape))
+        latent = jnp.broadcast_to(self.loc, (*sample_shape, *self.loc.shape))
         if self.latent_variance is not None:
             scale = jnp.broadcast_to(jnp.sqrt(self.latent_variance), latent.shape)
             latent = latent + scale * standard_normal(first, latent.shape, latent.dtype)
@@ -303,14 +303,20 @@ class LatentObservations(dist.Distribution):
 
     @property
     def mean(self) -> Array:
-        """The means of the observations, of shape (n,)."""
+        """The means of the observations, of shape (n,).
+
+        Raises:
+            NotImplementedError: If an observation has several latent values.
+        """
+        if not isinstance(self.likelihood, AbstractPointwiseLikelihood):
+            raise NotImplementedError(f"{type(self.likelihood).__name__} has no mean of an observation")
         variance = jnp.zeros_like(self.loc) if self.latent_variance is None else self.latent_variance
         return self.likelihood.response_mean(self.loc, variance)
 
 
-def _draw_observed(likelihood: AbstractPointwiseLikelihood, key: Array, latent: Float[Array, "*sample n"]) -> Array:
+def _draw_observed(likelihood: AbstractLikelihood, key: Array, latent: Float[Array, "..."]) -> Array:
     """Draw the n observations for each set of latent values."""
-    draw, sample_shape = likelihood.draw_observed, latent.shape[:-1]
+    draw, sample_shape = likelihood.draw_observed, latent.shape[: latent.ndim - likelihood.latent_ndim]
     for _ in sample_shape:
         draw = jax.vmap(draw)
     return draw(jax.random.split(key, sample_shape) if sample_shape else key, latent)

@@ -28,14 +28,20 @@ class Naming:
         feature_names: The names of the features, if the points are a table.
         num_rows: The number of observations, n.
         overrides: Axis names that replace the default ones, by site.
+        coordinates: The names along axes, by the name of the axis; by default numbers.
     """
 
     def __init__(
-        self, feature_names: Sequence[str], num_rows: int, overrides: Mapping[str, tuple[str, ...]] | None = None
+        self,
+        feature_names: Sequence[str],
+        num_rows: int,
+        overrides: Mapping[str, tuple[str, ...]] | None = None,
+        coordinates: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         self.feature_names = list(feature_names)
         self.num_rows = num_rows
         self.overrides = dict(overrides or {})
+        self.coordinates = {"feature": self.feature_names, **(coordinates or {})}
 
     def of_site(self, site: Site) -> tuple[str, ...]:
         """Return a name for each axis of a site: plates, then ``feature`` at length d, else ``<site>_feature``."""
@@ -55,7 +61,7 @@ class Naming:
         """Build a dataset with a coordinate for every axis."""
         variables = {name: (dims[name], np.asarray(value)) for name, value in values.items()}
         sizes = {dim: size for names, value in variables.values() for dim, size in zip(names, value.shape, strict=True)}
-        coords = {dim: self.feature_names if dim == "feature" else np.arange(size) for dim, size in sizes.items()}
+        coords = {dim: self.coordinates.get(dim, np.arange(size)) for dim, size in sizes.items()}
         return xr.Dataset(variables, coords=coords, attrs={"created_by": "kpp"})
 
     def _distinct(self, known: Sequence[str | None], site: Site) -> tuple[str, ...]:

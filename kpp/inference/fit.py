@@ -34,10 +34,7 @@ from kpp.validation import check_rng_key, count, one_of
 __all__ = ["Fit"]
 
 _LOGGER = logging.getLogger("kpp")
-_PREDICTIVE_DIMS = {
-    "latent_covariance": ("instance", "instance_other"),
-    "level_probability": ("instance", "level"),
-}
+_PREDICTIVE_DIMS = {"latent_covariance": ("instance_other",), "level_probability": ("level",)}
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -136,7 +133,8 @@ class Fit:
         """
         shared = (self._arguments, self.data, self._read(x, unseen), covariance)
         values = self._over_draws(per_draw.predict, shared, "predict", batch_size)
-        dims = {name: (*SAMPLE_DIMS, *_PREDICTIVE_DIMS.get(name, ("instance",))) for name in values}
+        further = {**_PREDICTIVE_DIMS, **self.model.predictive_dims()}
+        dims = {name: (*SAMPLE_DIMS, "instance", *further.get(name, ())) for name in values}
         predicted = self._naming.dataset(unflatten_draws(values, self._shape), dims)
         if "probability" in predicted and self.model.positive_class is not None:
             predicted["probability"].attrs["class"] = str(self.model.positive_class)
@@ -153,7 +151,7 @@ class Fit:
             unseen: As for `predict`.
 
         Returns:
-            The draws, with dims (sample, instance).
+            The draws, with dims (sample, instance), and those of an observation if it is not one number.
         """
         pick_key, draw_key = jax.random.split(check_rng_key(rng_key))
         total = self.num_chains * self.num_draws
@@ -165,8 +163,8 @@ class Fit:
         label = "predictive draws" if self.inference.progress else None
         shared = (self._arguments, self.data, self._read(x, unseen), draw_key)
         values = draw_map(per_draw.draw_predictive)(chosen, jnp.arange(num_samples), shared, label=label)
-        coords = {"sample": np.arange(num_samples), "instance": np.arange(values.shape[1])}
-        return xr.DataArray(np.asarray(values), coords=coords, dims=("sample", "instance"), name="y")
+        dims = ("sample", "instance", *self.model.predictive_dims().get("y", ()))
+        return self._naming.dataset({"y": values}, {"y": dims})["y"]
 
     def function(self) -> RKHSFunction:
         """Return the prediction as a function in the RKHS, with ``batch_shape`` (chain, draw).
@@ -174,6 +172,12 @@ class Fit:
         It is unfolded (`RKHSFunction.unfold`), so that explainers can take its kernel apart.
         """
         return self._function(unfolded=True)
+
+    @property
+    def output_names(self) -> tuple[str, ...] | None:
+        """The names of the outputs of `function`, such as classes; None if they have no names."""
+        names = self.model.coordinates().get("latent")
+        return None if names is None else tuple(map(str, names))
 
     @property
     def has_function_posterior(self) -> bool:
@@ -323,7 +327,7 @@ class Fit:
         names = () if self.schema is None else self.schema.feature_names
         observed = [site for site in self._sites.values() if site.kind == "observed"]
         num_rows = observed[0].shape[0] if observed and observed[0].shape else 0
-        return Naming(names, num_rows, self.model.site_dims(self.data))
+        return Naming(names, num_rows, self.model.site_dims(self.data), self.model.coordinates())
 
     def _read(self, x: Any, unseen: str) -> Any:
         """Read points to predict at."""

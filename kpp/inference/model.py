@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -176,6 +176,17 @@ class AbstractModel(AbstractModule):
 
         By default an axis of length d is called ``feature`` and any other ``<site>_feature``.
         """
+        return {}
+
+    def predictive_dims(self) -> dict[str, tuple[str, ...]]:
+        """Return names for the axes after that of the points, of quantities of `predictive` and of observations ``y``.
+
+        By default there are no other axes.
+        """
+        return {}
+
+    def coordinates(self) -> dict[str, Sequence[Any]]:
+        """Return the names along axes of sites, observations and predictions, by axis; by default they are numbers."""
         return {}
 
     def fit(

@@ -34,6 +34,7 @@ def register_models() -> dict[str, type]:
     from kpp_models.tables.classification import GPClassification
     from kpp_models.tables.generalized import GeneralizedGP
     from kpp_models.tables.logistic import KernelLogistic
+    from kpp_models.tables.multi_latent import MultiLatentGP
     from kpp_models.tables.regression import GPRegression
     from kpp_models.tables.ridge import KernelRidge
 
@@ -41,7 +42,7 @@ def register_models() -> dict[str, type]:
     effects = (IME, IMP, BayesIME, BayesIMP, SamplingEffect)
     colliders = (ColliderRegression, ColliderRidge)
     preferences = (GPGP, PGP, PreferenceGP)
-    tables = (GeneralizedGP, GPClassification, GPRegression, KernelLogistic, KernelRidge)
+    tables = (GeneralizedGP, GPClassification, GPRegression, KernelLogistic, KernelRidge, MultiLatentGP)
     models = (*aggregates, *effects, *colliders, *preferences, *tables)
     named: dict[str, type] = {model.__name__: model for model in models}
     return named | {"preference-gp": PreferenceGP}

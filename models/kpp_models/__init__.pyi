@@ -36,6 +36,8 @@ from .tables.gp_classification import gp_classification as gp_classification
 from .tables.gp_regression import gp_regression as gp_regression
 from .tables.grid_search import Selection as Selection
 from .tables.logistic import KernelLogistic as KernelLogistic
+from .tables.multi_latent import MultiLatentGP as MultiLatentGP
+from .tables.multi_latent_gp import multi_latent_gp as multi_latent_gp
 from .tables.regression import GPRegression as GPRegression
 from .tables.ridge import KernelRidge as KernelRidge
 from .tables.shapley_regularization import RestrictedShapleyRegularized as RestrictedShapleyRegularized

@@ -1,4 +1,4 @@
-r"""The contract of a likelihood of n observations, each of which depends on its own latent value."""
+r"""The contracts of likelihoods of n observations, and of those that depend on one latent value each."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kpp.gp.links import Derivatives
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import as_targets
 
-__all__ = ["AbstractPointwiseLikelihood", "observed_field"]
+__all__ = ["AbstractLikelihood", "AbstractPointwiseLikelihood", "observed_field"]
 
-Likelihood = TypeVar("Likelihood", bound="AbstractPointwiseLikelihood")
+Likelihood = TypeVar("Likelihood", bound="AbstractLikelihood")
 
 
 def observed_field() -> Any:
@@ -28,31 +28,73 @@ def observed_field() -> Any:
     return eqx.field(converter=lambda value: None if value is None else jnp.asarray(value), default=None)
 
 
-class AbstractPointwiseLikelihood(eqx.Module):
+class AbstractLikelihood(eqx.Module):
+    r"""The likelihood of n observations given their latent values.
+
+    Its arrays hold the observations `y`, and the parameters, if any. A likelihood without observations (y is None) is a
+    part of a model; `observe` adds them.
+    """
+
+    #: The number of axes of the latent values: 1 for (n,), 2 for several latent values per observation.
+    latent_ndim: ClassVar[int] = 1
+    #: The fields that hold one value for each observation.
+    per_observation: ClassVar[tuple[str, ...]] = ("y",)
+
+    @abstractmethod
+    def log_density(self, f: Float[AnyArray, "n *l"]) -> Float[Array, " n"]:
+        r"""Return :math:`\log p_i(y_i \mid f_i)` for every i."""
+
+    @abstractmethod
+    def expected_log_density(
+        self, mean: Float[AnyArray, "n *l"], variance: Float[AnyArray, "n *l"]
+    ) -> Float[Array, " n"]:
+        r"""Return :math:`E \log p_i(y_i \mid f)` for every i, over independent :math:`f \sim N(\mu, v)`."""
+
+    @abstractmethod
+    def marginal_log_density(
+        self, mean: Float[AnyArray, "n *l"], variance: Float[AnyArray, "n *l"]
+    ) -> Float[Array, " n"]:
+        r"""Return :math:`\log E\, p_i(y_i \mid f)` for every i, over independent :math:`f \sim N(\mu, v)`."""
+
+    @abstractmethod
+    def draw(self, rng_key: RngKey, f: Float[AnyArray, "*p"]) -> Array:
+        """Draw one new observation per point, given latent values that may differ from those of the observations."""
+
+    def draw_observed(self, rng_key: RngKey, f: Float[AnyArray, "n *l"]) -> Array:
+        """Draw the n observations anew, given their latent values; by default as at any other points."""
+        return self.draw(rng_key, f)
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """The shape of one observation."""
+        return ()
+
+    @property
+    def support(self) -> Any:
+        """The NumPyro constraint on one observation; real numbers by default."""
+        return constraints.real
+
+    def observe(self: Likelihood, y: Array) -> Likelihood:
+        """Return the likelihood of these observations."""
+        return eqx.tree_at(lambda tree: tree.y, self, jnp.asarray(y), is_leaf=lambda leaf: leaf is None)
+
+    def take(self: Likelihood, rows: Array) -> Likelihood:
+        """Return the likelihood of some of the observations."""
+        names = [name for name in self.per_observation if np.ndim(getattr(self, name))]
+        chosen = [jnp.asarray(getattr(self, name))[rows] for name in names]
+        return eqx.tree_at(lambda tree: [getattr(tree, name) for name in names], self, chosen) if names else self
+
+
+class AbstractPointwiseLikelihood(AbstractLikelihood):
     r"""The likelihood of n observations, :math:`\prod_i p_i(y_i \mid f_i)`, as a function of n latent values.
 
-    Its arrays hold the observations `y`, and the parameters, if any; Laplace's approximation is differentiable in them.
-    A likelihood without observations (y is None) is a part of a model; `observe` adds them.
+    Laplace's approximation is differentiable in its parameters.
 
     Law: `derivatives` are those of :math:`\log p_i`, which is concave if `log_concave` says so.
     """
 
     #: Whether :math:`\log p_i` is concave in the latent value; Laplace's approximation needs this.
     log_concave: ClassVar[bool] = True
-    #: The fields that hold one value for each observation.
-    per_observation: ClassVar[tuple[str, ...]] = ("y",)
-
-    @abstractmethod
-    def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        r"""Return :math:`\log p_i(y_i \mid f_i)` for every i."""
-
-    @abstractmethod
-    def draw(self, rng_key: RngKey, f: Float[AnyArray, "*p"]) -> Array:
-        """Draw one new observation per latent value; the latent values may differ from those of the observations."""
-
-    def draw_observed(self, rng_key: RngKey, f: Float[AnyArray, " n"]) -> Array:
-        """Draw the n observations anew, given their latent values; by default as at any other points."""
-        return self.draw(rng_key, f)
 
     def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:
         r"""Return :math:`\partial \log p_i`, :math:`-\partial^2 \log p_i` and :math:`\partial^3 \log p_i`."""
@@ -60,11 +102,6 @@ class AbstractPointwiseLikelihood(eqx.Module):
         second = _slope(first)
         f = jnp.asarray(f)
         return Derivatives(first(f), -second(f), _slope(second)(f))
-
-    @property
-    def support(self) -> Any:
-        """The NumPyro constraint on one observation; real numbers by default."""
-        return constraints.real
 
     def read_targets(self, y: object, name: str = "y") -> Float[Array, " n"]:
         """Read the observations that a user gives, by default any finite numbers.
@@ -80,16 +117,6 @@ class AbstractPointwiseLikelihood(eqx.Module):
             ValueError: If they do not fit the likelihood.
         """
         return as_targets(y, name=name)
-
-    def observe(self: Likelihood, y: Array) -> Likelihood:
-        """Return the likelihood of these observations."""
-        return eqx.tree_at(lambda tree: tree.y, self, jnp.asarray(y), is_leaf=lambda leaf: leaf is None)
-
-    def take(self: Likelihood, rows: Array) -> Likelihood:
-        """Return the likelihood of some of the observations."""
-        names = [name for name in self.per_observation if np.ndim(getattr(self, name))]
-        chosen = [jnp.asarray(getattr(self, name))[rows] for name in names]
-        return eqx.tree_at(lambda tree: [getattr(tree, name) for name in names], self, chosen) if names else self
 
     def predict(self, mean: Float[AnyArray, " p"], variance: Float[AnyArray, " p"]) -> dict[str, Float[Array, "p *k"]]:
         r"""Return predictive quantities besides the latent moments, for :math:`f \sim N(\mu, v)`; none by default.

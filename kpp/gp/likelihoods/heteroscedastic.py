@@ -1,0 +1,79 @@
+r"""Numbers whose noise has a variance that is a function of the point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.gp.expectations import log_expectation
+from kpp.gp.gaussian import LOG_TWO_PI, normal_log_density
+from kpp.gp.likelihoods.base import observed_field
+from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood
+from kpp.serialization import data_class
+from kpp.typing import AnyArray, RngKey
+from kpp.validation import as_targets
+
+__all__ = ["HeteroscedasticLikelihood"]
+
+
+@data_class
+class HeteroscedasticLikelihood(AbstractMultiLatentLikelihood):
+    r"""Numbers with Gaussian noise of varying size, :math:`y_i \sim N(f_{i1},\, e^{f_{i2}})`.
+
+    The first latent value is the mean, the second the logarithm of the variance of the noise.
+
+    Args:
+        y: The observations, (n,), or None.
+    """
+
+    y: Any = observed_field()
+
+    @property
+    def num_latents(self) -> int:
+        """2, the mean and the logarithm of the variance of the noise."""
+        return 2
+
+    def read_targets(self, y: object, name: str = "y") -> tuple[HeteroscedasticLikelihood, Float[Array, " n"]]:
+        """Read finite numbers."""
+        return self, as_targets(y, name=name)
+
+    def coordinates(self) -> dict[str, Sequence[Any]]:
+        """Name the two latent values."""
+        return {"latent": ["mean", "log_noise_variance"]}
+
+    def log_density(self, f: Float[AnyArray, "n l"]) -> Float[Array, " n"]:
+        """Return the log density of every observation."""
+        f = jnp.asarray(f)
+        return -0.5 * (LOG_TWO_PI + f[:, 1] + jnp.square(self.y - f[:, 0]) * jnp.exp(-f[:, 1]))
+
+    def expected_log_density(
+        self, mean: Float[AnyArray, "n l"], variance: Float[AnyArray, "n l"]
+    ) -> Float[Array, " n"]:
+        r"""Return :math:`-\tfrac12 (\log 2\pi + \mu_2 + ((y - \mu_1)^2 + v_1)\, e^{-\mu_2 + v_2 / 2})`."""
+        mean, variance = jnp.asarray(mean), jnp.asarray(variance)
+        precision = jnp.exp(0.5 * variance[:, 1] - mean[:, 1])
+        return -0.5 * (LOG_TWO_PI + mean[:, 1] + (jnp.square(self.y - mean[:, 0]) + variance[:, 0]) * precision)
+
+    def marginal_log_density(
+        self, mean: Float[AnyArray, "n l"], variance: Float[AnyArray, "n l"]
+    ) -> Float[Array, " n"]:
+        """Return the log density of every observation: the mean in closed form, the variance by quadrature."""
+        mean, variance = jnp.asarray(mean), jnp.asarray(variance)
+
+        def given_noise(log_noise: Array) -> Array:
+            return normal_log_density(self.y, mean[:, 0], variance[:, 0] + jnp.exp(log_noise))
+
+        return log_expectation(given_noise, mean[:, 1], variance[:, 1])
+
+    def draw(self, rng_key: RngKey, f: Float[AnyArray, "p l"]) -> Float[Array, " p"]:
+        """Draw numbers."""
+        f = jnp.asarray(f)
+        return f[:, 0] + jnp.exp(0.5 * f[:, 1]) * jax.random.normal(rng_key, f.shape[:1], f.dtype)
+
+    def predict(self, mean: Float[AnyArray, "p l"], variance: Float[AnyArray, "p l"]) -> dict[str, Array]:
+        """Return the ``noise_variance``, its mean under the law of the second latent value."""
+        return {"noise_variance": jnp.exp(mean[:, 1] + 0.5 * jnp.asarray(variance)[:, 1])}

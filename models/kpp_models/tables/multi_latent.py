@@ -1,0 +1,210 @@
+r"""Gaussian processes of observations that depend on several latent functions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+
+from kpp.functions import RKHSFunction
+from kpp.gp import (
+    AbstractMultiLatentLikelihood,
+    CoregionalLikelihood,
+    HeteroscedasticLikelihood,
+    SoftmaxLikelihood,
+    example_points,
+    read_data,
+    replace_priors,
+)
+from kpp.inference import AbstractModel, Data, Sample
+from kpp.kernels import RBF, AbstractKernel, check_positive, parameter, point_rows
+from kpp.priors import is_prior, substitute
+from kpp.tables import Schema
+from kpp.typing import Leaf, Points, RngKey
+from kpp.validation import check_type, one_of
+from kpp_models.tables.generalized_gp import INDUCING, WHITENED
+from kpp_models.tables.inducing import (
+    ADVICE,
+    check_inducing,
+    check_minibatch,
+    number_of_inducing,
+    with_inducing_points,
+)
+from kpp_models.tables.multi_latent_gp import MULTI_LATENTS, LatentFunctions, multi_latent_gp
+
+__all__ = ["MultiLatentGP"]
+
+
+class MultiLatentGP(AbstractModel):
+    r"""Gaussian processes of several classes, of several outputs, or of numbers with noise of varying size.
+
+    .. math:: y_i \sim p(y_i \mid f_1(x_i), \ldots, f_L(x_i)), \qquad f_l \sim GP(m_l, s_l^2 k) \text{ independently}
+
+    `kpp.gp` has the likelihoods `SoftmaxLikelihood` for labels of several classes, `CoregionalLikelihood` for several
+    outputs with missing entries, and `HeteroscedasticLikelihood` for noise whose variance is a function; another one is
+    a subclass of `kpp.gp.AbstractMultiLatentLikelihood`. Their parameters may be priors.
+
+    With ``latent="sample"`` the inference samples the whitened latent values, and nothing is approximated; with
+    ``latent="inducing"``, for many rows, the values at w inducing points are sampled or learned, and the rest is
+    integrated out in a lower bound of the evidence; `kpp.SVI` may take a minibatch of the rows in each step.
+
+    `predict` gives the ``mean`` and ``latent_variance`` of each latent function, and what the likelihood adds: the
+    ``class_probability``, or ``output_mean`` and ``output_variance``, or the ``noise_variance``. `function` has the
+    latent functions as outputs.
+
+    Args:
+        kernel: k, with numbers or priors as leaves; all latent functions share it.
+        likelihood: p(y | f), without observations.
+        mean: m, a number or (L,) numbers, or a prior.
+        scale: s, positive, a number or (L,) numbers, or a prior.
+        latent: "sample" or "inducing".
+        num_inducing, inducing_points, learn_inducing, seed: As for `GPRegression`.
+        minibatch: The number of rows in each step of `kpp.SVI`, with "inducing"; all by default.
+
+    Raises:
+        TypeError: If `likelihood` is not a likelihood of several latent values.
+        ValueError: If `latent` is unknown, `mean` or `scale` has a wrong shape, `scale` is not positive, or inducing
+            points or a minibatch are given or missing against `latent`.
+
+    References:
+        Rasmussen and Williams (2006), section 3.5; Hensman, Matthews, Filippone and Ghahramani, MCMC for variationally
+        sparse Gaussian processes, 2015.
+    """
+
+    kernel: AbstractKernel
+    likelihood: AbstractMultiLatentLikelihood
+    mean: Leaf = eqx.field(converter=parameter("mean"), default=0.0)
+    scale: Leaf = eqx.field(converter=parameter("scale"), default=1.0)
+    latent: str = eqx.field(static=True, default="sample")
+    num_inducing: int | None = eqx.field(static=True, default=None)
+    inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None)
+    learn_inducing: bool = eqx.field(static=True, default=False)
+    minibatch: int | None = eqx.field(static=True, default=None)
+    seed: int = eqx.field(static=True, default=0)
+
+    def __check_init__(self) -> None:
+        """Raise an error if the likelihood, inducing points or a minibatch do not go with `latent`."""
+        check_type(self.likelihood, "likelihood", ("AbstractMultiLatentLikelihood",))
+        one_of(self.latent, "latent", MULTI_LATENTS)
+        check_positive(self.scale, "scale", infinity_allowed=False)
+        check_inducing(self)
+        check_minibatch(self.minibatch, self.latent)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[MultiLatentGP, Array, Array]]:
+        """Yield models with points and observations for the conformance suite."""
+        x, y = example_points(rng_key)
+        prior = dist.LogNormal(0.0, 0.5)
+        classes = jnp.asarray(jnp.digitize(y, jnp.quantile(y, jnp.array([0.3, 0.6]))), y.dtype)
+        yield cls(RBF(prior), SoftmaxLikelihood(), latent="inducing", num_inducing=5, minibatch=None), x, classes
+        yield cls(RBF(prior.expand([2])), HeteroscedasticLikelihood(), mean=dist.Normal(0.0, 1.0)), x, y
+        mixing = CoregionalLikelihood(dist.Normal(0.0, 1.0).expand([3, 2]), noise_variance=prior)
+        yield cls(RBF(prior), mixing, latent="inducing", num_inducing=5), x, jnp.stack([y, y**2, jnp.cos(y)], axis=1)
+
+    def prepare(self, x: object, y: object) -> tuple[MultiLatentGP, dict[str, Any], Schema]:
+        """Read the data; see `AbstractModel.prepare`."""
+        likelihood, _ = self.likelihood.read_targets(y)
+        model, data, schema = read_data(
+            self,
+            x,
+            y,
+            lambda y, name: likelihood.read_targets(y, name)[1],
+            num_inducing=number_of_inducing(self),
+            advice=ADVICE,
+        )
+        for name in ("mean", "scale"):
+            _check_shape(name, getattr(self, name), likelihood.num_latents)
+        model = dataclasses.replace(with_inducing_points(model, data["x"]), likelihood=likelihood)
+        return model, data, schema
+
+    def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, "n *k"] | None = None) -> None:
+        """The NumPyro model: `multi_latent_gp` with these fields."""
+        multi_latent_gp(
+            x, y, self.kernel, self.likelihood, self.mean, self.scale, self.latent, self.inducing_points, self.minibatch
+        )
+
+    def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
+        """Return the log likelihood of every row given the latent values, or given those at the inducing points."""
+        model, functions = self._at(sample, data)
+        likelihood = model.likelihood.observe(data["y"])
+        means, variances = functions.moments(data["x"])
+        if self.latent == "sample":
+            return {"y": likelihood.log_density(means)}
+        return {"y": likelihood.marginal_log_density(means, variances)}
+
+    def predictive(self, sample: Sample, data: Data, x: Points, *, covariance: bool = False) -> dict[str, Array]:
+        """Return moments of all latent functions and the quantities of the likelihood; see `AbstractModel.predictive`.
+
+        Raises:
+            ValueError: If `covariance` is requested, which is not available.
+        """
+        if covariance:
+            raise ValueError(
+                "`covariance` must be False for MultiLatentGP, whose functions have no joint covariance here"
+            )
+        model, functions = self._at(sample, data)
+        mean, variance = functions.moments(jnp.asarray(x))
+        return {"mean": mean, "latent_variance": variance, **model.likelihood.predict(mean, variance)}
+
+    def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> Array:
+        """Return one joint draw of new observations at p points, (p, ...); see `AbstractModel.draw_predictive`."""
+        first, second = jax.random.split(rng_key)
+        model, functions = self._at(sample, data)
+        return model.likelihood.draw(second, functions.draw(first, jnp.asarray(x)))
+
+    def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
+        """Return one draw of new observations at the training points; see `AbstractModel.replicate`.
+
+        What inducing points do not explain is drawn independently.
+        """
+        first, second = jax.random.split(rng_key)
+        model, functions = self._at(sample, data)
+        values, variances = functions.moments(data["x"])
+        if self.latent == "inducing":
+            values = values + jnp.sqrt(variances) * jax.random.normal(first, values.shape, values.dtype)
+        return {"y": model.likelihood.draw_observed(second, values)}
+
+    def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
+        """Return the means of the latent functions as one function with L outputs."""
+        return self._at(sample, data)[1].function()
+
+    def predictive_dims(self) -> dict[str, tuple[str, ...]]:
+        """Name the axis of the latent functions, and those of the likelihood."""
+        return {
+            "mean": ("latent",),
+            "latent_variance": ("latent",),
+            "y": self.likelihood.observation_dims,
+            **self.likelihood.predictive_dims,
+        }
+
+    def coordinates(self) -> dict[str, Sequence[Any]]:
+        """Return the names of classes or outputs."""
+        return self.likelihood.coordinates()
+
+    def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
+        """Name the axes of the latent values, of the inducing points, and of the observations."""
+        return {
+            WHITENED: ("instance", "latent"),
+            INDUCING: ("inducing_point", "latent"),
+            "inducing_points": ("inducing_point", "feature"),
+            "y": ("instance", *self.likelihood.observation_dims),
+        }
+
+    def _at(self, sample: Sample, data: Data) -> tuple[MultiLatentGP, LatentFunctions]:
+        """Return this model with the values of one draw in place of its priors, and its latent functions."""
+        model = replace_priors(self, lambda name, value: substitute(name, value, sample))
+        points = data["x"] if model.inducing_points is None else model.inducing_points
+        white = sample[WHITENED if model.inducing_points is None else INDUCING]
+        return model, LatentFunctions(model.kernel, points, white, model.mean, model.scale)
+
+
+def _check_shape(name: str, value: Leaf, num_latents: int) -> None:
+    shape = value.shape() if is_prior(value) else jnp.shape(value)
+    if shape not in ((), (num_latents,)):
+        raise ValueError(f"`{name}` must be one number or have shape ({num_latents},), got shape {shape}")
