@@ -40,6 +40,7 @@ from .inference import SVI as SVI
 from .inference import AbstractModel as AbstractModel
 from .inference import Fit as Fit
 from .inference import Laplace as Laplace
+from .inference import NaturalGradient as NaturalGradient
 from .posteriors import GPPosterior as GPPosterior
 from .priors import sample as sample
 

@@ -8,6 +8,7 @@ from kpp.gp.conditioning import condition as condition
 from kpp.gp.conditioning import condition_by_inducing as condition_by_inducing
 from kpp.gp.conditioning import condition_on_values as condition_on_values
 from kpp.gp.distributions import AbstractLaplaceMarginal as AbstractLaplaceMarginal
+from kpp.gp.distributions import FeatureObservations as FeatureObservations
 from kpp.gp.distributions import GaussianProcessMarginal as GaussianProcessMarginal
 from kpp.gp.distributions import InducingBound as InducingBound
 from kpp.gp.distributions import LaplaceMarginal as LaplaceMarginal

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from kpp.batching import map_rows
 from kpp.functions import RKHSFunction
 from kpp.gp.gaussian import LatentPredictive
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood
@@ -15,7 +17,9 @@ from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
 from kpp.typing import AnyArray, Points
 
-__all__ = ["ConditionedProcess", "PriorMean", "constant_mean", "evaluate_mean"]
+__all__ = ["ConditionedProcess", "PriorMean", "constant_mean", "evaluate_mean", "moments_in_blocks"]
+
+_ROWS = 2048  # points per block of moments; it bounds the memory of their kernel sections
 
 #: A prior mean: a number, or a function from points to one number per point, such as `kpp.gp.LinearMean`.
 PriorMean = AnyArray | float | Callable[[Points], Array]
@@ -75,6 +79,11 @@ class ConditionedProcess(Protocol):
         Raises:
             TypeError: If the prior mean is not a constant.
         """
+
+
+def moments_in_blocks(process: ConditionedProcess, x: Points) -> LatentPredictive:
+    """Return mean and variance of a process at points, computed in blocks if there are many."""
+    return process.moments(x) if jax.tree.leaves(x)[0].shape[0] <= _ROWS else map_rows(process.moments, x, _ROWS)
 
 
 def evaluate_mean(mean: PriorMean, x: Points) -> Array:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.bags import Bags
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean
+from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean, moments_in_blocks
 from kpp.gp.finite_rank import (
     FeatureGP,
     condition_features,
@@ -243,7 +243,7 @@ def condition_on_values(
         return evaluate_mean(mean, points) + values, None
 
     def at_points() -> LatentPredictive:
-        law = found.moments(observed)
+        law = moments_in_blocks(found, observed)
         return law._replace(root=jnp.zeros((0, law.mean.shape[0]), law.mean.dtype), rest=law.variance)
 
     coefficients = linalg.cho_solve(factor, values)

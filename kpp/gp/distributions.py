@@ -22,6 +22,7 @@ from kpp.typing import AnyArray
 
 __all__ = [
     "AbstractLaplaceMarginal",
+    "FeatureObservations",
     "GaussianProcessMarginal",
     "InducingBound",
     "LaplaceMarginal",
@@ -312,6 +313,55 @@ class LatentObservations(dist.Distribution):
             raise NotImplementedError(f"{type(self.likelihood).__name__} has no mean of an observation")
         variance = jnp.zeros_like(self.loc) if self.latent_variance is None else self.latent_variance
         return self.likelihood.response_mean(self.loc, variance)
+
+
+class FeatureObservations(LatentObservations):
+    r"""Observations whose latent values are linear in whitened values z at inducing points, plus an independent rest.
+
+    .. math:: f_{il} \sim N\bigl(c_{il} + s_l\, \phi_i^\top z_l,\; s_l^2\, r_i\bigr)
+
+    `kpp.NaturalGradient` finds the law of z from these parts.
+
+    Args:
+        likelihood: The likelihood of n observations, without them.
+        center: c, a number, (n,) or (n, l).
+        features: :math:`\phi`, (n, w).
+        white: z, (w,), or (w, l) if an observation has l latent values.
+        rest: r, (n,).
+        scale: s, (l,); only with l latent values.
+        whitened: The name of the site of z.
+        validate_args: As for every NumPyro distribution.
+    """
+
+    pytree_data_fields = ("features", "white", "scale")
+    pytree_aux_fields = ("whitened",)
+
+    def __init__(
+        self,
+        likelihood: AbstractLikelihood,
+        center: AnyArray | float,
+        features: Float[AnyArray, "n w"],
+        white: Float[AnyArray, "w *l"],
+        rest: Float[AnyArray, " n"],
+        scale: Float[AnyArray, " l"] | None = None,
+        *,
+        whitened: str,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.features, self.white, self.whitened = jnp.asarray(features), jnp.asarray(white), whitened
+        several = self.white.ndim == 2
+        self.scale = jnp.ones(self.white.shape[1:], self.white.dtype) if scale is None else jnp.asarray(scale)
+        each = self.scale[None] if several else self.scale
+        variance = jnp.square(each) * (jnp.asarray(rest)[:, None] if several else jnp.asarray(rest))
+        super().__init__(
+            likelihood, center + each * (self.features @ self.white), variance, validate_args=validate_args
+        )
+
+    def expected_log_density(
+        self, value: AnyArray, mean: Float[AnyArray, "n *l"], variance: Float[AnyArray, "n *l"]
+    ) -> Float[Array, " n"]:
+        """Return the expected log density of every observation under any normal law of its latent values."""
+        return self.likelihood.observe(jnp.asarray(value, self.loc.dtype)).expected_log_density(mean, variance)
 
 
 def _draw_observed(likelihood: AbstractLikelihood, key: Array, latent: Float[Array, "..."]) -> Array:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import abc
 from typing import TypeVar
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.batching import map_rows
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned import ConditionedProcess
+from kpp.gp.conditioned import ConditionedProcess, moments_in_blocks
 from kpp.gp.fields import replace_priors
 from kpp.gp.gaussian import draw_joint
 from kpp.inference.model import AbstractModel, Data, Sample
@@ -22,8 +20,6 @@ from kpp.typing import Points, RngKey
 __all__ = ["AbstractGPModel"]
 
 Model = TypeVar("Model", bound="AbstractGPModel")
-
-_ROWS = 2048  # points per block of predictions; it bounds the memory of their kernel sections
 
 
 class AbstractGPModel(AbstractModel):
@@ -74,10 +70,7 @@ class AbstractGPModel(AbstractModel):
     def predictive(self, sample: Sample, data: Data, x: Points, *, covariance: bool = False) -> dict[str, Array]:
         """Return moments of the function and the quantities of the likelihood; see `AbstractModel.predictive`."""
         posterior = self.posterior(sample, data)
-        if covariance or jax.tree.leaves(x)[0].shape[0] <= _ROWS:
-            latent = posterior.moments(x, covariance=covariance)
-        else:
-            latent = map_rows(posterior.moments, x, _ROWS)
+        latent = posterior.moments(x, covariance=True) if covariance else moments_in_blocks(posterior, x)
         result = {"mean": latent.mean, "latent_variance": latent.variance}
         result |= posterior.likelihood.predict(latent.mean, latent.variance)
         return result if latent.covariance is None else result | {"latent_covariance": latent.covariance}
@@ -133,7 +126,7 @@ class AbstractGPModel(AbstractModel):
 
 
 def _log_likelihood(posterior: ConditionedProcess, data: Data) -> dict[str, Array]:
-    mean, variance = posterior.moments(data["x"])[:2] if posterior.held_out is None else posterior.held_out()
+    mean, variance = moments_in_blocks(posterior, data["x"])[:2] if posterior.held_out is None else posterior.held_out()
     if variance is None:
         return {"y": posterior.likelihood.log_density(mean)}
     return {"y": posterior.likelihood.marginal_log_density(mean, variance)}

@@ -9,5 +9,6 @@ from kpp.inference.map import MAP as MAP
 from kpp.inference.model import AbstractModel as AbstractModel
 from kpp.inference.model import Data as Data
 from kpp.inference.model import Sample as Sample
+from kpp.inference.natural_gradient import NaturalGradient as NaturalGradient
 from kpp.inference.nuts import NUTS as NUTS
 from kpp.inference.svi import SVI as SVI

@@ -25,7 +25,16 @@ from kpp.threads import call_in_threads, num_cores
 from kpp.typing import AnyArray
 from kpp.validation import count, positive
 
-__all__ = ["Density", "Objective", "Optimum", "check_search", "compile_objective", "find_mode", "find_modes"]
+__all__ = [
+    "Density",
+    "Objective",
+    "Optimum",
+    "check_search",
+    "compile_objective",
+    "find_mode",
+    "find_modes",
+    "initial_values",
+]
 
 _LOGGER = logging.getLogger("kpp")
 _KEPT = 128  # the number of compiled objectives in the cache
@@ -54,7 +63,7 @@ class Density(eqx.Module):
     def __init__(self, rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data, sites: dict[str, Site]) -> None:
         self._model = CalledWith(numpyro_model)
         self._latents = tuple(name for name, site in sites.items() if site.kind == "latent")
-        self._start = _initial(self._model, rng_key, data, "median")
+        self._start = initial_values(self._model, rng_key, data, "median")
 
     @property
     def start(self) -> np.ndarray:
@@ -246,12 +255,12 @@ def _value_and_gradient(structure: Any, others: tuple[Any, ...]) -> Callable[...
 
 @eqx.filter_jit
 def _prior_draws(model: CalledWith, keys: jax.Array, data: Data) -> dict[str, jax.Array]:
-    return jax.lax.map(lambda key: _initial(model, key, data, "sample"), keys)
+    return jax.lax.map(lambda key: initial_values(model, key, data, "sample"), keys)
 
 
 @eqx.filter_jit
-def _initial(model: CalledWith, rng_key: jax.Array, data: Data, kind: str) -> dict[str, jax.Array]:
-    """Return the prior medians or a draw from the prior by latent site, in unconstrained coordinates."""
+def initial_values(model: CalledWith, rng_key: jax.Array, data: Data, kind: str) -> dict[str, jax.Array]:
+    """Return the prior medians ("median") or a draw from the prior ("sample") by latent site, unconstrained."""
     strategy = {"median": numpyro.infer.init_to_median, "sample": numpyro.infer.init_to_sample}[kind]()
     # NumPyro broadcasts ranks when it draws the 15 values for a median, which fails under strict rank promotion.
     with jax.numpy_rank_promotion("allow"):
@@ -263,7 +272,7 @@ def _initial(model: CalledWith, rng_key: jax.Array, data: Data, kind: str) -> di
         deltas = [name for name in latents if isinstance(sites[name]["fn"], dist.Delta)]
         if deltas:
             raise ValueError(f"the sites {deltas} have a Delta distribution; use `numpyro.deterministic` instead")
-        return unconstrain_fn(model, (data,), {}, latents)
+        return unconstrain_fn(handlers.seed(model, rng_key), (data,), {}, latents)
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))

@@ -26,7 +26,7 @@ from kpp.inference.base import (
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, count, one_of, positive
 
-__all__ = ["SVI"]
+__all__ = ["SVI", "check_bound", "mean_of_last"]
 
 _LOGGER = logging.getLogger("kpp")
 _OPTIMIZERS = ("adam", "adamw", "rmsprop", "sgd")  # functions of optax
@@ -130,8 +130,8 @@ class SVI(AbstractInference):
 
         # A progress bar needs the steps one by one; without it all is one program.
         state, elbo, samples = (fit if progress else eqx.filter_jit(fit))(fit_key, draw_key, data)
-        _check_bound(np.asarray(elbo), self.learning_rate)
-        attrs = {"inference": "SVI", "guide": self.guide, "elbo": float(np.asarray(elbo)[-_window(elbo.size) :].mean())}
+        check_bound(np.asarray(elbo), self.learning_rate)
+        attrs = {"inference": "SVI", "guide": self.guide, "elbo": mean_of_last(np.asarray(elbo))}
         return Posterior(samples, {"elbo": elbo[None]}, attrs, state, stats_dims={"elbo": ("chain", "step")})
 
     def _optimizer(self) -> Any:
@@ -175,7 +175,12 @@ def _window(num_steps: int) -> int:
     return max(num_steps // 10, 1)
 
 
-def _check_bound(elbo: np.ndarray, learning_rate: float) -> None:
+def mean_of_last(elbo: np.ndarray) -> float:
+    """Return the mean of the last tenth of the estimates of a bound."""
+    return float(elbo[-_window(elbo.size) :].mean())
+
+
+def check_bound(elbo: np.ndarray, learning_rate: float) -> None:
     """Raise if the bound is not finite at the end; warn if it still increased over the last fifth of the steps."""
     window = _window(elbo.size)
     last, before = elbo[-window:], elbo[-2 * window : -window]

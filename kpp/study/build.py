@@ -15,7 +15,7 @@ from kpp.study.explainer_plan import ExplainerPlan
 
 __all__ = ["build_inference", "build_model", "describe_model", "plan_explainer"]
 
-_INFERENCES = ("NUTS", "SVI", "MAP", "Laplace")
+_INFERENCES = ("NUTS", "SVI", "NaturalGradient", "MAP", "Laplace")
 _PATH = re.compile(r"^`([\w.]+)`: ")
 
 

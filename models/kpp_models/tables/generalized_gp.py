@@ -10,12 +10,14 @@ from numpyro import distributions as dist
 from kpp.gp import (
     AbstractPointwiseLikelihood,
     ConditionedProcess,
+    FeatureObservations,
     LaplaceMarginal,
     LatentObservations,
     PriorMean,
     condition,
     condition_on_values,
     evaluate_mean,
+    inducing_features,
     prior_covariance,
     prior_factor,
 )
@@ -75,12 +77,11 @@ def generalized_gp(
     if latent == "inducing":
         points = jnp.asarray(draw_priors("inducing_points", inducing_points))
         white = numpyro.sample(INDUCING, dist.Normal(0.0, 1.0).expand([points.shape[0]]).to_event(1))
-        posterior = condition_on_values(kernel, points, white, likelihood, observed=x)
         with numpyro.plate("instance", n, subsample_size=None if minibatch is None else min(minibatch, n)) as rows:
-            law = posterior.moments(x[rows])
-            center = law.mean + (mean[rows] if jnp.ndim(mean) else mean)
-            found = LatentObservations(likelihood.take(rows), center, law.variance)
-            numpyro.sample("y", found, obs=None if y is None else y[rows])
+            _, features, rest = inducing_features(kernel, points, x[rows])
+            center = mean[rows] if jnp.ndim(mean) else mean
+            law = FeatureObservations(likelihood.take(rows), center, features, white, rest, whitened=INDUCING)
+            numpyro.sample("y", law, obs=None if y is None else y[rows])
         return
     white = numpyro.sample(WHITENED, dist.Normal(0.0, 1.0).expand([n]).to_event(1))
     f = mean + prior_factor(kernel.gram(x)) @ white

@@ -27,7 +27,7 @@ from kpp.kernels import RBF, AbstractKernel, check_positive, parameter, point_ro
 from kpp.priors import is_prior, substitute
 from kpp.tables import Schema
 from kpp.typing import Leaf, Points, RngKey
-from kpp.validation import check_type, one_of
+from kpp.validation import as_finite_array, check_type, one_of
 from kpp_models.tables.generalized_gp import INDUCING, WHITENED
 from kpp_models.tables.inducing import (
     ADVICE,
@@ -92,6 +92,8 @@ class MultiLatentGP(AbstractModel):
         """Raise an error if the likelihood, inducing points or a minibatch do not go with `latent`."""
         check_type(self.likelihood, "likelihood", ("AbstractMultiLatentLikelihood",))
         one_of(self.latent, "latent", MULTI_LATENTS)
+        if not is_prior(self.mean):
+            as_finite_array(self.mean, "mean")
         check_positive(self.scale, "scale", infinity_allowed=False)
         check_inducing(self)
         check_minibatch(self.minibatch, self.latent)
@@ -109,15 +111,15 @@ class MultiLatentGP(AbstractModel):
 
     def prepare(self, x: object, y: object) -> tuple[MultiLatentGP, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
-        likelihood, _ = self.likelihood.read_targets(y)
         model, data, schema = read_data(
             self,
             x,
             y,
-            lambda y, name: likelihood.read_targets(y, name)[1],
+            lambda y, name: self.likelihood.read_targets(y, name)[1],
             num_inducing=number_of_inducing(self),
             advice=ADVICE,
         )
+        likelihood, _ = self.likelihood.read_targets(y)
         for name in ("mean", "scale"):
             _check_shape(name, getattr(self, name), likelihood.num_latents)
         model = dataclasses.replace(with_inducing_points(model, data["x"]), likelihood=likelihood)

@@ -12,7 +12,14 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from kpp.functions import RKHSFunction
-from kpp.gp import AbstractMultiLatentLikelihood, LatentObservations, LatentPredictive, draw_joint, inducing_features
+from kpp.gp import (
+    AbstractMultiLatentLikelihood,
+    FeatureObservations,
+    LatentObservations,
+    LatentPredictive,
+    draw_joint,
+    inducing_features,
+)
 from kpp.kernels import AbstractKernel
 from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf, RngKey
@@ -108,8 +115,12 @@ def multi_latent_gp(
     points = x if inducing_points is None else jnp.asarray(draw_priors("inducing_points", inducing_points))
     site = WHITENED if inducing_points is None else INDUCING
     white = numpyro.sample(site, dist.Normal(0.0, 1.0).expand([points.shape[0], count]).to_event(2))
-    functions = LatentFunctions(kernel, points, white, mean, scale)
+    each = jnp.broadcast_to(mean, (count,)), jnp.broadcast_to(scale, (count,))
     with numpyro.plate("instance", n, subsample_size=None if minibatch is None else min(minibatch, n)) as rows:
-        means, variances = functions.moments(x if minibatch is None else x[rows])
-        law = LatentObservations(likelihood.take(rows), means, None if latent == "sample" else variances)
+        if latent == "sample":
+            law = LatentObservations(likelihood, LatentFunctions(kernel, points, white, *each).moments(x)[0])
+        else:
+            _, features, rest = inducing_features(kernel, points, x[rows])
+            taken = likelihood.take(rows)
+            law = FeatureObservations(taken, each[0][None], features, white, rest, each[1], whitened=site)
         numpyro.sample("y", law, obs=None if y is None else y[rows])

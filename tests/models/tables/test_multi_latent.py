@@ -157,8 +157,9 @@ def test_fit_of_outputs_has_names_and_fills_what_is_missing(tmp_path):
 
 @pytest.mark.slow
 def test_varying_noise_is_found():
-    x = RNG.uniform(-2, 2, size=(300, 1))
-    y = np.sin(2 * x[:, 0]) + np.exp(x[:, 0] - 1) * RNG.normal(size=300)
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, size=(300, 1))
+    y = np.sin(2 * x[:, 0]) + np.exp(x[:, 0] - 1) * rng.normal(size=300)
     model = MultiLatentGP(
         PRIOR,
         HeteroscedasticLikelihood(),
