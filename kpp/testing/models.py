@@ -204,7 +204,7 @@ def refuses_bad_input(model: AbstractModel, x: object, y: AnyArray) -> None:
     """Invalid data raise a ValueError that names the argument; an integer as the key raises a TypeError."""
     targets = np.array(y, dtype=float)
     mistakes = [
-        ("infinity in y", "y", lambda: _try_fit(model, x, np.where(np.arange(len(targets)) == 0, np.inf, targets))),
+        ("infinity in y", "y", lambda: _try_fit(model, x, _with_first_infinite(targets))),
         ("fewer targets than points", "y", lambda: _try_fit(model, x, targets[1:])),
         ("a column too many to predict at", "x", lambda: _fit(model, x, y).predict(_with_another_column(_points(x)))),
     ]
@@ -271,6 +271,12 @@ def _points(x: object) -> np.ndarray:
 
 def _with_another_column(points: np.ndarray) -> np.ndarray:
     return np.concatenate([points, points[..., :1]], axis=-1)
+
+
+def _with_first_infinite(targets: np.ndarray) -> np.ndarray:
+    changed = np.array(targets, dtype=float)
+    changed[0] = np.inf
+    return changed
 
 
 def _try_fit(model: AbstractModel, x: object, y: AnyArray) -> Any:
