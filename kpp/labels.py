@@ -57,7 +57,7 @@ def read_labels(
     known = _classes(y, labels) if classes is None else tuple(classes)
     if len(known) != 2 or set(labels) != set(known):
         _refuse_classes(labels, known if classes is not None else None, name)
-    return jnp.asarray([float(label == known[1]) for label in labels]), (known[0], known[1])
+    return _codes(labels, known), (known[0], known[1])
 
 
 def read_classes(
@@ -83,8 +83,7 @@ def read_classes(
         raise ValueError(f"`{name}` must hold labels among `classes`, {_shown(known)}, got {_shown(unknown)}")
     if len(known) < 2:
         raise ValueError(f"`{name}` must hold at least two classes, got only {known[0]!r} in {len(labels)} rows")
-    codes = {label: float(code) for code, label in enumerate(known)}
-    return jnp.asarray([codes[label] for label in labels]), known
+    return _codes(labels, known), known
 
 
 def _column(y: object, name: str) -> list[Any]:
@@ -117,6 +116,12 @@ def _plain(label: Any) -> Any:
     """Return a label as Python's own; whole numbers as integers."""
     label = label.item() if isinstance(label, np.generic) else label
     return int(label) if isinstance(label, float) and label.is_integer() else label
+
+
+def _codes(labels: list[Any], classes: Sequence[Any]) -> Float[Array, " n"]:
+    """Return the position of each label among the classes."""
+    codes = {label: float(code) for code, label in enumerate(classes)}
+    return jnp.asarray([codes[label] for label in labels])
 
 
 def _classes(y: object, labels: list[Any]) -> tuple[Any, ...]:

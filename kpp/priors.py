@@ -28,6 +28,7 @@ __all__ = [
     "has_priors",
     "is_prior",
     "leaf_paths",
+    "leaf_shape",
     "prior_sites",
     "sample",
     "substitute",
@@ -47,6 +48,11 @@ class _Leaf(NamedTuple):
 def is_prior(value: object) -> bool:
     """Return whether a leaf is a prior, a NumPyro distribution; pass it as `is_leaf` to JAX's tree functions."""
     return isinstance(value, Distribution)
+
+
+def leaf_shape(value: Any) -> tuple[int, ...]:
+    """Return the shape of a leaf, a number, an array or a prior for one."""
+    return value.shape() if is_prior(value) else np.shape(value)
 
 
 def check_prior_shape(prior: Distribution, name: str) -> None:

@@ -3,6 +3,7 @@
 from kpp.gp.conditioned import ConditionedProcess as ConditionedProcess
 from kpp.gp.conditioned import PriorMean as PriorMean
 from kpp.gp.conditioned import evaluate_mean as evaluate_mean
+from kpp.gp.conditioned import moments_in_blocks as moments_in_blocks
 from kpp.gp.conditioning import ConditionedGP as ConditionedGP
 from kpp.gp.conditioning import condition as condition
 from kpp.gp.conditioning import condition_by_inducing as condition_by_inducing
@@ -23,6 +24,7 @@ from kpp.gp.feature_laplace import FeatureCovariance as FeatureCovariance
 from kpp.gp.fields import check_categories as check_categories
 from kpp.gp.fields import check_kernel_fits as check_kernel_fits
 from kpp.gp.fields import example_points as example_points
+from kpp.gp.fields import observation_plate as observation_plate
 from kpp.gp.fields import optional_scalar_field as optional_scalar_field
 from kpp.gp.fields import read_data as read_data
 from kpp.gp.fields import refuse_priors_in as refuse_priors_in

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,8 @@ from kpp.typing import AnyArray, Points
 __all__ = ["ConditionedProcess", "PriorMean", "constant_mean", "evaluate_mean", "moments_in_blocks"]
 
 _ROWS = 2048  # points per block of moments; it bounds the memory of their kernel sections
+
+Law = TypeVar("Law")  # mean, variance, and what else a law of values at points holds
 
 #: A prior mean: a number, or a function from points to one number per point, such as `kpp.gp.LinearMean`.
 PriorMean = AnyArray | float | Callable[[Points], Array]
@@ -81,9 +83,9 @@ class ConditionedProcess(Protocol):
         """
 
 
-def moments_in_blocks(process: ConditionedProcess, x: Points) -> LatentPredictive:
-    """Return mean and variance of a process at points, computed in blocks if there are many."""
-    return process.moments(x) if jax.tree.leaves(x)[0].shape[0] <= _ROWS else map_rows(process.moments, x, _ROWS)
+def moments_in_blocks(moments: Callable[[Points], Law], x: Points) -> Law:
+    """Return the moments at points that a function computes, in blocks if there are many points."""
+    return moments(x) if jax.tree.leaves(x)[0].shape[0] <= _ROWS else map_rows(moments, x, _ROWS)
 
 
 def evaluate_mean(mean: PriorMean, x: Points) -> Array:

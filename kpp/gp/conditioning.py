@@ -243,7 +243,7 @@ def condition_on_values(
         return evaluate_mean(mean, points) + values, None
 
     def at_points() -> LatentPredictive:
-        law = moments_in_blocks(found, observed)
+        law = moments_in_blocks(found.moments, observed)
         return law._replace(root=jnp.zeros((0, law.mean.shape[0]), law.mean.dtype), rest=law.variance)
 
     coefficients = linalg.cho_solve(factor, values)

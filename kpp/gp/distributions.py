@@ -357,12 +357,6 @@ class FeatureObservations(LatentObservations):
             likelihood, center + each * (self.features @ self.white), variance, validate_args=validate_args
         )
 
-    def expected_log_density(
-        self, value: AnyArray, mean: Float[AnyArray, "n *l"], variance: Float[AnyArray, "n *l"]
-    ) -> Float[Array, " n"]:
-        """Return the expected log density of every observation under any normal law of its latent values."""
-        return self.likelihood.observe(jnp.asarray(value, self.loc.dtype)).expected_log_density(mean, variance)
-
 
 def _draw_observed(likelihood: AbstractLikelihood, key: Array, latent: Float[Array, "..."]) -> Array:
     """Draw the n observations for each set of latent values."""

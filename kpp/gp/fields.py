@@ -11,11 +11,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from jaxtyping import Array, Float
 
 from kpp.kernels import AbstractKernel, resolve_features
 from kpp.memory import check_memory
-from kpp.priors import has_priors, is_prior, prior_sites, substitute
+from kpp.priors import has_priors, is_prior, leaf_shape, prior_sites, substitute
 from kpp.tables import Schema, read_points
 from kpp.typing import Leaf, Points
 from kpp.validation import as_finite_array, check_same_rows, warn_if_float32
@@ -24,6 +25,7 @@ __all__ = [
     "check_categories",
     "check_kernel_fits",
     "example_points",
+    "observation_plate",
     "optional_scalar_field",
     "read_data",
     "refuse_priors_in",
@@ -52,7 +54,7 @@ def optional_scalar_field(name: str, **options: Any) -> Any:
 
 def as_scalar(value: Leaf, name: str) -> Leaf:
     """Return one finite number as an array, or a prior for one number unchanged; raise ValueError for anything else."""
-    shape = value.shape() if is_prior(value) else np.shape(value)
+    shape = leaf_shape(value)
     if shape != ():
         what = "a prior of" if is_prior(value) else "an array of"
         raise ValueError(f"`{name}` must be one number or a prior for one, got {what} shape {shape}")
@@ -84,6 +86,12 @@ def replace_priors(model: Model, replace: Callable[[str, Any], Any]) -> Model:
         return model
     values = [replace(name, getattr(model, name)) for name in names]
     return eqx.tree_at(lambda tree: [getattr(tree, name) for name in names], model, values, is_leaf=is_prior)
+
+
+def observation_plate(num_rows: int, minibatch: int | None) -> Any:
+    """Return the plate ``instance`` of the observations, which draws a minibatch if there is one."""
+    size = None if minibatch is None else min(minibatch, num_rows)
+    return numpyro.plate("instance", num_rows, subsample_size=size)
 
 
 def read_data(

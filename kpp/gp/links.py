@@ -74,8 +74,7 @@ def derivatives(link: Link, y: Float[AnyArray, " n"], f: Float[AnyArray, " n"]) 
     """
     sign = 2.0 * jnp.asarray(y) - 1.0
     if link == "logit":
-        curvature = jax.nn.sigmoid(f) * jax.nn.sigmoid(-f)
-        return Derivatives(sign * jax.nn.sigmoid(-sign * f), curvature, curvature * jnp.tanh(f / 2.0))
+        return softplus_derivatives(f)._replace(gradient=sign * jax.nn.sigmoid(-sign * f))
     margin = sign * f
     ratio = jnp.exp(-0.5 * (margin**2 + LOG_TWO_PI) - log_ndtr(margin))
     third = ratio * ((2.0 * ratio + margin) * (ratio + margin) - 1.0)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.gp.fields import as_scalar
-from kpp.priors import is_prior, prior_sites, substitute
+from kpp.priors import is_prior, leaf_shape, prior_sites, substitute
 from kpp.serialization import data_class
 from kpp.typing import AnyArray, Leaf
 from kpp.validation import as_finite_array
@@ -29,7 +29,7 @@ def _as_mean(value: Any) -> Any:
 
 
 def _as_weights(value: Leaf) -> Leaf:
-    shape = value.shape() if is_prior(value) else jnp.shape(value)
+    shape = leaf_shape(value)
     if len(shape) != 1:
         raise ValueError(f"`weights` must hold one number per feature, shape (d,), got shape {shape}")
     return value if is_prior(value) else as_finite_array(value, "weights")

@@ -70,7 +70,7 @@ class AbstractGPModel(AbstractModel):
     def predictive(self, sample: Sample, data: Data, x: Points, *, covariance: bool = False) -> dict[str, Array]:
         """Return moments of the function and the quantities of the likelihood; see `AbstractModel.predictive`."""
         posterior = self.posterior(sample, data)
-        latent = posterior.moments(x, covariance=True) if covariance else moments_in_blocks(posterior, x)
+        latent = posterior.moments(x, covariance=True) if covariance else moments_in_blocks(posterior.moments, x)
         result = {"mean": latent.mean, "latent_variance": latent.variance}
         result |= posterior.likelihood.predict(latent.mean, latent.variance)
         return result if latent.covariance is None else result | {"latent_covariance": latent.covariance}
@@ -126,7 +126,9 @@ class AbstractGPModel(AbstractModel):
 
 
 def _log_likelihood(posterior: ConditionedProcess, data: Data) -> dict[str, Array]:
-    mean, variance = moments_in_blocks(posterior, data["x"])[:2] if posterior.held_out is None else posterior.held_out()
+    mean, variance = (
+        moments_in_blocks(posterior.moments, data["x"])[:2] if posterior.held_out is None else posterior.held_out()
+    )
     if variance is None:
         return {"y": posterior.likelihood.log_density(mean)}
     return {"y": posterior.likelihood.marginal_log_density(mean, variance)}

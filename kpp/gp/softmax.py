@@ -63,11 +63,7 @@ def expected_log_sum_exp(mean: Float[AnyArray, "n c"], variance: Float[AnyArray,
     """
     mean, sd = jnp.asarray(mean), deviation(variance)
     nodes, step = _nodes(mean, sd)
-    laws = _laws(nodes, mean, sd)
-    # Any law with the mean L may be the other one; this is a normal law over the range of the nodes.
-    middle, width = nodes[:, :1] + 0.5 * (_NUM_NODES - 1) * step[:, None], step[:, None] * (_NUM_NODES / 14.0)
-    other = ndtr((nodes - middle) / width)
-    return middle[:, 0] - np.euler_gamma - step * jnp.sum(jnp.prod(laws.function, axis=2) - other, axis=1)
+    return _mean_of_largest(nodes, step, _laws(nodes, mean, sd)) - np.euler_gamma
 
 
 @expected_log_sum_exp.defjvp
@@ -80,7 +76,7 @@ def _jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[A
     by_mean = jnp.sum(others * laws.density, axis=1)
     by_variance = -0.5 * jnp.sum(others * laws.slope, axis=1)
     change = jnp.sum(by_mean * tangents[0] + by_variance * tangents[1], axis=1)
-    return expected_log_sum_exp(*primals), step * change
+    return _mean_of_largest(nodes, step, laws) - np.euler_gamma, step * change
 
 
 def log_softmax_probabilities(mean: Float[AnyArray, "n c"], variance: Float[AnyArray, "n c"]) -> Float[Array, "n c"]:
@@ -101,6 +97,14 @@ def _nodes(mean: Float[Array, "n c"], sd: Float[Array, "n c"]) -> tuple[Float[Ar
     high = jnp.max(mean + _REACH * sd, axis=1) + 18.0
     low, step = jax.lax.stop_gradient((low, (high - low) / (_NUM_NODES - 1)))
     return low[:, None] + step[:, None] * jnp.arange(_NUM_NODES, dtype=mean.dtype)[None], step
+
+
+def _mean_of_largest(nodes: Float[Array, "n nodes"], step: Float[Array, " n"], laws: _Laws) -> Float[Array, " n"]:
+    """Return the means of the largest of all variables, from the distribution function of that one."""
+    # Any law with the mean L may be the other one; this is a normal law over the range of the nodes.
+    middle, width = nodes[:, :1] + 0.5 * (_NUM_NODES - 1) * step[:, None], step[:, None] * (_NUM_NODES / 14.0)
+    other = ndtr((nodes - middle) / width)
+    return middle[:, 0] - step * jnp.sum(jnp.prod(laws.function, axis=2) - other, axis=1)
 
 
 def _log(value: Array) -> Array:

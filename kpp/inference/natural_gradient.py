@@ -16,9 +16,9 @@ from numpyro.distributions import biject_to
 
 from kpp import linalg
 from kpp.batching import progress_bar
-from kpp.inference.base import AbstractInference, CalledWith, Data, NumpyroModel, Posterior, inspect_sites
+from kpp.inference.base import AbstractInference, CalledWith, Data, NumpyroModel, Posterior
 from kpp.inference.optimum import initial_values
-from kpp.inference.svi import check_bound, mean_of_last
+from kpp.inference.svi import check_bound, mean_of_last, with_cosine_decay
 from kpp.typing import RngKey
 from kpp.validation import between, check_rng_key, count, positive
 
@@ -31,14 +31,13 @@ _CHUNK = 50  # steps between two looks at the progress bar
 class _ThroughFeatures(Protocol):
     """The law of an observed site that depends on whitened values by features: `kpp.gp.FeatureObservations`."""
 
+    likelihood: Any
     features: Array
     white: Array
     scale: Array
     loc: Array
     latent_variance: Array
     whitened: str
-
-    def expected_log_density(self, value: Array, mean: Array, variance: Array) -> Array: ...
 
 
 class _Law(NamedTuple):
@@ -129,13 +128,14 @@ class NaturalGradient(AbstractInference):
         """
         init_key, fit_key, draw_key = jax.random.split(check_rng_key(rng_key), 3)
         model = CalledWith(numpyro_model, subsample=True)
-        whitened = _whitened_site(numpyro_model, data)
+        law = _abstract_law(numpyro_model, data)
         start = initial_values(model, init_key, data, "median")
-        state = self._start(start, whitened)
+        state = self._start(start, law.whitened)
+        zeros = jnp.zeros(law.loc.shape, law.loc.dtype)
         with progress_bar(self.num_steps, "natural gradient", unit="step", show=progress) as bar:
             for begin in range(0, self.num_steps, _CHUNK):
                 end = min(begin + _CHUNK, self.num_steps)
-                state = _run_steps(self, model, state, fit_key, data, begin, end)
+                state = _run_steps(self, model, state, zeros, fit_key, data, begin, end)
                 bound = float(state.bounds[end - 1])
                 bar.set_postfix_str(f"bound {bound:.5g}", refresh=False)
                 bar.update(end - begin)
@@ -146,7 +146,7 @@ class NaturalGradient(AbstractInference):
         values, means, roots = _found(model, state, fit_key, data)
         kept = {**values, _MEAN: means, _ROOT: roots}
         attrs = {"inference": "NaturalGradient", "elbo": mean_of_last(elbo)}
-        samples = _draw(draw_key, self.num_samples, values, means, roots, whitened, jnp.ndim(start[whitened]))
+        samples = _draw(draw_key, self.num_samples, values, means, roots, law)
         return Posterior(samples, {"elbo": state.bounds[None]}, attrs, kept, stats_dims={"elbo": ("chain", "step")})
 
     def draw(
@@ -154,10 +154,9 @@ class NaturalGradient(AbstractInference):
     ) -> Posterior:
         """Make new draws from the fitted law; see `AbstractInference.draw`."""
         rng_key = check_rng_key(rng_key)
-        whitened = _whitened_site(numpyro_model, data)
-        ndim = len(inspect_sites(numpyro_model, data)[whitened].shape)
+        law = _abstract_law(numpyro_model, data)
         values = {name: value for name, value in state.items() if name not in (_MEAN, _ROOT)}
-        samples = _draw(rng_key, num_samples, values, state[_MEAN], state[_ROOT], whitened, ndim)
+        samples = _draw(rng_key, num_samples, values, state[_MEAN], state[_ROOT], law)
         return Posterior(samples, {}, {"inference": "NaturalGradient"}, dict(state))
 
     def _start(self, start: Mapping[str, Array], whitened: str) -> _State:
@@ -169,16 +168,14 @@ class NaturalGradient(AbstractInference):
         return _State(sites, self._optimizer().init(sites), law, bounds)
 
     def _optimizer(self) -> Any:
-        import optax  # loaded on use
-
-        return optax.adam(optax.cosine_decay_schedule(self.learning_rate, self.num_steps, alpha=0.01))
+        return with_cosine_decay("adam", self.learning_rate, self.num_steps)
 
 
 _MEAN, _ROOT = "whitened_mean", "whitened_root"
 
 
-def _whitened_site(numpyro_model: NumpyroModel, data: Data) -> str:
-    """Return the name of the site of the whitened values, or raise TypeError."""
+def _abstract_law(numpyro_model: NumpyroModel, data: Data) -> _ThroughFeatures:
+    """Return the law of the observed site with shapes in place of its arrays, or raise TypeError."""
     found: list[Any] = []
 
     def look(data: Data) -> None:
@@ -194,21 +191,27 @@ def _whitened_site(numpyro_model: NumpyroModel, data: Data) -> str:
         )
     if any(site["type"] == "deterministic" for site in found):
         raise TypeError("`inference` must not be NaturalGradient for a model with deterministic sites; use kpp.SVI")
-    return observed[0].whitened
+    return observed[0]
 
 
 @eqx.filter_jit
 def _run_steps(
-    settings: NaturalGradient, model: CalledWith, state: _State, rng_key: RngKey, data: Data, begin: int, end: int
+    settings: NaturalGradient,
+    model: CalledWith,
+    state: _State,
+    zeros: Array,
+    rng_key: RngKey,
+    data: Data,
+    begin: int,
+    end: int,
 ) -> _State:
+    """Do some steps; `zeros` has the shape of the latent values of a minibatch."""
     optimizer = settings._optimizer()
 
     def step(number: Array, state: _State) -> _State:
         roots = state.law.roots()
         means = _means(state.law, roots)
         key = jax.random.fold_in(rng_key, number)
-        like = jax.eval_shape(lambda: _bound(model, state.sites, means, roots, 0.0, 0.0, key, data)[1].loc)
-        zeros = jnp.zeros(like.shape, like.dtype)
         (expected, seen), slopes = jax.value_and_grad(
             lambda sites, mean, variance: _bound(model, sites, means, roots, mean, variance, key, data),
             argnums=(0, 1, 2),
@@ -229,8 +232,8 @@ def _bound(
     sites: Mapping[str, Array],
     means: Float[Array, "l w"],
     roots: Float[Array, "l w w"],
-    mean_change: Array | float,
-    variance_change: Array | float,
+    mean_change: Array,
+    variance_change: Array,
     rng_key: RngKey,
     data: Data,
 ) -> tuple[Array, Any]:
@@ -238,37 +241,34 @@ def _bound(
 
     The changes are added to means and variances of the latent values: the bound is differentiated at 0.
     """
-    trace, whitened = _trace(model, sites, means, rng_key, data)
+    trace = _trace(model, sites, means, rng_key, data)
     site = next(site for site in trace.values() if site["type"] == "sample" and site["is_observed"])
     seen = site["fn"]
     spread = jnp.stack([jnp.sum(jnp.square(seen.features @ root.T), axis=1) for root in roots], axis=1)
     spread = jnp.square(seen.scale)[None] * spread if seen.white.ndim == 2 else spread[:, 0]
     mean, variance = seen.loc + mean_change, seen.latent_variance + spread + variance_change
-    total = (1.0 if site["scale"] is None else site["scale"]) * jnp.sum(
-        seen.expected_log_density(site["value"], mean, variance)
-    )
+    likelihood = seen.likelihood.observe(jnp.asarray(site["value"], mean.dtype))
+    total = (1.0 if site["scale"] is None else site["scale"]) * jnp.sum(likelihood.expected_log_density(mean, variance))
     for name, site in trace.items():
-        if site["type"] == "sample" and not site["is_observed"] and name != whitened:
+        if site["type"] == "sample" and not site["is_observed"] and name != seen.whitened:
             total = total + jnp.sum(site["fn"].log_prob(site["value"]))
     return total, seen
 
 
 def _trace(
     model: CalledWith, sites: Mapping[str, Array], means: Float[Array, "l w"], rng_key: RngKey, data: Data
-) -> tuple[dict[str, Any], str]:
+) -> dict[str, Any]:
     """Run the model with given unconstrained values of its other sites and the mean of the whitened values."""
-    whitened: list[str] = []
 
     def value(site: dict[str, Any]) -> Array | None:
         if site["type"] != "sample" or site["is_observed"]:
             return None
         if site["name"] in sites:
             return biject_to(site["fn"].support)(sites[site["name"]])
-        whitened.append(site["name"])
         return means[0] if len(site["fn"].event_shape) == 1 else means.T
 
     seeded = handlers.seed(model, rng_key)
-    return handlers.trace(handlers.substitute(seeded, substitute_fn=value)).get_trace(data), whitened[0]
+    return handlers.trace(handlers.substitute(seeded, substitute_fn=value)).get_trace(data)
 
 
 def _natural_step(law: _Law, seen: Any, means: Array, by_mean: Array, by_variance: Array, rho: Array) -> _Law:
@@ -304,15 +304,15 @@ def _found(model: CalledWith, state: _State, rng_key: RngKey, data: Data) -> tup
     """Return the values of the other sites, and the law of the whitened values by mean and root."""
     roots = state.law.roots()
     means = _means(state.law, roots)
-    trace, _ = _trace(model, state.sites, means, rng_key, data)
+    trace = _trace(model, state.sites, means, rng_key, data)
     return {name: trace[name]["value"] for name in state.sites}, means, roots
 
 
 def _draw(
-    rng_key: RngKey, num: int, values: Mapping[str, Array], means: Array, roots: Array, whitened: str, ndim: int
+    rng_key: RngKey, num: int, values: Mapping[str, Array], means: Array, roots: Array, law: _ThroughFeatures
 ) -> dict[str, Array]:
     """Draw the whitened values; the other sites have the same value in all draws."""
     normal = jax.random.normal(rng_key, (num, *means.shape), means.dtype)
     white = means[None] + jnp.einsum("lij,sli->slj", roots, normal)
     drawn = {name: jnp.broadcast_to(value, (1, num, *jnp.shape(value))) for name, value in values.items()}
-    return {**drawn, whitened: (white[:, 0] if ndim == 1 else jnp.swapaxes(white, 1, 2))[None]}
+    return {**drawn, law.whitened: (white[:, 0] if law.white.ndim == 1 else jnp.swapaxes(white, 1, 2))[None]}

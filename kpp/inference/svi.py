@@ -26,7 +26,7 @@ from kpp.inference.base import (
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, count, one_of, positive
 
-__all__ = ["SVI", "check_bound", "mean_of_last"]
+__all__ = ["SVI", "check_bound", "mean_of_last", "with_cosine_decay"]
 
 _LOGGER = logging.getLogger("kpp")
 _OPTIMIZERS = ("adam", "adamw", "rmsprop", "sgd")  # functions of optax
@@ -137,11 +137,7 @@ class SVI(AbstractInference):
     def _optimizer(self) -> Any:
         if not isinstance(self.optimizer, str):
             return self.optimizer
-        import optax  # loaded on use
-
-        return getattr(optax, self.optimizer)(
-            optax.cosine_decay_schedule(self.learning_rate, self.num_steps, alpha=0.01)
-        )
+        return with_cosine_decay(self.optimizer, self.learning_rate, self.num_steps)
 
     def draw(
         self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
@@ -173,6 +169,13 @@ def _draw(guide: Any, rng_key: jax.Array, num_samples: int, params: Mapping[str,
 
 def _window(num_steps: int) -> int:
     return max(num_steps // 10, 1)
+
+
+def with_cosine_decay(optimizer: str, learning_rate: float, num_steps: int) -> Any:
+    """Return an optimiser of optax whose learning rate decreases along a cosine to a hundredth."""
+    import optax  # loaded on use
+
+    return getattr(optax, optimizer)(optax.cosine_decay_schedule(learning_rate, num_steps, alpha=0.01))
 
 
 def mean_of_last(elbo: np.ndarray) -> float:

@@ -17,7 +17,7 @@ from kpp.gp.gaussian import LOG_TWO_PI
 from kpp.gp.likelihoods.base import observed_field
 from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood
 from kpp.kernels import check_positive, parameter
-from kpp.priors import is_prior
+from kpp.priors import leaf_shape
 from kpp.serialization import data_class
 from kpp.typing import AnyArray, Leaf, RngKey
 
@@ -55,7 +55,7 @@ class CoregionalLikelihood(AbstractMultiLatentLikelihood):
 
     def __check_init__(self) -> None:
         """Check the shapes of the parameters, and that the variance is positive."""
-        shape, noise = _shape(self.mixing), _shape(self.noise_variance)
+        shape, noise = leaf_shape(self.mixing), leaf_shape(self.noise_variance)
         if len(shape) != 2 or 0 in shape:
             raise ValueError(f"`mixing` must have shape (P, L), outputs by latent functions, got shape {shape}")
         if noise not in ((), shape[:1]):
@@ -67,12 +67,12 @@ class CoregionalLikelihood(AbstractMultiLatentLikelihood):
     @property
     def num_latents(self) -> int:
         """L."""
-        return _shape(self.mixing)[1]
+        return leaf_shape(self.mixing)[1]
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
         """(P,)."""
-        return _shape(self.mixing)[:1]
+        return leaf_shape(self.mixing)[:1]
 
     def read_targets(self, y: object, name: str = "y") -> tuple[CoregionalLikelihood, Float[Array, "n outputs"]]:
         """Read a table of numbers, NaN where an entry is missing, at least one number in each column."""
@@ -144,7 +144,3 @@ class CoregionalLikelihood(AbstractMultiLatentLikelihood):
         known, noise = ~jnp.isnan(self.y), self._noise[None]
         squares = jnp.square(jnp.where(known, self.y - center, 0.0)) + variance
         return -0.5 * jnp.sum(jnp.where(known, LOG_TWO_PI + jnp.log(noise) + squares / noise, 0.0), axis=1)
-
-
-def _shape(value: Leaf) -> tuple[int, ...]:
-    return value.shape() if is_prior(value) else jnp.shape(value)

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
@@ -15,7 +16,7 @@ from kpp.gp.links import Derivatives, expected_log_probability, softplus_derivat
 from kpp.kernels import check_positive, parameter
 from kpp.serialization import data_class
 from kpp.typing import AnyArray, Leaf, RngKey
-from kpp.validation import as_targets, is_concrete, refuse_first
+from kpp.validation import as_targets, check_same_rows, is_concrete, refuse_first
 
 __all__ = ["AbstractCountLikelihood", "BinomialLikelihood", "NegativeBinomialLikelihood", "PoissonLikelihood"]
 
@@ -44,8 +45,10 @@ class AbstractCountLikelihood(AbstractPointwiseLikelihood):
         return 0.0 if self.exposure is None else jnp.log(self.exposure)
 
     def read_targets(self, y: object, name: str = "y") -> Float[Array, " n"]:
-        """Read counts."""
+        """Read counts, as many as there are exposures."""
         counts = as_targets(y, name=name)
+        if np.ndim(self.exposure):
+            check_same_rows(counts.shape[0], self.exposure.shape[0], name, "exposure")
         if is_concrete(counts):
             refuse_first(
                 counts,

@@ -14,7 +14,7 @@ from kpp.gp.expectations import deviation, expected_softplus
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
 from kpp.gp.links import Derivatives, expected_log_probability, softplus_derivatives
 from kpp.kernels import check_positive, parameter
-from kpp.priors import is_prior
+from kpp.priors import leaf_shape
 from kpp.serialization import data_class
 from kpp.typing import AnyArray, Leaf, RngKey
 from kpp.validation import as_targets, is_concrete, refuse_first
@@ -39,7 +39,7 @@ class OrdinalLikelihood(AbstractPointwiseLikelihood):
 
     def __check_init__(self) -> None:
         """Check that the gaps are a vector of positive numbers."""
-        shape = _shape(self.gaps)
+        shape = leaf_shape(self.gaps)
         if len(shape) != 1 or not shape[0]:
             raise ValueError(
                 f"`gaps` must have shape (K - 1,), one number between two cutpoints, got shape {shape}; for two levels "
@@ -56,7 +56,7 @@ class OrdinalLikelihood(AbstractPointwiseLikelihood):
     @property
     def num_levels(self) -> int:
         """The number of levels, K + 1."""
-        return _shape(self.gaps)[0] + 2
+        return leaf_shape(self.gaps)[0] + 2
 
     @property
     def support(self) -> Any:
@@ -131,7 +131,3 @@ def _expected_softplus(mean: Float[AnyArray, " n"], variance: Float[AnyArray, " 
     """Return the expectation, 0 for a mean of minus infinity."""
     finite = jnp.isfinite(mean)
     return jnp.where(finite, expected_softplus(jnp.where(finite, mean, 0.0), variance), 0.0)
-
-
-def _shape(value: Leaf) -> tuple[int, ...]:
-    return value.shape() if is_prior(value) else jnp.shape(value)

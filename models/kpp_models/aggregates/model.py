@@ -33,6 +33,7 @@ from kpp.gp import (
     check_mean_fits,
     leave_one_out,
     normal_log_density,
+    observation_plate,
     place_inducing,
     prior_factor,
     replace_priors,
@@ -360,8 +361,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         num_inducing = prior.basis.points.shape[0]
         white = numpyro.sample(INDUCING, dist.Normal(0.0, 1.0).expand([num_inducing]).to_event(1))
         num_targets = data["target_source"].shape[0]
-        size = None if self.minibatch is None else min(self.minibatch, num_targets)
-        with numpyro.plate("instance", num_targets, subsample_size=size) as rows:
+        with observation_plate(num_targets, self.minibatch) as rows:
             mean, variance = self._given_inducing(prior, data, white, rows)
             law = LatentObservations(self._observation(data).take(rows), mean, variance)
             numpyro.sample("y", law, obs=None if y is None else y[rows])

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from kpp.bags import Bags
 from kpp.gp import check_kernel_fits
 from kpp.kernels import AbstractKernel, resolve_features
-from kpp.priors import is_prior
+from kpp.priors import is_prior, leaf_shape
 from kpp.typing import Leaf, RngKey
 from kpp.validation import as_finite_array, is_concrete
 
@@ -51,7 +51,7 @@ def _as_mean(value: Leaf) -> Any:
 
 def check_noise_of_sources(noise_variance: Leaf, count: int) -> None:
     """Raise ValueError unless there is one noise variance, or one per source."""
-    shape = noise_variance.shape() if is_prior(noise_variance) else jnp.shape(noise_variance)
+    shape = leaf_shape(noise_variance)
     if shape not in ((), (count,)):
         raise ValueError(
             f"`noise_variance` must be one number, or one for each of the {count} sources, got shape {shape}"

@@ -21,6 +21,7 @@ from kpp.gp import (
     check_kernel_fits,
     condition,
     condition_on_values,
+    observation_plate,
     optional_scalar_field,
     prior_covariance,
     prior_factor,
@@ -192,8 +193,7 @@ class AbstractPreferenceModel(AbstractGPModel):
             jnp.zeros((num_pairs, 3)) if y is None else y, outcomes
         )  # has no effect on moments
         posterior = condition_on_values(kernel, inducing, white, likelihood, observed=x)
-        batch = None if model.minibatch is None else min(model.minibatch, num_pairs)
-        with numpyro.plate("instance", num_pairs, subsample_size=batch) as rows:
+        with observation_plate(num_pairs, model.minibatch) as rows:
             latent = posterior.moments(jax.tree.map(lambda leaf: leaf[rows], x))
             law = LatentOutcomes(outcomes, trials[rows], latent.mean, latent.variance)
             numpyro.sample("y", law, obs=None if y is None else y[rows])

@@ -27,7 +27,7 @@ from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel, point_rows
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import check_same_rows, check_type, one_of
+from kpp.validation import check_type, one_of
 from kpp_models.tables.generalized_gp import LATENTS, generalized_gp, generalized_posterior, latent_dims
 from kpp_models.tables.inducing import (
     ADVICE,
@@ -129,7 +129,6 @@ class GeneralizedGP(AbstractGPModel):
                 raise ValueError(f"`exposure` must be None for {type(likelihood).__name__}, which has none")
             likelihood = likelihood.with_exposure(exposure)
             known = {"exposure": likelihood.exposure}
-            check_same_rows(len(jnp.atleast_1d(jnp.asarray(y))), known["exposure"].shape[0], "y", "exposure")
         model, data, schema = read_data(
             self,
             x,

@@ -18,6 +18,7 @@ from kpp.gp import (
     condition_on_values,
     evaluate_mean,
     inducing_features,
+    observation_plate,
     prior_covariance,
     prior_factor,
 )
@@ -77,7 +78,7 @@ def generalized_gp(
     if latent == "inducing":
         points = jnp.asarray(draw_priors("inducing_points", inducing_points))
         white = numpyro.sample(INDUCING, dist.Normal(0.0, 1.0).expand([points.shape[0]]).to_event(1))
-        with numpyro.plate("instance", n, subsample_size=None if minibatch is None else min(minibatch, n)) as rows:
+        with observation_plate(n, minibatch) as rows:
             _, features, rest = inducing_features(kernel, points, x[rows])
             center = mean[rows] if jnp.ndim(mean) else mean
             law = FeatureObservations(likelihood.take(rows), center, features, white, rest, whitened=INDUCING)

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 from jaxtyping import Array, Float
 
 from kpp.gp import InducingSettings, place_inducing
-from kpp.priors import is_prior
+from kpp.priors import leaf_shape
 from kpp.typing import Leaf
 from kpp.validation import count
 
@@ -55,10 +55,7 @@ def check_minibatch(minibatch: int | None, latent: str) -> None:
 
 def number_of_inducing(model: HasInducing) -> int | None:
     """Return the number of inducing points of a model, or None if it has none."""
-    given = model.inducing_points
-    if given is None:
-        return model.num_inducing
-    return (given.shape() if is_prior(given) else given.shape)[0]
+    return model.num_inducing if model.inducing_points is None else leaf_shape(model.inducing_points)[0]
 
 
 def with_inducing_points(model: Model, x: Float[Array, "n d"]) -> Model:

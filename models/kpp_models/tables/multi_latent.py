@@ -19,12 +19,13 @@ from kpp.gp import (
     HeteroscedasticLikelihood,
     SoftmaxLikelihood,
     example_points,
+    moments_in_blocks,
     read_data,
     replace_priors,
 )
 from kpp.inference import AbstractModel, Data, Sample
 from kpp.kernels import RBF, AbstractKernel, check_positive, parameter, point_rows
-from kpp.priors import is_prior, substitute
+from kpp.priors import is_prior, leaf_shape, substitute
 from kpp.tables import Schema
 from kpp.typing import Leaf, Points, RngKey
 from kpp.validation import as_finite_array, check_type, one_of
@@ -135,10 +136,9 @@ class MultiLatentGP(AbstractModel):
         """Return the log likelihood of every row given the latent values, or given those at the inducing points."""
         model, functions = self._at(sample, data)
         likelihood = model.likelihood.observe(data["y"])
-        means, variances = functions.moments(data["x"])
         if self.latent == "sample":
-            return {"y": likelihood.log_density(means)}
-        return {"y": likelihood.marginal_log_density(means, variances)}
+            return {"y": likelihood.log_density(functions.at_points())}
+        return {"y": likelihood.marginal_log_density(*moments_in_blocks(functions.moments, data["x"]))}
 
     def predictive(self, sample: Sample, data: Data, x: Points, *, covariance: bool = False) -> dict[str, Array]:
         """Return moments of all latent functions and the quantities of the likelihood; see `AbstractModel.predictive`.
@@ -151,7 +151,7 @@ class MultiLatentGP(AbstractModel):
                 "`covariance` must be False for MultiLatentGP, whose functions have no joint covariance here"
             )
         model, functions = self._at(sample, data)
-        mean, variance = functions.moments(jnp.asarray(x))
+        mean, variance = moments_in_blocks(functions.moments, jnp.asarray(x))
         return {"mean": mean, "latent_variance": variance, **model.likelihood.predict(mean, variance)}
 
     def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> Array:
@@ -167,9 +167,10 @@ class MultiLatentGP(AbstractModel):
         """
         first, second = jax.random.split(rng_key)
         model, functions = self._at(sample, data)
-        values, variances = functions.moments(data["x"])
-        if self.latent == "inducing":
-            values = values + jnp.sqrt(variances) * jax.random.normal(first, values.shape, values.dtype)
+        if self.latent == "sample":
+            return {"y": model.likelihood.draw_observed(second, functions.at_points())}
+        mean, variance = moments_in_blocks(functions.moments, data["x"])
+        values = mean + jnp.sqrt(variance) * jax.random.normal(first, mean.shape, mean.dtype)
         return {"y": model.likelihood.draw_observed(second, values)}
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
@@ -207,6 +208,6 @@ class MultiLatentGP(AbstractModel):
 
 
 def _check_shape(name: str, value: Leaf, num_latents: int) -> None:
-    shape = value.shape() if is_prior(value) else jnp.shape(value)
+    shape = leaf_shape(value)
     if shape not in ((), (num_latents,)):
         raise ValueError(f"`{name}` must be one number or have shape ({num_latents},), got shape {shape}")

@@ -19,6 +19,8 @@ from kpp.gp import (
     LatentPredictive,
     draw_joint,
     inducing_features,
+    observation_plate,
+    prior_factor,
 )
 from kpp.kernels import AbstractKernel
 from kpp.priors import sample as draw_priors
@@ -53,8 +55,11 @@ class LatentFunctions(NamedTuple):
     def moments(self, x: Array) -> tuple[Float[Array, "p l"], Float[Array, "p l"]]:
         """Return means and variances at points, each (p, l)."""
         _, features, rest = inducing_features(self.kernel, self.points, x)
-        mean = self._each(self.mean)[None] + self._each(self.scale)[None] * (features @ self.white)
-        return mean, jnp.square(self._each(self.scale))[None] * rest[:, None]
+        return self._values(features @ self.white), jnp.square(self._each(self.scale))[None] * rest[:, None]
+
+    def at_points(self) -> Float[Array, "w l"]:
+        """Return the values at Z, which the whitened values determine."""
+        return self._values(prior_factor(self.kernel.gram(self.points)) @ self.white)
 
     def draw(self, rng_key: RngKey, x: Array) -> Float[Array, "p l"]:
         """Draw the values of all functions at p points, jointly."""
@@ -64,15 +69,25 @@ class LatentFunctions(NamedTuple):
         level = jnp.mean(self.kernel.diagonal(x))
         keys = jax.random.split(rng_key, self.white.shape[1])
         further = jax.vmap(lambda key: draw_joint(key, law, level), out_axes=1)(keys)
-        return self._each(self.mean)[None] + self._each(self.scale)[None] * (features @ self.white + further)
+        return self._values(features @ self.white + further)
 
     def function(self) -> RKHSFunction:
         """Return the means as one function with l outputs."""
-        factor, _, _ = inducing_features(self.kernel, self.points, self.points[:1])
+        factor = prior_factor(self.kernel.gram(self.points))
         coefficients = jsl.solve_triangular(factor, self.white, lower=True, trans=1)
         return RKHSFunction(
             self.kernel, self.points, coefficients * self._each(self.scale)[None], self._each(self.mean)
         )
+
+    def observations(self, likelihood: AbstractMultiLatentLikelihood, x: Array, site: str) -> FeatureObservations:
+        """Return the law of observations at points, for the site of z."""
+        _, features, rest = inducing_features(self.kernel, self.points, x)
+        center, scale = self._each(self.mean)[None], self._each(self.scale)
+        return FeatureObservations(likelihood, center, features, self.white, rest, scale, whitened=site)
+
+    def _values(self, standard: Float[Array, "p l"]) -> Float[Array, "p l"]:
+        """Return values with means and scales, from those of the functions with mean 0 and scale 1."""
+        return self._each(self.mean)[None] + self._each(self.scale)[None] * standard
 
     def _each(self, value: Array) -> Float[Array, " l"]:
         return jnp.broadcast_to(value, self.white.shape[1:])
@@ -115,12 +130,10 @@ def multi_latent_gp(
     points = x if inducing_points is None else jnp.asarray(draw_priors("inducing_points", inducing_points))
     site = WHITENED if inducing_points is None else INDUCING
     white = numpyro.sample(site, dist.Normal(0.0, 1.0).expand([points.shape[0], count]).to_event(2))
-    each = jnp.broadcast_to(mean, (count,)), jnp.broadcast_to(scale, (count,))
-    with numpyro.plate("instance", n, subsample_size=None if minibatch is None else min(minibatch, n)) as rows:
+    functions = LatentFunctions(kernel, points, white, mean, scale)
+    with observation_plate(n, minibatch) as rows:
         if latent == "sample":
-            law = LatentObservations(likelihood, LatentFunctions(kernel, points, white, *each).moments(x)[0])
+            law = LatentObservations(likelihood, functions.at_points())
         else:
-            _, features, rest = inducing_features(kernel, points, x[rows])
-            taken = likelihood.take(rows)
-            law = FeatureObservations(taken, each[0][None], features, white, rest, each[1], whitened=site)
+            law = functions.observations(likelihood.take(rows), x[rows], site)
         numpyro.sample("y", law, obs=None if y is None else y[rows])
