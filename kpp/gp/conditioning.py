@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
 from kpp import linalg
@@ -190,7 +189,7 @@ def condition_by_inducing(
     References:
         Titsias, Variational learning of inducing variables in sparse Gaussian processes, 2009, equations (6) and (10).
     """
-    factor, features, rest = inducing_features(kernel, inducing, points)
+    whitener, features, rest = inducing_features(kernel, inducing, points)
     at_observations = jnp.asarray(evaluate_mean(mean, points))
     system, weights, coefficients = fit_features(features, likelihood, at_observations)
     values, vectors = jnp.linalg.eigh(features.T @ (system.multiplicity[:, None] * features))
@@ -206,10 +205,9 @@ def condition_by_inducing(
         return law._replace(variance=law.variance + rest, rest=rest)
 
     def whiten(sections: Array) -> Array:
-        return known @ linalg.solve_lower(factor, sections)
+        return known @ (whitener @ sections)
 
-    combined = jsl.solve_triangular(factor, weights, lower=True, trans=1)
-    return ConditionedGP(kernel, inducing, combined, whiten, likelihood, mean, held_out, at_points)
+    return ConditionedGP(kernel, inducing, whitener.T @ weights, whiten, likelihood, mean, held_out, at_points)
 
 
 def condition_on_values(

@@ -25,7 +25,7 @@ from kpp import linalg
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean
 from kpp.gp.feature_laplace import FeatureCovariance, feature_posterior
-from kpp.gp.gaussian import LatentPredictive, prior_factor
+from kpp.gp.gaussian import LatentPredictive, with_nugget
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood, GaussianLikelihood
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
@@ -133,12 +133,11 @@ def inducing_features(
         points: The n points.
 
     Returns:
-        The factor L of :math:`K_{ww}` with its nugget, the features :math:`\Phi = K_{nw} L^{-\top}` and
-        :math:`r_i = k(x_i, x_i) - \|\phi_i\|^2`, at least 0.
+        :math:`R = L^{-1}` for the factor L of :math:`K_{ww}` with its nugget, the features
+        :math:`\Phi = K_{nw} R^\top` and :math:`r_i = k(x_i, x_i) - \|\phi_i\|^2`, at least 0.
     """
-    factor = prior_factor(kernel.gram(inducing))
-    features = linalg.solve_lower(factor, kernel(inducing, points)).T
-    return factor, features, jnp.maximum(kernel.diagonal(points) - jnp.sum(features**2, axis=1), 0.0)
+    whitener, features = linalg.whiten(with_nugget(kernel.gram(inducing)), kernel(points, inducing))
+    return whitener, features, jnp.maximum(kernel.diagonal(points) - jnp.sum(features**2, axis=1), 0.0)
 
 
 def condition_features(

@@ -25,6 +25,7 @@ __all__ = [
     "leave_one_out_by_factor",
     "normal_log_density",
     "prior_factor",
+    "with_nugget",
 ]
 
 LOG_TWO_PI = 1.8378770664093453
@@ -131,19 +132,30 @@ class LatentPredictive(NamedTuple):
 def prior_factor(covariance: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
     """Factorise the covariance of latent values without noise; it is singular if points are repeated.
 
-    A nugget of 1e-10 times the mean of the diagonal (float32: 1e-5) is always added, not only after a failure. Latent
-    values are drawn through the factor, and its derivatives would be discontinuous if rounding errors decided whether a
-    singular matrix gets a nugget.
+    Args:
+        covariance: K, of shape (n, n).
+
+    Returns:
+        The lower factor of K plus the nugget of `with_nugget`, of shape (n, n).
+    """
+    return linalg.cholesky(with_nugget(covariance))
+
+
+def with_nugget(covariance: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
+    """Add a nugget to the covariance of latent values: 1e-10 times the mean of the diagonal (float32: 1e-5).
+
+    It is always added, not only after a failed factorisation. Latent values are drawn through the factor, and its
+    derivatives would be discontinuous if rounding errors decided whether a singular matrix gets a nugget.
 
     Args:
         covariance: K, of shape (n, n).
 
     Returns:
-        The lower factor of K plus the nugget, of shape (n, n).
+        K plus the nugget, of shape (n, n).
     """
     covariance = jnp.asarray(covariance)
     nugget = linalg.max_relative_jitter(covariance.dtype) * jnp.mean(jnp.diagonal(covariance))
-    return linalg.cholesky(linalg.add_diagonal(covariance, nugget))
+    return linalg.add_diagonal(covariance, nugget)
 
 
 def draw_gaussian(

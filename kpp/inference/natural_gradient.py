@@ -9,7 +9,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy import linalg as jsl
 from jaxtyping import Array, Float
 from numpyro import handlers
 from numpyro.distributions import biject_to
@@ -53,11 +52,9 @@ class _Law(NamedTuple):
 
     def roots(self) -> Float[Array, "l w w"]:
         r"""Return R with :math:`\Lambda^{-1} = R^\top R`."""
-        eye = jnp.eye(self.shift.shape[1], dtype=self.shift.dtype)
-        factors = jax.lax.map(
-            lambda each: linalg.cholesky(each, what="the precision of the whitened values"), self.precision
+        return jax.lax.map(
+            lambda each: linalg.whitener(each, what="the precision of the whitened values"), self.precision
         )
-        return jax.lax.map(lambda factor: jsl.solve_triangular(factor, eye, lower=True), factors)
 
 
 class _State(NamedTuple):
@@ -84,8 +81,9 @@ class NaturalGradient(AbstractInference):
         S^{-1} m \leftarrow (1 - \rho)\, S^{-1} m + \rho\, \Phi^\top (g + H \Phi m)
 
     Negative curvatures of a likelihood that is not log-concave are set to 0. The other sites take a step of Adam. A
-    plate with a ``subsample_size`` draws a new minibatch in each step. Step t has :math:`\rho = \max(\rho_{\min}, (t +
-    10)^{-0.6})`.
+    plate with a ``subsample_size`` draws a new minibatch in each step, with replacement. Step t of T has
+    :math:`\rho = \max(\rho_{\min}, \tfrac12 \rho_0 (1 + \cos(\pi t / T)))`: large steps let the law follow the other
+    sites, and small ones at the end average the noise of the minibatches out.
 
     The model observes a `kpp.gp.FeatureObservations`, as `kpp_models.GeneralizedGP`, `MultiLatentGP` and
     `GPClassification` do with ``latent="inducing"``.
@@ -94,7 +92,9 @@ class NaturalGradient(AbstractInference):
         num_steps: The number of steps.
         learning_rate: The initial learning rate of Adam for the other sites; it decreases along a cosine to a hundredth
             of this value.
-        min_step: :math:`\rho_{\min}`, the smallest step of the natural gradient, between 0 and 1.
+        step_size: :math:`\rho_0`, the first step of the natural gradient, between 0 and 1.
+        min_step: :math:`\rho_{\min}`, the smallest step of the natural gradient, between 0 and 1; 1 with all rows and
+            Gaussian noise reaches the optimal law in one step.
         num_samples: The number of draws; one chain. The other sites are the same in all draws.
         progress: Whether to show a progress bar.
 
@@ -107,7 +107,8 @@ class NaturalGradient(AbstractInference):
     """
 
     num_steps: int = eqx.field(static=True, default=1000)
-    learning_rate: float = eqx.field(static=True, default=0.03)
+    learning_rate: float = eqx.field(static=True, default=0.1)
+    step_size: float = eqx.field(static=True, default=0.3)
     min_step: float = eqx.field(static=True, default=0.01)
     num_samples: int = eqx.field(static=True, default=100)
     progress: bool = eqx.field(static=True, default=True)
@@ -117,6 +118,7 @@ class NaturalGradient(AbstractInference):
         count(self.num_steps, "num_steps")
         count(self.num_samples, "num_samples")
         positive(self.learning_rate, "learning_rate")
+        between(self.step_size, "step_size", 0.0, 1.0)
         between(self.min_step, "min_step", 0.0, 1.0)
 
     def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
@@ -211,13 +213,15 @@ def _run_steps(
     def step(number: Array, state: _State) -> _State:
         roots = state.law.roots()
         means = _means(state.law, roots)
+        covariances = jax.lax.map(lambda root: root.T @ root, roots)
         key = jax.random.fold_in(rng_key, number)
         (expected, seen), slopes = jax.value_and_grad(
-            lambda sites, mean, variance: _bound(model, sites, means, roots, mean, variance, key, data),
+            lambda sites, mean, variance: _bound(model, sites, means, covariances, mean, variance, key, data),
             argnums=(0, 1, 2),
             has_aux=True,
         )(state.sites, zeros, zeros)
-        rho = jnp.maximum(settings.min_step, (number + 10.0) ** -0.6).astype(means.dtype)
+        falling = 0.5 * settings.step_size * (1.0 + jnp.cos(jnp.pi * number / settings.num_steps))
+        rho = jnp.maximum(settings.min_step, falling).astype(means.dtype)
         law = _natural_step(state.law, seen, means, slopes[1], slopes[2], rho)
         downhill = jax.tree.map(jnp.negative, slopes[0])
         updates, memory = optimizer.update(downhill, state.optimizer, state.sites)
@@ -231,7 +235,7 @@ def _bound(
     model: CalledWith,
     sites: Mapping[str, Array],
     means: Float[Array, "l w"],
-    roots: Float[Array, "l w w"],
+    covariances: Float[Array, "l w w"],
     mean_change: Array,
     variance_change: Array,
     rng_key: RngKey,
@@ -244,7 +248,7 @@ def _bound(
     trace = _trace(model, sites, means, rng_key, data)
     site = next(site for site in trace.values() if site["type"] == "sample" and site["is_observed"])
     seen = site["fn"]
-    spread = jnp.stack([jnp.sum(jnp.square(seen.features @ root.T), axis=1) for root in roots], axis=1)
+    spread = jnp.stack([_variances(seen.features, covariance) for covariance in covariances], axis=1)
     spread = jnp.square(seen.scale)[None] * spread if seen.white.ndim == 2 else spread[:, 0]
     mean, variance = seen.loc + mean_change, seen.latent_variance + spread + variance_change
     likelihood = seen.likelihood.observe(jnp.asarray(site["value"], mean.dtype))
@@ -255,12 +259,24 @@ def _bound(
     return total, seen
 
 
+def _variances(features: Float[Array, "b w"], covariance: Float[Array, "w w"]) -> Float[Array, " b"]:
+    r"""Return :math:`\phi_i^\top S \phi_i`; one product with S serves for the values and for the derivative."""
+    fixed = jax.lax.stop_gradient(features)
+    return jnp.maximum(jnp.sum((2.0 * features - fixed) * (fixed @ covariance), axis=1), 0.0)
+
+
 def _trace(
     model: CalledWith, sites: Mapping[str, Array], means: Float[Array, "l w"], rng_key: RngKey, data: Data
 ) -> dict[str, Any]:
-    """Run the model with given unconstrained values of its other sites and the mean of the whitened values."""
+    """Run the model with given unconstrained values of its other sites and the mean of the whitened values.
+
+    The rows of a minibatch are drawn with replacement, which takes much less time than NumPyro's draws without.
+    """
 
     def value(site: dict[str, Any]) -> Array | None:
+        if site["type"] == "plate":
+            size, batch = site["args"]
+            return None if site["value"] is not None else jax.random.randint(rng_key, (batch,), 0, size)
         if site["type"] != "sample" or site["is_observed"]:
             return None
         if site["name"] in sites:

@@ -9,6 +9,8 @@ from kpp.linalg.cholesky import cholesky as cholesky
 from kpp.linalg.cholesky import half_log_determinant as half_log_determinant
 from kpp.linalg.cholesky import max_relative_jitter as max_relative_jitter
 from kpp.linalg.cholesky import solve_lower as solve_lower
+from kpp.linalg.cholesky import whiten as whiten
+from kpp.linalg.cholesky import whitener as whitener
 from kpp.linalg.ridge import AbstractRidge as AbstractRidge
 from kpp.linalg.ridge import DenseRidge as DenseRidge
 from kpp.linalg.ridge import FeatureRidge as FeatureRidge

@@ -4,10 +4,12 @@ A kernel matrix is positive semi-definite in exact arithmetic, but rounding may 
 factorizes the matrix unchanged. Only if that fails, it adds a multiple of the mean diagonal, at most 1e-10 of it in
 float64. A matrix that still fails is an error that names the matrix and its condition number. Inside traced code, where
 nothing can be raised, the factor is NaN, which NumPyro treats as a point of zero density; `check_factor` raises once
-the factor is concrete. Only `cho_inverse` forms an inverse.
+the factor is concrete. Only `cho_inverse`, `whiten` and `whitener` form an inverse.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +30,8 @@ __all__ = [
     "half_log_determinant",
     "max_relative_jitter",
     "solve_lower",
+    "whiten",
+    "whitener",
 ]
 
 
@@ -109,8 +113,57 @@ def cho_inverse(factor: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
         The symmetric inverse, of shape (n, n).
     """
     factor = jnp.asarray(factor)
-    block = max(128, -(-factor.shape[0] // 8))
-    return _gram_lower(_invert_lower(factor, block), block)
+    return _gram_lower(_invert_lower(factor), _block_size(factor))
+
+
+def whitener(matrix: Float[AnyArray, "n n"], *, what: str = "the kernel matrix") -> Float[Array, "n n"]:
+    r"""Return the inverse :math:`R = L^{-1}` of the lower factor of a symmetric positive definite matrix.
+
+    It whitens: :math:`R A R^\top = I` and :math:`A^{-1} = R^\top R`. With many right-hand sides, products with R take
+    much less time than triangular solves.
+
+    Args:
+        matrix: A, of shape (n, n).
+        what: What the matrix is, for the message.
+
+    Returns:
+        R, lower triangular, of shape (n, n). In traced code it is NaN where the factorization failed.
+
+    Raises:
+        FactorizationError: If A is concrete and not positive definite even with the largest jitter.
+    """
+    return _invert_lower(cholesky(matrix, what=what))
+
+
+def whiten(
+    matrix: Float[AnyArray, "n n"], rows: Float[AnyArray, "p n"], *, what: str = "the kernel matrix"
+) -> tuple[Float[Array, "n n"], Float[Array, "p n"]]:
+    r"""Whiten the rows of a matrix B, so that :math:`W W^\top = B A^{-1} B^\top` for :math:`W = B R^\top`.
+
+    The derivative needs products only,
+
+    .. math:: dR = -\Lambda R, \qquad dW = dB\, R^\top - W \Lambda^\top, \qquad \Lambda = \mathrm{low}(R\, dA\, R^\top),
+
+    where low keeps the lower triangle and half of the diagonal.
+
+    Args:
+        matrix: A, symmetric positive definite, of shape (n, n).
+        rows: B, of shape (p, n).
+        what: What A is, for the message.
+
+    Returns:
+        The `whitener` R of A, of shape (n, n), and W, of shape (p, n). In traced code they are NaN where the
+        factorization failed.
+
+    Raises:
+        FactorizationError: If A is concrete and not positive definite even with the largest jitter.
+
+    References:
+        Murray, Differentiation of the Cholesky decomposition, 2016, equation (8).
+    """
+    matrix = jnp.asarray(matrix)
+    inverse, white = _whiten(matrix, jnp.asarray(rows))
+    return check_factor(inverse, matrix, what=what), white
 
 
 def half_log_determinant(factor: Float[AnyArray, "n n"]) -> Float[Array, ""]:
@@ -132,18 +185,41 @@ def _factorize(matrix: Array) -> Array:
     return jax.lax.cond(jnp.all(jnp.isfinite(factor)), lambda: factor, lambda: _factorize_with_jitter(matrix))
 
 
+@jax.custom_jvp
+def _whiten(matrix: Array, rows: Array) -> tuple[Array, Array]:
+    inverse = _invert_lower(_factorize(matrix))
+    return inverse, jnp.matmul(rows, inverse.T, precision="highest")
+
+
+@_whiten.defjvp
+def _whiten_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Any, Any]:
+    inverse, white = _whiten(*primals)
+    moved = inverse @ tangents[0] @ inverse.T
+    lower = jnp.tril(moved, -1) + 0.5 * jnp.diag(jnp.diagonal(moved))
+    return (inverse, white), (-(lower @ inverse), tangents[1] @ inverse.T - white @ lower.T)
+
+
 def _factorize_with_jitter(matrix: Array) -> Array:
     jitter = max_relative_jitter(matrix.dtype) * jnp.mean(jnp.diagonal(matrix))
     return jnp.linalg.cholesky(add_diagonal(matrix, jitter))
 
 
-def _invert_lower(factor: Array, block: int) -> Array:
+def _block_size(factor: Array) -> int:
+    """Return the size up to which a triangular matrix is not halved."""
+    return max(128, -(-factor.shape[0] // 8))
+
+
+def _invert_lower(factor: Array) -> Array:
     """Invert a lower triangular matrix by halves."""
+    return _invert_by_halves(factor, _block_size(factor))
+
+
+def _invert_by_halves(factor: Array, block: int) -> Array:
     n = factor.shape[0]
     if n <= block:
         return solve_lower(factor, jnp.eye(n, dtype=factor.dtype))
     half = n // 2
-    first, last = _invert_lower(factor[:half, :half], block), _invert_lower(factor[half:, half:], block)
+    first, last = _invert_by_halves(factor[:half, :half], block), _invert_by_halves(factor[half:, half:], block)
     below = -(last @ (factor[half:, :half] @ first))
     return jnp.block([[first, jnp.zeros((half, n - half), factor.dtype)], [below, last]])
 

@@ -1,5 +1,7 @@
 """Factorisations agree with NumPy's, add jitter only where they must, and never return NaN unasked."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -85,3 +87,34 @@ def test_float32_uses_its_own_jitter():
         factor = linalg.cholesky(np.ones((4, 4), np.float32))
         assert factor.dtype == jnp.float32
         assert np.isfinite(factor).all()
+
+
+@pytest.mark.parametrize("n", [3, 150])
+def test_whitening_is_a_triangular_solve_with_its_derivatives(n):
+    rng = np.random.default_rng(5)
+    root, rows = rng.normal(size=(n, n)), rng.normal(size=(4, n))
+    matrix = jnp.asarray(root @ root.T / n + np.eye(n))
+    inverse, white = linalg.whiten(matrix, rows)
+    factor = np.linalg.cholesky(matrix)
+    np.testing.assert_allclose(inverse, np.linalg.inv(factor), atol=1e-12)
+    np.testing.assert_allclose(linalg.whitener(matrix), np.linalg.inv(factor), atol=1e-12)
+    np.testing.assert_allclose(white, np.linalg.solve(factor, rows.T).T, atol=1e-12)
+
+    def by_products(matrix, rows):
+        inverse, white = linalg.whiten((matrix + matrix.T) / 2, rows)
+        return jnp.sum(jnp.sin(white)) + jnp.sum(jnp.cos(inverse))
+
+    def by_solves(matrix, rows):
+        factor = jnp.linalg.cholesky((matrix + matrix.T) / 2)
+        solve = functools.partial(jax.scipy.linalg.solve_triangular, factor, lower=True)
+        return jnp.sum(jnp.sin(solve(rows.T))) + jnp.sum(jnp.cos(solve(jnp.eye(n))))
+
+    direction = (jnp.asarray(root), jnp.asarray(rows))
+    for first, second in zip(
+        jax.grad(by_products, argnums=(0, 1))(matrix, rows),
+        jax.grad(by_solves, argnums=(0, 1))(matrix, rows),
+        strict=True,
+    ):
+        np.testing.assert_allclose(first, second, rtol=1e-8, atol=1e-10)
+    forward = [jax.jvp(function, (matrix, jnp.asarray(rows)), direction)[1] for function in (by_products, by_solves)]
+    np.testing.assert_allclose(forward[0], forward[1], rtol=1e-9)
