@@ -113,7 +113,6 @@ def test_other_sites_are_at_the_mode_of_the_bound():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["poisson", "student_t", "softmax"])
-@pytest.mark.slow
 def test_minibatches_find_the_law_of_all_rows(name):
     rng, n = np.random.default_rng(0), 300 if name == "softmax" else 2000
     x = rng.uniform(-2, 2, size=(n, 2))
