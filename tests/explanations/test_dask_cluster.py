@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -45,7 +46,7 @@ def fit() -> kpp.Fit:
 
 @pytest.fixture
 def client():
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as found:
         yield found
 
@@ -60,6 +61,49 @@ def test_two_processes_compute_in_double_precision_what_one_computes(client, fit
         # Single precision anywhere would leave errors of 1e-7.
         np.testing.assert_allclose(lazy.values.values, known.values.values, rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(lazy.predictions.values, known.predictions.values, rtol=1e-10, atol=1e-12)
+
+
+class Arriving:
+    """A predictor that writes a line whenever it arrives in a process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        return np.sin(np.asarray(x)).sum(axis=1)
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state)
+        with self.path.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+@pytest.mark.slow
+def test_a_predictor_travels_once_to_each_worker(client, tmp_path, monkeypatch):
+    # The workers cannot import this file, so its classes travel by value.
+    monkeypatch.setattr(Arriving, "__module__", "__main__")
+    table = da.from_array(ROWS, chunks=(2, 3))
+    lazy = kpp.explain(Arriving(tmp_path / "log"), table, explainer="kernel-shap", background=ROWS[:5])
+    (tmp_path / "log").unlink()  # the first block is a computation of its own
+    lazy.values.compute()
+    arrived = (tmp_path / "log").read_text().split()
+    assert len(arrived) == len(set(arrived)) <= 2
+
+
+@pytest.mark.slow
+def test_the_memory_of_a_worker_stays_bounded(client, tmp_path):
+    def peak() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def explain(num_rows: int, name: str) -> int:
+        table = da.random.default_rng(0).normal(size=(num_rows, 3), chunks=(2000, 3))
+        options = {"rows_per_block": 2000, "background": ROWS[:5], "show_progress": False, "data_name": "rows"}
+        explain_to_store(make_function(), table, tmp_path / name, **options)
+        return max(client.run(peak).values())
+
+    before = explain(20_000, "small.zarr")
+    # Values, data and predictions of all rows take 56 bytes per row: 28 MB, and a worker would hold them all.
+    assert explain(500_000, "large.zarr") - before < 25e6
 
 
 @pytest.mark.slow
