@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 from jaxtyping import Array, Float
 
 from kpp import registry
@@ -81,7 +82,7 @@ def explain(
         check_rng_key(rng_key)
     request = ExplainRequest(predictor, explainer, value_function, options)
     if is_chunked(x):
-        return explain_blocks(request.quiet().explain, x, rng_key=rng_key, columns=request.columns)
+        return Explanation(explain_blocks(request.quiet().dataset, x, rng_key=rng_key, columns=request.columns))
     return request.explain(x, rng_key)
 
 
@@ -106,6 +107,10 @@ class ExplainRequest:
         has_bars = isinstance(self.explainer, str) and "progress" in _fields(_class_of(self.explainer))
         options = {"progress": False, **self.options} if has_bars else self.options
         return dataclasses.replace(self, options=options)
+
+    def dataset(self, x: object, rng_key: RngKey | None) -> xr.Dataset:
+        """Return the dataset of the explanation of some rows."""
+        return self.explain(x, rng_key).dataset
 
     def explain(self, x: object, rng_key: RngKey | None) -> Explanation:
         """Explain some rows."""

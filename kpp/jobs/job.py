@@ -76,11 +76,11 @@ def explain_to_store(
     store = JobStore.find(target, job)
     blocks = read_blocks(x, rows_per_block)
     if store is None:
-        task, first = first_block(request.explain, blocks, rng_key, request.columns)
+        task, first = first_block(request.dataset, blocks, rng_key, request.columns)
         store = JobStore.create(target, first, blocks, job)
     else:
         key = jax.random.key(0) if rng_key is None and "rng_key" in store.layout().attrs else rng_key
-        task = BlockTask(request.explain, key, request.columns)
+        task = BlockTask(request.dataset, key, request.columns)
     _explain_others(task, blocks, store, show_progress)
     return Explanation.load(target)
 

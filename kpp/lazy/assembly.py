@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import xarray as xr
 
-from kpp.explanations import Explanation, describe_key
 from kpp.lazy.block_task import BlockTask, Explain, run_block
 from kpp.lazy.blocks import Blocks, read_blocks
 from kpp.lazy.layout import Layout
@@ -19,13 +18,13 @@ __all__ = ["explain_blocks", "first_block"]
 
 def explain_blocks(
     explain: Explain, x: object, *, rng_key: RngKey | None, columns: tuple[str, ...] | None
-) -> Explanation:
-    """Return the explanation of a table in blocks, computed when it is needed.
+) -> xr.Dataset:
+    """Return the dataset of the explanation of a table in blocks, computed when it is needed.
 
     The first block is computed at once, because it shows which arrays the explanation has, and is kept.
 
     Args:
-        explain: A function from rows and a random key to an explanation.
+        explain: A function from rows and a random key to the dataset of an explanation.
         x: The table; see `read_blocks`.
         rng_key: A random key. The key of block b is ``jax.random.fold_in(rng_key, b)``.
         columns: The columns of data frames that are read; None for all.
@@ -49,7 +48,7 @@ def explain_blocks(
                 for name in _with_rows(layout)
             }
         )
-    return Explanation(_joined(parts, layout, first, blocks))
+    return _joined(parts, layout, first, blocks)
 
 
 def first_block(
@@ -76,7 +75,7 @@ def first_block(
             "covariance of each row (rkhs-shap: `covariance` 'point')"
         )
     if rng_key is not None and "rng_key" in first.attrs:
-        first.attrs["rng_key"] = describe_key(rng_key)
+        first.attrs["rng_key"] = task.key_numbers
     if "instances_drawn" in first.attrs and len(blocks.lengths) > 1:
         first.attrs["instances_drawn"] = "independently"
     first.attrs["rows_per_block"] = blocks.size

@@ -10,14 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from kpp.explanations import Explanation
 from kpp.lazy.blocks import refuse_bad_rows
 from kpp.threads import alone_in_thread
 from kpp.typing import RngKey
 
 __all__ = ["BlockTask", "run_block"]
 
-Explain = Callable[[Any, "RngKey | None"], Explanation]
+Explain = Callable[[Any, "RngKey | None"], xr.Dataset]
 
 
 class BlockTask:
@@ -28,7 +27,7 @@ class BlockTask:
     worker receives it once and keeps what it has prepared for the next blocks.
 
     Args:
-        explain: A function from rows and a random key to an explanation.
+        explain: A function from rows and a random key to the dataset of an explanation.
         rng_key: The random key of the whole table, or None.
         columns: The columns of data frames that are read; None for all.
     """
@@ -48,6 +47,11 @@ class BlockTask:
             self._bytes = cloudpickle.dumps(self._explain)
         return {**self.__dict__, "_explain": None}
 
+    @property
+    def key_numbers(self) -> list[int] | None:
+        """The numbers of the random key of the whole table."""
+        return None if self._key is None else self._key.tolist()
+
     def explain(self, block: Any, number: int, start: int, size: int) -> xr.Dataset:
         """Return the explanation of a block.
 
@@ -62,7 +66,7 @@ class BlockTask:
         chosen = np.minimum(np.arange(size), len(block) - 1)
         rows = block if len(block) == size else block.iloc[chosen] if hasattr(block, "columns") else block[chosen]
         with jax.enable_x64(self._x64), alone_in_thread():
-            return self._open()(rows, self._key_of(number)).dataset
+            return self._open()(rows, self._key_of(number))
 
     def _open(self) -> Explain:
         if self._explain is None:
