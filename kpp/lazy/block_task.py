@@ -24,7 +24,7 @@ class BlockTask:
 
     JAX reads arrays of double precision as single precision wherever double precision is off, as in a new process.
     So the function travels as bytes, and is read and called in the precision of the process that made the task. Each
-    worker receives it once and keeps what it has prepared for the next blocks.
+    worker receives it apart from the blocks and keeps what it has prepared for the next blocks.
 
     Args:
         explain: A function from rows and a random key to the dataset of an explanation.
