@@ -9,6 +9,7 @@ from . import functions as functions
 from . import games as games
 from . import gp as gp
 from . import inference as inference
+from . import jobs as jobs
 from . import kernels as kernels
 from . import linalg as linalg
 from . import metrics as metrics

@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+import xarray as xr
+from jaxtyping import Array, Float
 
 from kpp import registry
 from kpp.conversion import as_rkhs_function
@@ -26,12 +28,13 @@ from kpp.explanations import (
 from kpp.features import landmarks
 from kpp.forks import refuse_forked_process
 from kpp.games import AbstractValueFunction
+from kpp.lazy import explain_blocks, is_chunked
 from kpp.programs import release_programs
 from kpp.tables import Schema, is_table
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
 
-__all__ = ["explain"]
+__all__ = ["ExplainRequest", "explain"]
 
 # More training data than this are represented by landmarks, chosen among at most `_MAX_SAMPLE` rows at even distances.
 _MAX_BACKGROUND, _LANDMARKS, _MAX_SAMPLE = 1000, 200, 4000
@@ -53,7 +56,9 @@ def explain(
             estimator, or a function from points (p, d) to predictions. From an estimator, each explainer takes the
             function that it needs: the RKHS function (see `kpp.as_rkhs_function`), the probabilities of a classifier,
             or the predictions.
-        x: The points to explain, (p, d), or a data frame.
+        x: The points to explain, (p, d), or a data frame. A Dask array, a Dask data frame or an `xarray.DataArray` with
+            chunks gives an explanation that is computed block by block when it is needed, with
+            ``jax.random.fold_in(rng_key, b)`` as the key of block b; only the first block is computed at once.
         explainer: The registered name of an explainer, or an instance of one.
         value_function: The registered name of a value function, or an instance of one; for explainers that value
             coalitions. By default "interventional", if the explainer has no default of its own.
@@ -75,31 +80,84 @@ def explain(
     release_programs()
     if rng_key is not None:
         check_rng_key(rng_key)
-    cls = _class_of(explainer)
-    if isinstance(explainer, str) and value_function is None and _needs_game(cls):
-        value_function = "interventional"
-    reference = None if "background" in options else _training_background(predictor, explainer, value_function)
-    if reference is not None:
-        options["background"] = reference.points
-    required, schema = _as_required(predictor, cls.requires, options.get("background"))
-    read = read_rows(x, schema) if issubclass(cls, AbstractPointsExplainer) else None
-    if schema is None and is_table(x):
-        schema = schema_of(x) if read is None else read[1]
-    if "background" in options:
-        options["background"] = read_rows(options["background"], schema, "background")[0]
-    built = _build(explainer, value_function, options)
-    record = {} if reference is None else {"background": reference.name}
-    if read is None or not isinstance(built, AbstractPointsExplainer):
-        names = schema if is_estimator(predictor) and not isinstance(required, EstimatorFunction) else None
-        explanation = _call(built, built.explain, required, _with_names(x, names), rng_key=rng_key)
-        explanation.attrs.update(record)
+    request = ExplainRequest(predictor, explainer, value_function, options)
+    if is_chunked(x):
+        return Explanation(explain_blocks(request.quiet().dataset, x, rng_key=rng_key, columns=request.columns))
+    return request.explain(x, rng_key)
+
+
+@dataclasses.dataclass
+class ExplainRequest:
+    """What the user wants explained, by what; it explains many blocks of rows after reading the predictor once."""
+
+    predictor: Any
+    explainer: str | AbstractExplainer
+    value_function: str | AbstractValueFunction | None
+    options: dict[str, Any]
+    _ready: _Ready | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The columns of data frames that the predictor reads; None if it does not know columns."""
+        schema = fitted_schema(self.predictor)
+        return None if schema is None else schema.feature_names
+
+    def quiet(self) -> ExplainRequest:
+        """Return the request without progress bars of the explainer, unless they were asked for."""
+        has_bars = isinstance(self.explainer, str) and "progress" in _fields(_class_of(self.explainer))
+        options = {"progress": False, **self.options} if has_bars else self.options
+        return dataclasses.replace(self, options=options)
+
+    def dataset(self, x: object, rng_key: RngKey | None) -> xr.Dataset:
+        """Return the dataset of the explanation of some rows."""
+        return self.explain(x, rng_key).dataset
+
+    def explain(self, x: object, rng_key: RngKey | None) -> Explanation:
+        """Explain some rows."""
+        if self._ready is not None:
+            rows = read_rows(x, self._ready.inputs.schema)[0]
+            return self._ready.explain(jnp.asarray(rows, rows.dtype), rng_key)
+        cls, options = _class_of(self.explainer), dict(self.options)
+        value_function = self.value_function
+        if isinstance(self.explainer, str) and value_function is None and _needs_game(cls):
+            value_function = "interventional"
+        reference = None
+        if "background" not in options:
+            reference = _training_background(self.predictor, self.explainer, value_function)
+        if reference is not None:
+            options["background"] = reference.points
+        required, schema = _as_required(self.predictor, cls.requires, options.get("background"))
+        read = read_rows(x, schema) if issubclass(cls, AbstractPointsExplainer) else None
+        if schema is None and is_table(x):
+            schema = schema_of(x) if read is None else read[1]
+        if "background" in options:
+            options["background"] = read_rows(options["background"], schema, "background")[0]
+        built = _build(self.explainer, value_function, options)
+        record = {} if reference is None else {"background": reference.name}
+        if read is None or not isinstance(built, AbstractPointsExplainer):
+            names = schema if is_estimator(self.predictor) and not isinstance(required, EstimatorFunction) else None
+            explanation = _call(built, built.explain, required, _with_names(x, names), rng_key=rng_key)
+            explanation.attrs.update(record)
+            return explanation
+        groups = getattr(built, "groups", None)
+        inputs = Inputs.create(required, *read, built.requires, background=built.reference_points, groups=groups)
+        self._ready = _Ready(built, inputs, record)
+        return self._ready.explain(inputs.x, rng_key)
+
+
+class _Ready(NamedTuple):
+    """An explainer of points with the inputs of some rows, which are replaced by others."""
+
+    built: AbstractPointsExplainer
+    inputs: Inputs
+    record: dict[str, str]
+
+    def explain(self, x: Float[Array, "p d"], rng_key: RngKey | None) -> Explanation:
+        """Explain points."""
+        inputs = dataclasses.replace(self.inputs, x=x)
+        explanation = _call(self.built, self.built.explain_inputs, inputs, rng_key=rng_key)
+        explanation.attrs.update(self.record)
         return explanation
-    rows, schema = read
-    groups = getattr(built, "groups", None)
-    inputs = Inputs.create(required, rows, schema, built.requires, background=built.reference_points, groups=groups)
-    explanation = _call(built, built.explain_inputs, inputs, rng_key=rng_key)
-    explanation.attrs.update(record)
-    return explanation
 
 
 def _call(

@@ -29,7 +29,7 @@ from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
 
-__all__ = ["call_in_threads", "enlarge_thread_pool", "num_cores", "one_blas_thread"]
+__all__ = ["alone_in_thread", "call_in_threads", "enlarge_thread_pool", "num_cores", "one_blas_thread"]
 
 _worker = threading.local()  # has the attribute `busy` in the threads of `call_in_threads`
 
@@ -83,6 +83,19 @@ def one_blas_thread() -> Iterator[None]:
         yield
     finally:
         _blas_limit.leave()
+
+
+@contextlib.contextmanager
+def alone_in_thread() -> Iterator[None]:
+    """Make no threads in this one meanwhile, and let BLAS take one: for the tasks of a pool that fills all cores."""
+    was_busy = hasattr(_worker, "busy")
+    _worker.busy = True
+    try:
+        with one_blas_thread():
+            yield
+    finally:
+        if not was_busy:
+            del _worker.busy
 
 
 def call_in_threads(f: Callable[[Task], Result], tasks: Iterable[Task], threads: int) -> list[Result]:

@@ -1,6 +1,8 @@
 """Explanations and explainers: the result that every explainer returns, and the interface of explainers."""
 
 from kpp.batching import in_blocks as in_blocks
+from kpp.explanations import zarr_store as zarr_store
+from kpp.explanations._storage import marked as marked
 from kpp.explanations.comparison import compare as compare
 from kpp.explanations.estimator_functions import EstimatorFunction as EstimatorFunction
 from kpp.explanations.estimator_functions import is_estimator as is_estimator

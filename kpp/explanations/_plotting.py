@@ -19,6 +19,9 @@ from kpp.tables import Schema
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# How many instances of an explanation that is backed by Dask a plot of all instances shows.
+_SHOWN = 2000
+
 
 @dataclasses.dataclass(frozen=True)
 class ExplanationPlots:
@@ -43,10 +46,10 @@ class ExplanationPlots:
         ax: Axes | None = None,
     ) -> Axes:
         """Plot every contribution, colored by the value of the feature; with intervals if `probability` is given."""
-        part = self._output(output)
+        part = _in_memory(self._output(output))
         bounds = None if probability is None else _bounds(part, probability, kind)
         ax = plots.beeswarm(part["values"], part["data"], intervals=bounds, max_features=max_features, ax=ax)
-        return self._say_what_varies(ax, bounds is not None)
+        return self._say_what_is_shown(self._say_what_varies(ax, bounds is not None), part)
 
     def bar(
         self,
@@ -73,16 +76,16 @@ class ExplanationPlots:
         ax: Axes | None = None,
     ) -> Axes:
         """Plot how the contributions lead from the base value to the prediction of one instance, given by position."""
-        part = self._output(output)
+        part = _rows(self._output(output), [instance])
         bounds = _bounds(part, probability, kind)
-        row = part.isel(instance=instance)
-        data = part["data"].copy(data=decoded(part["data"].values, self._schema)).isel(instance=instance)
+        row = part.isel(instance=0)
+        data = part["data"].copy(data=decoded(part["data"].values, self._schema)).isel(instance=0)
         ax = plots.waterfall(
             row["values"],
             row["base_values"],
             row["predictions"],
             data,
-            intervals=None if bounds is None else bounds.isel(instance=instance),
+            intervals=None if bounds is None else bounds.isel(instance=0),
             max_features=max_features,
             ax=ax,
         )
@@ -99,11 +102,11 @@ class ExplanationPlots:
         ax: Axes | None = None,
     ) -> Axes:
         """Plot the contribution of a feature against its value, colored by the feature `color`."""
-        part = self._output(output)
+        part = _in_memory(self._output(output))
         bounds = _bounds(part, probability, kind)
         levels = self._schema.levels.get(feature)
         ax = plots.scatter(part["values"], part["data"], feature, color=color, intervals=bounds, levels=levels, ax=ax)
-        return self._say_what_varies(ax, bounds is not None)
+        return self._say_what_is_shown(self._say_what_varies(ax, bounds is not None), part)
 
     def forest(
         self,
@@ -116,12 +119,11 @@ class ExplanationPlots:
         ax: Axes | None = None,
     ) -> Axes:
         """Plot the contributions to one prediction or a few, given by position, with intervals."""
-        part = self._output(output)
+        part = _rows(self._output(output), np.atleast_1d(instances))
         bounds = _bounds(part, probability, kind)
-        chosen = np.atleast_1d(instances)
         ax = plots.forest(
-            part["values"].isel(instance=chosen),
-            intervals=None if bounds is None else bounds.isel(instance=chosen),
+            part["values"],
+            intervals=bounds,
             max_features=max_features,
             ax=ax,
         )
@@ -164,6 +166,26 @@ class ExplanationPlots:
         if has_intervals and self.dataset.attrs.get("uncertainty") == HYPERPARAMETERS_ONLY:
             ax.set_xlabel(f"{ax.get_xlabel()}, {HYPERPARAMETERS_ONLY}")
         return ax
+
+    def _say_what_is_shown(self, ax: Axes, part: xr.Dataset) -> Axes:
+        """Add to the title how many of the instances are shown, if not all are."""
+        shown, known = part.sizes["instance"], self.dataset.sizes["instance"]
+        if shown < known:
+            ax.set_title(f"{shown} of {known} instances, evenly spaced", fontsize="small")
+        return ax
+
+
+def _in_memory(dataset: xr.Dataset) -> xr.Dataset:
+    """Return a dataset in memory; of one that is backed by Dask at most `_SHOWN` instances, evenly spaced."""
+    if dataset.chunks and dataset.sizes["instance"] > _SHOWN:
+        chosen = np.linspace(0, dataset.sizes["instance"] - 1, _SHOWN).round().astype(int)
+        return _rows(dataset, chosen)
+    return dataset.compute()
+
+
+def _rows(dataset: xr.Dataset, positions: Sequence[int] | np.ndarray) -> xr.Dataset:
+    """Return some instances, in memory."""
+    return dataset.isel({dim: positions for dim in ("instance", "instance_other") if dim in dataset.dims}).compute()
 
 
 def _bounds(dataset: xr.Dataset, probability: float, kind: IntervalKind) -> xr.DataArray | None:

@@ -1,4 +1,4 @@
-"""Explanations as netCDF files: a dataset with an attribute that identifies it as an explanation."""
+"""Explanations as netCDF files or Zarr stores: a dataset with an attribute that identifies it as an explanation."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ import os
 import xarray as xr
 
 from kpp import netcdf
+from kpp.explanations import zarr_store
 
-__all__ = ["load", "save"]
+__all__ = ["load", "marked", "save"]
 
 _MARK = "kpp_explanation_format"
 _FORMAT = 1
 
 
 def save(dataset: xr.Dataset, path: str | os.PathLike[str]) -> None:
-    """Write the dataset of an explanation; see `kpp.netcdf.write`."""
-    netcdf.write(path, dataset.assign_attrs({_MARK: _FORMAT}))
+    """Write the dataset of an explanation by `kpp.netcdf.write`, or for a path that ends in .zarr by `zarr_store`."""
+    (zarr_store.write if zarr_store.is_store(path) else netcdf.write)(path, marked(dataset))
+
+
+def marked(dataset: xr.Dataset) -> xr.Dataset:
+    """Return a dataset with the attribute that identifies it as an explanation."""
+    return dataset.assign_attrs({_MARK: _FORMAT})
 
 
 def load(path: str | os.PathLike[str]) -> xr.Dataset:
@@ -24,9 +30,10 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If it is not a netCDF file, is not an explanation, or was written by a later version of kpp.
+        ValueError: If it is neither a netCDF file nor a Zarr store, is not an explanation, or was written by a later
+            version of kpp.
     """
-    dataset, _ = netcdf.read(path)
+    dataset = zarr_store.read(path) if zarr_store.is_store(path) else netcdf.read(path)[0]
     version = dataset.attrs.pop(_MARK, None)
     if version is None:
         raise ValueError(

@@ -395,16 +395,26 @@ class Explanation:
         return _export.to_dataframe(self.dataset, self.schema, probability, kind)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one netCDF file (HDF5), replacing an existing file only after the new one is complete."""
+        """Write everything to one netCDF file (HDF5), or to a Zarr store if the path ends in .zarr.
+
+        An existing file or store is replaced only after the new one is complete. An explanation that is backed by Dask
+        is computed and written to a Zarr store block by block; for a netCDF file it must fit into memory.
+
+        Raises:
+            ImportError: If dask or zarr are needed and not installed.
+            FileExistsError: If the path ends in .zarr and is there, but not a Zarr store.
+            OSError: If it cannot be written, such as on a full disk.
+        """
         _storage.save(self.dataset, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Explanation:
-        """Read a file that `save` wrote.
+        """Read a file that `save` wrote; the arrays of a Zarr store are backed by Dask and read when they are needed.
 
         Raises:
             FileNotFoundError: If the file does not exist.
-            ValueError: If the file holds something else.
+            ImportError: If dask or zarr are needed and not installed.
+            ValueError: If the file holds something else, or the store is not complete.
         """
         return cls(_storage.load(path))
 

@@ -38,7 +38,7 @@ def bar(
         The axis.
     """
     check_probability(probability, kind)
-    importance = abs(_parts.check_dims(values, "values", ("instance", "feature"))).mean("instance")
+    importance = abs(_parts.check_dims(values, "values", ("instance", "feature"))).mean("instance").compute()
     shown, rest = _parts.largest_first(_parts.average(importance).values, max_features)
     names = _parts.names_of(values)
     labels = [names[j] for j in shown] + ([_parts.rest_label(len(rest))] if len(rest) else [])

@@ -31,7 +31,7 @@ def interactions(values: xr.DataArray, *, max_features: int = 10, ax: Axes | Non
     several = "instance" in values.dims
     dims = ("instance",) * several + ("feature", "feature_other")
     values = _parts.check_dims(values, "values", dims)
-    table = _parts.average(abs(values).mean("instance") if several else values)
+    table = _parts.average(abs(values).mean("instance") if several else values).compute()
     off_diagonal = np.where(np.eye(table.shape[-1], dtype=bool), 0.0, np.abs(table.values))
     shown = _parts.largest(off_diagonal.sum(axis=1), max_features)
     names = [_parts.plain(_parts.names_of(table)[j]) for j in shown]

@@ -1,0 +1,3 @@
+"""Explanations of very many rows as jobs that go on after an interruption: `explain_to_store`, `kpp explain`."""
+
+from kpp.jobs.job import explain_to_store as explain_to_store

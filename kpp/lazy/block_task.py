@@ -1,0 +1,91 @@
+"""One block of rows, explained by a task of Dask in this process or another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from kpp.lazy.blocks import refuse_bad_rows
+from kpp.threads import alone_in_thread
+from kpp.typing import RngKey
+
+__all__ = ["BlockTask", "run_block"]
+
+Explain = Callable[[Any, "RngKey | None"], xr.Dataset]
+
+
+class BlockTask:
+    """A function that explains rows, which travels to other processes with the precision of this one.
+
+    JAX reads arrays of double precision as single precision wherever double precision is off, as in a new process.
+    So the function travels as bytes, and is read and called in the precision of the process that made the task. Each
+    worker receives it apart from the blocks and keeps what it has prepared for the next blocks.
+
+    Args:
+        explain: A function from rows and a random key to the dataset of an explanation.
+        rng_key: The random key of the whole table, or None.
+        columns: The columns of data frames that are read; None for all.
+    """
+
+    def __init__(self, explain: Explain, rng_key: RngKey | None, columns: tuple[str, ...] | None) -> None:
+        self._explain: Explain | None = explain
+        self._bytes: bytes | None = None
+        self._key = None if rng_key is None else np.asarray(jax.random.key_data(_typed(rng_key)))
+        self._implementation = None if rng_key is None else str(jax.random.key_impl(_typed(rng_key)))
+        self._columns = columns
+        self._x64 = bool(jax.config.jax_enable_x64)
+
+    def __getstate__(self) -> dict[str, Any]:
+        import cloudpickle
+
+        if self._bytes is None:
+            self._bytes = cloudpickle.dumps(self._explain)
+        return {**self.__dict__, "_explain": None}
+
+    @property
+    def key_numbers(self) -> list[int] | None:
+        """The numbers of the random key of the whole table."""
+        return None if self._key is None else self._key.tolist()
+
+    def explain(self, block: Any, number: int, start: int, size: int) -> xr.Dataset:
+        """Return the explanation of a block.
+
+        Args:
+            block: The rows: an array or a data frame.
+            number: The number of the block, from which its random key is made.
+            start: The position of its first row in the table.
+            size: The number of rows of the largest block. A smaller one is filled up with copies of its last row, so
+                that all blocks have one compiled program and are treated alike.
+        """
+        refuse_bad_rows(block, self._columns, start)
+        chosen = np.minimum(np.arange(size), len(block) - 1)
+        rows = block if len(block) == size else block.iloc[chosen] if hasattr(block, "columns") else block[chosen]
+        with jax.enable_x64(self._x64), alone_in_thread():
+            return self._open()(rows, self._key_of(number))
+
+    def _open(self) -> Explain:
+        if self._explain is None:
+            import cloudpickle
+
+            assert self._bytes is not None
+            self._explain = cloudpickle.loads(self._bytes)
+        return self._explain
+
+    def _key_of(self, number: int) -> RngKey | None:
+        if self._key is None:
+            return None
+        return jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(self._key), impl=self._implementation), number)
+
+
+def run_block(task: BlockTask, block: Any, number: int, start: int, size: int) -> xr.Dataset:
+    """Explain a block of rows; see `BlockTask.explain`."""
+    return task.explain(block, number, start, size)
+
+
+def _typed(rng_key: RngKey) -> RngKey:
+    return rng_key if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(rng_key)
