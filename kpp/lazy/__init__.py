@@ -10,4 +10,5 @@ from kpp.lazy.block_task import run_block as run_block
 from kpp.lazy.blocks import Blocks as Blocks
 from kpp.lazy.blocks import is_chunked as is_chunked
 from kpp.lazy.blocks import read_blocks as read_blocks
+from kpp.lazy.blocks import refuse_bad_rows as refuse_bad_rows
 from kpp.lazy.layout import Layout as Layout

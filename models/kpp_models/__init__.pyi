@@ -35,6 +35,9 @@ from .tables.generalized_gp import generalized_gp as generalized_gp
 from .tables.gp_classification import gp_classification as gp_classification
 from .tables.gp_regression import gp_regression as gp_regression
 from .tables.grid_search import Selection as Selection
+from .tables.landmark_machines import LandmarkFit as LandmarkFit
+from .tables.landmark_machines import LandmarkLogistic as LandmarkLogistic
+from .tables.landmark_machines import LandmarkRidge as LandmarkRidge
 from .tables.logistic import KernelLogistic as KernelLogistic
 from .tables.multi_latent import MultiLatentGP as MultiLatentGP
 from .tables.multi_latent_gp import multi_latent_gp as multi_latent_gp

@@ -1,0 +1,330 @@
+r"""Kernel ridge and logistic regression with landmarks, for tables of millions of rows that are read in blocks."""
+
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.batching import even_size, progress_bar
+from kpp.functions import RKHSFunction
+from kpp.gp import k_means_centres, refuse_priors_in
+from kpp.inference import ConvergenceError
+from kpp.kernels import AbstractKernel
+from kpp.modules import AbstractModule
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key, count, one_of
+from kpp_models.tables.landmark_statistics import LandmarkSystem, Statistics
+from kpp_models.tables.row_blocks import RowBlocks, read_rows_and_targets
+
+__all__ = ["LandmarkFit", "LandmarkLogistic", "LandmarkRidge"]
+
+_BLOCK_ENTRIES = 2**24  # the largest number of kernel values of a block: 128 MB
+_SAMPLE = 20_000  # k-means uses so many rows
+_MAX_NEWTON, _TOLERANCE = 30, 1e-6  # the tolerance of the last change of the log-odds
+
+
+class LandmarkFit(NamedTuple):
+    """A function fitted with landmarks.
+
+    Attributes:
+        function: f, an RKHS function whose points are the m landmarks.
+        regularization: The value that was chosen.
+        scores: The score of each value of the regularization; lower is better.
+        noise_variance: The mean squared residual on the rows held out, or on all rows if none are; for log-odds, None.
+        num_rows: The number of rows of the table.
+        feature_names: The names of the features.
+    """
+
+    function: RKHSFunction
+    regularization: float
+    scores: dict[float, float]
+    noise_variance: float | None
+    num_rows: int
+    feature_names: tuple[str, ...]
+
+
+class _Rows(NamedTuple):
+    """A table with its landmarks, and rows that are held out."""
+
+    table: RowBlocks
+    landmarks: Float[Array, "m d"]
+    held_out: np.ndarray  # (h,), their numbers
+    size: int  # of a block
+
+    def sections(
+        self, kernel: AbstractKernel, label: str, progress: bool
+    ) -> Iterator[tuple[Float[Array, "m b"], Float[Array, " b"], Float[Array, " b"]]]:
+        """Yield for each block the sections, the targets, and 1 for each row to fit, 0 for the others."""
+        with progress_bar(-(-self.table.num_rows // self.size), label, show=progress) as bar:
+            for start, (x, y) in self.table.blocks():
+                fitted = np.zeros(self.size)
+                fitted[: len(x)] = ~np.isin(np.arange(start, start + len(x)), self.held_out, assume_unique=True)
+                points, targets = np.zeros((self.size, x.shape[1])), np.zeros(self.size)
+                points[: len(x)], targets[: len(x)] = x, y
+                yield _sections(kernel, self.landmarks, jnp.asarray(points)), jnp.asarray(targets), jnp.asarray(fitted)
+                bar.update()
+
+    def taken(self) -> tuple[Float[np.ndarray, "h d"], Float[np.ndarray, " h"]]:
+        """Return the points and targets that are held out."""
+        found = []
+        for start, (x, y) in self.table.blocks():
+            inside = self.held_out[(self.held_out >= start) & (self.held_out < start + len(x))] - start
+            found.append((x[inside], y[inside]))
+        return np.concatenate([x for x, _ in found]), np.concatenate([y for _, y in found])
+
+
+class AbstractLandmarkMachine(AbstractModule):
+    """A regression by landmarks; a final class has the fields below and says what it minimises."""
+
+    kernel: eqx.AbstractVar[AbstractKernel]
+    regularization: eqx.AbstractVar[tuple[float, ...]]
+    landmarks: eqx.AbstractVar[Any]
+    method: eqx.AbstractVar[str]
+    num_held_out: eqx.AbstractVar[int]
+    progress: eqx.AbstractVar[bool]
+
+    def __check_init__(self) -> None:
+        """Raise an error if a field is a prior or out of range."""
+        refuse_priors_in(self, "kpp_models.GPRegression")
+        one_of(self.method, "method", ("random", "kmeans"))
+        if isinstance(self.landmarks, int):
+            count(self.landmarks, "landmarks")
+        needs_rows = not self.chooses_without_rows
+        if needs_rows and self.num_held_out == 0 and len(self.regularization) > 1:
+            raise ValueError("`num_held_out` must be positive to choose among several values of `regularization`")
+
+    @property
+    @abstractmethod
+    def chooses_without_rows(self) -> bool:
+        """Whether the regularization is chosen without rows held out."""
+
+    @abstractmethod
+    def solve(self, rows: Any, whitener: Float[Array, "m m"]) -> LandmarkFit:
+        """Return the fit to rows."""
+
+    def fit(self, rng_key: RngKey, x: object, y: object) -> LandmarkFit:
+        """Fit to a table that is read in blocks.
+
+        Args:
+            rng_key: A JAX random key, for the landmarks and the rows that are held out.
+            x: The points: an array (n, d), such as a `numpy.memmap`; a Dask array; a Dask data frame; or the path of a
+                Parquet file.
+            y: The targets, (n,); for data frames and Parquet files the name of a column.
+
+        Returns:
+            The fit.
+
+        Raises:
+            TypeError: If x or y are of another kind.
+            ValueError: If the data are invalid; the message names row and column. If there are too few rows, or the
+                precision is not double.
+        """
+        if not jax.config.jax_enable_x64:
+            raise ValueError('sums over many rows need float64; call `jax.config.update("jax_enable_x64", True)` first')
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(check_rng_key(rng_key))).tolist())
+        m = self.landmarks if isinstance(self.landmarks, int) else len(self.landmarks)
+        table = read_rows_and_targets(x, y, max(1, _BLOCK_ENTRIES // m))
+        if table.num_rows < m + self.num_held_out + 2:
+            raise ValueError(
+                f"`x` must have more rows than the {m} landmarks and the {self.num_held_out} rows held out together, "
+                f"got {table.num_rows}"
+            )
+        held_out = _some(rng, table.num_rows, self.num_held_out)
+        size = max(1, even_size(table.num_rows, _BLOCK_ENTRIES // m))
+        rows = _Rows(read_rows_and_targets(x, y, size), self._place(rng, table, m), held_out, size)
+        gram = self.kernel.gram(rows.landmarks)
+        nugget = linalg.max_relative_jitter(gram.dtype) * jnp.mean(jnp.diagonal(gram))
+        whitener = linalg.whitener(linalg.add_diagonal(gram, nugget), what="the kernel matrix of the landmarks")
+        return self.solve(rows, whitener)
+
+    def _place(self, rng: np.random.Generator, table: RowBlocks, m: int) -> Float[Array, "m d"]:
+        if not isinstance(self.landmarks, int):
+            return jnp.asarray(self.landmarks, float)
+        if self.method == "random":
+            return jnp.asarray(table.take(_some(rng, table.num_rows, m)), float)
+        sample = table.take(_some(rng, table.num_rows, min(table.num_rows, max(_SAMPLE, m))))
+        return jnp.asarray(k_means_centres(sample.astype(float), m, seed=int(rng.integers(2**31))))
+
+    def _fitted(self, rows: _Rows, solution: tuple[Array, Array]) -> RKHSFunction:
+        return RKHSFunction(self.kernel, rows.landmarks, *solution)
+
+
+def _some(rng: np.random.Generator, num_rows: int, num: int) -> np.ndarray:
+    return np.sort(rng.choice(num_rows, num, replace=False))
+
+
+@eqx.filter_jit
+def _sections(kernel: AbstractKernel, landmarks: Array, x: Float[Array, "b d"]) -> Float[Array, "m b"]:
+    return kernel(landmarks, x)
+
+
+def _values(value: Any) -> tuple[float, ...]:
+    """Return one or several values of the regularization, in descending order."""
+    values = tuple(sorted({float(each) for each in np.atleast_1d(value)}, reverse=True))
+    if not values or not all(0 < each < np.inf for each in values):
+        raise ValueError(f"`regularization` must be positive finite numbers, got {value}")
+    return values
+
+
+def _landmark_field(value: Any) -> Any:
+    return value if isinstance(value, int) else np.asarray(value, float)
+
+
+class LandmarkRidge(AbstractLandmarkMachine):
+    r"""Kernel ridge regression with landmarks Z, for tables of millions of rows.
+
+    .. math:: \min_{f, b} \frac1n \sum_i (y_i - f(x_i) - b)^2 + \lambda \|f\|^2, \qquad
+        f = \sum_{j=1}^m \alpha_j\, k(\cdot, z_j)
+
+    The rows are read once for the fit, in blocks, and once more for each choice of random rows. Time is of order n m^2,
+    memory of order m^2 for any n. All values of the regularization share the sums over the rows, so that choosing among
+    them costs nothing. The result is an `RKHSFunction` of m points, which `kpp.explain` explains exactly.
+
+    Args:
+        kernel: k, with numbers as leaves.
+        regularization: :math:`\lambda`, multiplied by the number of rows; or several values to choose from.
+        landmarks: m, or the landmarks, (m, d).
+        method: "random" takes random rows as landmarks, "kmeans" the centres of clusters of up to 20,000 random rows.
+        criterion: "held_out" chooses the regularization by the mean squared error on rows held out, "evidence" by the
+            evidence of the Gaussian process with m features.
+        num_held_out: The number of random rows that are held out; they do not enter the fit.
+        progress: Whether to show a progress bar.
+
+    Raises:
+        TypeError: If a leaf of the kernel is a prior.
+        ValueError: If a number is out of range.
+
+    References:
+        Rudi, Camoriano and Rosasco, Less is more: Nyström computational regularization, 2015, equation (4).
+    """
+
+    kernel: AbstractKernel
+    regularization: tuple[float, ...] = eqx.field(converter=_values, static=True)
+    landmarks: Any = eqx.field(converter=_landmark_field, default=1000)
+    method: str = eqx.field(static=True, default="random")
+    criterion: str = eqx.field(static=True, default="held_out")
+    num_held_out: int = eqx.field(static=True, default=1000)
+    progress: bool = eqx.field(static=True, default=True)
+
+    @property
+    def chooses_without_rows(self) -> bool:
+        """Whether the criterion is the evidence."""
+        return one_of(self.criterion, "criterion", ("held_out", "evidence")) == "evidence"
+
+    def solve(self, rows: _Rows, whitener: Float[Array, "m m"]) -> LandmarkFit:
+        """Return the fit with the best value of the regularization."""
+        statistics = Statistics.empty(len(rows.landmarks))
+        for sections, targets, fitted in rows.sections(self.kernel, "landmark ridge", self.progress):
+            statistics = statistics.add(sections, fitted, targets)
+        system, num = LandmarkSystem.of(statistics, whitener), rows.table.num_rows - len(rows.held_out)
+        functions = {each: self._fitted(rows, system.solve(num * each)) for each in self.regularization}
+        errors = {each: float(system.residual(num * each)) / num for each in functions}
+        if self.num_held_out:
+            points, observed = rows.taken()
+            errors = {each: float(np.mean((observed - f(points)) ** 2)) for each, f in functions.items()}
+        scores = errors
+        if self.chooses_without_rows:
+            scores = {each: -float(system.log_evidence(num * each, num)) / num for each in functions}
+        best = min(scores, key=scores.__getitem__)
+        return LandmarkFit(functions[best], best, scores, errors[best], rows.table.num_rows, rows.table.feature_names)
+
+
+class LandmarkLogistic(AbstractLandmarkMachine):
+    r"""Kernel logistic regression with landmarks Z, for tables of millions of rows with labels 0 and 1.
+
+    .. math:: \min_{f, b} -\frac1n \sum_i \log p(y_i \mid f(x_i) + b) + \frac\lambda2 \|f\|^2, \qquad
+        f = \sum_{j=1}^m \alpha_j\, k(\cdot, z_j)
+
+    The function is the log-odds. Newton's method reads the rows once per step; the minimum for one value of the
+    regularization starts the next smaller one. A step that increases the objective is halved.
+
+    Args:
+        kernel, landmarks, method, num_held_out, progress: As for `LandmarkRidge`.
+        regularization: :math:`\lambda`, or several values to choose from by the log loss on the rows held out.
+
+    Raises:
+        TypeError: If a leaf of the kernel is a prior.
+        ValueError: If a number is out of range.
+
+    References:
+        Marteau-Ferey, Bach and Rudi, Globally convergent Newton methods for ill-conditioned generalized self-concordant
+        losses, 2019, section 4.
+    """
+
+    kernel: AbstractKernel
+    regularization: tuple[float, ...] = eqx.field(converter=_values, static=True)
+    landmarks: Any = eqx.field(converter=_landmark_field, default=1000)
+    method: str = eqx.field(static=True, default="random")
+    num_held_out: int = eqx.field(static=True, default=1000)
+    progress: bool = eqx.field(static=True, default=True)
+
+    @property
+    def chooses_without_rows(self) -> bool:
+        """It does not."""
+        return False
+
+    def solve(self, rows: _Rows, whitener: Float[Array, "m m"]) -> LandmarkFit:
+        """Return the fit with the best value of the regularization."""
+        solution = (jnp.zeros(len(rows.landmarks)), jnp.zeros(()))
+        scores, functions = {}, {}
+        held_out = rows.taken() if self.num_held_out else None
+        for each in self.regularization:
+            solution = self._newton(rows, whitener, each, solution)
+            functions[each] = self._fitted(rows, solution)
+            scores[each] = 0.0 if held_out is None else _log_loss(held_out[1], functions[each](held_out[0]))
+        best = min(scores, key=scores.__getitem__)
+        return LandmarkFit(functions[best], best, scores, None, rows.table.num_rows, rows.table.feature_names)
+
+    def _newton(
+        self, rows: _Rows, whitener: Float[Array, "m m"], value: float, start: tuple[Array, Array]
+    ) -> tuple[Array, Array]:
+        num, current, least, proposed = rows.table.num_rows - len(rows.held_out), start, np.inf, start
+        gram_root = jnp.linalg.inv(whitener)  # K = L L^T with L = R^{-1}
+        for _ in range(_MAX_NEWTON):
+            statistics, loss = self._pass(rows, proposed)
+            objective = loss / num + 0.5 * value * float(jnp.sum(jnp.square(gram_root.T @ proposed[0])))
+            if objective > least * (1 + 1e-12):
+                proposed = jax.tree.map(lambda old, new: (old + new) / 2, current, proposed)
+                continue
+            current, least = proposed, objective
+            proposed = LandmarkSystem.of(statistics, whitener).solve(num * value)
+            change = abs(self._fitted(rows, proposed)(rows.landmarks) - self._fitted(rows, current)(rows.landmarks))
+            if float(change.max()) < _TOLERANCE:
+                return proposed
+        raise ConvergenceError(
+            f"Newton's method did not converge in {_MAX_NEWTON} passes with `regularization` {value}; make it larger"
+        )
+
+    def _pass(self, rows: _Rows, solution: tuple[Array, Array]) -> tuple[Statistics, float]:
+        """Return the sums of a step of Newton's method, and the sum of the losses."""
+        statistics, loss = Statistics.empty(len(rows.landmarks)), 0.0
+        for sections, labels, fitted in rows.sections(self.kernel, "landmark logistic", self.progress):
+            if not bool(jnp.all((labels == 0) | (labels == 1))):
+                raise ValueError("`y` must hold labels 0 and 1")
+            weights, working, losses = _working(sections, labels, *solution)
+            statistics = statistics.add(sections, fitted * weights, working)
+            loss += float(fitted @ losses)
+        return statistics, loss
+
+
+@jax.jit
+def _working(
+    sections: Float[Array, "m b"], labels: Float[Array, " b"], coefficients: Float[Array, " m"], intercept: Array
+) -> tuple[Array, Array, Array]:
+    """Return the weights and targets of the least squares of a step of Newton's method, and the losses."""
+    odds = coefficients @ sections + intercept
+    probability = jax.nn.sigmoid(odds)
+    weights = jnp.maximum(probability * (1 - probability), 1e-12)
+    return weights, odds + (labels - probability) / weights, jax.nn.softplus(odds) - labels * odds
+
+
+def _log_loss(labels: np.ndarray, odds: Array) -> float:
+    return float(jnp.mean(jax.nn.softplus(odds) - labels * odds))

@@ -1,0 +1,156 @@
+"""Rows and targets of a table that need not fit into memory, in blocks: arrays, memory maps, Parquet files, Dask."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from kpp.lazy import is_chunked, read_blocks, refuse_bad_rows
+
+__all__ = ["RowBlocks", "read_rows_and_targets"]
+
+Block = tuple[Float[np.ndarray, "b d"], Float[np.ndarray, " b"]]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowBlocks:
+    """A table that is read in blocks, as often as needed.
+
+    Args:
+        num_rows: n.
+        feature_names: The names of the d features.
+        read: Returns an iterator over blocks of points and targets, in the order of the table.
+    """
+
+    num_rows: int
+    feature_names: tuple[str, ...]
+    read: Callable[[], Iterator[tuple[Any, Any]]]
+
+    def blocks(self) -> Iterator[tuple[int, Block]]:
+        """Yield for each block the number of its first row, its points and its targets, as finite numbers.
+
+        Raises:
+            ValueError: If a number is missing or infinite; the message names its row and column.
+        """
+        start = 0
+        for x, y in self.read():
+            points, targets = np.asarray(x), np.asarray(y)
+            refuse_bad_rows(points, None, start)
+            if not np.isfinite(targets).all():
+                row = int(np.argmin(np.isfinite(targets)))
+                raise ValueError(f"`y` must hold finite numbers, got {targets[row]} in row {start + row}")
+            yield start, (points, targets)
+            start += len(points)
+        if start != self.num_rows:
+            raise ValueError(f"`x` must have {self.num_rows} rows at each reading, got {start}")
+
+    def take(self, chosen: np.ndarray) -> Float[np.ndarray, "c d"]:
+        """Return the points of some rows, given by their numbers in ascending order, in one reading."""
+        found = [x[chosen[(chosen >= start) & (chosen < start + len(x))] - start] for start, (x, _) in self.blocks()]
+        return np.concatenate(found)
+
+
+def read_rows_and_targets(x: object, y: object, rows_per_block: int) -> RowBlocks:
+    """Return a table in blocks of rows.
+
+    Args:
+        x: The points: an array (n, d), such as a `numpy.memmap`; a Dask array; a Dask data frame; or the path of a
+            Parquet file.
+        y: The targets, (n,): an array or a Dask array; for data frames and Parquet files the name of a column, and all
+            other columns are features.
+        rows_per_block: The largest number of rows of a block.
+
+    Raises:
+        TypeError: If x or y are of another kind.
+        ValueError: If they do not have the same number of rows, or a column is missing or does not hold numbers.
+    """
+    if isinstance(x, (str, Path)):
+        return _of_parquet(Path(x), _column(y), rows_per_block)
+    if is_chunked(x):
+        return _of_dask_frame(x, _column(y), rows_per_block) if isinstance(y, str) else _of_dask(x, y, rows_per_block)
+    points, targets = np.asanyarray(x), np.asanyarray(y)
+    _check_shapes(points.shape, targets.shape)
+    for name, array in (("x", points), ("y", targets)):
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"`{name}` must hold numbers, got an array of {array.dtype}")
+
+    def read() -> Iterator[tuple[Any, Any]]:
+        for start in range(0, len(points), rows_per_block):
+            rows = slice(start, start + rows_per_block)
+            yield points[rows], targets[rows]
+
+    return RowBlocks(len(points), tuple(f"x{j}" for j in range(points.shape[1])), read)
+
+
+def _check_shapes(x: tuple[Any, ...], y: tuple[Any, ...]) -> None:
+    if len(x) != 2 or len(y) != 1 or x[0] != y[0] or 0 in x:
+        raise ValueError(f"`x` must have shape (n, d) and `y` shape (n,), got {x} and {y}")
+
+
+def _column(y: object) -> str:
+    if not isinstance(y, str):
+        raise TypeError(f"`y` must be the name of a column of `x`, got {type(y).__name__}")
+    return y
+
+
+def _features(names: list[str], target: str) -> tuple[str, ...]:
+    if target not in names:
+        raise ValueError(f"`y` must be a column of `x`, got {target!r}; the columns are {names}")
+    return tuple(name for name in names if name != target)
+
+
+def _of_parquet(path: Path, target: str, rows_per_block: int) -> RowBlocks:
+    try:
+        from pyarrow import parquet, types
+    except ImportError as error:
+        raise ImportError("Parquet files need pyarrow, which is an extra: pip install 'kpp[parquet]'") from error
+    if not path.is_file():
+        raise FileNotFoundError(f"`x` must be the path of a Parquet file, got {str(path)!r}")
+    file = parquet.ParquetFile(path)
+    schema = file.schema_arrow
+    names = _features(schema.names, target)
+    for field in schema:
+        if not (types.is_floating(field.type) or types.is_integer(field.type) or types.is_boolean(field.type)):
+            raise ValueError(f"column {field.name!r} of `x` must hold numbers, got {field.type}")
+    if file.metadata.num_rows == 0:
+        raise ValueError(f"`x` must have at least one row, got none in {str(path)!r}")
+
+    def read() -> Iterator[tuple[Any, Any]]:
+        for batch in parquet.ParquetFile(path).iter_batches(rows_per_block):
+            yield _split(batch.to_pandas(), names, target)
+
+    return RowBlocks(file.metadata.num_rows, names, read)
+
+
+def _of_dask(x: Any, y: Any, rows_per_block: int) -> RowBlocks:
+    import dask.array as da
+
+    blocks = read_blocks(x, rows_per_block)
+    _check_shapes((blocks.num_rows, x.shape[1]), y.shape)
+    targets = y if is_chunked(y) else da.from_array(np.asarray(y))
+
+    def read() -> Iterator[tuple[Any, Any]]:
+        for piece, start, length in zip(blocks.pieces, blocks.starts, blocks.lengths, strict=True):
+            yield da.compute(piece, targets[start : start + length])
+
+    return RowBlocks(blocks.num_rows, tuple(f"x{j}" for j in range(x.shape[1])), read)
+
+
+def _of_dask_frame(x: Any, target: str, rows_per_block: int) -> RowBlocks:
+    names = _features([str(name) for name in x.columns], target)
+    blocks = read_blocks(x, rows_per_block)
+
+    def read() -> Iterator[tuple[Any, Any]]:
+        for piece in blocks.pieces:
+            yield _split(piece.compute(), names, target)
+
+    return RowBlocks(blocks.num_rows, names, read)
+
+
+def _split(frame: Any, names: tuple[str, ...], target: str) -> tuple[np.ndarray, np.ndarray]:
+    return frame[list(names)].to_numpy(dtype=float), frame[target].to_numpy(dtype=float)
