@@ -26,7 +26,7 @@ from kpp_models.tables.row_blocks import RowBlocks, read_rows_and_targets
 
 __all__ = ["LandmarkFit", "LandmarkLogistic", "LandmarkRidge"]
 
-_BLOCK_ENTRIES = 2**24  # the largest number of kernel values of a block: 128 MB
+_BLOCK_ENTRIES = 2**22  # the largest number of kernel values of a block: 32 MB
 _SAMPLE = 20_000  # k-means uses so many rows
 _MAX_NEWTON, _TOLERANCE = 30, 1e-6  # the tolerance of the last change of the log-odds
 

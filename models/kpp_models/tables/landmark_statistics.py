@@ -10,20 +10,20 @@ from jaxtyping import Array, Float
 
 __all__ = ["LandmarkSystem", "Statistics"]
 
-_TILES = 4  # the symmetric matrix of products is computed in so many bands of its upper triangle
+_TILES = 4  # of the symmetric matrix of products only the upper triangle of so many times as many tiles is computed
 
 
 class Statistics(eqx.Module):
     r"""Sums over rows with weights :math:`w_i`, targets :math:`z_i` and sections :math:`k_i = k(Z, x_i)`.
 
     Args:
-        bands: The upper triangle of :math:`\sum_i w_i k_i k_i^\top`, in bands of rows.
+        tiles: The tiles of :math:`\sum_i w_i k_i k_i^\top` on and above the diagonal, row by row.
         sections: :math:`\sum_i w_i k_i`, (m,).
         moments: :math:`\sum_i w_i z_i k_i`, (m,).
         totals: :math:`\sum_i w_i (1, z_i, z_i^2)`, (3,).
     """
 
-    bands: tuple[Float[Array, "_ _"], ...]
+    tiles: tuple[Float[Array, "_ _"], ...]
     sections: Float[Array, " m"]
     moments: Float[Array, " m"]
     totals: Float[Array, " 3"]
@@ -31,9 +31,10 @@ class Statistics(eqx.Module):
     @classmethod
     def empty(cls, num_landmarks: int) -> Statistics:
         """Return the sums over no rows."""
-        bounds = _bounds(num_landmarks)
-        bands = tuple(jnp.zeros((stop - start, num_landmarks - start)) for start, stop in bounds)
-        return cls(bands, jnp.zeros(num_landmarks), jnp.zeros(num_landmarks), jnp.zeros(3))
+        tiles = tuple(
+            jnp.zeros((row.stop - row.start, column.stop - column.start)) for row, column in _tiles(num_landmarks)
+        )
+        return cls(tiles, jnp.zeros(num_landmarks), jnp.zeros(num_landmarks), jnp.zeros(3))
 
     @eqx.filter_jit(donate="all")
     def add(
@@ -41,13 +42,13 @@ class Statistics(eqx.Module):
     ) -> Statistics:
         """Return the sums with the rows of a block."""
         weighted = sections * weights[None]
-        bands = tuple(
-            band + jnp.matmul(weighted[start:stop], sections[start:].T, precision="highest")
-            for band, (start, stop) in zip(self.bands, _bounds(sections.shape[0]), strict=True)
+        tiles = tuple(
+            tile + weighted[row] @ sections[column].T
+            for tile, (row, column) in zip(self.tiles, _tiles(sections.shape[0]), strict=True)
         )
         products = weights[:, None] * jnp.stack([jnp.ones_like(targets), targets, targets**2], axis=1)
         return Statistics(
-            bands,
+            tiles,
             self.sections + jnp.sum(weighted, axis=1),
             self.moments + weighted @ targets,
             self.totals + jnp.sum(products, axis=0),
@@ -56,13 +57,16 @@ class Statistics(eqx.Module):
     def products(self) -> Float[Array, "m m"]:
         r"""Return :math:`\sum_i w_i k_i k_i^\top`."""
         m = self.sections.shape[0]
-        upper = jnp.concatenate([jnp.pad(band, ((0, 0), (m - band.shape[1], 0))) for band in self.bands])
+        upper = jnp.zeros((m, m))
+        for tile, place in zip(self.tiles, _tiles(m), strict=True):
+            upper = upper.at[place].set(tile)
         return jnp.triu(upper) + jnp.triu(upper, 1).T
 
 
-def _bounds(num: int) -> list[tuple[int, int]]:
+def _tiles(num: int) -> list[tuple[slice, slice]]:
     size = -(-num // _TILES)
-    return [(start, min(start + size, num)) for start in range(0, num, size)]
+    parts = [slice(start, min(start + size, num)) for start in range(0, num, size)]
+    return [(row, column) for i, row in enumerate(parts) for column in parts[i:]]
 
 
 class LandmarkSystem(NamedTuple):
