@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.batching import even_size, progress_bar
+from kpp.batching import progress_bar
 from kpp.functions import RKHSFunction
 from kpp.gp import k_means_centres, refuse_priors_in
 from kpp.inference import ConvergenceError
@@ -131,15 +131,15 @@ class AbstractLandmarkMachine(AbstractModule):
             raise ValueError('sums over many rows need float64; call `jax.config.update("jax_enable_x64", True)` first')
         rng = np.random.default_rng(np.asarray(jax.random.key_data(check_rng_key(rng_key))).tolist())
         m = self.landmarks if isinstance(self.landmarks, int) else len(self.landmarks)
-        table = read_rows_and_targets(x, y, max(1, _BLOCK_ENTRIES // m))
+        size = max(1, _BLOCK_ENTRIES // m)
+        table = read_rows_and_targets(x, y, size)
         if table.num_rows < m + self.num_held_out + 2:
             raise ValueError(
                 f"`x` must have more rows than the {m} landmarks and the {self.num_held_out} rows held out together, "
                 f"got {table.num_rows}"
             )
         held_out = _some(rng, table.num_rows, self.num_held_out)
-        size = max(1, even_size(table.num_rows, _BLOCK_ENTRIES // m))
-        rows = _Rows(read_rows_and_targets(x, y, size), self._place(rng, table, m), held_out, size)
+        rows = _Rows(table, self._place(rng, table, m), held_out, min(size, table.num_rows))
         gram = self.kernel.gram(rows.landmarks)
         nugget = linalg.max_relative_jitter(gram.dtype) * jnp.mean(jnp.diagonal(gram))
         whitener = linalg.whitener(linalg.add_diagonal(gram, nugget), what="the kernel matrix of the landmarks")
@@ -287,10 +287,10 @@ class LandmarkLogistic(AbstractLandmarkMachine):
         self, rows: _Rows, whitener: Float[Array, "m m"], value: float, start: tuple[Array, Array]
     ) -> tuple[Array, Array]:
         num, current, least, proposed = rows.table.num_rows - len(rows.held_out), start, np.inf, start
-        gram_root = jnp.linalg.inv(whitener)  # K = L L^T with L = R^{-1}
+        gram = self.kernel.gram(rows.landmarks)
         for _ in range(_MAX_NEWTON):
             statistics, loss = self._pass(rows, proposed)
-            objective = loss / num + 0.5 * value * float(jnp.sum(jnp.square(gram_root.T @ proposed[0])))
+            objective = loss / num + 0.5 * value * float(proposed[0] @ gram @ proposed[0])
             if objective > least * (1 + 1e-12):
                 proposed = jax.tree.map(lambda old, new: (old + new) / 2, current, proposed)
                 continue

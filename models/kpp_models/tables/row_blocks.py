@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from kpp.lazy import is_chunked, read_blocks, refuse_bad_rows
+from kpp.lazy import is_chunked, read_blocks
 
 __all__ = ["RowBlocks", "read_rows_and_targets"]
 
@@ -40,10 +40,8 @@ class RowBlocks:
         start = 0
         for x, y in self.read():
             points, targets = np.asarray(x), np.asarray(y)
-            refuse_bad_rows(points, None, start)
-            if not np.isfinite(targets).all():
-                row = int(np.argmin(np.isfinite(targets)))
-                raise ValueError(f"`y` must hold finite numbers, got {targets[row]} in row {start + row}")
+            _check_finite(points, "x", self.feature_names, start)
+            _check_finite(targets[:, None], "y", ("y",), start)
             yield start, (points, targets)
             start += len(points)
         if start != self.num_rows:
@@ -87,6 +85,16 @@ def read_rows_and_targets(x: object, y: object, rows_per_block: int) -> RowBlock
     return RowBlocks(len(points), tuple(f"x{j}" for j in range(points.shape[1])), read)
 
 
+def _check_finite(values: np.ndarray, argument: str, names: tuple[str, ...], start: int) -> None:
+    bad = ~np.isfinite(values)
+    if bad.any():
+        row, column = (int(position) for position in np.argwhere(bad)[0])
+        raise ValueError(
+            f"`{argument}` must hold finite numbers and no missing values, got {values[row, column]} in row "
+            f"{start + row}, column {names[column]!r}"
+        )
+
+
 def _check_shapes(x: tuple[Any, ...], y: tuple[Any, ...]) -> None:
     if len(x) != 2 or len(y) != 1 or x[0] != y[0] or 0 in x:
         raise ValueError(f"`x` must have shape (n, d) and `y` shape (n,), got {x} and {y}")
@@ -104,6 +112,11 @@ def _features(names: list[str], target: str) -> tuple[str, ...]:
     return tuple(name for name in names if name != target)
 
 
+def _check_column(name: object, dtype: object, is_number: bool) -> None:
+    if not is_number:
+        raise ValueError(f"column {name!r} of `x` must hold numbers, got {dtype}; encode it, or leave it out")
+
+
 def _of_parquet(path: Path, target: str, rows_per_block: int) -> RowBlocks:
     try:
         from pyarrow import parquet, types
@@ -115,8 +128,8 @@ def _of_parquet(path: Path, target: str, rows_per_block: int) -> RowBlocks:
     schema = file.schema_arrow
     names = _features(schema.names, target)
     for field in schema:
-        if not (types.is_floating(field.type) or types.is_integer(field.type) or types.is_boolean(field.type)):
-            raise ValueError(f"column {field.name!r} of `x` must hold numbers, got {field.type}")
+        kinds = (types.is_floating, types.is_integer, types.is_boolean)
+        _check_column(field.name, field.type, any(is_kind(field.type) for is_kind in kinds))
     if file.metadata.num_rows == 0:
         raise ValueError(f"`x` must have at least one row, got none in {str(path)!r}")
 
@@ -143,6 +156,8 @@ def _of_dask(x: Any, y: Any, rows_per_block: int) -> RowBlocks:
 
 def _of_dask_frame(x: Any, target: str, rows_per_block: int) -> RowBlocks:
     names = _features([str(name) for name in x.columns], target)
+    for name, dtype in x.dtypes.items():
+        _check_column(name, dtype, getattr(dtype, "kind", "O") in "fiub")
     blocks = read_blocks(x, rows_per_block)
 
     def read() -> Iterator[tuple[Any, Any]]:

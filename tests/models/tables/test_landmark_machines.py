@@ -113,7 +113,10 @@ def test_the_function_is_explained_exactly():
     ("change", "message"),
     [
         (lambda x, y: (np.where(np.arange(N)[:, None] == 300, np.nan, x), y), "got nan in row 300, column 'x0'"),
-        (lambda x, y: (x, np.where(np.arange(N) == 77, np.inf, y)), "`y` must hold finite numbers, got inf in row 77"),
+        (
+            lambda x, y: (x, np.where(np.arange(N) == 77, np.inf, y)),
+            "`y` must hold finite numbers .* got inf in row 77",
+        ),
         (lambda x, y: (x, y[:-1]), r"`x` must have shape \(n, d\) and `y` shape \(n,\)"),
         (lambda x, y: (x[:20], y[:20]), "more rows than the 20 landmarks"),
         (lambda x, y: ("nowhere.parquet", "y"), "nowhere.parquet"),
@@ -123,6 +126,28 @@ def test_bad_tables_are_named(change, message, monkeypatch):
     monkeypatch.setattr(landmark_machines, "_BLOCK_ENTRIES", 20 * 64)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         LandmarkRidge(KERNEL, 1e-3, **WHOLE).fit(KEY, *change(X, Y))
+
+
+@pytest.mark.parametrize("source", ["parquet", "dask_frame"])
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (["low", "high"] * 200, "column 'b' of `x` must hold numbers"),
+        (np.where(np.arange(N) == 210, np.nan, 1.0), "got nan in row 210, column 'b'"),
+    ],
+)
+def test_bad_columns_are_named(source, column, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(landmark_machines, "_BLOCK_ENTRIES", 20 * 64)
+    table = pytest.importorskip("pandas").DataFrame({"a": X[:, 0], "b": column, "target": Y})
+    if source == "parquet":
+        table.to_parquet(tmp_path / "x.parquet")
+        table = tmp_path / "x.parquet"
+    else:
+        table = pytest.importorskip("dask.dataframe").from_pandas(table, npartitions=3)
+    with pytest.raises(ValueError, match=message):
+        LandmarkRidge(KERNEL, 1e-3, **WHOLE).fit(KEY, table, "target")
+    with pytest.raises(ValueError, match="`y` must be a column of `x`, got 'price'"):
+        LandmarkRidge(KERNEL, 1e-3, **WHOLE).fit(KEY, table, "price")
 
 
 @pytest.mark.parametrize(
