@@ -8,7 +8,6 @@ from kpp.gp.conditioning import ConditionedGP as ConditionedGP
 from kpp.gp.conditioning import condition as condition
 from kpp.gp.conditioning import condition_by_inducing as condition_by_inducing
 from kpp.gp.conditioning import condition_on_values as condition_on_values
-from kpp.gp.distributions import AbstractLaplaceMarginal as AbstractLaplaceMarginal
 from kpp.gp.distributions import FeatureObservations as FeatureObservations
 from kpp.gp.distributions import GaussianProcessMarginal as GaussianProcessMarginal
 from kpp.gp.distributions import InducingBound as InducingBound
@@ -24,7 +23,6 @@ from kpp.gp.feature_laplace import FeatureCovariance as FeatureCovariance
 from kpp.gp.fields import check_categories as check_categories
 from kpp.gp.fields import check_kernel_fits as check_kernel_fits
 from kpp.gp.fields import example_points as example_points
-from kpp.gp.fields import observation_plate as observation_plate
 from kpp.gp.fields import optional_scalar_field as optional_scalar_field
 from kpp.gp.fields import read_data as read_data
 from kpp.gp.fields import refuse_priors_in as refuse_priors_in
@@ -77,3 +75,8 @@ from kpp.gp.means import check_mean_fits as check_mean_fits
 from kpp.gp.means import mean_field as mean_field
 from kpp.gp.model import AbstractGPModel as AbstractGPModel
 from kpp.gp.newton import step_size as step_size
+from kpp.gp.observations import INDUCING as INDUCING
+from kpp.gp.observations import WHITENED as WHITENED
+from kpp.gp.observations import LatentParts as LatentParts
+from kpp.gp.observations import observe_inducing as observe_inducing
+from kpp.gp.observations import observe_sampled as observe_sampled

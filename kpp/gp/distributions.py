@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,6 @@ from kpp.random import standard_normal
 from kpp.typing import AnyArray
 
 __all__ = [
-    "AbstractLaplaceMarginal",
     "FeatureObservations",
     "GaussianProcessMarginal",
     "InducingBound",
@@ -89,75 +87,12 @@ class GaussianProcessMarginal(dist.Distribution):
         return jnp.diagonal(self.covariance_matrix)
 
 
-class AbstractLaplaceMarginal(dist.Distribution):
-    r"""Observations of a latent Gaussian process, the latent values integrated out by Laplace's approximation.
-
-    .. math:: y_i \sim p(y_i \mid f_i), \qquad f \sim N(m 1, K)
-
-    `log_prob` is the approximate log evidence and has derivatives of every order; `sample` is exact. Subclasses define
-    the likelihood.
-
-    Args:
-        mean: m, a scalar.
-        covariance_matrix: K, of shape (n, n), which may be singular, or a `kpp.gp.FeatureCovariance`.
-        event_shape: The shape of all observations; its first entry is n.
-        validate_args: As for every NumPyro distribution.
-
-    References:
-        Rasmussen and Williams (2006), equation 3.32.
-    """
-
-    arg_constraints = {"loc": constraints.real}
-    pytree_data_fields: tuple[str, ...] = ("loc", "covariance_matrix")
-
-    def __init__(
-        self,
-        mean: AnyArray | float,
-        covariance_matrix: Float[AnyArray, "n n"] | FeatureCovariance,
-        event_shape: tuple[int, ...],
-        *,
-        validate_args: bool | None = None,
-    ) -> None:
-        self.covariance_matrix = jax.tree.map(jnp.asarray, covariance_matrix)
-        self.loc = jnp.asarray(mean, dtype=self._dtype)
-        super().__init__((), event_shape, validate_args=validate_args)
-
-    @abc.abstractmethod
-    def likelihood(self, y: Array) -> AbstractPointwiseLikelihood:
-        """Return the likelihood of one data set."""
-
-    def draw(self, key: Array, f: Float[Array, "*sample n"]) -> Array:
-        """Draw observations given latent values, (*sample, *event_shape); by default from the likelihood."""
-        return self.likelihood(jnp.zeros(self.event_shape, f.dtype)).draw(key, f)
-
-    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draw sets of observations, of shape (*sample_shape, *event_shape)."""
-        first, second = jax.random.split(key)
-        covariance = self.covariance_matrix
-        root = covariance.features if isinstance(covariance, FeatureCovariance) else prior_factor(covariance)
-        white = standard_normal(first, (*sample_shape, root.shape[1]), root.dtype)
-        return self.draw(second, self.loc + white @ root.T)
-
-    def log_prob(self, value: AnyArray, intermediates: object = None) -> Array:
-        """Return the approximate log evidence of sets of observations, of shape (*sample_shape, *event_shape)."""
-        value, covariance = jnp.asarray(value, dtype=self._dtype), self.covariance_matrix
-
-        def evidence(y: Array) -> Array:
-            if isinstance(covariance, FeatureCovariance):
-                return feature_log_evidence(self.likelihood(y), covariance.features, self.loc)
-            return laplace_log_evidence(self.likelihood(y), covariance, self.loc)
-
-        return _over_leading(evidence, value, len(self.event_shape))
-
-    @property
-    def _dtype(self) -> Any:
-        return jax.tree.leaves(self.covariance_matrix)[0].dtype
-
-
-class LaplaceMarginal(AbstractLaplaceMarginal):
+class LaplaceMarginal(dist.Distribution):
     r"""Observations of one latent value each, the latent values integrated out by Laplace's approximation.
 
     .. math:: y_i \sim p(y_i \mid f_i), \qquad f \sim N(m 1, K)
+
+    `log_prob` is the approximate log evidence and has derivatives of every order; `sample` is exact.
 
     Args:
         mean: m, a scalar, or one number per observation, (n,).
@@ -172,7 +107,8 @@ class LaplaceMarginal(AbstractLaplaceMarginal):
         Rasmussen and Williams (2006), equation 3.32.
     """
 
-    pytree_data_fields = ("law",)
+    arg_constraints = {"loc": constraints.real}
+    pytree_data_fields: tuple[str, ...] = ("loc", "covariance_matrix", "likelihood")
 
     def __init__(
         self,
@@ -186,22 +122,40 @@ class LaplaceMarginal(AbstractLaplaceMarginal):
             raise ValueError(
                 f"`likelihood` must be log-concave for Laplace's approximation, got {type(likelihood).__name__}"
             )
-        self.law = likelihood
+        self.likelihood = likelihood
+        self.covariance_matrix = jax.tree.map(jnp.asarray, covariance_matrix)
+        self.loc = jnp.asarray(mean, dtype=self._dtype)
         num_rows = jnp.shape(jax.tree.leaves(covariance_matrix)[0])[0]
-        super().__init__(mean, covariance_matrix, (num_rows,), validate_args=validate_args)
+        super().__init__((), (num_rows, *likelihood.observation_shape), validate_args=validate_args)
 
     @property
     def support(self) -> Any:
-        """The constraint on a vector of observations."""
-        return constraints.independent(self.law.support, 1)
+        """The constraint on all observations."""
+        return constraints.independent(self.likelihood.support, 1)
 
-    def likelihood(self, y: Array) -> AbstractPointwiseLikelihood:
-        """Return the likelihood of n observations."""
-        return self.law.observe(y)
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draw sets of observations, of shape (*sample_shape, n, *observation_shape)."""
+        first, second = jax.random.split(key)
+        covariance = self.covariance_matrix
+        root = covariance.features if isinstance(covariance, FeatureCovariance) else prior_factor(covariance)
+        white = standard_normal(first, (*sample_shape, root.shape[1]), root.dtype)
+        return _draw_observed(self.likelihood, second, self.loc + white @ root.T)
 
-    def draw(self, key: Array, f: Float[Array, "*sample n"]) -> Array:
-        """Draw observations given latent values, (*sample, n)."""
-        return _draw_observed(self.law, key, f)
+    def log_prob(self, value: AnyArray, intermediates: object = None) -> Array:
+        """Return the approximate log evidence of sets of observations, of shape (*sample_shape,)."""
+        value, covariance = jnp.asarray(value, dtype=self._dtype), self.covariance_matrix
+
+        def evidence(y: Array) -> Array:
+            law = self.likelihood.observe(y)
+            if isinstance(covariance, FeatureCovariance):
+                return feature_log_evidence(law, covariance.features, self.loc)
+            return laplace_log_evidence(law, covariance, self.loc)
+
+        return _over_leading(evidence, value, len(self.event_shape))
+
+    @property
+    def _dtype(self) -> Any:
+        return jax.tree.leaves(self.covariance_matrix)[0].dtype
 
 
 class InducingBound(dist.LowRankMultivariateNormal):

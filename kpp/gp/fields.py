@@ -11,7 +11,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 from jaxtyping import Array, Float
 
 from kpp.kernels import AbstractKernel, resolve_features
@@ -25,7 +24,6 @@ __all__ = [
     "check_categories",
     "check_kernel_fits",
     "example_points",
-    "observation_plate",
     "optional_scalar_field",
     "read_data",
     "refuse_priors_in",
@@ -86,12 +84,6 @@ def replace_priors(model: Model, replace: Callable[[str, Any], Any]) -> Model:
         return model
     values = [replace(name, getattr(model, name)) for name in names]
     return eqx.tree_at(lambda tree: [getattr(tree, name) for name in names], model, values, is_leaf=is_prior)
-
-
-def observation_plate(num_rows: int, minibatch: int | None) -> Any:
-    """Return the plate ``instance`` of the observations, which draws a minibatch if there is one."""
-    size = None if minibatch is None else min(minibatch, num_rows)
-    return numpyro.plate("instance", num_rows, subsample_size=size)
 
 
 def read_data(

@@ -85,8 +85,8 @@ class NaturalGradient(AbstractInference):
     :math:`\rho = \max(\rho_{\min}, \tfrac12 \rho_0 (1 + \cos(\pi t / T)))`: large steps let the law follow the other
     sites, and small ones at the end average the noise of the minibatches out.
 
-    The model observes a `kpp.gp.FeatureObservations`, as `kpp_models.GeneralizedGP`, `MultiLatentGP` and
-    `GPClassification` do with ``latent="inducing"``.
+    The model observes a `kpp.gp.FeatureObservations`, as all models of `kpp_models` with inducing points do whose
+    likelihood is not Gaussian: of tables, of matches (`kpp_models.GPGP`) and of bags (`kpp_models.CMP`, `VBagg`).
 
     Args:
         num_steps: The number of steps.

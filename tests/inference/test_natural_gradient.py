@@ -19,7 +19,7 @@ from kpp.gp import (
     StudentTLikelihood,
 )
 from kpp.kernels import RBF
-from kpp_models import GeneralizedGP, GPClassification, GPRegression, MultiLatentGP
+from kpp_models import GPGP, GeneralizedGP, GPClassification, GPRegression, MultiLatentGP, VBagg
 from oracles.kernels import rbf
 
 RNG = np.random.default_rng(12)
@@ -109,6 +109,64 @@ def test_other_sites_are_at_the_mode_of_the_bound():
     expected, found = theirs.predict(NEW), ours.predict(NEW)
     error = np.sqrt(expected["latent_variance"][0, 0] / 200)
     np.testing.assert_array_less(abs(found["mean"].mean(("chain", "draw")) - expected["mean"][0, 0]), 5 * error + 1e-3)
+
+
+def whiten(points_gram, sections, diagonal):
+    """Return the features (n, w) by inducing points, and the variances that they do not explain."""
+    size = len(points_gram)
+    nugget = 1e-10 * np.trace(points_gram) / size  # that of kpp.gp.inducing_features
+    features = np.linalg.solve(np.linalg.cholesky(points_gram + nugget * np.eye(size)), sections).T
+    return features, diagonal - np.sum(features**2, axis=1)
+
+
+def pairs_observed():
+    """Return a model of matches with what `run` needs, and its features, rest, and derivatives of E log p."""
+    rng = np.random.default_rng(1)
+    pairs, wins = rng.uniform(-2, 2, size=(25, 2, 2)), (rng.uniform(size=25) < 0.6).astype(float)
+    model, data, _ = GPGP(RBF(SCALES), latent="inducing", num_inducing=6).prepare(pairs, wins)
+
+    def gram(p, q):
+        (a, b), (c, d) = (np.moveaxis(np.asarray(part), 1, 0) for part in (p, q))
+        return rbf(a, c, SCALES) * rbf(b, d, SCALES) - rbf(a, d, SCALES) * rbf(b, c, SCALES)
+
+    x, inducing, counts = data["x"], data["inducing"], np.asarray(data["y"])
+    parts = whiten(gram(inducing, inducing), gram(inducing, x), np.diag(gram(x, x)))
+
+    def derivatives(f):
+        return counts[:, 0] - counts.sum(1) * special.expit(f), counts.sum(1) * special.expit(f) * special.expit(-f)
+
+    return model, data, parts, derivatives
+
+
+def bags_observed():
+    """Return the same for counts over bags of points."""
+    rng = np.random.default_rng(2)
+    bags = kpp.Bags.create(rng.uniform(-2, 2, size=(36, 2)), np.repeat(np.arange(8), [3, 5, 4, 6, 2, 7, 4, 5]))
+    counts = rng.poisson(2.0, size=8).astype(float)
+    model, data, _ = VBagg(KERNEL, 1.0, likelihood="poisson", inducing_points=POINTS).prepare(bags, counts)
+    members = np.asarray(data["bag_of"])[:, None] == np.arange(8)
+    means = members / members.sum(axis=0)
+    points = np.asarray(data["x"])
+    sections = rbf(POINTS, points, SCALES, VARIANCE) @ means
+    diagonal = np.diag(means.T @ rbf(points, points, SCALES, VARIANCE) @ means)
+    parts = whiten(rbf(POINTS, POINTS, SCALES, VARIANCE), sections, diagonal)
+    return model, data, parts, lambda f: (counts - np.exp(f), np.exp(f))
+
+
+@pytest.mark.parametrize("observed", [pairs_observed, bags_observed])
+def test_laws_of_pairs_and_bags_fulfil_the_conditions_of_an_optimum(observed):
+    model, data, (features, rest), derivatives = observed()
+    inference = kpp.NaturalGradient(num_steps=80, min_step=0.5, num_samples=1, progress=False)
+    state = inference.run(jax.random.key(0), model.numpyro_model, data, progress=False).state
+    mean, root = np.asarray(state["whitened_mean"])[0], np.asarray(state["whitened_root"])[0]
+    covariance = root.T @ root
+    sd = np.sqrt(rest + np.einsum("iw,wv,iv->i", features, covariance, features))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    parts = derivatives(features @ mean + sd * nodes[:, None])
+    slope, curvature = (weights @ part / weights.sum() for part in parts)
+    np.testing.assert_allclose(mean, features.T @ slope, rtol=1e-5, atol=1e-6)  # what 80 steps leave
+    expected = np.eye(len(mean)) + features.T @ (curvature[:, None] * features)
+    np.testing.assert_allclose(np.linalg.inv(covariance), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ targets. This module holds the common parts: conditioning, inducing points, like
 
 import dataclasses
 from abc import abstractmethod
+from functools import partial
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -21,6 +22,8 @@ from numpyro import distributions as dist
 from kpp import linalg
 from kpp.bags import Bags
 from kpp.gp import (
+    INDUCING,
+    WHITENED,
     AbstractGPModel,
     AbstractPointwiseLikelihood,
     CollapsedBound,
@@ -29,11 +32,12 @@ from kpp.gp import (
     GaussianLikelihood,
     GaussianProcessMarginal,
     InducingSettings,
-    LatentObservations,
+    LatentParts,
     check_mean_fits,
     leave_one_out,
     normal_log_density,
-    observation_plate,
+    observe_inducing,
+    observe_sampled,
     place_inducing,
     prior_factor,
     replace_priors,
@@ -58,9 +62,6 @@ from kpp_models.aggregates.preparation import check_noise_of_sources, fitted_ker
 from kpp_models.aggregates.prior import AggregatePrior, Aggregates, Basis
 
 __all__ = ["AbstractAggregateModel"]
-
-#: Sites of whitened latent values: of the aggregates (M,), or of the field at the inducing points (w,).
-LATENT, INDUCING = "latent_whitened", "inducing_whitened"
 
 Model = TypeVar("Model", bound="AbstractAggregateModel")
 
@@ -229,9 +230,9 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         if model.likelihood == "gaussian":
             numpyro.sample("y", model._marginal(data), obs=y)
         elif model.inducing is None:
-            model._sample_latent(data, y)
+            model._observe_latent(data, y)
         else:
-            model._sample_inducing(data, y)
+            model._observe_inducing(data, y)
 
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         """Return the field conditioned on the data, under one draw.
@@ -272,7 +273,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
         """Name the axes of the latent values and of the inducing points."""
-        names = {LATENT: ("instance",), INDUCING: ("inducing_point",)}
+        names = {WHITENED: ("instance",), INDUCING: ("inducing_point",)}
         return names | {"inducing_points": ("inducing_point", "feature")}
 
     def aggregate_moments(
@@ -346,46 +347,39 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         """Return the likelihood of the targets, without the targets."""
         return aggregate_likelihood(self.likelihood, data["exposure"], self.target_noise(data), self.degrees_of_freedom)
 
-    def _sample_latent(self, data: Data, y: Array | None) -> None:
-        """Draw the whitened aggregates, and observe the targets given them."""
+    def _observe_latent(self, data: Data, y: Array | None) -> None:
+        """Sample the whitened aggregates, and observe the targets given them."""
         at, explained, rest = self._covariance(self._prior(data), data)
-        white = numpyro.sample(LATENT, dist.Normal(0.0, 1.0).expand(at.mean.shape).to_event(1))
-        g = at.mean + prior_factor(explained + rest) @ white
-        with numpyro.plate("instance", at.mean.shape[0]):
-            numpyro.sample("y", LatentObservations(self._observation(data), g), obs=y)
+        factor = prior_factor(explained + rest)
+        observe_sampled(self._observation(data), lambda white: at.mean + factor @ white, at.mean.shape, y)
 
-    def _sample_inducing(self, data: Data, y: Array | None) -> None:
-        """Draw the whitened field at the inducing points, and observe the targets with the rest integrated out."""
+    def _observe_inducing(self, data: Data, y: Array | None) -> None:
+        """Sample the whitened field at the inducing points, and observe the targets with the rest integrated out."""
         prior = self._prior(data)
         assert prior.basis is not None  # only called with inducing points
-        num_inducing = prior.basis.points.shape[0]
-        white = numpyro.sample(INDUCING, dist.Normal(0.0, 1.0).expand([num_inducing]).to_event(1))
-        num_targets = data["target_source"].shape[0]
-        with observation_plate(num_targets, self.minibatch) as rows:
-            mean, variance = self._given_inducing(prior, data, white, rows)
-            law = LatentObservations(self._observation(data).take(rows), mean, variance)
-            numpyro.sample("y", law, obs=None if y is None else y[rows])
+        num_targets, shape = data["target_source"].shape[0], prior.basis.points.shape[:1]
+        parts = partial(self._given_inducing, prior, data)
+        observe_inducing(self._observation(data), parts, shape, num_targets, y, self.minibatch)
 
-    def _given_inducing(
-        self, prior: AggregatePrior, data: Data, white: Array, rows: Array | None = None
-    ) -> tuple[Array, Array]:
-        """Return mean and variance of the targets' aggregates, or of some, given the field at the inducing points."""
+    def _given_inducing(self, prior: AggregatePrior, data: Data, rows: Array | None = None) -> LatentParts:
+        """Return the parts of the targets' aggregates, or of some, given the field at the inducing points."""
         rows = jnp.arange(data["target_source"].shape[0]) if rows is None else rows
         places = jax.tree.map(lambda part: part[rows], Places(data["target_covariates"], data["target_source"]))
         at = prior.aggregates(self.operator(data)[:, rows])
         assert at.low_rank is not None  # only called with inducing points
         residual = self.residual_covariance(data, places, places)
         variance = prior.unexplained(at) + (0.0 if residual is None else jnp.diagonal(residual))
-        return at.mean + at.low_rank.T @ white, jnp.maximum(variance, 0.0)
+        return LatentParts(at.mean, at.low_rank.T, jnp.maximum(variance, 0.0))
 
     def _target_moments(self, data: Data, sample: Sample) -> tuple[Array, Array]:
         """Return mean and variance of the aggregates at the targets, given the data and one draw."""
         prior = self._prior(data)
         if self.likelihood != "gaussian" and prior.basis is not None:
-            return self._given_inducing(prior, data, sample[INDUCING])
+            parts = self._given_inducing(prior, data)
+            return jnp.asarray(parts.center) + parts.features @ sample[INDUCING], parts.rest
         at, explained, rest = self._covariance(prior, data)
         if self.likelihood != "gaussian":
-            return at.mean + prior_factor(explained + rest) @ sample[LATENT], jnp.zeros_like(at.mean)
+            return at.mean + prior_factor(explained + rest) @ sample[WHITENED], jnp.zeros_like(at.mean)
         factor = linalg.cholesky(explained + rest, what="the covariance matrix of `y`")
         latent = linalg.add_diagonal(explained + rest, -self.target_noise(data))
         projections = linalg.solve_lower(factor, latent)
@@ -404,7 +398,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         """Return the aggregates conditioned on, the factor of their covariance, and their whitened values."""
         at, explained, rest = self._covariance(prior, data)
         if self.likelihood != "gaussian":
-            return at, prior_factor(explained + rest), sample[LATENT]
+            return at, prior_factor(explained + rest), sample[WHITENED]
         factor = linalg.cholesky(explained + rest, what="the covariance matrix of `y`")
         return at, factor, linalg.solve_lower(factor, data["y"] - at.mean)
 

@@ -15,22 +15,19 @@ ties, losses).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln, log_ndtr
 from jaxtyping import Array, Float
-from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from kpp.gp import (
     LOG_TWO_PI,
-    AbstractLaplaceMarginal,
     AbstractPointwiseLikelihood,
     Derivatives,
-    FeatureCovariance,
     derivatives,
     expected_log_probability,
     expected_softplus,
@@ -39,7 +36,7 @@ from kpp.gp import (
 )
 from kpp.typing import AnyArray
 
-__all__ = ["LIKELIHOODS", "LaplaceOutcomes", "LatentOutcomes", "OutcomeLikelihood", "Outcomes"]
+__all__ = ["LIKELIHOODS", "OutcomeLikelihood", "Outcomes"]
 
 #: The link of each likelihood, and whether it allows ties.
 LIKELIHOODS = {
@@ -122,12 +119,26 @@ class OutcomeLikelihood(AbstractPointwiseLikelihood):
         + t \log P_\text{tie}(g) + l \log P_\text{win}(-g)
 
     Args:
-        counts: Wins, ties and losses, of shape (m, 3).
+        y: Wins, ties and losses, of shape (m, 3), or None.
         outcomes: The law of one match.
+        trials: The number of matches of every pair, (m,), for draws of counts.
     """
 
-    counts: Float[Array, "*m 3"]
+    per_observation: ClassVar[tuple[str, ...]] = ("y", "trials")
+
+    y: Any
     outcomes: Outcomes
+    trials: Any = None
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """(3,)."""
+        return (3,)
+
+    @property
+    def support(self) -> Any:
+        """Three numbers of at least 0."""
+        return constraints.independent(constraints.nonnegative, 1)
 
     def log_density(self, f: Float[AnyArray, "*m"]) -> Float[Array, "*m"]:
         """Return the log probability of the counts of every pair."""
@@ -155,6 +166,10 @@ class OutcomeLikelihood(AbstractPointwiseLikelihood):
         counts = self.outcomes.draw(rng_key, f, jnp.ones_like(f))
         return counts[:, 0] + 0.5 * counts[:, 1]
 
+    def draw_observed(self, rng_key: Array, f: Float[AnyArray, " m"]) -> Float[Array, "m 3"]:
+        """Draw the counts of as many matches of each pair as observed."""
+        return self.outcomes.draw(rng_key, f, self.trials)
+
     def predict(self, mean: Float[AnyArray, " p"], variance: Float[AnyArray, " p"]) -> dict[str, Float[Array, " p"]]:
         """Return the probabilities of outcomes; see `Outcomes.predict`."""
         return self.outcomes.predict(mean, variance)
@@ -173,92 +188,12 @@ class OutcomeLikelihood(AbstractPointwiseLikelihood):
         return total + _log_ways(wins, ties, losses)
 
     def _split(self) -> tuple[Array, Array, Array]:
-        counts = jax.lax.stop_gradient(self.counts)
+        counts = jax.lax.stop_gradient(self.y)
         return counts[..., 0], counts[..., 1], counts[..., 2]
 
     def _positive_width(self, ties: Array) -> Array:
         """Return the width, but 1 for pairs without ties, for which a width of 0 is allowed."""
         return jnp.where(ties > 0, self.outcomes.width, 1.0)
-
-
-class LaplaceOutcomes(AbstractLaplaceMarginal):
-    """Counts of matches, with the latent preferences integrated out by Laplace's approximation; one event (m, 3).
-
-    Args:
-        outcomes: The law of one match.
-        trials: The number of matches of every pair, (m,).
-        covariance_matrix: The prior covariance of the latent preferences, whose mean is 0, (m, m), or a
-            `kpp.gp.FeatureCovariance`.
-        validate_args: As for every NumPyro distribution.
-    """
-
-    support = constraints.independent(constraints.nonnegative, 2)
-    pytree_data_fields = ("outcomes", "trials")
-
-    def __init__(
-        self,
-        outcomes: Outcomes,
-        trials: Float[AnyArray, " m"],
-        covariance_matrix: Float[AnyArray, "m m"] | FeatureCovariance,
-        *,
-        validate_args: bool | None = None,
-    ) -> None:
-        self.outcomes, self.trials = outcomes, jnp.asarray(trials)
-        super().__init__(0.0, covariance_matrix, (*self.trials.shape, 3), validate_args=validate_args)
-
-    def likelihood(self, y: Array) -> OutcomeLikelihood:
-        """Return the likelihood of the counts of all pairs."""
-        return OutcomeLikelihood(y, self.outcomes)
-
-    def draw(self, key: Array, f: Float[Array, "*sample m"]) -> Array:
-        """Draw counts."""
-        return self.outcomes.draw(key, f, self.trials)
-
-
-class LatentOutcomes(dist.Distribution):
-    r"""Counts of matches, independent between pairs, whose latent preferences are known or Gaussian.
-
-    With variances, `log_prob` is the term of the evidence lower bound, :math:`E_{N(g; \mu, v)} \log p(y \mid g)`.
-
-    Args:
-        outcomes: The law of one match.
-        trials: The number of matches of every pair, (b,).
-        mean: The latent preferences, or their means, (b,).
-        variance: Their variances, (b,), or None.
-        validate_args: As for every NumPyro distribution.
-    """
-
-    arg_constraints = {"loc": constraints.real}
-    support = constraints.independent(constraints.nonnegative, 1)
-    pytree_data_fields = ("outcomes", "trials", "latent_variance")
-
-    def __init__(
-        self,
-        outcomes: Outcomes,
-        trials: Float[AnyArray, " b"],
-        mean: Float[AnyArray, " b"],
-        variance: Float[AnyArray, " b"] | None = None,
-        *,
-        validate_args: bool | None = None,
-    ) -> None:
-        self.outcomes, self.trials = outcomes, jnp.asarray(trials)
-        self.loc, self.latent_variance = jnp.asarray(mean), variance
-        super().__init__(self.loc.shape, (3,), validate_args=validate_args)
-
-    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draw counts, of shape (*sample_shape, b, 3)."""
-        first, second = jax.random.split(key)
-        g = jnp.broadcast_to(self.loc, (*sample_shape, *self.batch_shape))
-        if self.latent_variance is not None:
-            g = g + jnp.sqrt(self.latent_variance) * jax.random.normal(first, g.shape, g.dtype)
-        return self.outcomes.draw(second, g, self.trials)
-
-    def log_prob(self, value: AnyArray, intermediates: object = None) -> Array:
-        """Return the log probabilities of counts, or their expectations, of shape (*sample_shape, b)."""
-        likelihood = OutcomeLikelihood(jnp.asarray(value), self.outcomes)
-        if self.latent_variance is None:
-            return likelihood.log_density(self.loc)
-        return likelihood.expected_log_density(self.loc, self.latent_variance)
 
 
 def _log_ways(wins: Array, ties: Array, losses: Array) -> Array:

@@ -16,12 +16,19 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from kpp.gp import (
+    INDUCING,
+    WHITENED,
     AbstractGPModel,
     ConditionedProcess,
+    LaplaceMarginal,
+    LatentObservations,
+    LatentParts,
     check_kernel_fits,
     condition,
     condition_on_values,
-    observation_plate,
+    inducing_features,
+    observe_inducing,
+    observe_sampled,
     optional_scalar_field,
     prior_covariance,
     prior_factor,
@@ -42,16 +49,13 @@ from kpp_models.preferences.data import (
     refuse_codes,
     resolve_names,
 )
-from kpp_models.preferences.outcomes import LIKELIHOODS, LaplaceOutcomes, LatentOutcomes, OutcomeLikelihood, Outcomes
+from kpp_models.preferences.outcomes import LIKELIHOODS, OutcomeLikelihood, Outcomes
 
 __all__ = ["GPGP", "PGP", "AbstractPreferenceModel", "PreferenceGP"]
 
 Model = TypeVar("Model", bound="AbstractPreferenceModel")
 
 LATENTS = ("laplace", "sample", "inducing")
-
-#: The sites of whitened latent preferences: at the pairs of the matches, and at inducing pairs.
-WHITENED, INDUCING = "latent_whitened", "inducing_whitened"
 
 
 class AbstractPreferenceModel(AbstractGPModel):
@@ -176,27 +180,21 @@ class AbstractPreferenceModel(AbstractGPModel):
             y: Wins, ties and losses, (m, 3), or None to draw them.
         """
         model = replace_priors(self, draw_priors)
-        outcomes, kernel = model.outcomes, model.pair_kernel
-        num_pairs = jnp.shape(trials)[0]
+        kernel, num_pairs = model.pair_kernel, jnp.shape(trials)[0]
+        likelihood = OutcomeLikelihood(None, model.outcomes, trials)
         if model.latent in (None, "laplace"):
-            numpyro.sample("y", LaplaceOutcomes(outcomes, trials, prior_covariance(kernel, x)), obs=y)
+            numpyro.sample("y", LaplaceMarginal(0.0, prior_covariance(kernel, x), likelihood), obs=y)
             return
         if model.latent == "sample":
-            white = numpyro.sample(WHITENED, dist.Normal(0.0, 1.0).expand([num_pairs]).to_event(1))
-            g = prior_factor(kernel.gram(x)) @ white
-            with numpyro.plate("instance", num_pairs):
-                numpyro.sample("y", LatentOutcomes(outcomes, trials, g), obs=y)
+            observe_sampled(likelihood, lambda white: prior_factor(kernel.gram(x)) @ white, (num_pairs,), y)
             return
-        size = jax.tree.leaves(inducing)[0].shape[0]
-        white = numpyro.sample(INDUCING, dist.Normal(0.0, 1.0).expand([size]).to_event(1))
-        likelihood = OutcomeLikelihood(
-            jnp.zeros((num_pairs, 3)) if y is None else y, outcomes
-        )  # has no effect on moments
-        posterior = condition_on_values(kernel, inducing, white, likelihood, observed=x)
-        with observation_plate(num_pairs, model.minibatch) as rows:
-            latent = posterior.moments(jax.tree.map(lambda leaf: leaf[rows], x))
-            law = LatentOutcomes(outcomes, trials[rows], latent.mean, latent.variance)
-            numpyro.sample("y", law, obs=None if y is None else y[rows])
+
+        def parts(rows: Array) -> LatentParts:
+            _, features, rest = inducing_features(kernel, inducing, jax.tree.map(lambda leaf: leaf[rows], x))
+            return LatentParts(0.0, features, rest)
+
+        shape = jax.tree.leaves(inducing)[0].shape[:1]
+        observe_inducing(likelihood, parts, shape, num_pairs, y, model.minibatch)
 
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         """Return the posterior of g.
@@ -206,7 +204,7 @@ class AbstractPreferenceModel(AbstractGPModel):
         "inducing" on the latent preferences at the inducing pairs.
         """
         model = self.at(sample)
-        kernel, likelihood = model.pair_kernel, OutcomeLikelihood(data["y"], model.outcomes)
+        kernel, likelihood = model.pair_kernel, model._likelihood(data)
         if self.latent in (None, "laplace"):
             return condition(kernel, data["x"], likelihood)
         if self.latent == "sample":
@@ -230,7 +228,7 @@ class AbstractPreferenceModel(AbstractGPModel):
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
         """Draw the counts of as many matches as observed, each pair independently; see `AbstractModel.replicate`."""
         latent = self.posterior(sample, data).moments(data["x"])
-        law = LatentOutcomes(self.at(sample).outcomes, data["trials"], latent.mean, latent.variance)
+        law = LatentObservations(self.at(sample)._likelihood(data), latent.mean, latent.variance)
         return {"y": law.sample(rng_key)}
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
@@ -241,6 +239,9 @@ class AbstractPreferenceModel(AbstractGPModel):
     def outcomes(self) -> Outcomes:
         """The law of the outcome of a match, for a model without priors."""
         return Outcomes(self.likelihood, self.tie_width)
+
+    def _likelihood(self, data: Data) -> OutcomeLikelihood:
+        return OutcomeLikelihood(data["y"], self.outcomes, data["trials"])
 
 
 class PreferenceGP(AbstractPreferenceModel):

@@ -5,20 +5,21 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpyro
 from jaxtyping import Array
-from numpyro import distributions as dist
 
 from kpp.gp import (
+    INDUCING,
+    WHITENED,
     AbstractPointwiseLikelihood,
     ConditionedProcess,
-    FeatureObservations,
     LaplaceMarginal,
-    LatentObservations,
+    LatentParts,
     PriorMean,
     condition,
     condition_on_values,
     evaluate_mean,
     inducing_features,
-    observation_plate,
+    observe_inducing,
+    observe_sampled,
     prior_covariance,
     prior_factor,
 )
@@ -28,14 +29,9 @@ from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf
 from kpp.validation import one_of
 
-__all__ = ["INDUCING", "LATENTS", "WHITENED", "generalized_gp", "generalized_posterior", "latent_dims"]
+__all__ = ["LATENTS", "generalized_gp", "generalized_posterior", "latent_dims"]
 
 LATENTS = ("laplace", "sample", "inducing")
-
-#: The site of the whitened latent values z if they are sampled: f = m + L z with K = L L^T.
-WHITENED = "latent_whitened"
-#: The site of the whitened values at inducing points.
-INDUCING = "inducing_whitened"
 
 
 def generalized_gp(
@@ -75,19 +71,16 @@ def generalized_gp(
     if latent == "laplace":
         numpyro.sample("y", LaplaceMarginal(mean, prior_covariance(kernel, x), likelihood), obs=y)
         return
-    if latent == "inducing":
-        points = jnp.asarray(draw_priors("inducing_points", inducing_points))
-        white = numpyro.sample(INDUCING, dist.Normal(0.0, 1.0).expand([points.shape[0]]).to_event(1))
-        with observation_plate(n, minibatch) as rows:
-            _, features, rest = inducing_features(kernel, points, x[rows])
-            center = mean[rows] if jnp.ndim(mean) else mean
-            law = FeatureObservations(likelihood.take(rows), center, features, white, rest, whitened=INDUCING)
-            numpyro.sample("y", law, obs=None if y is None else y[rows])
+    if latent == "sample":
+        observe_sampled(likelihood, lambda white: mean + prior_factor(kernel.gram(x)) @ white, (n,), y)
         return
-    white = numpyro.sample(WHITENED, dist.Normal(0.0, 1.0).expand([n]).to_event(1))
-    f = mean + prior_factor(kernel.gram(x)) @ white
-    with numpyro.plate("instance", n):
-        numpyro.sample("y", LatentObservations(likelihood, f), obs=y)
+    points = jnp.asarray(draw_priors("inducing_points", inducing_points))
+
+    def parts(rows: Array) -> LatentParts:
+        _, features, rest = inducing_features(kernel, points, x[rows])
+        return LatentParts(mean[rows] if jnp.ndim(mean) else mean, features, rest)
+
+    observe_inducing(likelihood, parts, points.shape[:1], n, y, minibatch)
 
 
 def generalized_posterior(

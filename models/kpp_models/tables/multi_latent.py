@@ -14,6 +14,8 @@ from numpyro import distributions as dist
 
 from kpp.functions import RKHSFunction
 from kpp.gp import (
+    INDUCING,
+    WHITENED,
     AbstractMultiLatentLikelihood,
     CoregionalLikelihood,
     HeteroscedasticLikelihood,
@@ -29,7 +31,6 @@ from kpp.priors import is_prior, leaf_shape, substitute
 from kpp.tables import Schema
 from kpp.typing import Leaf, Points, RngKey
 from kpp.validation import as_finite_array, check_type, one_of
-from kpp_models.tables.generalized_gp import INDUCING, WHITENED
 from kpp_models.tables.inducing import (
     ADVICE,
     check_inducing,

@@ -6,27 +6,24 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpyro
 from jax.scipy import linalg as jsl
 from jaxtyping import Array, Float
-from numpyro import distributions as dist
 
 from kpp.functions import RKHSFunction
 from kpp.gp import (
     AbstractMultiLatentLikelihood,
-    FeatureObservations,
-    LatentObservations,
+    LatentParts,
     LatentPredictive,
     draw_joint,
     inducing_features,
-    observation_plate,
+    observe_inducing,
+    observe_sampled,
     prior_factor,
 )
 from kpp.kernels import AbstractKernel
 from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf, RngKey
 from kpp.validation import one_of
-from kpp_models.tables.generalized_gp import INDUCING, WHITENED
 
 __all__ = ["MULTI_LATENTS", "LatentFunctions", "multi_latent_gp"]
 
@@ -79,12 +76,6 @@ class LatentFunctions(NamedTuple):
             self.kernel, self.points, coefficients * self._each(self.scale)[None], self._each(self.mean)
         )
 
-    def observations(self, likelihood: AbstractMultiLatentLikelihood, x: Array, site: str) -> FeatureObservations:
-        """Return the law of observations at points, for the site of z."""
-        _, features, rest = inducing_features(self.kernel, self.points, x)
-        center, scale = self._each(self.mean)[None], self._each(self.scale)
-        return FeatureObservations(likelihood, center, features, self.white, rest, scale, whitened=site)
-
     def _values(self, standard: Float[Array, "p l"]) -> Float[Array, "p l"]:
         """Return values with means and scales, from those of the functions with mean 0 and scale 1."""
         return self._each(self.mean)[None] + self._each(self.scale)[None] * standard
@@ -127,13 +118,13 @@ def multi_latent_gp(
     kernel, likelihood = draw_priors("kernel", kernel), draw_priors("likelihood", likelihood)
     mean, scale = draw_priors("mean", mean), draw_priors("scale", scale)
     n, count = x.shape[0], likelihood.num_latents
-    points = x if inducing_points is None else jnp.asarray(draw_priors("inducing_points", inducing_points))
-    site = WHITENED if inducing_points is None else INDUCING
-    white = numpyro.sample(site, dist.Normal(0.0, 1.0).expand([points.shape[0], count]).to_event(2))
-    functions = LatentFunctions(kernel, points, white, mean, scale)
-    with observation_plate(n, minibatch) as rows:
-        if latent == "sample":
-            law = LatentObservations(likelihood, functions.at_points())
-        else:
-            law = functions.observations(likelihood.take(rows), x[rows], site)
-        numpyro.sample("y", law, obs=None if y is None else y[rows])
+    if latent == "sample":
+        observe_sampled(likelihood, lambda z: LatentFunctions(kernel, x, z, mean, scale).at_points(), (n, count), y)
+        return
+    points = jnp.asarray(draw_priors("inducing_points", inducing_points))
+
+    def parts(rows: Array) -> LatentParts:
+        _, features, rest = inducing_features(kernel, points, x[rows])
+        return LatentParts(jnp.broadcast_to(mean, (1, count)), features, rest, jnp.broadcast_to(scale, (count,)))
+
+    observe_inducing(likelihood, parts, (points.shape[0], count), n, y, minibatch)
