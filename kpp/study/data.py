@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from kpp.labels import read_labels
 from kpp.study.config import DataConfig, Rows
 from kpp.study.errors import StudyError, blame, did_you_mean
 from kpp.tables import Scales, Schema, read_points
@@ -65,9 +66,10 @@ class StudyData:
         target_name: The name of the target.
         frame: The features as in the file, categories as pandas categories; n rows.
         x: The features in their own units, categories as codes, of shape (n, d).
-        y: The target in its own unit, of shape (n,).
+        y: The target in its own unit, of shape (n,); 0 and 1 for two classes.
         schema: The names of the features and the levels of the categories.
         standardization: The conversion of `x` and `y` to the model's units.
+        classes: The two classes of a target that is text or a category, else None.
     """
 
     path: Path
@@ -77,6 +79,12 @@ class StudyData:
     y: Float[np.ndarray, " n"]
     schema: Schema
     standardization: Standardization
+    classes: tuple[Any, Any] | None = None
+
+    @property
+    def shown_target(self) -> str:
+        """The name of the target in a report: of two classes, what 1 stands for."""
+        return self.target_name if self.classes is None else f"{self.target_name} = {self.classes[1]}"
 
     @property
     def num_rows(self) -> int:
@@ -97,9 +105,11 @@ class StudyData:
         }
         return pd.DataFrame(columns, index=self.frame.index)
 
-    def model_target(self) -> Float[np.ndarray, " n"]:
-        """Return the target in the model's units."""
-        return self.standardization.target(self.y)
+    def model_target(self) -> Float[np.ndarray, " n"] | pd.Series:
+        """Return the target in the model's units, or the classes of the rows as in the file."""
+        if self.classes is None:
+            return self.standardization.target(self.y)
+        return pd.Series(pd.Categorical.from_codes(self.y.astype(int), list(self.classes)))
 
 
 def read_data(config: DataConfig) -> StudyData:
@@ -113,12 +123,12 @@ def read_data(config: DataConfig) -> StudyData:
 
     Raises:
         StudyError: If the file cannot be read, a column is missing, values are missing (with counts by column) or
-            infinite, or the target is not numeric or is constant.
+            infinite, or the target is constant, or text that does not have two levels.
     """
     table = _read_table(config.path)
     features = _features(table, config)
     _refuse_missing(table[[*features, config.target]], config.path)
-    y = _target(table[config.target], config.target)
+    y, classes = _target(table[config.target], config.target)
     frame = table[features].reset_index(drop=True)
     for name in features:
         if name in config.categorical or _is_text(frame[name], name):
@@ -127,9 +137,8 @@ def read_data(config: DataConfig) -> StudyData:
             raise StudyError(f"data.path: the column {name!r} holds infinite values")
     with blame("[data]"):
         x, schema = read_points(frame)
-    return StudyData(
-        config.path, config.target, frame, x, y, schema, _standardization(x, y, schema, config.standardize)
-    )
+    scaling = _standardization(x, y, schema, config.standardize)
+    return StudyData(config.path, config.target, frame, x, y, schema, scaling, classes)
 
 
 def choose_rows(
@@ -218,10 +227,14 @@ def _refuse_missing(table: pd.DataFrame, path: Path) -> None:
         )
 
 
-def _target(column: pd.Series, name: str) -> Float[np.ndarray, " n"]:
+def _target(column: pd.Series, name: str) -> tuple[Float[np.ndarray, " n"], tuple[Any, Any] | None]:
+    """Return the numbers of a target, or the codes of its two classes and the classes."""
     if not pd.api.types.is_numeric_dtype(column):
-        example = next((value for value in column if not isinstance(value, (int, float))), column.iloc[0])
-        raise StudyError(f"data.target: the column {name!r} must hold numbers, got {str(example)!r}")
+        try:
+            codes, classes = read_labels(column)
+        except ValueError as error:
+            raise StudyError(f"data.target: the column {name!r} must hold numbers or two classes: {error}") from error
+        return np.asarray(codes), classes
     if pd.api.types.is_complex_dtype(column):
         raise StudyError(f"data.target: the column {name!r} must hold real numbers, got complex ones")
     y = column.to_numpy(float)
@@ -229,7 +242,7 @@ def _target(column: pd.Series, name: str) -> Float[np.ndarray, " n"]:
         raise StudyError(f"data.target: the column {name!r} holds infinite values")
     if np.ptp(y) == 0.0:
         raise StudyError(f"data.target: the column {name!r} is {y[0]:g} in every row, so there is nothing to predict")
-    return y
+    return y, None
 
 
 def _is_text(column: pd.Series, name: str) -> bool:
@@ -276,4 +289,5 @@ def as_json(data: StudyData) -> dict[str, Any]:
         "scale": scaling.scale.tolist(),
         "target_center": scaling.target_center,
         "target_scale": scaling.target_scale,
+        "classes": None if data.classes is None else list(data.classes),
     }

@@ -24,7 +24,7 @@ from kpp.study import results, words
 from kpp.study.build import build_inference, build_model, describe_model, plan_explainer
 from kpp.study.config import StudyConfig
 from kpp.study.data import StudyData, as_json, choose_rows, read_data
-from kpp.study.errors import blame
+from kpp.study.errors import StudyError, blame
 from kpp.study.explainer_plan import ExplainerPlan
 from kpp.study.explaining import rehearsal, thin, waterfall_positions
 from kpp.study.kept_fit import KeptFit, kept_fit
@@ -139,8 +139,10 @@ def _plan(config: StudyConfig, progress: bool) -> _Plan:
     if isinstance(config.report.waterfalls, tuple):
         choose_rows(config.report.waterfalls, data.num_rows, rng, "report.waterfalls", among=instances)
     model = build_model(config.model)
-    with blame("[model]"):
+    said = "" if data.classes is None else f"data.target: the column {data.target_name!r} has two classes; "
+    with blame(f"{said}[model]"):
         prepared, _, _ = model.prepare(data.model_frame(), data.model_target())
+        _check_order_of_classes(model, data)
     inference = build_inference(config.inference)
     if not progress:
         inference = dataclasses.replace(inference, progress=False)  # type: ignore[call-arg]  # every one has the field
@@ -149,6 +151,13 @@ def _plan(config: StudyConfig, progress: bool) -> _Plan:
     with blame("[explainer]"):
         _rehearse(keys["explain"], prepared, data, explainer)
     return _Plan(config, data, model, inference, explainer, instances, background, keys, progress)
+
+
+def _check_order_of_classes(model: AbstractModel, data: StudyData) -> None:
+    """Raise StudyError if a model has classes in another order than the data, whose second one is called 1."""
+    given = getattr(model, "classes", None)
+    if data.classes is not None and given not in (None, data.classes):
+        raise StudyError(f"model.classes must be {list(data.classes)} as in the data, or left out, got {list(given)}")
 
 
 def _rehearse(rng_key: RngKey, model: AbstractModel, data: StudyData, plan: ExplainerPlan) -> None:
@@ -175,7 +184,7 @@ def _explain(plan: _Plan, fit: Fit) -> Explanation:
         explanation = Explanation(explanation.dataset.assign_coords(draw=kept))
     explanation = explanation_in_original_units(explanation, plan.data, plan.instances)
     explanation.attrs.update(
-        target=plan.data.target_name,
+        target=plan.data.shown_target,
         seed=plan.config.seed,
         max_draws=plan.config.explainer.max_draws,
         posterior_draws=fit.num_chains * fit.num_draws,

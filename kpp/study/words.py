@@ -29,7 +29,7 @@ def data_summary(data: StudyData) -> DataSummary:
     """Describe the data in their own units."""
     return DataSummary(
         file=data.path.name,
-        target=data.target_name,
+        target=data.shown_target,
         y=data.y,
         columns=[_column(data, index) for index in range(data.schema.num_features)],
         scaling=_scaling_sentence(data),
@@ -85,8 +85,8 @@ def units(data: StudyData) -> str:
 def value_unit(data: StudyData, explanation: Explanation, is_probability: bool) -> str:
     """Return the unit of the contributions, in words."""
     if explanation.attrs.get("scale") == "probability":
-        return f"probability of {data.target_name}"
-    return f"latent function of {data.target_name}" if is_probability else f"in units of {data.target_name}"
+        return f"probability of {data.shown_target}"
+    return f"latent function of {data.shown_target}" if is_probability else f"in units of {data.target_name}"
 
 
 def provenance(

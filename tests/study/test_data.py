@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from kpp.kernels import RBF
 from kpp.study.config import DataConfig
 from kpp.study.data import choose_rows, read_data
 from kpp.study.errors import StudyError
+from kpp_models import GPClassification
 
 
 @pytest.fixture
@@ -54,6 +56,31 @@ def test_labels_are_not_scaled(read, table, labels):
     data = read(table.assign(y=labels))
     assert data.is_label
     np.testing.assert_array_equal(data.model_target(), np.asarray(labels, float))
+
+
+def test_two_classes_go_to_the_model_as_in_the_file(read, table):
+    data = read(table.assign(y=["yes", "no", "no", "yes"]))
+    assert data.classes == ("no", "yes")
+    assert data.shown_target == "y = yes"
+    np.testing.assert_array_equal(data.y, [1.0, 0.0, 0.0, 1.0])
+    assert data.model_target().tolist() == ["yes", "no", "no", "yes"]
+    sizes = pd.Categorical(["small", "large", "large", "small"], categories=["small", "large"])
+    ordered = read(table.assign(y=sizes), "table.parquet")
+    assert ordered.classes == ("small", "large")
+    np.testing.assert_array_equal(GPClassification(RBF(1.0)).prepare(*parts(ordered))[1]["y"], [0, 1, 1, 0])
+
+
+def parts(data):
+    """Return what a model is fitted to."""
+    return data.model_frame()[["a"]], data.model_target()
+
+
+def test_a_target_of_three_levels_is_refused(read, table):
+    with pytest.raises(
+        StudyError,
+        match=r"data.target: the column 'y' must hold numbers or two classes: .* got 3: 'high', 'low', 'middle'",
+    ):
+        read(table.assign(y=["low", "high", "middle", "low"]))
 
 
 def test_a_date_is_neither_number_nor_text(read, table):

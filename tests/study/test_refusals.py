@@ -25,7 +25,7 @@ FILE = {
     "feature list": (("[data]\n", '[data]\nfeatures = ["area", "twon"]\n'), ["data.features", "did you mean 'town'"]),
     "target as feature": (("[data]\n", '[data]\nfeatures = ["price & tax"]\n'), ["data.features", "target"]),
     "categorical target": (("[data]\n", '[data]\ncategorical = ["price & tax"]\n'), ["data.categorical", "target"]),
-    "text as target": (("price & tax", "town"), ["data.target", "must hold numbers"]),
+    "text as target": (("price & tax", "town"), ["data.target", "'town' has two classes", "must hold real numbers"]),
     "unknown model": (("GPRegression", "GPRegresion"), ["[model]", "did you mean 'GPRegression'"]),
     "unknown kernel": (('"RBF"', '"RBG"'), ["model.kernel.kernels.0", "RBG"]),
     "unknown prior": (("HalfNormal", "HalfNorml"), ["model.noise_variance", "HalfNorml"]),

@@ -240,12 +240,16 @@ def test_an_explainer_s_options_are_keys_of_its_section(finished, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("inference", "scale"),
-    [('name = "Laplace"', "latent"), ('name = "MAP"', "latent"), ('name = "MAP"', "probability")],
+    ("inference", "scale", "labels"),
+    [
+        ('name = "Laplace"', "latent", (0, 1)),
+        ('name = "MAP"', "latent", ("cheap", "very dear")),
+        ('name = "MAP"', "probability", ("cheap", "very dear")),
+    ],
 )
-def test_a_classifier_is_explained_on_the_scale_of_the_study(finished, tmp_path, inference, scale):
+def test_a_classifier_is_explained_on_the_scale_of_the_study(finished, tmp_path, inference, scale, labels):
     label = finished.frame["price & tax"] + 150 * np.random.default_rng(0).normal(size=30) > 1900
-    frame = finished.frame.drop(columns="price & tax").assign(dear=label.astype(int))
+    frame = finished.frame.drop(columns="price & tax").assign(dear=np.where(label, labels[1], labels[0]))
     frame.to_csv(tmp_path / "rooms.csv", index=False)
     config = parse_study(
         f"""
@@ -268,7 +272,8 @@ def test_a_classifier_is_explained_on_the_scale_of_the_study(finished, tmp_path,
     assert float(explanation.additivity_error().max()) < 1e-8
     assert (explanation.base_values.dims == ("chain", "draw")) == explanation.has_draws
     words = " ".join(" ".join(Page((folder / "report.html").read_text(encoding="utf-8")).text).split())
-    for said in ("predicted probabilities of dear", "Labels right", "dear = "):
+    target = "dear" if labels == (0, 1) else "dear = very dear"
+    for said in (f"predicted probabilities of {target}", "Labels right", "dear = "):
         assert said in words
     assert (0.0 <= explanation.predictions).all() or scale == "latent"
-    assert ("latent function of dear" in words) == (scale == "latent")
+    assert (f"latent function of {target}" in words) == (scale == "latent")
