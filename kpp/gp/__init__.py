@@ -47,6 +47,13 @@ from kpp.gp.inducing import InducingSettings as InducingSettings
 from kpp.gp.inducing import k_means_centres as k_means_centres
 from kpp.gp.inducing import place_inducing as place_inducing
 from kpp.gp.inducing import trace_deficit as trace_deficit
+from kpp.gp.iterative import IterativeSettings as IterativeSettings
+from kpp.gp.iterative import IterativeSystem as IterativeSystem
+from kpp.gp.iterative import iterative_log_density as iterative_log_density
+from kpp.gp.iterative_gp import IterativeGP as IterativeGP
+from kpp.gp.iterative_gp import IterativeMarginal as IterativeMarginal
+from kpp.gp.iterative_gp import condition_iteratively as condition_iteratively
+from kpp.gp.kernel_products import kernel_product as kernel_product
 from kpp.gp.laplace import laplace_posterior as laplace_posterior
 from kpp.gp.laplace import leave_one_out_latent as leave_one_out_latent
 from kpp.gp.laplace import posterior_mode as posterior_mode

@@ -1,28 +1,29 @@
 r"""The evidence of Gaussian-process regression without a kernel matrix in memory.
 
-Products with the kernel matrix are computed by blocks of rows. A kernel approximation by the rows of some landmarks,
+Products with the kernel matrix are computed by tiles. A kernel approximation by the rows of some landmarks,
 :math:`P = \Phi \Phi^\top + D`, is the preconditioner. With the noise variances D, :math:`\Psi = D^{-1/2} \Phi` and
 :math:`L L^\top = I + \Psi^\top \Psi`, it has a root that needs triangular matrices of the size of the features only:
 
 .. math:: P = D^{1/2} R R^\top D^{1/2}, \qquad R = I + \Psi (I + L)^{-1} \Psi^\top, \qquad
     R^{-1} = I - \Psi (I + L)^{-\top} L^{-1} \Psi^\top.
 
-All systems are solved by conjugate gradients with the matrix :math:`A = R^{-1} D^{-1/2} (K + D) D^{-1/2} R^{-\top}`, whose
-eigenvalues lie between 1 and :math:`\Lambda = 1 + \sum_i r_i / D_i`, with the variances r that the landmarks do not explain.
-The logarithm of its determinant is a trace, which fixed random vectors w estimate, and an integral:
+Conjugate gradients solve systems with the matrix :math:`A = R^{-1} D^{-1/2} (K + D) D^{-1/2} R^{-\top}`. Its
+eigenvalues lie between 1 and :math:`\Lambda = 1 + \sum_i r_i / D_i`, where r are the variances that the landmarks do
+not explain. The log determinant is that of P plus :math:`\log\det A`, a trace, which fixed random vectors w estimate:
 
 .. math:: \log\det A = \mathrm{E}\, w^\top \log(A)\, w, \qquad
-    \log A = \int_0^1 (A - I) \bigl(I + t (A - I)\bigr)^{-1} dt = \int_0^1 \tfrac1t \bigl(I - B_t^{-1}\bigr) dt, \quad
-    B_t = (1 - t) I + t A.
+    \log A = \int_0^1 \tfrac1t \bigl(I - B_t^{-1}\bigr) dt, \quad B_t = (1 - t) I + t A.
 
-Gauss-Legendre nodes in :math:`\log(1 + t (\Lambda - 1))` make its error small. The systems with all :math:`B_t` have one
-Krylov space. So the estimate is a smooth function of the hyperparameters, and its exact derivative,
-:math:`-\tfrac t2 u^\top dA\, u` for each :math:`\tfrac12 w^\top B_t^{-1} w` with :math:`u = B_t^{-1} w`, needs no further system.
+The systems with all :math:`B_t` have one Krylov space. The integral is computed at Gauss-Legendre nodes of
+:math:`\log(1 + t (\Lambda - 1))`. So the estimate is a smooth function of the hyperparameters. Its exact derivative
+needs no further systems: it is :math:`-\tfrac t2 u^\top dA\, u`, with :math:`u = B_t^{-1} w`, for each
+:math:`\tfrac12 w^\top B_t^{-1} w`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -31,35 +32,53 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.batching import map_rows, rows_that_fit
 from kpp.gp.finite_rank import inducing_features
 from kpp.gp.gaussian import LOG_TWO_PI
+from kpp.gp.kernel_products import kernel_product
 from kpp.kernels import AbstractKernel
+from kpp.serialization import data_class
 from kpp.typing import AnyArray, Points
+from kpp.validation import count, positive
 
 __all__ = ["IterativeSettings", "IterativeSystem", "iterative_log_density"]
 
-_MAX_ENTRIES = 2**22  # of a block of rows of the kernel matrix, 34 MB
 
-
-class IterativeSettings(NamedTuple):
+@data_class
+@dataclasses.dataclass(frozen=True)
+class IterativeSettings:
     """The settings of conjugate gradients and of the estimate of the log determinant.
 
-    Attributes:
-        num_probes: The number of random vectors.
-        rank: The number of landmarks of the preconditioner; with more landmarks than rows, all rows.
+    Args:
+        num_probes: The number of random vectors. The standard deviation of the log determinant decreases with its root.
+        rank: The number of landmarks of the preconditioner. More landmarks need fewer steps and make the estimate more
+            precise.
         tolerance: The largest norm of the residual of a system, in units of the norm of its right-hand side.
         max_steps: The largest number of steps of conjugate gradients.
-        seed: The seed of the random vectors and of the landmarks.
-        num_nodes: The number of nodes of the integral over t.
+        num_nodes: The number of nodes of the integral in the log determinant.
+        seed: The seed of the random vectors and of the landmarks, which are rows of the data drawn at random.
+
+    Raises:
+        ValueError: If a number is out of range.
     """
 
     num_probes: int = 8
     rank: int = 200
     tolerance: float = 1e-6
-    max_steps: int = 300
-    seed: int = 0
+    max_steps: int = 500
     num_nodes: int = 12
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a number is out of range."""
+        for name in ("num_probes", "rank", "max_steps", "num_nodes"):
+            count(getattr(self, name), name)
+        count(self.seed, "seed", 0)
+        positive(self.tolerance, "tolerance")
+
+    @property
+    def num_columns(self) -> int:
+        """The number of columns of the matrices with n rows that are held in memory."""
+        return self.rank + (self.num_nodes + 1) * (self.num_probes + 1)
 
     def probes(self, num_rows: int, dtype: Any) -> Float[Array, "n k"]:
         """Return the random vectors, whose entries are 1 or -1."""
@@ -119,7 +138,7 @@ class IterativeSystem(eqx.Module):
     def multiply(self, columns: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return the product of A with columns."""
         spread = self.unwhiten(columns)
-        return self.whiten(self._kernel_product(spread) + self.noise[:, None] * spread)
+        return self.whiten(kernel_product(self.kernel, self.points, spread) + self.noise[:, None] * spread)
 
     def whiten(self, columns: Float[Array, "n k"]) -> Float[Array, "n k"]:
         r"""Return :math:`R^{-1} D^{-1/2} b`."""
@@ -147,12 +166,6 @@ class IterativeSystem(eqx.Module):
     def _shifted(self) -> Float[Array, "m m"]:
         return linalg.add_diagonal(self.factor, 1.0)
 
-    def _kernel_product(self, columns: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        # Without the checkpoint, the derivative would keep the blocks of all rows.
-        block = jax.checkpoint(lambda rows: self.kernel(rows, self.points) @ columns)
-        num_rows = columns.shape[0]
-        return map_rows(block, self.points, rows_that_fit(num_rows, num_rows, _MAX_ENTRIES))
-
 
 def iterative_log_density(
     system: IterativeSystem, residual: Float[Array, " n"], probes: Float[Array, "n k"] | None = None
@@ -161,8 +174,8 @@ def iterative_log_density(
 
     .. math:: \log N(r;\, 0,\, K + D)
 
-    Its derivatives are those of the estimate, not further estimates. Only the log determinant is estimated: its standard
-    deviation is that of a mean of k numbers :math:`w^\top \log(A)\, w`.
+    Its derivatives are those of the estimate, not further estimates. Only the log determinant is estimated, by the mean
+    of k numbers :math:`w^\top \log(A)\, w`.
 
     Args:
         system: K + D.
@@ -202,7 +215,7 @@ def _nodes(bound: Float[Array, ""], num: int) -> tuple[Float[Array, " j"], Float
 def _half_quadratics(
     system: IterativeSystem, nodes: Float[Array, " j"], probes: Float[Array, "n k"], white: Float[Array, "n 1"]
 ) -> Float[Array, " c"]:
-    r"""Return :math:`\tfrac12 w^\top B_t^{-1} w` for all nodes and probes, and last :math:`\tfrac12 b^\top A^{-1} b`."""
+    r"""Return :math:`\tfrac12 w^\top B_t^{-1} w` for all nodes and probes, then :math:`\tfrac12 b^\top A^{-1} b`."""
     _, columns = _columns(nodes, probes, white)
     return 0.5 * jnp.sum(columns * _solutions(system, nodes, probes, white), axis=0)
 
@@ -224,7 +237,7 @@ def _half_quadratics_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]
 def _solutions(
     system: IterativeSystem, nodes: Float[Array, " j"], probes: Float[Array, "n k"], white: Float[Array, "n 1"]
 ) -> Float[Array, "n c"]:
-    r"""Return :math:`B_t^{-1} w` for all nodes and probes, and last :math:`A^{-1} b`."""
+    r"""Return :math:`B_t^{-1} w` for all nodes and probes, then :math:`A^{-1} b`."""
     shifts = jnp.append((1 - nodes) / nodes, 0.0)
     found = linalg.conjugate_gradients(
         system.multiply,

@@ -27,7 +27,8 @@ class ShiftedSolutions(NamedTuple):
     Attributes:
         value: The solutions, (s, n, k); NaN if the iterations did not converge.
         steps: The number of iterations.
-        residual: The largest norm of a residual of A itself, computed anew, in units of the norm of its right-hand side.
+        residual: The largest norm of a residual, computed anew for the least shift, in units of the norm of its
+            right-hand side.
     """
 
     value: Float[Array, "s n k"]
@@ -67,7 +68,7 @@ def conjugate_gradients(
         max_steps: The largest number of iterations.
 
     Returns:
-        The solutions, and whether they are any good. JAX cannot differentiate them in reverse mode.
+        The solutions, which JAX cannot differentiate in reverse mode.
 
     References:
         Jegerlehner, Krylov space solvers for shifted linear systems, 1996, section 2.3.
