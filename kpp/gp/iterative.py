@@ -22,7 +22,6 @@ needs no further systems: it is :math:`-\tfrac t2 u^\top dA\, u`, with :math:`u 
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -44,8 +43,7 @@ __all__ = ["IterativeSettings", "IterativeSystem", "iterative_log_density"]
 
 
 @data_class
-@dataclasses.dataclass(frozen=True)
-class IterativeSettings:
+class IterativeSettings(eqx.Module):
     """The settings of conjugate gradients and of the estimate of the log determinant.
 
     Args:
@@ -61,14 +59,14 @@ class IterativeSettings:
         ValueError: If a number is out of range.
     """
 
-    num_probes: int = 8
-    rank: int = 200
-    tolerance: float = 1e-6
-    max_steps: int = 500
-    num_nodes: int = 12
-    seed: int = 0
+    num_probes: int = eqx.field(static=True, default=8)
+    rank: int = eqx.field(static=True, default=200)
+    tolerance: float = eqx.field(static=True, default=1e-6)
+    max_steps: int = eqx.field(static=True, default=500)
+    num_nodes: int = eqx.field(static=True, default=12)
+    seed: int = eqx.field(static=True, default=0)
 
-    def __post_init__(self) -> None:
+    def __check_init__(self) -> None:
         """Raise ValueError if a number is out of range."""
         for name in ("num_probes", "rank", "max_steps", "num_nodes"):
             count(getattr(self, name), name)
@@ -112,7 +110,7 @@ class IterativeSystem(eqx.Module):
     features: Float[Array, "n m"]
     factor: Float[Array, "m m"]
     bound: Float[Array, ""]
-    settings: IterativeSettings = eqx.field(static=True)
+    settings: IterativeSettings
 
     @classmethod
     def create(

@@ -139,4 +139,5 @@ def solve_by_conjugate_gradients(
 
 def _quotient(numerator: Array, denominator: Array) -> Array:
     """Return a quotient, and 0 where the denominator is 0: a column whose residual is 0 no longer moves."""
-    return jnp.where(denominator > 0, numerator / jnp.where(denominator > 0, denominator, 1.0), 0.0)
+    zero = denominator == 0
+    return jnp.where(zero, 0.0, numerator / jnp.where(zero, 1.0, denominator))

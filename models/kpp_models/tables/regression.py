@@ -99,7 +99,7 @@ class GPRegression(AbstractGPModel):
     inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None)
     learn_inducing: bool = eqx.field(static=True, default=False)
     seed: int = eqx.field(static=True, default=0)
-    iterative: IterativeSettings | None = eqx.field(static=True, default=None)
+    iterative: IterativeSettings | None = None
 
     def __check_init__(self) -> None:
         """Raise ValueError if the variance is negative, or the inducing points do not go with `latent`."""
