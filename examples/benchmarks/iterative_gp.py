@@ -1,12 +1,12 @@
 """Time exact Gaussian-process regression by conjugate gradients: kpp, its dense model, and GPyTorch.
 
-Run it as `python examples/benchmarks/iterative_gp.py [--rows 2000 5000 20000] [--dense 5000] [--fit 5000]`. The rows have
-ten features; the kernel is an RBF with ten lengthscales and a variance. A line shows the seconds of one evidence with its
-gradient at fixed hyperparameters, without compilation; the difference of the evidence from the dense one, in nats per
-row; the relative error of the gradient; and the largest memory of the process so far. Kernel matrices are made for at
-most `--dense` rows. A second line shows the seconds of a fit by `kpp.MAP` from the prior medians, and the root mean
-squared error of its predictions, whose best value is that of the function that made the data. GPyTorch is left out if it
-is not installed; its settings are its own defaults, with as many random vectors and as large a preconditioner as kpp.
+Run it as `python examples/benchmarks/iterative_gp.py [--rows 2000 5000 20000] [--dense 5000] [--fit 5000]`. The rows
+have ten features; the kernel is an RBF with ten lengthscales and a variance. A line shows the seconds of one evidence
+with its gradient at fixed hyperparameters, without compilation; the difference of the evidence from the dense one, in
+nats per row; the relative error of the gradient; and the largest memory of the process so far. Kernel matrices are made
+for at most `--dense` rows. For at most `--fit` rows, a further line shows the seconds of a fit by `kpp.MAP` from the
+prior medians, and the root mean squared error of its predictions of the function without noise. GPyTorch is left out if
+it is not installed; it takes its own defaults, with as many random vectors and as large a preconditioner as kpp.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def measure(rows: int, settings: IterativeSettings, options: argparse.Namespace)
         print(f"{rows:>6} {name:<10} {seconds:>8.1f} {away} {slope} {memory():>5.1f}", flush=True)
     if rows <= options.fit:
         seconds, error = fit(x, y, f, rows, settings)
-        best = np.sqrt(np.mean(f[rows:] ** 2))
-        print(f"{rows:>6} a fit      {seconds:>8.1f} error {error:.3f} of {best:.3f} for 0", flush=True)
+        size = np.sqrt(np.mean(f[rows:] ** 2))
+        print(f"{rows:>6} {'MAP fit':<10} {seconds:>8.1f} error {error:.3f}, that of 0 is {size:.3f}", flush=True)
 
 
 def data(rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
