@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[2000, 5000, 20_000])
     parser.add_argument("--dense", type=int, default=5000, help="the most rows of a kernel matrix")
     parser.add_argument("--fit", type=int, default=5000, help="the most rows of a fit")
-    parser.add_argument("--rank", type=int, default=200)
+    parser.add_argument("--rank", type=int, default=500)
     parser.add_argument("--probes", type=int, default=8)
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)

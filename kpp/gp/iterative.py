@@ -60,7 +60,7 @@ class IterativeSettings(eqx.Module):
     """
 
     num_probes: int = eqx.field(static=True, default=8)
-    rank: int = eqx.field(static=True, default=200)
+    rank: int = eqx.field(static=True, default=500)
     tolerance: float = eqx.field(static=True, default=1e-6)
     max_steps: int = eqx.field(static=True, default=500)
     num_nodes: int = eqx.field(static=True, default=12)
