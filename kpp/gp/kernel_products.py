@@ -41,9 +41,10 @@ def kernel_product(kernel: AbstractKernel, points: Points, columns: Float[Array,
         tile = kernel(block(i), block(j))
         return tile @ parts[j], jnp.where(i == j, 0.0, tile.T @ parts[i])
 
-    def add_tile(total: Array, pair: tuple[Array, Array]) -> tuple[Array, None]:
-        above, below = multiply_tile(*pair)
-        return total.at[pair[0]].add(above).at[pair[1]].add(below), None
+    def add_tile(total: Array, pair: tuple[Array, ...]) -> tuple[Array, None]:
+        i, j = pair
+        above, below = multiply_tile(i, j)
+        return total.at[i].add(above).at[j].add(below), None
 
     pairs = tuple(jnp.asarray(numbers) for numbers in np.triu_indices(parts.shape[0]))
     total = jax.lax.scan(add_tile, jnp.zeros_like(parts), pairs)[0]

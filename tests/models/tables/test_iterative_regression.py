@@ -140,7 +140,7 @@ def test_systems_that_are_not_solved_are_errors():
 
 def test_a_model_and_its_fit_can_be_saved(tmp_path):
     model = both(**PRIORS)[1]
-    copy = from_spec(to_spec(model), "model")
+    copy = from_spec(to_spec(model), "models")
     assert copy.iterative == TIGHT
     found = fit(model, inference=kpp.MAP(num_restarts=0, progress=False))
     found.save(tmp_path / "fit.nc")
