@@ -30,7 +30,6 @@ from kpp.gp.fields import replace_priors as replace_priors
 from kpp.gp.fields import scalar_field as scalar_field
 from kpp.gp.finite_rank import FeatureGP as FeatureGP
 from kpp.gp.finite_rank import few_features as few_features
-from kpp.gp.finite_rank import inducing_features as inducing_features
 from kpp.gp.finite_rank import prior_covariance as prior_covariance
 from kpp.gp.gaussian import LOG_TWO_PI as LOG_TWO_PI
 from kpp.gp.gaussian import LatentPredictive as LatentPredictive
@@ -45,6 +44,14 @@ from kpp.gp.inducing import InducingSettings as InducingSettings
 from kpp.gp.inducing import k_means_centres as k_means_centres
 from kpp.gp.inducing import place_inducing as place_inducing
 from kpp.gp.inducing import trace_deficit as trace_deficit
+from kpp.gp.inducing_features import inducing_features as inducing_features
+from kpp.gp.iterative import IterativeSettings as IterativeSettings
+from kpp.gp.iterative import IterativeSystem as IterativeSystem
+from kpp.gp.iterative import iterative_log_density as iterative_log_density
+from kpp.gp.iterative_gp import IterativeGP as IterativeGP
+from kpp.gp.iterative_gp import IterativeMarginal as IterativeMarginal
+from kpp.gp.iterative_gp import condition_iteratively as condition_iteratively
+from kpp.gp.kernel_products import kernel_product as kernel_product
 from kpp.gp.laplace import laplace_posterior as laplace_posterior
 from kpp.gp.laplace import leave_one_out_latent as leave_one_out_latent
 from kpp.gp.laplace import posterior_mode as posterior_mode

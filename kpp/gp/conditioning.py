@@ -22,11 +22,11 @@ from kpp.gp.finite_rank import (
     condition_features,
     few_features,
     fit_features,
-    inducing_features,
     law_of_features,
     leave_one_out_of_features,
 )
 from kpp.gp.gaussian import LatentPredictive, leave_one_out_by_factor, prior_factor
+from kpp.gp.inducing_features import inducing_features
 from kpp.gp.laplace import laplace_posterior, leave_one_out_latent
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood, GaussianLikelihood
 from kpp.kernels import AbstractKernel

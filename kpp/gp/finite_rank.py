@@ -25,7 +25,7 @@ from kpp import linalg
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean
 from kpp.gp.feature_laplace import FeatureCovariance, feature_posterior
-from kpp.gp.gaussian import LatentPredictive, with_nugget
+from kpp.gp.gaussian import LatentPredictive
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood, GaussianLikelihood
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
@@ -37,7 +37,6 @@ __all__ = [
     "condition_features",
     "few_features",
     "fit_features",
-    "inducing_features",
     "law_of_features",
     "leave_one_out_of_features",
     "prior_covariance",
@@ -120,24 +119,6 @@ def prior_covariance(kernel: AbstractKernel, x: Points) -> Float[Array, "n n"] |
     """Return the covariance of the values at n points, by features if the kernel has fewer than n."""
     features = few_features(kernel, x)
     return kernel.gram(x) if features is None else FeatureCovariance(features)
-
-
-def inducing_features(
-    kernel: AbstractKernel, inducing: Points, points: Points
-) -> tuple[Float[Array, "w w"], Float[Array, "n w"], Float[Array, " n"]]:
-    r"""Return the features of points by inducing points, and the variances that these do not explain.
-
-    Args:
-        kernel: k.
-        inducing: The w inducing points.
-        points: The n points.
-
-    Returns:
-        :math:`R = L^{-1}` for the factor L of :math:`K_{ww}` with its nugget, the features
-        :math:`\Phi = K_{nw} R^\top` and :math:`r_i = k(x_i, x_i) - \|\phi_i\|^2`, at least 0.
-    """
-    whitener, features = linalg.whiten(with_nugget(kernel.gram(inducing)), kernel(points, inducing))
-    return whitener, features, jnp.maximum(kernel.diagonal(points) - jnp.sum(features**2, axis=1), 0.0)
 
 
 def condition_features(

@@ -1,4 +1,4 @@
-"""Linear algebra of symmetric matrices: factorization with jitter, regularized systems, positive parts and roots."""
+"""Linear algebra of symmetric matrices: factorization, regularized systems, conjugate gradients, parts and roots."""
 
 from kpp.linalg.cholesky import FactorizationError as FactorizationError
 from kpp.linalg.cholesky import add_diagonal as add_diagonal
@@ -11,6 +11,8 @@ from kpp.linalg.cholesky import max_relative_jitter as max_relative_jitter
 from kpp.linalg.cholesky import solve_lower as solve_lower
 from kpp.linalg.cholesky import whiten as whiten
 from kpp.linalg.cholesky import whitener as whitener
+from kpp.linalg.conjugate_gradients import conjugate_gradients as conjugate_gradients
+from kpp.linalg.conjugate_gradients import solve_by_conjugate_gradients as solve_by_conjugate_gradients
 from kpp.linalg.ridge import AbstractRidge as AbstractRidge
 from kpp.linalg.ridge import DenseRidge as DenseRidge
 from kpp.linalg.ridge import FeatureRidge as FeatureRidge

@@ -135,19 +135,15 @@ def _solve(
     max_steps: Int[Array, ""],
 ) -> tuple[Float[Array, " m"], Int[Array, ""], Float[Array, ""]]:
     """Solve, and return the number of steps and the largest entry of the residual for a right-hand side of size 1."""
-    features = root[:, None] * features
-    factor = linalg.cholesky(linalg.add_diagonal(features.T @ features, 1.0), what="the preconditioner")
+    preconditioner = linalg.FeatureRidge.create(root[:, None] * features, 1.0, what="the preconditioner")
 
     def multiply(vector: Array) -> Array:
         return vector + root * gram.multiply(root * vector)
 
-    def precondition(vector: Array) -> Array:
-        return vector - features @ linalg.cho_solve(factor, features.T @ vector)
-
     shape = jax.eval_shape(lambda: right)
     operator, inverse = (
         lx.FunctionLinearOperator(function, shape, lx.positive_semidefinite_tag)
-        for function in (multiply, precondition)
+        for function in (multiply, preconditioner.solve)
     )
     size = jnp.max(jnp.abs(right))
     scaled = right / jnp.where(size > 0, size, 1.0)

@@ -10,6 +10,9 @@ from numpyro import distributions as dist
 from kpp.gp import (
     GaussianProcessMarginal,
     InducingBound,
+    IterativeMarginal,
+    IterativeSettings,
+    IterativeSystem,
     PriorMean,
     evaluate_mean,
     few_features,
@@ -21,7 +24,7 @@ from kpp.typing import AnyArray, Leaf
 
 __all__ = ["LATENTS", "gp_regression"]
 
-LATENTS = ("exact", "inducing")
+LATENTS = ("exact", "inducing", "iterative")
 
 
 def gp_regression(
@@ -32,6 +35,7 @@ def gp_regression(
     mean: PriorMean | Leaf = 0.0,
     row_variances: Array | None = None,
     inducing_points: Leaf | None = None,
+    iterative: IterativeSettings | None = None,
 ) -> None:
     r"""Gaussian-process regression as a NumPyro model function.
 
@@ -50,16 +54,20 @@ def gp_regression(
         row_variances: s, what the variance of each row has in addition, (n,), or None.
         inducing_points: Inducing points, (w, d), or a prior for them: y then has the density of the collapsed bound,
             `kpp.gp.InducingBound`. None for the exact evidence.
+        iterative: Settings, for the estimate of the evidence by conjugate gradients, `kpp.gp.IterativeMarginal`.
     """
     kernel = draw_priors("kernel", kernel)
     noise = draw_priors("noise_variance", noise_variance)
     center = evaluate_mean(draw_priors("mean", mean), x)
     noise = noise if row_variances is None else noise + row_variances
-    if inducing_points is None:
-        numpyro.sample("y", _marginal(x, kernel, noise, center), obs=y)
-        return
-    _, features, rest = inducing_features(kernel, draw_priors("inducing_points", inducing_points), x)
-    numpyro.sample("y", InducingBound(center, features, noise, rest), obs=y)
+    if iterative is not None:
+        law: dist.Distribution = IterativeMarginal(center, IterativeSystem.create(kernel, x, noise, iterative))
+    elif inducing_points is None:
+        law = _marginal(x, kernel, noise, center)
+    else:
+        _, features, rest = inducing_features(kernel, draw_priors("inducing_points", inducing_points), x)
+        law = InducingBound(center, features, noise, rest)
+    numpyro.sample("y", law, obs=y)
 
 
 def _marginal(x: Array, kernel: AbstractKernel, noise_variance: Leaf, mean: AnyArray) -> dist.Distribution:

@@ -15,10 +15,12 @@ from kpp.gp import (
     AbstractGPModel,
     ConditionedProcess,
     GaussianLikelihood,
+    IterativeSettings,
     LinearMean,
     check_mean_fits,
     condition,
     condition_by_inducing,
+    condition_iteratively,
     example_points,
     mean_field,
     read_data,
@@ -30,9 +32,11 @@ from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import as_finite_array, as_targets, check_same_rows, one_of
 from kpp_models.tables.gp_regression import LATENTS, gp_regression
-from kpp_models.tables.inducing import ADVICE, check_inducing, number_of_inducing, with_inducing_points
+from kpp_models.tables.inducing import check_inducing, number_of_inducing, with_inducing_points
 
 __all__ = ["GPRegression"]
+
+_ADVICE = "use latent='inducing' with `num_inducing` points, latent='iterative', or a kernel with finite features, or "
 
 
 def _as_variances(value: Any) -> Array | None:
@@ -46,7 +50,7 @@ def _as_variances(value: Any) -> Array | None:
 
 
 class GPRegression(AbstractGPModel):
-    r"""Gaussian-process regression, exact or with inducing points.
+    r"""Gaussian-process regression: exact, with inducing points, or by conjugate gradients.
 
     .. math:: y_i = f(x_i) + \epsilon_i, \qquad f \sim GP(m, k), \qquad \epsilon_i \sim N(0, \sigma^2 + s_i)
 
@@ -57,6 +61,11 @@ class GPRegression(AbstractGPModel):
     by the collapsed bound (`kpp.gp.InducingBound`), whose time is of order n w^2 in place of n^3. Every inference works
     on it. Leave-one-out is then that of the approximation.
 
+    With ``latent="iterative"`` no kernel matrix is in memory, and time is of order n^2 per step of conjugate gradients.
+    The posterior is exact up to a tolerance. The log determinant in the evidence is estimated with fixed random vectors
+    (`kpp.gp.iterative_log_density`), so that the evidence is a smooth function of the hyperparameters; `kpp.MAP` is the
+    inference for it. There is no leave-one-out, no draw of the training data, and no `Fit.function_posterior`.
+
     Args:
         kernel: k, with numbers or priors as leaves.
         noise_variance: :math:`\sigma^2`, in squared units of y; a number (at least 0) or a prior.
@@ -64,19 +73,21 @@ class GPRegression(AbstractGPModel):
             `kpp.gp.LinearMean`. With a module, `function` and what needs it are not available.
         row_variances: s, (n,), in squared units of y, at least 0: what is known of the variance of each row, such as
             the squared standard error of a measurement. A new observation has the variance :math:`\sigma^2`.
-        latent: "exact" or "inducing".
+        latent: "exact", "inducing" or "iterative".
         num_inducing: w, the number of inducing points that k-means chooses among the points, with "inducing".
         inducing_points: The inducing points, (w, d), or a prior for them, in place of `num_inducing`.
         learn_inducing: Whether the inducing points are learned, with a normal prior centered at those chosen.
         seed: The seed of k-means.
+        iterative: The settings of conjugate gradients, with "iterative"; by default `kpp.gp.IterativeSettings()`.
 
     Raises:
-        ValueError: If a number is not a scalar, not finite, or a variance is negative, or inducing points are given or
-            missing against `latent`.
+        ValueError: If a number is not a scalar, not finite, or a variance is negative, or inducing points or settings
+            are given or missing against `latent`.
 
     References:
         Rasmussen and Williams (2006), algorithm 2.1 and section 5.4; Titsias, Variational learning of inducing
-        variables in sparse Gaussian processes, 2009.
+        variables in sparse Gaussian processes, 2009; Gardner, Pleiss, Bindel, Weinberger and Wilson, GPyTorch: Blackbox
+        matrix-matrix Gaussian process inference, 2018.
     """
 
     kernel: AbstractKernel
@@ -88,13 +99,16 @@ class GPRegression(AbstractGPModel):
     inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None)
     learn_inducing: bool = eqx.field(static=True, default=False)
     seed: int = eqx.field(static=True, default=0)
+    iterative: IterativeSettings | None = None
 
     def __check_init__(self) -> None:
         """Raise ValueError if the variance is negative, or the inducing points do not go with `latent`."""
         check_non_negative(self.noise_variance, "noise_variance")
         one_of(self.latent, "latent", LATENTS)
         check_inducing(self)
-        if self.latent == "inducing":
+        if self.iterative is not None and self.latent != "iterative":
+            raise ValueError(f"`iterative` goes with latent='iterative', got settings with latent={self.latent!r}")
+        if self.latent != "exact":
             check_positive(self.noise_variance, "noise_variance")
 
     @classmethod
@@ -110,9 +124,8 @@ class GPRegression(AbstractGPModel):
 
     def prepare(self, x: object, y: object) -> tuple[GPRegression, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
-        model, data, schema = read_data(
-            self, x, y, as_targets, by_features=True, num_inducing=number_of_inducing(self), advice=ADVICE
-        )
+        columns = number_of_inducing(self) if self._settings is None else self._settings.num_columns
+        model, data, schema = read_data(self, x, y, as_targets, by_features=True, num_inducing=columns, advice=_ADVICE)
         check_mean_fits(self.mean, data["x"])
         model = with_inducing_points(model, data["x"])
         if self.row_variances is None:
@@ -124,7 +137,8 @@ class GPRegression(AbstractGPModel):
         self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None, row_variances: Array | None = None
     ) -> None:
         """The NumPyro model: `gp_regression` with these fields."""
-        gp_regression(x, y, self.kernel, self.noise_variance, self.mean, row_variances, self.inducing_points)
+        inducing, settings = self.inducing_points, self._settings
+        gp_regression(x, y, self.kernel, self.noise_variance, self.mean, row_variances, inducing, settings)
 
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         r"""Return the posterior, exact: :math:`\alpha = (K + \Sigma)^{-1}(y - m)`; see `kpp.gp.condition`."""
@@ -132,7 +146,23 @@ class GPRegression(AbstractGPModel):
         likelihood = GaussianLikelihood(data["y"], model.noise_variance, data.get("row_variances"))
         if model.inducing_points is not None:
             return condition_by_inducing(model.kernel, model.inducing_points, data["x"], likelihood, model.mean)
+        if self._settings is not None:
+            return condition_iteratively(model.kernel, data["x"], likelihood, model.mean, self._settings)
         return condition(model.kernel, data["x"], likelihood, model.mean)
+
+    def pointwise(self, rng_key: RngKey, sample: Sample, data: Data) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return leave-one-out and draws of the training data; nothing with "iterative", which has neither."""
+        return ({}, {}) if self.latent == "iterative" else super().pointwise(rng_key, sample, data)
+
+    @property
+    def has_function_posterior(self) -> bool:
+        """Whether `posterior_draw` is available, which it is not with "iterative"."""
+        return self.latent != "iterative"
+
+    @property
+    def _settings(self) -> IterativeSettings | None:
+        """The settings of conjugate gradients, if they are used."""
+        return (self.iterative or IterativeSettings()) if self.latent == "iterative" else None
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
         """Name the axes of inducing points that are learned."""
