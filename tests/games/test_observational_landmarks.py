@@ -38,8 +38,8 @@ LENGTHSCALE = np.array([1.0, 0.7, 1.4])
 SMOOTH = RBF(lengthscale=LENGTHSCALE, variance=1.7)
 MIXED = ProductKernel((Categorical(0.4), Linear(), Periodic(1.3, 4.0))) * 0.6
 GIVEN = ProductKernel((Categorical(0.4), RBF(0.7), RBF(1.4)))
-# A jitter of 1e-10 replaces the section at x by that of a ridge regression at the landmarks, whose weights can be in the
-# thousands where x is not a landmark; the difference is their product.
+# A jitter of 1e-10 replaces the section at x by that of a ridge regression at the landmarks, whose weights can be in
+# the thousands where x is not a landmark; the difference is their product.
 TOLERANCE = {"rtol": 1e-7, "atol": 1e-6}
 
 
@@ -202,13 +202,14 @@ def test_the_error_is_that_of_the_values():
     assert landmark_error(game, lambda z: np.ones(len(z)), X).relative == 0.0
 
 
-def test_the_number_of_landmarks_is_recorded():
+def test_the_landmarks_and_their_error_are_recorded():
     function = RKHSFunction(SMOOTH, POINTS, ALPHA, 0.4)
     options = {"value_function": "observational", "background": BACKGROUND, "regularization": 0.01, "landmarks": 5}
     explanation = kpp.explain(function, X, **options)
-    assert explanation.attrs["landmarks"] == 5 and explanation.attrs["background_size"] == 30
-    assert "landmarks" not in kpp.explain(function, X, **{**options, "landmarks": None}).attrs
     game = Observational(BACKGROUND, 0.01, landmarks=5)
+    assert explanation.attrs["landmarks"] == 5 and explanation.attrs["background_size"] == 30
+    assert explanation.attrs["landmark_error"] == landmark_error(game, function, X).relative
+    assert not {"landmarks", "landmark_error"} & set(kpp.explain(function, X, **{**options, "landmarks": None}).attrs)
     np.testing.assert_allclose(explanation.values, shapley_values(game, function, X), rtol=1e-9)
 
 

@@ -19,7 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from kpp.batching import average_chunks, even_size, split_rows
 from kpp.games.values.conditional_embeddings import is_tabulated, restricted_matrices
@@ -152,7 +152,7 @@ class LandmarkEmbeddings(eqx.Module):
         return even_size(self.background.shape[0], _MAX_ENTRIES // (self.landmarks.shape[0] + width))
 
 
-def read_landmarks(value: object, background: Float[Array, "m d"]) -> Float[Array, "b d"]:
+def read_landmarks(value: ArrayLike, background: Float[Array, "m d"]) -> Float[Array, "b d"]:
     """Return landmarks, which are points or the number of rows of the background to take at even steps.
 
     Raises:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from kpp.functions import RKHSFunction
 from kpp.games.values.observational import Observational, proper_coalitions
-from kpp.typing import PointFunction, RngKey
+from kpp.typing import AnyArray, PointFunction, RngKey
 from kpp.validation import check_type, count
 
 __all__ = ["LandmarkError", "landmark_error"]
@@ -37,7 +37,7 @@ class LandmarkError(NamedTuple):
 def landmark_error(
     value_function: Observational,
     function: PointFunction,
-    x: Float[np.ndarray, "p d"],
+    x: Float[AnyArray, "p d"],
     *,
     num_rows: int = 1000,
     num_coalitions: int = 20,
@@ -82,7 +82,7 @@ def landmark_error(
     )
     difference, spread = np.sum((low - exact)[1:] ** 2), np.sum((exact[1:] - exact[0]) ** 2)
     relative = math.sqrt(difference / spread) if spread > 0 else 0.0
-    return LandmarkError(relative, len(value_function.landmarks), len(rows), len(proper))
+    return LandmarkError(relative, np.shape(value_function.landmarks)[0], len(rows), len(proper))
 
 
 def _rows(game: Observational, num_rows: int) -> Float[np.ndarray, "n d"]:
@@ -98,7 +98,7 @@ def _rows(game: Observational, num_rows: int) -> Float[np.ndarray, "n d"]:
 
 
 def _values(
-    game: Observational, function: PointFunction, x: Float[np.ndarray, "p d"], coalitions: np.ndarray
+    game: Observational, function: PointFunction, x: Float[AnyArray, "p d"], coalitions: np.ndarray
 ) -> np.ndarray:
     """Return the values, led by the axis of the coalitions."""
     values = np.asarray(game(function, x, coalitions))

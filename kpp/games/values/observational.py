@@ -315,6 +315,7 @@ class Observational(AbstractWeighted):
         yield cls(function.points[:3] + 0.1, 0.01), function, x
         other = RKHSFunction(Matern12(lengthscale=1.5), function.points, outputs[0].coefficients, outputs[0].intercept)
         yield cls(function.points[:3] + 0.1, 0.01), other, x
+        yield cls(function.points + 0.1, 0.01, landmarks=3), function, x
 
 
 @eqx.filter_jit
