@@ -54,6 +54,11 @@ def _as_kernel(kernel: object) -> AbstractKernel | None:
     raise TypeError(f"`kernel` must be a kernel or None, got {type(kernel).__name__}")
 
 
+def _as_landmarks(landmarks: Any) -> Float[Array, "b d"] | None:
+    """Return landmarks as points; a number of them has been replaced by points before."""
+    return None if landmarks is None else as_points(landmarks, "landmarks")
+
+
 class Observational(AbstractWeighted):
     r"""Absent features follow their conditional distribution given the present ones, by conditional mean embeddings.
 
@@ -88,7 +93,7 @@ class Observational(AbstractWeighted):
             order m^2 instead of m^3 per coalition. With 2500 background points it still took longer than "cholesky".
         max_steps: The largest number of steps of conjugate gradients.
         landmarks: None for the exact weights; or B, the landmarks of weights in low rank: an array (b, d), or the
-            number b of background points to take, at even steps.
+            number b of background points to take, at even steps. They need the solver "cholesky".
 
     With landmarks, :math:`K_{Z_S Z_S}` is replaced by Nyström's approximation with the landmarks, restricted to S,
 
@@ -114,7 +119,7 @@ class Observational(AbstractWeighted):
     end_points: str = eqx.field(static=True, default="exact")
     solver: str = eqx.field(static=True, default="cholesky")
     max_steps: int = eqx.field(static=True, default=500)
-    landmarks: Float[AnyArray, "b d"] | int | None = None
+    landmarks: Float[AnyArray, "b d"] | int | None = eqx.field(converter=_as_landmarks, default=None)
 
     def __post_init__(self) -> None:
         """Replace a number of landmarks by rows of the background."""
@@ -129,6 +134,8 @@ class Observational(AbstractWeighted):
             raise ValueError(f"`regularization` must be one number, got shape {jnp.shape(self.regularization)}")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
         count(self.max_steps, "max_steps")
+        if self.landmarks is not None and self.solver != "cholesky":
+            raise ValueError(f"`solver` must be 'cholesky' for a game with `landmarks`, got {self.solver!r}")
 
     def __call__(self, function: PointFunction, x: object, coalitions: object) -> Float[Array, "*draws c p *outputs"]:
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs).
