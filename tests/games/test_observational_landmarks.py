@@ -109,13 +109,13 @@ def test_any_function_is_valued(estimator):
     np.testing.assert_allclose(game(f, X, COALITIONS), expected, **TOLERANCE)
 
 
-@pytest.mark.parametrize("entries", [1, 2**6, 2**21])
-def test_blocks_of_the_background_change_nothing(monkeypatch, entries):
-    monkeypatch.setattr(embeddings, "_MAX_ENTRIES", entries)  # blocks of 1, 7 and 30 rows
-    jax.clear_caches()
-    game = Observational(BACKGROUND[:29], 0.01, landmarks=2)  # no multiple of the size of a block
-    function = RKHSFunction(MIXED, POINTS, ALPHA)
-    args = matrix(MIXED), BACKGROUND[:29], np.asarray(game.landmarks), X, COALITIONS, 0.01
+@pytest.mark.parametrize(("entries", "num_rows"), [(1, 29), (2**6, 26), (2**21, 25)])
+def test_blocks_of_the_background_change_nothing(monkeypatch, entries, num_rows):
+    """Blocks of 1, 7 and all rows. Each case has its own number of rows: no program of another case is taken."""
+    monkeypatch.setattr(embeddings, "_MAX_ENTRIES", entries)
+    background, function = BACKGROUND[:num_rows], RKHSFunction(MIXED, POINTS, ALPHA)
+    game = Observational(background, 0.01, landmarks=2)
+    args = matrix(MIXED), background, np.asarray(game.landmarks), X, COALITIONS, 0.01
     np.testing.assert_allclose(game(function, X, COALITIONS), landmark_values(function, 0.0, *args), **TOLERANCE)
 
 
