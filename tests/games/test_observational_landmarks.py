@@ -150,6 +150,15 @@ def test_each_draw_has_its_own_features():
         np.testing.assert_allclose(values[0, i], game(single, X, COALITIONS), **TOLERANCE)
 
 
+def test_a_background_of_single_precision_is_valued_in_double_precision():
+    function = RKHSFunction(SMOOTH, POINTS, ALPHA, 0.4)
+    single = np.asarray(BACKGROUND, np.float32)
+    values = Observational(single, 0.01, landmarks=5)(function, X, COALITIONS)
+    expected = Observational(single.astype(float), 0.01, landmarks=5)(function, X, COALITIONS)
+    assert values.dtype == expected.dtype
+    np.testing.assert_allclose(values, expected, rtol=1e-3)  # the landmarks' matrix has single precision
+
+
 def test_the_covariance_takes_the_weights_in_low_rank():
     """Against all pairs of imputed rows, with the oracle's weights in the place of the game's."""
     game = Observational(BACKGROUND, 0.01, SMOOTH, landmarks=5)

@@ -42,12 +42,10 @@ class _Columns(NamedTuple):
     Attributes:
         blocks: Arrays that lead with the blocks.
         of_block: A function of one block of these arrays and a mask, to the values (size, k).
-        width: k.
     """
 
     blocks: PyTree
     of_block: Callable[[Any, Mask], Float[Array, "size k"]]
-    width: int
 
 
 class LandmarkEmbeddings(eqx.Module):
@@ -84,7 +82,7 @@ class LandmarkEmbeddings(eqx.Module):
         """Return a function from the mask of a coalition to the weighted sums of values at the background points."""
         size = self._block_size(values.shape[1])
         blocks = split_rows(values, size)
-        average = self._averages(_Columns(blocks, lambda block, _: block, values.shape[1]), size)
+        average = self._averages(_Columns(blocks, lambda block, _: block), size)
         return lambda mask: average(mask)(x)
 
     def absent_averages(
@@ -108,8 +106,7 @@ class LandmarkEmbeddings(eqx.Module):
                 [part.of_block(block, ~mask) for part, block in zip(parts, blocks, strict=True)], axis=1
             )
 
-        columns = _Columns(tuple(part.blocks for part in parts), of_block, len(terms) * points.shape[0])
-        return self._averages(columns, size)
+        return self._averages(_Columns(tuple(part.blocks for part in parts), of_block), size)
 
     def _averages(self, values: _Columns, size: int) -> Callable[[Mask], Callable[[Array], Float[Array, "p k"]]]:
         chunks, shares = average_chunks(self.background, size)
@@ -119,16 +116,13 @@ class LandmarkEmbeddings(eqx.Module):
         def of_coalition(mask: Mask) -> Callable[[Array], Array]:
             root = roots(mask)
 
-            def add(sums: tuple[Array, Array], block: tuple[Array, PyTree, PyTree]) -> tuple[tuple[Array, Array], None]:
+            def of_block(block: tuple[Array, PyTree, PyTree]) -> tuple[Array, Array]:
                 share, kernel_block, value_block = block
                 features = _product(sections.of_block(kernel_block, mask), root.T)
                 columns = jnp.concatenate([features, values.of_block(value_block, mask)], axis=1)
-                products = _product((share[:, None] * features).T, columns)
-                return (sums[0] + products, sums[1] + share @ columns), None
+                return _product((share[:, None] * features).T, columns), share @ columns
 
-            width = num + values.width
-            start = (jnp.zeros((num, width), chunks.dtype), jnp.zeros(width, chunks.dtype))
-            products, means = jax.lax.scan(add, start, (shares, sections.blocks, values.blocks))[0]
+            products, means = _sum_blocks(of_block, (shares, sections.blocks, values.blocks))
             factor = cholesky(add_diagonal(products[:, :num], self.regularization))
             coefficients = _product(root.T, cho_solve(factor, products[:, num:]))
 
@@ -170,8 +164,15 @@ def _sections(kernel: AbstractKernel, blocks: Float[Array, "k s d"], points: Flo
     num_rows = blocks.shape[0] * blocks.shape[1]
     if isinstance(kernel, AbstractProductKernel) and is_tabulated(kernel, num_rows, points):
         tables = jax.lax.map(lambda rows: kernel.factors(rows, points), blocks)
-        return _Columns(tables, masked_product, points.shape[0])
-    return _Columns(blocks, lambda rows, mask: restricted_matrices(kernel, rows, points)(mask), points.shape[0])
+        return _Columns(tables, masked_product)
+    return _Columns(blocks, lambda rows, mask: restricted_matrices(kernel, rows, points)(mask))
+
+
+def _sum_blocks(f: Callable[[PyTree], PyTree], blocks: PyTree) -> PyTree:
+    """Add up the results of a function of one block of arrays that lead with the blocks."""
+    shapes = jax.eval_shape(f, jax.tree.map(lambda leaf: leaf[0], blocks))
+    start = jax.tree.map(lambda result: jnp.zeros(result.shape, result.dtype), shapes)
+    return jax.lax.scan(lambda sums, block: (jax.tree.map(jnp.add, sums, f(block)), None), start, blocks)[0]
 
 
 def _product(first: Array, second: Array) -> Array:
