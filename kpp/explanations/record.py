@@ -17,7 +17,10 @@ __all__ = ["describe_estimate", "describe_key", "describe_value_function"]
 
 
 def describe_value_function(value_function: AbstractValueFunction) -> dict[str, Any]:
-    """Return the registered or class name of a value function, its simple options, and the size of its background."""
+    """Return the registered or class name of a value function, its simple options, and how many points it holds.
+
+    The points are its background and, if it has any, its landmarks.
+    """
     cls = type(value_function)
     registered = cls in registry.value_functions().values()
     record: dict[str, Any] = {
@@ -27,6 +30,8 @@ def describe_value_function(value_function: AbstractValueFunction) -> dict[str, 
         value = getattr(value_function, field.name)
         if field.name == "background":
             record["background_size"] = np.shape(value)[0]
+        elif field.name == "landmarks" and value is not None:
+            record["landmarks"] = np.shape(value)[0]
         elif isinstance(value, (str, bool, int, float)):
             record[field.name] = value
         elif isinstance(value, (np.ndarray, jax.Array)) and np.ndim(value) == 0:

@@ -31,6 +31,8 @@ from kpp.games.values.gaussian_conditionals import CopulaConditional as CopulaCo
 from kpp.games.values.gaussian_conditionals import GaussianConditional as GaussianConditional
 from kpp.games.values.imputation import AbstractImputation as AbstractImputation
 from kpp.games.values.interventional import Interventional as Interventional
+from kpp.games.values.landmark_error import LandmarkError as LandmarkError
+from kpp.games.values.landmark_error import landmark_error as landmark_error
 from kpp.games.values.masked import MaskedRegression as MaskedRegression
 from kpp.games.values.observational import Observational as Observational
 from kpp.games.values.product_games import has_product_terms as has_product_terms

@@ -27,11 +27,13 @@ from kpp.games import (
     AbstractProductValueFunction,
     AbstractValueFunction,
     Interventional,
+    Observational,
     ShapleyEstimate,
     choose_method,
     estimate_shapley,
     has_product_terms,
     interaction_values,
+    landmark_error,
 )
 from kpp.kernels import RBF
 from kpp.threads import num_cores, one_blas_thread
@@ -49,6 +51,8 @@ _INSTANCES, _COVARIANCES, _MAX_ENTRIES = 1024, 8, 2**25
 # Quadrature shares nothing between instances: a multiple of so many per batch, and at least so many batches, because
 # the first one runs alone and the cores shall end at the same time.
 _MULTIPLE, _BATCHES = 8, 64
+# An observational game with landmarks is compared with the exact one at so many points, and with these options.
+_CHECKED, _CHECK = 10, {"num_rows": 500, "num_coalitions": 10}
 _CHOICES = {
     "method": ("auto", "quadrature", "enumeration", "least-squares", "permutation"),
     "interactions": (None, "SII", "STII"),
@@ -132,6 +136,7 @@ class RKHSShap(AbstractPointsExplainer):
         record |= describe_estimate(estimate, rng_key)
         if self.interactions is not None:
             record["interactions"] = self.interactions
+        record |= self._error_in_low_rank(inputs)
         law = self._law(inputs) if self.covariance == "auto" else None
         if law is not None:
             arrays, key = self._draw(law, inputs, arrays, rng_key)
@@ -140,6 +145,17 @@ class RKHSShap(AbstractPointsExplainer):
             arrays["covariance"], at = self._covariance(inputs)
             record |= {"uncertainty": "full", "covariance": self.covariance, "covariance_at": at}
         return inputs.explanation(record, draws=True if law is not None else None, **arrays)
+
+    def _error_in_low_rank(self, inputs: Inputs) -> dict[str, float]:
+        """Return the error of the values of an observational game with landmarks, from a few points and coalitions."""
+        game, (_, num_features) = self.value_function, inputs.x.shape
+        if not isinstance(game, Observational) or game.landmarks is None or self.scale != "latent" or num_features < 2:
+            return {}
+        function: Any = inputs.function
+        if inputs.batch_shape:
+            function = function.take_draws([0])
+        found = landmark_error(game, function, inputs.x[:_CHECKED], **_CHECK, rng_key=jax.random.key(0))
+        return {"landmark_error": found.relative}
 
     def _law(self, inputs: Inputs) -> Law | None:
         """Return the law of the values at the mean of the hyperparameters, if there is one and it is affordable."""

@@ -7,7 +7,9 @@ explaining many functions.
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,15 @@ from jaxtyping import Float
 from kpp import GPPosterior
 from kpp.explanations import Law
 from kpp.features import Nystrom, landmarks
-from kpp.games import AbstractImputation, Interventional, Players, has_product_terms, num_nodes, shapley_root
+from kpp.games import (
+    AbstractImputation,
+    Interventional,
+    Observational,
+    Players,
+    has_product_terms,
+    num_nodes,
+    shapley_root,
+)
 from kpp.linalg import symmetric_root
 from kpp.typing import AnyArray
 from kpp_rkhs_shap.projected_law import can_enumerate, projected_posterior, projected_steps
@@ -31,6 +41,9 @@ _REFERENCES = 100
 _REFERENCES_ACROSS = (64, 32, 16)
 # The largest number of rows of a matrix of all values of all points; its root takes some ten seconds.
 _MAX_ROWS = 4096
+# The law of an observational game with landmarks takes the whole background, or the first of these numbers of its rows
+# that is affordable.
+_ROWS = (2000, 1000, 500)
 # Landmarks are chosen among at most this many rows of a background, taken at even distances.
 _MAX_SAMPLE = 4000
 # Up to this number of products of kernel factors a covariance is exact without any thought.
@@ -57,6 +70,8 @@ def affordable_law(
     Otherwise the covariance of the values of each point is exact if it takes at most 4e10 products; if not, a
     background of `Interventional` is represented by 100 landmarks. The correlation of the values of different points
     takes 64, 32 or 16 landmarks of the background. Where it is not affordable, points are drawn independently.
+
+    A projection in an observational game with landmarks takes 2000, 1000 or 500 rows of a background that is too large.
 
     If not even the covariance of each point is affordable, a projection may lack up to a fifth of the variance.
 
@@ -113,13 +128,28 @@ def _projected_law(
 ) -> Law | None:
     """Return the law under a posterior of finite rank, if it is affordable and lacks little."""
     function = posterior.mean.unfold()
-    if projected_steps(value_function, function, x.shape[0], players) > Law.affordable_products:
+    for game in _with_fewer_rows(value_function):
+        if projected_steps(game, function, x.shape[0], players) <= Law.affordable_products:
+            break
+    else:
         return None
-    projected, left_out = projected_posterior(value_function, posterior, x, players)
+    projected, left_out = projected_posterior(game, posterior, x, players)
     if left_out > _MAX_LEFT_OUT:
         return None
-    root = shapley_root(value_function, projected, x, groups=players)
-    return Law(root, np.shape(value_function.background)[0], is_joint=True, left_out=left_out)
+    root = shapley_root(game, projected, x, groups=players)
+    return Law(root, np.shape(game.background)[0], is_joint=True, left_out=left_out)
+
+
+def _with_fewer_rows(value_function: AbstractImputation) -> Iterator[AbstractImputation]:
+    """Yield the game, and an observational game with landmarks also with parts of its background, at even steps."""
+    yield value_function
+    if isinstance(value_function, Observational) and value_function.landmarks is not None:
+        background = np.asarray(value_function.background)
+        for size in _ROWS:
+            if size < len(background):
+                yield dataclasses.replace(
+                    value_function, background=background[np.arange(size) * len(background) // size]
+                )
 
 
 def _affordable_game(

@@ -65,15 +65,22 @@ def projected_steps(value_function: AbstractImputation, mean: RKHSFunction, num_
         return float(terms * nodes * players.num_players * num_points * size * _MAX_LANDMARKS)
     if not can_enumerate(players):
         return math.inf
-    shared = isinstance(value_function, Observational) and (
+    rank = _rank(value_function)
+    weights = size**3 / 3 if rank is None else size * rank**2
+    if isinstance(value_function, Observational) and (
         has_product_terms(mean.kernel) or value_function.is_embedded(mean)
-    )
-    weights = size**3 / 3
-    if shared:
-        values = num_points * _MAX_LANDMARKS * (size + _MAX_LANDMARKS)
+    ):
+        references = num_points if rank is None else rank  # the columns that the background is contracted with
+        values = _MAX_LANDMARKS * (size * references + num_points * (_MAX_LANDMARKS + (rank or 0)))
         return 2.0**players.num_players * (weights + values) / _SPEED
     sections = num_points * size * _MAX_LANDMARKS * (num_features + _MAX_LANDMARKS / _SPEED)
     return 2.0**players.num_players * (weights / _SPEED + sections)
+
+
+def _rank(value_function: AbstractImputation) -> int | None:
+    """Return the number of landmarks of an observational game; None if it has none."""
+    landmarks = getattr(value_function, "landmarks", None)
+    return None if landmarks is None else len(landmarks)
 
 
 def projected_posterior(

@@ -14,11 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from kpp.games.values.product_games import has_product_terms
+from kpp.games.values.product_games import has_product_terms, masked_product
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel, Constant
 from kpp.linalg import DenseRidge, cho_solve
 
-__all__ = ["REGULARIZED", "conjugate_gradients", "direct_solve", "median_kernel", "restricted_matrices", "single_term"]
+__all__ = [
+    "REGULARIZED",
+    "conjugate_gradients",
+    "direct_solve",
+    "is_tabulated",
+    "median_kernel",
+    "restricted_matrices",
+    "single_term",
+]
 
 #: The name of the factorized matrix in messages.
 REGULARIZED = "the regularized kernel matrix of the background"
@@ -52,10 +60,17 @@ def restricted_matrices(kernel: AbstractKernel, x1: Float[Array, "n1 d"], x2: Fl
     if not isinstance(kernel, AbstractProductKernel):
         correlation = kernel.split_scale()[1]
         return lambda mask: correlation(jnp.where(mask[None], x1, 0.0), jnp.where(mask[None], x2, 0.0))
-    if isinstance(kernel, RBF) or x1.size * x2.shape[0] > _MAX_TABLE:  # for an RBF, a table would not be faster
+    if not is_tabulated(kernel, x1.shape[0], x2):
         return lambda mask: kernel.restrict(mask)(x1, x2)
     factors = kernel.factors(x1, x2)
-    return lambda mask: jnp.prod(jnp.where(mask[:, None, None], factors, 1.0), axis=0)
+    return lambda mask: masked_product(factors, mask)
+
+
+def is_tabulated(kernel: AbstractKernel, num_rows: int, points: Float[Array, "n d"]) -> bool:
+    """Return whether a table of the factors between rows and points saves time, and is not too large."""
+    if isinstance(kernel, RBF) or not isinstance(kernel, AbstractProductKernel):  # an RBF takes one exponential
+        return False
+    return num_rows * points.size <= _MAX_TABLE
 
 
 def median_kernel(background: Float[Array, "m d"]) -> RBF:

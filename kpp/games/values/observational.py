@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from kpp.batching import NUM_BLOCKS, map_blocks, map_rows, rows_that_fit, sum_arrays
 from kpp.embeddings import ConditionalMeanEmbedding
+from kpp.features import Nystrom
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import all_coalitions, as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
@@ -26,19 +27,23 @@ from kpp.games.values.conditional_embeddings import (
     single_term,
 )
 from kpp.games.values.imputation import imputed_values, mean_prediction
+from kpp.games.values.landmark_embeddings import LandmarkEmbeddings, read_landmarks
 from kpp.games.values.product_games import example_functions, has_product_terms
-from kpp.games.values.weighted import MAX_ENTRIES, AbstractWeighted, embedded_values
+from kpp.games.values.weighted import MAX_ENTRIES, AbstractWeighted, embedded_values, weighted_sums
 from kpp.kernels import AbstractKernel, AbstractProductKernel, Matern12, check_positive, parameter
 from kpp.linalg import DenseRidge, FactorizationError
+from kpp.memory import check_memory
 from kpp.random import uniform
 from kpp.threads import num_cores
 from kpp.typing import AnyArray, Leaf, PointFunction, RngKey
 from kpp.validation import as_points, as_targets, check_rng_key, count, is_concrete, one_of, warn_if_float32
 
-__all__ = ["Observational"]
+__all__ = ["Observational", "proper_coalitions"]
 
 # A block of coalitions that a thread values has at least so many.
 _FEWEST = 8
+# The matrices (m, m) of a coalition that are in memory at the same time, at least.
+_MATRICES = 2
 _OPTIONS = {"estimator": ("auto", "imputed", "embedded"), "end_points": ("exact", "raw"), "solver": ("cholesky", "cg")}
 
 
@@ -47,6 +52,11 @@ def _as_kernel(kernel: object) -> AbstractKernel | None:
     if kernel is None or isinstance(kernel, AbstractKernel):
         return kernel
     raise TypeError(f"`kernel` must be a kernel or None, got {type(kernel).__name__}")
+
+
+def _as_landmarks(landmarks: Any) -> Float[Array, "b d"] | None:
+    """Return landmarks as points; a number of them has been replaced by points before."""
+    return None if landmarks is None else as_points(landmarks, "landmarks")
 
 
 class Observational(AbstractWeighted):
@@ -82,10 +92,24 @@ class Observational(AbstractWeighted):
         solver: "cholesky", or "cg": conjugate gradients preconditioned by the matrix of all features, with work of
             order m^2 instead of m^3 per coalition. With 2500 background points it still took longer than "cholesky".
         max_steps: The largest number of steps of conjugate gradients.
+        landmarks: None for the exact weights; or B, the landmarks of weights in low rank: an array (b, d), or the
+            number b of background points to take, at even steps. They need the solver "cholesky".
+
+    With landmarks, :math:`K_{Z_S Z_S}` is replaced by Nyström's approximation with the landmarks, restricted to S,
+
+    .. math::
+
+        W_S(x) = \Phi_S (\Phi_S^\top \Phi_S + m \eta I)^{-1} \phi_S(x), \qquad
+        \phi_S(x) = L_S^{-1} k(B_S, x_S), \quad K_{B_S B_S} = L_S L_S^\top,
+
+    which takes :math:`m b^2 + b^3` instead of :math:`m^3` steps per coalition, and forms no matrix (m, m). With all
+    background points as landmarks it is the exact game. `kpp.games.landmark_error` tells the difference.
 
     References:
         Chau, Hu, Gonzalez and Sejdinovic, RKHS-SHAP, 2022, proposition 3 and, for other kernels than product kernels,
-        appendix C, equations (C.4) and (C.5).
+        appendix C, equations (C.4) and (C.5); Chau, Towards trustworthy machine learning with kernels, 2023, section
+        5.2.2, and Williams and Seeger, Using the Nyström method to speed up kernel machines, 2001, equation (9), for
+        low rank.
     """
 
     background: Float[AnyArray, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
@@ -95,6 +119,12 @@ class Observational(AbstractWeighted):
     end_points: str = eqx.field(static=True, default="exact")
     solver: str = eqx.field(static=True, default="cholesky")
     max_steps: int = eqx.field(static=True, default=500)
+    landmarks: Float[AnyArray, "b d"] | int | None = eqx.field(converter=_as_landmarks, default=None)
+
+    def __post_init__(self) -> None:
+        """Replace a number of landmarks by rows of the background."""
+        if self.landmarks is not None:
+            self.landmarks = read_landmarks(self.landmarks, as_points(self.background, "background"))
 
     def __check_init__(self) -> None:
         """Check the options."""
@@ -104,6 +134,8 @@ class Observational(AbstractWeighted):
             raise ValueError(f"`regularization` must be one number, got shape {jnp.shape(self.regularization)}")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
         count(self.max_steps, "max_steps")
+        if self.landmarks is not None and self.solver != "cholesky":
+            raise ValueError(f"`solver` must be 'cholesky' for a game with `landmarks`, got {self.solver!r}")
 
     def __call__(self, function: PointFunction, x: object, coalitions: object) -> Float[Array, "*draws c p *outputs"]:
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs).
@@ -115,6 +147,7 @@ class Observational(AbstractWeighted):
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
         warn_if_float32("Observational")
+        self._check_memory()
         if self.is_embedded(function):
             values = embedded_values(self, function, x, jnp.asarray(coalitions))
         elif isinstance(function, RKHSFunction) and has_product_terms(function.kernel):
@@ -122,11 +155,20 @@ class Observational(AbstractWeighted):
         else:
             values = imputed_values(self, function, x, coalitions)
         if is_concrete(values) and not np.isfinite(values).all():
+            matrix = "kernel matrix of the background" if self.landmarks is None else "features at the landmarks"
             raise FactorizationError(
-                f"`regularization` {self.regularization} is too small for the kernel matrix of the background: some "
-                "values are NaN or infinite; make it larger, or remove duplicated rows"
+                f"`regularization` {self.regularization} is too small for the {matrix}: some values are NaN or "
+                "infinite; make it larger, or remove duplicated rows"
             )
         return values
+
+    def _check_memory(self) -> None:
+        """Raise ValueError if the matrices of the exact game do not fit into memory."""
+        size = self.background.shape[0]
+        if self.landmarks is None:
+            num_bytes = _MATRICES * size**2 * self.background.dtype.itemsize
+            advice = "give the option `landmarks=200`, which forms no matrix of all pairs of background points"
+            check_memory(num_bytes, f"an exact observational game with m = {size} background points", advice)
 
     def base(self, function: PointFunction) -> Float[Array, "*draws *outputs"]:
         """Return the value of the empty coalition: with exact end points the mean prediction over the background."""
@@ -171,11 +213,27 @@ class Observational(AbstractWeighted):
         own = single_term(function.kernel) if isinstance(function, RKHSFunction) else None
         return own or median_kernel(jnp.asarray(self.background))
 
+    def embeddings(self, kernel: AbstractKernel) -> LandmarkEmbeddings:
+        """Return the conditional mean embeddings in low rank; the game must have landmarks."""
+        background, landmarks = jnp.asarray(self.background), jnp.asarray(self.landmarks)
+        regularization = jnp.asarray(self.regularization, background.dtype)
+        return LandmarkEmbeddings(kernel, landmarks, background, regularization, self.has_exact_ends)
+
+    def averages_of(
+        self, kernel: AbstractKernel, x: Float[Array, "p d"], values: Float[Array, "m k"]
+    ) -> Callable[[Bool[Array, " d"]], Float[Array, "p k"]]:
+        """Return a function from the mask of a coalition to the weighted sums of values at the background points."""
+        if self.landmarks is None:
+            return weighted_sums(self.weights_of(kernel, x), values)
+        return self.embeddings(kernel).averages(values, x)
+
     def weights_of(
         self, kernel: AbstractKernel, x: Float[Array, "p d"] | None
     ) -> Callable[[Bool[Array, " d"]], Float[Array, "m p"]]:
         """Return a function from the mask of a coalition to the weights, at some points or at the background itself."""
         background = jnp.asarray(self.background)
+        if self.landmarks is not None:
+            return self.embeddings(kernel).weights_at(background if x is None else x)
         ridge = (background.shape[0] * self.regularization).astype(background.dtype)
         inner = restricted_matrices(kernel, background, background)
         outer = inner if x is None else restricted_matrices(kernel, background, x)
@@ -199,9 +257,11 @@ class Observational(AbstractWeighted):
         self, function: RKHSFunction, x: Array, coalitions: Bool[AnyArray, "c d"]
     ) -> Float[Array, "*draws c p *outputs"]:
         """Value coalitions of a sum of product kernels; many of them in as many threads as there are cores."""
-        points = None if self._is_background(x) else x
+        points = None if self.landmarks is None and self._is_background(x) else x
 
         def of_block(block: Bool[AnyArray, "b d"]) -> Array:
+            if self.landmarks is not None:
+                return _landmark_values(self, function, x, jnp.asarray(block))
             return _product_values(self, function, points, jnp.asarray(block))
 
         size = math.ceil(coalitions.shape[0] / NUM_BLOCKS)
@@ -251,7 +311,7 @@ class Observational(AbstractWeighted):
         game = cls(background, kernel=kernel, **options)
         values = as_targets(np.logspace(-6, -2, 9) if grid is None else grid, name="grid")
         check_positive(values, "grid")
-        coalitions = _proper_coalitions(game.background.shape[1], num_coalitions, rng_key)
+        coalitions = proper_coalitions(game.background.shape[1], num_coalitions, rng_key)
         losses = _leave_one_out_losses(game, values, jnp.asarray(coalitions))
         return eqx.tree_at(lambda tree: tree.regularization, game, values[jnp.nanargmin(losses)])
 
@@ -262,6 +322,7 @@ class Observational(AbstractWeighted):
         yield cls(function.points[:3] + 0.1, 0.01), function, x
         other = RKHSFunction(Matern12(lengthscale=1.5), function.points, outputs[0].coefficients, outputs[0].intercept)
         yield cls(function.points[:3] + 0.1, 0.01), other, x
+        yield cls(function.points + 0.1, 0.01, landmarks=3), function, x
 
 
 @eqx.filter_jit
@@ -296,6 +357,34 @@ def _product_values(
     return function.map_draws(of_draw)
 
 
+@eqx.filter_jit
+def _landmark_values(
+    value_function: Observational, function: RKHSFunction, x: Array, coalitions: Array
+) -> Float[Array, "*draws c p *outputs"]:
+    """Value coalitions of a sum of product kernels in low rank, by averages of the factors of absent features."""
+
+    def of_draw(draw: RKHSFunction) -> Array:
+        terms = draw.kernel.product_terms()
+        averages = value_function.embeddings(value_function.kernel_for(draw)).absent_averages(terms, draw.points)
+        coefficients = jnp.concatenate([term.scale * draw.coefficients for term in terms])
+        size = rows_that_fit(x.shape[0], coefficients.shape[0], MAX_ENTRIES)
+
+        def of_coalition(mask: Array) -> Array:
+            average = averages(mask)
+
+            def of_points(rows: Array) -> Array:
+                present = [restricted_matrices(term, rows, draw.points)(mask) for term in terms]
+                sections = jnp.concatenate(present, axis=1) * average(rows)
+                return jnp.tensordot(sections, coefficients, axes=(1, 0), precision="highest")
+
+            return map_rows(of_points, x, size)
+
+        values = jax.lax.map(of_coalition, coalitions)
+        return values + jnp.broadcast_to(draw.intercept, values.shape)
+
+    return function.map_draws(of_draw)
+
+
 def _term_sums(
     term: AbstractProductKernel, function: RKHSFunction, background: Array, x: Array | None
 ) -> Callable[[Array, Array], Float[Array, "p *outputs"]]:
@@ -310,7 +399,7 @@ def _term_sums(
     return sums
 
 
-def _proper_coalitions(num_features: int, num_coalitions: int, rng_key: RngKey | None) -> Bool[np.ndarray, "c d"]:
+def proper_coalitions(num_features: int, num_coalitions: int, rng_key: RngKey | None) -> Bool[np.ndarray, "c d"]:
     """Return all proper coalitions, or `num_coalitions` of them with sizes drawn uniformly, if there are more."""
     if num_features < 2:
         raise ValueError(
@@ -338,6 +427,10 @@ def _leave_one_out_losses(game: Observational, grid: Array, coalitions: Array) -
             absent = kernel if game.estimator == "embedded" else kernel.restrict(~mask)
         else:
             present, inputs = kernel.split_scale()[1], jnp.where(mask[None], background, 0.0)
+        if game.landmarks is not None:
+            landmarks = jnp.asarray(game.landmarks)
+            given = landmarks if inputs is background else jnp.where(mask[None], landmarks, 0.0)
+            absent, present = Nystrom(absent, landmarks), Nystrom(present, given)
         embedding = ConditionalMeanEmbedding(absent, present, inputs, background, regularization)
         return jnp.mean(embedding.leave_one_out_losses())
 

@@ -15,7 +15,7 @@ from typing import TypeGuard
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from kpp.batching import average_chunks, rows_that_fit, split_rows
 from kpp.functions import RKHSFunction
@@ -24,7 +24,14 @@ from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel
 from kpp.typing import RngKey
 
-__all__ = ["example_functions", "has_product_terms", "is_product_game", "product_values", "weigh_null_players"]
+__all__ = [
+    "example_functions",
+    "has_product_terms",
+    "is_product_game",
+    "masked_product",
+    "product_values",
+    "weigh_null_players",
+]
 
 # The largest number of elements of an array of factors.
 _MAX_ELEMENTS = 2**20
@@ -99,7 +106,7 @@ def _absent_products(
 
     def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
         factors = value_function.absent_factors(term, chunk[0], points)
-        return total + jax.lax.map(lambda mask: chunk[1] @ _masked_product(factors, ~mask), coalitions), None
+        return total + jax.lax.map(lambda mask: chunk[1] @ masked_product(factors, ~mask), coalitions), None
 
     chunks = average_chunks(references, _chunk_size(references, points))
     start = jnp.zeros((coalitions.shape[0], points.shape[0]), dtype=points.dtype)
@@ -115,7 +122,7 @@ def _present_values(
         factors = term.factors(chunk, points)
 
         def one(coalition: tuple[Array, Array]) -> Array:
-            weighted = _masked_product(factors, coalition[0]) * coalition[1][None]
+            weighted = masked_product(factors, coalition[0]) * coalition[1][None]
             return jnp.matmul(weighted, coefficients, precision="highest")
 
         return jax.lax.map(one, (coalitions, absent))
@@ -125,7 +132,8 @@ def _present_values(
     return values.reshape(values.shape[0], -1, *values.shape[3:])[:, : x.shape[0]]
 
 
-def _masked_product(factors: Float[Array, "d b n"], mask: Array) -> Float[Array, "b n"]:
+def masked_product(factors: Float[Array, "d b n"], mask: Bool[Array, " d"]) -> Float[Array, "b n"]:
+    """Multiply the factors of some features."""
     return jnp.prod(jnp.where(mask[:, None, None], factors, jnp.ones_like(factors)), axis=0)
 
 

@@ -17,7 +17,7 @@ from kpp.games.values.imputation import AbstractImputation, mean_prediction, pre
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, PointFunction
 
-__all__ = ["MAX_ENTRIES", "AbstractWeighted", "embedded_values"]
+__all__ = ["MAX_ENTRIES", "AbstractWeighted", "embedded_values", "weighted_sums"]
 
 #: The largest number of entries of a matrix between explained points and other points.
 MAX_ENTRIES = 2**24
@@ -39,6 +39,12 @@ class AbstractWeighted(AbstractImputation):
         With exact end points they are 1/m for no features and for all.
         """
 
+    def averages_of(
+        self, kernel: AbstractKernel, x: Float[Array, "p d"], values: Float[Array, "m k"]
+    ) -> Callable[[Bool[Array, " d"]], Float[Array, "p k"]]:
+        """Return a function from the mask of a coalition to the weighted sums of values at the background points."""
+        return weighted_sums(self.weights_of(kernel, x), values)
+
     @property
     def has_exact_ends(self) -> bool:
         """Whether the values of the empty and the full coalition are the mean prediction and the prediction."""
@@ -56,6 +62,13 @@ class AbstractWeighted(AbstractImputation):
         """Return the background for every coalition, but with exact end points x for the full one."""
         full = jnp.all(jnp.asarray(coalitions), axis=1) & self.has_exact_ends
         return jnp.where(full[:, None, None, None], jnp.asarray(x)[None, :, None], self.background[None, None])
+
+
+def weighted_sums(
+    weights: Callable[[Bool[Array, " d"]], Float[Array, "m p"]], values: Float[Array, "m k"]
+) -> Callable[[Bool[Array, " d"]], Float[Array, "p k"]]:
+    """Return a function from the mask of a coalition to the sums of values with the weights of the coalition."""
+    return lambda mask: jnp.matmul(weights(mask).T, values, precision="highest")
 
 
 def embedded_values(
@@ -108,13 +121,14 @@ def _embedded_sums(
     """Sum the weighted predictions at the background, given those, the predictions at x, and the constant."""
     references, predictions, constant = known
     excess = references - jnp.broadcast_to(constant, references.shape)
+    columns = excess.reshape(excess.shape[0], -1)
 
     def block(pair: tuple[Array, Array]) -> Array:
         rows, own = pair
-        weights = value_function.weights_of(kernel, rows)
+        averages = value_function.averages_of(kernel, rows, columns)
 
         def of_coalition(mask: Array) -> Array:
-            sums = jnp.tensordot(weights(mask), excess, axes=(0, 0), precision="highest")
+            sums = averages(mask).reshape(own.shape)
             values = sums + jnp.broadcast_to(constant, sums.shape)
             return jnp.where(value_function.has_exact_ends & jnp.all(mask), own, values)
 

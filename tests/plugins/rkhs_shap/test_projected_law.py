@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 
 import numpy as np
@@ -94,3 +95,23 @@ def test_memory_of_the_features_is_bounded(monkeypatch):
     module = sys.modules["kpp.games.covariance.shapley_covariance"]
     monkeypatch.setattr(module, "_MAX_ENTRIES", 2**4 * projected.mean.kernel.landmarks.shape[0])  # one point
     np.testing.assert_allclose(shapley_covariance(game, projected, X, X), whole, rtol=1e-9, atol=1e-12)
+
+
+def test_the_law_of_a_game_in_low_rank(monkeypatch):
+    """The projection takes the weights in low rank, and fewer rows of a background that is too large."""
+    game = Observational(BACKGROUND, 0.01, landmarks=10)
+    exact = np.asarray(shapley_covariance(game, SMOOTH, X, X))
+    monkeypatch.setattr(law_module, "_CHEAP", 0)
+    law = affordable_law(game, SMOOTH, X, PLAYERS, **OPTIONS)
+    assert law.record()["covariance_background_size"] == 30
+    spread = np.sqrt(np.einsum("ppii->pi", exact)).ravel()
+    difference = np.moveaxis(law.covariance - exact, 1, 2).reshape(12, 12) / np.outer(spread, spread)
+    assert np.abs(difference).max() < 0.05  # a hundredth of the prior variance, as above
+    monkeypatch.setattr(law_module, "_ROWS", (20, 12))
+    monkeypatch.setattr(Law, "affordable_products", projected_law.projected_steps(game, SMOOTH.mean, 3, PLAYERS) - 1)
+    fewer = affordable_law(game, SMOOTH, X, PLAYERS, **OPTIONS)
+    assert fewer.record()["covariance_background_size"] == 20
+    part = dataclasses.replace(game, background=BACKGROUND[[i * 30 // 20 for i in range(20)]])
+    expected = np.asarray(shapley_covariance(part, SMOOTH, X, X))
+    difference = np.moveaxis(fewer.covariance - expected, 1, 2).reshape(12, 12) / np.outer(spread, spread)
+    assert np.abs(difference).max() < 0.05
