@@ -17,7 +17,7 @@ from kpp.inference import Data, Fit, Sample
 from kpp.preferences import Matches
 from kpp.typing import Numbers, Points, RngKey
 from kpp.validation import as_points, as_targets, check_rng_key, check_same_rows
-from kpp_models.preferences.data import check_same_items
+from kpp_models.preferences.many_matches import AbstractPreferenceMachine
 from kpp_models.preferences.preference_gp import AbstractPreferenceModel
 
 if TYPE_CHECKING:
@@ -39,8 +39,10 @@ def duel(
     posteriors, computed from at least 2000 quantiles of g, so that their error is at most 1/2000 in probability. If the
     items are exchanged, every p becomes 1 - p.
 
+    Fits of `kpp_models.PreferenceLogistic` and `PreferenceRidge` give ``mean`` and ``probability`` only.
+
     Args:
-        fit: A fit of `kpp_models.PreferenceGP`, `GPGP` or `PGP`.
+        fit: A fit of a model of preferences.
         first: p items a, (p, d) or a data frame.
         second: Their opponents b, (p, d) or a data frame.
         contexts: (p, c), coded as in the matches, if the matches have contexts.
@@ -57,6 +59,9 @@ def duel(
     if not 0 < level < 1:
         raise ValueError(f"`level` must be between 0 and 1, got {level}")
     pairs = _pairs(fit, first, second, contexts)
+    if isinstance(fit.model, AbstractPreferenceMachine):
+        found = _in_blocks(fit, pairs)
+        return _dataset({name: value[0, 0] for name, value in found.items()}, ("instance",))
     per_draw = max(_NODES_A_DRAW, -(-_NODES // (fit.num_chains * fit.num_draws)))
     white = jnp.asarray(ndtri((np.arange(per_draw) + 0.5) / per_draw), float)
     values = {name: np.asarray(value) for name, value in fit.map_draws(_duel_of_one_draw, pairs, white).items()}
@@ -71,14 +76,14 @@ def preference_matrix(fit: Fit, items: Numbers | Matches, *, context: Numbers | 
     """Return the preferences between all pairs of n items, for every draw.
 
     Args:
-        fit: A fit of `kpp_models.PreferenceGP`, `GPGP` or `PGP`.
+        fit: A fit of a model of preferences.
         items: n items, (n, d) or a data frame; or `kpp.preferences.Matches`, for the items of the matches by their
             names.
         context: The context of all duels, (c,), if the matches have contexts.
 
     Returns:
-        ``mean`` and ``latent_variance`` of g, ``probability``, and ``probability_tie`` if the model has ties, with dims
-        (chain, draw, item, item_other): the item of the row against the item of the column. ``mean`` is exactly
+        ``mean`` of g, its ``latent_variance`` if the model is a Gaussian process, ``probability``, and
+        ``probability_tie`` if the model has ties, with dims (chain, draw, item, item_other): the item of the row against the item of the column. ``mean`` is exactly
         skew-symmetric.
 
     Raises:
@@ -108,9 +113,10 @@ def sample_preferences(
         The draws, (num_samples, n, n), each skew-symmetric; `kpp.preferences.rank_items` takes them.
 
     Raises:
-        TypeError: If the fit is of another model.
+        TypeError: If the fit is not of a Gaussian process of preferences.
         ValueError: If the items are invalid, or `num_samples` is below 1.
     """
+    _refuse_other_models(fit, AbstractPreferenceModel)
     if num_samples < 1:
         raise ValueError(f"`num_samples` must be at least 1, got {num_samples}")
     points, _ = _items(fit, items)
@@ -158,9 +164,7 @@ def _pairs(fit: Fit, first: Numbers | Matches, second: Numbers | Matches, contex
     firsts, seconds = _items(fit, first)[0], _items(fit, second)[0]
     check_same_rows(len(firsts), len(seconds), "first", "second")
     pairs = np.stack([firsts, seconds], axis=1)
-    found = fit.model.read_points(pairs if contexts is None else (pairs, contexts), fit.schema)
-    check_same_items(found, fit.data["x"])
-    return found
+    return fit.model.read_points(pairs if contexts is None else (pairs, contexts), fit.schema)
 
 
 def _repeat(context: Numbers | None, count: int) -> np.ndarray | None:
@@ -200,8 +204,8 @@ def _dataset(values: dict[str, np.ndarray], dims: tuple[str, ...]) -> xr.Dataset
     return found.assign_coords({dim: np.arange(size) for dim, size in found.sizes.items()})
 
 
-def _refuse_other_models(fit: Fit) -> None:
-    if not isinstance(fit.model, AbstractPreferenceModel):
+def _refuse_other_models(fit: Fit, *kinds: type) -> None:
+    if not isinstance(fit.model, kinds or (AbstractPreferenceModel, AbstractPreferenceMachine)):
         raise TypeError(
             f"`fit` must be of a model of preferences such as kpp_models.GPGP, got {type(fit.model).__name__}"
         )
