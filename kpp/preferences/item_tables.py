@@ -76,8 +76,8 @@ def preference_terms(kernel: AbstractKernel) -> tuple[PreferenceTerm, ...]:
     if isinstance(kernel, (GeneralizedPreferential, GeneralizedPreferentialFeatures)):
         return (PreferenceTerm(1.0, kernel.kernel, False),)
     raise TypeError(
-        "`kernel` must be Preferential or GeneralizedPreferential, Contextual of these, or a sum of multiples of these, "
-        f"to be written with matrices of items, got {type(kernel).__name__}"
+        "`kernel` must be Preferential or GeneralizedPreferential, Contextual of these, or a sum of multiples of "
+        f"these, to be written with matrices of items, got {type(kernel).__name__}"
     )
 
 

@@ -94,7 +94,7 @@ class AbstractPreferenceMachine(AbstractModel):
             ValueError: If the data are invalid, do not fit the kernel, or have too many different contexts.
             kpp.inference.ConvergenceError: If the iterations do not converge.
         """
-        return super(AbstractPreferenceMachine, self).fit(rng_key, x, y, **options)
+        return super().fit(rng_key, x, y, **options)
 
     def select(
         self: Machine,

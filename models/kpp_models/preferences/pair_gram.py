@@ -8,7 +8,8 @@ With factors of the matrices of the items, :math:`K = F F^\top`, F of shape (n, 
 for the generalized preferential kernel, and :math:`(K A 1)_{a_i} - (K A 1)_{b_i}` for the preferential one: the memory
 is m and :math:`n^2` numbers, or m q with a kernel of finite rank. If there are contexts, whose kernel has the matrix
 :math:`\Phi \Phi^\top` at the m pairs, with s columns :math:`\phi_j`, the Gram matrix is
-:math:`\sum_j \mathrm{diag}(\phi_j)\, K_E\, \mathrm{diag}(\phi_j)`, and a product with it is s products with :math:`K_E`.
+:math:`\sum_j \mathrm{diag}(\phi_j)\, K_E\, \mathrm{diag}(\phi_j)`, and a product with it is s products with
+:math:`K_E`.
 """
 
 from __future__ import annotations

@@ -74,9 +74,7 @@ class PairSolver(eqx.Module):
         gram = PairGram.of(kernel, matches.items, matches.pairs, contexts, numbers)
         features = gram.leading_features(model.preconditioner_rank)
         ridge = matches.num_matches * model.regularization
-        pairs = ItemFunction(
-            kernel, matches.items, matches.pairs, jnp.zeros_like(matches.counts), contexts, numbers
-        )
+        pairs = ItemFunction(kernel, matches.items, matches.pairs, jnp.zeros_like(matches.counts), contexts, numbers)
         return cls(pairs, gram, features, ridge, model.max_steps)
 
     def multiply(self, vector: Float[Array, " m"]) -> Float[Array, " m"]:

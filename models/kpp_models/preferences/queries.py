@@ -83,8 +83,8 @@ def preference_matrix(fit: Fit, items: Numbers | Matches, *, context: Numbers | 
 
     Returns:
         ``mean`` of g, its ``latent_variance`` if the model is a Gaussian process, ``probability``, and
-        ``probability_tie`` if the model has ties, with dims (chain, draw, item, item_other): the item of the row against the item of the column. ``mean`` is exactly
-        skew-symmetric.
+        ``probability_tie`` if the model has ties, with dims (chain, draw, item, item_other): the item of the row
+        against the item of the column. ``mean`` is exactly skew-symmetric.
 
     Raises:
         TypeError: If the fit is of another model.
