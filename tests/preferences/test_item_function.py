@@ -41,7 +41,7 @@ KERNELS = [
 def brute_force(kernel, x):
     """The definition, pair by pair, from the kernels of items."""
     values = np.zeros(len(x))
-    for scale, item, has_utility in preference_terms(kernel):
+    for scale, item, has_utility, _ in preference_terms(kernel):
         left, right = (np.asarray(matrix(item, x[:, side], ITEMS)) for side in (0, 1))
         for alpha, (a, b) in zip(ALPHA, PAIRS, strict=True):
             if has_utility:
