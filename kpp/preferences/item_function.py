@@ -150,7 +150,7 @@ class ItemFunction(eqx.Module):
             ValueError: If the context is missing, not expected or of another length.
         """
         if (context is None) != (self.contexts is None):
-            raise ValueError(f"`context` must be given if and only if the function has contexts, got {context}")
+            raise ValueError(f"`context` must be given if and only if the function has contexts, got {context!r}")
         row = None
         if self.contexts is not None:
             row = as_points(as_targets(context, name="context")[None], "context", num_features=self.contexts.shape[1])

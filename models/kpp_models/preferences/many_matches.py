@@ -19,6 +19,7 @@ from kpp.gp import (
     AbstractPointwiseLikelihood,
     BinomialLikelihood,
     GaussianLikelihood,
+    check_kernel_fits,
     condition,
     normal_log_density,
     refuse_priors_in,
@@ -26,12 +27,19 @@ from kpp.gp import (
     step_size,
 )
 from kpp.inference import AbstractModel, ConvergenceError, Data, Fit, Sample
-from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential, check_positive
-from kpp.preferences import ItemFunction, Matches, preference_terms
+from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential, check_kernel_fields, check_positive
+from kpp.preferences import ItemFunction, Matches, check_contexts, preference_terms
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import count
-from kpp_models.preferences.data import check_same_items, example_matches, read_matches, read_pairs
+from kpp.validation import count, warn_if_float32
+from kpp_models.preferences.data import (
+    check_same_items,
+    example_matches,
+    read_matches,
+    read_pairs,
+    refuse_codes,
+    resolve_names,
+)
 from kpp_models.preferences.pair_marginal import PairMarginal, has_evidence
 from kpp_models.preferences.pair_solver import PairSolver
 from kpp_models.tables.grid_search import Selection, put_values, search_grid
@@ -74,6 +82,7 @@ class AbstractPreferenceMachine(AbstractModel):
 
     def __check_init__(self) -> None:
         """Raise an error if a leaf is a prior, the regularization is not positive, or the kernel is of another kind."""
+        check_kernel_fields(self)  # before the kernel is read as a sum of terms
         refuse_priors_in(self, "kpp_models.PreferenceGP")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
         preference_terms(self.kernel)
@@ -137,8 +146,10 @@ class AbstractPreferenceMachine(AbstractModel):
 
     def prepare(self: Machine, x: Any, y: Any = None) -> tuple[Machine, dict[str, Any], Schema]:
         """Read the matches and compute the coefficients; see `fit` and `AbstractModel.prepare`."""
+        warn_if_float32(type(self).__name__)
         matches = read_matches(x, y, ties=True)
-        solver = PairSolver.of(self, matches)
+        model = dataclasses.replace(self, kernel=_fitting_kernel(self.kernel, matches))  # type: ignore[type-var]
+        solver = PairSolver.of(model, matches)
         pairs = solver.pairs
         data = {
             "items": pairs.items,
@@ -149,7 +160,7 @@ class AbstractPreferenceMachine(AbstractModel):
             "coefficients": self.coefficients(solver, matches),
             "y": self.observations(matches),
         }
-        return dataclasses.replace(self, kernel=pairs.kernel), data, matches.schema  # type: ignore[type-var]
+        return model, data, matches.schema
 
     @abstractmethod
     def coefficients(self, solver: PairSolver, matches: Matches) -> Float[Array, " m"]:
@@ -173,7 +184,7 @@ class AbstractPreferenceMachine(AbstractModel):
 
     @abstractmethod
     def held_out_log_density(
-        self, likelihood: AbstractPointwiseLikelihood, trials: Float[Array, " m"], g: Float[Array, " m"]
+        self, y: Float[Array, " m"], trials: Float[Array, " m"], g: Float[Array, " m"]
     ) -> Float[Array, " m"]:
         """Return the log density of the observations for leave-one-out values of g, (m,)."""
 
@@ -246,10 +257,18 @@ class AbstractPreferenceMachine(AbstractModel):
         if not has_evidence(self.kernel, points):
             return {}
         kernel, likelihood = self.process(data["trials"])
-        observed = likelihood.observe(data["y"])
-        held_out = condition(kernel, points, observed).held_out
+        held_out = condition(kernel, points, likelihood.observe(data["y"])).held_out
         assert held_out is not None
-        return {"y": self.held_out_log_density(observed, data["trials"], held_out()[0])}
+        return {"y": self.held_out_log_density(data["y"], data["trials"], held_out()[0])}
+
+
+def _fitting_kernel(kernel: AbstractKernel, matches: Matches) -> AbstractKernel:
+    """Resolve the names of features in a kernel, or raise ValueError if it does not fit the matches."""
+    resolved = resolve_names(kernel, matches)
+    check_contexts(resolved, has_contexts=matches.contexts is not None)
+    check_kernel_fits(resolved, matches.inputs, points="matches")
+    refuse_codes(resolved, matches)
+    return resolved
 
 
 class PreferenceRidge(AbstractPreferenceMachine):
@@ -320,10 +339,10 @@ class PreferenceRidge(AbstractPreferenceMachine):
         return jnp.sum(total) / jnp.sum(matches.counts)
 
     def held_out_log_density(
-        self, likelihood: AbstractPointwiseLikelihood, trials: Float[Array, " m"], g: Float[Array, " m"]
+        self, y: Float[Array, " m"], trials: Float[Array, " m"], g: Float[Array, " m"]
     ) -> Float[Array, " m"]:
         r"""Return :math:`\log N(e_i; 0, s^2 / c_i)`, :math:`s^2` being the mean of :math:`c_i e_i^2`; see the class."""
-        residuals = likelihood.y - g
+        residuals = y - g
         return normal_log_density(residuals, jnp.zeros_like(g), jnp.mean(trials * residuals**2) / trials)
 
     def draw_outcomes(self, rng_key: RngKey, trials: Float[Array, " m"], g: Float[Array, " m"]) -> Float[Array, " m"]:
@@ -408,10 +427,10 @@ class PreferenceLogistic(AbstractPreferenceMachine):
         return jnp.sum(total) / jnp.sum(matches.counts)
 
     def held_out_log_density(
-        self, likelihood: AbstractPointwiseLikelihood, trials: Float[Array, " m"], g: Float[Array, " m"]
+        self, y: Float[Array, " m"], trials: Float[Array, " m"], g: Float[Array, " m"]
     ) -> Float[Array, " m"]:
         """Return the log probability of the wins of each pair."""
-        return likelihood.log_density(g)
+        return BinomialLikelihood(y, trials).log_density(g)
 
     def draw_outcomes(self, rng_key: RngKey, trials: Float[Array, " m"], g: Float[Array, " m"]) -> Float[Array, " m"]:
         """Draw numbers of wins."""

@@ -96,7 +96,7 @@ def _draw_preferences(key: Array, function: ItemFunction) -> Float[Array, " m"]:
     for number, term in enumerate(preference_terms(function.kernel)):
         factor = _factor(term.kernel, function.items)
         contexts = jnp.ones((1, total.shape[0]), total.dtype)
-        if term.context_kernel is not None:
+        if term.context_kernel is not None and function.contexts is not None:
             contexts = _factor(term.context_kernel, function.contexts)[function.context_numbers].T
         keys = jax.random.split(jax.random.fold_in(key, number), contexts.shape[0])
 

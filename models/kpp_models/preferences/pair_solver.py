@@ -17,13 +17,10 @@ import lineax as lx
 from jaxtyping import Array, Float, Int
 
 from kpp import linalg
-from kpp.gp import check_kernel_fits
 from kpp.inference import ConvergenceError
 from kpp.kernels import AbstractKernel
-from kpp.preferences import ItemFunction, Matches, check_contexts, distinct_contexts
+from kpp.preferences import ItemFunction, Matches, distinct_contexts
 from kpp.typing import Leaf
-from kpp.validation import warn_if_float32
-from kpp_models.preferences.data import refuse_codes, resolve_names
 from kpp_models.preferences.pair_gram import PairGram
 
 __all__ = ["PairSolver"]
@@ -43,7 +40,7 @@ class PairSolver(eqx.Module):
     r"""Solves systems with :math:`K_E / \rho` and any weights.
 
     Args:
-        pairs: The pairs with :math:`K_E`, whose names of features are resolved, as the function 0.
+        pairs: The pairs and the kernel of :math:`K_E`, as the function 0.
         gram: :math:`K_E`.
         features: :math:`\Psi`, (m, r).
         ridge: :math:`\rho`.
@@ -60,21 +57,18 @@ class PairSolver(eqx.Module):
     def of(cls, model: _Settings, matches: Matches) -> PairSolver:
         r"""Prepare for a model's kernel and settings, with :math:`\rho = N \lambda`. Not traceable by JAX.
 
-        Raises ValueError if the kernel does not fit the items or the contexts, or there are too many different
-        contexts, and TypeError if the kernel is not a sum of preferential kernels.
+        The kernel must have names of features resolved and fit the matches. Raises ValueError if there are too many
+        different contexts.
         """
-        warn_if_float32(type(model).__name__)
-        kernel = resolve_names(model.kernel, matches)
-        check_contexts(kernel, has_contexts=matches.contexts is not None)
-        check_kernel_fits(kernel, matches.inputs, points="matches")
-        refuse_codes(kernel, matches)
         contexts, numbers = None, None
         if matches.contexts is not None:
             contexts, numbers = map(jax.device_put, distinct_contexts(matches.contexts))
-        gram = PairGram.of(kernel, matches.items, matches.pairs, contexts, numbers)
+        gram = PairGram.of(model.kernel, matches.items, matches.pairs, contexts, numbers)
         features = gram.leading_features(model.preconditioner_rank)
         ridge = matches.num_matches * model.regularization
-        pairs = ItemFunction(kernel, matches.items, matches.pairs, jnp.zeros_like(matches.counts), contexts, numbers)
+        pairs = ItemFunction(
+            model.kernel, matches.items, matches.pairs, jnp.zeros_like(matches.counts), contexts, numbers
+        )
         return cls(pairs, gram, features, ridge, model.max_steps)
 
     def multiply(self, vector: Float[Array, " m"]) -> Float[Array, " m"]:

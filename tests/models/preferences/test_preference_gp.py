@@ -529,7 +529,7 @@ def test_minibatches_of_many_matches():
 
 
 def test_in_contexts_kernels_of_finite_rank_have_their_evidence_by_features():
-    """No matrix of pairs by pairs: many matches, with priors. The density is that of the same matrix without features."""
+    """So priors need no matrix of pairs by pairs. The density is that of the same matrix without features."""
     rng = np.random.default_rng(6)
     items, contexts = rng.normal(size=(9, 2)), np.eye(2)[rng.integers(0, 2, 40)]
     first, second = rng.integers(0, 9, 40), rng.integers(1, 9, 40)
