@@ -2,6 +2,8 @@ r"""The law of the observations of many pairs under a Gaussian process, drawn by
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -56,8 +58,8 @@ class PairMarginal(dist.Distribution):
         """Draw observations of all pairs, of shape (*sample_shape, m)."""
         if not sample_shape:
             return self._draw(key)
-        keys = jax.random.split(key, sample_shape)
-        return jax.lax.map(self._draw, keys.reshape(-1)).reshape(*sample_shape, -1)
+        keys = jax.random.split(key, math.prod(sample_shape))
+        return jax.lax.map(self._draw, keys).reshape(*sample_shape, -1)
 
     def log_prob(self, value: AnyArray, intermediates: object = None) -> Array:
         """Return the evidence of one vector of observations, (m,).

@@ -2,6 +2,7 @@ r"""Queries to a fitted preference model: single duels, and all pairs of some it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -15,7 +16,7 @@ from scipy.special import ndtri
 from kpp.batching import map_blocks
 from kpp.inference import Data, Fit, Sample
 from kpp.preferences import Matches
-from kpp.typing import Numbers, Points, RngKey
+from kpp.typing import AnyArray, Numbers, Points, RngKey
 from kpp.validation import as_points, as_targets, check_rng_key, check_same_rows
 from kpp_models.preferences.many_matches import AbstractPreferenceMachine
 from kpp_models.preferences.preference_gp import AbstractPreferenceModel
@@ -91,6 +92,9 @@ def preference_matrix(fit: Fit, items: Numbers | Matches, *, context: Numbers | 
         ValueError: If the items are invalid.
     """
     points, names = _items(fit, items)
+    if isinstance(fit.model, AbstractPreferenceMachine):
+        mean = fit.model.item_function(fit.data).preference_matrix(points, context=context)
+        return _matrices({"mean": mean[None, None], "probability": fit.model.probability(mean)[None, None]}, names)
     rows, columns = np.triu_indices(len(points))
     pairs = _pairs(fit, points[rows], points[columns], _repeat(context, len(rows)))
     return _square(_in_blocks(fit, pairs), rows, columns, names)
@@ -193,14 +197,18 @@ def _square(values: dict[str, np.ndarray], rows: np.ndarray, columns: np.ndarray
         matrix[..., columns, rows] = -value if name == "mean" else 1.0 - value if name == "probability" else value
         matrix[..., rows, columns] = value
         matrices[name] = matrix
-    found = _dataset(matrices, ("chain", "draw", "item", "item_other"))
+    return _matrices(matrices, names)
+
+
+def _matrices(values: Mapping[str, AnyArray], names: list[Any]) -> xr.Dataset:
+    found = _dataset(values, ("chain", "draw", "item", "item_other"))
     return found.assign_coords(item=names, item_other=names)
 
 
-def _dataset(values: dict[str, np.ndarray], dims: tuple[str, ...]) -> xr.Dataset:
+def _dataset(values: Mapping[str, AnyArray], dims: tuple[str, ...]) -> xr.Dataset:
     import xarray as xr
 
-    found = xr.Dataset({name: (dims, value) for name, value in values.items()}, attrs={"created_by": "kpp"})
+    found = xr.Dataset({name: (dims, np.asarray(value)) for name, value in values.items()}, attrs={"created_by": "kpp"})
     return found.assign_coords({dim: np.arange(size) for dim, size in found.sizes.items()})
 
 

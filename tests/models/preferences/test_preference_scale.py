@@ -12,6 +12,7 @@ from scipy.special import expit
 
 import kpp
 from kpp.features import Nystrom
+from kpp.gp import BernoulliLikelihood, laplace_posterior, leave_one_out_latent
 from kpp.inference import ConvergenceError
 from kpp.kernels import RBF, Contextual, GeneralizedPreferential, Linear, Preferential
 from kpp.preferences import ItemFunction, Matches
@@ -165,7 +166,8 @@ def test_a_fit_in_contexts_answers_queries_and_is_saved(tmp_path):
     assert sorted(found.data_vars) == ["mean", "probability"]
     np.testing.assert_allclose(found["mean"], expected, rtol=1e-12, atol=1e-12)
     square = preference_matrix(fit, IN_CONTEXTS, context=CONTEXTS[0])["mean"].values[0, 0]
-    np.testing.assert_allclose(square, g.preference_matrix(context=CONTEXTS[0]), rtol=1e-10, atol=1e-12)
+    pairs = np.stack([np.repeat(ITEMS, 12, axis=0), np.tile(ITEMS, (12, 1))], axis=1)
+    np.testing.assert_allclose(square.ravel(), g((pairs, np.tile(CONTEXTS[0], (144, 1)))), rtol=1e-10, atol=1e-12)
     with pytest.raises(TypeError, match="`fit` must be of a model of preferences such as kpp_models.GPGP"):
         sample_preferences(fit, jax.random.key(0), ITEMS, 2, context=CONTEXTS[0])
 
@@ -186,21 +188,17 @@ def test_explanations_add_up_to_the_preference():
     np.testing.assert_allclose(values.sum(axis=-1), mean, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("machine", "sibling"),
-    [
-        pytest.param(PreferenceRidge, KernelRidge, id="ridge"),
-        pytest.param(PreferenceLogistic, KernelLogistic, id="logistic"),
-    ],
-)
-def test_pointwise_log_likelihoods_are_those_of_the_models_of_tables(machine, sibling):
+def test_leave_one_out_of_logistic_is_the_cavity_of_the_dense_process(compare):
+    """As for KernelLogistic: single matches, each of them a Bernoulli trial."""
     pairs = np.unique(np.sort(np.stack([FIRST, SECOND], axis=1), axis=1), axis=0)  # each pair meets once
-    y = RNG.integers(0, 2, len(pairs)).astype(float)
-    model, data, _ = machine(BOTH, 0.01).prepare(Matches.create(ITEMS, *pairs.T, y))
-    targets = 2 * y - 1 if machine is PreferenceRidge else y
-    expected = sibling(BOTH, 0.01).log_likelihood({}, {"x": jnp.asarray(ITEMS[pairs]), "y": jnp.asarray(targets)})
+    y = np.random.default_rng(8).integers(0, 2, len(pairs)).astype(float)
+    model, data, _ = PreferenceLogistic(BOTH, 0.01).prepare(Matches.create(ITEMS, *pairs.T, y))
+    covariance = jnp.asarray(compare(ITEMS[pairs], ITEMS[pairs]) / (len(pairs) * 0.01))
+    mode = laplace_posterior(BernoulliLikelihood(jnp.asarray(y)), covariance, jnp.zeros(()))
+    held_out = np.asarray(leave_one_out_latent(covariance, mode)[0])
+    expected = np.log(expit(np.where(y == 1, held_out, -held_out)))
     # Two factorizations of matrices with condition numbers near 100.
-    np.testing.assert_allclose(model.log_likelihood({}, data)["y"], expected["y"], rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(model.log_likelihood({}, data)["y"], expected, rtol=1e-8, atol=1e-8)
 
 
 def test_leaving_out_a_pair_is_a_fit_to_the_other_pairs(compare):
@@ -218,11 +216,11 @@ def test_leaving_out_a_pair_is_a_fit_to_the_other_pairs(compare):
     np.testing.assert_allclose(model.log_likelihood({}, data)["y"], expected, rtol=1e-8, atol=1e-8)
 
 
-def test_the_evidence_of_ridge_is_a_normal_density(compare):
-    model, data, _ = PreferenceRidge(BOTH, 0.01).prepare(MATCHES)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_evidence_of_ridge_is_a_normal_density(kernel):
+    model, data, _ = PreferenceRidge(kernel, 0.01).prepare(MATCHES)
     law = PairMarginal(model.item_function(data), model.process(data["trials"])[1])
-    points = np.asarray(MATCHES.points)
-    covariance = compare(points, points) + np.diag(40 * 0.01 / np.asarray(MATCHES.counts))
+    covariance = np.asarray(kernel.gram(MATCHES.points)) + np.diag(40 * 0.01 / np.asarray(MATCHES.counts))
     expected = scipy.stats.multivariate_normal.logpdf(data["y"], cov=covariance)
     np.testing.assert_allclose(law.log_prob(data["y"]), expected, rtol=1e-8)
 
