@@ -87,9 +87,9 @@ class PairMarginal(dist.Distribution):
 
 def has_evidence(kernel: AbstractKernel, points: object) -> bool:
     """Return whether the matrix of the pairs, or its features, are small enough for the evidence and leave-one-out."""
-    features, num_pairs = jax.eval_shape(lambda x: (kernel.finite_features(x), kernel.diagonal(x)), points)
-    num_columns = num_pairs.shape[0] if features is None else min(features.shape[1], num_pairs.shape[0])
-    return num_pairs.shape[0] * num_columns <= _MAX_ENTRIES
+    features, num_pairs = jax.eval_shape(kernel.finite_features, points), jax.tree.leaves(points)[0].shape[0]
+    num_columns = num_pairs if features is None else min(features.shape[1], num_pairs)
+    return num_pairs * num_columns <= _MAX_ENTRIES
 
 
 def _draw_preferences(key: Array, function: ItemFunction) -> Float[Array, " m"]:
