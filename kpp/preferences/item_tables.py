@@ -69,8 +69,10 @@ def preference_terms(kernel: AbstractKernel) -> tuple[PreferenceTerm, ...]:
         return tuple(term for part in kernel.kernels for term in preference_terms(part))
     if isinstance(kernel, Scaled):
         return tuple(term._replace(scale=kernel.variance * term.scale) for term in preference_terms(kernel.kernel))
-    if isinstance(kernel, Contextual) and not isinstance(kernel.kernel, Contextual):
-        return tuple(term._replace(context_kernel=kernel.context_kernel) for term in preference_terms(kernel.kernel))
+    if isinstance(kernel, Contextual):
+        terms = preference_terms(kernel.kernel)
+        if all(term.context_kernel is None for term in terms):
+            return tuple(term._replace(context_kernel=kernel.context_kernel) for term in terms)
     if isinstance(kernel, (Preferential, PreferentialFeatures)):
         return (PreferenceTerm(1.0, kernel.kernel, True),)
     if isinstance(kernel, (GeneralizedPreferential, GeneralizedPreferentialFeatures)):

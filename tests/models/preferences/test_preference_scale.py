@@ -279,7 +279,7 @@ def test_what_does_not_fit_is_refused():
         PreferenceRidge(Contextual(BOTH, RBF(1.0)), 0.1).prepare(many)
     with pytest.raises(TypeError, match="PreferenceLogistic is a fit without priors; kpp_models.PreferenceGP takes"):
         PreferenceLogistic(Preferential(RBF(dist.LogNormal(0.0, 1.0))), 0.1)
-    for kernel in (RBF(1.0), Contextual(Contextual(BOTH, RBF(1.0)), RBF(1.0))):
+    for kernel in (RBF(1.0), Contextual(2.0 * Contextual(BOTH, RBF(1.0)), RBF(1.0))):
         with pytest.raises(TypeError, match="`kernel` must be Preferential or GeneralizedPreferential"):
             PreferenceRidge(kernel, 0.1)
     with pytest.raises(ValueError, match="`regularization` must be positive"):
