@@ -102,9 +102,9 @@ def session_game(rng: np.random.Generator, num_items: int, num_sessions: int) ->
 
 
 def fitted(model: PreferenceLogistic, matches: Matches) -> ItemFunction:
-    """Return the function that a model fits to matches."""
-    fit = model.fit(jax.random.key(0), matches, num_prior_samples=0)
-    return fit.model.item_function(fit.data)
+    """Return the function that a model fits to matches, without the groups of a fit."""
+    prepared, data, _ = model.prepare(matches)
+    return prepared.item_function(data)
 
 
 def utility_of(function: ItemFunction) -> RKHSFunction:
