@@ -101,10 +101,16 @@ def session_game(rng: np.random.Generator, num_items: int, num_sessions: int) ->
     return Matches.from_sessions(items.rename_axis("ID").reset_index(), views)
 
 
-def utility_of(fitted: ItemFunction) -> RKHSFunction:
+def fitted(model: PreferenceLogistic, matches: Matches) -> ItemFunction:
+    """Return the function that a model fits to matches, without the groups of a fit."""
+    prepared, data, _ = model.prepare(matches)
+    return prepared.item_function(data)
+
+
+def utility_of(function: ItemFunction) -> RKHSFunction:
     """Return the utility behind a function with the kernel `Preferential`, written on items."""
-    coefficients = row_sums(fitted.pairs, fitted.coefficients, len(fitted.items))
-    return RKHSFunction(fitted.kernel.kernel, fitted.items, coefficients)
+    coefficients = row_sums(function.pairs, function.coefficients, len(function.items))
+    return RKHSFunction(function.kernel.kernel, function.items, coefficients)
 
 
 def winners_first(matches: Matches) -> tuple[np.ndarray, np.ndarray]:
@@ -148,10 +154,10 @@ def explain_items(
     rng = np.random.default_rng([seed, 1])
     train, test = matches.split(jax.random.key(seed), 0.9)
     kernel = RBF(jnp.asarray(lengthscale))
-    models = [
-        PreferenceLogistic(pairwise(kernel), REGULARIZATION) for pairwise in (GeneralizedPreferential, Preferential)
-    ]
-    general, utility = (model.fit(train) for model in models)
+    general, utility = (
+        fitted(PreferenceLogistic(pairwise(kernel), REGULARIZATION), train)
+        for pairwise in (GeneralizedPreferential, Preferential)
+    )
     numbers, pairs = winners_first(test)
     chosen = rng.permutation(len(pairs))[:explained]
     references = np.asarray(matches.items)[rng.permutation(matches.num_items)[:background]]

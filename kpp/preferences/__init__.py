@@ -8,6 +8,8 @@ from kpp.preferences.clusters import partial_ranking_clusters as partial_ranking
 from kpp.preferences.clusters import svd_clusters as svd_clusters
 from kpp.preferences.item_function import ItemFunction as ItemFunction
 from kpp.preferences.item_tables import PreferenceTerm as PreferenceTerm
+from kpp.preferences.item_tables import check_contexts as check_contexts
+from kpp.preferences.item_tables import distinct_contexts as distinct_contexts
 from kpp.preferences.item_tables import distinct_items as distinct_items
 from kpp.preferences.item_tables import entries_at_pairs as entries_at_pairs
 from kpp.preferences.item_tables import multiply_skew as multiply_skew

@@ -18,11 +18,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kpp.features import GeneralizedPreferentialFeatures, PreferentialFeatures
-from kpp.kernels import AbstractKernel, GeneralizedPreferential, Preferential, Scaled, Sum
+from kpp.kernels import AbstractKernel, Contextual, GeneralizedPreferential, Preferential, Scaled, Sum
 from kpp.typing import Numbers
+from kpp.validation import as_points
 
 __all__ = [
     "PreferenceTerm",
+    "check_contexts",
+    "distinct_contexts",
     "distinct_items",
     "entries_at_pairs",
     "multiply_skew",
@@ -40,18 +43,21 @@ class PreferenceTerm(NamedTuple):
         kernel: The kernel of one item.
         has_utility: Whether it is the preferential kernel, whose functions are differences of utilities; otherwise it
             is the generalised preferential kernel.
+        context_kernel: The kernel of contexts, by which the kernel on pairs is multiplied, or None.
     """
 
     scale: Any
     kernel: AbstractKernel
     has_utility: bool
+    context_kernel: AbstractKernel | None = None
 
 
 def preference_terms(kernel: AbstractKernel) -> tuple[PreferenceTerm, ...]:
     """Write a kernel on pairs as a sum of multiples of preferential and generalised preferential kernels.
 
     Args:
-        kernel: `Preferential`, `GeneralizedPreferential`, the features of either, or sums and multiples of these.
+        kernel: `Preferential`, `GeneralizedPreferential`, the features of either, `Contextual` of one of these, or sums
+            and multiples of these.
 
     Returns:
         The terms.
@@ -63,14 +69,35 @@ def preference_terms(kernel: AbstractKernel) -> tuple[PreferenceTerm, ...]:
         return tuple(term for part in kernel.kernels for term in preference_terms(part))
     if isinstance(kernel, Scaled):
         return tuple(term._replace(scale=kernel.variance * term.scale) for term in preference_terms(kernel.kernel))
+    if isinstance(kernel, Contextual):
+        terms = preference_terms(kernel.kernel)
+        if all(term.context_kernel is None for term in terms):
+            return tuple(term._replace(context_kernel=kernel.context_kernel) for term in terms)
     if isinstance(kernel, (Preferential, PreferentialFeatures)):
         return (PreferenceTerm(1.0, kernel.kernel, True),)
     if isinstance(kernel, (GeneralizedPreferential, GeneralizedPreferentialFeatures)):
         return (PreferenceTerm(1.0, kernel.kernel, False),)
     raise TypeError(
-        "`kernel` must be Preferential or GeneralizedPreferential, or a sum of multiples of these, to be written with "
-        f"matrices of items, got {type(kernel).__name__}"
+        "`kernel` must be Preferential or GeneralizedPreferential, Contextual of these, or a sum of multiples of "
+        f"these, to be written with matrices of items, got {type(kernel).__name__}"
     )
+
+
+def check_contexts(kernel: AbstractKernel, *, has_contexts: bool) -> None:
+    """Check that every term of a kernel on pairs has a kernel of contexts if there are contexts, and none otherwise.
+
+    Raises:
+        TypeError: If the kernel is not a sum of preferential kernels.
+        ValueError: If contexts or kernels of contexts are missing.
+    """
+    without = [term.context_kernel is None for term in preference_terms(kernel)]
+    if has_contexts and any(without):
+        raise ValueError(
+            "`kernel` must have a kernel of contexts in every term, because the matches have contexts; use "
+            "Contextual(kernel, context_kernel), with a constant for `context_kernel` where the context has no effect"
+        )
+    if not has_contexts and not all(without):
+        raise ValueError("`kernel` must have no kernel of contexts, because the matches have no contexts")
 
 
 def distinct_items(points: Numbers) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, "m 2"]]:
@@ -90,6 +117,20 @@ def distinct_items(points: Numbers) -> tuple[Float[np.ndarray, "n d"], Int[np.nd
         raise ValueError(f"`points` must hold pairs of items, an array (m, 2, d), got shape {array.shape}")
     items, numbers = np.unique(array.reshape(-1, array.shape[2]), axis=0, return_inverse=True)
     return items, numbers.reshape(-1, 2)
+
+
+def distinct_contexts(contexts: Numbers) -> tuple[Float[np.ndarray, "c f"], Int[np.ndarray, " m"]]:
+    """Return the different contexts of matches. Not traceable by JAX.
+
+    Args:
+        contexts: The context of each of m pairs, (m, f).
+
+    Returns:
+        The c different contexts in lexicographic order, (c, f), and the number of the context of each pair, (m,).
+    """
+    array = np.asarray(as_points(contexts, "contexts")) + 0.0  # turns -0. into 0.
+    distinct, numbers = np.unique(array, axis=0, return_inverse=True)
+    return distinct, numbers.reshape(-1)
 
 
 def skew_table(pairs: Int[Array, "m 2"], coefficients: Float[Array, " m"], num_items: int) -> Float[Array, "n n"]:

@@ -10,7 +10,7 @@ import pytest
 
 from kpp import RKHSFunction
 from kpp.features import Nystrom
-from kpp.kernels import RBF, GeneralizedPreferential, Linear, Preferential
+from kpp.kernels import RBF, Contextual, GeneralizedPreferential, Linear, Preferential
 from kpp.preferences import (
     ItemFunction,
     distinct_items,
@@ -41,7 +41,7 @@ KERNELS = [
 def brute_force(kernel, x):
     """The definition, pair by pair, from the kernels of items."""
     values = np.zeros(len(x))
-    for scale, item, has_utility in preference_terms(kernel):
+    for scale, item, has_utility, _ in preference_terms(kernel):
         left, right = (np.asarray(matrix(item, x[:, side], ITEMS)) for side in (0, 1))
         for alpha, (a, b) in zip(ALPHA, PAIRS, strict=True):
             if has_utility:
@@ -84,6 +84,35 @@ def test_products_with_the_table_are_sums_over_pairs(width):
     np.testing.assert_allclose(product(PAIRS, ALPHA, values), table @ values, atol=1e-13)
     entries = entries_of(values, 2 * values, PAIRS)
     np.testing.assert_allclose(entries, (2 * values @ values.T)[PAIRS[:, 0], PAIRS[:, 1]], atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "context_kernel", [RBF(1.1), pytest.param(Linear() + 0.5, marks=pytest.mark.slow)], ids=["kernel", "features"]
+)
+def test_in_contexts_it_is_the_function_of_the_pairs(context_kernel):
+    """Against the sum over pairs of products of both kernels."""
+    contexts = RNG.normal(size=(3, 1))[RNG.integers(0, 3, len(PAIRS))]
+    x, z = RNG.normal(size=(5, 2, 2)), RNG.normal(size=(5, 1))
+    pair_kernel = 2.0 * GeneralizedPreferential(NYSTROM) + Preferential(Linear()) * 0.3
+    kernel = Contextual(pair_kernel, context_kernel)
+    sections = np.asarray(matrix(pair_kernel, x, ITEMS[PAIRS])) * np.asarray(matrix(context_kernel, z, contexts))
+    function = RKHSFunction.over_draws(kernel, (ITEMS[PAIRS], contexts), ALPHA[None], batch_shape=(1,))
+    item_function = ItemFunction.of(function)
+    assert item_function.contexts.shape == (3, 1)
+    np.testing.assert_allclose(item_function((x, z)), sections @ ALPHA, rtol=1e-12, atol=1e-12)
+    again = item_function.function()
+    assert all(np.array_equal(found, given) for found, given in zip(again.points, function.points, strict=True))
+    table = np.asarray(item_function.preference_matrix(x[:, 0], context=z[0]))
+    pairs = np.stack([np.repeat(x[:, 0], 5, axis=0), np.tile(x[:, 0], (5, 1))], axis=1)
+    there = matrix(pair_kernel, pairs, ITEMS[PAIRS]) * matrix(context_kernel, z[:1], contexts)
+    np.testing.assert_allclose(table.ravel(), there @ ALPHA, rtol=1e-12, atol=1e-12)
+    for call, message in [
+        (lambda: item_function(x), "`x` must be a tuple of pairs and contexts"),
+        (lambda: item_function((x, z[:2])), "x.0.* and .*x.1.*"),
+        (lambda: item_function.preference_matrix(ITEMS), "`context` must be given if and only if"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 def test_items_are_found_in_pairs():

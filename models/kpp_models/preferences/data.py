@@ -7,16 +7,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
 from kpp.gp import check_categories, k_means_centres
 from kpp.kernels import AbstractKernel, Contextual, resolve_features
 from kpp.preferences import Matches
 from kpp.tables import Schema
-from kpp.typing import Numbers, Points
+from kpp.typing import Numbers, Points, RngKey
 from kpp.validation import as_finite_array, as_points, as_targets, check_same_rows
 
-__all__ = ["check_same_items", "place_inducing_pairs", "read_matches", "read_pairs", "refuse_codes", "resolve_names"]
+__all__ = [
+    "check_same_items",
+    "example_matches",
+    "place_inducing_pairs",
+    "read_matches",
+    "read_pairs",
+    "refuse_codes",
+    "resolve_names",
+]
 
 
 def read_matches(x: object, y: Numbers | None, *, ties: bool) -> Matches:
@@ -124,6 +132,13 @@ def place_inducing_pairs(inputs: Points, num: int, seed: int) -> Points:
     centres = jnp.asarray(k_means_centres(table, num, seed), known.dtype)
     chosen = centres[:, : 2 * num_features].reshape(-1, 2, num_features)
     return chosen if contexts is None else (chosen, centres[:, 2 * num_features :])
+
+
+def example_matches(rng_key: RngKey) -> tuple[Float[Array, "12 2 2"], Float[Array, " 12"]]:
+    """Return 12 pairs of items with two features, and who won, for the conformance suite."""
+    first, second = jax.random.split(rng_key)
+    pairs = jax.random.uniform(first, (12, 2, 2), minval=-2.0, maxval=2.0)
+    return pairs, jax.random.bernoulli(second, 0.5, (12,)).astype(pairs.dtype)
 
 
 def _count(x: object, y: Numbers | None, ties: bool) -> Matches:

@@ -2,24 +2,51 @@ r"""Kernel ridge and logistic regression of the outcomes of many matches between
 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
+import dataclasses
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+import numpyro
+from jaxtyping import Array, Float, Int
 
-from kpp.gp import refuse_priors_in, scalar_field, step_size
-from kpp.inference import ConvergenceError
-from kpp.kernels import AbstractKernel, check_positive
-from kpp.modules import AbstractModule
-from kpp.preferences import ItemFunction, Matches, preference_terms
-from kpp.typing import Leaf
-from kpp.validation import count
+from kpp.functions import RKHSFunction
+from kpp.gp import (
+    AbstractPointwiseLikelihood,
+    BinomialLikelihood,
+    GaussianLikelihood,
+    check_kernel_fits,
+    condition,
+    normal_log_density,
+    refuse_priors_in,
+    scalar_field,
+    step_size,
+)
+from kpp.inference import AbstractModel, ConvergenceError, Data, Fit, Sample
+from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential, check_kernel_fields, check_positive
+from kpp.preferences import ItemFunction, Matches, check_contexts, preference_terms
+from kpp.tables import Schema
+from kpp.typing import Leaf, RngKey
+from kpp.validation import count, warn_if_float32
+from kpp_models.preferences.data import (
+    check_same_items,
+    example_matches,
+    read_matches,
+    read_pairs,
+    refuse_codes,
+    resolve_names,
+)
+from kpp_models.preferences.pair_marginal import PairMarginal, has_evidence
 from kpp_models.preferences.pair_solver import PairSolver
+from kpp_models.tables.grid_search import Selection, put_values, search_grid
 
-__all__ = ["PreferenceLogistic", "PreferenceRidge"]
+__all__ = ["AbstractPreferenceMachine", "PreferenceLogistic", "PreferenceRidge"]
+
+Machine = TypeVar("Machine", bound="AbstractPreferenceMachine")
 
 _MAX_NEWTON = 50
 _TOLERANCE = 1e-8  # the tolerance of the last change of the log-odds
@@ -33,10 +60,19 @@ def _count_field(name: str, *, default: int) -> Any:
     return eqx.field(converter=lambda value: count(value, name), static=True, default=default)
 
 
-class AbstractPreferenceMachine(AbstractModule):
+class AbstractPreferenceMachine(AbstractModel):
     r"""A regularized regression g of the outcomes of matches, solved by linear systems with matrices of items.
 
-    A final class has the fields below and computes the coefficients of :math:`g = \sum_i \alpha_i k_E(\cdot, p_i)`.
+    A final class has the fields below, computes the coefficients of :math:`g = \sum_i \alpha_i k_E(\cdot, p_i)`, and
+    says of which Gaussian process and which likelihood g is the mode.
+
+    `fit` gives one chain of one draw under every inference. Its data hold the coefficients, so that predictions need no
+    further solution. `predict` takes pairs (p, 2, d), a tuple of them with contexts (p, c), or
+    `kpp.preferences.Matches`; it gives ``mean``, which is g, and ``probability``.
+
+    The pointwise log likelihood is leave-one-out, with one term per pair (and context). It needs a matrix with a row
+    per pair, so fits to more than 4096 pairs have it only if the kernel has few features; otherwise the group
+    log_likelihood is left out, and `select` or matches that are held out score the fit.
     """
 
     kernel: eqx.AbstractVar[AbstractKernel]
@@ -46,30 +82,193 @@ class AbstractPreferenceMachine(AbstractModule):
 
     def __check_init__(self) -> None:
         """Raise an error if a leaf is a prior, the regularization is not positive, or the kernel is of another kind."""
+        check_kernel_fields(self)  # before the kernel is read as a sum of terms
         refuse_priors_in(self, "kpp_models.PreferenceGP")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
         preference_terms(self.kernel)
 
-    def fit(self, matches: Matches) -> ItemFunction:
-        """Fit to matches.
+    def fit(self, rng_key: RngKey, x: Any, y: Any = None, **options: Any) -> Fit:
+        """Fit the model to matches.
 
         Args:
-            matches: The matches, without contexts.
+            rng_key: A JAX random key.
+            x: `kpp.preferences.Matches`; or one pair per match, (N, 2, d), possibly in a tuple with contexts (N, c).
+            y: None with `Matches`; with pairs 1 if the first item won, 0 if it lost, .5 for a tie.
+            **options: ``inference`` and ``num_prior_samples``, as for every model.
 
         Returns:
-            The fitted function g, a callable on pairs; the class describes its values. Its `function` is an
-            `RKHSFunction`.
+            The fit.
 
         Raises:
-            ValueError: If the matches have contexts, or features that the kernel names are missing.
+            ValueError: If the data are invalid, do not fit the kernel, or have too many different contexts.
             kpp.inference.ConvergenceError: If the iterations do not converge.
         """
-        solver = PairSolver.of(self, matches)
-        return solver.function(self.coefficients(solver, matches))
+        return super().fit(rng_key, x, y, **options)
+
+    def select(
+        self: Machine,
+        rng_key: RngKey,
+        x: Any,
+        grid: Mapping[str, Any],
+        y: Any = None,
+        *,
+        fraction: float = 0.8,
+        by: str = "match",
+    ) -> Selection[Machine]:
+        """Choose hyperparameters from a grid by the mean loss of matches that are held out.
+
+        Args:
+            rng_key: A JAX random key, for the split.
+            x: The matches, as for `fit`.
+            grid: For each path of a leaf (``"regularization"``, ``"kernel.kernel.lengthscale"``) the values to try, of
+                shape (g,), or (g, d) for a leaf of shape (d,).
+            y: As for `fit`.
+            fraction: The fraction of the matches to which each entry is fitted.
+            by: "match" holds out single matches; "pair" all matches of a pair, so that all held-out pairs are new.
+
+        Returns:
+            The model with the best combination, not fitted, the values chosen, and the loss of every combination. The
+            loss is infinite where the iterations do not converge.
+
+        Raises:
+            ValueError: If the data or the grid are invalid.
+        """
+        train, test = read_matches(x, y, ties=True).split(rng_key, fraction, by=by)
+
+        def score(entry: Mapping[str, Array]) -> float:
+            try:
+                model, data, _ = put_values(self, entry).prepare(train)
+            except ConvergenceError:
+                return np.nan
+            return float(model.loss(test, model.item_function(data)(test.inputs)))
+
+        return search_grid(self, grid, score, "held_out_loss")
+
+    def prepare(self: Machine, x: Any, y: Any = None) -> tuple[Machine, dict[str, Any], Schema]:
+        """Read the matches and compute the coefficients; see `fit` and `AbstractModel.prepare`."""
+        warn_if_float32(type(self).__name__)
+        matches = read_matches(x, y, ties=True)
+        model = dataclasses.replace(self, kernel=_fitting_kernel(self.kernel, matches))  # type: ignore[type-var]
+        solver = PairSolver.of(model, matches)
+        pairs = solver.pairs
+        data = {
+            "items": pairs.items,
+            "pairs": pairs.pairs,
+            "contexts": pairs.contexts,
+            "context_numbers": pairs.context_numbers,
+            "trials": matches.counts,
+            "coefficients": self.coefficients(solver, matches),
+            "y": self.observations(matches),
+        }
+        return model, data, matches.schema
 
     @abstractmethod
     def coefficients(self, solver: PairSolver, matches: Matches) -> Float[Array, " m"]:
         r"""Return the coefficients :math:`\alpha` of the pairs, (m,)."""
+
+    @abstractmethod
+    def observations(self, matches: Matches) -> Float[Array, " m"]:
+        """Return the observations of the NumPyro model, one per pair, (m,)."""
+
+    @abstractmethod
+    def process(self, trials: Float[Array, " m"]) -> tuple[AbstractKernel, AbstractPointwiseLikelihood]:
+        """Return the kernel and the likelihood, without observations, of the Gaussian process whose mode is the fit."""
+
+    @abstractmethod
+    def probability(self, g: Float[Array, "*p"]) -> Float[Array, "*p"]:
+        """Return the probability that the first item wins, plus half the probability of a tie, elementwise."""
+
+    @abstractmethod
+    def loss(self, matches: Matches, g: Float[Array, " m"]) -> Float[Array, ""]:
+        """Return the mean loss of matches, for values of g at their pairs."""
+
+    @abstractmethod
+    def held_out_log_density(
+        self, y: Float[Array, " m"], trials: Float[Array, " m"], g: Float[Array, " m"]
+    ) -> Float[Array, " m"]:
+        """Return the log density of the observations for leave-one-out values of g, (m,)."""
+
+    @abstractmethod
+    def draw_outcomes(self, rng_key: RngKey, trials: Float[Array, " m"], g: Float[Array, " m"]) -> Float[Array, " m"]:
+        """Draw `observations` of as many matches of each pair, given g."""
+
+    def read_points(self, x: Any, schema: Schema | None) -> Any:
+        """Read pairs to predict at; see `AbstractModel.read_points`."""
+        return read_pairs(x, schema)
+
+    def numpyro_model(
+        self,
+        items: Float[Array, "n d"],
+        pairs: Int[Array, "m 2"],
+        contexts: Float[Array, "c f"] | None,
+        context_numbers: Int[Array, " m"] | None,
+        trials: Float[Array, " m"],
+        coefficients: Float[Array, " m"],
+        y: Float[Array, " m"] | None = None,
+    ) -> None:
+        """The NumPyro model: the Gaussian process whose mode is the fit; it has no latent site.
+
+        Args:
+            items: The items, (n, d).
+            pairs: The item numbers of each pair, (m, 2).
+            contexts: The different contexts, (c, f), or None.
+            context_numbers: The number of the context of each pair, (m,), or None.
+            trials: The number of matches of each pair, (m,).
+            coefficients: The fit, (m,); it has no effect here.
+            y: `observations`, or None to draw them.
+        """
+        kernel, likelihood = self.process(trials)
+        points = ItemFunction(kernel, items, pairs, coefficients, contexts, context_numbers)
+        numpyro.sample("y", PairMarginal(points, likelihood), obs=y)
+
+    def item_function(self, data: Data) -> ItemFunction:
+        """Return g as a function that is fast to evaluate at many pairs.
+
+        Args:
+            data: The data of a fit, `kpp.Fit.data`.
+        """
+        names = ("items", "pairs", "coefficients", "contexts", "context_numbers")
+        return ItemFunction(self.kernel, *(data[name] for name in names))
+
+    def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
+        """Return the fit, a function of the RKHS."""
+        return self.item_function(data).function()
+
+    def predictive(self, sample: Sample, data: Data, x: Any, *, covariance: bool = False) -> dict[str, Array]:
+        """Return g and the probabilities of wins at p pairs; see `AbstractModel.predictive`."""
+        function = self.item_function(data)
+        check_same_items(x, jax.eval_shape(lambda: function.points))
+        mean = function(x)
+        return {"mean": mean, "probability": self.probability(mean)}
+
+    def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Any) -> Float[Array, " p"]:
+        """Draw the outcome of one new match of each pair: 1 for a win, 0 for a loss."""
+        chance = self.predictive(sample, data, x)["probability"]
+        return jax.random.bernoulli(rng_key, chance).astype(chance.dtype)
+
+    def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
+        """Draw the outcomes of as many matches as observed; see `AbstractModel.replicate`."""
+        function = self.item_function(data)
+        return {"y": self.draw_outcomes(rng_key, data["trials"], function(function.points))}
+
+    def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
+        """Return the leave-one-out log likelihood of every pair, or nothing for too many pairs; see the class."""
+        points = self.item_function(data).points
+        if not has_evidence(self.kernel, points):
+            return {}
+        kernel, likelihood = self.process(data["trials"])
+        held_out = condition(kernel, points, likelihood.observe(data["y"])).held_out
+        assert held_out is not None
+        return {"y": self.held_out_log_density(data["y"], data["trials"], held_out()[0])}
+
+
+def _fitting_kernel(kernel: AbstractKernel, matches: Matches) -> AbstractKernel:
+    """Resolve the names of features in a kernel, or raise ValueError if it does not fit the matches."""
+    resolved = resolve_names(kernel, matches)
+    check_contexts(resolved, has_contexts=matches.contexts is not None)
+    check_kernel_fits(resolved, matches.inputs, points="matches")
+    refuse_codes(resolved, matches)
+    return resolved
 
 
 class PreferenceRidge(AbstractPreferenceMachine):
@@ -79,16 +278,21 @@ class PreferenceRidge(AbstractPreferenceMachine):
         g_i = g(x_{a_i}, x_{b_i})
 
     over the N matches. For each pair, w, l and t are the numbers of wins, losses and ties of the first item. g is about
-    1 if the first item always wins, and about -1 if it always loses. With the counts c = w + l + t and the mean
-    outcomes :math:`\bar y = (w - l) / c`, the coefficients of :math:`g = \sum_i \alpha_i k_E(\cdot, p_i)` solve
+    1 if the first item always wins, and about -1 if it always loses; the ``probability`` of a win is
+    :math:`(1 + g) / 2`, cut at 0 and 1. With the counts c = w + l + t and the mean outcomes
+    :math:`\bar y = (w - l) / c`, the coefficients of :math:`g = \sum_i \alpha_i k_E(\cdot, p_i)` solve
     :math:`(K_E + N \lambda C^{-1})\, \alpha = \bar y`. It is `kpp_models.KernelRidge` on single matches of outcome 1
     and -1, by conjugate gradients with matrices of items: the Gram matrix of the pairs is never computed.
+
+    `numpyro_model` is the Gaussian process whose posterior mean the fit is, with noise variances
+    :math:`N \lambda / c_i` of the mean outcomes. `kpp_models.PreferenceGP` takes priors.
 
     Args:
         kernel: :math:`k_E`: `kpp.kernels.GeneralizedPreferential`, `kpp.kernels.Preferential`, or a sum of multiples of
             them, with numbers for leaves. For many thousands of items use a kernel of finite rank,
             ``GeneralizedPreferential(Nystrom(kernel, landmarks))``; otherwise the n x n matrix of the items is
-            decomposed.
+            decomposed. If matches have contexts, `kpp.kernels.Contextual` of these; a product with the Gram matrix then
+            takes as many times longer as the kernel of contexts has features, at most 100.
         regularization: :math:`\lambda`, multiplied by the number of matches; greater than 0.
         preconditioner_rank: The number of leading features of each term of the kernel in the preconditioner, which
             stores this many numbers per pair.
@@ -104,11 +308,47 @@ class PreferenceRidge(AbstractPreferenceMachine):
     preconditioner_rank: int = _count_field("preconditioner_rank", default=400)
     max_steps: int = _count_field("max_steps", default=1000)
 
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple["PreferenceRidge", Array, Array]]:
+        """Yield a model with pairs and outcomes for the conformance suite."""
+        pairs, y = example_matches(rng_key)
+        yield cls(GeneralizedPreferential(RBF(0.8) + 0.5), regularization=0.02), pairs, y
+
     def coefficients(self, solver: PairSolver, matches: Matches) -> Float[Array, " m"]:
         """Solve one linear system."""
         root = jnp.sqrt(matches.counts)
-        solution = solver.solve(root, (matches.wins - matches.losses) / root, _RESIDUAL)
+        solution = solver.solve(root, root * self.observations(matches), _RESIDUAL)
         return root * solution / solver.ridge
+
+    def observations(self, matches: Matches) -> Float[Array, " m"]:
+        """Return the mean outcomes, from -1 to 1."""
+        return (matches.wins - matches.losses) / matches.counts
+
+    def process(self, trials: Float[Array, " m"]) -> tuple[AbstractKernel, GaussianLikelihood]:
+        r"""Return :math:`k_E` and Gaussian noise of the variances :math:`N \lambda / c_i`."""
+        ridge = jnp.sum(trials) * self.regularization
+        return self.kernel, GaussianLikelihood(noise_variance=0.0, row_variances=ridge / trials)
+
+    def probability(self, g: Float[Array, "*p"]) -> Float[Array, "*p"]:
+        """Return (1 + g) / 2, cut at 0 and 1."""
+        return jnp.clip(0.5 + 0.5 * g, 0.0, 1.0)
+
+    def loss(self, matches: Matches, g: Float[Array, " m"]) -> Float[Array, ""]:
+        """Return the mean squared error of the outcomes 1, 0 and -1."""
+        total = matches.wins * (1 - g) ** 2 + matches.losses * (1 + g) ** 2 + matches.ties * g**2
+        return jnp.sum(total) / jnp.sum(matches.counts)
+
+    def held_out_log_density(
+        self, y: Float[Array, " m"], trials: Float[Array, " m"], g: Float[Array, " m"]
+    ) -> Float[Array, " m"]:
+        r"""Return :math:`\log N(e_i; 0, s^2 / c_i)`, :math:`s^2` being the mean of :math:`c_i e_i^2`; see the class."""
+        residuals = y - g
+        return normal_log_density(residuals, jnp.zeros_like(g), jnp.mean(trials * residuals**2) / trials)
+
+    def draw_outcomes(self, rng_key: RngKey, trials: Float[Array, " m"], g: Float[Array, " m"]) -> Float[Array, " m"]:
+        """Draw mean outcomes of wins and losses."""
+        wins = jax.random.binomial(rng_key, trials, self.probability(g), dtype=g.dtype)
+        return 2 * wins / trials - 1
 
 
 class PreferenceLogistic(AbstractPreferenceMachine):
@@ -118,11 +358,12 @@ class PreferenceLogistic(AbstractPreferenceMachine):
         + \frac\lambda2 \|g\|^2, \qquad g_i = g(x_{a_i}, x_{b_i})
 
     over the N matches. For each pair, w and l are the numbers of wins and losses of the first item, and a tie counts
-    half for both. g are the log-odds that the first item of a pair wins, so that ``jax.nn.sigmoid(g(pairs))`` are
-    probabilities. The coefficients of :math:`g = \sum_i \alpha_i k_E(\cdot, p_i)` satisfy :math:`N \lambda\, \alpha_i =
-    w_i - (w_i + l_i) \sigma(g_i)`. It is `kpp_models.KernelLogistic` on single matches, and the mode of a preference
-    process with kernel :math:`k_E / (N \lambda)`, computed by Newton's method, whose steps are solved by conjugate
-    gradients with matrices of items: the Gram matrix of the pairs is never computed.
+    half for both. g are the log-odds that the first item of a pair wins; the ``probability`` of a win is
+    :math:`\sigma(g)`. The coefficients of :math:`g = \sum_i \alpha_i k_E(\cdot, p_i)` satisfy :math:`N \lambda\,
+    \alpha_i = w_i - (w_i + l_i) \sigma(g_i)`. It is `kpp_models.KernelLogistic` on single matches, and the mode of a
+    preference process with kernel :math:`k_E / (N \lambda)`, which `numpyro_model` describes. It is computed by
+    Newton's method, whose steps are solved by conjugate gradients with matrices of items: the Gram matrix of the pairs
+    is never computed. `kpp_models.PreferenceGP` takes priors.
 
     Args:
         kernel: :math:`k_E`, as for `PreferenceRidge`.
@@ -143,9 +384,15 @@ class PreferenceLogistic(AbstractPreferenceMachine):
     preconditioner_rank: int = _count_field("preconditioner_rank", default=400)
     max_steps: int = _count_field("max_steps", default=1000)
 
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple["PreferenceLogistic", Array, Array]]:
+        """Yield a model with pairs and outcomes for the conformance suite."""
+        pairs, y = example_matches(rng_key)
+        yield cls(GeneralizedPreferential(RBF(0.8)) + Preferential(RBF(0.7)), regularization=0.02), pairs, y
+
     def coefficients(self, solver: PairSolver, matches: Matches) -> Float[Array, " m"]:
         """Solve one linear system for each step of Newton's method."""
-        counts, wins = matches.counts, matches.wins + matches.ties / 2
+        counts, wins = matches.counts, self.observations(matches)
         coefficients = latent = jnp.zeros_like(counts)
         tolerance = max(_TOLERANCE, 100 * float(jnp.finfo(latent.dtype).eps))
         for _ in range(_MAX_NEWTON):
@@ -159,6 +406,35 @@ class PreferenceLogistic(AbstractPreferenceMachine):
             f"Newton's method has not converged in {_MAX_NEWTON} steps; the last would change the log-odds by up to "
             f"{float(change):.1e}: raise `regularization`"
         )
+
+    def observations(self, matches: Matches) -> Float[Array, " m"]:
+        """Return the numbers of wins, a tie counting half."""
+        return matches.wins + matches.ties / 2
+
+    def process(self, trials: Float[Array, " m"]) -> tuple[AbstractKernel, BinomialLikelihood]:
+        r"""Return :math:`k_E / (N \lambda)` and the likelihood of wins in c matches."""
+        ridge = jnp.sum(trials) * self.regularization
+        return self.kernel * (1.0 / ridge), BinomialLikelihood(exposure=trials)
+
+    def probability(self, g: Float[Array, "*p"]) -> Float[Array, "*p"]:
+        """Return the logistic function of g."""
+        return jax.nn.sigmoid(g)
+
+    def loss(self, matches: Matches, g: Float[Array, " m"]) -> Float[Array, ""]:
+        """Return the mean log loss, a tie counting half."""
+        wins = self.observations(matches)
+        total = wins * jax.nn.softplus(-g) + (matches.counts - wins) * jax.nn.softplus(g)
+        return jnp.sum(total) / jnp.sum(matches.counts)
+
+    def held_out_log_density(
+        self, y: Float[Array, " m"], trials: Float[Array, " m"], g: Float[Array, " m"]
+    ) -> Float[Array, " m"]:
+        """Return the log probability of the wins of each pair."""
+        return BinomialLikelihood(y, trials).log_density(g)
+
+    def draw_outcomes(self, rng_key: RngKey, trials: Float[Array, " m"], g: Float[Array, " m"]) -> Float[Array, " m"]:
+        """Draw numbers of wins."""
+        return jax.random.binomial(rng_key, trials, self.probability(g), dtype=g.dtype)
 
 
 def _direction(

@@ -6,7 +6,10 @@ With factors of the matrices of the items, :math:`K = F F^\top`, F of shape (n, 
 .. math:: (K_E \alpha)_i = \bigl(F (F^\top A F) F^\top\bigr)_{a_i b_i}
 
 for the generalized preferential kernel, and :math:`(K A 1)_{a_i} - (K A 1)_{b_i}` for the preferential one: the memory
-is m and :math:`n^2` numbers, or m q with a kernel of finite rank.
+is m and :math:`n^2` numbers, or m q with a kernel of finite rank. If there are contexts, whose kernel has the matrix
+:math:`\Phi \Phi^\top` at the m pairs, with s columns :math:`\phi_j`, the Gram matrix is
+:math:`\sum_j \mathrm{diag}(\phi_j)\, K_E\, \mathrm{diag}(\phi_j)`, and a product with it is s products with
+:math:`K_E`.
 """
 
 from __future__ import annotations
@@ -24,48 +27,98 @@ from kpp.preferences import entries_at_pairs, multiply_skew, preference_terms, r
 
 __all__ = ["PairGram"]
 
+_MAX_CONTEXTS = 100  # the most different contexts, and features of contexts: each is one more product with K_E
+
+
+class _Term(eqx.Module):
+    r"""One term of the kernel.
+
+    Args:
+        factor: F, (n, q), of orthogonal columns, the largest first.
+        contexts: :math:`\Phi^\top`, (s, m), of orthogonal rows, or None without contexts.
+        has_utility: Whether the kernel is the preferential one.
+    """
+
+    factor: Float[Array, "n q"]
+    contexts: Float[Array, "s m"] | None
+    has_utility: bool = eqx.field(static=True)
+
+    def multiply(self, pairs: Int[Array, "m 2"], vector: Float[Array, " m"]) -> Float[Array, " m"]:
+        """Return the product of the Gram matrix of this term and a vector, (m,)."""
+        if self.contexts is None:
+            return self._multiply(pairs, vector)
+
+        def add(total: Array, row: Array) -> tuple[Array, None]:
+            return total + row * self._multiply(pairs, row * vector), None
+
+        return jax.lax.scan(add, jnp.zeros_like(vector), self.contexts)[0]
+
+    def leading_features(self, pairs: Int[np.ndarray, "m 2"], count: int) -> Float[np.ndarray, "m r"]:
+        """Return the features of this term with the largest eigenvalues; see `PairGram.leading_features`."""
+        factor = np.asarray(self.factor)
+        contexts = np.ones((1, len(pairs))) if self.contexts is None else np.asarray(self.contexts)
+        sizes = np.sum(factor**2, axis=0)
+        j, k = (np.arange(len(sizes)),) * 2 if self.has_utility else np.triu_indices(len(sizes), 1)
+        products = np.outer(sizes if self.has_utility else sizes[j] * sizes[k], np.mean(contexts**2, axis=1)).ravel()
+        leading = np.argsort(-products, kind="stable")[:count]
+        number, context = np.divmod(leading, len(contexts))
+        j, k = j[number], k[number]
+        factor = factor[:, : k.max(initial=0) + 1]  # columns are sorted
+        first, second = factor[pairs[:, 0]], factor[pairs[:, 1]]
+        if self.has_utility:
+            return (first - second)[:, j] * contexts[context].T
+        return (first[:, j] * second[:, k] - first[:, k] * second[:, j]) * contexts[context].T
+
+    def _multiply(self, pairs: Int[Array, "m 2"], vector: Float[Array, " m"]) -> Float[Array, " m"]:
+        factor = self.factor
+        if self.has_utility:
+            utility = factor @ (factor.T @ row_sums(pairs, vector, factor.shape[0]))
+            return utility[pairs[:, 0]] - utility[pairs[:, 1]]
+        table = factor.T @ multiply_skew(pairs, vector, factor)
+        return entries_at_pairs(factor @ table, factor, pairs)
+
 
 class PairGram(eqx.Module):
     r"""The Gram matrix of a preference kernel at m pairs of n items, as an operator.
 
     Args:
         pairs: The item numbers of each pair, (m, 2).
-        general: A factor F, (n, q), for each generalized preferential kernel, of orthogonal columns.
-        utility: One factor (n, q) for all preferential kernels, or None.
+        terms: The terms of the kernel.
     """
 
     pairs: Int[Array, "m 2"]
-    general: tuple[Float[Array, "n q"], ...]
-    utility: Float[Array, "n q"] | None
+    terms: tuple[_Term, ...]
 
     @classmethod
-    def of(cls, kernel: AbstractKernel, items: Float[Array, "n d"], pairs: Int[Array, "m 2"]) -> PairGram:
+    def of(
+        cls,
+        kernel: AbstractKernel,
+        items: Float[Array, "n d"],
+        pairs: Int[Array, "m 2"],
+        contexts: Float[Array, "c f"] | None = None,
+        context_numbers: Int[Array, " m"] | None = None,
+    ) -> PairGram:
         """Factorize the matrices of n items (n, d), for pairs of their numbers (m, 2). Not traceable by JAX.
 
-        With a kernel of items of finite rank, such as `kpp.features.Nystrom`, no matrix (n, n) is computed. Raises
-        TypeError if the kernel is not a sum of preferential kernels.
+        With a kernel of items of finite rank, such as `kpp.features.Nystrom`, no matrix (n, n) is computed. The pairs
+        may have contexts: c different ones and the number of the context of each pair. Raises TypeError if the kernel
+        is not a sum of preferential kernels, and ValueError if there are too many different contexts.
         """
-        general, utilities = [], []
+        terms = []
         for term in preference_terms(kernel):
-            factor = _factor(term.kernel, items)
-            if term.has_utility:
-                utilities.append(factor * jnp.sqrt(term.scale))
-            else:
-                general.append(
-                    factor * jnp.sqrt(jnp.sqrt(term.scale))
-                )  # the kernel is quadratic in the kernel of items
-        return cls(pairs, tuple(general), jnp.concatenate(utilities, axis=1) if utilities else None)
+            # The generalized preferential kernel is quadratic in the kernel of items.
+            scale = jnp.sqrt(term.scale) if term.has_utility else jnp.sqrt(jnp.sqrt(term.scale))
+            rows = None
+            if term.context_kernel is not None and contexts is not None and context_numbers is not None:
+                rows = _context_rows(term.context_kernel, contexts, np.asarray(context_numbers))
+            terms.append(_Term(_factor(term.kernel, items) * scale, rows, term.has_utility))
+        return cls(pairs, tuple(terms))
 
     def multiply(self, vector: Float[Array, " m"]) -> Float[Array, " m"]:
         """Return the product of the Gram matrix and a vector, (m,)."""
         total = jnp.zeros_like(vector)
-        for factor in self.general:
-            table = factor.T @ multiply_skew(self.pairs, vector, factor)
-            total += entries_at_pairs(factor @ table, factor, self.pairs)
-        if self.utility is not None:
-            sums = row_sums(self.pairs, vector, self.utility.shape[0])
-            utility = self.utility @ (self.utility.T @ sums)
-            total += utility[self.pairs[:, 0]] - utility[self.pairs[:, 1]]
+        for term in self.terms:
+            total += term.multiply(self.pairs, vector)
         return total
 
     def leading_features(self, count: int) -> Float[Array, "m r"]:
@@ -73,8 +126,9 @@ class PairGram(eqx.Module):
 
         For the generalized preferential kernel they are
         :math:`\psi_{jl}(a, b) = F_{aj} F_{bl} - F_{bj} F_{al}` for the pairs of columns of largest
-        :math:`|F_j|^2 |F_l|^2`, the eigenvalues of the kernel among all pairs of items. The remainder is positive
-        semi-definite, and its eigenvalues are at most the largest omitted product.
+        :math:`|F_j|^2 |F_l|^2`, the eigenvalues of the kernel among all pairs of items. With contexts they are products
+        with a column of :math:`\Phi`, and so are the eigenvalues. The remainder is positive semi-definite; without
+        contexts its eigenvalues are at most the largest omitted product.
 
         Args:
             count: The largest number of features of each term.
@@ -83,12 +137,7 @@ class PairGram(eqx.Module):
             The features, (m, r).
         """
         pairs = np.asarray(self.pairs)
-        features = [_wedges(np.asarray(factor), pairs, count) for factor in self.general]
-        if self.utility is not None:
-            utility = np.asarray(self.utility)
-            leading = utility[:, np.argsort(-np.sum(utility**2, axis=0))[:count]]
-            features.append(leading[pairs[:, 0]] - leading[pairs[:, 1]])
-        return jax.device_put(np.concatenate(features, axis=1))
+        return jax.device_put(np.concatenate([term.leading_features(pairs, count) for term in self.terms], axis=1))
 
 
 @eqx.filter_jit
@@ -97,24 +146,43 @@ def _gram(kernel: AbstractKernel, items: Float[Array, "n d"]) -> Float[Array, "n
 
 
 @eqx.filter_jit
-def _feature_map(kernel: AbstractFeatureKernel, items: Float[Array, "n d"]) -> Float[Array, "n q"]:
-    return kernel.feature_map(items)
+def _features(kernel: AbstractKernel, items: Float[Array, "n d"]) -> Float[Array, "n q"] | None:
+    return kernel.finite_features(items)
 
 
 def _factor(kernel: AbstractKernel, items: Float[Array, "n d"]) -> Float[Array, "n q"]:
     r"""Return F with :math:`K = F F^\top` and orthogonal columns, largest first, without rounding errors."""
     if not isinstance(kernel, AbstractFeatureKernel):
         return linalg.root_of_full_rank(_gram(kernel, items))
-    left, singular, _ = np.linalg.svd(np.asarray(_feature_map(kernel, items)), full_matrices=False)
-    kept = singular**2 > len(items) * np.finfo(singular.dtype).eps * singular[0] ** 2
+    left, singular, _ = np.linalg.svd(np.asarray(_features(kernel, items)), full_matrices=False)
+    kept = _above_rounding(singular, len(items))
     return jax.device_put(left[:, kept] * singular[kept])
 
 
-def _wedges(factor: Float[np.ndarray, "n q"], pairs: Int[np.ndarray, "m 2"], count: int) -> Float[np.ndarray, "m r"]:
-    sizes = np.sum(factor**2, axis=0)
-    j, k = np.triu_indices(len(sizes), 1)
-    leading = np.argsort(-sizes[j] * sizes[k], kind="stable")[:count]
-    j, k = j[leading], k[leading]
-    factor = factor[:, : k.max(initial=0) + 1]  # columns are sorted
-    first, second = factor[pairs[:, 0]], factor[pairs[:, 1]]
-    return first[:, j] * second[:, k] - first[:, k] * second[:, j]
+def _context_rows(
+    kernel: AbstractKernel, contexts: Float[Array, "c f"], numbers: Int[np.ndarray, " m"]
+) -> Float[Array, "s m"]:
+    r"""Return :math:`\Phi^\top` with orthogonal rows, for the contexts of m pairs, without rounding errors."""
+    features = _features(kernel, contexts)
+    if features is None and len(contexts) > _MAX_CONTEXTS:
+        raise ValueError(
+            f"`kernel` must have a kernel of contexts with finitely many features, because there are {len(contexts)} "
+            f"different contexts, more than {_MAX_CONTEXTS}; got {type(kernel).__name__}. "
+            "kpp.features.Nystrom(context_kernel, landmarks) has one feature per landmark"
+        )
+    known = np.asarray(linalg.root_of_full_rank(_gram(kernel, contexts)) if features is None else features)
+    # A rotation makes the rows orthogonal over the pairs, where a context counts as often as it occurs.
+    frequency = np.bincount(numbers, minlength=len(contexts))
+    _, singular, right = np.linalg.svd(np.sqrt(frequency)[:, None] * known, full_matrices=False)
+    rotated = known @ right[_above_rounding(singular, len(contexts))].T
+    if rotated.shape[1] > _MAX_CONTEXTS:
+        raise ValueError(
+            f"`kernel` must have a kernel of contexts with at most {_MAX_CONTEXTS} features, got {rotated.shape[1]} of "
+            f"{type(kernel).__name__}"
+        )
+    return jax.device_put(rotated[numbers].T)
+
+
+def _above_rounding(singular: Float[np.ndarray, " q"], num_rows: int) -> np.ndarray:
+    """Return which singular values of a factor of a matrix are no rounding errors."""
+    return singular**2 > num_rows * np.finfo(singular.dtype).eps * singular[0] ** 2

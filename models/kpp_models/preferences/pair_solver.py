@@ -17,12 +17,10 @@ import lineax as lx
 from jaxtyping import Array, Float, Int
 
 from kpp import linalg
-from kpp.gp import check_categories, check_kernel_fits
 from kpp.inference import ConvergenceError
-from kpp.kernels import AbstractKernel, resolve_features
-from kpp.preferences import ItemFunction, Matches
+from kpp.kernels import AbstractKernel
+from kpp.preferences import ItemFunction, Matches, distinct_contexts
 from kpp.typing import Leaf
-from kpp.validation import warn_if_float32
 from kpp_models.preferences.pair_gram import PairGram
 
 __all__ = ["PairSolver"]
@@ -42,16 +40,14 @@ class PairSolver(eqx.Module):
     r"""Solves systems with :math:`K_E / \rho` and any weights.
 
     Args:
-        kernel: The kernel of :math:`K_E`, with names of features resolved.
-        items: The n items, (n, d).
+        pairs: The pairs and the kernel of :math:`K_E`, as the function 0.
         gram: :math:`K_E`.
         features: :math:`\Psi`, (m, r).
         ridge: :math:`\rho`.
         max_steps: The largest number of steps of conjugate gradients for a system.
     """
 
-    kernel: AbstractKernel
-    items: Float[Array, "n d"]
+    pairs: ItemFunction
     gram: PairGram
     features: Float[Array, "m r"]
     ridge: Float[Array, ""]
@@ -61,26 +57,19 @@ class PairSolver(eqx.Module):
     def of(cls, model: _Settings, matches: Matches) -> PairSolver:
         r"""Prepare for a model's kernel and settings, with :math:`\rho = N \lambda`. Not traceable by JAX.
 
-        Raises ValueError if the matches have contexts, or the kernel does not fit the items, and TypeError if the
-        kernel is not a sum of preferential kernels.
+        The kernel must have names of features resolved and fit the matches. Raises ValueError if there are too many
+        different contexts.
         """
-        warn_if_float32(type(model).__name__)
+        contexts, numbers = None, None
         if matches.contexts is not None:
-            raise ValueError(
-                f"`matches` must have no contexts for {type(model).__name__}, got {matches.contexts.shape[1]} of them; "
-                "kpp_models.PreferenceGP takes contexts"
-            )
-        kernel = resolve_features(model.kernel, matches.feature_names)
-        check_kernel_fits(kernel, matches.points, points="matches.points")
-        check_categories(kernel, matches.schema, points="items")
-        gram = PairGram.of(kernel, matches.items, matches.pairs)
+            contexts, numbers = map(jax.device_put, distinct_contexts(matches.contexts))
+        gram = PairGram.of(model.kernel, matches.items, matches.pairs, contexts, numbers)
         features = gram.leading_features(model.preconditioner_rank)
         ridge = matches.num_matches * model.regularization
-        return cls(kernel, matches.items, gram, features, ridge, model.max_steps)
-
-    def function(self, coefficients: Float[Array, " m"]) -> ItemFunction:
-        """Return the function of these coefficients."""
-        return ItemFunction(self.kernel, self.items, self.gram.pairs, coefficients)
+        pairs = ItemFunction(
+            model.kernel, matches.items, matches.pairs, jnp.zeros_like(matches.counts), contexts, numbers
+        )
+        return cls(pairs, gram, features, ridge, model.max_steps)
 
     def multiply(self, vector: Float[Array, " m"]) -> Float[Array, " m"]:
         r"""Return :math:`K_E v / \rho`, (m,)."""

@@ -43,6 +43,7 @@ from kpp.typing import Leaf, RngKey
 from kpp.validation import count, one_of, warn_if_float32
 from kpp_models.preferences.data import (
     check_same_items,
+    example_matches,
     place_inducing_pairs,
     read_matches,
     read_pairs,
@@ -216,6 +217,11 @@ class AbstractPreferenceModel(AbstractGPModel):
         check_same_items(x, data["x"])
         return super().predictive(sample, data, x, covariance=covariance)
 
+    def draw_latent(self, rng_key: RngKey, sample: Sample, data: Data, x: Any) -> Float[Array, " p"]:
+        """Draw g at p pairs jointly; see `AbstractGPModel.draw_latent`."""
+        check_same_items(x, data["x"])
+        return super().draw_latent(rng_key, sample, data, x)
+
     def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Any) -> Float[Array, " p"]:
         """Draw the outcome of one new match of each pair, jointly: 1 for a win, 0 for a loss, 1/2 for a tie."""
         check_same_items(x, data["x"])
@@ -267,7 +273,7 @@ class PreferenceGP(AbstractPreferenceModel):
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[PreferenceGP, Array, Array]]:
         """Yield models with pairs and outcomes for the conformance suite."""
-        pairs, y = _example_matches(rng_key)
+        pairs, y = example_matches(rng_key)
         kernel = Preferential(RBF(1.0)) + GeneralizedPreferential(RBF(dist.LogNormal(0.0, 0.5)))
         yield cls(kernel, "ordinal", tie_width=dist.HalfNormal(1.0)), pairs, y.at[:3].set(0.5)
         yield cls(GeneralizedPreferential(RBF(1.2)), "probit", latent="sample"), pairs, y
@@ -296,7 +302,7 @@ class GPGP(AbstractPreferenceModel):
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPGP, Array, Array]]:
         """Yield a model with pairs and outcomes for the conformance suite."""
-        yield cls(RBF(dist.LogNormal(0.0, 0.5)) + dist.HalfNormal(1.0)), *_example_matches(rng_key)
+        yield cls(RBF(dist.LogNormal(0.0, 0.5)) + dist.HalfNormal(1.0)), *example_matches(rng_key)
 
 
 class PGP(AbstractPreferenceModel):
@@ -323,11 +329,4 @@ class PGP(AbstractPreferenceModel):
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[PGP, Array, Array]]:
         """Yield a model with pairs and outcomes for the conformance suite."""
-        yield cls(RBF(dist.LogNormal(0.0, 0.5)), latent="inducing", num_inducing=5), *_example_matches(rng_key)
-
-
-def _example_matches(rng_key: RngKey) -> tuple[Float[Array, "12 2 2"], Float[Array, " 12"]]:
-    """Return 12 pairs of items with two features, and who won."""
-    first, second = jax.random.split(rng_key)
-    pairs = jax.random.uniform(first, (12, 2, 2), minval=-2.0, maxval=2.0)
-    return pairs, jax.random.bernoulli(second, 0.5, (12,)).astype(pairs.dtype)
+        yield cls(RBF(dist.LogNormal(0.0, 0.5)), latent="inducing", num_inducing=5), *example_matches(rng_key)

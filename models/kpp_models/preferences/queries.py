@@ -2,6 +2,7 @@ r"""Queries to a fitted preference model: single duels, and all pairs of some it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -15,9 +16,9 @@ from scipy.special import ndtri
 from kpp.batching import map_blocks
 from kpp.inference import Data, Fit, Sample
 from kpp.preferences import Matches
-from kpp.typing import Numbers, Points, RngKey
+from kpp.typing import AnyArray, Numbers, Points, RngKey
 from kpp.validation import as_points, as_targets, check_rng_key, check_same_rows
-from kpp_models.preferences.data import check_same_items
+from kpp_models.preferences.many_matches import AbstractPreferenceMachine
 from kpp_models.preferences.preference_gp import AbstractPreferenceModel
 
 if TYPE_CHECKING:
@@ -39,8 +40,10 @@ def duel(
     posteriors, computed from at least 2000 quantiles of g, so that their error is at most 1/2000 in probability. If the
     items are exchanged, every p becomes 1 - p.
 
+    Fits of `kpp_models.PreferenceLogistic` and `PreferenceRidge` give ``mean`` and ``probability`` only.
+
     Args:
-        fit: A fit of `kpp_models.PreferenceGP`, `GPGP` or `PGP`.
+        fit: A fit of a model of preferences.
         first: p items a, (p, d) or a data frame.
         second: Their opponents b, (p, d) or a data frame.
         contexts: (p, c), coded as in the matches, if the matches have contexts.
@@ -57,6 +60,9 @@ def duel(
     if not 0 < level < 1:
         raise ValueError(f"`level` must be between 0 and 1, got {level}")
     pairs = _pairs(fit, first, second, contexts)
+    if isinstance(fit.model, AbstractPreferenceMachine):
+        found = _in_blocks(fit, pairs)
+        return _dataset({name: value[0, 0] for name, value in found.items()}, ("instance",))
     per_draw = max(_NODES_A_DRAW, -(-_NODES // (fit.num_chains * fit.num_draws)))
     white = jnp.asarray(ndtri((np.arange(per_draw) + 0.5) / per_draw), float)
     values = {name: np.asarray(value) for name, value in fit.map_draws(_duel_of_one_draw, pairs, white).items()}
@@ -71,21 +77,24 @@ def preference_matrix(fit: Fit, items: Numbers | Matches, *, context: Numbers | 
     """Return the preferences between all pairs of n items, for every draw.
 
     Args:
-        fit: A fit of `kpp_models.PreferenceGP`, `GPGP` or `PGP`.
+        fit: A fit of a model of preferences.
         items: n items, (n, d) or a data frame; or `kpp.preferences.Matches`, for the items of the matches by their
             names.
         context: The context of all duels, (c,), if the matches have contexts.
 
     Returns:
-        ``mean`` and ``latent_variance`` of g, ``probability``, and ``probability_tie`` if the model has ties, with dims
-        (chain, draw, item, item_other): the item of the row against the item of the column. ``mean`` is exactly
-        skew-symmetric.
+        ``mean`` of g, its ``latent_variance`` if the model is a Gaussian process, ``probability``, and
+        ``probability_tie`` if the model has ties, with dims (chain, draw, item, item_other): the item of the row
+        against the item of the column. ``mean`` is exactly skew-symmetric.
 
     Raises:
         TypeError: If the fit is of another model.
         ValueError: If the items are invalid.
     """
     points, names = _items(fit, items)
+    if isinstance(fit.model, AbstractPreferenceMachine):
+        mean = fit.model.item_function(fit.data).preference_matrix(points, context=context)
+        return _matrices({"mean": mean[None, None], "probability": fit.model.probability(mean)[None, None]}, names)
     rows, columns = np.triu_indices(len(points))
     pairs = _pairs(fit, points[rows], points[columns], _repeat(context, len(rows)))
     return _square(_in_blocks(fit, pairs), rows, columns, names)
@@ -108,9 +117,10 @@ def sample_preferences(
         The draws, (num_samples, n, n), each skew-symmetric; `kpp.preferences.rank_items` takes them.
 
     Raises:
-        TypeError: If the fit is of another model.
+        TypeError: If the fit is not of a Gaussian process of preferences.
         ValueError: If the items are invalid, or `num_samples` is below 1.
     """
+    _refuse_other_models(fit, AbstractPreferenceModel)
     if num_samples < 1:
         raise ValueError(f"`num_samples` must be at least 1, got {num_samples}")
     points, _ = _items(fit, items)
@@ -158,9 +168,7 @@ def _pairs(fit: Fit, first: Numbers | Matches, second: Numbers | Matches, contex
     firsts, seconds = _items(fit, first)[0], _items(fit, second)[0]
     check_same_rows(len(firsts), len(seconds), "first", "second")
     pairs = np.stack([firsts, seconds], axis=1)
-    found = fit.model.read_points(pairs if contexts is None else (pairs, contexts), fit.schema)
-    check_same_items(found, fit.data["x"])
-    return found
+    return fit.model.read_points(pairs if contexts is None else (pairs, contexts), fit.schema)
 
 
 def _repeat(context: Numbers | None, count: int) -> np.ndarray | None:
@@ -189,19 +197,23 @@ def _square(values: dict[str, np.ndarray], rows: np.ndarray, columns: np.ndarray
         matrix[..., columns, rows] = -value if name == "mean" else 1.0 - value if name == "probability" else value
         matrix[..., rows, columns] = value
         matrices[name] = matrix
-    found = _dataset(matrices, ("chain", "draw", "item", "item_other"))
+    return _matrices(matrices, names)
+
+
+def _matrices(values: Mapping[str, AnyArray], names: list[Any]) -> xr.Dataset:
+    found = _dataset(values, ("chain", "draw", "item", "item_other"))
     return found.assign_coords(item=names, item_other=names)
 
 
-def _dataset(values: dict[str, np.ndarray], dims: tuple[str, ...]) -> xr.Dataset:
+def _dataset(values: Mapping[str, AnyArray], dims: tuple[str, ...]) -> xr.Dataset:
     import xarray as xr
 
-    found = xr.Dataset({name: (dims, value) for name, value in values.items()}, attrs={"created_by": "kpp"})
+    found = xr.Dataset({name: (dims, np.asarray(value)) for name, value in values.items()}, attrs={"created_by": "kpp"})
     return found.assign_coords({dim: np.arange(size) for dim, size in found.sizes.items()})
 
 
-def _refuse_other_models(fit: Fit) -> None:
-    if not isinstance(fit.model, AbstractPreferenceModel):
+def _refuse_other_models(fit: Fit, *kinds: type) -> None:
+    if not isinstance(fit.model, kinds or (AbstractPreferenceModel, AbstractPreferenceMachine)):
         raise TypeError(
             f"`fit` must be of a model of preferences such as kpp_models.GPGP, got {type(fit.model).__name__}"
         )

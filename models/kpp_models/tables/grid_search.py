@@ -1,4 +1,4 @@
-"""The choice of hyperparameters of a model from a grid by a score, which one program computes for all entries."""
+"""The choice of hyperparameters of a model from a grid by a score."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kpp.validation import as_finite_array
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["Selection", "select_from_grid"]
+__all__ = ["Selection", "put_values", "search_grid", "select_from_grid"]
 
 Model = TypeVar("Model", bound=eqx.Module)
 
@@ -44,7 +44,7 @@ class Selection(Generic[Model]):
 
     def with_names_of(self, model: Model) -> Selection[Model]:
         """Return the same choice for another model of the same structure (for example with features by name)."""
-        return dataclasses.replace(self, model=_put(model, self.chosen))
+        return dataclasses.replace(self, model=put_values(model, self.chosen))
 
 
 def select_from_grid(
@@ -65,6 +65,30 @@ def select_from_grid(
         ValueError: If a path does not lead to a leaf of the model, values are missing or have the wrong shape, or every
             score is NaN.
     """
+
+    def score_entry(entry: Mapping[str, Array]) -> Array:
+        return _score(score, model, entry, arguments)
+
+    return search_grid(model, grid, score_entry, name, threads=num_cores())
+
+
+def search_grid(
+    model: Model, grid: Mapping[str, Any], score: Callable[[Mapping[str, Array]], Any], name: str, *, threads: int = 1
+) -> Selection[Model]:
+    """Try all combinations of values for some leaves of a model and keep the best, by a score that is not compiled.
+
+    Args:
+        model: A model of numbers only.
+        grid: As for `select_from_grid`.
+        score: The score of one combination, which maps the paths of the grid to values; a number, lower is better. NaN
+            means that there is none. `put_values` puts the values into the model.
+        name: The name of the score, for the result and the progress bar.
+        threads: How many combinations are scored at the same time.
+
+    Raises:
+        ValueError: If a path does not lead to a leaf of the model, values are missing or have the wrong shape, or every
+            score is NaN.
+    """
     import xarray as xr
 
     values = _read_grid(model, grid)
@@ -72,13 +96,12 @@ def select_from_grid(
     entries = {path: column[positions[:, axis]] for axis, (path, column) in enumerate(values.items())}
 
     def score_entry(rows: Mapping[str, Array]) -> np.ndarray:
-        entry = {path: column[0] for path, column in rows.items()}
-        return np.asarray(_score(score, model, entry, arguments))[None]
+        return np.asarray(score({path: column[0] for path, column in rows.items()}))[None]
 
     with progress_bar(len(positions), name, unit="entry") as bar:
-        scores = map_blocks(score_entry, entries, 1, bar=bar, threads=num_cores())
+        scores = map_blocks(score_entry, entries, 1, bar=bar, threads=threads)
     if np.isnan(scores).all():
-        raise ValueError("`grid` has no entry at which the matrix can be factorised; try larger regularization")
+        raise ValueError("`grid` has no entry that can be fitted; try larger regularization")
     scores = np.where(np.isnan(scores), np.inf, scores)
     best = int(np.argmin(scores))
     chosen = {path: column[best] for path, column in entries.items()}
@@ -87,14 +110,14 @@ def select_from_grid(
         path: np.asarray(column) if column.ndim == 1 else np.arange(len(column)) for path, column in values.items()
     }
     curve = xr.DataArray(scores.reshape(shape), dims=tuple(values), coords=coords, name=name)
-    return Selection(_put(model, chosen), {path: np.asarray(value)[()] for path, value in chosen.items()}, curve)
+    return Selection(put_values(model, chosen), {path: np.asarray(value)[()] for path, value in chosen.items()}, curve)
 
 
 @eqx.filter_jit
 def _score(
     score: Callable[..., Array], model: eqx.Module, entry: Mapping[str, Array], arguments: tuple[Any, ...]
 ) -> Array:
-    return score(_put(model, entry), *arguments)
+    return score(put_values(model, entry), *arguments)
 
 
 def _read_grid(model: eqx.Module, grid: Mapping[str, Any]) -> dict[str, Array]:
@@ -115,7 +138,8 @@ def _read_values(path: str, values: object, shape: tuple[int, ...]) -> Array:
     return array
 
 
-def _put(model: Model, entry: Mapping[str, Any]) -> Model:
+def put_values(model: Model, entry: Mapping[str, Any]) -> Model:
+    """Return a model with the values of one combination of a grid."""
     shapes = dict(zip(leaf_paths(model), (jnp.shape(leaf) for leaf in jax.tree.leaves(model)), strict=True))
     values = {f"model.{path}": jnp.broadcast_to(value, shapes[path]) for path, value in entry.items()}
     return substitute("model", model, values)

@@ -14,8 +14,10 @@ from scipy import special, stats
 
 import kpp
 from kpp import registry
+from kpp.features import Nystrom
+from kpp.gp import FeatureCovariance
 from kpp.gp.laplace import laplace_log_evidence, laplace_posterior
-from kpp.kernels import RBF, Contextual, GeneralizedPreferential
+from kpp.kernels import RBF, Contextual, GeneralizedPreferential, Linear
 from kpp.preferences import Matches
 from kpp.tables import Schema
 from kpp_models import GPGP, PGP, PreferenceGP, duel, preference_matrix, sample_preferences
@@ -524,6 +526,25 @@ def test_minibatches_of_many_matches():
     rows, won = test.single_matches()
     chance = fit.predict(test)["probability"].values.mean((0, 1))
     assert np.mean((chance[rows] > 0.5) == won) > 0.95
+
+
+def test_in_contexts_kernels_of_finite_rank_have_their_evidence_by_features():
+    """So priors need no matrix of pairs by pairs. The density is that of the same matrix without features."""
+    rng = np.random.default_rng(6)
+    items, contexts = rng.normal(size=(9, 2)), np.eye(2)[rng.integers(0, 2, 40)]
+    first, second = rng.integers(0, 9, 40), rng.integers(1, 9, 40)
+    matches = Matches.create(items, first, (first + second) % 9, rng.integers(0, 2, 40), contexts)
+    few = Nystrom(RBF(dist.LogNormal(0.0, 1.0)), items[:4])
+    kernel = Contextual(GeneralizedPreferential(few), Linear() + 0.5)
+    model, data, _ = PreferenceGP(kernel, latent="laplace").prepare(matches)
+    name = "kernel.kernel.kernel.kernel.lengthscale"
+    values = {name: jnp.array(0.8)}
+    site = numpyro.handlers.trace(numpyro.handlers.substitute(model.numpyro_model, values)).get_trace(**data)["y"]
+    assert isinstance(site["fn"].covariance_matrix, FeatureCovariance)
+    assert site["fn"].covariance_matrix.features.shape == (matches.num_pairs, 6 * 3)
+    gram = model.at(values).kernel.gram(matches.inputs)
+    expected = laplace_log_evidence(OutcomeLikelihood(data["y"], Outcomes("logit")), gram, jnp.zeros(()))
+    np.testing.assert_allclose(site["fn"].log_prob(data["y"]), expected, rtol=1e-9)
 
 
 @pytest.mark.slow

@@ -92,7 +92,7 @@ def test_many_matches_need_a_kernel_for_their_items_too():
     items = FRAME[["city"]].drop_duplicates().assign(ID=["a", "b", "c"])
     matches = kpp.preferences.Matches.from_tables(items, MATCHES)
     with pytest.raises(ValueError, match="`kernel` reads the category 'city' of `items`"):
-        kpp_models.PreferenceRidge(kernels.Preferential(RBF()), 0.1).fit(matches)
+        kpp_models.PreferenceRidge(kernels.Preferential(RBF()), 0.1).prepare(matches)
 
 
 def predicted_by_hand(correlation, frame):
