@@ -17,6 +17,9 @@ from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 from scipy import stats
 
+from kpp.batching import even_size
+from kpp.lazy import map_numbers
+from kpp.threads import num_cores
 from kpp.typing import Numbers, RngKey
 from kpp.validation import as_finite_array, check_rng_key, count
 
@@ -192,16 +195,20 @@ def simulation_based_calibration(
     kernel: Callable[[NumpyroModel], Any] | None = None,
     simulator: NumpyroModel | None = None,
     observed: Sequence[str] = ("y",),
+    datasets_per_block: int = 50,
+    progress: bool = True,
 ) -> CalibrationResult:
-    r"""Rank prior draws among posterior draws, sampled for all data sets at once.
+    r"""Rank prior draws among posterior draws, sampled for many data sets at once.
 
     .. math::
 
         \theta \sim p(\theta), \quad y \sim p(y \mid \theta), \quad \theta_1, \dots, \theta_L \sim p(\theta \mid y)
         \quad \Rightarrow \quad \#\{l : \theta_l < \theta\} \sim U\{0, \dots, L\}
 
-    The chains of all data sets are one batch (`jax.vmap`), so that small models take seconds. Draws of one chain are
-    dependent, which makes extreme ranks too frequent: thin until the effective sample size is near L.
+    The chains of a block of data sets are one batch (`jax.vmap`), so that small models take seconds. The blocks are
+    computed by the workers of Dask if this process has a Dask client, and otherwise in as many threads as there are
+    cores, with the same result. Draws of one chain are dependent, which makes extreme ranks too frequent: thin until
+    the effective sample size is near L.
 
     Args:
         rng_key: A JAX random key.
@@ -218,16 +225,21 @@ def simulation_based_calibration(
         simulator: The model that generates the data, if it differs: to check that an error is detected, or to assess an
             approximation. It must have the same sites.
         observed: The sites that are data.
+        datasets_per_block: The largest number of data sets in a block. Another number changes the rounding of the
+            chains, and so their draws.
+        progress: Whether to show a progress bar.
 
     Returns:
         The ranks; `CalibrationResult.tests` tests them.
 
     Raises:
-        ValueError: If a site of `observed` does not exist.
+        RuntimeError: If the scheduler of Dask is gone.
+        ValueError: If a site of `observed` does not exist, or a number is below 1.
 
     References:
         Talts et al., 2018, algorithms 1 and 2.
     """
+    count(num_datasets, "num_datasets")
     make = _nuts if kernel is None else kernel
     simulate_key, sample_key = jax.random.split(check_rng_key(rng_key))
     truth, seen = simulate(simulate_key, simulator or numpyro_model, data, num_datasets, observed)
@@ -244,9 +256,34 @@ def simulation_based_calibration(
             sampler.run(key, **data)
         return sampler.get_samples()
 
-    draws = jax.jit(jax.vmap(posterior))(jax.random.split(sample_key, num_datasets), seen)
+    draws = _in_blocks(posterior, jax.random.split(sample_key, num_datasets), seen, datasets_per_block, progress)
     ranks = {name: rank_statistics(value, draws[name]) for name, value in truth.items()}
     return CalibrationResult(ranks, num_draws, {name: np.asarray(value) for name, value in truth.items()})
+
+
+def _in_blocks(
+    posterior: Callable[[jax.Array, Values], Values], keys: jax.Array, seen: Values, largest: int, progress: bool
+) -> dict[str, np.ndarray]:
+    """Return the draws of all data sets; the last block is filled up, so that there is one compiled program."""
+    num_datasets = len(keys)
+    size = even_size(num_datasets, count(largest, "datasets_per_block"))
+    sample = jax.jit(jax.vmap(posterior))
+
+    def of_block(number: int) -> dict[str, np.ndarray]:
+        chosen = np.minimum(number * size + np.arange(size), num_datasets - 1)
+        draws = sample(keys[chosen], {name: value[chosen] for name, value in seen.items()})
+        return {name: np.asarray(value) for name, value in draws.items()}
+
+    parts = map_numbers(
+        of_block,
+        -(-num_datasets // size),
+        name="block of data sets",
+        label="calibration",
+        threads=num_cores(),
+        progress=progress,
+        compiles=True,
+    )
+    return {name: np.concatenate([part[name] for part in parts])[:num_datasets] for name in parts[0]}
 
 
 def _nuts(model: NumpyroModel) -> NUTS:

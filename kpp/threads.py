@@ -29,7 +29,14 @@ from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
 
-__all__ = ["alone_in_thread", "call_in_threads", "enlarge_thread_pool", "num_cores", "one_blas_thread"]
+__all__ = [
+    "alone_in_thread",
+    "call_in_threads",
+    "enlarge_thread_pool",
+    "is_alone_in_thread",
+    "num_cores",
+    "one_blas_thread",
+]
 
 _worker = threading.local()  # has the attribute `busy` in the threads of `call_in_threads`
 
@@ -88,7 +95,7 @@ def one_blas_thread() -> Iterator[None]:
 @contextlib.contextmanager
 def alone_in_thread() -> Iterator[None]:
     """Make no threads in this one meanwhile, and let BLAS take one: for the tasks of a pool that fills all cores."""
-    was_busy = hasattr(_worker, "busy")
+    was_busy = is_alone_in_thread()
     _worker.busy = True
     try:
         with one_blas_thread():
@@ -96,6 +103,11 @@ def alone_in_thread() -> Iterator[None]:
     finally:
         if not was_busy:
             del _worker.busy
+
+
+def is_alone_in_thread() -> bool:
+    """Return whether this thread does one of several pieces of work, and so makes no threads of its own."""
+    return hasattr(_worker, "busy")
 
 
 def call_in_threads(f: Callable[[Task], Result], tasks: Iterable[Task], threads: int) -> list[Result]:
@@ -113,7 +125,7 @@ def call_in_threads(f: Callable[[Task], Result], tasks: Iterable[Task], threads:
         The results.
     """
     tasks = list(tasks)
-    if threads == 1 or len(tasks) < 2 or hasattr(_worker, "busy"):
+    if threads == 1 or len(tasks) < 2 or is_alone_in_thread():
         return list(map(f, tasks))
     import jax  # `import kpp` shall not load JAX
 
