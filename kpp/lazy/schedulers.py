@@ -68,7 +68,8 @@ def _complete_on(client: Any, tasks: Sequence[Any], notice: Callable[[int], obje
             results[future.key] = future.result()
             notice(1)
     except (CancelledError, CommClosedError) as error:
-        raise RuntimeError(f"the scheduler is gone ({error}); {if_gone}") from error
+        reason = " ".join(str(error).split())
+        raise RuntimeError(f"the scheduler is gone ({reason}); {if_gone}") from error
     finally:
         if client.status == "running":
             client.cancel(futures)
