@@ -7,6 +7,7 @@ ranks that are not uniform show an error in the likelihood, the inference or bot
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -244,38 +245,11 @@ def simulation_based_calibration(
     simulate_key, sample_key = jax.random.split(check_rng_key(rng_key))
     truth, seen = simulate(simulate_key, simulator or numpyro_model, data, num_datasets, observed)
 
-    def posterior(key: jax.Array, values: Values) -> Values:
-        sampler = MCMC(
-            make(handlers.condition(numpyro_model, values)),
-            num_warmup=num_warmup,
-            num_samples=num_draws * thinning,
-            thinning=thinning,
-            progress_bar=False,
-        )
-        with jax.numpy_rank_promotion("allow"):
-            sampler.run(key, **data)
-        return sampler.get_samples()
-
-    draws = _in_blocks(posterior, jax.random.split(sample_key, num_datasets), seen, datasets_per_block, progress)
-    ranks = {name: rank_statistics(value, draws[name]) for name, value in truth.items()}
-    return CalibrationResult(ranks, num_draws, {name: np.asarray(value) for name, value in truth.items()})
-
-
-def _in_blocks(
-    posterior: Callable[[jax.Array, Values], Values], keys: jax.Array, seen: Values, largest: int, progress: bool
-) -> dict[str, np.ndarray]:
-    """Return the draws of all data sets; the last block is filled up, so that there is one compiled program."""
-    num_datasets = len(keys)
-    size = even_size(num_datasets, count(largest, "datasets_per_block"))
-    sample = jax.jit(jax.vmap(posterior))
-
-    def of_block(number: int) -> dict[str, np.ndarray]:
-        chosen = np.minimum(number * size + np.arange(size), num_datasets - 1)
-        draws = sample(keys[chosen], {name: value[chosen] for name, value in seen.items()})
-        return {name: np.asarray(value) for name, value in draws.items()}
-
+    settings = {"num_warmup": num_warmup, "num_samples": num_draws * thinning, "thinning": thinning}
+    sample = jax.jit(jax.vmap(functools.partial(_posterior, make, numpyro_model, data, settings)))
+    size = even_size(num_datasets, count(datasets_per_block, "datasets_per_block"))
     parts = map_numbers(
-        of_block,
+        functools.partial(_sample_block, sample, jax.random.split(sample_key, num_datasets), seen, size),
         -(-num_datasets // size),
         name="block of data sets",
         label="calibration",
@@ -283,7 +257,34 @@ def _in_blocks(
         progress=progress,
         compiles=True,
     )
-    return {name: np.concatenate([part[name] for part in parts])[:num_datasets] for name in parts[0]}
+    draws = {name: np.concatenate([part[name] for part in parts])[:num_datasets] for name in parts[0]}
+    ranks = {name: rank_statistics(value, draws[name]) for name, value in truth.items()}
+    return CalibrationResult(ranks, num_draws, {name: np.asarray(value) for name, value in truth.items()})
+
+
+def _posterior(
+    make: Callable[[NumpyroModel], Any],
+    model: NumpyroModel,
+    data: Mapping[str, Any],
+    settings: Mapping[str, int],
+    key: jax.Array,
+    values: Values,
+) -> Values:
+    """Return the draws of one chain given one data set."""
+    sampler = MCMC(make(handlers.condition(model, values)), progress_bar=False, **settings)
+    with jax.numpy_rank_promotion("allow"):
+        sampler.run(key, **data)
+    samples: Values = sampler.get_samples()
+    return samples
+
+
+def _sample_block(
+    sample: Callable[[jax.Array, Values], Values], keys: jax.Array, seen: Values, size: int, number: int
+) -> dict[str, np.ndarray]:
+    """Return the draws of a block of data sets; the last block is filled up, so that there is one compiled program."""
+    chosen = np.minimum(number * size + np.arange(size), len(keys) - 1)
+    draws = sample(keys[chosen], {name: value[chosen] for name, value in seen.items()})
+    return {name: np.asarray(value) for name, value in draws.items()}
 
 
 def _nuts(model: NumpyroModel) -> NUTS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -46,14 +47,7 @@ def map_numbers(
         TypeError: If the function cannot travel.
         Exception: Any error of a call, with a note that names the task.
     """
-
-    def call(number: int) -> Result:
-        try:
-            return f(number)
-        except Exception as error:
-            error.add_note(f"in {name} {number} of {num_tasks}, counted from 0")
-            raise
-
+    call = functools.partial(_call, f, name, num_tasks)
     with progress_bar(num_tasks, label, unit=name, show=progress) as bar:
         if is_dask_chosen() and not is_alone_in_thread():
             return _on_dask(call, num_tasks, name, bar.update)
@@ -68,6 +62,15 @@ def map_numbers(
         with announce(bar, "with compilation"):
             first = call_here(0)
         return [first, *call_in_threads(call_here, range(1, num_tasks), threads)]
+
+
+def _call(f: Callable[[int], Result], name: str, num_tasks: int, number: int) -> Result:
+    """Call a function; an error gets a note with the task."""
+    try:
+        return f(number)
+    except Exception as error:
+        error.add_note(f"in {name} {number} of {num_tasks}, counted from 0")
+        raise
 
 
 def _on_dask(call: Callable[[int], Result], num_tasks: int, name: str, notice: Callable[[int], object]) -> list[Result]:

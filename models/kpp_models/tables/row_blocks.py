@@ -18,6 +18,7 @@ __all__ = ["IF_GONE", "Piece", "RowBlocks", "read_rows_and_targets"]
 IF_GONE = "nothing is kept of the fit; fit again with another scheduler or without"
 
 Block = tuple[Float[np.ndarray, "b d"], Float[np.ndarray, " b"]]
+Taken = tuple[Float[np.ndarray, "c d"], Float[np.ndarray, " c"]]
 
 
 class Piece(NamedTuple):
@@ -73,7 +74,7 @@ class RowBlocks:
         """Return the part of a table that is one block, which has been read and starts with the row `start`."""
         return cls(len(block[0]), feature_names, lambda: iter([block]), first=start)
 
-    def take(self, chosen: np.ndarray) -> Block:
+    def take(self, chosen: np.ndarray) -> Taken:
         """Return some rows with their targets, given by their numbers in ascending order, in one reading.
 
         The rows of a table of Dask are taken where its blocks are.
@@ -84,7 +85,7 @@ class RowBlocks:
             found = self._take_from_pieces(chosen)
         return np.concatenate([x for x, _ in found]), np.concatenate([y for _, y in found])
 
-    def _take_from_pieces(self, chosen: np.ndarray) -> list[Block]:
+    def _take_from_pieces(self, chosen: np.ndarray) -> list[Taken]:
         from dask.delayed import delayed
 
         assert self.pieces is not None
@@ -93,14 +94,12 @@ class RowBlocks:
         return complete_all(tasks, lambda _: None, IF_GONE)
 
 
-def _take_from_piece(
-    feature_names: tuple[str, ...], chosen: np.ndarray, start: int, block: tuple[Any, Any]
-) -> tuple[np.ndarray, np.ndarray]:
+def _take_from_piece(feature_names: tuple[str, ...], chosen: np.ndarray, start: int, block: tuple[Any, Any]) -> Taken:
     ((_, checked),) = RowBlocks.of_block(feature_names, start, block).blocks()
     return _inside(chosen, start, checked)
 
 
-def _inside(chosen: np.ndarray, start: int, block: Block) -> Block:
+def _inside(chosen: np.ndarray, start: int, block: Block) -> Taken:
     """Return the chosen rows of a block, given by their numbers in the table."""
     x, y = block
     own = chosen[(chosen >= start) & (chosen < start + len(x))] - start
