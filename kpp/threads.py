@@ -60,23 +60,40 @@ def num_cores() -> int:
 
 
 class _BlasLimit:
-    """A limit of one thread for BLAS that several threads may ask for at once; the last one to leave lifts it."""
+    """A limit of one thread for BLAS that several threads may ask for at once; the last one to leave lifts it.
+
+    A thread of its own sets the limit and lifts it, because new versions of threadpoolctl do nothing if another thread
+    lifts it.
+    """
 
     def __init__(self) -> None:
         self._lock, self._users = threading.Lock(), 0
-        self._limit: threadpool_limits | None = None
+        self._end, self._holder = threading.Event(), threading.Thread()
 
     def enter(self) -> None:
         with self._lock:
             self._users += 1
             if self._users == 1:
-                self._limit = threadpool_limits(1, user_api="blas")
+                begun, self._end = threading.Event(), threading.Event()
+                self._holder = threading.Thread(target=_limit_blas, args=(begun, self._end), daemon=True)
+                self._holder.start()
+                begun.wait()
 
     def leave(self) -> None:
         with self._lock:
             self._users -= 1
-            if self._users == 0 and self._limit is not None:
-                self._limit.restore_original_limits()
+            if self._users == 0:
+                self._end.set()
+                self._holder.join()
+
+
+def _limit_blas(begun: threading.Event, end: threading.Event) -> None:
+    try:
+        with threadpool_limits(1, user_api="blas"):
+            begun.set()
+            end.wait()
+    finally:
+        begun.set()
 
 
 _blas_limit = _BlasLimit()
