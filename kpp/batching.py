@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 from tqdm.auto import tqdm
 
-from kpp.threads import call_in_threads
+from kpp.threads import call_in_threads, is_alone_in_thread
 from kpp.typing import AnyArray
 
 __all__ = [
@@ -53,7 +53,8 @@ _PAUSE = 10.0
 def progress_bar(total: int | None, label: str, *, unit: str = "block", show: bool = True, delay: float = 1.0) -> tqdm:
     """Return a progress bar with the time passed and an estimate of the time left.
 
-    If the error stream is a file or a pipe, the bar is a line every 10 seconds, so that a log stays readable.
+    If the error stream is a file or a pipe, the bar is a line every 10 seconds, so that a log stays readable. A thread
+    that does one of several pieces of work shows no bar, because the bars of these pieces would mix.
 
     Args:
         total: The number of steps, or None if it is not known: then the bar counts steps and shows their rate.
@@ -62,6 +63,7 @@ def progress_bar(total: int | None, label: str, *, unit: str = "block", show: bo
         show: Whether to show the bar at all.
         delay: The seconds after which the bar appears.
     """
+    show = show and not is_alone_in_thread()
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
         return tqdm(total=total, desc=label, unit=unit, delay=delay, disable=not show)
     delay = max(delay, _PAUSE)

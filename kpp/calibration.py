@@ -7,6 +7,7 @@ ranks that are not uniform show an error in the likelihood, the inference or bot
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,9 @@ from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 from scipy import stats
 
+from kpp.batching import even_size
+from kpp.lazy import map_numbers
+from kpp.threads import num_cores
 from kpp.typing import Numbers, RngKey
 from kpp.validation import as_finite_array, check_rng_key, count
 
@@ -192,16 +196,20 @@ def simulation_based_calibration(
     kernel: Callable[[NumpyroModel], Any] | None = None,
     simulator: NumpyroModel | None = None,
     observed: Sequence[str] = ("y",),
+    datasets_per_block: int = 50,
+    progress: bool = True,
 ) -> CalibrationResult:
-    r"""Rank prior draws among posterior draws, sampled for all data sets at once.
+    r"""Rank prior draws among posterior draws, sampled for many data sets at once.
 
     .. math::
 
         \theta \sim p(\theta), \quad y \sim p(y \mid \theta), \quad \theta_1, \dots, \theta_L \sim p(\theta \mid y)
         \quad \Rightarrow \quad \#\{l : \theta_l < \theta\} \sim U\{0, \dots, L\}
 
-    The chains of all data sets are one batch (`jax.vmap`), so that small models take seconds. Draws of one chain are
-    dependent, which makes extreme ranks too frequent: thin until the effective sample size is near L.
+    The chains of a block of data sets are one batch (`jax.vmap`), so that small models take seconds. The blocks are
+    computed by the workers of Dask if this process has a Dask client, and otherwise in as many threads as there are
+    cores, with the same result. Draws of one chain are dependent, which makes extreme ranks too frequent: thin until
+    the effective sample size is near L.
 
     Args:
         rng_key: A JAX random key.
@@ -218,35 +226,65 @@ def simulation_based_calibration(
         simulator: The model that generates the data, if it differs: to check that an error is detected, or to assess an
             approximation. It must have the same sites.
         observed: The sites that are data.
+        datasets_per_block: The largest number of data sets in a block. Another number changes the rounding of the
+            chains, and so their draws.
+        progress: Whether to show a progress bar.
 
     Returns:
         The ranks; `CalibrationResult.tests` tests them.
 
     Raises:
-        ValueError: If a site of `observed` does not exist.
+        RuntimeError: If the scheduler of Dask is gone.
+        ValueError: If a site of `observed` does not exist, or a number is below 1.
 
     References:
         Talts et al., 2018, algorithms 1 and 2.
     """
+    count(num_datasets, "num_datasets")
     make = _nuts if kernel is None else kernel
     simulate_key, sample_key = jax.random.split(check_rng_key(rng_key))
     truth, seen = simulate(simulate_key, simulator or numpyro_model, data, num_datasets, observed)
 
-    def posterior(key: jax.Array, values: Values) -> Values:
-        sampler = MCMC(
-            make(handlers.condition(numpyro_model, values)),
-            num_warmup=num_warmup,
-            num_samples=num_draws * thinning,
-            thinning=thinning,
-            progress_bar=False,
-        )
-        with jax.numpy_rank_promotion("allow"):
-            sampler.run(key, **data)
-        return sampler.get_samples()
-
-    draws = jax.jit(jax.vmap(posterior))(jax.random.split(sample_key, num_datasets), seen)
+    settings = {"num_warmup": num_warmup, "num_samples": num_draws * thinning, "thinning": thinning}
+    sample = jax.jit(jax.vmap(functools.partial(_posterior, make, numpyro_model, data, settings)))
+    size = even_size(num_datasets, count(datasets_per_block, "datasets_per_block"))
+    parts = map_numbers(
+        functools.partial(_sample_block, sample, jax.random.split(sample_key, num_datasets), seen, size),
+        -(-num_datasets // size),
+        name="block of data sets",
+        label="calibration",
+        threads=num_cores(),
+        progress=progress,
+        compiles=True,
+    )
+    draws = {name: np.concatenate([part[name] for part in parts])[:num_datasets] for name in parts[0]}
     ranks = {name: rank_statistics(value, draws[name]) for name, value in truth.items()}
     return CalibrationResult(ranks, num_draws, {name: np.asarray(value) for name, value in truth.items()})
+
+
+def _posterior(
+    make: Callable[[NumpyroModel], Any],
+    model: NumpyroModel,
+    data: Mapping[str, Any],
+    settings: Mapping[str, int],
+    key: jax.Array,
+    values: Values,
+) -> Values:
+    """Return the draws of one chain given one data set."""
+    sampler = MCMC(make(handlers.condition(model, values)), progress_bar=False, **settings)
+    with jax.numpy_rank_promotion("allow"):
+        sampler.run(key, **data)
+    samples: Values = sampler.get_samples()
+    return samples
+
+
+def _sample_block(
+    sample: Callable[[jax.Array, Values], Values], keys: jax.Array, seen: Values, size: int, number: int
+) -> dict[str, np.ndarray]:
+    """Return the draws of a block of data sets; the last block is filled up, so that there is one compiled program."""
+    chosen = np.minimum(number * size + np.arange(size), len(keys) - 1)
+    draws = sample(keys[chosen], {name: value[chosen] for name, value in seen.items()})
+    return {name: np.asarray(value) for name, value in draws.items()}
 
 
 def _nuts(model: NumpyroModel) -> NUTS:

@@ -18,7 +18,7 @@ def available_memory() -> int | None:
 
     On the CPU, a container's limit counts too.
     """
-    statistics = jax.devices()[0].memory_stats() or {}
+    statistics = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in statistics:
         return int(statistics["bytes_limit"] - statistics.get("bytes_in_use", 0))
     known = [number for number in (_of_system(), _of_group()) if number is not None]

@@ -29,7 +29,14 @@ from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
 
-__all__ = ["alone_in_thread", "call_in_threads", "enlarge_thread_pool", "num_cores", "one_blas_thread"]
+__all__ = [
+    "alone_in_thread",
+    "call_in_threads",
+    "enlarge_thread_pool",
+    "is_alone_in_thread",
+    "num_cores",
+    "one_blas_thread",
+]
 
 _worker = threading.local()  # has the attribute `busy` in the threads of `call_in_threads`
 
@@ -53,23 +60,40 @@ def num_cores() -> int:
 
 
 class _BlasLimit:
-    """A limit of one thread for BLAS that several threads may ask for at once; the last one to leave lifts it."""
+    """A limit of one thread for BLAS that several threads may ask for at once; the last one to leave lifts it.
+
+    A thread of its own sets the limit and lifts it, because new versions of threadpoolctl do nothing if another thread
+    lifts it.
+    """
 
     def __init__(self) -> None:
         self._lock, self._users = threading.Lock(), 0
-        self._limit: threadpool_limits | None = None
+        self._end, self._holder = threading.Event(), threading.Thread()
 
     def enter(self) -> None:
         with self._lock:
             self._users += 1
             if self._users == 1:
-                self._limit = threadpool_limits(1, user_api="blas")
+                begun, self._end = threading.Event(), threading.Event()
+                self._holder = threading.Thread(target=_limit_blas, args=(begun, self._end), daemon=True)
+                self._holder.start()
+                begun.wait()
 
     def leave(self) -> None:
         with self._lock:
             self._users -= 1
-            if self._users == 0 and self._limit is not None:
-                self._limit.restore_original_limits()
+            if self._users == 0:
+                self._end.set()
+                self._holder.join()
+
+
+def _limit_blas(begun: threading.Event, end: threading.Event) -> None:
+    try:
+        with threadpool_limits(1, user_api="blas"):
+            begun.set()
+            end.wait()
+    finally:
+        begun.set()
 
 
 _blas_limit = _BlasLimit()
@@ -88,7 +112,7 @@ def one_blas_thread() -> Iterator[None]:
 @contextlib.contextmanager
 def alone_in_thread() -> Iterator[None]:
     """Make no threads in this one meanwhile, and let BLAS take one: for the tasks of a pool that fills all cores."""
-    was_busy = hasattr(_worker, "busy")
+    was_busy = is_alone_in_thread()
     _worker.busy = True
     try:
         with one_blas_thread():
@@ -96,6 +120,11 @@ def alone_in_thread() -> Iterator[None]:
     finally:
         if not was_busy:
             del _worker.busy
+
+
+def is_alone_in_thread() -> bool:
+    """Return whether this thread does one of several pieces of work, and so makes no threads of its own."""
+    return hasattr(_worker, "busy")
 
 
 def call_in_threads(f: Callable[[Task], Result], tasks: Iterable[Task], threads: int) -> list[Result]:
@@ -113,7 +142,7 @@ def call_in_threads(f: Callable[[Task], Result], tasks: Iterable[Task], threads:
         The results.
     """
     tasks = list(tasks)
-    if threads == 1 or len(tasks) < 2 or hasattr(_worker, "busy"):
+    if threads == 1 or len(tasks) < 2 or is_alone_in_thread():
         return list(map(f, tasks))
     import jax  # `import kpp` shall not load JAX
 

@@ -1,4 +1,4 @@
-"""Run the chains of a sampler: one after the other, several at a time, or all in one program."""
+"""Run the chains of a sampler: one after the other, several at a time, all in one program, or in several processes."""
 
 from __future__ import annotations
 
@@ -71,11 +71,14 @@ def run_chains(
         data: Its data.
         states: The states of the chains, whose leaves have the axis of chains first.
         steps: The numbers of steps of the warm-up, which are not kept, and of the steps that are kept.
-        method: "sequential", "parallel" or "vectorized".
+        method: "sequential", "parallel", "vectorized" or "processes".
         progress: Whether to show a progress bar.
 
     Returns:
         The last states, and the values of the kept steps, arrays that start with the axes (chain, draw).
+
+    Raises:
+        ValueError: If the chains do not fit the devices of all processes, with the method "processes".
     """
     num_chains, chunk = states.potential_energy.shape[0], math.ceil(sum(steps) / _CHUNKS)
     program = (sampler, sampler.schedule if steps[0] else 0, chunk)
@@ -86,10 +89,12 @@ def run_chains(
             together: _Advance = functools.partial(_advance_together, program, model, data)
             _compile(together, states, bar)
             return _run_chunks(together, states, steps, chunk, bar)
-        if method == "parallel" and on_devices:
-            spread, placed = _advance_on_devices(program, model, data, num_chains), _one_per_device(states)
+        if method == "processes" or (method == "parallel" and on_devices):
+            mesh = _mesh_of_processes(num_chains) if method == "processes" else _mesh(jax.local_devices()[:num_chains])
+            spread, placed = _advance_on_devices(program, model, data, mesh), _one_per_device(states, mesh)
             _compile(spread, placed, bar)
-            return _run_chunks(spread, placed, steps, chunk, bar)
+            last, values = _run_chunks(spread, placed, steps, chunk, bar)
+            return (_local(last) if method == "processes" else last), values
         advance: _Advance = functools.partial(_advance, program, model, data)
 
         def run(chain: int) -> tuple[HMCState, _Values]:
@@ -189,8 +194,11 @@ def _advance_together(
     return jax.vmap(lambda state: _steps(program, model, data, state, jnp.asarray(count)))(states)
 
 
-def _advance_on_devices(program: _Program, model: CalledWith, data: Data, num_chains: int) -> _Advance:
-    """Return the function that advances one chain on each device; no device waits for another within a call."""
+def _advance_on_devices(program: _Program, model: CalledWith, data: Data, mesh: jax.sharding.Mesh) -> _Advance:
+    """Return the function that advances one chain on each device; no device waits for another within a call.
+
+    If the devices belong to several processes, all results come to each process at the end of a call.
+    """
     lifted, shared = model.lift(data)
 
     def advance(states: HMCState, count: jax.Array, shared: Data) -> tuple[HMCState, _Values]:
@@ -198,26 +206,60 @@ def _advance_on_devices(program: _Program, model: CalledWith, data: Data, num_ch
         return jax.tree.map(lambda leaf: leaf[None], ends)
 
     one, all_devices = jax.sharding.PartitionSpec(_CHAINS), jax.sharding.PartitionSpec()
+    replicated = jax.sharding.NamedSharding(mesh, all_devices)
+    is_one_process = not mesh.is_multi_process
     spread = jax.jit(
         jax.shard_map(
-            advance,
-            mesh=_mesh(num_chains),
-            in_specs=(one, all_devices, all_devices),
-            out_specs=(one, one),
-            check_vma=False,
-        )
+            advance, mesh=mesh, in_specs=(one, all_devices, all_devices), out_specs=(one, one), check_vma=False
+        ),
+        out_shardings=None if is_one_process else replicated,
     )
-    return lambda states, count: spread(states, count, shared)
+    placed = shared if is_one_process else _place(shared, replicated)
+    return lambda states, count: spread(states, count, placed)
 
 
-def _one_per_device(states: HMCState) -> HMCState:
+def _one_per_device(states: HMCState, mesh: jax.sharding.Mesh) -> HMCState:
     """Place each chain on a device."""
-    spread = jax.sharding.PartitionSpec(_CHAINS)
-    return jax.device_put(states, jax.sharding.NamedSharding(_mesh(states.potential_energy.shape[0]), spread))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(_CHAINS))
+    return _place(states, sharding) if mesh.is_multi_process else jax.device_put(states, sharding)
 
 
-def _mesh(num_chains: int) -> jax.sharding.Mesh:
-    return jax.sharding.Mesh(np.array(jax.local_devices()[:num_chains]), (_CHAINS,))
+def _place(tree: Any, sharding: jax.sharding.NamedSharding) -> Any:
+    """Place arrays, which each process has as a whole, on devices of several processes, without communication."""
+
+    def place(leaf: Any) -> jax.Array:
+        if jnp.issubdtype(jnp.asarray(leaf).dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(place(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
+        value = np.asarray(leaf)
+        return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
+
+    return jax.tree.map(place, tree)
+
+
+def _mesh(devices: list[jax.Device]) -> jax.sharding.Mesh:
+    return jax.sharding.Mesh(np.array(devices), (_CHAINS,))
+
+
+def _mesh_of_processes(num_chains: int) -> jax.sharding.Mesh:
+    """Return the mesh of as many devices of each process, in the order of the processes.
+
+    Raises:
+        ValueError: If they do not have one device for each chain.
+    """
+    num_processes = jax.process_count()
+    own = [[each for each in jax.devices() if each.process_index == process] for process in range(num_processes)]
+    per_process, fewest = num_chains // num_processes, min(map(len, own))
+    if num_chains % num_processes or per_process > fewest:
+        raise ValueError(
+            f"`num_chains` must be a multiple of the {num_processes} processes, and at most {num_processes * fewest} "
+            f'with `chain_method` "processes", because each process has {fewest} devices; got {num_chains}'
+        )
+    return _mesh([device for devices in own for device in devices[:per_process]])
+
+
+def _local(states: HMCState) -> HMCState:
+    """Return values that are the same on all devices as arrays on the first device of this process."""
+    return jax.tree.map(lambda leaf: leaf.addressable_data(0), states)
 
 
 @jax.jit

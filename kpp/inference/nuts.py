@@ -59,9 +59,11 @@ class NUTS(AbstractInference):
         target_accept: The acceptance probability to which the step size is adapted, in (0, 1). A value closer to 1
             gives smaller steps and fewer divergences.
         chain_method: "sequential" (one chain after the other), "parallel" (on the CPU as many chains at a time as there
-            are cores, in threads; on several devices one chain per device) or "vectorized" (all chains in one program,
-            step by step). By default "parallel" on the CPU or where there is a device for each chain, and "vectorized"
-            on another device. The attribute ``chain_method`` of the fit tells which one it was.
+            are cores, in threads; on several devices one chain per device), "vectorized" (all chains in one program,
+            step by step) or "processes" (one chain on each device of all processes of `jax.distributed`, which all must
+            fit the same model and receive all draws). By default "parallel" on the CPU or where there is a device for
+            each chain, and "vectorized" on another device. The attribute ``chain_method`` of the fit tells which one it
+            was.
         dense_mass: Whether the mass matrix is dense, rather than diagonal; None for a dense one where chains start from
             Laplace's approximation of at most 50 parameters. The covariance of the approximation is the first mass
             matrix. It is adapted where the warm-up has at least 400 steps.
@@ -95,7 +97,7 @@ class NUTS(AbstractInference):
             if name != "num_warmup" or self.num_warmup is not None:
                 count(getattr(self, name), name, least)
         between(self.target_accept, "target_accept", 0, 1, ends=False)
-        one_of(self.chain_method, "chain_method", (None, "sequential", "parallel", "vectorized"))
+        one_of(self.chain_method, "chain_method", (None, "sequential", "parallel", "vectorized", "processes"))
         one_of(self.init, "init", (None, "laplace", *_INITS))
 
     def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:

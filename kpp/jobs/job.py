@@ -14,9 +14,8 @@ from kpp.api import ExplainRequest
 from kpp.batching import progress_bar
 from kpp.explanations import AbstractExplainer, Explanation, describe_key, is_fit, zarr_store
 from kpp.games import AbstractValueFunction
-from kpp.jobs.schedulers import complete_all
 from kpp.jobs.store import JobStore
-from kpp.lazy import BlockTask, Layout, first_block, read_blocks, run_block
+from kpp.lazy import BlockTask, Layout, complete_all, first_block, read_blocks, run_block
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
 
@@ -99,7 +98,7 @@ def _explain_others(task: BlockTask, blocks: Any, store: JobStore, show_progress
     ]
     with progress_bar(len(done), "explain", show=show_progress) as bar:
         bar.update(int(done.sum()))
-        complete_all(writes, bar.update)
+        complete_all(writes, bar.update, "what is finished stays, and the same call goes on from there")
 
 
 def _run_and_write(

@@ -1,6 +1,6 @@
-"""Explanations of tables that do not fit into memory: one Dask task for each block of rows.
+"""Tables that do not fit into memory, and independent tasks: one Dask task for each block of rows or replication.
 
-The results are Explanations backed by Dask arrays. Dask is imported on use.
+Explanations of such tables are backed by Dask arrays. Dask is imported on use.
 """
 
 from kpp.lazy.assembly import explain_blocks as explain_blocks
@@ -12,3 +12,6 @@ from kpp.lazy.blocks import is_chunked as is_chunked
 from kpp.lazy.blocks import read_blocks as read_blocks
 from kpp.lazy.blocks import refuse_bad_rows as refuse_bad_rows
 from kpp.lazy.layout import Layout as Layout
+from kpp.lazy.schedulers import complete_all as complete_all
+from kpp.lazy.tasks import map_numbers as map_numbers
+from kpp.lazy.traveling import TravelingFunction as TravelingFunction

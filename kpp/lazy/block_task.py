@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from kpp.lazy.blocks import refuse_bad_rows
-from kpp.threads import alone_in_thread
+from kpp.lazy.traveling import TravelingFunction
 from kpp.typing import RngKey
 
 __all__ = ["BlockTask", "run_block"]
@@ -20,11 +20,7 @@ Explain = Callable[[Any, "RngKey | None"], xr.Dataset]
 
 
 class BlockTask:
-    """A function that explains rows, which travels to other processes with the precision of this one.
-
-    JAX reads arrays of double precision as single precision wherever double precision is off, as in a new process.
-    So the function travels as bytes, and is read and called in the precision of the process that made the task. Each
-    worker receives it apart from the blocks and keeps what it has prepared for the next blocks.
+    """A function that explains rows, which travels to other processes apart from the blocks.
 
     Args:
         explain: A function from rows and a random key to the dataset of an explanation.
@@ -33,19 +29,10 @@ class BlockTask:
     """
 
     def __init__(self, explain: Explain, rng_key: RngKey | None, columns: tuple[str, ...] | None) -> None:
-        self._explain: Explain | None = explain
-        self._bytes: bytes | None = None
+        self._explain = TravelingFunction(explain)
         self._key = None if rng_key is None else np.asarray(jax.random.key_data(_typed(rng_key)))
         self._implementation = None if rng_key is None else str(jax.random.key_impl(_typed(rng_key)))
         self._columns = columns
-        self._x64 = bool(jax.config.jax_enable_x64)
-
-    def __getstate__(self) -> dict[str, Any]:
-        import cloudpickle
-
-        if self._bytes is None:
-            self._bytes = cloudpickle.dumps(self._explain)
-        return {**self.__dict__, "_explain": None}
 
     @property
     def key_numbers(self) -> list[int] | None:
@@ -65,16 +52,8 @@ class BlockTask:
         refuse_bad_rows(block, self._columns, start)
         chosen = np.minimum(np.arange(size), len(block) - 1)
         rows = block if len(block) == size else block.iloc[chosen] if hasattr(block, "columns") else block[chosen]
-        with jax.enable_x64(self._x64), alone_in_thread():
-            return self._open()(rows, self._key_of(number))
-
-    def _open(self) -> Explain:
-        if self._explain is None:
-            import cloudpickle
-
-            assert self._bytes is not None
-            self._explain = cloudpickle.loads(self._bytes)
-        return self._explain
+        dataset: xr.Dataset = self._explain(rows, self._key_of(number))
+        return dataset
 
     def _key_of(self, number: int) -> RngKey | None:
         if self._key is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import jax
@@ -12,6 +11,7 @@ import xarray as xr
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from kpp.lazy import map_numbers
 from kpp.typing import RngKey
 from kpp.validation import as_finite_array, check_rng_key, count
 from kpp_optimization.search import Search
@@ -73,30 +73,45 @@ def regrets(searches: Mapping[str, Sequence[Search]], truth: ArrayLike) -> xr.Da
 
 
 def replicate(
-    rng_key: RngKey, run: Callable[[RngKey, int], T], num_replications: int, *, num_workers: int = 1
+    rng_key: RngKey,
+    run: Callable[[RngKey, int], T],
+    num_replications: int,
+    *,
+    num_workers: int = 1,
+    progress: bool = True,
 ) -> list[T]:
     """Run a function several times, each time with its own random key, in parallel if requested.
 
-    The keys do not depend on `num_workers`. The workers are threads, which run in parallel because JAX and NumPy
-    release the interpreter lock.
+    If this process has a Dask client, the replications run on its workers, and otherwise in threads, which run in
+    parallel because JAX and NumPy release the interpreter lock. The random keys, and so the results, are the same in
+    all cases.
 
     Args:
         rng_key: A JAX random key.
         run: A function from a random key and the number of the replication (from 0) to any result, such as a `Search`.
         num_replications: How many times.
-        num_workers: How many at once.
+        num_workers: The number of threads; without effect if there is a Dask client.
+        progress: Whether to show a progress bar.
 
     Returns:
         The results of the runs, in order.
 
     Raises:
+        RuntimeError: If the scheduler of Dask is gone.
+        TypeError: If `run` is not a function, or cannot be sent to a worker.
         ValueError: If a number is below 1.
-        TypeError: If `run` is not a function.
+        Exception: Any error of `run`, with a note that names the replication.
     """
     if not callable(run):
         raise TypeError(f"`run` must be a function of a random key and a number, got {type(run).__name__}")
     count(num_replications, "num_replications")
     count(num_workers, "num_workers")
     keys = jax.random.split(check_rng_key(rng_key), num_replications)
-    with ThreadPoolExecutor(num_workers) as pool:
-        return list(pool.map(run, keys, range(num_replications)))
+    return map_numbers(
+        lambda number: run(keys[number], number),
+        num_replications,
+        name="replication",
+        label="replications",
+        threads=num_workers,
+        progress=progress,
+    )

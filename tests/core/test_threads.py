@@ -95,3 +95,30 @@ def test_only_where_needed_and_not_against_the_user(monkeypatch, version, given,
         assert found == expected
     else:
         assert (found is not None and int(found) >= 32) is expected
+
+
+def test_another_thread_may_lift_the_limit_of_blas():
+    def counts():
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    before, events = counts(), [threading.Event() for _ in range(4)]
+    begun, may_leave, has_left, over = events
+
+    def first():
+        with threads.one_blas_thread():
+            begun.set()
+            may_leave.wait(10)
+        has_left.set()
+        over.wait(10)  # a thread of a pool lives on
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    begun.wait(10)
+    with threads.one_blas_thread():
+        may_leave.set()
+        has_left.wait(10)
+        assert set(counts()) == {1}
+    after = counts()
+    over.set()
+    thread.join()
+    assert after == before

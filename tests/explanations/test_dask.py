@@ -221,6 +221,20 @@ def test_an_interrupted_job_goes_on_and_equals_an_uninterrupted_one(files, tmp_p
     assert found.dataset.compute().identical(known.dataset.compute())
 
 
+@pytest.mark.parametrize("files", [3, 12])
+def test_a_full_disk_leaves_the_store_that_is_there(files, tmp_path, full_disk):
+    lazy = kpp.explain(make_function(), da.from_array(ROWS, chunks=(10, 3)), background=BACKGROUND)
+    path = tmp_path / "out.zarr"
+    lazy.save(path)
+    fill, empty = full_disk
+    fill(files)
+    with pytest.raises(OSError, match="No space left"):
+        lazy[:20].save(path)
+    empty()
+    assert [file.name for file in tmp_path.iterdir()] == ["out.zarr"]
+    xr.testing.assert_equal(kpp.Explanation.load(path).dataset.compute(), lazy.dataset.compute())
+
+
 def test_finished_blocks_are_not_computed_again(tmp_path, monkeypatch):
     run_job(tmp_path / "a.zarr")
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import jax
@@ -26,6 +27,7 @@ from kpp_models import GPRegression
 
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
+from distributed.comm import CommClosedError
 
 NAMES = ["a", "b", "c"]
 ROWS = np.random.default_rng(8).normal(size=(40, 3))
@@ -92,19 +94,38 @@ def test_a_predictor_travels_to_workers_and_not_with_each_block(client, tmp_path
 
 
 @pytest.mark.slow
-def test_the_memory_of_a_worker_stays_bounded(client, tmp_path):
+def test_the_memory_of_a_worker_stays_bounded_for_a_million_rows(client, tmp_path):
     def peak() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def explain(num_rows: int, name: str) -> int:
-        table = da.random.default_rng(0).normal(size=(num_rows, 3), chunks=(2000, 3))
-        options = {"rows_per_block": 2000, "background": ROWS[:5], "show_progress": False, "data_name": "rows"}
-        explain_to_store(make_function(), table, tmp_path / name, **options)
+        table = da.random.default_rng(0).normal(size=(num_rows, 3), chunks=(10_000, 3))
+        options = {"rows_per_block": 10_000, "background": ROWS[:5], "show_progress": False, "data_name": "rows"}
+        found = explain_to_store(make_function(), table, tmp_path / name, **options)
+        assert found.values.shape == (num_rows, 3)
         return max(client.run(peak).values())
 
-    before = explain(20_000, "small.zarr")
-    # Values, data and predictions of all rows take 56 bytes per row: 28 MB, and a worker would hold them all.
-    assert explain(500_000, "large.zarr") - before < 25e6
+    before = explain(40_000, "small.zarr")
+    # Values, data and predictions of all rows take 56 bytes per row, 56 MB, of which a worker would hold a half.
+    assert explain(1_000_000, "large.zarr") - before < 25e6
+
+
+@pytest.mark.slow
+def test_a_lazy_explanation_names_a_scheduler_that_is_gone(tmp_path):
+    def slowly(block: np.ndarray) -> np.ndarray:
+        if block[0, 0] != ROWS[0, 0]:
+            time.sleep(60.0)
+        return block
+
+    table = da.from_array(ROWS, chunks=(10, 3)).map_blocks(slowly, dtype=float, meta=np.zeros((0, 0)))
+    process, address = start_cluster(tmp_path)
+    with distributed.Client(address, timeout=20) as client:
+        lazy = kpp.explain(make_function(), table, background=ROWS[:5])
+        client.run_on_scheduler(stop_soon)
+        with pytest.raises((CancelledError, CommClosedError), match="scheduler"):
+            lazy.save(tmp_path / "out.zarr")
+    process.wait(timeout=60)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["cluster.py"]
 
 
 @pytest.mark.slow
@@ -143,14 +164,7 @@ def test_a_scheduler_that_is_gone_is_an_error_and_the_job_goes_on_without_it(tmp
 
     table = da.from_array(ROWS, chunks=(10, 3)).map_blocks(slowly, dtype=float, meta=np.zeros((0, 0)))
     options = {"rows_per_block": 10, "background": ROWS[:5], "show_progress": False, "data_name": "rows"}
-    code = "import time; from distributed import LocalCluster\nif __name__ == '__main__':\n"
-    code += "    c = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)\n"
-    code += "    print(c.scheduler_address, flush=True); time.sleep(300)\n"
-    script = tmp_path / "cluster.py"
-    script.write_text(code)
-    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    address = process.stdout.readline().strip()
+    process, address = start_cluster(tmp_path)
     with distributed.Client(address, timeout=20):
         distributed.default_client().run_on_scheduler(stop_soon)
         with pytest.raises(RuntimeError, match="the scheduler is gone"):
@@ -159,6 +173,18 @@ def test_a_scheduler_that_is_gone_is_an_error_and_the_job_goes_on_without_it(tmp
     found = explain_to_store(make_function(), table, tmp_path / "a.zarr", **options)
     known = kpp.explain(make_function(), ROWS, background=ROWS[:5], progress=False)
     np.testing.assert_allclose(found.values.values, known.values.values, rtol=1e-10, atol=1e-12)
+
+
+def start_cluster(folder: Path) -> tuple[subprocess.Popen, str]:
+    """Start a scheduler with one worker in a process that can be killed."""
+    code = "import time; from distributed import LocalCluster\nif __name__ == '__main__':\n"
+    code += "    c = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)\n"
+    code += "    print(c.scheduler_address, flush=True); time.sleep(300)\n"
+    script = folder / "cluster.py"
+    script.write_text(code)
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, process.stdout.readline().strip()
 
 
 def stop_soon() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -142,3 +143,27 @@ def test_each_chain_has_a_device_where_there_are_enough():
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     script = Path(__file__).with_name("devices.py")
     subprocess.run([sys.executable, str(script)], env=environment, check=True, timeout=300)
+
+
+@pytest.mark.slow
+def test_two_processes_draw_the_chains_of_one(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = Path(__file__).with_name("processes.py")
+
+    def start(process: int, num_processes: int) -> subprocess.Popen:
+        flags = f"--xla_force_host_platform_device_count={4 // num_processes}"
+        environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "1"}
+        output = tmp_path / f"{process}_of_{num_processes}.npz"
+        command = [sys.executable, str(script), str(process), str(num_processes), str(port), str(output)]
+        return subprocess.Popen(command, env=environment)
+
+    alone = start(0, 1)
+    assert alone.wait(timeout=200) == 0
+    pair = [start(process, 2) for process in range(2)]
+    assert [process.wait(timeout=200) for process in pair] == [0, 0]
+    known, *found = (np.load(tmp_path / f"{name}.npz") for name in ("0_of_1", "0_of_2", "1_of_2"))
+    for draws in found:
+        for name in ("first", "more"):
+            np.testing.assert_array_equal(draws[name], known[name])

@@ -2,15 +2,16 @@ r"""Kernel ridge and logistic regression with landmarks, for tables of millions 
 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
+import functools
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from kpp import linalg
 from kpp.batching import progress_bar
@@ -22,6 +23,7 @@ from kpp.modules import AbstractModule
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, count, one_of
 from kpp_models.tables.landmark_statistics import LandmarkSystem, Statistics
+from kpp_models.tables.landmark_sums import sum_over_rows
 from kpp_models.tables.row_blocks import RowBlocks, read_rows_and_targets
 
 __all__ = ["LandmarkFit", "LandmarkLogistic", "LandmarkRidge"]
@@ -74,11 +76,11 @@ class _Rows(NamedTuple):
 
     def taken(self) -> tuple[Float[np.ndarray, "h d"], Float[np.ndarray, " h"]]:
         """Return the points and targets that are held out."""
-        found = []
-        for start, (x, y) in self.table.blocks():
-            inside = self.held_out[(self.held_out >= start) & (self.held_out < start + len(x))] - start
-            found.append((x[inside], y[inside]))
-        return np.concatenate([x for x, _ in found]), np.concatenate([y for _, y in found])
+        return self.table.take(self.held_out)
+
+    def sum(self, sums: Callable[["_Rows"], PyTree], label: str, progress: bool) -> PyTree:
+        """Return sums over the rows of the table; see `sum_over_rows`."""
+        return sum_over_rows(lambda part: sums(self._replace(table=part)), self.table, label, progress=progress)
 
 
 class AbstractLandmarkMachine(AbstractModule):
@@ -149,8 +151,8 @@ class AbstractLandmarkMachine(AbstractModule):
         if not isinstance(self.landmarks, int):
             return jnp.asarray(self.landmarks, float)
         if self.method == "random":
-            return jnp.asarray(table.take(_some(rng, table.num_rows, m)), float)
-        sample = table.take(_some(rng, table.num_rows, min(table.num_rows, max(_SAMPLE, m))))
+            return jnp.asarray(table.take(_some(rng, table.num_rows, m))[0], float)
+        sample = table.take(_some(rng, table.num_rows, min(table.num_rows, max(_SAMPLE, m))))[0]
         return jnp.asarray(k_means_centres(sample.astype(float), m, seed=int(rng.integers(2**31))))
 
     def _fitted(self, rows: _Rows, solution: tuple[Array, Array]) -> RKHSFunction:
@@ -221,9 +223,7 @@ class LandmarkRidge(AbstractLandmarkMachine):
 
     def solve(self, rows: _Rows, whitener: Float[Array, "m m"]) -> LandmarkFit:
         """Return the fit with the best value of the regularization."""
-        statistics = Statistics.empty(len(rows.landmarks))
-        for sections, targets, fitted in rows.sections(self.kernel, "landmark ridge", self.progress):
-            statistics = statistics.add(sections, fitted, targets)
+        statistics = rows.sum(self._pass, "landmark ridge", self.progress)
         system, num = LandmarkSystem.of(statistics, whitener), rows.table.num_rows - len(rows.held_out)
         functions = {each: self._fitted(rows, system.solve(num * each)) for each in self.regularization}
         errors = {each: float(system.residual(num * each)) / num for each in functions}
@@ -235,6 +235,13 @@ class LandmarkRidge(AbstractLandmarkMachine):
             scores = {each: -float(system.log_evidence(num * each, num)) / num for each in functions}
         best = min(scores, key=scores.__getitem__)
         return LandmarkFit(functions[best], best, scores, errors[best], rows.table.num_rows, rows.table.feature_names)
+
+    def _pass(self, rows: _Rows) -> Statistics:
+        """Return the sums over the rows."""
+        statistics = Statistics.empty(len(rows.landmarks))
+        for sections, targets, fitted in rows.sections(self.kernel, "landmark ridge", self.progress):
+            statistics = statistics.add(sections, fitted, targets)
+        return statistics
 
 
 class LandmarkLogistic(AbstractLandmarkMachine):
@@ -289,7 +296,9 @@ class LandmarkLogistic(AbstractLandmarkMachine):
         num, current, least, proposed = rows.table.num_rows - len(rows.held_out), start, np.inf, start
         gram = self.kernel.gram(rows.landmarks)
         for _ in range(_MAX_NEWTON):
-            statistics, loss = self._pass(rows, proposed)
+            statistics, loss = rows.sum(
+                functools.partial(self._pass, solution=proposed), "landmark logistic", self.progress
+            )
             objective = loss / num + 0.5 * value * float(proposed[0] @ gram @ proposed[0])
             if objective > least * (1 + 1e-12):
                 proposed = jax.tree.map(lambda old, new: (old + new) / 2, current, proposed)

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from kpp.lazy import is_chunked, read_blocks
+from kpp.lazy import complete_all, is_chunked, read_blocks
 
-__all__ = ["RowBlocks", "read_rows_and_targets"]
+__all__ = ["IF_GONE", "Piece", "RowBlocks", "read_rows_and_targets"]
+
+#: What the user should know if the scheduler of Dask is gone.
+IF_GONE = "nothing is kept of the fit; fit again with another scheduler or without"
 
 Block = tuple[Float[np.ndarray, "b d"], Float[np.ndarray, " b"]]
+Taken = tuple[Float[np.ndarray, "c d"], Float[np.ndarray, " c"]]
+
+
+class Piece(NamedTuple):
+    """A block of a table of Dask.
+
+    Attributes:
+        start: The number of its first row.
+        length: The number of its rows.
+        block: Its points and targets, a delayed object of Dask.
+    """
+
+    start: int
+    length: int
+    block: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,11 +43,15 @@ class RowBlocks:
         num_rows: n.
         feature_names: The names of the d features.
         read: Returns an iterator over blocks of points and targets, in the order of the table.
+        pieces: The blocks of a table of Dask, which can be read by its workers; None for another table.
+        first: The number of the first row; not 0 if this is a part of a table.
     """
 
     num_rows: int
     feature_names: tuple[str, ...]
     read: Callable[[], Iterator[tuple[Any, Any]]]
+    pieces: Sequence[Piece] | None = None
+    first: int = 0
 
     def blocks(self) -> Iterator[tuple[int, Block]]:
         """Yield for each block the number of its first row, its points and its targets, as finite numbers.
@@ -37,20 +59,51 @@ class RowBlocks:
         Raises:
             ValueError: If a number is missing or infinite; the message names its row and column.
         """
-        start = 0
+        start = self.first
         for x, y in self.read():
             points, targets = np.asarray(x), np.asarray(y)
             _check_finite(points, "x", self.feature_names, start)
             _check_finite(targets[:, None], "y", ("y",), start)
             yield start, (points, targets)
             start += len(points)
-        if start != self.num_rows:
-            raise ValueError(f"`x` must have {self.num_rows} rows at each reading, got {start}")
+        if start != self.first + self.num_rows:
+            raise ValueError(f"`x` must have {self.num_rows} rows at each reading, got {start - self.first}")
 
-    def take(self, chosen: np.ndarray) -> Float[np.ndarray, "c d"]:
-        """Return the points of some rows, given by their numbers in ascending order, in one reading."""
-        found = [x[chosen[(chosen >= start) & (chosen < start + len(x))] - start] for start, (x, _) in self.blocks()]
-        return np.concatenate(found)
+    @classmethod
+    def of_block(cls, feature_names: tuple[str, ...], start: int, block: tuple[Any, Any]) -> RowBlocks:
+        """Return the part of a table that is one block, which has been read and starts with the row `start`."""
+        return cls(len(block[0]), feature_names, lambda: iter([block]), first=start)
+
+    def take(self, chosen: np.ndarray) -> Taken:
+        """Return some rows with their targets, given by their numbers in ascending order, in one reading.
+
+        The rows of a table of Dask are taken where its blocks are.
+        """
+        if self.pieces is None:
+            found = [_inside(chosen, start, block) for start, block in self.blocks()]
+        else:
+            found = self._take_from_pieces(chosen)
+        return np.concatenate([x for x, _ in found]), np.concatenate([y for _, y in found])
+
+    def _take_from_pieces(self, chosen: np.ndarray) -> list[Taken]:
+        from dask.delayed import delayed
+
+        assert self.pieces is not None
+        take = delayed(_take_from_piece)
+        tasks = [take(self.feature_names, chosen, piece.start, piece.block) for piece in self.pieces]
+        return complete_all(tasks, lambda _: None, IF_GONE)
+
+
+def _take_from_piece(feature_names: tuple[str, ...], chosen: np.ndarray, start: int, block: tuple[Any, Any]) -> Taken:
+    ((_, checked),) = RowBlocks.of_block(feature_names, start, block).blocks()
+    return _inside(chosen, start, checked)
+
+
+def _inside(chosen: np.ndarray, start: int, block: Block) -> Taken:
+    """Return the chosen rows of a block, given by their numbers in the table."""
+    x, y = block
+    own = chosen[(chosen >= start) & (chosen < start + len(x))] - start
+    return x[own], y[own]
 
 
 def read_rows_and_targets(x: object, y: object, rows_per_block: int) -> RowBlocks:
@@ -142,29 +195,39 @@ def _of_parquet(path: Path, target: str, rows_per_block: int) -> RowBlocks:
 
 def _of_dask(x: Any, y: Any, rows_per_block: int) -> RowBlocks:
     import dask.array as da
+    from dask.delayed import delayed
 
     blocks = read_blocks(x, rows_per_block)
     _check_shapes((blocks.num_rows, x.shape[1]), y.shape)
     targets = y if is_chunked(y) else da.from_array(np.asarray(y))
 
-    def read() -> Iterator[tuple[Any, Any]]:
-        for piece, start, length in zip(blocks.pieces, blocks.starts, blocks.lengths, strict=True):
-            yield da.compute(piece, targets[start : start + length])
+    places = zip(blocks.pieces, blocks.starts, blocks.lengths, strict=True)
+    pieces = [
+        Piece(start, length, delayed(_pair)(piece, targets[start : start + length])) for piece, start, length in places
+    ]
+    return _of_pieces(pieces, tuple(f"x{j}" for j in range(x.shape[1])))
 
-    return RowBlocks(blocks.num_rows, tuple(f"x{j}" for j in range(x.shape[1])), read)
+
+def _of_pieces(pieces: Sequence[Piece], names: tuple[str, ...]) -> RowBlocks:
+    return RowBlocks(
+        sum(piece.length for piece in pieces), names, lambda: (piece.block.compute() for piece in pieces), pieces
+    )
+
+
+def _pair(x: Any, y: Any) -> tuple[Any, Any]:
+    return x, y
 
 
 def _of_dask_frame(x: Any, target: str, rows_per_block: int) -> RowBlocks:
     names = _features([str(name) for name in x.columns], target)
     for name, dtype in x.dtypes.items():
         _check_column(name, dtype, getattr(dtype, "kind", "O") in "fiub")
+    from dask.delayed import delayed
+
     blocks = read_blocks(x, rows_per_block)
-
-    def read() -> Iterator[tuple[Any, Any]]:
-        for piece in blocks.pieces:
-            yield _split(piece.compute(), names, target)
-
-    return RowBlocks(blocks.num_rows, names, read)
+    places = zip(blocks.pieces, blocks.starts, blocks.lengths, strict=True)
+    pieces = [Piece(start, length, delayed(_split)(piece, names, target)) for piece, start, length in places]
+    return _of_pieces(pieces, names)
 
 
 def _split(frame: Any, names: tuple[str, ...], target: str) -> tuple[np.ndarray, np.ndarray]:

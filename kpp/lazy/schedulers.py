@@ -1,0 +1,76 @@
+"""Delayed tasks of Dask, completed one by one, by the client of this process or by the scheduler that is set."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+__all__ = ["active_client", "complete_all", "is_dask_chosen"]
+
+
+def active_client() -> Any:
+    """Return the Dask client of this process, or None; imports nothing."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    try:
+        return distributed.default_client()
+    except ValueError:  # there is none
+        return None
+
+
+def is_dask_chosen() -> bool:
+    """Return whether this process has a Dask client, or ``dask.config`` has a scheduler; imports nothing."""
+    dask = sys.modules.get("dask")
+    return active_client() is not None or (dask is not None and dask.config.get("scheduler", None) is not None)
+
+
+def complete_all(tasks: Sequence[Any], notice: Callable[[int], object], if_gone: str) -> list[Any]:
+    """Compute delayed tasks, call `notice` with 1 after each, and return their results in order.
+
+    Args:
+        tasks: The tasks.
+        notice: The function to call.
+        if_gone: What the user should know if the scheduler is gone.
+
+    Raises:
+        RuntimeError: If the scheduler is gone.
+    """
+    if not tasks:
+        return []
+    client = active_client()
+    if client is not None:
+        return _complete_on(client, tasks, notice, if_gone)
+    from dask.base import compute
+    from dask.callbacks import Callback
+
+    keys = {task.key for task in tasks}
+
+    def after(key: Any, result: Any, dsk: Any, state: Any, worker_id: Any) -> None:
+        if key in keys:
+            notice(1)
+
+    with Callback(posttask=after):
+        return list(compute(*tasks))
+
+
+def _complete_on(client: Any, tasks: Sequence[Any], notice: Callable[[int], object], if_gone: str) -> list[Any]:
+    from concurrent.futures import CancelledError
+
+    from distributed import as_completed
+    from distributed.comm.core import CommClosedError
+
+    futures = client.compute(list(tasks))
+    results = {}
+    try:
+        for future in as_completed(futures):
+            results[future.key] = future.result()
+            notice(1)
+    except (CancelledError, CommClosedError) as error:
+        reason = " ".join(str(error).split())
+        raise RuntimeError(f"the scheduler is gone ({reason}); {if_gone}") from error
+    finally:
+        if client.status == "running":
+            client.cancel(futures)
+    return [results[future.key] for future in futures]

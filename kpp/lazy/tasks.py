@@ -1,0 +1,103 @@
+"""Independent tasks with numbers, such as replications: on Dask if the user has chosen it, and else in threads."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kpp.batching import announce, progress_bar
+from kpp.lazy.schedulers import complete_all, is_dask_chosen
+from kpp.lazy.traveling import TravelingFunction
+from kpp.threads import call_in_threads, is_alone_in_thread
+
+__all__ = ["map_numbers"]
+
+Result = TypeVar("Result")
+
+
+def map_numbers(
+    f: Callable[[int], Result],
+    num_tasks: int,
+    *,
+    name: str,
+    label: str,
+    threads: int,
+    progress: bool,
+    compiles: bool = False,
+) -> list[Result]:
+    """Call a function with 0, 1, ..., and return the results in order.
+
+    If the process has a Dask client, or ``dask.config`` has a scheduler, the calls are tasks of Dask. Then the function
+    travels once to each worker, with the precision of this process. Otherwise the calls are made in threads, and inside
+    of such a call one after the other.
+
+    Args:
+        f: The function. It must not depend on the order of the calls.
+        num_tasks: The number of calls.
+        name: The name of a task, such as "replication", which errors state together with its number.
+        label: The text in front of the progress bar.
+        threads: The largest number of threads, if Dask is not used.
+        progress: Whether to show the progress bar.
+        compiles: Whether the first call compiles a program that all calls share. Then threads start after it.
+
+    Raises:
+        RuntimeError: If the scheduler is gone.
+        TypeError: If the function cannot travel.
+        Exception: Any error of a call, with a note that names the task.
+    """
+    call = functools.partial(_call, f, name, num_tasks)
+    with progress_bar(num_tasks, label, unit=name, show=progress) as bar:
+        if is_dask_chosen() and not is_alone_in_thread():
+            return _on_dask(call, num_tasks, name, bar.update)
+
+        def call_here(number: int) -> Result:
+            result = call(number)
+            bar.update()
+            return result
+
+        if not compiles:
+            return call_in_threads(call_here, range(num_tasks), threads)
+        with announce(bar, "with compilation"):
+            first = call_here(0)
+        return [first, *call_in_threads(call_here, range(1, num_tasks), threads)]
+
+
+def _call(f: Callable[[int], Result], name: str, num_tasks: int, number: int) -> Result:
+    """Call a function; an error gets a note with the task."""
+    try:
+        return f(number)
+    except Exception as error:
+        error.add_note(f"in {name} {number} of {num_tasks}, counted from 0")
+        raise
+
+
+def _on_dask(call: Callable[[int], Result], num_tasks: int, name: str, notice: Callable[[int], object]) -> list[Result]:
+    import cloudpickle
+    from dask.delayed import delayed
+
+    function = TravelingFunction(_Packed(call)).pack(f"the function of each {name}")
+    shared = delayed(function, traverse=False)
+    run, token = delayed(_run), uuid.uuid4().hex  # the keys tell which task a worker died of
+    tasks = [run(shared, number, dask_key_name=f"{name}-{number}-{token}") for number in range(num_tasks)]
+    packed = complete_all(tasks, notice, "nothing is kept of the results; call again with another scheduler or without")
+    return [cloudpickle.loads(result) for result in packed]
+
+
+def _run(function: TravelingFunction, number: int) -> bytes:
+    result: bytes = function(number)
+    return result
+
+
+class _Packed:
+    """A function whose results are bytes, so that they are read in the thread and the precision of the user."""
+
+    def __init__(self, function: Callable[[int], Any]) -> None:
+        self._function = function
+
+    def __call__(self, number: int) -> bytes:
+        import cloudpickle
+
+        packed: bytes = cloudpickle.dumps(self._function(number))
+        return packed
