@@ -104,7 +104,8 @@ def read_data(
         y: The targets, n of them.
         as_targets: Checks and converts the targets (`kpp.validation.as_targets`, or `kpp.labels.read_labels`).
         by_features: Whether the model makes no kernel matrix if the kernel has fewer finite features than rows.
-        num_inducing: The number of inducing points, if the model makes no kernel matrix because of them.
+        num_inducing: The number of inducing points, or of other columns for each row, if the model makes no kernel
+            matrix because of them.
         advice: What to do with too many rows, in front of the general advice, for a model with an evidence.
 
     Returns:

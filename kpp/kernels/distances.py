@@ -153,7 +153,7 @@ def matern_12(t: Float[Array, "..."]) -> Float[Array, "..."]:
 
     Its derivative is infinite at t = 0. It is defined as 0 there and wherever the root of t is only a rounding error.
     """
-    return jnp.exp(-jnp.sqrt(t))
+    return jnp.exp(-_root(t))
 
 
 @matern_12.defjvp
@@ -165,6 +165,15 @@ def _matern_12_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     return value, jnp.where(positive, -value / (2 * root), jnp.zeros_like(t)) * dt
 
 
+def _root(t: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return the root of t, with the derivative 0 where the root is only a rounding error.
+
+    The rules for derivatives do not need this. But JAX 0.10 forgets them in second derivatives of a loop.
+    """
+    rounding = t <= jnp.finfo(t.dtype).eps ** 2  # false for NaN
+    return jnp.where(rounding, jnp.zeros_like(t), jnp.sqrt(jnp.where(rounding, jnp.ones_like(t), t)))
+
+
 def _at_most_finite(t: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return t, the largest number in place of infinity, whose product with 0 would be NaN."""
     return jnp.minimum(t, jnp.finfo(t.dtype).max)
@@ -173,7 +182,7 @@ def _at_most_finite(t: Float[Array, "..."]) -> Float[Array, "..."]:
 @jax.custom_jvp
 def matern_32(t: Float[Array, "..."]) -> Float[Array, "..."]:
     r"""Return :math:`(1 + \sqrt t) e^{-\sqrt t}`, whose derivative :math:`-\tfrac12 e^{-\sqrt t}` is finite."""
-    root = jnp.sqrt(_at_most_finite(t))
+    root = _root(_at_most_finite(t))
     return (1 + root) * jnp.exp(-root)
 
 
@@ -187,7 +196,7 @@ def _matern_32_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 def matern_52(t: Float[Array, "..."]) -> Float[Array, "..."]:
     r"""Return :math:`(1 + \sqrt t + t / 3) e^{-\sqrt t}`, whose derivative is minus a sixth of `matern_32`."""
     t = _at_most_finite(t)
-    root = jnp.sqrt(t)
+    root = _root(t)
     return (1 + root + t / 3) * jnp.exp(-root)
 
 

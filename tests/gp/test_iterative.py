@@ -22,7 +22,7 @@ ROWS = jnp.asarray(RNG.uniform(0.0, 0.3, size=N))
 # The columns of this matrix give the trace itself.
 ALL = jnp.sqrt(N) * jnp.eye(N)
 # The error of 24 nodes is below 1e-10 for eigenvalues up to 1e4.
-EXACT = IterativeSettings(rank=12, tolerance=1e-12, num_nodes=24)
+EXACT = IterativeSettings(rank=12, tolerance=1e-10, num_nodes=24)
 # The logarithms of two lengthscales, the variance, and the noise variance; and the mean.
 THETA = jnp.array([-0.1, 0.3, 0.4, -2.5, 0.2])
 
