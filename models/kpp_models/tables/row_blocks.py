@@ -47,10 +47,13 @@ class RowBlocks:
         if start != self.num_rows:
             raise ValueError(f"`x` must have {self.num_rows} rows at each reading, got {start}")
 
-    def take(self, chosen: np.ndarray) -> Float[np.ndarray, "c d"]:
-        """Return the points of some rows, given by their numbers in ascending order, in one reading."""
-        found = [x[chosen[(chosen >= start) & (chosen < start + len(x))] - start] for start, (x, _) in self.blocks()]
-        return np.concatenate(found)
+    def take(self, chosen: np.ndarray) -> Block:
+        """Return the points and targets of some rows, given by their numbers in ascending order, in one reading."""
+        found = []
+        for start, (x, y) in self.blocks():
+            inside = chosen[(chosen >= start) & (chosen < start + len(x))] - start
+            found.append((x[inside], y[inside]))
+        return np.concatenate([x for x, _ in found]), np.concatenate([y for _, y in found])
 
 
 def read_rows_and_targets(x: object, y: object, rows_per_block: int) -> RowBlocks:
