@@ -24,7 +24,7 @@ from kpp.priors import leaf_paths
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, count, one_of
 from kpp_models.tables.grid_search import Grid, Selection
-from kpp_models.tables.landmark_statistics import LandmarkSystem, Statistics
+from kpp_models.tables.landmark_statistics import Statistics, Whiteners
 from kpp_models.tables.row_blocks import RowBlocks, read_rows_and_targets
 
 __all__ = ["LandmarkFit", "LandmarkLogistic", "LandmarkRidge"]
@@ -110,7 +110,7 @@ class AbstractLandmarkMachine(AbstractModule):
         """Whether the regularization is chosen without rows held out."""
 
     @abstractmethod
-    def solve(self, rows: Any, whitener: Float[Array, "m m"]) -> LandmarkFit:
+    def solve(self, rows: Any, whiteners: Whiteners) -> LandmarkFit:
         """Return the fit to rows."""
 
     def fit(self, rng_key: RngKey, x: object, y: object) -> LandmarkFit:
@@ -142,10 +142,7 @@ class AbstractLandmarkMachine(AbstractModule):
             )
         held_out = _some(rng, table.num_rows, self.num_held_out)
         rows = _Rows(table, self._place(rng, table, m), held_out, min(size, table.num_rows), self.precision)
-        gram = self.kernel.gram(rows.landmarks)
-        nugget = linalg.max_relative_jitter(jnp.dtype(self.precision)) * jnp.mean(jnp.diagonal(gram))
-        whitener = linalg.whitener(linalg.add_diagonal(gram, nugget), what="the kernel matrix of the landmarks")
-        return self.solve(rows, whitener)
+        return self.solve(rows, Whiteners(self.kernel.gram(rows.landmarks)))
 
     def select(
         self: Machine, rng_key: RngKey, x: object, y: object, grid: Mapping[str, Any], *, num_rows: int | None = None
@@ -301,20 +298,21 @@ class LandmarkRidge(AbstractLandmarkMachine):
         """Whether the criterion is the evidence."""
         return one_of(self.criterion, "criterion", ("held_out", "evidence")) == "evidence"
 
-    def solve(self, rows: _Rows, whitener: Float[Array, "m m"]) -> LandmarkFit:
+    def solve(self, rows: _Rows, whiteners: Whiteners) -> LandmarkFit:
         """Return the fit with the best value of the regularization."""
         statistics = Statistics.empty(len(rows.landmarks))
         for sections, targets, fitted in rows.sections(self.kernel, "landmark ridge", self.progress):
             statistics = statistics.add(sections, fitted, targets)
-        system, num = LandmarkSystem.of(statistics, whitener), rows.table.num_rows - len(rows.held_out)
-        functions = {each: self._fitted(rows, system.solve(num * each)) for each in self.regularization}
-        errors = {each: float(system.residual(num * each)) / num for each in functions}
+        num = rows.table.num_rows - len(rows.held_out)
+        systems = {each: whiteners.system(statistics, num * each) for each in self.regularization}
+        functions = {each: self._fitted(rows, system.solve(num * each)) for each, system in systems.items()}
+        errors = {each: float(system.residual(num * each)) / num for each, system in systems.items()}
         if self.num_held_out:
             points, observed = rows.table.take(rows.held_out)
             errors = {each: float(np.mean((observed - f(points)) ** 2)) for each, f in functions.items()}
         scores = errors
         if self.chooses_without_rows:
-            scores = {each: -float(system.log_evidence(num * each, num)) / num for each in functions}
+            scores = {each: -float(system.log_evidence(num * each, num)) / num for each, system in systems.items()}
         best = min(scores, key=scores.__getitem__)
         return LandmarkFit(functions[best], best, scores, errors[best], rows.table.num_rows, rows.table.feature_names)
 
@@ -354,23 +352,23 @@ class LandmarkLogistic(AbstractLandmarkMachine):
         """It does not."""
         return False
 
-    def solve(self, rows: _Rows, whitener: Float[Array, "m m"]) -> LandmarkFit:
+    def solve(self, rows: _Rows, whiteners: Whiteners) -> LandmarkFit:
         """Return the fit with the best value of the regularization."""
         solution = (jnp.zeros(len(rows.landmarks)), jnp.zeros(()))
         scores, functions = {}, {}
         held_out = rows.table.take(rows.held_out) if self.num_held_out else None
         for each in self.regularization:
-            solution = self._newton(rows, whitener, each, solution)
+            solution = self._newton(rows, whiteners, each, solution)
             functions[each] = self._fitted(rows, solution)
             scores[each] = 0.0 if held_out is None else _log_loss(held_out[1], functions[each](held_out[0]))
         best = min(scores, key=scores.__getitem__)
         return LandmarkFit(functions[best], best, scores, None, rows.table.num_rows, rows.table.feature_names)
 
     def _newton(
-        self, rows: _Rows, whitener: Float[Array, "m m"], value: float, start: tuple[Array, Array]
+        self, rows: _Rows, whiteners: Whiteners, value: float, start: tuple[Array, Array]
     ) -> tuple[Array, Array]:
         num, current, least, proposed = rows.table.num_rows - len(rows.held_out), start, np.inf, start
-        gram, (tolerance, rounding) = self.kernel.gram(rows.landmarks), _TOLERANCES[self.precision]
+        gram, (tolerance, rounding) = whiteners.gram, _TOLERANCES[self.precision]
         for _ in range(_MAX_NEWTON):
             statistics, loss = self._pass(rows, proposed)
             objective = loss / num + 0.5 * value * float(proposed[0] @ gram @ proposed[0])
@@ -378,7 +376,7 @@ class LandmarkLogistic(AbstractLandmarkMachine):
                 proposed = jax.tree.map(lambda old, new: (old + new) / 2, current, proposed)
                 continue
             current, least = proposed, objective
-            proposed = LandmarkSystem.of(statistics, whitener).solve(num * value)
+            proposed = whiteners.system(statistics, num * value).solve(num * value)
             change = abs(self._fitted(rows, proposed)(rows.landmarks) - self._fitted(rows, current)(rows.landmarks))
             if float(change.max()) < tolerance:
                 return proposed
