@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp import linalg
+from kpp import NamedFunction, linalg
 from kpp.batching import progress_bar
 from kpp.functions import RKHSFunction
 from kpp.gp import k_means_centres, refuse_priors_in
@@ -21,6 +21,7 @@ from kpp.inference import ConvergenceError
 from kpp.kernels import AbstractKernel
 from kpp.modules import AbstractModule
 from kpp.priors import leaf_paths
+from kpp.tables import Schema
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, count, one_of
 from kpp_models.tables.grid_search import Grid, Selection
@@ -56,6 +57,11 @@ class LandmarkFit(NamedTuple):
     noise_variance: float | None
     num_rows: int
     feature_names: tuple[str, ...]
+
+    @property
+    def predictor(self) -> NamedFunction:
+        """The function with the names of its features, for `kpp.explain` and to save."""
+        return NamedFunction(self.function, Schema(self.feature_names))
 
 
 class _Rows(NamedTuple):
