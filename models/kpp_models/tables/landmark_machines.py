@@ -174,6 +174,8 @@ class AbstractLandmarkMachine(AbstractModule):
         Raises:
             ValueError: If x, y or the grid are invalid, or every fit failed.
         """
+        if self.num_held_out == 0 and not self.chooses_without_rows:
+            raise ValueError("`num_held_out` must be positive to choose from a grid by the error of rows held out")
         kernels, values = self._read_grid(grid)
         keys = jax.random.split(check_rng_key(rng_key))
         if num_rows is not None:
@@ -186,7 +188,7 @@ class AbstractLandmarkMachine(AbstractModule):
         if values is None:
             return kernels.choose(np.min(scores, axis=1), "score")
         found = kernels.choose(np.asarray(scores), "score", {"regularization": values})
-        chosen = dataclasses.replace(found.model, regularization=found.chosen["regularization"], progress=self.progress)
+        chosen = dataclasses.replace(found.model, regularization=found.chosen["regularization"])
         return dataclasses.replace(found, model=chosen)
 
     def _read_grid(self: Machine, grid: Mapping[str, Any]) -> tuple[Grid[Machine], tuple[float, ...] | None]:
