@@ -44,7 +44,7 @@ GROUPS = {
     "kills": 9, "deaths": 6, "assists": 6, "damage": 14, "gold": 9, "towers": 7, "wards": 10, "other": 10,
 }  # fmt: skip
 SPREAD = 0.4  # the standard deviation of the logarithm of a simulated feature
-FACTORS, REGULARIZATION = (0.5, 1.0, 2.0), (1e-5, 1e-6, 1e-7)  # of the median heuristic; of the logistic regression
+FACTORS, REGULARIZATION = (0.5, 1.0, 2.0), (1e-4, 1e-5, 1e-6)  # of the median heuristic; of the logistic regression
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class Sizes:
     """The numbers of rows, landmarks, background rows, explained rows and coalitions."""
 
     simulated: int = 1_800_000
-    landmarks: int = 500
+    landmarks: int = 1000
     choosing: int = 20_000
     background: int = 20
     interventional: int = 100_000
     observational: int = 1000
-    observational_background: int = 200
+    observational_background: int = 500
     coalitions: int = 2000
-    trees: int = 200
+    trees: int = 100
 
 
 QUICK = Sizes(2000, 30, 600, 8, 40, 5, 20, 200, 10)
@@ -154,13 +154,14 @@ def fit(table: Table, sizes: Sizes) -> LandmarkFit:
         RBF(base), REGULARIZATION, landmarks=sizes.landmarks, num_held_out=sizes.choosing // 4, precision="float32"
     )
     with stage("choice of the lengthscales"):
-        grid = {"kernel.lengthscale": np.outer(FACTORS, base), "regularization": REGULARIZATION}
+        grid = {"kernel.lengthscale": np.outer(FACTORS, base)}
         found = machine.select(jax.random.key(0), table.x, table.y, grid, num_rows=sizes.choosing)
-        best = float(np.mean(np.asarray(found.model.kernel.lengthscale) / base))
-        print(f"lengthscales: {best:.1f} times the median heuristic; regularization {found.chosen['regularization']:g}")
+    factor = FACTORS[int(found.scores.argmin())]
+    print(f"lengthscales: {factor:g} times the median heuristic and the root of the number of features")
     with stage(f"logistic regression on {len(table.x):,} rows"):
         fitted = found.model.fit(jax.random.key(1), table.x, table.y)
-    print(f"log loss of {sizes.choosing // 4} rows held out: {fitted.scores[fitted.regularization]:.4f}")
+    best = fitted.regularization
+    print(f"regularization {best:g}; log loss of {sizes.choosing // 4} rows held out: {fitted.scores[best]:.4f}")
     return fitted
 
 

@@ -4,7 +4,7 @@ r"""Kernel ridge and logistic regression with landmarks, for tables of millions 
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
@@ -37,6 +37,7 @@ _MAX_NEWTON = 30
 _TOLERANCES = {"float64": (1e-6, 1e-12), "float32": (1e-3, 1e-6)}
 
 Machine = TypeVar("Machine", bound="AbstractLandmarkMachine")
+Result = TypeVar("Result")
 
 
 class LandmarkFit(NamedTuple):
@@ -45,7 +46,8 @@ class LandmarkFit(NamedTuple):
     Attributes:
         function: f, an RKHS function whose points are the m landmarks.
         regularization: The value that was chosen.
-        scores: The score of each value of the regularization; lower is better.
+        scores: The score of each value of the regularization; lower is better, and infinity where it is too small for
+            the method to converge or for rounding errors.
         noise_variance: The mean squared residual on the rows held out, or on all rows if none are; for log-odds, None.
         num_rows: The number of rows of the table.
         feature_names: The names of the features.
@@ -172,7 +174,7 @@ class AbstractLandmarkMachine(AbstractModule):
             infinity where the fit failed.
 
         Raises:
-            ValueError: If x, y or the grid are invalid, or every fit failed.
+            ValueError: If x, y or the grid are invalid, every fit failed, or there are no rows to choose on.
         """
         if self.num_held_out == 0 and not self.chooses_without_rows:
             raise ValueError("`num_held_out` must be positive to choose from a grid by the error of rows held out")
@@ -229,6 +231,36 @@ class AbstractLandmarkMachine(AbstractModule):
 
     def _fitted(self, rows: _Rows, solution: tuple[Array, Array]) -> RKHSFunction:
         return RKHSFunction(self.kernel, rows.landmarks, *solution)
+
+    def _choose(
+        self,
+        rows: _Rows,
+        functions: dict[float, RKHSFunction],
+        scores: dict[float, float],
+        errors: dict[float, float] | None = None,
+    ) -> LandmarkFit:
+        """Return the fit with the lowest score."""
+        best = min(scores, key=scores.__getitem__)
+        scores = dict.fromkeys(self.regularization, np.inf) | scores
+        error = None if errors is None else errors[best]
+        return LandmarkFit(functions[best], best, scores, error, rows.table.num_rows, rows.table.feature_names)
+
+
+def _until_failure(values: tuple[float, ...], attempt: Callable[[float], Result]) -> dict[float, Result]:
+    """Return the results for descending values of the regularization up to the first that fails.
+
+    Raises:
+        ConvergenceError or FactorizationError: If the first one fails.
+    """
+    found: dict[float, Result] = {}
+    for each in values:
+        try:
+            found[each] = attempt(each)
+        except (ConvergenceError, linalg.FactorizationError):
+            if not found:
+                raise
+            break
+    return found
 
 
 def _generator(rng_key: RngKey) -> np.random.Generator:
@@ -312,7 +344,7 @@ class LandmarkRidge(AbstractLandmarkMachine):
         for sections, targets, fitted in rows.sections(self.kernel, "landmark ridge", self.progress):
             statistics = statistics.add(sections, fitted, targets)
         num = rows.table.num_rows - len(rows.held_out)
-        systems = {each: whiteners.system(statistics, num * each) for each in self.regularization}
+        systems = _until_failure(self.regularization, lambda each: whiteners.system(statistics, num * each))
         functions = {each: self._fitted(rows, system.solve(num * each)) for each, system in systems.items()}
         errors = {each: float(system.residual(num * each)) / num for each, system in systems.items()}
         if self.num_held_out:
@@ -321,8 +353,7 @@ class LandmarkRidge(AbstractLandmarkMachine):
         scores = errors
         if self.chooses_without_rows:
             scores = {each: -float(system.log_evidence(num * each, num)) / num for each, system in systems.items()}
-        best = min(scores, key=scores.__getitem__)
-        return LandmarkFit(functions[best], best, scores, errors[best], rows.table.num_rows, rows.table.feature_names)
+        return self._choose(rows, functions, scores, errors)
 
 
 class LandmarkLogistic(AbstractLandmarkMachine):
@@ -363,14 +394,18 @@ class LandmarkLogistic(AbstractLandmarkMachine):
     def solve(self, rows: _Rows, whiteners: Whiteners) -> LandmarkFit:
         """Return the fit with the best value of the regularization."""
         solution = (jnp.zeros(len(rows.landmarks)), jnp.zeros(()))
-        scores, functions = {}, {}
-        held_out = rows.table.take(rows.held_out) if self.num_held_out else None
-        for each in self.regularization:
-            solution = self._newton(rows, whiteners, each, solution)
-            functions[each] = self._fitted(rows, solution)
-            scores[each] = 0.0 if held_out is None else _log_loss(held_out[1], functions[each](held_out[0]))
-        best = min(scores, key=scores.__getitem__)
-        return LandmarkFit(functions[best], best, scores, None, rows.table.num_rows, rows.table.feature_names)
+
+        def fit_from_last(value: float) -> RKHSFunction:
+            nonlocal solution
+            solution = self._newton(rows, whiteners, value, solution)
+            return self._fitted(rows, solution)
+
+        functions = _until_failure(self.regularization, fit_from_last)
+        scores = dict.fromkeys(functions, 0.0)
+        if self.num_held_out:
+            points, labels = rows.table.take(rows.held_out)
+            scores = {each: _log_loss(labels, function(points)) for each, function in functions.items()}
+        return self._choose(rows, functions, scores)
 
     def _newton(
         self, rows: _Rows, whiteners: Whiteners, value: float, start: tuple[Array, Array]

@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 import kpp
 from kpp.features import Nystrom
 from kpp.gp import GaussianProcessMarginal
+from kpp.inference import ConvergenceError
 from kpp.kernels import RBF
 from kpp_models import LandmarkLogistic, LandmarkRidge
 from kpp_models.tables import landmark_machines
@@ -172,9 +173,21 @@ def test_single_precision_gives_nearly_the_same_function(kind):
 
 
 def test_rounding_errors_above_the_ridge_are_refused():
-    fields = {**WHOLE, "landmarks": X[:60]}
+    fields = {"landmarks": X[:60], "num_held_out": 50, "precision": "float32", "progress": False}
     with pytest.raises(ValueError, match="`regularization` is too small for rounding errors.*`precision` float64"):
-        LandmarkRidge(RBF(3.0), 1e-8, precision="float32", **fields).fit(KEY, X, Y)
+        LandmarkRidge(RBF(3.0), 1e-8, **fields).fit(KEY, X, Y)
+    found = LandmarkRidge(RBF(3.0), (1e6, 1e-8), **fields).fit(KEY, X, Y)
+    assert found.scores[1e-8] == np.inf
+    assert found.regularization == 1e6
+
+
+def test_values_after_one_that_does_not_converge_have_an_infinite_score(monkeypatch):
+    monkeypatch.setattr(landmark_machines, "_MAX_NEWTON", 4)  # enough for a function of nearly 0 only
+    values = (1e4, 1e-6, 1e-7)
+    found = LandmarkLogistic(KERNEL, values, landmarks=20, num_held_out=50, progress=False).fit(KEY, X, LABELS)
+    assert [value for value in values if np.isinf(found.scores[value])] == [1e-6, 1e-7]
+    with pytest.raises(ConvergenceError, match="`regularization` 1e-06"):
+        LandmarkLogistic(KERNEL, values[1:], landmarks=20, num_held_out=50, progress=False).fit(KEY, X, LABELS)
 
 
 @pytest.mark.parametrize("regularization", [1e-4, 1e-7])
