@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from kpp import netcdf
+from kpp.batching import call_in_chunks
 from kpp.functions import RKHSFunction
 from kpp.serialization import from_spec, to_spec
 from kpp.tables import Schema
@@ -69,7 +70,7 @@ class NamedFunction(eqx.Module):
         Returns:
             A dataset with the variable ``mean`` of dimension ``instance``.
         """
-        return xr.Dataset({"mean": ("instance", np.asarray(self.rkhs_function(self.schema.read(x))))})
+        return xr.Dataset({"mean": ("instance", call_in_chunks(self.rkhs_function, self.schema.read(x))[0])})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the function into a netCDF file, which the command `kpp explain` takes.

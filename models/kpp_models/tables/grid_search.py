@@ -100,7 +100,7 @@ class Grid(Generic[Model]):
 
         if np.isnan(scores).all():
             raise ValueError("`grid` has no entry at which the matrix can be factorised; try larger regularization")
-        values = {**self.values, **{path: np.asarray(column) for path, column in (further or {}).items()}}
+        values: dict[str, Any] = {**self.values, **{path: np.asarray(found) for path, found in (further or {}).items()}}
         shape = tuple(len(column) for column in values.values())
         scores = np.where(np.isnan(scores), np.inf, scores).reshape(shape)
         best = np.unravel_index(int(np.argmin(scores)), shape)

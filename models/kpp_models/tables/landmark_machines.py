@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import NamedFunction, linalg
-from kpp.batching import progress_bar
+from kpp.batching import call_in_chunks, progress_bar
 from kpp.functions import RKHSFunction
 from kpp.gp import k_means_centres, refuse_priors_in
 from kpp.inference import ConvergenceError
@@ -349,7 +349,7 @@ class LandmarkRidge(AbstractLandmarkMachine):
         errors = {each: float(system.residual(num * each)) / num for each, system in systems.items()}
         if self.num_held_out:
             points, observed = rows.table.take(rows.held_out)
-            errors = {each: float(np.mean((observed - f(points)) ** 2)) for each, f in functions.items()}
+            errors = {each: float(np.mean((observed - _call(f, points)) ** 2)) for each, f in functions.items()}
         scores = errors
         if self.chooses_without_rows:
             scores = {each: -float(system.log_evidence(num * each, num)) / num for each, system in systems.items()}
@@ -404,7 +404,7 @@ class LandmarkLogistic(AbstractLandmarkMachine):
         scores = dict.fromkeys(functions, 0.0)
         if self.num_held_out:
             points, labels = rows.table.take(rows.held_out)
-            scores = {each: _log_loss(labels, function(points)) for each, function in functions.items()}
+            scores = {each: _log_loss(labels, _call(f, points)) for each, f in functions.items()}
         return self._choose(rows, functions, scores)
 
     def _newton(
@@ -450,5 +450,9 @@ def _working(
     return weights, odds + (labels - probability) / weights, jax.nn.softplus(odds) - labels * odds
 
 
-def _log_loss(labels: np.ndarray, odds: Array) -> float:
-    return float(jnp.mean(jax.nn.softplus(odds) - labels * odds))
+def _log_loss(labels: np.ndarray, odds: np.ndarray) -> float:
+    return float(np.mean(np.logaddexp(0.0, odds) - labels * odds))
+
+
+def _call(function: RKHSFunction, points: np.ndarray) -> np.ndarray:
+    return call_in_chunks(function, points.astype(float))[0]
