@@ -76,17 +76,18 @@ class _Rows(NamedTuple):
     precision: str
 
     def sections(
-        self, kernel: AbstractKernel, label: str, progress: bool
+        self, kernel: AbstractKernel, shift: Float[Array, " m"], label: str, progress: bool
     ) -> Iterator[tuple[Float[Array, "m b"], Float[Array, " b"], Float[Array, " b"]]]:
-        """Yield for each block the sections, the targets, and 1 for each row to fit, 0 for the others."""
-        kernel, landmarks = _cast((kernel, self.landmarks), self.precision)
+        """Yield for each block the shifted sections, the targets, and 1 for each row to fit, 0 for the others."""
+        kernel, landmarks, shift = _cast((kernel, self.landmarks, shift), self.precision)
         with progress_bar(-(-self.table.num_rows // self.size), label, show=progress) as bar:
             for start, (x, y) in self.table.blocks():
                 fitted = np.zeros(self.size)
                 fitted[: len(x)] = ~np.isin(np.arange(start, start + len(x)), self.held_out, assume_unique=True)
                 points, targets = np.zeros((self.size, x.shape[1]), self.precision), np.zeros(self.size)
                 points[: len(x)], targets[: len(x)] = x, y
-                yield _sections(kernel, landmarks, jnp.asarray(points)), jnp.asarray(targets), jnp.asarray(fitted)
+                sections = _sections(kernel, landmarks, jnp.asarray(points), shift)
+                yield sections, jnp.asarray(targets), jnp.asarray(fitted)
                 bar.update()
 
 
@@ -150,7 +151,7 @@ class AbstractLandmarkMachine(AbstractModule):
             )
         held_out = _some(rng, table.num_rows, self.num_held_out)
         rows = _Rows(table, self._place(rng, table, m), held_out, min(size, table.num_rows), self.precision)
-        return self.solve(rows, Whiteners(self.kernel.gram(rows.landmarks)))
+        return self.solve(rows, Whiteners(self.kernel.gram(rows.landmarks), self.precision))
 
     def select(
         self: Machine, rng_key: RngKey, x: object, y: object, grid: Mapping[str, Any], *, num_rows: int | None = None
@@ -277,8 +278,8 @@ def _some(rng: np.random.Generator, num_rows: int, num: int) -> np.ndarray:
 
 
 @eqx.filter_jit
-def _sections(kernel: AbstractKernel, landmarks: Array, x: Float[Array, "b d"]) -> Float[Array, "m b"]:
-    return kernel(landmarks, x)
+def _sections(kernel: AbstractKernel, landmarks: Array, x: Float[Array, "b d"], shift: Array) -> Float[Array, "m b"]:
+    return kernel(landmarks, x) - shift[:, None]
 
 
 def _values(value: Any) -> tuple[float, ...]:
@@ -341,7 +342,7 @@ class LandmarkRidge(AbstractLandmarkMachine):
     def solve(self, rows: _Rows, whiteners: Whiteners) -> LandmarkFit:
         """Return the fit with the best value of the regularization."""
         statistics = Statistics.empty(len(rows.landmarks))
-        for sections, targets, fitted in rows.sections(self.kernel, "landmark ridge", self.progress):
+        for sections, targets, fitted in rows.sections(self.kernel, whiteners.shift, "landmark ridge", self.progress):
             statistics = statistics.add(sections, fitted, targets)
         num = rows.table.num_rows - len(rows.held_out)
         systems = _until_failure(self.regularization, lambda each: whiteners.system(statistics, num * each))
@@ -413,7 +414,7 @@ class LandmarkLogistic(AbstractLandmarkMachine):
         num, current, least, proposed = rows.table.num_rows - len(rows.held_out), start, np.inf, start
         gram, (tolerance, rounding) = whiteners.gram, _TOLERANCES[self.precision]
         for _ in range(_MAX_NEWTON):
-            statistics, loss = self._pass(rows, proposed)
+            statistics, loss = self._pass(rows, whiteners.shift, proposed)
             objective = loss / num + 0.5 * value * float(proposed[0] @ gram @ proposed[0])
             if objective > least * (1 + rounding):
                 proposed = jax.tree.map(lambda old, new: (old + new) / 2, current, proposed)
@@ -427,10 +428,11 @@ class LandmarkLogistic(AbstractLandmarkMachine):
             f"Newton's method did not converge in {_MAX_NEWTON} passes with `regularization` {value}; make it larger"
         )
 
-    def _pass(self, rows: _Rows, solution: tuple[Array, Array]) -> tuple[Statistics, float]:
+    def _pass(self, rows: _Rows, shift: Float[Array, " m"], solution: tuple[Array, Array]) -> tuple[Statistics, float]:
         """Return the sums of a step of Newton's method, and the sum of the losses."""
+        solution = solution[0], solution[1] + solution[0] @ shift
         statistics, loss = Statistics.empty(len(rows.landmarks)), 0.0
-        for sections, labels, fitted in rows.sections(self.kernel, "landmark logistic", self.progress):
+        for sections, labels, fitted in rows.sections(self.kernel, shift, "landmark logistic", self.progress):
             if not bool(jnp.all((labels == 0) | (labels == 1))):
                 raise ValueError("`y` must hold labels 0 and 1")
             weights, working, losses = _working(sections, labels, *solution)
