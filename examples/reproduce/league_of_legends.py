@@ -44,7 +44,7 @@ GROUPS = {
     "kills": 9, "deaths": 6, "assists": 6, "damage": 14, "gold": 9, "towers": 7, "wards": 10, "other": 10,
 }  # fmt: skip
 SPREAD = 0.4  # the standard deviation of the logarithm of a simulated feature
-FACTORS, REGULARIZATION = (0.5, 1.0, 2.0), (1e-4, 1e-5, 1e-6)  # of the median heuristic; of the logistic regression
+FACTORS, REGULARIZATION = (0.5, 1.0, 2.0), (1e-5, 1e-6, 1e-7)  # of the median heuristic; of the logistic regression
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Sizes:
     """The numbers of rows, landmarks, background rows, explained rows and coalitions."""
 
     simulated: int = 1_800_000
-    landmarks: int = 1000
+    landmarks: int = 800
     choosing: int = 20_000
     background: int = 20
     interventional: int = 100_000

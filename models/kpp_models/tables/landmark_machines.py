@@ -419,10 +419,11 @@ class LandmarkLogistic(AbstractLandmarkMachine):
             if objective > least * (1 + rounding):
                 proposed = jax.tree.map(lambda old, new: (old + new) / 2, current, proposed)
                 continue
+            at_minimum = least < np.inf and least - objective <= rounding * abs(least)
             current, least = proposed, objective
             proposed = whiteners.system(statistics, num * value).solve(num * value)
             change = abs(self._fitted(rows, proposed)(rows.landmarks) - self._fitted(rows, current)(rows.landmarks))
-            if float(change.max()) < tolerance:
+            if at_minimum or float(change.max()) < tolerance:
                 return proposed
         raise ConvergenceError(
             f"Newton's method did not converge in {_MAX_NEWTON} passes with `regularization` {value}; make it larger"
