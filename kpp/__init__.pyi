@@ -42,6 +42,7 @@ from .inference import AbstractModel as AbstractModel
 from .inference import Fit as Fit
 from .inference import Laplace as Laplace
 from .inference import NaturalGradient as NaturalGradient
+from .named_functions import NamedFunction as NamedFunction
 from .posteriors import GPPosterior as GPPosterior
 from .priors import sample as sample
 

@@ -29,6 +29,7 @@ from kpp.features import landmarks
 from kpp.forks import refuse_forked_process
 from kpp.games import AbstractValueFunction
 from kpp.lazy import explain_blocks, is_chunked
+from kpp.named_functions import NamedFunction
 from kpp.programs import release_programs
 from kpp.tables import Schema, is_table
 from kpp.typing import RngKey
@@ -52,10 +53,10 @@ def explain(
     """Explain the predictions at some points.
 
     Args:
-        predictor: A `kpp.Fit` (its draws make the explanation a posterior), a `kpp.RKHSFunction`, a fitted scikit-learn
-            estimator, or a function from points (p, d) to predictions. From an estimator, each explainer takes the
-            function that it needs: the RKHS function (see `kpp.as_rkhs_function`), the probabilities of a classifier,
-            or the predictions.
+        predictor: A `kpp.Fit` (its draws make the explanation a posterior), a `kpp.RKHSFunction`, one with the names of
+            its features (`kpp.NamedFunction`), a fitted scikit-learn estimator, or a function from points (p, d) to
+            predictions. From an estimator, each explainer takes the function that it needs: the RKHS function (see
+            `kpp.as_rkhs_function`), the probabilities of a classifier, or the predictions.
         x: The points to explain, (p, d), or a data frame. A Dask array, a Dask data frame or an `xarray.DataArray` with
             chunks gives an explanation that is computed block by block when it is needed, with
             ``jax.random.fold_in(rng_key, b)`` as the key of block b; only the first block is computed at once.
@@ -65,8 +66,9 @@ def explain(
         rng_key: A JAX random key, for explainers that sample.
         **options: Fields of the explainer and of the value function; an option that both have goes to the explainer.
             ``background``, reference points (m, d), may be a data frame; it then defines the levels of columns of text.
-            If a background is required and not given, it is the training data of a `kpp.Fit`, or 200 landmarks of them
-            if there are more than 1000 rows. The attribute ``background`` of the explanation then says so.
+            If a background is required and not given, it is the training data of a `kpp.Fit` or the points of a
+            `kpp.NamedFunction`, or 200 landmarks of them if there are more than 1000 rows. The attribute ``background``
+            of the explanation then says so.
 
     Returns:
         The explanation.
@@ -201,10 +203,11 @@ def _training_background(predictor: object, explainer: object, value_function: o
     points = np.asarray(getattr(predictor, "data", {}).get("x", np.zeros(0)))
     if points.ndim != 2 or points.shape[1] != schema.num_features:
         return None
+    source = "points of the function" if isinstance(predictor, NamedFunction) else "training data"
     if len(points) <= _MAX_BACKGROUND:
-        return _Background(points, "training data")
+        return _Background(points, source)
     evenly = points[:: -(-len(points) // _MAX_SAMPLE)]
-    return _Background(np.asarray(landmarks(evenly, _LANDMARKS).points), f"{_LANDMARKS} landmarks of the training data")
+    return _Background(np.asarray(landmarks(evenly, _LANDMARKS).points), f"{_LANDMARKS} landmarks of the {source}")
 
 
 def _build(

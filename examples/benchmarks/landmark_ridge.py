@@ -1,4 +1,4 @@
-"""Time and memory of ridge regression with landmarks, beside scikit-learn's Nystroem and Ridge.
+"""Time and memory of ridge regression with landmarks in both precisions, beside scikit-learn's Nystroem and Ridge.
 
 Run it as `python examples/benchmarks/landmark_ridge.py [--rows 1000000 10000000] [--peer-rows 250000]`.
 The rows, with twenty features, are written to memory maps in a temporary folder. Both libraries get the same kernel and
@@ -41,8 +41,8 @@ def main() -> None:
     for rows in sorted({*options.rows, *options.peer_rows}):
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder), rows)
-            for library in ("kpp", "scikit-learn"):
-                if library == "kpp" or rows in options.peer_rows:
+            for library in ("kpp float64", "kpp float32", "scikit-learn"):
+                if library != "scikit-learn" or rows in options.peer_rows:
                     command = [sys.executable, __file__, "--landmarks", str(options.landmarks), "--run", library]
                     found = subprocess.run([*command, folder], check=True, capture_output=True, text=True).stdout
                     seconds, memory, error = map(float, found.split()[-3:])
@@ -70,21 +70,24 @@ def run(library: str, folder: Path, landmarks: int) -> None:
     """Fit and print seconds, peak memory in GB, and the error."""
     x, y = (np.load(folder / name, mmap_mode="r") for name in ("x.npy", "y.npy"))
     start = time.perf_counter()
-    predict = (of_kpp if library == "kpp" else of_sklearn)(x, y, landmarks)
+    precision = library.removeprefix("kpp ")
+    predict = of_sklearn(x, y, landmarks) if library == "scikit-learn" else of_kpp(x, y, landmarks, precision)
     seconds = time.perf_counter() - start
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     new = np.random.default_rng(1).normal(size=(TEST_ROWS, NUM_FEATURES))
     print(seconds, memory, np.sqrt(np.mean((predict(new) - truth(new)) ** 2)))
 
 
-def of_kpp(x: np.ndarray, y: np.ndarray, landmarks: int) -> Predictor:
+def of_kpp(x: np.ndarray, y: np.ndarray, landmarks: int, precision: str) -> Predictor:
     import jax
 
     from kpp.kernels import RBF
     from kpp_models import LandmarkRidge
 
     jax.config.update("jax_enable_x64", True)
-    model = LandmarkRidge(RBF(LENGTHSCALE), REGULARIZATION, landmarks=landmarks, num_held_out=0, progress=False)
+    model = LandmarkRidge(
+        RBF(LENGTHSCALE), REGULARIZATION, landmarks, num_held_out=0, precision=precision, progress=False
+    )
     return model.fit(jax.random.key(0), x, y).function
 
 

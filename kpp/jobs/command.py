@@ -32,6 +32,8 @@ def explain(
 ) -> None:
     """Explain the rows of DATA (Parquet or CSV) by the saved FIT (netCDF), block by block.
 
+    FIT is a file of `kpp.Fit.save` or of `kpp.NamedFunction.save`.
+
     If the run is interrupted, the same command goes on with the blocks that are not there. A store of another fit, of
     other data or of other options is refused.
     """
@@ -66,9 +68,10 @@ def _run(
     jax.config.update("jax_enable_x64", True)
     from kpp.inference import Fit
     from kpp.jobs.job import explain_to_store
+    from kpp.named_functions import NamedFunction, holds_named_function
 
     explain_to_store(
-        Fit.load(fit),
+        NamedFunction.load(fit) if holds_named_function(fit) else Fit.load(fit),
         _read(data),
         output,
         rows_per_block=rows_per_block,

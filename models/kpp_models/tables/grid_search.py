@@ -21,7 +21,7 @@ from kpp.validation import as_finite_array
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["Selection", "put_values", "search_grid", "select_from_grid"]
+__all__ = ["Grid", "Selection", "put_values", "search_grid", "select_from_grid"]
 
 Model = TypeVar("Model", bound=eqx.Module)
 
@@ -45,6 +45,74 @@ class Selection(Generic[Model]):
     def with_names_of(self, model: Model) -> Selection[Model]:
         """Return the same choice for another model of the same structure (for example with features by name)."""
         return dataclasses.replace(self, model=put_values(model, self.chosen))
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid(Generic[Model]):
+    """All combinations of values for some leaves of a model, the entries.
+
+    Args:
+        model: A model of numbers only.
+        values: For each path of a leaf the values to try, of shape (g,) or (g, *shape of the leaf).
+    """
+
+    model: Model
+    values: dict[str, Array]
+
+    @classmethod
+    def read(cls, model: Model, grid: Mapping[str, Any]) -> Grid[Model]:
+        """Read a grid; numbers are used for all entries of a leaf that is an array.
+
+        Raises:
+            ValueError: If a path does not lead to a leaf of the model, or values are missing or have the wrong shape.
+        """
+        return cls(model, _read_grid(model, grid))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of values of each path."""
+        return tuple(len(column) for column in self.values.values())
+
+    def entries(self) -> dict[str, Array]:
+        """Return for each path the values of all entries."""
+        positions = np.array(list(itertools.product(*map(range, self.shape))), dtype=int)
+        return {path: column[positions[:, axis]] for axis, (path, column) in enumerate(self.values.items())}
+
+    def models(self) -> list[Model]:
+        """Return the model of each entry."""
+        entries, number = self.entries(), int(np.prod(self.shape))
+        return [
+            put_values(self.model, {path: column[row] for path, column in entries.items()}) for row in range(number)
+        ]
+
+    def choose(self, scores: np.ndarray, name: str, further: Mapping[str, Any] | None = None) -> Selection[Model]:
+        """Return the entry with the lowest score.
+
+        Args:
+            scores: The score of each entry, lower is better, with an axis for each of the values in `further`; NaN is
+                the worst.
+            name: The name of the score.
+            further: Values of fields that are not leaves, by name. The best is among the chosen values, but it is not
+                put into the model.
+
+        Raises:
+            ValueError: If every score is NaN.
+        """
+        import xarray as xr
+
+        if np.isnan(scores).all():
+            raise ValueError("`grid` has no entry that can be fitted; try larger regularization")
+        values: dict[str, Any] = {**self.values, **{path: np.asarray(found) for path, found in (further or {}).items()}}
+        shape = tuple(len(column) for column in values.values())
+        scores = np.where(np.isnan(scores), np.inf, scores).reshape(shape)
+        best = np.unravel_index(int(np.argmin(scores)), shape)
+        chosen = {path: column[index] for (path, column), index in zip(values.items(), best, strict=True)}
+        coords = {
+            path: np.asarray(column) if column.ndim == 1 else np.arange(len(column)) for path, column in values.items()
+        }
+        curve = xr.DataArray(scores, dims=tuple(values), coords=coords, name=name)
+        model = put_values(self.model, {path: chosen[path] for path in self.values})
+        return Selection(model, {path: np.asarray(value)[()] for path, value in chosen.items()}, curve)
 
 
 def select_from_grid(
@@ -89,28 +157,14 @@ def search_grid(
         ValueError: If a path does not lead to a leaf of the model, values are missing or have the wrong shape, or every
             score is NaN.
     """
-    import xarray as xr
-
-    values = _read_grid(model, grid)
-    positions = np.array(list(itertools.product(*(range(len(column)) for column in values.values()))))
-    entries = {path: column[positions[:, axis]] for axis, (path, column) in enumerate(values.items())}
+    read = Grid.read(model, grid)
 
     def score_entry(rows: Mapping[str, Array]) -> np.ndarray:
         return np.asarray(score({path: column[0] for path, column in rows.items()}))[None]
 
-    with progress_bar(len(positions), name, unit="entry") as bar:
-        scores = map_blocks(score_entry, entries, 1, bar=bar, threads=threads)
-    if np.isnan(scores).all():
-        raise ValueError("`grid` has no entry that can be fitted; try larger regularization")
-    scores = np.where(np.isnan(scores), np.inf, scores)
-    best = int(np.argmin(scores))
-    chosen = {path: column[best] for path, column in entries.items()}
-    shape = tuple(len(column) for column in values.values())
-    coords = {
-        path: np.asarray(column) if column.ndim == 1 else np.arange(len(column)) for path, column in values.items()
-    }
-    curve = xr.DataArray(scores.reshape(shape), dims=tuple(values), coords=coords, name=name)
-    return Selection(put_values(model, chosen), {path: np.asarray(value)[()] for path, value in chosen.items()}, curve)
+    with progress_bar(int(np.prod(read.shape)), name, unit="entry") as bar:
+        scores = map_blocks(score_entry, read.entries(), 1, bar=bar, threads=threads)
+    return read.choose(scores, name)
 
 
 @eqx.filter_jit

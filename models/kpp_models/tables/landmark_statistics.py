@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-__all__ = ["LandmarkSystem", "Statistics"]
+from kpp import linalg
 
+__all__ = ["LandmarkSystem", "Statistics", "Whiteners"]
+
+# Nuggets as fractions of the mean diagonal, by precision; and the largest rounding error as a fraction of the ridge.
+# In single precision larger nuggets would leave out functions that double precision keeps.
+_NUGGETS, _MOST_ROUNDING = {"float64": (1e-10, 1e-8, 1e-6, 1e-4), "float32": (1e-10, 1e-8)}, 0.1
 _TILES = 4  # of the symmetric matrix of products only the upper triangle of so many times as many tiles is computed
 
 
 class Statistics(eqx.Module):
-    r"""Sums over rows with weights :math:`w_i`, targets :math:`z_i` and sections :math:`k_i = k(Z, x_i)`.
+    r"""Sums over rows with weights :math:`w_i`, targets :math:`z_i` and sections :math:`k_i = k(Z, x_i) - c`.
+
+    The shift c is near the mean of the sections. Products of shifted sections are smaller, and so are the rounding
+    errors of their sums.
 
     Args:
         tiles: The tiles of :math:`\sum_i w_i k_i k_i^\top` on and above the diagonal, row by row.
@@ -40,8 +49,11 @@ class Statistics(eqx.Module):
     def add(
         self, sections: Float[Array, "m b"], weights: Float[Array, " b"], targets: Float[Array, " b"]
     ) -> Statistics:
-        """Return the sums with the rows of a block."""
-        weighted = sections * weights[None]
+        """Return the sums with the rows of a block.
+
+        The products of a block have the precision of the sections; all other sums have double precision.
+        """
+        weighted = sections * weights.astype(sections.dtype)[None]
         tiles = tuple(
             tile + weighted[row] @ sections[column].T
             for tile, (row, column) in zip(self.tiles, _tiles(sections.shape[0]), strict=True)
@@ -49,8 +61,8 @@ class Statistics(eqx.Module):
         products = weights[:, None] * jnp.stack([jnp.ones_like(targets), targets, targets**2], axis=1)
         return Statistics(
             tiles,
-            self.sections + jnp.sum(weighted, axis=1),
-            self.moments + weighted @ targets,
+            self.sections + jnp.sum(weighted, axis=1, dtype=targets.dtype),
+            self.moments + weighted.astype(targets.dtype) @ targets,
             self.totals + jnp.sum(products, axis=0),
         )
 
@@ -69,6 +81,57 @@ def _tiles(num: int) -> list[tuple[slice, slice]]:
     return [(row, column) for i, row in enumerate(parts) for column in parts[i:]]
 
 
+class Whiteners:
+    r"""Matrices R with :math:`R (K_{ZZ} + \delta I) R^\top = I` for growing nuggets :math:`\delta`.
+
+    R amplifies the rounding errors of kernel values and of their sums over rows by up to :math:`1 / \delta`. If they
+    are not small compared to the ridge, a larger nugget is needed. It leaves out functions that the kernel sections at
+    the landmarks can represent only by large coefficients of both signs.
+
+    Args:
+        gram: :math:`K_{ZZ}`, (m, m). The mean of its columns is the shift of the sections.
+        precision: The precision of the kernel values of the rows, "float64" or "float32".
+    """
+
+    def __init__(self, gram: Float[Array, "m m"], precision: str) -> None:
+        self.gram, self.shift, self.precision = gram, jnp.mean(gram, axis=1), precision
+        self._found: dict[float, Float[Array, "m m"]] = {}
+
+    def system(self, statistics: Statistics, ridge: float) -> LandmarkSystem:
+        r"""Return the system of some sums with the smallest nugget that suits a ridge :math:`\rho`.
+
+        Raises:
+            FactorizationError: If no nugget suits it.
+        """
+        for nugget in _NUGGETS[self.precision]:
+            system = LandmarkSystem.of(statistics, self._whitener(nugget), self.shift)
+            error = max(system.rounding, float(statistics.totals[0]) * self._variance_of_rounding(nugget))
+            if error <= _MOST_ROUNDING * ridge:
+                return system
+        raise linalg.FactorizationError(
+            f"`regularization` is too small for rounding errors: multiplied by the number of rows it is {ridge:.2g}, "
+            f"and sums over rows have errors of {error:.2g}; make it at least {error / _MOST_ROUNDING / ridge:.2g} "
+            "times as large, or use `precision` float64"
+        )
+
+    def _variance_of_rounding(self, nugget: float) -> float:
+        r"""Return the largest variance of a feature by rounding, :math:`\epsilon^2/12 \cdot \overline{k^2} \|R\|^2`."""
+        variance = float(jnp.finfo(self.precision).eps) ** 2 / 12 * float(jnp.mean(self.gram**2))
+        return variance / (self._least + nugget * float(jnp.mean(jnp.diagonal(self.gram))))
+
+    @functools.cached_property
+    def _least(self) -> float:
+        """The least eigenvalue of the kernel matrix."""
+        return max(0.0, float(jnp.linalg.eigvalsh(self.gram)[0]))
+
+    def _whitener(self, nugget: float) -> Float[Array, "m m"]:
+        if nugget not in self._found:
+            diagonal = nugget * jnp.mean(jnp.diagonal(self.gram))
+            matrix = linalg.add_diagonal(self.gram, diagonal)
+            self._found[nugget] = linalg.whitener(matrix, what="the kernel matrix of the landmarks")
+        return self._found[nugget]
+
+
 class LandmarkSystem(NamedTuple):
     r"""The system of least squares with landmarks, in the basis in which its matrix is diagonal.
 
@@ -83,6 +146,8 @@ class LandmarkSystem(NamedTuple):
         mean: The mean of the features, (m,).
         target: The mean of the targets.
         square: The centred sum of squares of the targets.
+        rounding: The size of the rounding errors of the eigenvalues, which are not negative in exact arithmetic: the
+            absolute value of the least one if it is negative, else 0.
     """
 
     whitener: Float[Array, "m m"]
@@ -92,16 +157,19 @@ class LandmarkSystem(NamedTuple):
     mean: Float[Array, " m"]
     target: Float[Array, ""]
     square: Float[Array, ""]
+    rounding: float
 
     @classmethod
-    def of(cls, statistics: Statistics, whitener: Float[Array, "m m"]) -> LandmarkSystem:
+    def of(cls, statistics: Statistics, whitener: Float[Array, "m m"], shift: Float[Array, " m"]) -> LandmarkSystem:
         """Return the system of some sums."""
         total, first, second = statistics.totals
         mean, target = whitener @ statistics.sections / total, first / total
         centred = whitener @ statistics.products() @ whitener.T - total * jnp.outer(mean, mean)
         values, vectors = jnp.linalg.eigh((centred + centred.T) / 2)
         moments = vectors.T @ (whitener @ statistics.moments - total * target * mean)
-        return cls(whitener, jnp.maximum(values, 0.0), vectors, moments, mean, target, second - total * target**2)
+        square, rounding = second - total * target**2, max(0.0, -float(values[0]))
+        mean = mean + whitener @ shift
+        return cls(whitener, jnp.maximum(values, 0.0), vectors, moments, mean, target, square, rounding)
 
     def solve(self, ridge: Float[Array, ""] | float) -> tuple[Float[Array, " m"], Float[Array, ""]]:
         r"""Return the coefficients :math:`R^\top u` of the sections at the landmarks, and the intercept b."""

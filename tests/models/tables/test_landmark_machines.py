@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 import kpp
 from kpp.features import Nystrom
 from kpp.gp import GaussianProcessMarginal
+from kpp.inference import ConvergenceError
 from kpp.kernels import RBF
 from kpp_models import LandmarkLogistic, LandmarkRidge
 from kpp_models.tables import landmark_machines
@@ -102,11 +103,106 @@ def test_every_kind_of_table_gives_the_same_function(source, tmp_path, monkeypat
     assert found.feature_names == (("a", "b") if source in ("parquet", "dask_frame") else ("x0", "x1"))
 
 
-def test_the_function_is_explained_exactly():
-    function = LandmarkRidge(KERNEL, 1e-3, **WHOLE).fit(KEY, X, Y).function
-    explanation = kpp.explain(function, NEW, background=X[:30])
+def test_the_function_is_explained_exactly_with_names():
+    pd = pytest.importorskip("pandas")
+    fit = LandmarkRidge(KERNEL, 1e-3, **WHOLE).fit(KEY, X, Y)
+    explanation = kpp.explain(fit.predictor, pd.DataFrame(NEW, columns=fit.feature_names), background=X[:30])
     total = explanation.values.sum("feature") + explanation.dataset["base_values"]
-    np.testing.assert_allclose(total, function(NEW), rtol=1e-9)
+    np.testing.assert_allclose(total, fit.function(NEW), rtol=1e-9)
+    assert list(explanation.values["feature"].values) == ["x0", "x1"]
+
+
+GRID = {"kernel.lengthscale": np.array([[0.3, 0.3], [1.2, 0.9]]), "kernel.variance": [0.5, 2.0]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "criterion"), [(LandmarkRidge, "held_out"), (LandmarkRidge, "evidence"), (LandmarkLogistic, None)]
+)
+def test_a_choice_of_the_kernel_is_the_best_of_separate_fits(kind, criterion):
+    y = Y if kind is LandmarkRidge else LABELS
+    fields = {"landmarks": 20, "num_held_out": 100, "progress": False}
+    fields |= {} if criterion is None else {"criterion": criterion}
+    found = kind(KERNEL, (1e-1, 1e-3), **fields).select(KEY, X, y, GRID)
+    key = jax.random.split(KEY)[1]  # of the landmarks and the rows held out
+    for row, lengthscale in enumerate(GRID["kernel.lengthscale"]):
+        for column, variance in enumerate(GRID["kernel.variance"]):
+            alone = kind(RBF(lengthscale, variance), (1e-1, 1e-3), **fields).fit(key, X, y)
+            np.testing.assert_allclose(found.scores[row, column], min(alone.scores.values()), rtol=1e-6)
+    best = np.unravel_index(int(np.argmin(found.scores.values)), (2, 2))
+    np.testing.assert_array_equal(found.model.kernel.lengthscale, GRID["kernel.lengthscale"][best[0]])
+    assert found.model.kernel.variance == GRID["kernel.variance"][best[1]]
+    assert found.model.regularization == (1e-1, 1e-3)  # it is not in the grid, so the fit chooses it
+
+
+def test_a_choice_can_include_the_regularization_and_use_some_rows(tmp_path):
+    machine = LandmarkRidge(KERNEL, 1.0, landmarks=20, num_held_out=100, progress=False)
+    grid = {"kernel.lengthscale": [0.05, 1.0], "regularization": [1e-5, 1e-3, 1e1]}
+    found = machine.select(KEY, X, Y, grid, num_rows=300)
+    assert found.scores.dims == ("kernel.lengthscale", "regularization")
+    assert float(found.scores.sel(found.chosen)) == float(found.scores.min())
+    assert found.model.regularization == (found.chosen["regularization"],)
+    assert found.chosen["kernel.lengthscale"] == 1.0  # that of the function, sin(2 x0) + x1
+    np.save(tmp_path / "x.npy", X)
+    again = machine.select(KEY, np.load(tmp_path / "x.npy", mmap_mode="r"), Y, grid, num_rows=300)
+    np.testing.assert_array_equal(again.scores, found.scores)
+    alone = machine.select(KEY, X, Y, {"regularization": grid["regularization"]})
+    assert alone.scores.dims == ("regularization",)
+
+
+def test_entries_that_fail_have_an_infinite_score():
+    """With a lengthscale of 100 all kernel values are near 1: nearly all that distinguishes them is rounded away."""
+    machine = LandmarkRidge(KERNEL, 1e-9, 20, num_held_out=100, precision="float32", progress=False)
+    found = machine.select(KEY, X, Y, {"kernel.lengthscale": [0.1, 100.0]})
+    assert np.isinf(found.scores[1])
+    assert np.isfinite(found.scores[0])
+
+
+# The kernel matrix of these landmarks has eigenvalues above 1e-4; rounding errors of 6e-8 give at most 1e-3.
+APART = X[np.argsort(X[:, 0])[::25]]
+
+
+@pytest.mark.usefixtures("block_entries")
+@pytest.mark.parametrize("kind", [LandmarkRidge, LandmarkLogistic])
+def test_single_precision_gives_nearly_the_same_function(kind):
+    y = 10.0 + Y if kind is LandmarkRidge else LABELS
+    fields = {**WHOLE, "landmarks": APART}
+    double = kind(RBF(0.5), 1e-3, **fields).fit(KEY, X, y).function(NEW)
+    single = kind(RBF(0.5), 1e-3, precision="float32", **fields).fit(KEY, X, y).function(NEW)
+    assert single.dtype == np.float64
+    np.testing.assert_allclose(single, double, rtol=1e-4, atol=1e-4)
+
+
+def test_rounding_errors_above_the_ridge_are_refused():
+    fields = {"landmarks": X[:60], "num_held_out": 50, "precision": "float32", "progress": False}
+    with pytest.raises(ValueError, match="`regularization` is too small for rounding errors.*`precision` float64"):
+        LandmarkRidge(RBF(3.0), 1e-8, **fields).fit(KEY, X, Y)
+    found = LandmarkRidge(RBF(3.0), (1e3, 1e-8), **fields).fit(KEY, X, Y)
+    assert found.scores[1e-8] == np.inf
+    assert found.regularization == 1e3
+
+
+def test_values_after_one_that_does_not_converge_have_an_infinite_score(monkeypatch):
+    monkeypatch.setattr(landmark_machines, "_MAX_NEWTON", 4)  # enough for a function of nearly 0 only
+    values = (1e4, 1e-6, 1e-7)
+    found = LandmarkLogistic(KERNEL, values, landmarks=20, num_held_out=50, progress=False).fit(KEY, X, LABELS)
+    assert [value for value in values if np.isinf(found.scores[value])] == [1e-6, 1e-7]
+    with pytest.raises(ConvergenceError, match="`regularization` 1e-06"):
+        LandmarkLogistic(KERNEL, values[1:], landmarks=20, num_held_out=50, progress=False).fit(KEY, X, LABELS)
+
+
+@pytest.mark.parametrize("regularization", [1e-4, 1e-7])
+def test_kernel_matrices_that_are_nearly_singular_are_whitened_with_a_larger_nugget(regularization):
+    """The oracle solves least squares by QR, without products, in features that span the same functions."""
+    kernel, landmarks = RBF(3.0), X[:60]
+    found = LandmarkRidge(kernel, regularization, **{**WHOLE, "landmarks": landmarks}).fit(KEY, X, Y).function(NEW)
+    values, vectors = np.linalg.eigh(kernel.gram(landmarks))
+    root = (vectors / np.sqrt(np.maximum(values, 1e-14)))[:, values > 1e-13 * values[-1]]
+    features = np.column_stack([kernel(X, landmarks) @ root, np.ones(N)])
+    penalty = np.sqrt(N * regularization) * np.eye(root.shape[1], root.shape[1] + 1)
+    weights = np.linalg.lstsq(np.vstack([features, penalty]), np.append(Y, np.zeros(len(penalty))), rcond=None)[0]
+    expected = np.asarray(kernel(NEW, landmarks)) @ root @ weights[:-1] + weights[-1]
+    # The nugget leaves out functions that hardly change the fit: differences stay below a tenth of the noise, 0.3.
+    np.testing.assert_allclose(found, expected, atol=0.03)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +253,13 @@ def test_bad_columns_are_named(source, column, message, tmp_path, monkeypatch):
         (lambda: LandmarkRidge(KERNEL, 1.0, landmarks=0), "`landmarks`"),
         (lambda: LandmarkRidge(KERNEL, (1.0, 2.0), num_held_out=0), "`num_held_out` must be positive"),
         (lambda: LandmarkRidge(KERNEL, 1.0, criterion="best"), "`criterion`"),
+        (lambda: LandmarkRidge(KERNEL, 1.0, precision="half"), "`precision`"),
+        (
+            lambda: LandmarkRidge(KERNEL, 1.0).select(KEY, X, Y, {"landmarks": [3]}),
+            r"`grid` must name.*'regularization'",
+        ),
+        (lambda: LandmarkRidge(KERNEL, 1.0).select(KEY, X, Y, {}), "`grid` must name leaves of the kernel"),
+        (lambda: LandmarkRidge(KERNEL, 1.0, **WHOLE).select(KEY, X, Y, GRID), "`num_held_out` must be positive"),
         (lambda: LandmarkLogistic(KERNEL, 1.0, method="best"), "`method`"),
         (lambda: LandmarkLogistic(KERNEL, 1e-2, **WHOLE).fit(KEY, X, Y), "labels 0 and 1"),
     ],
