@@ -57,12 +57,13 @@ class Sizes:
     background: int = 20
     interventional: int = 100_000
     observational: int = 1000
-    observational_background: int = 500
+    observational_background: int = 5000
+    observational_landmarks: int = 400
     coalitions: int = 2000
     trees: int = 100
 
 
-QUICK = Sizes(2000, 30, 600, 8, 40, 5, 20, 200, 10)
+QUICK = Sizes(2000, 30, 600, 8, 40, 5, 60, 20, 200, 10)
 
 
 @dataclass(frozen=True)
@@ -132,9 +133,9 @@ def true_log_odds(x: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
     return -2.0 * np.tanh(deaths) + 1.5 * np.tanh(assists) + gold + 0.5 * towers + 0.4 * kills * np.tanh(assists)
 
 
-def observational_game(background: np.ndarray) -> AbstractValueFunction:
-    """Return the observational game; all its options are here."""
-    return Observational(background, regularization=1e-3)
+def observational_game(background: np.ndarray, num_landmarks: int) -> AbstractValueFunction:
+    """Return the observational game in low rank; all its options are here."""
+    return Observational(background, regularization=1e-3, landmarks=num_landmarks)
 
 
 @contextmanager
@@ -170,19 +171,18 @@ def explain(table: Table, function: kpp.RKHSFunction, sizes: Sizes, output: Path
     rng = np.random.default_rng(2)
     rows = table.rows(rng.choice(len(table.x), min(sizes.interventional, len(table.x)), replace=False))
     sample = table.rows(rng.choice(len(table.x), sizes.choosing, replace=False)).to_numpy()
-    backgrounds = [
-        landmarks(sample, number, kernel=function.kernel, rng_key=jax.random.key(3)).points
-        for number in (sizes.background, sizes.observational_background)
-    ]
+    background = landmarks(sample, sizes.background, kernel=function.kernel, rng_key=jax.random.key(3)).points
     importance = {}
     with stage(f"interventional: {len(rows):,} rows"):
-        explanation = kpp.explain(function, rows, value_function=Interventional(backgrounds[0]))
+        explanation = kpp.explain(function, rows, value_function=Interventional(background))
     importance["interventional"] = draw(explanation.values, rows, output / "interventional.png")
     few = rows.iloc[: sizes.observational]
     with stage(f"observational: {len(few):,} rows"):
-        game = observational_game(backgrounds[1])
+        every = sample[:: sizes.choosing // sizes.observational_background]
+        game = observational_game(every, sizes.observational_landmarks)
         options = {"method": "least-squares", "num_coalitions": sizes.coalitions, "rng_key": jax.random.key(4)}
         explanation = kpp.explain(function, few, value_function=game, **options)
+    print(f"relative error of the game by its landmarks: {explanation.attrs['landmark_error']:.3f}")
     importance["observational"] = draw(explanation.values, few, output / "observational.png")
     trees = tree_shap(table, rows, sizes)
     if trees is not None:
