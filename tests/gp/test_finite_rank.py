@@ -152,6 +152,16 @@ def test_evidence_and_gradient_are_those_of_the_matrix(kernel):
         np.testing.assert_allclose(found, other, **TOLERANCE)
 
 
+@pytest.mark.slow_variants(
+    "nystrom-probit",
+    "sum-probit",
+    "scaled-probit",
+    "selected-probit",
+    "product-probit",
+    "sum-logit",
+    "selected-logit",
+    "fourier-logit",
+)
 @pytest.mark.parametrize("link", ["logit", "probit"])
 def test_laplace_evidence_and_its_derivatives_are_those_of_the_matrix(kernel, link):
     labels = jnp.asarray(Y > 1.5, float)
@@ -229,6 +239,7 @@ def test_no_matrix_of_the_rows_is_made():
     assert fit.idata["log_likelihood"]["y"].shape == (1, 1, n)
 
 
+@pytest.mark.slow
 def test_classification_of_many_rows_makes_no_matrix_of_them():
     n = 30000
     x = RNG.normal(size=(n, 2))

@@ -76,6 +76,7 @@ def test_law_fulfils_the_conditions_of_an_optimum(link):
     np.testing.assert_allclose(np.linalg.inv(covariance[0]), precision, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_laws_of_several_functions_fulfil_the_conditions_of_an_optimum():
     scale = np.array([1.0, 0.7])
     model = MultiLatentGP(KERNEL, HeteroscedasticLikelihood(), np.array([0.0, -1.0]), scale, **INDUCING)
@@ -92,6 +93,7 @@ def test_laws_of_several_functions_fulfil_the_conditions_of_an_optimum():
         np.testing.assert_allclose(np.linalg.inv(covariance[latent]), expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_other_sites_are_at_the_mode_of_the_bound():
     prior, noise = RBF(dist.LogNormal(0.0, 0.5).expand([2]), VARIANCE), dist.HalfNormal(1.0)
     ours = GeneralizedGP(prior, GaussianLikelihood(noise_variance=noise), **INDUCING).fit(

@@ -528,6 +528,7 @@ def test_minibatches_of_many_matches():
     assert np.mean((chance[rows] > 0.5) == won) > 0.95
 
 
+@pytest.mark.slow
 def test_in_contexts_kernels_of_finite_rank_have_their_evidence_by_features():
     """So priors need no matrix of pairs by pairs. The density is that of the same matrix without features."""
     rng = np.random.default_rng(6)

@@ -171,7 +171,7 @@ def test_bound_is_the_expected_log_density(name):
     np.testing.assert_allclose(found, expected + priors.get(name, 0.0), rtol=1e-7)  # quad stops at 1.5e-8
 
 
-@pytest.mark.slow_variants("negative binomial", "binomial", "gaussian", "bernoulli")
+@pytest.mark.slow_variants("student_t", "poisson", "negative binomial", "binomial", "gaussian", "bernoulli")
 @pytest.mark.parametrize("name", LAWS)
 def test_fits_predict_and_survive_a_file(name, tmp_path):
     law, y, exposure = LAWS[name]
@@ -196,6 +196,7 @@ def test_fits_predict_and_survive_a_file(name, tmp_path):
         np.testing.assert_allclose(found["level_probability"].sum("level"), 1.0, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_leave_one_out_is_that_of_a_fit_without_the_row():
     # The cavity of Laplace's approximation against the approximation to all other rows.
     model = GeneralizedGP(KERNEL, PoissonLikelihood())
@@ -238,6 +239,7 @@ def test_minibatches_of_counts_find_the_rates():
     assert float(abs(np.log(rate) - np.sin(2 * inside[:, 0])).mean()) < 0.25
 
 
+@pytest.mark.slow
 def test_outliers_bend_student_t_less_than_gaussian_noise():
     y = LATENT.copy()
     y[:2] += 30.0

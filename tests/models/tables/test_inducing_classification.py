@@ -55,6 +55,7 @@ def test_bound_is_the_expected_log_probability(link):
     np.testing.assert_allclose(found, expected, rtol=1e-7)  # quad stops at 1.5e-8
 
 
+@pytest.mark.slow
 def test_posterior_and_scores_are_those_given_the_values():
     white = jnp.asarray(RNG.normal(size=7))
     prepared, data, _ = model().prepare(X, LABELS)

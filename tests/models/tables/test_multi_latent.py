@@ -137,6 +137,7 @@ def chances_of(found):
     return found["class_probability"].values
 
 
+@pytest.mark.slow
 def test_fit_of_outputs_has_names_and_fills_what_is_missing(tmp_path):
     mixing = CoregionalLikelihood(dist.Normal(0.0, 1.0).expand([2, 2]), dist.HalfNormal(0.5).expand([2]))
     model = MultiLatentGP(PRIOR, mixing, latent="inducing", num_inducing=20)
