@@ -153,6 +153,8 @@ def test_evidence_and_gradient_are_those_of_the_matrix(kernel):
 
 
 @pytest.mark.slow_variants(
+    "fourier-probit",
+    "linear-logit",
     "nystrom-probit",
     "sum-probit",
     "scaled-probit",
@@ -227,6 +229,7 @@ def test_draws_have_the_law_of_the_features():
     np.testing.assert_allclose(np.cov(draws.T), exact.covariance + 0.09 * np.eye(7), atol=6 * sd**2 / 141)
 
 
+@pytest.mark.slow
 def test_no_matrix_of_the_rows_is_made():
     n = 30000  # a matrix would have 7 GB
     x = RNG.normal(size=(n, 3))

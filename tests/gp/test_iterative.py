@@ -65,6 +65,7 @@ def test_the_system_is_the_whitened_matrix_and_its_eigenvalues_have_the_bounds()
     assert eigenvalues[-1] < found.bound
 
 
+@pytest.mark.slow_variants("1", "100")
 @pytest.mark.parametrize("rank", [1, 12, 100])  # 100: all rows
 def test_with_all_directions_it_is_the_dense_evidence_with_its_derivatives(rank):
     settings = dataclasses.replace(EXACT, rank=rank)

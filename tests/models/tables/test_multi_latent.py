@@ -36,6 +36,7 @@ def features_of(x):
     return features, VARIANCE - np.sum(features**2, axis=1)
 
 
+@pytest.mark.slow
 def test_law_given_the_values_is_that_of_whole_matrices():
     model = MultiLatentGP(KERNEL, SoftmaxLikelihood(), MEAN, SCALE, "inducing", inducing_points=POINTS)
     prepared, data, _ = model.prepare(X, TREES)
@@ -58,6 +59,7 @@ def test_law_given_the_values_is_that_of_whole_matrices():
         np.testing.assert_array_less(abs(sample_covariance - covariance), 5 * error + 1e-8)
 
 
+@pytest.mark.slow_variants("inducing")
 @pytest.mark.parametrize("latent", ["sample", "inducing"])
 def test_two_classes_are_the_classifier_with_twice_the_variance(latent):
     # Only f_1 - f_0 matters, whose prior variance is twice that of each; (z_1 - z_0) / sqrt 2 is its whitened value.
