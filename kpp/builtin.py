@@ -64,6 +64,7 @@ def register_value_functions() -> dict[str, type]:
     """Register the value functions."""
     return {
         "baseline": games.Baseline,
+        "causal": games.Causal,
         "interventional": games.Interventional,
         "observational": games.Observational,
         "observational-copula": games.CopulaConditional,

@@ -26,6 +26,7 @@ from kpp.games.players.players import as_players as as_players
 from kpp.games.values.abstract import AbstractProductValueFunction as AbstractProductValueFunction
 from kpp.games.values.abstract import AbstractValueFunction as AbstractValueFunction
 from kpp.games.values.baseline import Baseline as Baseline
+from kpp.games.values.causal import Causal as Causal
 from kpp.games.values.conditional_embeddings import restricted_matrices as restricted_matrices
 from kpp.games.values.gaussian_conditionals import CopulaConditional as CopulaConditional
 from kpp.games.values.gaussian_conditionals import GaussianConditional as GaussianConditional
