@@ -134,7 +134,7 @@ class ExplainRequest:
             schema = schema_of(x) if read is None else read[1]
         if "background" in options:
             options["background"] = read_rows(options["background"], schema, "background")[0]
-        built = _build(self.explainer, value_function, options)
+        built = _build(self.explainer, value_function, _with_feature_names(value_function, options, schema, x))
         record = {} if reference is None else {"background": reference.name}
         if read is None or not isinstance(built, AbstractPointsExplainer):
             names = schema if is_estimator(self.predictor) and not isinstance(required, EstimatorFunction) else None
@@ -208,6 +208,17 @@ def _training_background(predictor: object, explainer: object, value_function: o
         return _Background(points, source)
     evenly = points[:: -(-len(points) // _MAX_SAMPLE)]
     return _Background(np.asarray(landmarks(evenly, _LANDMARKS).points), f"{_LANDMARKS} landmarks of the {source}")
+
+
+def _with_feature_names(
+    value_function: object, options: dict[str, Any], schema: Schema | None, x: object
+) -> dict[str, Any]:
+    """Add the names of the features for a value function that looks them up, if a fit or a data frame has names."""
+    named = schema is not None and (is_table(x) or not schema.has_default_names)
+    if schema is None or not named or not isinstance(value_function, str) or "feature_names" in options:
+        return options
+    takes = "feature_names" in _fields(_look_up("value_functions", value_function, "value_function"))
+    return {**options, "feature_names": schema.feature_names} if takes else options
 
 
 def _build(

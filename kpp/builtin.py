@@ -65,6 +65,7 @@ def register_value_functions() -> dict[str, type]:
     return {
         "baseline": games.Baseline,
         "causal": games.Causal,
+        "causal-embedding": games.CausalEmbedding,
         "interventional": games.Interventional,
         "observational": games.Observational,
         "observational-copula": games.CopulaConditional,

@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 
 from kpp.causal.errors import CausalError
+from kpp.serialization import data_class
 
 __all__ = ["CausalOrder"]
 
 
+@data_class
 @dataclasses.dataclass(frozen=True)
 class CausalOrder:
     """A partial order of variables: groups, each caused by all groups before it.
@@ -32,7 +34,7 @@ class CausalOrder:
     groups: tuple[tuple[str, ...], ...]
     confounded: tuple[bool, ...]
 
-    def __init__(self, groups: Sequence[str | Sequence[str]], confounded: bool | Sequence[bool] = True):
+    def __init__(self, groups: Sequence[str | Sequence[str]], confounded: bool | Sequence[bool] = True) -> None:
         found = tuple((group,) if isinstance(group, str) else tuple(group) for group in groups)
         names = [name for group in found for name in group]
         repeated = sorted({name for name in names if names.count(name) > 1})

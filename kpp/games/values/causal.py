@@ -48,7 +48,8 @@ class Causal(AbstractSampled):
             dagitty or Graphviz), or a `kpp.causal.CausalOrder` of groups of features. Nodes of a graph that are not
             features, such as the outcome, are treated as latent.
         feature_names: The names of the d features in the graph, in the order of the columns. `kpp.explain` takes those
-            of the data; otherwise the default is the observed nodes in the graph's order.
+            of a data frame. Otherwise the default is x0, x1, ... if these are nodes, and else the observed nodes in the
+            graph's order.
         conditionals: "gaussian" or "copula".
         samples_per_point: How many samples per background point; r is m times this number.
         seed: The seed of the random numbers.

@@ -32,11 +32,16 @@ def as_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def names_of_features(graph: Graph, feature_names: tuple[str, ...] | None, num_features: int) -> tuple[str, ...]:
-    """Return the names of the features, by default the observed nodes in the graph's order.
+    """Return the names of the features.
+
+    The default is x0, x1, ... if these are nodes, and otherwise the observed nodes in the graph's order.
 
     Raises:
         ValueError: If their number is not the number of features.
     """
+    numbered = tuple(f"x{j}" for j in range(num_features))
+    if feature_names is None and set(numbered) <= set(graph.nodes):
+        return numbered
     hidden = () if isinstance(graph, CausalOrder) else graph.latent
     names = feature_names or tuple(node for node in graph.nodes if node not in hidden)
     if len(names) != num_features:

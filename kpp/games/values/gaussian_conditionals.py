@@ -44,8 +44,8 @@ class AbstractSampled(AbstractImputation):
 
     The mean and covariance are those of the background's scores. The random numbers behind the samples are fixed by a
     seed, the same for every coalition and point, so that values are reproducible and linear in the function; their
-    means are exactly 0 and their variances 1. The rows of the empty coalition are the background, so that the base value is the
-    mean prediction over it.
+    means are exactly 0 and their variances 1. The rows of the empty coalition are the background, so that the base
+    value is the mean prediction over it.
     """
 
     samples_per_point: eqx.AbstractVar[int]
