@@ -65,7 +65,8 @@ def explain(
             coalitions. By default "interventional", if the explainer has no default of its own.
         rng_key: A JAX random key, for explainers that sample.
         **options: Fields of the explainer and of the value function; an option that both have goes to the explainer.
-            ``background``, reference points (m, d), may be a data frame; it then defines the levels of columns of text.
+            ``background``, reference points (m, d), goes to both. It may be a data frame, which then defines the levels
+            of columns of text.
             If a background is required and not given, it is the training data of a `kpp.Fit` or the points of a
             `kpp.NamedFunction`, or 200 landmarks of them if there are more than 1000 rows. The attribute ``background``
             of the explanation then says so.
@@ -217,8 +218,13 @@ def _with_feature_names(
     named = schema is not None and (is_table(x) or not schema.has_default_names)
     if schema is None or not named or not isinstance(value_function, str) or "feature_names" in options:
         return options
-    takes = "feature_names" in _fields(_look_up("value_functions", value_function, "value_function"))
-    return {**options, "feature_names": schema.feature_names} if takes else options
+    return {**options, **_if_field(value_function, feature_names=schema.feature_names)}
+
+
+def _if_field(value_function: str, **options: object) -> dict[str, Any]:
+    """Return the options that are fields of a value function."""
+    fields = _fields(_look_up("value_functions", value_function, "value_function"))
+    return {name: value for name, value in options.items() if name in fields}
 
 
 def _build(
@@ -239,6 +245,8 @@ def _build(
             raise TypeError(f"explainer {explainer!r} takes no `value_function`; its options are {sorted(fields)}")
         _refuse_unknown(rest, {f"explainer {explainer!r}": fields})
     else:
+        if isinstance(value_function, str) and "background" in own:
+            rest |= _if_field(value_function, background=own["background"])
         built = _build_value_function(value_function, rest, explainer, fields)
         own |= {} if built is None else {"value_function": built}
     return _construct(cls, own, f"explainer {explainer!r}")

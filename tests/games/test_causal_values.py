@@ -24,6 +24,7 @@ from kpp.games import (
     direct_and_indirect_effects,
     shapley_covariance,
     shapley_values,
+    shapley_values_from_table,
 )
 from kpp.kernels import RBF
 from kpp_models import GPRegression
@@ -319,3 +320,25 @@ def test_invalid_input_is_refused_by_name(name):
     call, error, message = CASES[name]
     with pytest.raises(error, match=message):
         call()
+
+
+def test_asymmetric_values_in_an_explanation():
+    frame = pd.DataFrame(X[:30], columns=["a", "b", "c"])
+    function = RKHSFunction(RBF(jnp.ones(3)), X[:20], jnp.sin(jnp.arange(20.0)), 0.3)
+    options = {"value_function": "observational-gaussian", "background": frame, "order": CausalOrder(["c", ("a", "b")])}
+    explanation = kpp.explain(function, frame[:2], **options)
+    known = asymmetric_shapley_values(GaussianConditional(X[:30]), function, X[:2], [("x2", "x0"), ("x2", "x1")])
+    np.testing.assert_allclose(explanation.dataset["values"], known.values, rtol=1e-9)
+    assert explanation.attrs["method"] == "asymmetric"
+    with pytest.raises(ValueError, match="`order` gives asymmetric Shapley values"):
+        kpp.explain(function, frame[:2], interactions="SII", **options)
+
+
+def test_any_function_gets_causal_values():
+    frame, graph = pd.DataFrame(X[:60], columns=["a", "b", "c"]), "dag { a -> b -> c }"
+    options = {"background": frame, "value_function": "causal", "graph": graph}
+    explanation = kpp.explain(linear, frame[:2], explainer="kernel-shap", **options)
+    game = Causal(X[:60], CausalDAG([("a", "b"), ("b", "c")]))
+    known = shapley_values_from_table(game(linear, X[:2], COALITIONS)).T
+    np.testing.assert_allclose(explanation.dataset["values"], known, rtol=1e-9)
+    assert explanation.attrs["value_function"] == "causal"

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from kpp.causal import CausalDAG, CausalOrder, UnknownNodeError
+from kpp.causal import CausalDAG, CausalOrder, UnknownNodeError, as_graph
 from kpp.games.estimators.estimate import ShapleyEstimate
 from kpp.games.estimators.read_game import read_game
 from kpp.games.players.coalitions import from_integers
@@ -35,7 +34,7 @@ def asymmetric_shapley_values(
     value_function: AbstractValueFunction,
     function: object,
     x: object,
-    order: CausalDAG | CausalOrder | Iterable[tuple[str, str]],
+    order: object,
     *,
     groups: object = None,
     feature_names: Iterable[str] | None = None,
@@ -49,8 +48,8 @@ def asymmetric_shapley_values(
         value_function: The game; an observational one, as a rule.
         function: The function to explain.
         x: The points, (p, d).
-        order: A causal graph or order of the players, or pairs (cause, effect) of their names. Nodes that are not
-            players only connect others.
+        order: A causal graph or order of the players, or pairs (cause, effect) of their names; see
+            `kpp.causal.as_graph`. Nodes that are not players only connect others.
         groups: Features that form one player; see `as_players`.
         feature_names: The names of the d features; by default ``x0, x1, ...``.
 
@@ -81,11 +80,11 @@ def _weighted_gains(
     return jnp.einsum("gk,gk...->g...", weights.astype(table.dtype), table[after] - table[before])
 
 
-def _causes(order: Any, players: Players) -> list[int]:
+def _causes(order: object, players: Players) -> list[int]:
     """Return the bit mask of the causes of each player among the players."""
-    graph = order if isinstance(order, CausalDAG) else CausalDAG(_pairs(order), nodes=players.names)
+    graph = _graph_of(as_graph(order))
     known = [name for name in players.names if name in graph]
-    if not known:
+    if len(graph) and not known:
         raise UnknownNodeError("order", players.names, graph.nodes)
     bits = {name: 1 << position for position, name in enumerate(players.names)}
     return [
@@ -94,12 +93,13 @@ def _causes(order: Any, players: Players) -> list[int]:
     ]
 
 
-def _pairs(order: Any) -> list[tuple[str, str]]:
-    """Return the pairs (cause, effect) of an order."""
-    if not isinstance(order, CausalOrder):
-        return list(order)
+def _graph_of(order: CausalDAG | CausalOrder) -> CausalDAG:
+    """Return a graph in which every name of a causal order is caused by those of all earlier groups."""
+    if isinstance(order, CausalDAG):
+        return order
     groups = enumerate(order.groups)
-    return [pair for position, group in groups for pair in itertools.product(order.causes(position), group)]
+    pairs = [pair for position, group in groups for pair in itertools.product(order.causes(position), group)]
+    return CausalDAG(pairs, nodes=order.nodes)
 
 
 class _Orders:

@@ -9,12 +9,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kpp.causal import CausalDAG, CausalOrder, LawFactor, gaussian_precision
+from kpp.causal import CausalDAG, CausalOrder, LawFactor, as_graph, gaussian_precision
 from kpp.functions import RKHSFunction
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.causal_graphs import (
     Graph,
-    as_graph,
     as_names,
     factors_of_features,
     names_of_features,

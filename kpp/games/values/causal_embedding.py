@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import networkx as nx
 from jaxtyping import Array, Bool, Float
 
-from kpp.causal import CausalDAG, CausalError, CausalOrder, LawFactor
+from kpp.causal import CausalDAG, CausalError, CausalOrder, LawFactor, as_graph
 from kpp.functions import RKHSFunction
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.games.values.causal_graphs import Graph, as_graph, as_names, factors_of_features, names_of_features
+from kpp.games.values.causal_graphs import Graph, as_names, factors_of_features, names_of_features
 from kpp.games.values.conditional_embeddings import REGULARIZED, median_kernel, restricted_matrices
 from kpp.games.values.imputation import AbstractImputation
 from kpp.games.values.product_games import example_functions

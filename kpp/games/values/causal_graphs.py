@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 from kpp.causal import CausalDAG, CausalOrder, LawFactor, UnknownNodeError, intervention_law
 
-__all__ = ["Graph", "as_graph", "as_names", "factors_of_features", "names_of_features", "positions"]
+__all__ = ["Graph", "as_names", "factors_of_features", "names_of_features", "positions"]
 
 Graph = CausalDAG | CausalOrder
-
-
-def as_graph(graph: Any) -> Graph:
-    """Return a graph; a text is read as dagitty's or Graphviz's language, and edges as a `CausalDAG`.
-
-    Raises:
-        CausalError: If the graph is not valid.
-    """
-    if isinstance(graph, CausalDAG | CausalOrder):
-        return graph
-    if isinstance(graph, str):
-        return CausalDAG.from_dot(graph) if graph.lstrip().startswith("digraph") else CausalDAG.from_dagitty(graph)
-    return CausalDAG(graph)
 
 
 def as_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
