@@ -33,6 +33,7 @@ LONG = {  # a fit or an explanation in every block; left to the slow suite
     "docs/rkhs_shap.md",
     "docs/studies.md",
     "docs/surrogates.md",
+    "docs/treatment_effects.md",
 }
 READ = [*RUN, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 

@@ -88,11 +88,8 @@ def _effects_of(
     joined = coalitions[:, player]
     without = coalitions[~joined]
     weights = jnp.asarray(shapley_weights(game.num_players)[without.sum(axis=1)], dtype=table.dtype)
-    feature = np.zeros((1, game.num_players), dtype=bool)
-    feature[0, player] = True
-    shown = _Shown(
-        game.value_function, jnp.asarray(game.players.expand(feature)[0] & (game.players.membership == player))
-    )
+    features = jnp.asarray(game.players.membership == player)
+    shown = _Shown(game.value_function.background, game.value_function, features)
     inserted, _ = Game(shown, game.function, game.x, game.players, game.varying).table(without)
     direct, indirect = inserted - table[~joined], table[joined] - inserted
     return jnp.tensordot(weights, direct, axes=1), jnp.tensordot(weights, indirect, axes=1)
@@ -101,13 +98,9 @@ def _effects_of(
 class _Shown(AbstractImputation):
     """An imputation that shows the values of the point in some more features, and keeps the law of the others."""
 
+    background: Float[AnyArray, "m d"]
     game: AbstractImputation
     features: Bool[Array, " d"]
-
-    @property
-    def background(self) -> Float[AnyArray, "m d"]:  # type: ignore[override]
-        """The background of the game."""
-        return self.game.background
 
     def imputation_weights(
         self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]

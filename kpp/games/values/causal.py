@@ -9,6 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from kpp.batching import sum_arrays
 from kpp.causal import CausalDAG, CausalOrder, LawFactor, as_graph, gaussian_precision
 from kpp.functions import RKHSFunction
 from kpp.games.values.abstract import AbstractValueFunction
@@ -80,6 +81,10 @@ class Causal(AbstractSampled):
     def _names(self) -> tuple[str, ...]:
         return names_of_features(self.graph, self.feature_names, self.background.shape[1])
 
+    def sampling(self) -> tuple[int, int]:
+        """Return the number of samples per background point, and the seed."""
+        return self.samples_per_point, self.seed
+
     def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
         """Return the points, or for a copula the normal quantiles of their ranks in the background."""
         return copula_scores(jnp.asarray(self.background), x) if self.conditionals == "copula" else x
@@ -92,7 +97,7 @@ class Causal(AbstractSampled):
         """Return the function that samples from the law after an intervention on the present features."""
         factors = factors_of_features(self.graph, self._names)
         forms = [_form(factor, correlation, self._names) for factor in factors]
-        return lambda x, mask, noise: _samples(sum(form(mask) for form in forms), x, mask, noise)
+        return lambda x, mask, noise: _samples(sum_arrays(form(mask) for form in forms), x, mask, noise)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:

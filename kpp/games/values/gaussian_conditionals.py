@@ -48,8 +48,9 @@ class AbstractSampled(AbstractImputation):
     value is the mean prediction over it.
     """
 
-    samples_per_point: eqx.AbstractVar[int]
-    seed: eqx.AbstractVar[int]
+    @abstractmethod
+    def sampling(self) -> tuple[int, int]:
+        """Return the number of samples per background point, and the seed of the random numbers."""
 
     @abstractmethod
     def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
@@ -65,13 +66,13 @@ class AbstractSampled(AbstractImputation):
 
     def __check_init__(self) -> None:
         """Check the number of samples."""
-        count(self.samples_per_point, "samples_per_point")
+        count(self.sampling()[0], "samples_per_point")
 
     def imputation_weights(
         self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
     ) -> Float[Array, "c p r"]:
         """Return 1/r for each of the r samples."""
-        num_rows = self.background.shape[0] * self.samples_per_point
+        num_rows = self.background.shape[0] * self.sampling()[0]
         return jnp.full((coalitions.shape[0], x.shape[0], num_rows), 1 / num_rows, dtype=x.dtype)
 
     def impute(
@@ -84,7 +85,7 @@ class AbstractSampled(AbstractImputation):
         standard = (fitted - mean) / scale
         sample = self.sampler(add_diagonal(standard.T @ standard / fitted.shape[0], _RIDGE))
         explained, noise = (self.to_scores(x) - mean) / scale, self._noise()
-        repeated = jnp.tile(background, (self.samples_per_point, 1))
+        repeated = jnp.tile(background, (self.sampling()[0], 1))
 
         def of_coalition(mask: Array) -> Array:
             samples = sample(explained, mask, noise)
@@ -95,8 +96,9 @@ class AbstractSampled(AbstractImputation):
 
     def _noise(self) -> Float[Array, "r d"]:
         num_background, num_features = self.background.shape
-        shape = (num_background * self.samples_per_point, num_features)
-        draws = standard_normal(jax.random.key(self.seed), shape, jnp.asarray(self.background).dtype)
+        samples_per_point, seed = self.sampling()
+        shape = (num_background * samples_per_point, num_features)
+        draws = standard_normal(jax.random.key(seed), shape, jnp.asarray(self.background).dtype)
         mean, scale = _moments(draws)
         return (draws - mean) / scale
 
@@ -120,6 +122,10 @@ class GaussianConditional(AbstractSampled):
     background: Float[AnyArray, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
     samples_per_point: int = eqx.field(static=True, default=1)
     seed: int = eqx.field(static=True, default=0)
+
+    def sampling(self) -> tuple[int, int]:
+        """Return the number of samples per background point, and the seed."""
+        return self.samples_per_point, self.seed
 
     def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
         """Return the points unchanged."""
@@ -158,6 +164,10 @@ class CopulaConditional(AbstractSampled):
     background: Float[AnyArray, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
     samples_per_point: int = eqx.field(static=True, default=1)
     seed: int = eqx.field(static=True, default=0)
+
+    def sampling(self) -> tuple[int, int]:
+        """Return the number of samples per background point, and the seed."""
+        return self.samples_per_point, self.seed
 
     def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
         """Return the normal quantiles of the ranks; equal values share the mean of their ranks."""
