@@ -2,6 +2,7 @@ from . import bags as bags
 from . import batching as batching
 from . import calibration as calibration
 from . import causal as causal
+from . import effects as effects
 from . import embeddings as embeddings
 from . import explanations as explanations
 from . import features as features
@@ -31,6 +32,8 @@ from .api import explain as explain
 from .bags import Bags as Bags
 from .cache import enable_compile_cache as enable_compile_cache
 from .conversion import as_rkhs_function as as_rkhs_function
+from .effects import CausalEffect as CausalEffect
+from .effects import causal_effect as causal_effect
 from .explanations import AbstractExplainer as AbstractExplainer
 from .explanations import Explanation as Explanation
 from .functions import RKHSFunction as RKHSFunction

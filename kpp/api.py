@@ -65,7 +65,8 @@ def explain(
             coalitions. By default "interventional", if the explainer has no default of its own.
         rng_key: A JAX random key, for explainers that sample.
         **options: Fields of the explainer and of the value function; an option that both have goes to the explainer.
-            ``background``, reference points (m, d), may be a data frame; it then defines the levels of columns of text.
+            ``background``, reference points (m, d), goes to both. It may be a data frame, which then defines the levels
+            of columns of text.
             If a background is required and not given, it is the training data of a `kpp.Fit` or the points of a
             `kpp.NamedFunction`, or 200 landmarks of them if there are more than 1000 rows. The attribute ``background``
             of the explanation then says so.
@@ -134,7 +135,7 @@ class ExplainRequest:
             schema = schema_of(x) if read is None else read[1]
         if "background" in options:
             options["background"] = read_rows(options["background"], schema, "background")[0]
-        built = _build(self.explainer, value_function, options)
+        built = _build(self.explainer, value_function, _with_feature_names(value_function, options, schema, x))
         record = {} if reference is None else {"background": reference.name}
         if read is None or not isinstance(built, AbstractPointsExplainer):
             names = schema if is_estimator(self.predictor) and not isinstance(required, EstimatorFunction) else None
@@ -210,6 +211,22 @@ def _training_background(predictor: object, explainer: object, value_function: o
     return _Background(np.asarray(landmarks(evenly, _LANDMARKS).points), f"{_LANDMARKS} landmarks of the {source}")
 
 
+def _with_feature_names(
+    value_function: object, options: dict[str, Any], schema: Schema | None, x: object
+) -> dict[str, Any]:
+    """Add the names of the features for a value function that looks them up, if a fit or a data frame has names."""
+    named = schema is not None and (is_table(x) or not schema.has_default_names)
+    if schema is None or not named or not isinstance(value_function, str) or "feature_names" in options:
+        return options
+    return {**options, **_if_field(value_function, feature_names=schema.feature_names)}
+
+
+def _if_field(value_function: str, **options: object) -> dict[str, Any]:
+    """Return the options that are fields of a value function."""
+    fields = _fields(_look_up("value_functions", value_function, "value_function"))
+    return {name: value for name, value in options.items() if name in fields}
+
+
 def _build(
     explainer: str | AbstractExplainer, value_function: object, options: Mapping[str, object]
 ) -> AbstractExplainer:
@@ -228,6 +245,8 @@ def _build(
             raise TypeError(f"explainer {explainer!r} takes no `value_function`; its options are {sorted(fields)}")
         _refuse_unknown(rest, {f"explainer {explainer!r}": fields})
     else:
+        if isinstance(value_function, str) and "background" in own:
+            rest |= _if_field(value_function, background=own["background"])
         built = _build_value_function(value_function, rest, explainer, fields)
         own |= {} if built is None else {"value_function": built}
     return _construct(cls, own, f"explainer {explainer!r}")

@@ -64,6 +64,8 @@ def register_value_functions() -> dict[str, type]:
     """Register the value functions."""
     return {
         "baseline": games.Baseline,
+        "causal": games.Causal,
+        "causal-embedding": games.CausalEmbedding,
         "interventional": games.Interventional,
         "observational": games.Observational,
         "observational-copula": games.CopulaConditional,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -27,7 +27,7 @@ import numpyro.distributions as dist
 
 from kpp import registry
 
-__all__ = ["data_class", "from_spec", "to_spec"]
+__all__ = ["data_class", "from_spec", "to_spec", "written_as_text"]
 
 _WRAPPERS = ("expand", "to_event")
 # Matrices that a distribution computes from one of its other arguments.
@@ -35,6 +35,7 @@ _DERIVED = frozenset({"covariance_matrix", "precision_matrix"})
 
 _Class = TypeVar("_Class", bound=type)
 _DATA: dict[str, type] = {}  # data classes whose instances registered objects may hold, see `data_class`
+_TEXTS: dict[type, Callable[[Any], str]] = {}  # how instances are written, see `written_as_text`
 
 
 def data_class(cls: _Class) -> _Class:
@@ -48,6 +49,23 @@ def data_class(cls: _Class) -> _Class:
     """
     _DATA[cls.__name__] = cls
     return cls
+
+
+def written_as_text(write: Callable[[Any], str]) -> Callable[[_Class], _Class]:
+    """Allow specs to hold instances of a class as texts, which the fields that take them read; a decorator.
+
+    Args:
+        write: Returns the text of an instance, which describes it completely.
+
+    Returns:
+        A decorator of the class.
+    """
+
+    def remember(cls: _Class) -> _Class:
+        _TEXTS[cls] = write
+        return cls
+
+    return remember
 
 
 def to_spec(obj: object) -> dict[str, Any]:
@@ -119,7 +137,9 @@ def _encode(value: object, path: str) -> Any:
         return _encode_prior(value, path)
     if isinstance(value, (jax.Array, np.ndarray, np.generic, int, float)):
         return _encode_numbers(value, path)
-    if isinstance(value, eqx.Module):
+    if type(value) in _TEXTS:
+        return _TEXTS[type(value)](value)
+    if isinstance(value, eqx.Module) or type(value) in _DATA.values():
         return _encode_object(value, path)
     if isinstance(value, (tuple, list)):
         return [_encode(item, _join(path, index)) for index, item in enumerate(value)]

@@ -69,6 +69,11 @@ class Schema:
         return len(self.feature_names)
 
     @property
+    def has_default_names(self) -> bool:
+        """Whether the names are those of an array without names."""
+        return self.feature_names == _default_names(self.num_features)
+
+    @property
     def categories(self) -> frozenset[str]:
         """The names of the columns whose values are codes and not numbers: those with levels, and booleans."""
         return frozenset((*self.levels, *self.booleans))
@@ -366,9 +371,13 @@ def _position(feature: str, names: Sequence[str]) -> int:
     return list(names).index(feature)
 
 
+def _default_names(num_features: int) -> tuple[str, ...]:
+    return tuple(f"x{j}" for j in range(num_features))
+
+
 def _names_for(num_features: int, feature_names: Sequence[str] | None, name: str) -> tuple[str, ...]:
     if feature_names is None:
-        return tuple(f"x{j}" for j in range(num_features))
+        return _default_names(num_features)
     names = tuple(str(feature) for feature in feature_names)
     if len(names) != num_features:
         raise ValueError(

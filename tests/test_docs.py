@@ -17,6 +17,7 @@ LONG = {  # a fit or an explanation in every block; left to the slow suite
     "docs/aggregate_likelihoods.md",
     "docs/causal_optimization.md",
     "docs/causal_effects.md",
+    "docs/causal_shapley.md",
     "docs/collider_regression.md",
     "docs/embeddings.md",
     "docs/explanations.md",
@@ -32,6 +33,7 @@ LONG = {  # a fit or an explanation in every block; left to the slow suite
     "docs/rkhs_shap.md",
     "docs/studies.md",
     "docs/surrogates.md",
+    "docs/treatment_effects.md",
 }
 READ = [*RUN, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 

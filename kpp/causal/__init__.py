@@ -39,11 +39,13 @@ from kpp.causal.errors import NotIdentifiableError as NotIdentifiableError
 from kpp.causal.errors import TreatmentIsOutcomeError as TreatmentIsOutcomeError
 from kpp.causal.errors import UnknownNodeError as UnknownNodeError
 from kpp.causal.errors import UnreachableOutcomeError as UnreachableOutcomeError
+from kpp.causal.graph.causal_order import CausalOrder as CausalOrder
 from kpp.causal.graph.dag import CausalDAG as CausalDAG
 from kpp.causal.graph.nodes import as_nodes as as_nodes
 from kpp.causal.graph.nodes import check_disjoint as check_disjoint
 from kpp.causal.graph.nodes import check_effect as check_effect
 from kpp.causal.graph.nodes import check_question as check_question
+from kpp.causal.graph.reading import as_graph as as_graph
 from kpp.causal.graph.separation import Path as Path
 from kpp.causal.graph.separation import d_connecting_path as d_connecting_path
 from kpp.causal.graph.separation import d_separated as d_separated
@@ -53,5 +55,8 @@ from kpp.causal.graph.separation import reachable as reachable
 from kpp.causal.identification.coverage import Adjustment as Adjustment
 from kpp.causal.identification.coverage import find_adjustment as find_adjustment
 from kpp.causal.identification.estimand import Estimand as Estimand
+from kpp.causal.identification.gaussian import gaussian_precision as gaussian_precision
 from kpp.causal.identification.hedges import Hedge as Hedge
 from kpp.causal.identification.identify import identify as identify
+from kpp.causal.identification.intervention_law import LawFactor as LawFactor
+from kpp.causal.identification.intervention_law import intervention_law as intervention_law

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kpp import registry
+from kpp.causal import CausalDAG, CausalOrder
 from kpp.games import AbstractValueFunction, ShapleyEstimate
 from kpp.typing import RngKey
 
@@ -36,6 +37,8 @@ def describe_value_function(value_function: AbstractValueFunction) -> dict[str, 
             record[field.name] = value
         elif isinstance(value, (np.ndarray, jax.Array)) and np.ndim(value) == 0:
             record[field.name] = np.asarray(value).item()
+        elif isinstance(value, (CausalDAG, CausalOrder)):
+            record[field.name] = str(value)
         elif dataclasses.is_dataclass(value):
             record[field.name] = type(value).__name__
     return record

@@ -2,8 +2,11 @@
 
 from kpp.games.covariance.shapley_covariance import shapley_covariance as shapley_covariance
 from kpp.games.covariance.shapley_covariance import shapley_root as shapley_root
+from kpp.games.estimators.asymmetric import asymmetric_shapley_values as asymmetric_shapley_values
 from kpp.games.estimators.coalition_weights import shapley_values_from_table as shapley_values_from_table
 from kpp.games.estimators.coalition_weights import shapley_weights as shapley_weights
+from kpp.games.estimators.effects import ShapleyEffects as ShapleyEffects
+from kpp.games.estimators.effects import direct_and_indirect_effects as direct_and_indirect_effects
 from kpp.games.estimators.estimate import ShapleyEstimate as ShapleyEstimate
 from kpp.games.estimators.estimates import estimate_shapley as estimate_shapley
 from kpp.games.estimators.exact import interventional_shapley as interventional_shapley
@@ -26,6 +29,8 @@ from kpp.games.players.players import as_players as as_players
 from kpp.games.values.abstract import AbstractProductValueFunction as AbstractProductValueFunction
 from kpp.games.values.abstract import AbstractValueFunction as AbstractValueFunction
 from kpp.games.values.baseline import Baseline as Baseline
+from kpp.games.values.causal import Causal as Causal
+from kpp.games.values.causal_embedding import CausalEmbedding as CausalEmbedding
 from kpp.games.values.conditional_embeddings import restricted_matrices as restricted_matrices
 from kpp.games.values.gaussian_conditionals import CopulaConditional as CopulaConditional
 from kpp.games.values.gaussian_conditionals import GaussianConditional as GaussianConditional

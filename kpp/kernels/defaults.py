@@ -65,6 +65,7 @@ def default_kernel(schema: object, *, priors: bool = True) -> AbstractKernel:
         lengthscale = dist.LogNormal(0.0, 1.0).expand([len(numbers)]) if priors else jnp.ones(len(numbers))
         parts.append(select(RBF(lengthscale, variance), numbers))
     if coded:
-        correlation = dist.Beta(1.0, 1.0).expand([len(coded)]) if priors else jnp.full(len(coded), 0.5)
+        ones = jnp.ones(len(coded))  # not `expand`, which lets NumPyro's Beta promote ranks
+        correlation = dist.Beta(ones, ones) if priors else ones / 2
         parts.append(select(Categorical(correlation, 1.0 if numbers else variance), coded))
     return parts[0] if len(parts) == 1 else parts[0] * parts[1]

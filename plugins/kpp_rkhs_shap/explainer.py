@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
+from kpp.causal import CausalDAG, CausalOrder, as_graph
 from kpp.explanations import (
     AbstractPointsExplainer,
     Inputs,
@@ -29,6 +30,7 @@ from kpp.games import (
     Interventional,
     Observational,
     ShapleyEstimate,
+    asymmetric_shapley_values,
     choose_method,
     estimate_shapley,
     has_product_terms,
@@ -62,6 +64,10 @@ _CHOICES = {
 }
 
 
+def _as_order(order: Any) -> CausalDAG | CausalOrder | None:
+    return None if order is None else as_graph(order)
+
+
 class RKHSShap(AbstractPointsExplainer):
     r"""Shapley values of a function of an RKHS, exact whenever an exact method applies.
 
@@ -80,6 +86,9 @@ class RKHSShap(AbstractPointsExplainer):
         num_coalitions: How many coalitions the sampling methods may value.
         groups: Features that form one player: a mapping from the name of a player to names or positions of features.
             Features that are not mentioned are players of their own.
+        order: A causal graph or order of the players (see `kpp.causal.as_graph`). Then the values are asymmetric
+            Shapley values: averages over the orders in which causes come first, exact (see
+            `kpp.games.asymmetric_shapley_values`). Their posterior is that of the hyperparameters.
         interactions: The index of the exact interactions of all pairs to add: "SII" or "STII"; None for no
             interactions.
         covariance: What is done with the covariance of the values under the posterior of a Gaussian process, for which
@@ -104,6 +113,7 @@ class RKHSShap(AbstractPointsExplainer):
     method: str = eqx.field(static=True, default="auto")
     num_coalitions: int | None = eqx.field(static=True, default=None)
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
+    order: CausalDAG | CausalOrder | None = eqx.field(static=True, default=None, converter=_as_order)
     interactions: str | None = eqx.field(static=True, default=None)
     covariance: str | None = eqx.field(static=True, default="auto")
     covariance_at: str = eqx.field(static=True, default="mean")
@@ -121,6 +131,11 @@ class RKHSShap(AbstractPointsExplainer):
             one_of(getattr(self, name), name, choices)
         if self.covariance in ("point", "joint") and self.scale != "latent":
             raise ValueError(f"`covariance` belongs to the latent scale, where a law is Gaussian; got {self.scale!r}")
+        if self.order is not None and (self.interactions is not None or self.covariance in ("point", "joint")):
+            raise ValueError(
+                "`order` gives asymmetric Shapley values, which have no `interactions` and no `covariance`, got "
+                f"interactions={self.interactions!r}, covariance={self.covariance!r}"
+            )
         for name in ("num_coalitions", "batch_size", "instances_at_once"):
             if getattr(self, name) is not None:
                 count(getattr(self, name), name)
@@ -136,6 +151,8 @@ class RKHSShap(AbstractPointsExplainer):
         record |= describe_estimate(estimate, rng_key)
         if self.interactions is not None:
             record["interactions"] = self.interactions
+        if self.order is not None:
+            record["order"] = str(self.order)
         record |= self._error_in_low_rank(inputs)
         law = self._law(inputs) if self.covariance == "auto" else None
         if law is not None:
@@ -159,7 +176,7 @@ class RKHSShap(AbstractPointsExplainer):
 
     def _law(self, inputs: Inputs) -> Law | None:
         """Return the law of the values at the mean of the hyperparameters, if there is one and it is affordable."""
-        if self.scale != "latent" or not isinstance(self.value_function, AbstractImputation):
+        if self.scale != "latent" or self.order is not None or not isinstance(self.value_function, AbstractImputation):
             return None
         posterior = posterior_at_mean(inputs.predictor)
         if posterior is None:
@@ -204,6 +221,10 @@ class RKHSShap(AbstractPointsExplainer):
         """Return values, errors, interactions and base values of a function."""
 
         def solve(part: Callable[..., Any], rows: Float[Array, "b d"]) -> tuple[ShapleyEstimate, Array | None]:
+            if self.order is not None:
+                return asymmetric_shapley_values(
+                    self.value_function, part, rows, self.order, groups=inputs.players
+                ), None
             options: dict[str, Any] = {"groups": inputs.players, "batch_size": self.batch_size}
             sampling: dict[str, Any] = {"num_coalitions": self.num_coalitions, "rng_key": rng_key}
             estimate = estimate_shapley(self.value_function, part, rows, method=self.method, **sampling, **options)

@@ -19,7 +19,7 @@ from kpp.explanations import (
     freeze_groups,
     solve_in_blocks,
 )
-from kpp.games import Interventional, ShapleyEstimate, estimate_shapley
+from kpp.games import AbstractValueFunction, GaussianConditional, Interventional, ShapleyEstimate, estimate_shapley
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import count, one_of
 from kpp_surrogates.converters import as_background
@@ -39,7 +39,7 @@ class KernelSHAP(AbstractPointsExplainer):
 
     over coalitions that are drawn by the Shapley kernel, each with its complement; because they are drawn by the
     kernel, they are not weighted by it. The value of a coalition is the mean prediction when the absent features are
-    replaced by those of the background points.
+    replaced by those of the background points, unless there is another value function.
 
     Args:
         background: The background points, (m, d), whose mean prediction is the base value.
@@ -50,6 +50,8 @@ class KernelSHAP(AbstractPointsExplainer):
             2048 and two for each player, which covers all of up to 11 players.
         groups: Features that form one player: a mapping from the name of a player to names or positions of features.
         progress: Whether to show a progress bar.
+        value_function: Another value function than the interventional one, such as `kpp.games.Causal`. By its
+            registered name, `kpp.explain` builds it on the same background.
 
     References:
         Lundberg and Lee, A unified approach to interpreting model predictions, 2017; Covert and Lee, Improving
@@ -61,6 +63,7 @@ class KernelSHAP(AbstractPointsExplainer):
     num_coalitions: int | None = eqx.field(static=True, default=None)
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
     progress: bool = eqx.field(static=True, default=True)
+    value_function: AbstractValueFunction | None = None
 
     requires: ClassVar = "callable"
     additive: ClassVar = True
@@ -75,7 +78,9 @@ class KernelSHAP(AbstractPointsExplainer):
         """Explain predictions; a random key is needed only where coalitions are sampled."""
         in_rkhs = isinstance(inputs.function, RKHSFunction)
         method = "least-squares" if self.method == "auto" and not in_rkhs else self.method
-        return _explain(inputs, "kernel-shap", method, self.num_coalitions, rng_key, self.progress)
+        return _explain(
+            inputs, "kernel-shap", method, self.num_coalitions, rng_key, self.progress, game=self.value_function
+        )
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
@@ -85,6 +90,7 @@ class KernelSHAP(AbstractPointsExplainer):
         yield cls(background, num_coalitions=12), product, x
         yield cls(background, groups={"pair": [0, 2]}, method="enumeration"), product, x
         yield cls(background), function_with_draws(background), x
+        yield cls(background, value_function=GaussianConditional(background)), product, x
 
 
 class ShapleySampling(AbstractPointsExplainer):
@@ -133,10 +139,17 @@ class ShapleySampling(AbstractPointsExplainer):
 
 
 def _explain(
-    inputs: Inputs, name: str, method: str, num_coalitions: int | None, rng_key: RngKey | None, progress: bool
+    inputs: Inputs,
+    name: str,
+    method: str,
+    num_coalitions: int | None,
+    rng_key: RngKey | None,
+    progress: bool,
+    *,
+    game: AbstractValueFunction | None = None,
 ) -> Explanation:
-    """Explain by an estimator of Shapley values."""
-    game = Interventional(np.asarray(inputs.background))
+    """Explain by an estimator of Shapley values, in the interventional game unless there is another one."""
+    game = Interventional(np.asarray(inputs.background)) if game is None else game
 
     def solve(part: RKHSFunction | Callable[..., Any], rows: Float[Array, "b d"]) -> tuple[ShapleyEstimate, None]:
         options: dict[str, Any] = {"num_coalitions": num_coalitions, "rng_key": rng_key}

@@ -15,8 +15,10 @@ from kpp.causal.graph.convert import as_edges, as_pair, from_numpyro
 from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.graph.separation import Path, d_connecting_path, d_separated
 from kpp.causal.graph.text import from_dagitty, from_dot, to_dot
+from kpp.serialization import written_as_text
 
 
+@written_as_text(to_dot)
 class CausalDAG:
     """A causal graph: an edge `a -> b` says that a causes b, an edge `a <-> b` that a hidden variable causes both.
 

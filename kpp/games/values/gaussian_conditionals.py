@@ -4,7 +4,7 @@
 
 import functools
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -22,26 +22,35 @@ from kpp.random import standard_normal
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import as_points, count
 
-__all__ = ["CopulaConditional", "GaussianConditional"]
+__all__ = [
+    "AbstractSampled",
+    "CopulaConditional",
+    "GaussianConditional",
+    "Sampler",
+    "copula_quantiles",
+    "copula_scores",
+]
 
 # Added to variances of 1, so that the matrix is not singular if features determine each other.
 _RIDGE = 1e-9
+
+# From the points (p, d), the mask of a coalition (d,) and standard normal numbers (r, d), all of mean 0 and variance 1
+# over the background, to samples (p, r, d), whose columns of present features have no meaning.
+Sampler = Callable[[Float[Array, "p d"], Bool[Array, " d"], Float[Array, "r d"]], Float[Array, "p r d"]]
 
 
 class AbstractSampled(AbstractImputation):
     r"""Absent features are sampled given the present ones, by scores of the features that are jointly Gaussian.
 
-    .. math:: s_{S^c} \mid s_S \sim N\bigl(\mu_{S^c} + \Sigma_{S^c S} \Sigma_{SS}^{-1} (s_S - \mu_S),\
-        \Sigma_{S^c S^c} - \Sigma_{S^c S} \Sigma_{SS}^{-1} \Sigma_{S S^c}\bigr)
-
-    with the mean and covariance of the background's scores. The random numbers behind the samples are fixed by a seed,
-    the same for every coalition and point, so that values are reproducible and linear in the function; their means are
-    exactly 0 and their variances 1. The rows of the empty coalition are the background, so that the base value is the
-    mean prediction over it.
+    The mean and covariance are those of the background's scores. The random numbers behind the samples are fixed by a
+    seed, the same for every coalition and point, so that values are reproducible and linear in the function; their
+    means are exactly 0 and their variances 1. The rows of the empty coalition are the background, so that the base
+    value is the mean prediction over it.
     """
 
-    samples_per_point: eqx.AbstractVar[int]
-    seed: eqx.AbstractVar[int]
+    @abstractmethod
+    def sampling(self) -> tuple[int, int]:
+        """Return the number of samples per background point, and the seed of the random numbers."""
 
     @abstractmethod
     def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
@@ -51,15 +60,19 @@ class AbstractSampled(AbstractImputation):
     def from_scores(self, scores: Float[Array, "*shape d"]) -> Float[Array, "*shape d"]:
         """Return the features of scores."""
 
+    @abstractmethod
+    def sampler(self, correlation: Float[Array, "d d"]) -> Sampler:
+        """Return the function that samples absent features, for the correlation matrix of the scores."""
+
     def __check_init__(self) -> None:
         """Check the number of samples."""
-        count(self.samples_per_point, "samples_per_point")
+        count(self.sampling()[0], "samples_per_point")
 
     def imputation_weights(
         self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
     ) -> Float[Array, "c p r"]:
         """Return 1/r for each of the r samples."""
-        num_rows = self.background.shape[0] * self.samples_per_point
+        num_rows = self.background.shape[0] * self.sampling()[0]
         return jnp.full((coalitions.shape[0], x.shape[0], num_rows), 1 / num_rows, dtype=x.dtype)
 
     def impute(
@@ -70,12 +83,12 @@ class AbstractSampled(AbstractImputation):
         fitted = self.to_scores(background)
         mean, scale = _moments(fitted)
         standard = (fitted - mean) / scale
-        correlation = add_diagonal(standard.T @ standard / fitted.shape[0], _RIDGE)
+        sample = self.sampler(add_diagonal(standard.T @ standard / fitted.shape[0], _RIDGE))
         explained, noise = (self.to_scores(x) - mean) / scale, self._noise()
-        repeated = jnp.tile(background, (self.samples_per_point, 1))
+        repeated = jnp.tile(background, (self.sampling()[0], 1))
 
         def of_coalition(mask: Array) -> Array:
-            samples = _conditional_samples(correlation, explained, mask, noise)
+            samples = sample(explained, mask, noise)
             rows = jnp.where(mask[None, None], x[:, None], self.from_scores(mean[None] + scale[None] * samples))
             return jnp.where(jnp.any(mask), rows, repeated[None])
 
@@ -83,8 +96,9 @@ class AbstractSampled(AbstractImputation):
 
     def _noise(self) -> Float[Array, "r d"]:
         num_background, num_features = self.background.shape
-        shape = (num_background * self.samples_per_point, num_features)
-        draws = standard_normal(jax.random.key(self.seed), shape, jnp.asarray(self.background).dtype)
+        samples_per_point, seed = self.sampling()
+        shape = (num_background * samples_per_point, num_features)
+        draws = standard_normal(jax.random.key(seed), shape, jnp.asarray(self.background).dtype)
         mean, scale = _moments(draws)
         return (draws - mean) / scale
 
@@ -92,7 +106,9 @@ class AbstractSampled(AbstractImputation):
 class GaussianConditional(AbstractSampled):
     r"""Absent features are sampled from a Gaussian, fitted to the background, given the present ones.
 
-    .. math:: v(S) = \frac1r \sum_{i=1}^r f(x_S, \xi_i), \qquad \xi_i \sim N(\mu, \Sigma) \mid x_S
+    .. math:: v(S) = \frac1r \sum_{i=1}^r f(x_S, \xi_i), \qquad \xi_i \sim
+        N\bigl(\mu_{S^c} + \Sigma_{S^c S} \Sigma_{SS}^{-1} (x_S - \mu_S),\
+        \Sigma_{S^c S^c} - \Sigma_{S^c S} \Sigma_{SS}^{-1} \Sigma_{S S^c}\bigr)
 
     Args:
         background: The background points, (m, d), whose mean and covariance the Gaussian takes.
@@ -107,6 +123,10 @@ class GaussianConditional(AbstractSampled):
     samples_per_point: int = eqx.field(static=True, default=1)
     seed: int = eqx.field(static=True, default=0)
 
+    def sampling(self) -> tuple[int, int]:
+        """Return the number of samples per background point, and the seed."""
+        return self.samples_per_point, self.seed
+
     def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
         """Return the points unchanged."""
         return x
@@ -114,6 +134,10 @@ class GaussianConditional(AbstractSampled):
     def from_scores(self, scores: Float[Array, "*shape d"]) -> Float[Array, "*shape d"]:
         """Return the scores unchanged."""
         return scores
+
+    def sampler(self, correlation: Float[Array, "d d"]) -> Sampler:
+        """Return the function that samples given the values of the present features."""
+        return functools.partial(_conditional_samples, correlation)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
@@ -141,26 +165,44 @@ class CopulaConditional(AbstractSampled):
     samples_per_point: int = eqx.field(static=True, default=1)
     seed: int = eqx.field(static=True, default=0)
 
+    def sampling(self) -> tuple[int, int]:
+        """Return the number of samples per background point, and the seed."""
+        return self.samples_per_point, self.seed
+
     def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
         """Return the normal quantiles of the ranks; equal values share the mean of their ranks."""
-        ordered = jnp.sort(jnp.asarray(self.background), axis=0)
-        below = jax.vmap(functools.partial(jnp.searchsorted, side="left"), 1, 1)(ordered, x)
-        upto = jax.vmap(functools.partial(jnp.searchsorted, side="right"), 1, 1)(ordered, x)
-        return ndtri((below + upto + 1).astype(x.dtype) / (2 * (ordered.shape[0] + 1)))
+        return copula_scores(jnp.asarray(self.background), x)
 
     def from_scores(self, scores: Float[Array, "*shape d"]) -> Float[Array, "*shape d"]:
         """Return the background's quantiles at the scores."""
-        ordered = jnp.sort(jnp.asarray(self.background), axis=0)
-        num_points, num_features = ordered.shape
-        ranks = jnp.clip((ndtr(scores) * num_points).astype(int), 0, num_points - 1)
-        flat = jnp.take_along_axis(ordered, ranks.reshape(-1, num_features), axis=0)
-        return flat.reshape(scores.shape)
+        return copula_quantiles(jnp.asarray(self.background), scores)
+
+    def sampler(self, correlation: Float[Array, "d d"]) -> Sampler:
+        """Return the function that samples given the scores of the present features."""
+        return functools.partial(_conditional_samples, correlation)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
         """Yield an instance with a function of several outputs and points."""
         function, x = list(example_functions(rng_key))[2]
         yield cls(function.points[:4] + 0.1, samples_per_point=2), function, x
+
+
+def copula_scores(background: Float[Array, "m d"], x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """Return the normal quantiles of the ranks in a background; equal values share the mean of their ranks."""
+    ordered = jnp.sort(background, axis=0)
+    below = jax.vmap(functools.partial(jnp.searchsorted, side="left"), 1, 1)(ordered, x)
+    upto = jax.vmap(functools.partial(jnp.searchsorted, side="right"), 1, 1)(ordered, x)
+    return ndtri((below + upto + 1).astype(x.dtype) / (2 * (ordered.shape[0] + 1)))
+
+
+def copula_quantiles(background: Float[Array, "m d"], scores: Float[Array, "*shape d"]) -> Float[Array, "*shape d"]:
+    """Return a background's quantiles at normal scores."""
+    ordered = jnp.sort(background, axis=0)
+    num_points, num_features = ordered.shape
+    ranks = jnp.clip((ndtr(scores) * num_points).astype(int), 0, num_points - 1)
+    flat = jnp.take_along_axis(ordered, ranks.reshape(-1, num_features), axis=0)
+    return flat.reshape(scores.shape)
 
 
 def _moments(values: Float[Array, "n d"]) -> tuple[Float[Array, "1 d"], Float[Array, "1 d"]]:

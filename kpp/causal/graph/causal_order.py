@@ -1,0 +1,57 @@
+"""Causal orders: groups of variables of which earlier ones may cause later ones, for users without a full graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from kpp.causal.errors import CausalError
+from kpp.serialization import data_class
+
+__all__ = ["CausalOrder"]
+
+
+@data_class
+@dataclasses.dataclass(frozen=True)
+class CausalOrder:
+    """A partial order of variables: groups, each caused by all groups before it.
+
+    Within a group, the dependence comes either from hidden common causes ("confounded"), or from effects of its members
+    on each other, such as by feedback. An intervention on some members then changes the others only in the second case.
+
+    Args:
+        groups: The names of the variables of each group, causes first.
+        confounded: For each group, whether its members depend by hidden common causes; or one value for all.
+
+    Raises:
+        CausalError: If a group is empty, a name is in two groups, or `confounded` has another length.
+
+    References:
+        Heskes, Sijben, Bucur and Claassen, Causal Shapley values, 2020, section 5: the chain components of a causal
+        chain graph.
+    """
+
+    groups: tuple[tuple[str, ...], ...]
+    confounded: tuple[bool, ...]
+
+    def __init__(self, groups: Sequence[str | Sequence[str]], confounded: bool | Sequence[bool] = True) -> None:
+        found = tuple((group,) if isinstance(group, str) else tuple(group) for group in groups)
+        names = [name for group in found for name in group]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if not found or not all(found) or repeated:
+            what = f"{repeated} more than once" if repeated else f"{list(found)}"
+            raise CausalError(f"`groups` must hold groups of at least one name, each name once, got {what}")
+        flags = (confounded,) * len(found) if isinstance(confounded, bool) else tuple(map(bool, confounded))
+        if len(flags) != len(found):
+            raise CausalError(f"`confounded` must be a bool or one per group, got {len(flags)} for {len(found)} groups")
+        object.__setattr__(self, "groups", found)
+        object.__setattr__(self, "confounded", flags)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All names, in the order of the groups."""
+        return tuple(name for group in self.groups for name in group)
+
+    def causes(self, position: int) -> tuple[str, ...]:
+        """Return the names of all groups before the one at a position."""
+        return tuple(name for group in self.groups[:position] for name in group)

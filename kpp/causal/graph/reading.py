@@ -1,0 +1,30 @@
+"""Graphs and causal orders from what users write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kpp.causal.graph.causal_order import CausalOrder
+from kpp.causal.graph.dag import CausalDAG
+
+__all__ = ["as_graph"]
+
+
+def as_graph(graph: Any) -> CausalDAG | CausalOrder:
+    """Return a causal graph or a causal order.
+
+    Args:
+        graph: A `CausalDAG` or a `CausalOrder`, which are returned unchanged; a text in the language of dagitty or of
+            Graphviz; or the edges of a graph: pairs (cause, effect), a mapping, or a `networkx.DiGraph`.
+
+    Returns:
+        The graph or the order.
+
+    Raises:
+        CausalError: If the graph is not valid.
+    """
+    if isinstance(graph, CausalDAG | CausalOrder):
+        return graph
+    if isinstance(graph, str):
+        return CausalDAG.from_dot(graph) if "digraph" in graph.partition("{")[0] else CausalDAG.from_dagitty(graph)
+    return CausalDAG(graph)

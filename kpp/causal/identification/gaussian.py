@@ -1,0 +1,69 @@
+"""Identified expressions in a Gaussian law, as quadratic forms."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.causal.identification.expressions import Expression, Probability, Product, Ratio, Sum
+from kpp.linalg import cho_inverse, cho_solve, cholesky
+
+__all__ = ["gaussian_precision"]
+
+
+def gaussian_precision(
+    expression: Expression, covariance: Float[Array, "d d"], nodes: Sequence[str]
+) -> Float[Array, "d d"]:
+    r"""Return the quadratic form of an expression whose probabilities are those of a Gaussian law of mean 0.
+
+    .. math:: \log E(v) = \text{constant} - \tfrac12 v^\top \Lambda v
+
+    A product adds the forms, a ratio subtracts them, and a sum over nodes takes the Schur complement, because an
+    integral of a Gaussian density over some variables is Gaussian. So any identified effect of a linear Gaussian model
+    is exact: its covariance given the intervened nodes is the inverse of the block of the outcomes.
+
+    Args:
+        expression: The expression, such as `kpp.causal.identify` finds.
+        covariance: The covariance of the nodes, (d, d), positive definite.
+        nodes: The names of the nodes in the order of `covariance`.
+
+    Returns:
+        :math:`\Lambda`, (d, d), zero outside of the nodes that the expression depends on.
+    """
+    if isinstance(expression, Probability):
+        joint = marginal_precision(covariance, _positions(nodes, expression.free))
+        return joint - marginal_precision(covariance, _positions(nodes, expression.given))
+    if isinstance(expression, Product):
+        forms = [gaussian_precision(factor, covariance, nodes) for factor in expression.factors]
+        return sum(forms, start=jnp.zeros_like(covariance))
+    if isinstance(expression, Ratio):
+        above, below = (gaussian_precision(part, covariance, nodes) for part in (expression.above, expression.below))
+        return above - below
+    if isinstance(expression, Sum):
+        return _integrated(gaussian_precision(expression.body, covariance, nodes), _positions(nodes, expression.over))
+    raise TypeError(f"`expression` must be a probability, product, ratio or sum, got {type(expression).__name__}")
+
+
+def marginal_precision(covariance: Float[Array, "d d"], kept: Sequence[int]) -> Float[Array, "d d"]:
+    """Return the inverse of the block of some variables, in its place in a matrix of zeros."""
+    if not kept:
+        return jnp.zeros_like(covariance)
+    place = jnp.ix_(jnp.array(kept), jnp.array(kept))
+    inverse = cho_inverse(cholesky(covariance[place], what="the covariance matrix"))
+    return jnp.zeros_like(covariance).at[place].set(inverse)
+
+
+def _integrated(form: Float[Array, "d d"], over: Sequence[int]) -> Float[Array, "d d"]:
+    """Return the Schur complement of some variables, whose rows and columns become 0."""
+    out = jnp.array(over)
+    rest = jnp.array([j for j in range(form.shape[0]) if j not in over])
+    factor = cholesky(form[jnp.ix_(out, out)], what="the precision matrix")
+    cross = form[jnp.ix_(out, rest)]
+    reduced = form[jnp.ix_(rest, rest)] - cross.T @ cho_solve(factor, cross)
+    return jnp.zeros_like(form).at[jnp.ix_(rest, rest)].set(reduced)
+
+
+def _positions(nodes: Sequence[str], names: Collection[str]) -> list[int]:
+    return [position for position, node in enumerate(nodes) if node in names]

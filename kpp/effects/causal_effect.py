@@ -1,0 +1,80 @@
+"""`kpp.causal_effect`: from a table or a fit, and a graph, to an effect with its uncertainty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from kpp.causal import CausalDAG, CausalError, as_graph
+from kpp.effects.effect import CausalEffect
+from kpp.effects.of_fit import EffectOptions, effect_of_fit
+from kpp.effects.study import EffectStudy
+from kpp.inference import AbstractInference, Fit
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key, count
+
+__all__ = ["causal_effect"]
+
+
+def causal_effect(
+    rng_key: RngKey,
+    data: Fit | pd.DataFrame,
+    graph: Any,
+    *,
+    treatment: str,
+    outcome: str,
+    at: Sequence[Any] | None = None,
+    rows: Any = None,
+    inference: AbstractInference | None = None,
+    num_draws: int = 1000,
+    bootstrap: bool = True,
+) -> CausalEffect:
+    r"""Estimate the effect of a treatment on an outcome, with its uncertainty.
+
+    .. math:: \mathrm{E}[Y \mid do(t)] = \sum_i w_i\, f(t, z_i), \qquad w \sim \mathrm{Dirichlet}(1, \ldots, 1)
+
+    f is the regression of the outcome on treatment and adjustment set z, a Gaussian process. The average of its
+    posterior over the rows is exact given the hyperparameters and the weights, which are drawn.
+
+    Args:
+        rng_key: A JAX random key.
+        data: A data frame: the adjustment set is found in the graph, and a Gaussian process with
+            `kpp.kernels.default_kernel` is fitted to standardized columns. Or a `kpp.Fit` of `kpp_models.GPRegression`
+            to a data frame whose columns are the treatment and an adjustment set.
+        graph: The causal graph; see `kpp.causal.as_graph`.
+        treatment: The treatment, a column: numbers, booleans or categories.
+        outcome: The outcome, a column of numbers.
+        at: Values of the treatment. By default all levels of a category, both values of a treatment of two numbers, or
+            20 values of other numbers between the quantiles of 5 and 95 percent.
+        rows: A mask of rows (n,), for the effect in a subgroup: the average is over their covariates.
+        inference: The inference for a data frame; by default `kpp.Laplace` with 250 draws.
+        num_draws: The least number of draws of the effect.
+        bootstrap: Whether the uncertainty of the law of the covariates is included, by a Bayesian bootstrap.
+
+    Returns:
+        The effect.
+
+    Raises:
+        NotCoveredError: If no adjustment set lies within the columns; with the estimand if there is one.
+        CausalError: If the columns of a fit are not an adjustment set, or the effect is identified by mediators only.
+        ValueError: If a column is missing or invalid, or `at` or `rows` are.
+        TypeError: If `data` is neither a data frame of pandas nor a fit of a Gaussian-process regression.
+
+    Warns:
+        UserWarning: If fewer than 10 effective rows tell about a value of the treatment.
+    """
+    check_rng_key(rng_key)
+    count(num_draws, "num_draws")
+    known = as_graph(graph)
+    if not isinstance(known, CausalDAG):
+        raise CausalError(f"`graph` must be a causal graph, got a {type(known).__name__}")
+    options = EffectOptions(at, rows, num_draws, bootstrap)
+    if isinstance(data, Fit):
+        if inference is not None:
+            raise TypeError("`inference` goes with a data frame; a fit has its own")
+        return effect_of_fit(rng_key, data, known, treatment, outcome, options)
+    if not isinstance(data, pd.DataFrame):
+        raise TypeError(f"`data` must be a kpp.Fit or a data frame of pandas, got {type(data).__name__}")
+    return EffectStudy(data, known, treatment, outcome, inference, options).run(rng_key)

@@ -1,0 +1,154 @@
+"""The effect of a treatment as labelled draws, with its contrasts, summaries and robustness."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpyro import distributions as dist
+
+from kpp.typing import RngKey
+from kpp.validation import check_rng_key
+
+if TYPE_CHECKING:
+    from kpp.effects.study import EffectStudy
+
+__all__ = ["CausalEffect"]
+
+
+@dataclasses.dataclass(frozen=True)
+class CausalEffect:
+    r"""The expected outcome after an intervention, E[Y | do(t)], for some values t of a treatment.
+
+    The dataset holds
+
+    * ``effect``: draws of the curve, (chain, draw, treatment). They carry the uncertainty of the hyperparameters, of
+      the function given these, and of the law of the covariates (Bayesian bootstrap).
+    * ``variance_parts``: the variance of the curve due to "function", the uncertainty of the function given
+      hyperparameters and covariates, and to "hyperparameters and covariates", (part, treatment).
+    * ``effective_rows``: the effective number of rows at each value of the treatment, (treatment,); see
+      `kpp.effects.effective_rows`. The effect at a value with few of them rests on the prior.
+
+    Its attributes record the graph, the treatment, the outcome and the adjustment.
+
+    Args:
+        dataset: The dataset.
+        study: What was estimated, to estimate it again on changed tables; None for an effect of a ready fit.
+        scale: Numbers for `with_hidden_confounder`: the mean of the treatment, and the standard deviations of the
+            residuals of treatment and outcome.
+    """
+
+    dataset: xr.Dataset
+    study: EffectStudy | None = None
+    scale: tuple[float, float, float] | None = None
+
+    @property
+    def draws(self) -> xr.DataArray:
+        """The draws of the curve, (chain, draw, treatment)."""
+        return self.dataset["effect"]
+
+    def contrast(self, value: Any, reference: Any) -> xr.DataArray:
+        """Return draws of the difference E[Y | do(value)] - E[Y | do(reference)], (chain, draw).
+
+        Args:
+            value: A value of the treatment, one of ``dataset["treatment"]``.
+            reference: Another one.
+
+        Raises:
+            ValueError: If a value is not there.
+        """
+        return (self._at(value, "value") - self._at(reference, "reference")).rename("contrast")
+
+    def summary(self, probability: float = 0.9) -> pd.DataFrame:
+        """Return mean, standard deviation, interval of equal tails and effective rows for each value of the treatment.
+
+        Args:
+            probability: The probability of the interval.
+        """
+        tails = [(1 - probability) / 2, (1 + probability) / 2]
+        low, high = self.draws.quantile(tails, ("chain", "draw")).to_numpy()
+        columns = {
+            "mean": self.draws.mean(("chain", "draw")).to_numpy(),
+            "sd": self.draws.std(("chain", "draw"), ddof=1).to_numpy(),
+            f"{100 * tails[0]:g} %": low,
+            f"{100 * tails[1]:g} %": high,
+            "effective_rows": self.dataset["effective_rows"].to_numpy(),
+        }
+        return pd.DataFrame(columns, index=pd.Index(self.dataset["treatment"].to_numpy(), name="treatment"))
+
+    def with_hidden_confounder(
+        self, rng_key: RngKey, *, share_of_treatment: dist.Distribution, share_of_outcome: dist.Distribution
+    ) -> CausalEffect:
+        r"""Return the effect if a confounder is hidden whose strength has a prior.
+
+        .. math:: g'(t) = g(t) + b\,(t - \bar t), \qquad
+            b = \pm \frac{\mathrm{sd}(Y \mid T, Z)}{\mathrm{sd}(T \mid Z)} \sqrt{\frac{R^2_Y R^2_T}{1 - R^2_T}}
+
+        Both signs are equally likely. The shares are the partial :math:`R^2` of the confounder: of the variance of the
+        treatment given the covariates, and of the outcome given treatment and covariates.
+
+        Args:
+            rng_key: A JAX random key.
+            share_of_treatment: The prior of :math:`R^2_T`, a distribution on (0, 1), such as ``dist.Beta(1, 20)``.
+            share_of_outcome: The prior of :math:`R^2_Y`.
+
+        Raises:
+            ValueError: If the treatment is a category of more than two levels.
+
+        References:
+            Cinelli and Hazlett, Making sense of sensitivity: extending omitted variable bias, 2020, equation 14.
+        """
+        if self.scale is None:
+            raise ValueError("the treatment must be a number or have two levels to shift its effect by a slope")
+        keys = jax.random.split(check_rng_key(rng_key), 3)
+        shape = self.draws.shape[:2]
+        of_treatment = np.asarray(share_of_treatment.sample(keys[0], shape))
+        of_outcome = np.asarray(share_of_outcome.sample(keys[1], shape))
+        sign = np.where(np.asarray(jax.random.bernoulli(keys[2], shape=shape)), 1.0, -1.0)
+        center, treatment_sd, outcome_sd = self.scale
+        slope = sign * outcome_sd / treatment_sd * np.sqrt(of_outcome * of_treatment / (1 - of_treatment))
+        shift = slope[..., None] * (self.dataset["treatment_code"].to_numpy() - center)
+        changed = self.dataset.assign(effect=self.draws + shift).drop_vars("variance_parts")
+        return dataclasses.replace(self, dataset=changed)
+
+    def refute(self, rng_key: RngKey, how: str) -> CausalEffect:
+        """Estimate the effect again on a changed table, to see whether the answer changes as it must.
+
+        Args:
+            rng_key: A JAX random key.
+            how: "placebo" permutes the treatment, so that its effect must vanish. "random common cause" adds a
+                covariate of random numbers, and "subset" takes four fifths of the rows: the effect must stay.
+
+        Returns:
+            The new effect.
+
+        Raises:
+            ValueError: If `how` is unknown.
+            TypeError: If the effect is that of a ready fit, which cannot be fitted again.
+        """
+        if self.study is None:
+            raise TypeError("`refute` needs an effect of a table, kpp.causal_effect(table, ...); this one is of a fit")
+        change_key, run_key = jax.random.split(check_rng_key(rng_key))
+        return self.study.changed(change_key, how).run(run_key)
+
+    def rescaled(self, center: float, width: float) -> CausalEffect:
+        """Return the effect on the outcome times `width` plus `center`.
+
+        Args:
+            center: The shift.
+            width: The factor, positive.
+        """
+        effect, parts = self.draws * width + center, self.dataset["variance_parts"] * width**2
+        scale = None if self.scale is None else (*self.scale[:2], self.scale[2] * width)
+        dataset = self.dataset.assign(effect=effect, variance_parts=parts)
+        return dataclasses.replace(self, dataset=dataset, scale=scale)
+
+    def _at(self, value: Any, argument: str) -> xr.DataArray:
+        known = self.dataset["treatment"].to_numpy()
+        if value not in known:
+            raise ValueError(f"`{argument}` must be one of the treatments {known.tolist()}, got {value!r}")
+        return self.draws.isel(treatment=int(np.flatnonzero(known == value)[0]), drop=True)
