@@ -89,5 +89,5 @@ def test_an_estimator_that_was_not_fitted_is_refused(estimator):
 
 @pytest.mark.parametrize("thing", [3, "SVR", lambda x: x, SVR])
 def test_other_things_are_a_type_error(thing):
-    with pytest.raises(TypeError, match="`predictor` must be one of KernelRidge"):
+    with pytest.raises(TypeError, match="`predictor` must be a kpp.Fit, .*, or a fitted model of .*sklearn"):
         kpp.as_rkhs_function(thing)

@@ -10,55 +10,45 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
-from kpp.conversion.kernels import convert_gp_kernel, convert_metric
-from kpp.conversion.scalers import absorb_scaler
-from kpp.explanations import is_fit
+from kpp.conversion.scikit_learn.kernels import convert_gp_kernel, convert_metric
+from kpp.conversion.scikit_learn.scalers import absorb_scaler
 from kpp.functions import RKHSFunction
-from kpp.kernels import AbstractKernel
+from kpp.kernels import AbstractKernel, Scaled
+from kpp.posteriors import GPPosterior
 
-__all__ = ["as_rkhs_function"]
+__all__ = ["convert_function", "convert_posterior"]
 
 _SUPPORTED = "KernelRidge, SVR, NuSVR, SVC, NuSVC, GaussianProcessRegressor, or a Pipeline of scalers and one of these"
 
 
-def as_rkhs_function(predictor: Any) -> RKHSFunction:
-    r"""Represent a fitted kernel method exactly as an RKHS function.
-
-    Supported are scikit-learn's KernelRidge, SVR, NuSVR, SVC and NuSVC with two classes (the decision function,
-    positive for the second class), and GaussianProcessRegressor (the posterior mean, ``normalize_y`` included). Kernels
-    by name are "rbf", "linear", "poly" and "laplacian"; Gaussian-process kernels are RBF, Matern with nu 0.5, 1.5, 2.5
-    or infinity, RationalQuadratic, ExpSineSquared on one feature, DotProduct, ConstantKernel, WhiteKernel (noise, which
-    adds nothing to the function), their sums and products, and whole powers. A Pipeline may begin with StandardScaler,
-    MinMaxScaler, MaxAbsScaler or RobustScaler if the kernel depends on differences of inputs only.
-
-    Args:
-        predictor: A fitted estimator, a `kpp.Fit` or a `kpp.RKHSFunction`; the last two return their own function.
-
-    Returns:
-        f, equal to the estimator's ``predict`` (``decision_function`` for SVC) up to rounding.
-
-    Raises:
-        TypeError: If the object has another type; subclasses are not accepted, because they may predict anything.
-        ValueError: If the estimator has no exact representation, or is not fitted (scikit-learn's ``NotFittedError``).
-    """
-    if isinstance(predictor, RKHSFunction):
-        return predictor
-    if is_fit(predictor):
-        return predictor.function()
-    name = _sklearn_name(predictor)
+def convert_function(model: Any) -> RKHSFunction:
+    """Return the function that a fitted estimator predicts; see `SklearnConverter`."""
+    name = _sklearn_name(model)
     if name != "Pipeline" and name not in _CONVERTERS:
-        hint = (
-            "; the model that a search found is its `best_estimator_`" if hasattr(predictor, "best_estimator_") else ""
-        )
-        raise TypeError(f"`predictor` must be one of {_SUPPORTED}; got {_describe(predictor)}{hint}")
+        hint = "; the model that a search found is its `best_estimator_`" if hasattr(model, "best_estimator_") else ""
+        raise TypeError(f"of scikit-learn, `predictor` must be one of {_SUPPORTED}; got {_describe(model)}{hint}")
     from sklearn.utils.validation import check_is_fitted
 
     if name == "Pipeline":
-        return _from_pipeline(predictor)
+        return _from_pipeline(model)
     convert, attribute = _CONVERTERS[name]
-    check_is_fitted(predictor, attribute)
-    return convert(predictor)
+    check_is_fitted(model, attribute)
+    return convert(model)
+
+
+def convert_posterior(process: Any) -> GPPosterior:
+    """Return the posterior of a fitted GaussianProcessRegressor."""
+    if _sklearn_name(process) != "GaussianProcessRegressor":
+        raise TypeError(f"of scikit-learn, a GaussianProcessRegressor has a posterior; got {_describe(process)}")
+    mean = convert_function(process)
+    if mean.output_shape:
+        raise ValueError(f"a kpp.GPPosterior has one output; this {_describe(process)} has {mean.output_shape[0]}")
+    scale = float(np.squeeze(process._y_train_std))
+    root = solve_triangular(process.L_, np.eye(len(process.L_)), lower=True).T
+    scaled = RKHSFunction(Scaled(mean.kernel, scale**2), mean.points, mean.coefficients / scale**2, mean.intercept)
+    return GPPosterior(scaled, root / scale)
 
 
 def _sklearn_name(value: Any) -> str | None:
@@ -100,7 +90,7 @@ def _from_gaussian_process(process: Any) -> RKHSFunction:
 
 
 def _from_pipeline(pipeline: Any) -> RKHSFunction:
-    function = as_rkhs_function(pipeline[-1])
+    function = convert_function(pipeline[-1])
     for step in reversed(pipeline[:-1]):
         if step is not None and step != "passthrough":
             function = absorb_scaler(function, step)
