@@ -1,54 +1,25 @@
-r"""Scalers in front of a kernel method, absorbed into its kernel and points.
-
-Let the kernel take u = (x - c) / s and depend on differences only. Then lengthscales multiplied by s, and points
-converted back to the units of x, give the same function of x.
-"""
+"""scikit-learn's scalers as affine transformations."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
-from kpp.functions import RKHSFunction
-from kpp.kernels import (
-    RBF,
-    AbstractKernel,
-    Constant,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    Product,
-    ProductKernel,
-    RationalQuadratic,
-    Scaled,
-    Sum,
-)
-
-__all__ = ["absorb_scaler"]
-
-_ADVICE = (
-    "convert the last step alone, as_rkhs_function(pipeline[-1]), and explain it at transformed points, "
-    "pipeline[:-1].transform(x)"
-)
+__all__ = ["center_and_scale"]
 
 
-def absorb_scaler(function: RKHSFunction, scaler: Any) -> RKHSFunction:
-    """Return the function of x that equals `function` of the scaled x.
+def center_and_scale(scaler: Any) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]] | None:
+    """Return c and s of a scaler that maps x to (x - c) / s: numbers, or one per feature, (d,).
 
-    The scaler is a fitted StandardScaler, MinMaxScaler, MaxAbsScaler or RobustScaler of scikit-learn. Raises ValueError
-    if it has another type, or the kernel does not depend on differences of its inputs only.
+    Args:
+        scaler: A fitted StandardScaler, MinMaxScaler, MaxAbsScaler or RobustScaler, or a FunctionTransformer without
+            functions, which changes nothing.
+
+    Returns:
+        The center and the scale, or None if the scaler has another type, or clips.
     """
-    center, scale = _center_and_scale(scaler, function.points.shape[-1])
-    points = np.asarray(function.points) * scale + center
-    return RKHSFunction(_rescale(function.kernel, scale), points, function.coefficients, function.intercept)
-
-
-def _center_and_scale(scaler: Any, num_features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return c and s, (d,) each, of a scaler that maps x to (x - c) / s."""
     name = type(scaler).__name__ if type(scaler).__module__.startswith("sklearn.") else None
     if name == "StandardScaler":
         center, scale = scaler.mean_ if scaler.with_mean else None, scaler.scale_
@@ -58,33 +29,8 @@ def _center_and_scale(scaler: Any, num_features: int) -> tuple[np.ndarray, np.nd
         center, scale = None, scaler.scale_
     elif name == "MinMaxScaler" and not scaler.clip:
         center, scale = -scaler.min_ / scaler.scale_, 1.0 / scaler.scale_
+    elif name == "FunctionTransformer" and scaler.func is None and scaler.inverse_func is None:
+        center, scale = None, None
     else:
-        raise ValueError(f"the step {scaler!r} of the pipeline can't be absorbed exactly; {_ADVICE}")
-    center = np.zeros(num_features) if center is None else np.asarray(center, dtype=float)
-    scale = np.ones(num_features) if scale is None else np.asarray(scale, dtype=float)
-    return center, scale
-
-
-def _rescale(kernel: AbstractKernel, scale: np.ndarray) -> AbstractKernel:
-    """Return the kernel of x that equals `kernel` of x / scale."""
-    if isinstance(kernel, (RBF, Matern12, Matern32, Matern52, RationalQuadratic)):
-        return eqx.tree_at(lambda k: k.lengthscale, kernel, jnp.asarray(_squeeze(kernel.lengthscale * scale)))
-    if isinstance(kernel, Periodic):
-        return eqx.tree_at(lambda k: k.period, kernel, jnp.asarray(_squeeze(kernel.period * scale)))
-    if isinstance(kernel, Constant):
-        return kernel
-    if isinstance(kernel, Scaled):
-        return Scaled(_rescale(kernel.kernel, scale), kernel.variance)
-    if isinstance(kernel, (Sum, Product)):
-        return type(kernel)(tuple(_rescale(part, scale) for part in kernel.kernels))
-    if isinstance(kernel, ProductKernel):
-        parts = zip(kernel.kernels, scale, strict=True)
-        return ProductKernel(tuple(_rescale(part, width[None]) for part, width in parts))
-    raise ValueError(
-        f"a {type(kernel).__name__} kernel behind a scaler is not the same kernel of unscaled points; {_ADVICE}"
-    )
-
-
-def _squeeze(values: Any) -> Any:
-    """Return a single number for one feature, because some kernels do not take an array there."""
-    return values[0] if values.shape == (1,) else values
+        return None
+    return np.asarray(0.0 if center is None else center), np.asarray(1.0 if scale is None else scale)
