@@ -95,8 +95,7 @@ def _rescale_linear(
     function: RKHSFunction, center: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"]
 ) -> RKHSFunction:
     r"""Rescale :math:`f(x) = w^\top x + b`: to w / s and b - w^T (c / s)."""
-    weights = jnp.asarray(function.points).T @ function.coefficients
-    shift = jnp.tensordot(jnp.asarray(center / scale), (weights.T * function.kernel.variance).T, 1)
+    shift = function.kernel.combine_sections((center / scale)[None], function.points, function.coefficients)[0]
     points = np.asarray(function.points) / scale
     return RKHSFunction(function.kernel, points, function.coefficients, function.intercept - shift)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -58,13 +58,13 @@ def unwrap(model: Any) -> Wrapped:
             steps, model = (*steps, *_flat(model[:-1])), model[-1]
         else:
             check_is_fitted(model, "regressor_")
-            targets, model = (*targets, model.transformer_), model.regressor_
+            targets, model = (*targets, *_flat([model.transformer_])), model.regressor_
     return Wrapped(model, steps, targets)
 
 
-def _flat(pipeline: Any) -> Iterator[Any]:
-    """Yield the transformers of a pipeline, those of pipelines within it included."""
-    for step in pipeline:
+def _flat(steps: Iterable[Any]) -> Iterator[Any]:
+    """Yield transformers, those of pipelines among them included."""
+    for step in steps:
         if sklearn_name(step) == "Pipeline":
             yield from _flat(step)
         elif step is not None and step != "passthrough":
