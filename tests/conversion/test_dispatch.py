@@ -112,6 +112,16 @@ def test_models_of_foreign_libraries_are_explained(converters):
     np.testing.assert_allclose(sampled.predictions, FUNCTION(x))
 
 
+def test_a_model_that_can_be_called_is_explained_without_conversion_if_there_is_none(converters):
+    converters(base=Base)
+    members = {"__module__": "base.models", "value": ValueError("the part"), "__call__": lambda self, x: x[:, 0] ** 2}
+    model, x, background = type("Model", (), members)(), np.array([[0.5], [1.0]]), np.zeros((2, 1))
+    options = {"explainer": "kernel-shap", "background": background, "rng_key": jax.random.key(0)}
+    np.testing.assert_allclose(kpp.explain(model, x, **options).predictions, [0.25, 1.0])
+    with pytest.raises(ValueError, match="the part"):
+        kpp.explain(model, x, background=background)
+
+
 def test_registering_converters_imports_no_foreign_library():
     script = "import sys; from kpp import registry; registry.converters(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
