@@ -3,6 +3,7 @@ from . import batching as batching
 from . import calibration as calibration
 from . import causal as causal
 from . import effects as effects
+from . import conversion as conversion
 from . import embeddings as embeddings
 from . import explanations as explanations
 from . import features as features
@@ -31,6 +32,8 @@ from . import validation as validation
 from .api import explain as explain
 from .bags import Bags as Bags
 from .cache import enable_compile_cache as enable_compile_cache
+from .conversion import AbstractConverter as AbstractConverter
+from .conversion import as_gp_posterior as as_gp_posterior
 from .conversion import as_rkhs_function as as_rkhs_function
 from .effects import CausalEffect as CausalEffect
 from .effects import causal_effect as causal_effect
