@@ -3,6 +3,7 @@ from . import batching as batching
 from . import calibration as calibration
 from . import causal as causal
 from . import embeddings as embeddings
+from . import estimators as estimators
 from . import explanations as explanations
 from . import features as features
 from . import functions as functions

@@ -13,7 +13,7 @@ import numpy as np
 
 from kpp.conversion.kernels import convert_gp_kernel, convert_metric
 from kpp.conversion.scalers import absorb_scaler
-from kpp.explanations import is_fit
+from kpp.explanations import fit_of, is_fit
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
 
@@ -33,7 +33,8 @@ def as_rkhs_function(predictor: Any) -> RKHSFunction:
     MinMaxScaler, MaxAbsScaler or RobustScaler if the kernel depends on differences of inputs only.
 
     Args:
-        predictor: A fitted estimator, a `kpp.Fit` or a `kpp.RKHSFunction`; the last two return their own function.
+        predictor: A fitted estimator, a `kpp.Fit` or a `kpp.RKHSFunction`; the last two, and estimators of kpp, return
+            their own function.
 
     Returns:
         f, equal to the estimator's ``predict`` (``decision_function`` for SVC) up to rounding.
@@ -44,8 +45,9 @@ def as_rkhs_function(predictor: Any) -> RKHSFunction:
     """
     if isinstance(predictor, RKHSFunction):
         return predictor
-    if is_fit(predictor):
-        return predictor.function()
+    fit = predictor if is_fit(predictor) else fit_of(predictor)
+    if fit is not None:
+        return fit.function()
     name = _sklearn_name(predictor)
     if name != "Pipeline" and name not in _CONVERTERS:
         hint = (

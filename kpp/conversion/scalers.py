@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -25,6 +26,7 @@ from kpp.kernels import (
     ProductKernel,
     RationalQuadratic,
     Scaled,
+    Selected,
     Sum,
 )
 
@@ -44,7 +46,8 @@ def absorb_scaler(function: RKHSFunction, scaler: Any) -> RKHSFunction:
     """
     center, scale = _center_and_scale(scaler, function.points.shape[-1])
     points = np.asarray(function.points) * scale + center
-    return RKHSFunction(_rescale(function.kernel, scale), points, function.coefficients, function.intercept)
+    kernel, draws = _rescale(function.kernel, scale, len(function.batch_shape)), function.batch_shape
+    return RKHSFunction(kernel, points, function.coefficients, function.intercept, draws)
 
 
 def _center_and_scale(scaler: Any, num_features: int) -> tuple[np.ndarray, np.ndarray]:
@@ -65,26 +68,31 @@ def _center_and_scale(scaler: Any, num_features: int) -> tuple[np.ndarray, np.nd
     return center, scale
 
 
-def _rescale(kernel: AbstractKernel, scale: np.ndarray) -> AbstractKernel:
-    """Return the kernel of x that equals `kernel` of x / scale."""
+def _rescale(kernel: AbstractKernel, scale: np.ndarray, draws: int) -> AbstractKernel:
+    """Return the kernel of x that equals `kernel` of x / scale; its arrays lead with some axes of draws."""
     if isinstance(kernel, (RBF, Matern12, Matern32, Matern52, RationalQuadratic)):
-        return eqx.tree_at(lambda k: k.lengthscale, kernel, jnp.asarray(_squeeze(kernel.lengthscale * scale)))
+        return eqx.tree_at(lambda k: k.lengthscale, kernel, _times(kernel.lengthscale, scale, draws))
     if isinstance(kernel, Periodic):
-        return eqx.tree_at(lambda k: k.period, kernel, jnp.asarray(_squeeze(kernel.period * scale)))
+        return eqx.tree_at(lambda k: k.period, kernel, _times(kernel.period, scale, draws))
     if isinstance(kernel, Constant):
         return kernel
     if isinstance(kernel, Scaled):
-        return Scaled(_rescale(kernel.kernel, scale), kernel.variance)
+        return Scaled(_rescale(kernel.kernel, scale, draws), kernel.variance)
+    if isinstance(kernel, Selected):
+        return Selected(_rescale(kernel.kernel, scale[[int(feature) for feature in kernel.features]], draws), kernel.features)
     if isinstance(kernel, (Sum, Product)):
-        return type(kernel)(tuple(_rescale(part, scale) for part in kernel.kernels))
+        return type(kernel)(tuple(_rescale(part, scale, draws) for part in kernel.kernels))
     if isinstance(kernel, ProductKernel):
         parts = zip(kernel.kernels, scale, strict=True)
-        return ProductKernel(tuple(_rescale(part, width[None]) for part, width in parts))
+        return ProductKernel(tuple(_rescale(part, width[None], draws) for part, width in parts))
     raise ValueError(
         f"a {type(kernel).__name__} kernel behind a scaler is not the same kernel of unscaled points; {_ADVICE}"
     )
 
 
-def _squeeze(values: Any) -> Any:
-    """Return a single number for one feature, because some kernels do not take an array there."""
-    return values[0] if values.shape == (1,) else values
+def _times(values: Any, scale: np.ndarray, draws: int) -> jax.Array:
+    """Return one value per feature; for one feature a number, because some kernels do not take an array there."""
+    values = np.asarray(values)
+    values = values[..., None] if values.ndim == draws else values
+    scaled = values * scale
+    return jnp.asarray(scaled[..., 0] if scaled.shape[-1] == 1 else scaled)
