@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
@@ -85,9 +88,10 @@ def explain(
     if rng_key is not None:
         check_rng_key(rng_key)
     request = ExplainRequest(_chosen(predictor), explainer, value_function, options)
-    if is_chunked(x):
-        return Explanation(explain_blocks(request.quiet().dataset, x, rng_key=rng_key, columns=request.columns))
-    return request.explain(x, rng_key)
+    with _precision(predictor):
+        if is_chunked(x):
+            return Explanation(explain_blocks(request.quiet().dataset, x, rng_key=rng_key, columns=request.columns))
+        return request.explain(x, rng_key)
 
 
 @dataclasses.dataclass
@@ -300,6 +304,11 @@ def _construct(cls: type, options: Mapping[str, object], what: str) -> Any:
     if missing:
         raise TypeError(f"{what} needs {', '.join(missing)}")
     return cls(**options)
+
+
+def _precision(predictor: object) -> AbstractContextManager[Any]:
+    """Return a context with the precision of a predictor: scikit-learn's numbers have double precision in any case."""
+    return jax.enable_x64(True) if is_estimator(predictor) else contextlib.nullcontext()
 
 
 def _chosen(predictor: object) -> object:

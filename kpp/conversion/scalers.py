@@ -79,7 +79,8 @@ def _rescale(kernel: AbstractKernel, scale: np.ndarray, draws: int) -> AbstractK
     if isinstance(kernel, Scaled):
         return Scaled(_rescale(kernel.kernel, scale, draws), kernel.variance)
     if isinstance(kernel, Selected):
-        return Selected(_rescale(kernel.kernel, scale[[int(feature) for feature in kernel.features]], draws), kernel.features)
+        selected = scale[[int(feature) for feature in kernel.features]]
+        return Selected(_rescale(kernel.kernel, selected, draws), kernel.features)
     if isinstance(kernel, (Sum, Product)):
         return type(kernel)(tuple(_rescale(part, scale, draws) for part in kernel.kernels))
     if isinstance(kernel, ProductKernel):
