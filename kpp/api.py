@@ -63,7 +63,7 @@ def explain(
             `kpp.as_rkhs_function`), the probabilities of a classifier, or the predictions. An estimator of kpp is
             explained as its `kpp.Fit` where an RKHS function is needed, and a search as the best estimator.
         x: The points to explain, (p, d), a data frame or an xarray object with names. A Dask array, a Dask data frame
-            or an `xarray.DataArray` with chunks gives an explanation that is computed block by block when it is needed,
+            or an xarray object with chunks gives an explanation that is computed block by block when it is needed,
             with ``jax.random.fold_in(rng_key, b)`` as the key of block b; only the first block is computed at once.
         explainer: The registered name of an explainer, or an instance of one.
         value_function: The registered name of a value function, or an instance of one; for explainers that value
@@ -88,6 +88,7 @@ def explain(
     if rng_key is not None:
         check_rng_key(rng_key)
     request = ExplainRequest(_chosen(predictor), explainer, value_function, options)
+    x = as_table(x)
     with _precision(predictor):
         if is_chunked(x):
             return Explanation(explain_blocks(request.quiet().dataset, x, rng_key=rng_key, columns=request.columns))

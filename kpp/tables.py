@@ -211,7 +211,7 @@ def is_table(x: object) -> bool:
 
 
 def as_table(x: Any, name: str = "x") -> Any:
-    """Return an xarray object with names as a data frame of pandas, and anything else unchanged.
+    """Return an xarray object with names as a data frame, and anything else unchanged.
 
     Args:
         x: A Dataset whose variables are the columns; or a DataArray (n, d) whose last dimension has a coordinate of
@@ -219,23 +219,26 @@ def as_table(x: Any, name: str = "x") -> Any:
         name: The argument's name for messages.
 
     Returns:
-        The data frame, without the coordinates of the rows; or `x`.
+        The data frame without the coordinates of the rows: of Dask if `x` has chunks, else of pandas; or `x`.
 
     Raises:
         ValueError: If the variables of a Dataset do not have one dimension, which they share.
     """
     if not isinstance(x, (xr.Dataset, xr.DataArray)):
         return x
-    import pandas as pd
-
     if isinstance(x, xr.DataArray):
         columns = x.coords[x.dims[-1]].values.tolist() if x.ndim == 2 and x.dims[-1] in x.coords else []
-        named = bool(columns) and all(isinstance(column, str) for column in columns)
-        return pd.DataFrame(x.values, columns=columns).infer_objects() if named else x
+        if not columns or not all(isinstance(column, str) for column in columns):
+            return x
+        x = x.to_dataset(dim=x.dims[-1])
     dims = {str(column): variable.dims for column, variable in x.data_vars.items()}
     if len(set(dims.values())) != 1 or any(len(axes) != 1 for axes in dims.values()):
         raise ValueError(f"`{name}` must be a Dataset whose variables share one dimension, the rows, got {dims}")
-    return pd.DataFrame({column: variable.values for column, variable in x.data_vars.items()})
+    if x.chunks:
+        return x.to_dask_dataframe()[list(x.data_vars)]
+    import pandas as pd
+
+    return pd.DataFrame({column: variable.values for column, variable in x.data_vars.items()}).infer_objects()
 
 
 def read_points(

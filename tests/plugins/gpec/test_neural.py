@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from kpp.explanations import output_names, resolve
 from kpp_gpec import MLPClassifier
@@ -24,6 +26,21 @@ def test_without_hidden_layers_it_is_a_logistic_regression(l2):
     expected = LogisticRegression(C=1 / (90 * l2), tol=1e-10, max_iter=5000).fit(x, y).predict_proba(x)
     # Both objectives are convex; full batches bring Adam to the minimum, scikit-learn stops at gradients of 1e-10.
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks([MLPClassifier((8,), num_epochs=20, learning_rate=0.05, progress=False, random_state=0)])
+def test_it_passes_the_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def test_scikit_learn_takes_it_as_a_classifier(moons):
+    """Folds of a classifier hold all classes in the same shares."""
+    x, y = moons
+    model = MLPClassifier((), num_epochs=20, learning_rate=0.1, progress=False, random_state=0)
+    scores = cross_val_score(model, x[np.argsort(y)], np.sort(y), cv=2)
+    assert scores.min() > 0.7  # a line separates the moons but for their ends
 
 
 @pytest.mark.slow

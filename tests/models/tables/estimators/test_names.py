@@ -45,6 +45,16 @@ def test_xarray_objects_keep_their_names(table, ridge):
     np.testing.assert_allclose(explanation.values, kpp.explain(ridge, frame[:2], background=frame).values, rtol=1e-9)
 
 
+def test_chunks_of_xarray_objects_keep_their_names(table, ridge):
+    pytest.importorskip("dask")
+    frame, _ = table
+    expected = kpp.explain(ridge.function_, frame[:4], background=frame)
+    for kind, x in of_xarray(frame[:4]):
+        found = kpp.explain(ridge.fit_, x.chunk({x.dims[0] if isinstance(x, xr.DataArray) else [*x.dims][0]: 2}))
+        np.testing.assert_array_equal(found.values.feature, ["age", "dose"], err_msg=kind)
+        np.testing.assert_allclose(found.values.compute(), expected.values, rtol=1e-9, err_msg=kind)
+
+
 def test_names_are_compared(table, ridge):
     frame, _ = table
     with pytest.raises(ValueError, match="Feature names must be in the same order"):
