@@ -1,6 +1,6 @@
 """Explaining many rows by Dask on one and on two processes: time, memory, and what 10^9 rows would take.
 
-    python examples/benchmarks/dask_explain.py [--rows 1000000] [--features 10] [--landmarks 500] [--background 100]
+    python examples/benchmarks/dask_explain.py [--rows 250000 500000 1000000] [--features 10] [--landmarks 500]
 
 A function of 500 landmarks is explained (interventional game, 10 features) into a Zarr store. The table has one row per
 number of rows and of processes: seconds after a first run that compiles, rows per second, and the largest peak memory
@@ -68,23 +68,23 @@ def measure(num_rows: int, workers: int, options: argparse.Namespace) -> tuple[f
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=1_000_000, help="the largest number of rows")
+    parser.add_argument("--rows", type=int, nargs="+", default=[250_000, 500_000, 1_000_000], help="in rising order")
     parser.add_argument("--features", type=int, default=10)
     parser.add_argument("--landmarks", type=int, default=500, help="points of the function")
     parser.add_argument("--background", type=int, default=100, help="points of the interventional game")
     parser.add_argument("--rows-per-block", type=int, default=4096)
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    sizes = [max(1, options.rows // 4), max(1, options.rows // 2), options.rows]
     print(f"{'rows':>10} {'processes':>9} {'seconds':>9} {'rows / s':>9} {'peak memory':>12}", flush=True)
     seconds = {}
     for workers in (1, 2):
-        for rows in sizes:
+        for rows in options.rows:
             seconds[rows, workers], memory = measure(rows, workers, options)
             speed = rows / seconds[rows, workers]
             print(f"{rows:>10} {workers:>9} {seconds[rows, workers]:>9.1f} {speed:>9.0f} {memory:>9.0f} MB", flush=True)
-    print(f"one process over two: {seconds[sizes[-1], 1] / seconds[sizes[-1], 2]:.2f}")
-    speed = sizes[-1] / seconds[sizes[-1], 2] / 2
+    most = options.rows[-1]
+    print(f"one process over two: {seconds[most, 1] / seconds[most, 2]:.2f}")
+    speed = most / seconds[most, 2] / 2
     print(f"\nOn paper, at {speed:.0f} rows per second and core (measured on two processes): hours")
     print(f"{'rows':>10} " + " ".join(f"{cores:>6} cores" for cores in CORES))
     for power in range(6, 10):

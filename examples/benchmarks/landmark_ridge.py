@@ -1,6 +1,7 @@
 """Time and memory of ridge regression with landmarks in both precisions, beside scikit-learn's Nystroem and Ridge.
 
-Run it as `python examples/benchmarks/landmark_ridge.py [--rows 1000000 10000000] [--peer-rows 250000]`.
+    python examples/benchmarks/landmark_ridge.py [--rows 1000000 10000000] [--peer-rows 250000] [--precision 64 32]
+
 The rows, with twenty features, are written to memory maps in a temporary folder. Both libraries get the same kernel and
 regularization and as many random landmarks. Each runs in a process of its own, whose peak memory is shown; pages of the
 memory maps count only while they are read. scikit-learn holds the features of all rows, so it gets fewer rows. The
@@ -30,6 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--peer-rows", type=int, nargs="*", default=[250_000])
+    parser.add_argument("--precision", type=int, nargs="+", default=[64, 32], choices=[64, 32], help="of kpp, in bits")
     parser.add_argument("--landmarks", type=int, default=2000)
     parser.add_argument("--run", nargs=2, metavar=("LIBRARY", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -41,7 +43,7 @@ def main() -> None:
     for rows in sorted({*options.rows, *options.peer_rows}):
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder), rows)
-            for library in ("kpp float64", "kpp float32", "scikit-learn"):
+            for library in (*(f"kpp float{bits}" for bits in options.precision), "scikit-learn"):
                 if library != "scikit-learn" or rows in options.peer_rows:
                     command = [sys.executable, __file__, "--landmarks", str(options.landmarks), "--run", library]
                     found = subprocess.run([*command, folder], check=True, capture_output=True, text=True).stdout

@@ -11,6 +11,7 @@ import xarray as xr
 
 from kpp import netcdf
 from kpp.files import remove_leftovers, replace_folder, temporary_path
+from kpp.lazy import waiting_for_threads
 
 __all__ = ["DONE", "FORMAT", "is_store", "needed", "read", "write"]
 
@@ -65,7 +66,8 @@ def write(path: str | os.PathLike[str], dataset: xr.Dataset) -> None:
     if dataset.chunks:  # chunks of a store have one size
         plain = plain.chunk({str(dim): max(sizes) for dim, sizes in dataset.chunks.items()})
     try:
-        plain.to_zarr(partial, mode="w-", zarr_format=FORMAT, consolidated=True)
+        with waiting_for_threads():
+            plain.to_zarr(partial, mode="w-", zarr_format=FORMAT, consolidated=True)
         replace_folder(partial, target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

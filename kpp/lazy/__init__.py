@@ -13,5 +13,6 @@ from kpp.lazy.blocks import read_blocks as read_blocks
 from kpp.lazy.blocks import refuse_bad_rows as refuse_bad_rows
 from kpp.lazy.layout import Layout as Layout
 from kpp.lazy.schedulers import complete_all as complete_all
+from kpp.lazy.schedulers import waiting_for_threads as waiting_for_threads
 from kpp.lazy.tasks import map_numbers as map_numbers
 from kpp.lazy.traveling import TravelingFunction as TravelingFunction

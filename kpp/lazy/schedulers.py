@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-__all__ = ["active_client", "complete_all", "is_dask_chosen"]
+from kpp.threads import num_cores
+
+__all__ = ["active_client", "complete_all", "is_dask_chosen", "waiting_for_threads"]
 
 
 def active_client() -> Any:
@@ -51,8 +55,27 @@ def complete_all(tasks: Sequence[Any], notice: Callable[[int], object], if_gone:
         if key in keys:
             notice(1)
 
-    with Callback(posttask=after):
+    with Callback(posttask=after), waiting_for_threads():
         return list(compute(*tasks))
+
+
+@contextlib.contextmanager
+def waiting_for_threads() -> Iterator[None]:
+    """Let Dask compute in threads that have ended when the block ends.
+
+    After an error in one task, the other tasks that run in Dask's own threads go on unseen, and can write files after
+    the caller has cleaned up. A client, and a scheduler or a pool of threads that the user has set, are
+    left alone.
+    """
+    import dask
+
+    threads = dask.config.get("scheduler", None) in (None, "threads", "threading")
+    if not threads or dask.config.get("pool", None) is not None:
+        yield
+        return
+    size = dask.config.get("num_workers", None) or num_cores()
+    with ThreadPoolExecutor(size) as pool, dask.config.set(pool=pool):
+        yield
 
 
 def _complete_on(client: Any, tasks: Sequence[Any], notice: Callable[[int], object], if_gone: str) -> list[Any]:

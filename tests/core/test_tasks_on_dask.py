@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import jax
@@ -19,6 +20,7 @@ from numpyro.infer import HMC
 from kpp.batching import progress_bar
 from kpp.calibration import simulation_based_calibration
 from kpp.kernels import RBF
+from kpp.lazy import complete_all
 from kpp_models import LandmarkLogistic, LandmarkRidge
 from kpp_models.tables import landmark_machines
 from kpp_optimization import replicate
@@ -261,3 +263,21 @@ def test_a_worker_that_is_killed_loses_no_replication(client, tmp_path):
     found = replicate(KEY, kill_once, 5, progress=False)
     assert killed.exists()
     assert_identical(found, [draw(key, number) for number, key in enumerate(jax.random.split(KEY, 5))])
+
+
+def test_after_an_error_no_other_task_goes_on_unseen(tmp_path):
+    both_run = threading.Barrier(2, timeout=60)
+
+    def fail():
+        both_run.wait()
+        raise OSError("No space left on device")
+
+    def write():
+        both_run.wait()
+        time.sleep(0.5)
+        (tmp_path / "written").touch()
+
+    tasks = [dask.delayed(fail)(), dask.delayed(write)()]
+    with dask.config.set(num_workers=2), pytest.raises(OSError, match="No space left"):
+        complete_all(tasks, lambda _: None, if_gone="")
+    assert (tmp_path / "written").exists()
