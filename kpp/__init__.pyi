@@ -2,6 +2,7 @@ from . import bags as bags
 from . import batching as batching
 from . import calibration as calibration
 from . import causal as causal
+from . import conversion as conversion
 from . import embeddings as embeddings
 from . import estimators as estimators
 from . import explanations as explanations
@@ -31,6 +32,8 @@ from . import validation as validation
 from .api import explain as explain
 from .bags import Bags as Bags
 from .cache import enable_compile_cache as enable_compile_cache
+from .conversion import AbstractConverter as AbstractConverter
+from .conversion import as_gp_posterior as as_gp_posterior
 from .conversion import as_rkhs_function as as_rkhs_function
 from .explanations import AbstractExplainer as AbstractExplainer
 from .explanations import Explanation as Explanation

@@ -15,7 +15,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from kpp import registry
-from kpp.conversion import as_rkhs_function
+from kpp.conversion import as_explainable, is_foreign
 from kpp.explanations import (
     AbstractExplainer,
     AbstractPointsExplainer,
@@ -58,10 +58,11 @@ def explain(
 
     Args:
         predictor: A `kpp.Fit` (its draws make the explanation a posterior), a `kpp.RKHSFunction`, one with the names of
-            its features (`kpp.NamedFunction`), a fitted scikit-learn estimator, or a function from points (p, d) to
-            predictions. From an estimator, each explainer takes the function that it needs: the RKHS function (see
-            `kpp.as_rkhs_function`), the probabilities of a classifier, or the predictions. An estimator of kpp is
-            explained as its `kpp.Fit` where an RKHS function is needed, and a search as the best estimator.
+            its features (`kpp.NamedFunction`), a fitted scikit-learn estimator, a model of another library for which a
+            converter is registered, or a function from points (p, d) to predictions. From an estimator, each explainer
+            takes the function that it needs: the RKHS function (see `kpp.as_rkhs_function`), the probabilities of a
+            classifier, or the predictions. A Gaussian process is explained with its posterior, see
+            `kpp.as_gp_posterior`, an estimator of kpp as its `kpp.Fit`, and a search as its best estimator.
         x: The points to explain, (p, d), a data frame or an xarray object with names. A Dask array, a Dask data frame
             or an xarray object with chunks gives an explanation that is computed block by block when it is needed,
             with ``jax.random.fold_in(rng_key, b)`` as the key of block b; only the first block is computed at once.
@@ -318,9 +319,10 @@ def _chosen(predictor: object) -> object:
 
 
 def _as_required(predictor: object, requires: Requirement, background: object) -> tuple[Any, Schema | None]:
-    """Convert an estimator to the function that the explainer requires; also return the schema of the predictor."""
+    """Convert a model of another library to what the explainer requires; also return the schema of the predictor."""
     if not is_estimator(predictor):
-        return predictor, fitted_schema(predictor)
+        converted = _as_explainable(predictor, requires)
+        return converted, fitted_schema(converted)
     fit = fit_of(predictor)
     if fit is not None:
         return EstimatorFunction(predictor, fit.schema) if requires == "callable" else fit, fit.schema
@@ -330,10 +332,22 @@ def _as_required(predictor: object, requires: Requirement, background: object) -
     names = getattr(predictor, "feature_names_in_", None)
     schema = None if names is None else Schema(tuple(str(name) for name in names))
     if requires == "rkhs_function":
-        return as_rkhs_function(predictor), schema
+        return as_explainable(predictor), schema
     if requires == "probabilities" and hasattr(predictor, "predict_proba"):
         return predictor.predict_proba, schema
     return predictor, schema
+
+
+def _as_explainable(predictor: Any, requires: Requirement) -> Any:
+    """Convert a model for which a converter is registered; one that can be called needs no conversion to be called."""
+    if requires not in ("rkhs_function", "callable") or not is_foreign(predictor):
+        return predictor
+    try:
+        return as_explainable(predictor)
+    except (TypeError, ValueError):
+        if requires == "callable" and callable(predictor):
+            return predictor
+        raise
 
 
 def _with_names(x: object, schema: Schema | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import kpp
 from kpp import embeddings, features, games, kernels
+from kpp.conversion.scikit_learn import SklearnConverter
 
 _KERNELS = (
     kernels.BagMean,
@@ -70,3 +71,9 @@ def register_value_functions() -> dict[str, type]:
         "observational-gaussian": games.GaussianConditional,
         "observational-masked": games.MaskedRegression,
     }
+
+
+@kpp.hookimpl
+def register_converters() -> dict[str, type]:
+    """Register the converters."""
+    return {"sklearn": SklearnConverter}

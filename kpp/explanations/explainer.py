@@ -28,7 +28,6 @@ from kpp.explanations.predictors import (
 from kpp.functions import RKHSFunction
 from kpp.games import Players, as_players
 from kpp.modules import AbstractModule
-from kpp.posteriors import GPPosterior
 from kpp.tables import Schema, as_table, is_table
 from kpp.typing import RngKey
 from kpp.validation import as_points
@@ -142,7 +141,7 @@ class Inputs:
         groups: Groups,
     ) -> "Inputs":
         """Combine a predictor with points that have been read; arguments and errors are the same as for `read`."""
-        function = read_function(predictor.mean if isinstance(predictor, GPPosterior) else predictor, requires)
+        function = read_function(predictor, requires)
         check_features(function, rows)
         background = as_table(background, "background")
         if is_table(background):

@@ -77,8 +77,8 @@ def resolve(predictor: object, x: object, requires: Requirement) -> Resolved:
     """Read a predictor and the points to explain.
 
     Args:
-        predictor: A `kpp.Fit`, a `kpp.RKHSFunction` or a function; if the explainer needs a "callable", also a fitted
-            estimator.
+        predictor: A `kpp.Fit`, a `kpp.RKHSFunction`, a `kpp.GPPosterior`, whose mean is read, or a function; if the
+            explainer needs a "callable", also a fitted estimator.
         x: The points, (p, d), or a data frame. It is read by the schema of the fit or of the estimator; if there is no
             schema, the data frame names the features.
         requires: The kind of predictor that the explainer needs, its class attribute ``requires``.
@@ -190,6 +190,7 @@ def read_function(predictor: object, requires: Requirement) -> RKHSFunction | Ca
             return predictor
     else:
         function = predictor.function() if is_fit(predictor) else predictor
+        function = function.mean if isinstance(function, GPPosterior) else function
         if isinstance(function, RKHSFunction) and requires != "callable":
             return function.unfold()
         if isinstance(function, RKHSFunction) or (requires == "callable" and callable(function)):

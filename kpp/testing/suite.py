@@ -16,12 +16,14 @@ import jax
 from jax.typing import ArrayLike
 from jaxtyping import PyTree
 
+from kpp.conversion import AbstractConverter
 from kpp.embeddings import AbstractEmbedding
 from kpp.explanations import AbstractExplainer
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction
 from kpp.inference import AbstractModel
 from kpp.kernels import AbstractKernel
+from kpp.testing.converters import converter_checks
 from kpp.testing.embeddings import embedding_checks
 from kpp.testing.explainers import explainer_checks
 from kpp.testing.kernels import kernel_checks
@@ -32,6 +34,7 @@ from kpp.validation import count
 __all__ = [
     "Case",
     "cases",
+    "check_converter",
     "check_embedding",
     "check_explainer",
     "check_kernel",
@@ -48,6 +51,7 @@ _SUITES: dict[type, Callable[[type], tuple[Check, ...]]] = {
     AbstractValueFunction: value_function_checks,
     AbstractExplainer: explainer_checks,
     AbstractModel: model_checks,
+    AbstractConverter: converter_checks,
 }
 
 
@@ -187,6 +191,25 @@ def check_model(model: object, x: PyTree, y: ArrayLike) -> None:
         AssertionError: If laws do not hold; the message names all of them.
     """
     _run(model_checks(type(model)), (model, x, y), type(model).__name__)
+
+
+def check_converter(
+    converter: object, model: object, x: PyTree, mean: ArrayLike, covariance: ArrayLike | None = None
+) -> None:
+    """Check that a converter satisfies the laws of converters on one model.
+
+    Args:
+        converter: A converter.
+        model: A fitted model of the library, or a pair of a model and its data.
+        x: Points, (p, d).
+        mean: The model's own predictions at x, (p,) or (p, outputs).
+        covariance: Its own covariance of the function at x, (p, p); None if it is not a Gaussian process.
+
+    Raises:
+        AssertionError: If laws do not hold; the message names all of them.
+    """
+    example = (converter, model, x, mean, covariance)
+    _run(converter_checks(type(converter)), example, type(converter).__name__)
 
 
 def _checks_of(cls: Any) -> tuple[Check, ...]:

@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as gp
+from sklearn.kernel_approximation import Nystroem
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import (
+    BayesianRidge,
+    ElasticNet,
+    ElasticNetCV,
+    HuberRegressor,
+    Lasso,
+    LassoCV,
+    LinearRegression,
+    LogisticRegression,
+    Ridge,
+    RidgeClassifier,
+    RidgeClassifierCV,
+    RidgeCV,
+    SGDClassifier,
+    SGDRegressor,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
-from sklearn.svm import SVC, SVR, NuSVC, NuSVR
+from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR
 
 import kpp
 
@@ -114,6 +133,110 @@ def test_periodic_kernels_of_one_feature_predict_the_same(kernel):
     assert_agrees(kpp.as_rkhs_function(fitted), fitted.predict(NEW[:, :1]), NEW[:, :1])
 
 
+@pytest.mark.parametrize("machine", [SVC(), NuSVC(nu=0.2, kernel="poly", degree=2, coef0=1.0)])
+def test_support_vectors_of_several_classes_give_one_function_per_pair(machine):
+    fitted = machine.set_params(decision_function_shape="ovo").fit(X, np.digitize(Y, np.quantile(Y, [0.2, 0.5, 0.8])))
+    function = kpp.as_rkhs_function(fitted)
+    assert function.output_shape == (6,)
+    assert_agrees(function, fitted.decision_function(NEW))
+
+
+SCALERS = {
+    "StandardScaler": [StandardScaler()],
+    "StandardScaler without mean": [StandardScaler(with_mean=False)],
+    "StandardScaler without scale": [StandardScaler(with_std=False)],
+    "MinMaxScaler": [MinMaxScaler(feature_range=(-1.0, 2.0))],
+    "MaxAbsScaler": [MaxAbsScaler()],
+    "RobustScaler": [RobustScaler()],
+    "two in a row": [StandardScaler(), "passthrough", MinMaxScaler()],
+}
+NYSTROEM = {
+    "rbf": Nystroem(gamma=0.2, n_components=8, random_state=0),
+    "rbf by default": Nystroem(n_components=8, random_state=0),
+    "poly": Nystroem("poly", degree=2, coef0=0.5, gamma=0.1, n_components=8, random_state=0),
+    "poly by default": Nystroem("poly", n_components=8, random_state=0),
+    "laplacian": Nystroem("laplacian", kernel_params={"gamma": 0.2}, n_components=8, random_state=0),
+    "linear": Nystroem("linear", n_components=3, random_state=0),
+}
+LINEAR = {
+    "Ridge": Ridge(),
+    "LinearRegression": LinearRegression(),
+    "without intercept": Ridge(fit_intercept=False),
+    "Lasso": Lasso(alpha=0.1),
+    "ElasticNet": ElasticNet(alpha=0.1),
+    "SGDRegressor": SGDRegressor(random_state=0),
+    "BayesianRidge": BayesianRidge(),
+    "HuberRegressor": HuberRegressor(max_iter=1000),
+    "RidgeCV": RidgeCV(),
+    "LassoCV": LassoCV(cv=3),
+    "ElasticNetCV": ElasticNetCV(cv=3),
+    "LinearSVR": LinearSVR(random_state=0),
+    "LogisticRegression": LogisticRegression(),
+    "RidgeClassifier": RidgeClassifier(),
+    "RidgeClassifierCV": RidgeClassifierCV(),
+    "SGDClassifier": SGDClassifier(random_state=0),
+    "LinearSVC": LinearSVC(random_state=0),
+}
+SEVERAL_TARGETS = ("Ridge", "LinearRegression", "without intercept", "Lasso", "ElasticNet", "RidgeCV")
+
+
+def predictions(fitted, points):
+    return getattr(fitted, "decision_function", getattr(fitted, "predict", None))(points)
+
+
+@pytest.mark.parametrize("name", LINEAR)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_linear_models_predict_the_same_behind_scalers_and_features(name, classes):
+    model = LINEAR[name]
+    targets = Y
+    if is_classifier(model):
+        targets = np.digitize(Y, np.quantile(Y, np.arange(1, classes) / classes))
+    elif classes == 3 and name in SEVERAL_TARGETS:
+        targets = np.column_stack([Y, X[:, 0], -Y])
+    features = make_pipeline(StandardScaler(), NYSTROEM["rbf"])
+    for steps in ([], [RobustScaler()], [features, MinMaxScaler()]):
+        fitted = clone(make_pipeline(*steps, model)).fit(X, targets)
+        assert_agrees(kpp.as_rkhs_function(fitted), predictions(fitted, NEW))
+
+
+@pytest.mark.parametrize("name", NYSTROEM)
+def test_a_ridge_on_landmarks_is_a_function_on_the_landmarks(name):
+    fitted = make_pipeline(clone(NYSTROEM[name]), Ridge()).fit(X, Y)
+    function = kpp.as_rkhs_function(fitted)
+    np.testing.assert_array_equal(function.points, fitted[0].components_)
+    assert_agrees(function, fitted.predict(NEW))
+
+
+@pytest.mark.parametrize("name", SCALERS)
+def test_scalers_in_front_of_linear_machines_are_absorbed(name):
+    fitted = make_pipeline(*SCALERS[name], SVR(kernel="linear")).fit(X, Y)
+    assert_agrees(kpp.as_rkhs_function(fitted), fitted.predict(NEW))
+
+
+@pytest.mark.parametrize("name", SCALERS)
+def test_linear_transformations_of_the_targets_are_undone(name):
+    machine = make_pipeline(StandardScaler(), SVR(C=10.0))
+    targets = make_pipeline(*SCALERS[name]) if len(SCALERS[name]) > 1 else clone(SCALERS[name][0])
+    fitted = TransformedTargetRegressor(machine, transformer=targets).fit(X, Y)
+    assert_agrees(kpp.as_rkhs_function(fitted), fitted.predict(NEW))
+
+
+@pytest.mark.parametrize("regressor", [KernelRidge(kernel="rbf"), Ridge(), fixed(gp.RBF(ARD), normalize_y=True)])
+def test_several_targets_are_transformed_each_on_its_own(regressor):
+    fitted = TransformedTargetRegressor(regressor, transformer=StandardScaler())
+    fitted.fit(X, np.column_stack([Y, -(Y**2)]))
+    assert_agrees(kpp.as_rkhs_function(fitted), fitted.predict(NEW))
+
+
+def test_pipelines_and_transformed_targets_may_be_nested():
+    inner = TransformedTargetRegressor(make_pipeline(MinMaxScaler(), SVR(C=10.0)), transformer=StandardScaler())
+    outer = TransformedTargetRegressor(make_pipeline(RobustScaler(), "passthrough", inner), transformer=MaxAbsScaler())
+    fitted = outer.fit(X, Y)
+    assert_agrees(kpp.as_rkhs_function(fitted), fitted.predict(NEW))
+    identity = TransformedTargetRegressor(SVR(C=10.0)).fit(X, Y)
+    assert_agrees(kpp.as_rkhs_function(identity), identity.predict(NEW))
+
+
 @pytest.mark.parametrize(
     "estimator", [KernelRidge(kernel="rbf"), fixed(gp.RBF(ARD), normalize_y=True), fixed(gp.RBF())]
 )
@@ -132,15 +255,6 @@ def test_one_target_in_a_column_is_what_predict_makes_of_it():
     assert_agrees(kpp.as_rkhs_function(ridge), ridge.predict(NEW))
 
 
-SCALERS = {
-    "StandardScaler": [StandardScaler()],
-    "StandardScaler without mean": [StandardScaler(with_mean=False)],
-    "StandardScaler without scale": [StandardScaler(with_std=False)],
-    "MinMaxScaler": [MinMaxScaler(feature_range=(-1.0, 2.0))],
-    "MaxAbsScaler": [MaxAbsScaler()],
-    "RobustScaler": [RobustScaler()],
-    "two in a row": [StandardScaler(), "passthrough", MinMaxScaler()],
-}
 STATIONARY = [
     KernelRidge(kernel="rbf", alpha=0.1),
     KernelRidge(kernel="laplacian", alpha=0.1),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
 from kpp import registry
@@ -66,6 +68,21 @@ def test_explainers(check):
 
 @parametrize_with_checks(quick(registry.models()), num_examples=1)
 def test_models(check):
+    check()
+
+
+# A converter can be checked where its library is installed; it is registered under the name of its module.
+CONVERTERS = {name: cls for name, cls in registry.converters().items() if importlib.util.find_spec(name)}
+
+
+@parametrize_with_checks(CONVERTERS, num_examples=1)
+def test_converters(check):
+    check()
+
+
+@pytest.mark.slow
+@parametrize_with_checks(CONVERTERS)
+def test_all_examples_of_converters(check):
     check()
 
 

@@ -24,7 +24,7 @@ from kpp.kernels import (
     Sum,
 )
 
-__all__ = ["convert_gp_kernel", "convert_metric"]
+__all__ = ["convert_gp_kernel", "convert_metric", "has_noise", "linear_kernel"]
 
 _MATERN: dict[float, Any] = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, math.inf: RBF}
 _MAX_POWER = 16  # a power is a product of as many kernels, so its cost grows with the exponent
@@ -39,7 +39,7 @@ def convert_metric(name: str, num_features: int, *, gamma: float | None, degree:
     """
     gamma = 1.0 / num_features if gamma is None else gamma
     if name == "linear":
-        return _linear(num_features)
+        return linear_kernel(num_features)
     if name in ("poly", "polynomial"):
         return _polynomial(gamma, degree, coef0)
     if name not in ("rbf", "laplacian"):
@@ -62,6 +62,17 @@ def convert_gp_kernel(kernel: Any, num_features: int) -> AbstractKernel:
     if converted is None:
         raise ValueError(f"the kernel {kernel} is nothing but noise; the function is constant")
     return converted
+
+
+def linear_kernel(num_features: int) -> AbstractKernel:
+    """Return the linear kernel with one variance per feature; its product terms are known."""
+    return Linear(variance=np.ones(num_features))
+
+
+def has_noise(kernel: Any) -> bool:
+    """Return whether a kernel of ``sklearn.gaussian_process.kernels`` contains a WhiteKernel."""
+    parts = [getattr(kernel, name) for name in ("k1", "k2", "kernel") if hasattr(kernel, name)]
+    return type(kernel).__name__ == "WhiteKernel" or any(map(has_noise, parts))
 
 
 def _convert(kernel: Any, num_features: int) -> AbstractKernel | None:
@@ -97,13 +108,8 @@ def _periodic(kernel: Any, num_features: int) -> AbstractKernel:
 
 
 def _dot_product(kernel: Any, num_features: int) -> AbstractKernel:
-    linear = _linear(num_features)
+    linear = linear_kernel(num_features)
     return Sum((linear, Constant(kernel.sigma_0**2))) if kernel.sigma_0 else linear
-
-
-def _linear(num_features: int) -> AbstractKernel:
-    """Return the linear kernel with one variance per feature; its product terms are known."""
-    return Linear(variance=np.ones(num_features))
 
 
 def _constant(kernel: Any, num_features: int) -> AbstractKernel:

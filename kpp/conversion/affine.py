@@ -1,0 +1,139 @@
+r"""Affine transformations around a function: of its inputs, :math:`(x - c) / s`, and of its values, :math:`a f + b`.
+
+Libraries standardize inputs and targets. The function of the original units is again an RKHS function, and its
+posterior a Gaussian process: lengthscales are multiplied by s, points are converted back, and variances are multiplied
+by a^2.
+"""
+
+from __future__ import annotations
+
+from typing import Any, overload
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kpp.functions import RKHSFunction
+from kpp.kernels import (
+    RBF,
+    AbstractKernel,
+    Constant,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    Product,
+    ProductKernel,
+    RationalQuadratic,
+    Scaled,
+    Selected,
+    Sum,
+)
+from kpp.posteriors import GPPosterior
+from kpp.typing import Numbers
+
+__all__ = ["rescale_inputs", "rescale_outputs"]
+
+
+@overload
+def rescale_inputs(function: RKHSFunction, center: Numbers, scale: Numbers) -> RKHSFunction: ...
+@overload
+def rescale_inputs(function: GPPosterior, center: Numbers, scale: Numbers) -> GPPosterior: ...
+def rescale_inputs(function: RKHSFunction | GPPosterior, center: Numbers, scale: Numbers) -> RKHSFunction | GPPosterior:
+    r"""Return the function :math:`x \mapsto f((x - c) / s)`.
+
+    Args:
+        function: f, an `RKHSFunction` or a `GPPosterior`, on points (n, d). Its kernel depends on differences of inputs
+            only; an `RKHSFunction` without draws may also have the kernel `Linear`.
+        center: c, one number or shape (d,).
+        scale: s, one number or shape (d,), positive.
+
+    Returns:
+        The function, of the same type.
+
+    Raises:
+        ValueError: If the kernel has another form.
+    """
+    mean = function.mean if isinstance(function, GPPosterior) else function
+    num_features = mean.points.shape[-1]
+    shift, widths = (np.broadcast_to(np.asarray(part, dtype=float), num_features) for part in (center, scale))
+    if isinstance(function, GPPosterior):
+        return GPPosterior(_rescale_stationary(mean, shift, widths), function.root)
+    if isinstance(mean.kernel, Linear):
+        return _rescale_linear(mean, shift, widths)
+    return _rescale_stationary(mean, shift, widths)
+
+
+@overload
+def rescale_outputs(function: RKHSFunction, scale: Numbers, shift: Numbers) -> RKHSFunction: ...
+@overload
+def rescale_outputs(function: GPPosterior, scale: Numbers, shift: Numbers) -> GPPosterior: ...
+def rescale_outputs(function: RKHSFunction | GPPosterior, scale: Numbers, shift: Numbers) -> RKHSFunction | GPPosterior:
+    r"""Return the function :math:`x \mapsto a f(x) + b`.
+
+    Args:
+        function: f, an `RKHSFunction` or a `GPPosterior` without draws.
+        scale: a, one number, or one per output of an `RKHSFunction`; not 0.
+        shift: b, in the same form.
+
+    Returns:
+        The function, of the same type.
+    """
+    factor, constant = jnp.asarray(scale), jnp.asarray(shift)
+    if isinstance(function, RKHSFunction):
+        coefficients = function.coefficients * jnp.broadcast_to(factor, function.coefficients.shape)
+        return RKHSFunction(function.kernel, function.points, coefficients, function.intercept * factor + constant)
+    mean = function.mean  # the new kernel is a^2 times the old one, so coefficients and root are divided by a
+    kernel = Scaled(mean.kernel, factor**2)
+    scaled = RKHSFunction(kernel, mean.points, mean.coefficients / factor, mean.intercept * factor + constant)
+    return GPPosterior(scaled, function.root / factor)
+
+
+def _rescale_stationary(
+    function: RKHSFunction, center: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"]
+) -> RKHSFunction:
+    points, draws = np.asarray(function.points) * scale + center, function.batch_shape
+    kernel = _rescale_kernel(function.kernel, scale, len(draws))
+    return RKHSFunction(kernel, points, function.coefficients, function.intercept, draws)
+
+
+def _rescale_linear(
+    function: RKHSFunction, center: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"]
+) -> RKHSFunction:
+    r"""Rescale :math:`f(x) = w^\top x + b`: to w / s and b - w^T (c / s)."""
+    shift = function.kernel.combine_sections((center / scale)[None], function.points, function.coefficients)[0]
+    points = np.asarray(function.points) / scale
+    return RKHSFunction(function.kernel, points, function.coefficients, function.intercept - shift)
+
+
+def _rescale_kernel(kernel: AbstractKernel, scale: Float[np.ndarray, " d"], draws: int) -> AbstractKernel:
+    """Return the kernel of x that equals `kernel` of x / scale; its arrays lead with some axes of draws."""
+    if isinstance(kernel, (RBF, Matern12, Matern32, Matern52, RationalQuadratic)):
+        return eqx.tree_at(lambda k: k.lengthscale, kernel, _times(kernel.lengthscale, scale, draws))
+    if isinstance(kernel, Periodic):
+        return eqx.tree_at(lambda k: k.period, kernel, _times(kernel.period, scale, draws))
+    if isinstance(kernel, Constant):
+        return kernel
+    if isinstance(kernel, Scaled):
+        return Scaled(_rescale_kernel(kernel.kernel, scale, draws), kernel.variance)
+    if isinstance(kernel, Selected):
+        return Selected(_rescale_kernel(kernel.kernel, scale[np.asarray(kernel.features)], draws), kernel.features)
+    if isinstance(kernel, (Sum, Product)):
+        return type(kernel)(tuple(_rescale_kernel(part, scale, draws) for part in kernel.kernels))
+    if isinstance(kernel, ProductKernel):
+        parts = zip(kernel.kernels, scale, strict=True)
+        return ProductKernel(tuple(_rescale_kernel(part, width[None], draws) for part, width in parts))
+    raise ValueError(
+        f"a {type(kernel).__name__} kernel behind a scaler is not the same kernel of unscaled points; convert the "
+        "model without the scaler and explain it at scaled points (for a pipeline of scikit-learn: "
+        "as_rkhs_function(pipeline[-1]) and pipeline[:-1].transform(x))"
+    )
+
+
+def _times(values: Any, scale: Float[np.ndarray, " d"], draws: int) -> Array:
+    """Return one value per feature; for one feature a number, because some kernels do not take an array there."""
+    values = np.asarray(values)
+    scaled = (values[..., None] if values.ndim == draws else values) * scale
+    return jnp.asarray(scaled[..., 0] if scaled.shape[-1] == 1 else scaled)
