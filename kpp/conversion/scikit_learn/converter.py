@@ -66,7 +66,7 @@ class SklearnConverter(AbstractConverter):
 
     def gp_posterior(self, model: Any) -> GPPosterior:
         """Return the posterior of the latent function of a Gaussian process."""
-        return _convert(model, _POSTERIORS, lambda fit: fit.function_posterior())
+        return _convert(model, _POSTERIORS, _posterior_of_fit)
 
     def rkhs_function(self, model: Any) -> RKHSFunction:
         """Return the function that an estimator predicts, or the decision function of a classifier."""
@@ -96,6 +96,11 @@ class SklearnConverter(AbstractConverter):
         yield cls(), pipeline, x, *pipeline.predict(x, return_cov=True)
         ridge = KernelRidge(kernel="rbf", alpha=0.1).fit(points, targets)
         yield cls(), ridge, x, ridge.predict(x), None
+
+
+def _posterior_of_fit(fit: Any) -> GPPosterior:
+    """Return the posterior of a fit: without axes of draws if there is only one, so that it has a law of its own."""
+    return fit.function_posterior(at="mean" if fit.num_chains * fit.num_draws == 1 else "draws")
 
 
 def _convert(

@@ -47,7 +47,7 @@ class NystroemFeatures(KernelFeatures):
         \phi(x)^\top \phi(x') = k(x, Z)\, k(Z, Z)^{-1} k(Z, x')
 
     They are scikit-learn's `Nystroem` up to a rotation, with any kernel of kpp. A linear model on them is a function of
-    the kernel: ``features_.function(ridge.coef_, ridge.intercept_)``, which `kpp.explain` takes.
+    the kernel, ``features_.function(ridge.coef_, ridge.intercept_)``, so `kpp.explain` takes the pipeline of both.
 
     Args:
         kernel: k, with numbers as leaves; by default `kpp.kernels.default_kernel` with lengthscales by the median

@@ -38,6 +38,7 @@ def test_parameters_of_kernels_are_parameters():
         estimator.set_params(kernel__width=1.0)
 
 
+@pytest.mark.slow
 def test_searches_vary_kernels_and_their_parameters(table):
     frame, y = table
     ridge = KernelRidgeRegressor(RBF(1.0), regularization=0.01)
@@ -56,6 +57,7 @@ def test_searches_vary_kernels_and_their_parameters(table):
     np.testing.assert_array_equal(explanation.values.feature, ["age", "dose"])
 
 
+@pytest.mark.slow
 def test_steps_that_cannot_be_absorbed_are_explained_as_a_function(table):
     frame, y = table
     frame = frame.assign(city=np.resize(["Rome", "Bern", "Oslo"], 16))
@@ -70,6 +72,7 @@ def test_steps_that_cannot_be_absorbed_are_explained_as_a_function(table):
     np.testing.assert_allclose(total, pipeline.predict(frame[:2]), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_probabilities_of_a_classifier_are_explained_with_its_columns(table, labels):
     frame, _ = table
     model = KernelLogisticClassifier(RBF(np.array([9.0, 0.8])), regularization=0.01).fit(frame, labels)
@@ -82,6 +85,7 @@ def test_probabilities_of_a_classifier_are_explained_with_its_columns(table, lab
     np.testing.assert_allclose(odds.predictions.values[0, 0], model.decision_function(frame[:2]), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_double_precision_needs_no_setting(table):
     frame, y = table
     estimator = GPRegressor(RBF(4.0, 2.0), noise_variance=0.25, mean=20.0)

@@ -7,7 +7,11 @@ import pandas as pd
 import pytest
 import scipy.sparse
 import xarray as xr
+from numpyro import distributions as dist
 from sklearn.base import clone
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process import kernels as peers
+from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -45,6 +49,7 @@ def test_xarray_objects_keep_their_names(table, ridge):
     np.testing.assert_allclose(explanation.values, kpp.explain(ridge, frame[:2], background=frame).values, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_chunks_of_xarray_objects_keep_their_names(table, ridge):
     pytest.importorskip("dask")
     frame, _ = table
@@ -96,6 +101,7 @@ def test_sparse_tables_are_refused_or_named(table, ridge):
     np.testing.assert_allclose(ridge.predict(named), ridge.predict(frame), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_columns_of_text_are_categories(table):
     frame, y = table
     frame = frame.assign(city=np.resize(["Rome", "Bern", "Oslo"], 16))
@@ -109,8 +115,11 @@ def test_columns_of_text_are_categories(table):
     assert list(chosen.transform(frame).columns) == names == list(chosen.get_feature_names_out())
 
 
+@pytest.mark.slow_variants("numbers", "dates")
 @pytest.mark.parametrize(
-    "pair", [(False, True), (-1, 1), ("no", "yes"), (np.datetime64("2020-01-01"), np.datetime64("2021-01-01"))]
+    "pair",
+    [(False, True), (-1, 1), ("no", "yes"), (np.datetime64("2020-01-01"), np.datetime64("2021-01-01"))],
+    ids=["truth values", "numbers", "texts", "dates"],
 )
 def test_labels_may_have_any_type(table, labels, pair):
     frame, _ = table
@@ -122,6 +131,7 @@ def test_labels_may_have_any_type(table, labels, pair):
     assert found.fit_.model.positive_class == str(pair[1])
 
 
+@pytest.mark.slow
 def test_three_classes_go_one_against_the_rest(table):
     from sklearn.multiclass import OneVsRestClassifier
 
@@ -135,16 +145,42 @@ def test_three_classes_go_one_against_the_rest(table):
     np.testing.assert_allclose(found, np.transpose(odds) / np.sum(odds, axis=0)[:, None], rtol=1e-9)
 
 
-def test_a_pipeline_with_a_scaler_is_explained_exactly(table):
-    """Its values are those of the same function of unscaled columns, with all draws, and add up to its predictions."""
+def test_a_pipeline_with_a_scaler_has_the_posterior_of_scikit_learn(table):
     frame, y = table
-    pipeline = make_pipeline(StandardScaler(), GPRegressor(RBF(1.5, 2.0), noise_variance=0.1, mean=20.0)).fit(frame, y)
+    process = GPRegressor(RBF(1.5, 2.0), noise_variance=0.1, mean=0.0)
+    found = kpp.as_gp_posterior(make_pipeline(StandardScaler(), process).fit(frame, y))
+    kernel = peers.ConstantKernel(2.0) * peers.RBF(1.5)
+    peer = make_pipeline(StandardScaler(), GaussianProcessRegressor(kernel, alpha=0.1, optimizer=None))
+    x = frame[3:7] + 0.2
+    mean, covariance = peer.fit(frame, y).predict(x, return_cov=True)
+    np.testing.assert_allclose(found.mean(x.to_numpy()), mean, rtol=1e-9)
+    np.testing.assert_allclose(found.covariance(x.to_numpy(), x.to_numpy()), covariance, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_pipeline_with_a_scaler_is_explained_exactly(table):
+    """Its values are those of the same function of unscaled columns, and add up to its predictions."""
+    frame, y = table
+    draws = kpp.Laplace(num_samples=3, progress=False)  # of the mean
+    options = {"noise_variance": 0.1, "mean": dist.Normal(20.0, 1.0), "inference": draws, "random_state": 0}
+    pipeline = make_pipeline(StandardScaler(), GPRegressor(RBF(1.5, 2.0), **options)).fit(frame, y)
     found = kpp.explain(pipeline, frame[:3], background=frame)
     assert found.attrs["exact"]
+    assert found.values.sizes["draw"] == 3
     np.testing.assert_array_equal(found.values.feature, ["age", "dose"])
     total = found.values.sum("feature") + found.base_values
-    np.testing.assert_allclose(total.values[0, 0], pipeline.predict(frame[:3]), rtol=1e-9)
+    np.testing.assert_allclose(total.mean(("chain", "draw")), pipeline.predict(frame[:3]), rtol=1e-9)
     scaled = RBF(1.5 * frame.std(ddof=0).to_numpy(), 2.0)
-    plain = GPRegressor(scaled, noise_variance=0.1, mean=20.0).fit(frame, y)
+    plain = GPRegressor(scaled, **options).fit(frame, y)
     expected = kpp.explain(kpp.as_rkhs_function(plain), frame[:3], background=frame)
     np.testing.assert_allclose(found.values, expected.values, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_a_linear_model_on_nystroem_features_is_explained_exactly(table):
+    frame, y = table
+    pipeline = make_pipeline(StandardScaler(), NystroemFeatures(RBF(1.5), num_landmarks=6, random_state=0), Ridge(0.1))
+    pipeline.fit(frame, y)
+    found = kpp.explain(pipeline, frame[:3], background=frame)
+    assert found.attrs["exact"]
+    np.testing.assert_allclose(found.values.sum("feature") + found.base_values, pipeline.predict(frame[:3]), rtol=1e-8)

@@ -57,6 +57,7 @@ def test_gp_regressor_draws_from_the_posterior_of_scikit_learn(table):
     np.testing.assert_allclose(np.cov(draws), covariance, atol=0.07)
 
 
+@pytest.mark.slow
 def test_gp_regressor_is_the_fit_of_its_model(table):
     """With priors: the same key, model and inference give the same numbers."""
     frame, y = table
@@ -76,6 +77,7 @@ def test_gp_regressor_is_the_fit_of_its_model(table):
     np.testing.assert_array_equal(again.predict(frame), found.predict(frame))
 
 
+@pytest.mark.slow
 def test_gp_classifier_is_the_fit_of_its_model_and_near_scikit_learn(table, labels):
     frame, _ = table
     found = GPClassifier(RBF(SCALES, 4.0), mean=0.0).fit(frame, labels)
@@ -98,6 +100,7 @@ def test_kernel_ridge_is_that_of_scikit_learn(table):
     assert found.function_.batch_shape == (1, 1)
 
 
+@pytest.mark.slow
 def test_kernel_ridge_chooses_the_regularization_that_leaves_out_best(table):
     """Refits without each row, by scikit-learn, have the least error at the chosen regularization."""
     frame, y = table
@@ -112,6 +115,7 @@ def test_kernel_ridge_chooses_the_regularization_that_leaves_out_best(table):
     assert min(errors, key=errors.get) == pytest.approx(float(chosen))
 
 
+@pytest.mark.slow
 def test_kernel_logistic_is_the_fit_of_its_model_and_stationary(table, labels):
     frame, _ = table
     found = KernelLogisticClassifier(RBF(SCALES) + 1.0, regularization=0.01).fit(frame, labels)
@@ -136,7 +140,8 @@ def test_nystroem_features_are_those_of_scikit_learn_up_to_a_rotation(table):
     np.testing.assert_allclose(function(frame.to_numpy()), ridge.predict(frame), rtol=1e-8)
 
 
-@pytest.mark.parametrize("kernel", [RBF(SCALES, 2.0), Matern32(3.0)])
+@pytest.mark.slow_variants("Matern32")
+@pytest.mark.parametrize("kernel", [RBF(SCALES, 2.0), Matern32(3.0)], ids=["RBF", "Matern32"])
 def test_random_fourier_features_approximate_their_kernel(table, kernel):
     """A mean of 4000 cosines has a standard error of at most the variance times 0.011."""
     x = table[0].to_numpy()
