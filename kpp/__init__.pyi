@@ -5,6 +5,7 @@ from . import causal as causal
 from . import effects as effects
 from . import conversion as conversion
 from . import embeddings as embeddings
+from . import estimators as estimators
 from . import explanations as explanations
 from . import features as features
 from . import functions as functions

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
@@ -20,6 +23,7 @@ from kpp.explanations import (
     Explanation,
     Inputs,
     Requirement,
+    fit_of,
     fitted_schema,
     is_estimator,
     read_rows,
@@ -31,7 +35,7 @@ from kpp.games import AbstractValueFunction
 from kpp.lazy import explain_blocks, is_chunked
 from kpp.named_functions import NamedFunction
 from kpp.programs import release_programs
-from kpp.tables import Schema, is_table
+from kpp.tables import Schema, as_table, is_table
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
 
@@ -58,10 +62,10 @@ def explain(
             converter is registered, or a function from points (p, d) to predictions. From an estimator, each explainer
             takes the function that it needs: the RKHS function (see `kpp.as_rkhs_function`), the probabilities of a
             classifier, or the predictions. A Gaussian process is explained with its posterior, see
-            `kpp.as_gp_posterior`.
-        x: The points to explain, (p, d), or a data frame. A Dask array, a Dask data frame or an `xarray.DataArray` with
-            chunks gives an explanation that is computed block by block when it is needed, with
-            ``jax.random.fold_in(rng_key, b)`` as the key of block b; only the first block is computed at once.
+            `kpp.as_gp_posterior`, an estimator of kpp as its `kpp.Fit`, and a search as its best estimator.
+        x: The points to explain, (p, d), a data frame or an xarray object with names. A Dask array, a Dask data frame
+            or an xarray object with chunks gives an explanation that is computed block by block when it is needed,
+            with ``jax.random.fold_in(rng_key, b)`` as the key of block b; only the first block is computed at once.
         explainer: The registered name of an explainer, or an instance of one.
         value_function: The registered name of a value function, or an instance of one; for explainers that value
             coalitions. By default "interventional", if the explainer has no default of its own.
@@ -85,10 +89,12 @@ def explain(
     release_programs()
     if rng_key is not None:
         check_rng_key(rng_key)
-    request = ExplainRequest(predictor, explainer, value_function, options)
-    if is_chunked(x):
-        return Explanation(explain_blocks(request.quiet().dataset, x, rng_key=rng_key, columns=request.columns))
-    return request.explain(x, rng_key)
+    request = ExplainRequest(_chosen(predictor), explainer, value_function, options)
+    x = as_table(x)
+    with _precision(predictor):
+        if is_chunked(x):
+            return Explanation(explain_blocks(request.quiet().dataset, x, rng_key=rng_key, columns=request.columns))
+        return request.explain(x, rng_key)
 
 
 @dataclasses.dataclass
@@ -104,7 +110,7 @@ class ExplainRequest:
     @property
     def columns(self) -> tuple[str, ...] | None:
         """The columns of data frames that the predictor reads; None if it does not know columns."""
-        schema = fitted_schema(self.predictor)
+        schema = fitted_schema(fit_of(self.predictor) or self.predictor)
         return None if schema is None else schema.feature_names
 
     def quiet(self) -> ExplainRequest:
@@ -119,6 +125,7 @@ class ExplainRequest:
 
     def explain(self, x: object, rng_key: RngKey | None) -> Explanation:
         """Explain some rows."""
+        x = as_table(x)
         if self._ready is not None:
             rows = read_rows(x, self._ready.inputs.schema)[0]
             return self._ready.explain(jnp.asarray(rows, rows.dtype), rng_key)
@@ -128,9 +135,12 @@ class ExplainRequest:
             value_function = "interventional"
         reference = None
         if "background" not in options:
-            reference = _training_background(self.predictor, self.explainer, value_function)
+            known = fit_of(self.predictor) or self.predictor
+            reference = _training_background(known, self.explainer, value_function)
         if reference is not None:
             options["background"] = reference.points
+        elif "background" in options:
+            options["background"] = as_table(options["background"], "background")
         required, schema = _as_required(self.predictor, cls.requires, options.get("background"))
         read = read_rows(x, schema) if issubclass(cls, AbstractPointsExplainer) else None
         if schema is None and is_table(x):
@@ -317,11 +327,24 @@ def _construct(cls: type, options: Mapping[str, object], what: str) -> Any:
     return cls(**options)
 
 
+def _precision(predictor: object) -> AbstractContextManager[Any]:
+    """Return a context with the precision of a predictor: scikit-learn's numbers have double precision in any case."""
+    return jax.enable_x64(True) if is_estimator(predictor) else contextlib.nullcontext()
+
+
+def _chosen(predictor: object) -> object:
+    """Return the estimator that a search over hyperparameters has chosen, or the predictor itself."""
+    return getattr(predictor, "best_estimator_", predictor)
+
+
 def _as_required(predictor: object, requires: Requirement, background: object) -> tuple[Any, Schema | None]:
     """Convert a model of another library to what the explainer requires; also return the schema of the predictor."""
     if not is_estimator(predictor):
         converted = _as_explainable(predictor, requires)
         return converted, fitted_schema(converted)
+    fit = fit_of(predictor)
+    if fit is not None:
+        return EstimatorFunction(predictor, fit.schema) if requires == "callable" else fit, fit.schema
     if requires == "callable":
         function = EstimatorFunction.create(predictor, background if is_table(background) else None)
         return function, function.schema

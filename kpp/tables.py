@@ -3,7 +3,7 @@
 Entry points accept arrays and data frames. A `Schema` remembers the names of the columns and, for categorical ones, the
 levels in the order of their codes, so that data given later (to predict, to explain) are read in the same way, and
 missing, misspelt or reordered columns are detected. pandas is not needed: any object with ``columns`` that is indexed
-by them is a data frame here.
+by them is a data frame here. Datasets of xarray and labelled arrays of it are read as data frames.
 """
 
 from __future__ import annotations
@@ -14,11 +14,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import xarray as xr
 from jaxtyping import Float
 
 from kpp.validation import as_points, one_of, refuse_dates
 
-__all__ = ["Scales", "Schema", "columns_of_names", "is_table", "read_points", "refuse_missing", "standardize"]
+__all__ = [
+    "Scales",
+    "Schema",
+    "as_table",
+    "columns_of_names",
+    "is_table",
+    "read_points",
+    "refuse_missing",
+    "standardize",
+]
 
 
 UNSEEN = ("error", "prior")
@@ -92,7 +102,7 @@ class Schema:
         """Read points by this schema.
 
         Args:
-            x: A data frame with (at least) these columns, in any order, or an array of shape (n, d).
+            x: A data frame or an xarray object with (at least) these columns, in any order, or an array (n, d).
             name: The argument's name for messages.
 
         Returns:
@@ -101,6 +111,7 @@ class Schema:
         Raises:
             ValueError: If columns are missing, a level is unknown, values are missing, or the shape is wrong.
         """
+        x = as_table(x, name)
         if not isinstance(x, _Table):
             points = np.asarray(as_points(x, name, num_features=self.num_features))
             for feature, levels in self.levels.items():
@@ -204,6 +215,37 @@ def is_table(x: object) -> bool:
     return isinstance(x, _Table)
 
 
+def as_table(x: Any, name: str = "x") -> Any:
+    """Return an xarray object with names as a data frame, and anything else unchanged.
+
+    Args:
+        x: A Dataset whose variables are the columns; or a DataArray (n, d) whose last dimension has a coordinate of
+            text, the names of the columns.
+        name: The argument's name for messages.
+
+    Returns:
+        The data frame without the coordinates of the rows: of Dask if `x` has chunks, else of pandas; or `x`.
+
+    Raises:
+        ValueError: If the variables of a Dataset do not have one dimension, which they share.
+    """
+    if not isinstance(x, (xr.Dataset, xr.DataArray)):
+        return x
+    if isinstance(x, xr.DataArray):
+        columns = x.coords[x.dims[-1]].values.tolist() if x.ndim == 2 and x.dims[-1] in x.coords else []
+        if not columns or not all(isinstance(column, str) for column in columns):
+            return x
+        x = x.to_dataset(dim=x.dims[-1])
+    dims = {str(column): variable.dims for column, variable in x.data_vars.items()}
+    if len(set(dims.values())) != 1 or any(len(axes) != 1 for axes in dims.values()):
+        raise ValueError(f"`{name}` must be a Dataset whose variables share one dimension, the rows, got {dims}")
+    if x.chunks:
+        return x.to_dask_dataframe()[list(x.data_vars)]
+    import pandas as pd
+
+    return pd.DataFrame({column: variable.values for column, variable in x.data_vars.items()}).infer_objects()
+
+
 def read_points(
     x: object, name: str = "x", *, feature_names: Sequence[str] | None = None, categorical: Sequence[str] = ()
 ) -> tuple[np.ndarray, Schema]:
@@ -213,7 +255,7 @@ def read_points(
     levels. Columns of booleans become the numbers 0 and 1.
 
     Args:
-        x: A data frame, or an array of shape (n, d).
+        x: A data frame, a Dataset of xarray, a DataArray (n, d) with names of columns, or an array (n, d).
         name: The argument's name for messages.
         feature_names: Names of an array's columns; by default ``x0, x1, ...``. A data frame has its own.
         categorical: Columns to be coded although their values are numbers.
@@ -226,6 +268,7 @@ def read_points(
     """
     if isinstance(categorical, str) or not np.iterable(categorical):
         raise ValueError(f"`categorical` must be a list of names of columns, got {categorical!r}")
+    x = as_table(x, name)
     if not isinstance(x, _Table):
         points = np.asarray(as_points(x, name))
         names = _names_for(points.shape[1], feature_names, name)
@@ -289,7 +332,8 @@ class Scales:
         """Standardize rows by the means and scales of this table.
 
         Args:
-            x: An array (n, d), or a data frame with (at least) the columns of numbers of this table.
+            x: An array (n, d), or a data frame or an xarray object with (at least) the columns of numbers of this
+                table.
             name: The argument's name for messages.
 
         Returns:
@@ -298,6 +342,7 @@ class Scales:
         Raises:
             ValueError: If columns are missing, values are missing, or the shape is wrong.
         """
+        x = as_table(x, name)
         if not isinstance(x, _Table):
             points = np.asarray(as_points(x, name, num_features=self.schema.num_features))
             return (points - self.center[None, :]) / self.scale[None, :]
@@ -317,7 +362,7 @@ def standardize(x: Any, name: str = "x", *, categorical: Sequence[str] = ()) -> 
     scales to the rows to predict or explain: ``test = scales.apply(test)``.
 
     Args:
-        x: A data frame of pandas or polars, or an array (n, d).
+        x: A data frame of pandas or polars, an xarray object, or an array (n, d).
         name: The argument's name for messages.
         categorical: Columns of numbers that are categories.
 

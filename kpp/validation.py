@@ -564,7 +564,19 @@ def _is_date(value: object) -> bool:
     return named or isinstance(value, (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64))
 
 
+def _refuse_sparse(value: object, name: str) -> None:
+    """Raise TypeError for a sparse matrix of SciPy, which NumPy would read as one object."""
+    if type(value).__module__.startswith("scipy.sparse"):
+        shape = getattr(value, "shape", ())
+        raise TypeError(
+            f"`{name}` must be dense, got a {type(value).__name__} of shape {shape}; write `{name}.toarray()`, or "
+            f"`pandas.DataFrame.sparse.from_spmatrix({name}, columns=names)` to name the columns; if there are many, "
+            "reduce them first, as sklearn.decomposition.TruncatedSVD does"
+        )
+
+
 def _numeric(value: object, name: str) -> np.ndarray:
+    _refuse_sparse(value, name)
     refuse_masked(value, name)
     array = np.asarray(value)
     if array.dtype.kind in "biuf":

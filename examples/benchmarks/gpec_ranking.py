@@ -74,8 +74,8 @@ def network(key: Any) -> Function:
     """The log-odds of a network trained on the sides of the chirp."""
     draw, train = jax.random.split(key)
     x = jax.random.uniform(draw, (2000, 2), minval=-HALF, maxval=HALF)
-    model = MLPClassifier(hidden=(50, 50), beta=5.0, num_epochs=200, progress=False)
-    fitted = model.fit(x, np.asarray(chirp(key)(x) > 0.0).astype(int), rng_key=train)
+    model = MLPClassifier(hidden=(50, 50), beta=5.0, num_epochs=200, progress=False, random_state=train)
+    fitted = model.fit(x, np.asarray(chirp(key)(x) > 0.0).astype(int)).function_
     return lambda x: fitted.logits(x)[:, 1] - fitted.logits(x)[:, 0]
 
 

@@ -117,8 +117,8 @@ class Problem:
 def prepare(images: Images, setting: str, hidden: tuple[int, ...], sizes: Sizes, seed: int) -> Problem:
     """Train a network, and sample the boundary of each class by adversarial examples."""
     key = jax.random.key(seed)
-    model = MLPClassifier(hidden, num_epochs=sizes.epochs, progress=False, **SETTINGS[setting])
-    classifier = model.fit(images.x, images.y, rng_key=key)
+    model = MLPClassifier(hidden, num_epochs=sizes.epochs, progress=False, random_state=key, **SETTINGS[setting])
+    classifier = model.fit(images.x, images.y).function_
     sampler = PGDSampler(max_points=sizes.boundary, num_seeds=sizes.boundary)
     keys = jax.random.split(key, len(classifier.classes))
     boundaries = [

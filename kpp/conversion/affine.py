@@ -12,7 +12,7 @@ from typing import Any, overload
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
 from kpp.kernels import (
@@ -45,8 +45,8 @@ def rescale_inputs(function: RKHSFunction | GPPosterior, center: Numbers, scale:
     r"""Return the function :math:`x \mapsto f((x - c) / s)`.
 
     Args:
-        function: f, an `RKHSFunction` or a `GPPosterior` without draws, on points (n, d). Its kernel depends on
-            differences of inputs only; an `RKHSFunction` may also have the kernel `Linear`.
+        function: f, an `RKHSFunction` or a `GPPosterior`, on points (n, d). Its kernel depends on differences of inputs
+            only; an `RKHSFunction` without draws may also have the kernel `Linear`.
         center: c, one number or shape (d,).
         scale: s, one number or shape (d,), positive.
 
@@ -94,8 +94,9 @@ def rescale_outputs(function: RKHSFunction | GPPosterior, scale: Numbers, shift:
 def _rescale_stationary(
     function: RKHSFunction, center: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"]
 ) -> RKHSFunction:
-    points = np.asarray(function.points) * scale + center
-    return RKHSFunction(_rescale_kernel(function.kernel, scale), points, function.coefficients, function.intercept)
+    points, draws = np.asarray(function.points) * scale + center, function.batch_shape
+    kernel = _rescale_kernel(function.kernel, scale, len(draws))
+    return RKHSFunction(kernel, points, function.coefficients, function.intercept, draws)
 
 
 def _rescale_linear(
@@ -107,23 +108,23 @@ def _rescale_linear(
     return RKHSFunction(function.kernel, points, function.coefficients, function.intercept - shift)
 
 
-def _rescale_kernel(kernel: AbstractKernel, scale: Float[np.ndarray, " d"]) -> AbstractKernel:
-    """Return the kernel of x that equals `kernel` of x / scale."""
+def _rescale_kernel(kernel: AbstractKernel, scale: Float[np.ndarray, " d"], draws: int) -> AbstractKernel:
+    """Return the kernel of x that equals `kernel` of x / scale; its arrays lead with some axes of draws."""
     if isinstance(kernel, (RBF, Matern12, Matern32, Matern52, RationalQuadratic)):
-        return eqx.tree_at(lambda k: k.lengthscale, kernel, jnp.asarray(_squeeze(kernel.lengthscale * scale)))
+        return eqx.tree_at(lambda k: k.lengthscale, kernel, _times(kernel.lengthscale, scale, draws))
     if isinstance(kernel, Periodic):
-        return eqx.tree_at(lambda k: k.period, kernel, jnp.asarray(_squeeze(kernel.period * scale)))
+        return eqx.tree_at(lambda k: k.period, kernel, _times(kernel.period, scale, draws))
     if isinstance(kernel, Constant):
         return kernel
     if isinstance(kernel, Scaled):
-        return Scaled(_rescale_kernel(kernel.kernel, scale), kernel.variance)
+        return Scaled(_rescale_kernel(kernel.kernel, scale, draws), kernel.variance)
     if isinstance(kernel, Selected):
-        return Selected(_rescale_kernel(kernel.kernel, scale[np.asarray(kernel.features)]), kernel.features)
+        return Selected(_rescale_kernel(kernel.kernel, scale[np.asarray(kernel.features)], draws), kernel.features)
     if isinstance(kernel, (Sum, Product)):
-        return type(kernel)(tuple(_rescale_kernel(part, scale) for part in kernel.kernels))
+        return type(kernel)(tuple(_rescale_kernel(part, scale, draws) for part in kernel.kernels))
     if isinstance(kernel, ProductKernel):
         parts = zip(kernel.kernels, scale, strict=True)
-        return ProductKernel(tuple(_rescale_kernel(part, width[None]) for part, width in parts))
+        return ProductKernel(tuple(_rescale_kernel(part, width[None], draws) for part, width in parts))
     raise ValueError(
         f"a {type(kernel).__name__} kernel behind a scaler is not the same kernel of unscaled points; convert the "
         "model without the scaler and explain it at scaled points (for a pipeline of scikit-learn: "
@@ -131,6 +132,8 @@ def _rescale_kernel(kernel: AbstractKernel, scale: Float[np.ndarray, " d"]) -> A
     )
 
 
-def _squeeze(values: Any) -> Any:
-    """Return a single number for one feature, because some kernels do not take an array there."""
-    return values[0] if values.shape == (1,) else values
+def _times(values: Any, scale: Float[np.ndarray, " d"], draws: int) -> Array:
+    """Return one value per feature; for one feature a number, because some kernels do not take an array there."""
+    values = np.asarray(values)
+    scaled = (values[..., None] if values.ndim == draws else values) * scale
+    return jnp.asarray(scaled[..., 0] if scaled.shape[-1] == 1 else scaled)

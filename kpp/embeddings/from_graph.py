@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from kpp.embeddings.treatment_adjustment import AbstractAdjustment, BackDoor, FrontDoor, NoAdjustment
 from kpp.kernels import RBF, AbstractKernel, median_heuristic
-from kpp.tables import Schema, is_table
+from kpp.tables import Schema, as_table, is_table
 from kpp.typing import Leaf
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def read_samples(
     adjustment uses. Raises CausalError if a node is unknown, or no adjustment with these columns identifies the effect,
     and ValueError if `frame` is not a data frame, or the columns are missing or do not hold finite numbers.
     """
+    frame = as_table(frame, "frame")
     if not is_table(frame):
         raise ValueError(f"`frame` must be a data frame with the graph's nodes as columns, got {type(frame).__name__}")
     names = {"treatment": _names(treatment), "outcome": _names(outcome)}

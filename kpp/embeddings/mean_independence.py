@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.kernels import RBF, AbstractKernel, check_positive, median_heuristic
-from kpp.tables import Schema, is_table
+from kpp.tables import Schema, as_table, is_table
 from kpp.typing import AnyArray, Numbers, RngKey
 from kpp.validation import (
     as_finite_array,
@@ -174,6 +174,7 @@ def independence_test(
         ValueError: If `frame` is not a data frame, columns are missing or do not hold finite numbers, or as for
             `mean_independence_test`.
     """
+    frame = as_table(frame, "frame")
     if not is_table(frame):
         raise ValueError(f"`frame` must be a data frame with the variables as columns, got {type(frame).__name__}")
     check_type(independence, "independence", ("Independence",))

@@ -18,6 +18,7 @@ from kpp.explanations.law import Law as Law
 from kpp.explanations.predictors import Requirement as Requirement
 from kpp.explanations.predictors import Resolved as Resolved
 from kpp.explanations.predictors import describe_uncertainty as describe_uncertainty
+from kpp.explanations.predictors import fit_of as fit_of
 from kpp.explanations.predictors import fitted_schema as fitted_schema
 from kpp.explanations.predictors import has_function_law as has_function_law
 from kpp.explanations.predictors import is_fit as is_fit

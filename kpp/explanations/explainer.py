@@ -28,7 +28,7 @@ from kpp.explanations.predictors import (
 from kpp.functions import RKHSFunction
 from kpp.games import Players, as_players
 from kpp.modules import AbstractModule
-from kpp.tables import Schema, is_table
+from kpp.tables import Schema, as_table, is_table
 from kpp.typing import RngKey
 from kpp.validation import as_points
 
@@ -123,6 +123,7 @@ class Inputs:
             TypeError: If the predictor is not what the explainer requires.
             ValueError: If the points, the background or the groups do not fit the predictor.
         """
+        background = as_table(background, "background")
         if requires == "callable" and is_estimator(predictor):
             predictor = EstimatorFunction.create(predictor, background if is_table(background) else None)
         rows, schema = read_rows(x, fitted_schema(predictor))
@@ -142,6 +143,7 @@ class Inputs:
         """Combine a predictor with points that have been read; arguments and errors are the same as for `read`."""
         function = read_function(predictor, requires)
         check_features(function, rows)
+        background = as_table(background, "background")
         if is_table(background):
             background = read_rows(background, fitted_schema(predictor), "background")[0]
         reference = None

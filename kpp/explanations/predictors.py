@@ -24,6 +24,7 @@ __all__ = [
     "Resolved",
     "check_features",
     "describe_uncertainty",
+    "fit_of",
     "fitted_schema",
     "has_function_law",
     "is_fit",
@@ -103,6 +104,12 @@ def resolve(predictor: object, x: object, requires: Requirement) -> Resolved:
 def is_fit(predictor: object) -> TypeGuard[_Fitted]:
     """Return whether a predictor is a `kpp.Fit`, or another object with a schema, a function and predictions."""
     return isinstance(predictor, _Fitted) and not isinstance(predictor, type)
+
+
+def fit_of(predictor: object) -> _Fitted | None:
+    """Return the `kpp.Fit` that a fitted estimator of kpp holds in its attribute `fit_`; None for other predictors."""
+    held = getattr(predictor, "fit_", None)
+    return held if is_fit(held) else None
 
 
 def has_function_law(predictor: object) -> bool:

@@ -16,6 +16,7 @@ from kpp.explanations import AbstractExplainer, Explanation, describe_key, is_fi
 from kpp.games import AbstractValueFunction
 from kpp.jobs.store import JobStore
 from kpp.lazy import BlockTask, Layout, complete_all, first_block, read_blocks, run_block
+from kpp.tables import as_table
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
 
@@ -73,7 +74,7 @@ def explain_to_store(
     request = ExplainRequest(predictor, explainer, value_function, dict(options)).quiet()
     job = _describe(request, x, rng_key, rows_per_block, data_name)
     store = JobStore.find(target, job)
-    blocks = read_blocks(x, rows_per_block)
+    blocks = read_blocks(as_table(x), rows_per_block)
     if store is None:
         task, first = first_block(request.dataset, blocks, rng_key, request.columns)
         store = JobStore.create(target, first, blocks, job)

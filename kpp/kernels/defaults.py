@@ -7,11 +7,14 @@ from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel
 from kpp.kernels.by_feature import select
 from kpp.kernels.categorical import Categorical
 from kpp.kernels.stationary import RBF
+from kpp.typing import Numbers
+from kpp.validation import positive
 
 __all__ = ["default_kernel"]
 
@@ -27,7 +30,9 @@ class _Columns(Protocol):
     def categories(self) -> frozenset[str]: ...
 
 
-def default_kernel(schema: object, *, priors: bool = True) -> AbstractKernel:
+def default_kernel(
+    schema: object, *, priors: bool = True, lengthscale: Numbers = 1.0, variance: float = 1.0
+) -> AbstractKernel:
     r"""Return a product kernel for the columns of a table: `RBF` on numbers, `Categorical` on categories.
 
     .. math::
@@ -36,20 +41,24 @@ def default_kernel(schema: object, *, priors: bool = True) -> AbstractKernel:
         \prod_{j \in C} \bigl(\rho_j + (1 - \rho_j)\, 1\{x_j = x'_j\}\bigr)
 
     N are the columns of numbers, C those with levels and those of booleans, which are categories of two levels. With
-    priors :math:`\ell_j \sim \mathrm{LogNormal}(0, 1)`, :math:`\rho_j \sim \mathrm{Beta}(1, 1)` and
-    :math:`\sigma^2 \sim \mathrm{HalfNormal}(1)`: they are meant for numbers and targets with standard deviations
-    near 1, because models never rescale data.
+    priors :math:`\ell_j \sim \mathrm{LogNormal}(\log s_j, 1)`, :math:`\rho_j \sim \mathrm{Beta}(1, 1)` and
+    :math:`\sigma^2 \sim \mathrm{HalfNormal}(v)`. With :math:`s_j = v = 1` they are meant for numbers and targets with
+    standard deviations near 1, because models never rescale data.
 
     Args:
         schema: The columns, a `kpp.tables.Schema`: the second value of ``kpp.tables.read_points(table)``.
-        priors: Whether the parameters have priors. Without them :math:`\ell_j = 1`, :math:`\rho_j = 1/2` and
-            :math:`\sigma^2 = 1`.
+        priors: Whether the parameters have priors. Without them :math:`\ell_j = s_j`, :math:`\rho_j = 1/2` and
+            :math:`\sigma^2 = v`.
+        lengthscale: s, positive: the scale of the lengthscales, one number or one for each column of numbers, in units
+            of the columns; `median_heuristic` computes such numbers.
+        variance: v, positive: the scale of the variance, in squared units of the targets.
 
     Returns:
         The kernel, whose parts name the columns that they use; fitting a model to the table resolves the names.
 
     Raises:
         TypeError: If `schema` is not a schema.
+        ValueError: If a scale is not positive, or there is not one lengthscale for each column of numbers.
     """
     if not isinstance(schema, _Columns):
         raise TypeError(
@@ -59,13 +68,23 @@ def default_kernel(schema: object, *, priors: bool = True) -> AbstractKernel:
     categories = schema.categories
     numbers = tuple(name for name in schema.feature_names if name not in categories)
     coded = tuple(name for name in schema.feature_names if name in categories)
-    variance = dist.HalfNormal(1.0) if priors else 1.0
+    scales = _scales(lengthscale, len(numbers))
+    amplitude = dist.HalfNormal(positive(variance, "variance")) if priors else positive(variance, "variance")
     parts: list[AbstractKernel] = []
     if numbers:
-        lengthscale = dist.LogNormal(0.0, 1.0).expand([len(numbers)]) if priors else jnp.ones(len(numbers))
-        parts.append(select(RBF(lengthscale, variance), numbers))
+        lengths = dist.LogNormal(jnp.log(scales), 1.0) if priors else scales
+        parts.append(select(RBF(lengths, amplitude), numbers))
     if coded:
         ones = jnp.ones(len(coded))  # not `expand`, which lets NumPyro's Beta promote ranks
         correlation = dist.Beta(ones, ones) if priors else ones / 2
-        parts.append(select(Categorical(correlation, 1.0 if numbers else variance), coded))
+        parts.append(select(Categorical(correlation, 1.0 if numbers else amplitude), coded))
     return parts[0] if len(parts) == 1 else parts[0] * parts[1]
+
+
+def _scales(lengthscale: Numbers, count: int) -> Float[Array, " count"]:
+    scales = jnp.asarray(positive(lengthscale, "lengthscale"), jnp.result_type(float))
+    if scales.shape not in ((), (count,)):
+        raise ValueError(
+            f"`lengthscale` must be one number or one for each of {count} columns of numbers, got shape {scales.shape}"
+        )
+    return jnp.broadcast_to(scales, (count,))

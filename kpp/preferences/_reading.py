@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kpp.tables import columns_of_names, is_table, read_points, refuse_missing
+from kpp.tables import as_table, columns_of_names, is_table, read_points, refuse_missing
 from kpp.validation import as_points, as_targets, check_same_rows, check_type
 
 __all__: list[str] = []
@@ -100,6 +100,7 @@ def consolidate(
 
 def item_table(items: Any, item: str, features: Sequence[str] | None) -> tuple[Any, list[Any]]:
     """Return the features of the items, and the items' names."""
+    items = as_table(items, "items")
     if not is_table(items):
         if features is not None:
             raise ValueError("`features` names columns of a data frame of items, but `items` is an array")

@@ -14,7 +14,7 @@ from jaxtyping import Float
 import kpp
 from kpp import GPPosterior, registry
 from kpp.explanations import AbstractExplainer, EstimatorFunction, Explanation, Inputs, fitted_schema
-from kpp.tables import Schema, is_table
+from kpp.tables import Schema, as_table, is_table
 from kpp.typing import RngKey
 from kpp.validation import as_points, check_same_rows
 from kpp_gpec.boundary.margins import standard_deviations
@@ -65,6 +65,7 @@ class Prepared(NamedTuple):
 
 def as_background(value: object) -> Any:
     """Convert the field `background`: points, or a data frame that is read once the predictor's columns are known."""
+    value = as_table(value, "background")
     return value if is_table(value) else as_points(value, "background")
 
 

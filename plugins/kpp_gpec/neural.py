@@ -11,21 +11,25 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Shaped
 from numpy.typing import ArrayLike
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
+from kpp.estimators import KernelEstimator, as_rng_key, pad_rows, read_rows, read_training
 from kpp.networks import MLP, train
-from kpp.typing import AnyArray, RngKey
-from kpp.validation import as_points, check_rng_key, check_same_rows
+from kpp.typing import AnyArray
+from kpp.validation import as_points
 
 __all__ = ["FittedMLPClassifier", "MLPClassifier"]
 
 
-class MLPClassifier(eqx.Module):
+class MLPClassifier(ClassifierMixin, KernelEstimator):
     r"""A fully connected classifier, trained by the cross-entropy with a penalty on the weights.
 
     .. math:: \min_w \; -\frac1n \sum_{i=1}^n \log p_{y_i}(x_i) + \frac{l_2}{2} \sum_l \lVert W_l \rVert^2,
         \qquad p(x) = \mathrm{softmax}(f_w(x))
 
-    Features should be of order 1, such as pixels between 0 and 1.
+    It is an estimator of scikit-learn. Features should be of order 1, such as pixels between 0 and 1.
 
     Args:
         hidden: The widths of the hidden layers.
@@ -36,6 +40,13 @@ class MLPClassifier(eqx.Module):
         batch_size: The most rows in one step.
         learning_rate: The first step size of Adam, which falls to 0.
         progress: Whether to show a bar.
+        random_state: An integer, a `numpy.random.RandomState`, None or a JAX random key.
+
+    Attributes:
+        function_: The trained classifier as a JAX function, for explainers and samplers that need its gradients.
+        classes_: The sorted labels.
+        n_features_in_: The number of columns.
+        feature_names_in_: The names of the columns of a data frame.
 
     References:
         Hill, Masoomi, Torop, Ghimire, Dy (2023), "Boundary-aware uncertainty for feature attribution explainers",
@@ -43,42 +54,54 @@ class MLPClassifier(eqx.Module):
         2019, for the Softplus.
     """
 
-    hidden: tuple[int, ...] = eqx.field(static=True, default=(64, 64), converter=tuple)
-    l2: float = eqx.field(static=True, default=0.0)
-    beta: float | None = eqx.field(static=True, default=None)
-    num_epochs: int = eqx.field(static=True, default=100)
-    batch_size: int = eqx.field(static=True, default=64)
-    learning_rate: float = eqx.field(static=True, default=0.003)
-    progress: bool = eqx.field(static=True, default=True)
+    function_: FittedMLPClassifier
 
-    def fit(self, x: ArrayLike, y: ArrayLike, *, rng_key: RngKey) -> FittedMLPClassifier:
+    def __init__(
+        self,
+        hidden: Any = (64, 64),
+        *,
+        l2: Any = 0.0,
+        beta: Any = None,
+        num_epochs: Any = 100,
+        batch_size: Any = 64,
+        learning_rate: Any = 0.003,
+        progress: Any = True,
+        random_state: Any = None,
+    ) -> None:
+        self.hidden = hidden
+        self.l2 = l2
+        self.beta = beta
+        self.num_epochs = num_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.progress = progress
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> MLPClassifier:
         """Train on labelled points.
 
         Args:
-            x: The points, (n, d).
-            y: One label per point, (n,): integers, booleans or text, of at least two classes.
-            rng_key: A JAX random key.
+            X: The points, (n, d), an array or a data frame of numbers.
+            y: One label per point, (n,), of at least two classes.
 
         Returns:
-            The classifier.
+            The estimator itself.
 
         Raises:
-            ValueError: If `x` is not a table of finite numbers, `y` does not have n labels of at least two classes, or
-                an option is out of range.
+            ValueError: If the data or an option are invalid.
         """
-        points, labels = as_points(x), np.asarray(y)
-        if labels.ndim != 1 or labels.dtype.kind not in "biuUSO":
-            raise ValueError(f"`y` must hold one label per row, got {labels.dtype} of shape {labels.shape}")
-        check_same_rows(len(points), len(labels), "x", "y")
-        classes, codes = np.unique(labels, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(f"`y` must hold labels of at least two classes, got only {classes.tolist()}")
-        start, order = jax.random.split(check_rng_key(rng_key))
+        table, labels = read_training(self, X, y, numeric=False)
+        check_classification_targets(labels)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"`y` must hold labels of at least two classes, got only {self.classes_.tolist()}")
+        points = as_points(table, "X")
+        start, order = jax.random.split(as_rng_key(self.random_state))
         trained = train(
             order,
-            MLP(start, (points.shape[1], *self.hidden, len(classes)), beta=self.beta),
+            MLP(start, (points.shape[1], *self.hidden, len(self.classes_)), beta=self.beta),
             _cross_entropy,
-            (points, jnp.asarray(codes)),
+            (points, jnp.asarray(codes.ravel())),
             num_epochs=self.num_epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
@@ -86,11 +109,23 @@ class MLPClassifier(eqx.Module):
             progress=self.progress,
             label="classifier",
         )
-        return FittedMLPClassifier(trained.network, tuple(classes.tolist()), trained.losses)
+        self.function_ = FittedMLPClassifier(trained.network, tuple(self.classes_.tolist()), trained.losses)
+        return self
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "n k"]:
+        """Return the probabilities of the classes at points (n, d)."""
+        check_is_fitted(self)
+        points = np.asarray(read_rows(self, X))
+        return np.asarray(self.function_(pad_rows(points)))[: len(points)]
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the label of the most probable class at each point (n, d)."""
+        probabilities = self.predict_proba(X)
+        return self.classes_[np.argmax(probabilities, axis=1)]
 
 
 class FittedMLPClassifier(eqx.Module):
-    """A trained classifier, a JAX function from points to probabilities, as returned by `MLPClassifier.fit`.
+    """A trained classifier as a JAX function from points to probabilities: `function_` of an `MLPClassifier`.
 
     Args:
         network: The network, from a point (d,) to the k classes' logits, (k,).

@@ -20,6 +20,7 @@ from kpp.conversion.scikit_learn.kernel_machines import from_kernel_ridge, from_
 from kpp.conversion.scikit_learn.linear_models import LINEAR_MODELS, from_linear_model
 from kpp.conversion.scikit_learn.names import describe, sklearn_name
 from kpp.conversion.scikit_learn.pipelines import unwrap
+from kpp.explanations import fit_of, has_function_law
 from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey
@@ -57,6 +58,8 @@ class SklearnConverter(AbstractConverter):
     1.5, 2.5 or infinity, RationalQuadratic, ExpSineSquared on one feature, DotProduct, ConstantKernel, WhiteKernel
     (noise, which is not part of the function), their sums and products, and whole powers.
 
+    An estimator of kpp, which holds a `kpp.Fit`, gives the function and the posterior of this fit.
+
     A Pipeline may begin with StandardScaler, MinMaxScaler, MaxAbsScaler or RobustScaler if the kernel depends on
     differences of inputs only, or is linear. A TransformedTargetRegressor may transform its targets by one of these. A
     GridSearchCV, or another search, predicts by its best estimator.
@@ -64,15 +67,18 @@ class SklearnConverter(AbstractConverter):
 
     def gp_posterior(self, model: Any) -> GPPosterior:
         """Return the posterior of the latent function of a Gaussian process."""
-        return _convert(model, _POSTERIORS)
+        return _convert(model, _POSTERIORS, _posterior_of_fit)
 
     def rkhs_function(self, model: Any) -> RKHSFunction:
         """Return the function that an estimator predicts, or the decision function of a classifier."""
-        return _convert(model, _FUNCTIONS)
+        return _convert(model, _FUNCTIONS, lambda fit: fit.function())
 
     def has_posterior(self, model: Any) -> bool:
         """Return whether the model is a Gaussian process with one output or two classes."""
         estimator = unwrap(model).estimator
+        fit = fit_of(estimator)
+        if fit is not None:
+            return has_function_law(fit)
         return sklearn_name(estimator) in _POSTERIORS and has_one_latent_function(estimator)
 
     @classmethod
@@ -93,11 +99,21 @@ class SklearnConverter(AbstractConverter):
         yield cls(), ridge, x, ridge.predict(x), None
 
 
-def _convert(model: Any, conversions: Mapping[str, tuple[Callable[[Any], Any], str]]) -> Any:
-    """Convert the estimator within a model, and apply what stands around it."""
+def _posterior_of_fit(fit: Any) -> GPPosterior:
+    """Return the posterior of a fit: without axes of draws if there is only one, so that it has a law of its own."""
+    return fit.function_posterior(at="mean" if fit.num_chains * fit.num_draws == 1 else "draws")
+
+
+def _convert(
+    model: Any, conversions: Mapping[str, tuple[Callable[[Any], Any], str]], of_fit: Callable[[Any], Any]
+) -> Any:
+    """Convert the estimator within a model, which may hold a `kpp.Fit`, and apply what stands around it."""
     from sklearn.utils.validation import check_is_fitted
 
     wrapped = unwrap(model)
+    fit = fit_of(wrapped.estimator)
+    if fit is not None:
+        return wrapped.wrap(of_fit(fit))
     name = sklearn_name(wrapped.estimator)
     if name is None or name not in conversions:
         raise TypeError(

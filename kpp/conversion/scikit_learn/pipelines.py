@@ -11,6 +11,7 @@ from kpp.conversion.affine import rescale_inputs, rescale_outputs
 from kpp.conversion.scikit_learn.linear_models import through_nystroem
 from kpp.conversion.scikit_learn.names import sklearn_name
 from kpp.conversion.scikit_learn.scalers import center_and_scale
+from kpp.features import Nystrom
 from kpp.functions import RKHSFunction
 from kpp.kernels import Linear
 from kpp.posteriors import GPPosterior
@@ -83,6 +84,9 @@ def _through_step(function: Any, step: Any) -> Any:
         return rescale_inputs(function, *affine)
     if sklearn_name(step) == "Nystroem" and isinstance(getattr(function, "kernel", None), Linear):
         return through_nystroem(function, step)
+    features = getattr(step, "features_", None)
+    if isinstance(features, Nystrom) and isinstance(getattr(function, "kernel", None), Linear):
+        return features.function(function.points.T @ function.coefficients, function.intercept)
     raise ValueError(f"the step {step!r} of the pipeline can't be absorbed exactly; {_ADVICE}")
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.tables import Schema, is_table, read_points
+from kpp.tables import Schema, as_table, is_table, read_points
 from kpp.typing import Numbers
 from kpp.validation import as_targets, check_same_rows
 
@@ -105,7 +105,7 @@ def read_mediators(last: InterventionData, mediators: Numbers | None, y: Numbers
     if mediators is None:
         check_same_rows(last.num_rows, targets.shape[0], "x", "y")
         return last.outcome, targets
-    if not is_table(mediators):
+    if not is_table(as_table(mediators, "mediators")):
         places = read_points(mediators, "mediators")[0]
         if places.shape[1] != last.outcome.shape[1]:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""scikit-learn estimators: collider regression by any regressor or classifier, and baselines for preferences.
+"""scikit-learn estimators: Gaussian processes, kernel machines, features, collider regression, preferences.
 
 The package is imported by its own name, because importing `kpp_models` does not load scikit-learn.
 """
@@ -14,3 +14,9 @@ from kpp_models.preferences.estimators.pair_rows import MatchRows as MatchRows
 from kpp_models.preferences.estimators.pair_rows import match_rows as match_rows
 from kpp_models.preferences.estimators.pairwise import PairwiseClassifier as PairwiseClassifier
 from kpp_models.preferences.estimators.pairwise import PairwiseLogisticRegression as PairwiseLogisticRegression
+from kpp_models.tables.estimators.classifier import GPClassifier as GPClassifier
+from kpp_models.tables.estimators.features import NystroemFeatures as NystroemFeatures
+from kpp_models.tables.estimators.features import RandomFourierFeatures as RandomFourierFeatures
+from kpp_models.tables.estimators.kernel_logistic import KernelLogisticClassifier as KernelLogisticClassifier
+from kpp_models.tables.estimators.kernel_ridge import KernelRidgeRegressor as KernelRidgeRegressor
+from kpp_models.tables.estimators.regressor import GPRegressor as GPRegressor

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from kpp.explanations import output_names, resolve
 from kpp_gpec import MLPClassifier
@@ -20,10 +22,25 @@ def test_without_hidden_layers_it_is_a_logistic_regression(l2):
     x = rng.normal(size=(90, 3))
     y = np.argmax(x @ rng.normal(size=(3, 3)) + rng.gumbel(size=(90, 3)), axis=1)
     options = {"l2": l2, "num_epochs": 2000, "batch_size": 90, "learning_rate": 0.05, "progress": False}
-    found = MLPClassifier((), **options).fit(x, y, rng_key=KEY).predict_proba(x)
+    found = MLPClassifier((), random_state=KEY, **options).fit(x, y).predict_proba(x)
     expected = LogisticRegression(C=1 / (90 * l2), tol=1e-10, max_iter=5000).fit(x, y).predict_proba(x)
     # Both objectives are convex; full batches bring Adam to the minimum, scikit-learn stops at gradients of 1e-10.
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks([MLPClassifier((8,), num_epochs=20, learning_rate=0.05, progress=False, random_state=0)])
+def test_it_passes_the_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def test_scikit_learn_takes_it_as_a_classifier(moons):
+    """Folds of a classifier hold all classes in the same shares."""
+    x, y = moons
+    model = MLPClassifier((), num_epochs=20, learning_rate=0.1, progress=False, random_state=0)
+    scores = cross_val_score(model, x[np.argsort(y)], np.sort(y), cv=2)
+    assert scores.min() > 0.7  # a line separates the moons but for their ends
 
 
 @pytest.mark.slow
@@ -57,8 +74,10 @@ def test_gradients_are_those_of_differences(classifier):
 def test_the_same_key_gives_the_same_classifier(classifier, moons):
     x, y = moons
     options = {"num_epochs": 150, "learning_rate": 0.02, "beta": 3.0, "progress": False}
-    again = MLPClassifier((16,), **options).fit(x, np.array(["left", "right"])[y], rng_key=KEY)
-    np.testing.assert_array_equal(again.logits(x), classifier.logits(x))
+    again = MLPClassifier((16,), random_state=KEY, **options).fit(x, np.array(["left", "right"])[y])
+    np.testing.assert_array_equal(again.function_.logits(x), classifier.logits(x))
+    np.testing.assert_allclose(again.predict_proba(x), classifier.predict_proba(x), rtol=1e-12)
+    np.testing.assert_array_equal(again.predict(x), classifier.predict(x))
 
 
 @pytest.mark.slow
@@ -67,7 +86,7 @@ def test_a_penalty_beyond_all_bounds_leaves_the_shares_of_the_classes(moons):
     x, y = moons
     x, y = x[np.argsort(y)][10:], np.sort(y)[10:]
     options = {"num_epochs": 150, "learning_rate": 0.02, "beta": 3.0, "batch_size": 70, "progress": False}
-    found = MLPClassifier((16,), l2=100.0, **options).fit(x, y, rng_key=KEY).predict_proba(x)
+    found = MLPClassifier((16,), l2=100.0, random_state=KEY, **options).fit(x, y).predict_proba(x)
     np.testing.assert_allclose(found, np.broadcast_to([30 / 70, 40 / 70], (70, 2)), atol=1e-3)
 
 
@@ -86,7 +105,8 @@ def test_digits_are_read_and_regularization_flattens_the_network():
     train, test = chosen[:1200], chosen[1200:]
     accuracy, slopes = {}, {}
     for name, options in {"plain": {}, "l2": {"l2": 1e-3}, "smooth": {"beta": 0.25}}.items():
-        fitted = MLPClassifier((64, 64), num_epochs=60, progress=False, **options).fit(x[train], y[train], rng_key=KEY)
+        model = MLPClassifier((64, 64), num_epochs=60, progress=False, random_state=KEY, **options)
+        fitted = model.fit(x[train], y[train]).function_
         accuracy[name] = fitted.score(x[test], y[test])
         slopes[name] = np.linalg.norm(jax.vmap(jax.jacobian(lambda p, f=fitted: f.logits(p[None])[0]))(x[test]))
     # A network of this size is known to reach 0.97; 597 test digits leave a standard error of 0.007.
@@ -98,14 +118,14 @@ def test_digits_are_read_and_regularization_flattens_the_network():
     ("x", "y", "message"),
     [
         (np.zeros((4, 2)), np.zeros(4, int), "`y` must hold labels of at least two classes, got only"),
-        (np.zeros((4, 2)), np.arange(3), "`x` and `y` must have the same number of rows, got 4 and 3"),
-        (np.zeros((4, 2)), np.linspace(0, 1, 4), "`y` must hold one label per row, got float64"),
-        (np.full((4, 2), np.nan), np.arange(4) % 2, "`x` must be finite"),
+        (np.zeros((4, 2)), np.arange(3), "inconsistent numbers of samples"),
+        (np.zeros((4, 2)), np.linspace(0, 1, 4), "Unknown label type: continuous"),
+        (np.full((4, 2), np.nan), np.arange(4) % 2, "Input X contains NaN"),
     ],
 )
 def test_bad_data_are_refused(x, y, message):
     with pytest.raises(ValueError, match=message):
-        MLPClassifier(progress=False).fit(x, y, rng_key=KEY)
+        MLPClassifier(progress=False).fit(x, y)
 
 
 def test_points_of_another_width_are_refused(classifier):

@@ -64,10 +64,10 @@ class BradleyTerry(ClassifierMixin, BaseEstimator):
         X, y = validate_data(self, X, y, dtype=np.int64)
         if not self.penalty >= 0:
             raise ValueError(f"`penalty` must be at least 0, got {self.penalty!r}")
+        self.classes_, won = read_labels(y)
         num_items = int(X.max()) + 1 if self.num_items is None else self.num_items
         self._check(X, num_items)
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        self.classes_, won = read_labels(y)
         if self.penalty == 0:
             _refuse_unbounded(X, won, weight, num_items)
         rows = np.repeat(np.arange(len(X)), 2)
@@ -89,7 +89,13 @@ class BradleyTerry(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the more probable classes, (N,)."""
-        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+        odds = self.decision_function(X)
+        return self.classes_[(odds > 0).astype(int)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
 
     @staticmethod
     def _check(X: np.ndarray, num_items: int) -> None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from kpp.preferences import Matches
 
@@ -51,7 +52,8 @@ def refuse_odd(X: np.ndarray) -> None:
     """Raise ValueError unless rows hold two items with the same number of columns."""
     if X.shape[1] % 2:
         raise ValueError(
-            f"`X` must hold the features of both items side by side, an even number of columns, got shape {X.shape}"
+            f"`X` must hold the features of both items side by side, an even number of columns, got shape {X.shape}, "
+            f"n_features = {X.shape[1]}"
         )
 
 
@@ -76,7 +78,12 @@ def orient_rows(X: np.ndarray) -> tuple[np.ndarray, Float[np.ndarray, " N"]]:
 
 def read_labels(y: Any) -> tuple[np.ndarray, Bool[np.ndarray, " N"]]:
     """Return the two sorted classes, and whether each label is the second one, which means that the first item won."""
+    check_classification_targets(y)
     classes, code = np.unique(y, return_inverse=True)
-    if len(classes) != 2:
-        raise ValueError(f"`y` must hold two classes, the lower for a first item that lost, got {classes[:5]}")
+    needed = "`y` must hold two classes, the lower for a first item that lost"
+    if len(classes) == 1:
+        raise ValueError(f"{needed}, got only one class, {classes[0]!r}")
+    if len(classes) > 2:  # the first sentence is the one that scikit-learn expects
+        kind = type_of_target(y)
+        raise ValueError(f"Only binary classification is supported. The type of the target is {kind}; {needed}")
     return classes, code.ravel() == 1

@@ -72,7 +72,13 @@ class PairwiseLogisticRegression(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the more probable classes, (N,)."""
-        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+        odds = self.decision_function(X)
+        return self.classes_[(odds > 0).astype(int)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
 
 
 class PairwiseClassifier(ClassifierMixin, BaseEstimator):
@@ -129,7 +135,13 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the more probable classes, (N,)."""
-        return self.classes_[(self._excess(X) > 0).astype(int)]
+        excess = self._excess(X)
+        return self.classes_[(excess > 0).astype(int)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
 
     def _excess(self, X: Any) -> Float[np.ndarray, " N"]:
         """Return the probability that the first item wins minus one half."""

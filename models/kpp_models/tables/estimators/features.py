@@ -1,0 +1,150 @@
+"""Features of kernels as transformers, for linear methods on many rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from kpp.estimators import KernelEstimator, as_rng_key, in_float64, pad_rows, read_rows
+from kpp.features import AbstractFeatureKernel, Nystrom, RandomFourier, landmarks
+from kpp.gp import check_categories, check_kernel_fits
+from kpp.kernels import resolve_features
+from kpp.tables import Schema, read_points
+from kpp_models.tables.estimators.defaults import fixed_kernel, fixed_rbf
+
+__all__ = ["NystroemFeatures", "RandomFourierFeatures"]
+
+
+class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimator):
+    """A transformer to the features of a kernel of finite rank, in its attribute `features_`."""
+
+    features_: AbstractFeatureKernel
+    schema_: Schema
+
+    def _read(self, X: Any) -> Float[np.ndarray, "n d"]:
+        """Read the rows of a fit, and remember their columns."""
+        points, self.schema_ = read_points(read_rows(self, X, reset=True), "X")
+        return points
+
+    @in_float64
+    def transform(self, X: Any) -> Float[np.ndarray, "p q"]:
+        """Return the features of rows (p, d), (p, q)."""
+        check_is_fitted(self)
+        points = self.schema_.read(read_rows(self, X), "X")
+        return np.asarray(_feature_map(self.features_, jnp.asarray(pad_rows(points))))[: len(points)]
+
+
+class NystroemFeatures(KernelFeatures):
+    r"""Features of Nyström's method, `kpp.features.Nystrom`.
+
+    .. math:: \phi(x) = L^{-1} k(Z, x), \qquad k(Z, Z) = L L^\top, \qquad
+        \phi(x)^\top \phi(x') = k(x, Z)\, k(Z, Z)^{-1} k(Z, x')
+
+    They are scikit-learn's `Nystroem` up to a rotation, with any kernel of kpp. A linear model on them is a function of
+    the kernel, ``features_.function(ridge.coef_, ridge.intercept_)``, so `kpp.explain` takes the pipeline of both.
+
+    Args:
+        kernel: k, with numbers as leaves; by default `kpp.kernels.default_kernel` with lengthscales by the median
+            distances of each column.
+        num_landmarks: The number of landmarks Z; if there are fewer rows, all rows.
+        method: How `kpp.features.landmarks` chooses them: "random", "herding" or "kmeans".
+        random_state: An integer, a `numpy.random.RandomState`, None or a JAX random key.
+
+    Attributes:
+        features_: The kernel of the features.
+        schema_: The columns of the rows, a `kpp.tables.Schema`.
+        n_features_in_: The number of columns.
+        feature_names_in_: The names of the columns of a data frame.
+    """
+
+    def __init__(
+        self, kernel: Any = None, *, num_landmarks: Any = 100, method: Any = "random", random_state: Any = None
+    ) -> None:
+        self.kernel = kernel
+        self.num_landmarks = num_landmarks
+        self.method = method
+        self.random_state = random_state
+
+    @in_float64
+    def fit(self, X: Any, y: Any = None) -> NystroemFeatures:
+        """Choose the landmarks.
+
+        Args:
+            X: The points, an array (n, d), a data frame or an xarray object; columns of text are categories.
+            y: Not used.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: If the data or a parameter are invalid.
+            TypeError: If the kernel holds priors.
+        """
+        points = self._read(X)
+        kernel = fixed_kernel(points, self.schema_) if self.kernel is None else self.kernel
+        kernel = resolve_features(kernel, self.schema_.feature_names)
+        count = min(self.num_landmarks, len(points))
+        key = as_rng_key(self.random_state)
+        found = landmarks(points, count, method=self.method, kernel=kernel, rng_key=key)
+        self.features_, self._n_features_out = Nystrom(kernel, found.points), count
+        return self
+
+
+class RandomFourierFeatures(KernelFeatures):
+    r"""Random Fourier features of a stationary kernel, `kpp.features.RandomFourier`.
+
+    .. math:: \phi(x) = \frac{\sigma}{\sqrt q} \bigl(\cos\langle\omega_r, x/\ell\rangle,
+        \sin\langle\omega_r, x/\ell\rangle\bigr)_{r = 1, \ldots, q}, \qquad E[\phi(x)^\top \phi(x')] = k(x, x')
+
+    Args:
+        kernel: k, `kpp.kernels.RBF` or a Matern kernel, with numbers as leaves; by default an RBF with lengthscales by
+            the median distances of each column.
+        num_frequencies: q; there are twice as many features.
+        random_state: An integer, a `numpy.random.RandomState`, None or a JAX random key.
+
+    Attributes:
+        features_: The kernel of the features.
+        schema_: The columns of the rows, a `kpp.tables.Schema`.
+        n_features_in_: The number of columns.
+        feature_names_in_: The names of the columns of a data frame.
+    """
+
+    def __init__(self, kernel: Any = None, *, num_frequencies: Any = 100, random_state: Any = None) -> None:
+        self.kernel = kernel
+        self.num_frequencies = num_frequencies
+        self.random_state = random_state
+
+    @in_float64
+    def fit(self, X: Any, y: Any = None) -> RandomFourierFeatures:
+        """Draw the frequencies.
+
+        Args:
+            X: The points, an array (n, d), a data frame or an xarray object, of numbers.
+            y: Not used.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: If the data or a parameter are invalid.
+            TypeError: If the kernel holds priors, or its spectral density is not known.
+        """
+        points = self._read(X)
+        kernel = fixed_rbf(points) if self.kernel is None else self.kernel
+        key = as_rng_key(self.random_state)
+        features = RandomFourier.approximate(key, kernel, self.num_frequencies, points.shape[1])
+        check_kernel_fits(features, jnp.asarray(points))
+        check_categories(kernel, self.schema_)
+        self.features_, self._n_features_out = features, 2 * self.num_frequencies
+        return self
+
+
+@eqx.filter_jit
+def _feature_map(kernel: AbstractFeatureKernel, x: Array) -> Float[Array, "n q"]:
+    return kernel.feature_map(x)

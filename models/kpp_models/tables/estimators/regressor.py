@@ -1,0 +1,123 @@
+"""Gaussian-process regression as an estimator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import RegressorMixin
+
+from kpp.estimators import as_rng_key, in_float64, read_training
+from kpp.tables import read_points
+from kpp_models.tables.estimators.defaults import kernel_with_priors, mean_prior, noise_prior
+from kpp_models.tables.estimators.fitted import FittedEstimator
+from kpp_models.tables.regression import GPRegression
+
+__all__ = ["GPRegressor"]
+
+
+class GPRegressor(RegressorMixin, FittedEstimator):
+    r"""Gaussian-process regression, `kpp_models.GPRegression`, as a scikit-learn estimator.
+
+    .. math:: y_i = f(x_i) + \epsilon_i, \qquad f \sim GP(m, k), \qquad \epsilon_i \sim N(0, \sigma^2)
+
+    Parameters may be numbers or priors. Those that are not given get priors in the units of the data. Numbers are not
+    changed by the fit. It computes in double precision in any case.
+
+    Args:
+        kernel: k; by default `kpp.kernels.default_kernel` with priors around the median distances of each column and
+            around the variance of y.
+        noise_variance: :math:`\sigma^2`, in squared units of y; by default a prior around a tenth of the variance of y.
+        mean: m, in units of y, as for `kpp_models.GPRegression`; by default a normal prior with the mean and the
+            standard deviation of y.
+        latent: "exact", "inducing" or "iterative", as for `kpp_models.GPRegression`.
+        num_inducing: The number of inducing points, with "inducing".
+        inference: The inference of what has a prior; by default ``kpp.MAP(progress=False)``.
+        random_state: An integer, a `numpy.random.RandomState`, None or a JAX random key.
+
+    Attributes:
+        fit_: The `kpp.Fit`, with the posterior of each parameter; `kpp.explain` takes the estimator in its place.
+        n_features_in_: The number of columns.
+        feature_names_in_: The names of the columns of a data frame.
+    """
+
+    def __init__(
+        self,
+        kernel: Any = None,
+        *,
+        noise_variance: Any = None,
+        mean: Any = None,
+        latent: Any = "exact",
+        num_inducing: Any = None,
+        inference: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.noise_variance = noise_variance
+        self.mean = mean
+        self.latent = latent
+        self.num_inducing = num_inducing
+        self.inference = inference
+        self.random_state = random_state
+
+    @in_float64
+    def fit(self, X: Any, y: Any) -> GPRegressor:
+        """Fit the process.
+
+        Args:
+            X: The points, an array (n, d), a data frame or an xarray object; columns of text are categories.
+            y: The targets, (n,).
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: If the data or a parameter are invalid.
+            kpp.inference.ConvergenceError: If the inference has not converged.
+        """
+        table, targets = read_training(self, X, y, numeric=True)
+        variance = float(np.var(targets)) or 1.0
+        model = GPRegression(
+            kernel_with_priors(*read_points(table, "X"), variance) if self.kernel is None else self.kernel,
+            noise_prior(variance) if self.noise_variance is None else self.noise_variance,
+            mean_prior(targets) if self.mean is None else self.mean,
+            latent=self.latent,
+            num_inducing=self.num_inducing,
+        )
+        self._fit_model(model, table, targets, self.random_state, self.inference)
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predict new observations.
+
+        Args:
+            X: The points, (p, d).
+            return_std: Whether to return standard deviations, too.
+
+        Returns:
+            The means, (p,), averaged over the draws of the parameters; with `return_std` also the standard deviations
+            of new observations, (p,): of the function, between draws and of the noise together.
+        """
+        found = self._predicted(X)
+        draws = ("chain", "draw")
+        mean = found["mean"].mean(draws).values
+        if not return_std:
+            return mean
+        within = (found["latent_variance"] + found["noise_variance"]).mean(draws)
+        return mean, np.sqrt((within + found["mean"].var(draws)).values)
+
+    @in_float64
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float[np.ndarray, "p s"]:
+        """Draw new observations from their joint posterior.
+
+        Args:
+            X: The points, (p, d).
+            n_samples: The number of draws, s.
+            random_state: As for the estimator.
+
+        Returns:
+            The draws, (p, s).
+        """
+        draws = self.fit_.sample_predictive(as_rng_key(random_state), self._points(X), n_samples)
+        return draws.transpose("instance", "sample").values
