@@ -13,4 +13,5 @@ from kpp.plots.maps import field as field
 from kpp.plots.maps import maps as maps
 from kpp.plots.regret import regret as regret
 from kpp.plots.scatter import scatter as scatter
+from kpp.plots.value_errors import value_error as value_error
 from kpp.plots.waterfall import waterfall as waterfall
