@@ -23,6 +23,7 @@ from kpp.inference import per_draw
 from kpp.inference.arviz_groups import SAMPLE_DIMS, Naming, data_groups, posterior_groups, prior_groups
 from kpp.inference.base import AbstractInference, Posterior, Site, as_arguments, inspect_sites
 from kpp.inference.draws import DrawMap, draw_map, flatten_draws, unflatten_draws
+from kpp.inference.notebook import fit_html
 from kpp.inference.storage import describe_inference, read_parts, write_parts
 from kpp.posteriors import GPPosterior
 from kpp.programs import release_programs
@@ -108,6 +109,10 @@ class Fit:
             f"Fit({type(self.model).__name__} by {type(self.inference).__name__}: {self.num_chains} chains of "
             f"{self.num_draws} draws, sites {list(self.draws)})"
         )
+
+    def _repr_html_(self) -> str:
+        """Return a summary for notebooks."""
+        return fit_html(self)
 
     def predict(
         self, x: Any, *, covariance: bool = False, batch_size: int | None = None, unseen: str = "error"

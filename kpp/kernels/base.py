@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from kpp.kernels.notebook import kernel_html
 from kpp.kernels.parameters import prepared, scalar, show_fields, without_priors
 from kpp.memory import check_memory
 from kpp.modules import AbstractModule
@@ -307,6 +308,10 @@ class AbstractKernel(AbstractModule):
 
     def __repr__(self) -> str:
         return show_fields(self)
+
+    def _repr_html_(self) -> str:
+        """Return the kernels that this kernel consists of, with their parameters and priors, for notebooks."""
+        return kernel_html(self)
 
 
 class AbstractProductKernel(AbstractKernel):
