@@ -125,6 +125,7 @@ def test_the_interventional_values_of_a_gaussian_have_the_closed_form():
     assert float(np.abs(scores).max()) < 4
 
 
+@pytest.mark.slow
 def test_better_estimates_of_the_conditional_expectation_have_smaller_errors():
     """The Gaussian conditional, which is right here, beats kernels, and both beat independence."""
     background, x = gaussian_rows(80, seed=2), gaussian_rows(150)
