@@ -1,9 +1,10 @@
-"""Write the files of the example studies of matches, bags and a causal graph: simulated, with known answers.
+"""Write the files of the example studies of matches, bags, graphs and effects: simulated, with known answers.
 
 python examples/study_data.py
 kpp run examples/matches.toml --output build/matches
 kpp run examples/bags.toml --output build/bags
 kpp run examples/graph.toml --output build/graph
+kpp run examples/effects.toml --output build/effects
 """
 
 from __future__ import annotations
@@ -56,10 +57,22 @@ def patients(rng: np.random.Generator) -> dict[str, pd.DataFrame]:
     return {"patients": table[:40], "patients_without_response": table[40:].drop(columns="response")}
 
 
+def trials(rng: np.random.Generator) -> dict[str, pd.DataFrame]:
+    """Return a trial in which older patients get more of a drug, and a cohort; exercise has a smaller effect."""
+    age = rng.uniform(40.0, 80.0, 60)
+    drug = 0.1 * (age - 60.0) + rng.uniform(0.0, 10.0, 60)
+    exercise = rng.uniform(0.0, 5.0, 60)
+    pressure = 120.0 + 0.8 * age - 3.0 * drug - 1.0 * exercise + rng.normal(0.0, 2.0, 60)
+    measured = rng.uniform(130.0, 185.0, 40)
+    risk = 10.0 + 0.3 * (measured - 150.0) + rng.normal(0.0, 1.0, 40)
+    table = pd.DataFrame({"drug": drug, "exercise": exercise, "age": age, "blood pressure": pressure}).round(2)
+    return {"trial": table, "cohort": pd.DataFrame({"blood pressure": measured, "risk": risk}).round(2)}
+
+
 def main() -> None:
     """Write the files next to this script."""
     rng = np.random.default_rng(0)
-    for tables in (players(rng), districts(rng), patients(rng)):
+    for tables in (players(rng), districts(rng), patients(rng), trials(rng)):
         for name, table in tables.items():
             path = Path(__file__).with_name(f"{name}.csv")
             table.to_csv(path, index=False)

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from kpp import _arviz
-from kpp.kernels.notebook import fields_html
+from kpp.kernels.parameters import fields_html
 from kpp.notebook import Html, details, items, panel, table
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kpp.kernels.notebook import kernel_html
-from kpp.kernels.parameters import prepared, scalar, show_fields, without_priors
+from kpp.kernels.parameters import kernel_html, prepared, scalar, show_fields, without_priors
 from kpp.memory import check_memory
 from kpp.modules import AbstractModule
 from kpp.typing import AnyArray, Features, Leaf, Numbers, Points, RngKey

@@ -10,11 +10,11 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from kpp.study.data_config import DataConfig, read_data_section
 from kpp.study.errors import StudyError, did_you_mean
-from kpp.study.section import Section
+from kpp.study.section import Rows, Section
 
 __all__ = [
     "SECTIONS",
@@ -25,9 +25,6 @@ __all__ = [
     "load_study",
     "parse_study",
 ]
-
-#: A choice of rows: a number of rows, a list of row numbers (from 0), or "all".
-Rows = int | tuple[int, ...] | Literal["all"]
 
 _DEFAULT_INSTANCES = 40
 _DEFAULT_MAX_DRAWS = 200

@@ -19,10 +19,10 @@ from jaxtyping import Float
 from kpp.bags import Bags
 from kpp.labels import read_labels
 from kpp.preferences import Matches
-from kpp.study.config import Rows
 from kpp.study.data_config import DataConfig
 from kpp.study.errors import StudyError, blame
 from kpp.study.files import check_columns, read_table, refuse_missing
+from kpp.study.section import Rows
 from kpp.tables import Scales, Schema, read_points
 
 __all__ = [
@@ -77,12 +77,12 @@ class StudyData:
         target_name: The name of the target.
         frame: The features as in the file, categories as pandas categories; n rows.
         x: The features in their own units, categories as codes, of shape (n, d).
-        y: The target in its own unit, of shape (n,); 0 and 1 for two classes.
+        y: The target in its own unit, of shape (M,), one for each row of a table; 0 and 1 for two classes.
         schema: The names of the features and the levels of the categories.
         standardization: The conversion of `x` and `y` to the model's units.
         classes: The two classes of a target that is text or a category, else None.
-        training: What the model is fitted to in the model's units, if it is not the table of features: `kpp.Bags` or
-            `kpp.preferences.Matches`.
+        training: What the model is fitted to in the model's units, if it is not the table of features: `kpp.Bags`,
+            `kpp.preferences.Matches`, or several tables by name.
         options: Further data for `fit`, in the model's units.
         fields: Fields of the model that the data decide.
     """
@@ -91,11 +91,11 @@ class StudyData:
     target_name: str
     frame: pd.DataFrame
     x: Float[np.ndarray, "n d"]
-    y: Float[np.ndarray, " n"]
+    y: Float[np.ndarray, " M"]
     schema: Schema
     standardization: Standardization
     classes: tuple[Any, Any] | None = None
-    training: Bags | Matches | None = None
+    training: Bags | Matches | Mapping[str, pd.DataFrame] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
 
@@ -126,7 +126,14 @@ class StudyData:
             return f"{self.training.num_matches} matches between {self.training.num_items} items"
         if isinstance(self.training, Bags):
             return f"{self.y.size} aggregates and {self.training.num_bags} bags with {self.num_rows} points"
+        if self.training is not None:
+            return f"{self.num_rows} treatments and {self.y.size} targets"
         return f"{self.num_rows} rows"
+
+    @property
+    def observes_rows(self) -> bool:
+        """Whether the target was observed in the rows that can be explained."""
+        return self.training is None or isinstance(self.training, Matches)
 
     def training_data(self) -> tuple[Any, Any]:
         """Return the arguments x and y of a model's `fit`, in the model's units."""
@@ -145,7 +152,7 @@ class StudyData:
 
     def observed(self, rows: np.ndarray) -> list[str] | None:
         """Return what was observed in explained rows, as text; None if the target was not observed in these rows."""
-        if isinstance(self.training, Bags):
+        if not self.observes_rows:
             return None
         if isinstance(self.training, Matches):
             counts = np.stack([self.training.wins, self.training.losses], axis=1)[rows]

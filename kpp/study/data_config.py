@@ -1,7 +1,7 @@
 """The section [data]: which files hold the data, and what they hold.
 
 A table is the usual kind. The other kinds are a table whose columns are nodes of a causal graph, bags of points with
-one target per bag, and matches between pairs of items.
+one target per bag, matches between pairs of items, and two data sets for the effect of treatments on a target.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from kpp.study.errors import StudyError, did_you_mean
 from kpp.study.section import Section
 
-__all__ = ["KINDS", "BagFiles", "DataConfig", "GraphFiles", "MatchFiles", "read_data_section"]
+__all__ = ["KINDS", "BagFiles", "DataConfig", "EffectFiles", "GraphFiles", "MatchFiles", "read_data_section"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +69,23 @@ class MatchFiles:
 
 
 @dataclasses.dataclass(frozen=True)
+class EffectFiles:
+    """The further keys of the kind "effects".
+
+    Attributes:
+        outcome: The columns of outcomes, in both files.
+        targets: The file with outcomes and targets.
+        adjusting: The columns to adjust for; None if the graph decides, or there are none.
+        graph: The causal graph, as for `GraphFiles`, or None.
+    """
+
+    outcome: tuple[str, ...]
+    targets: Path
+    adjusting: tuple[str, ...] | None = None
+    graph: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class DataConfig:
     """The section [data].
 
@@ -76,7 +93,8 @@ class DataConfig:
         path: A CSV or Parquet file; relative paths start at the study file. For bags it has one row per point, and for
             matches one row per match.
         target: The column to predict; empty for matches, whose outcome is predicted.
-        features: The columns to predict from; None for all other columns. For matches they are columns of the items.
+        features: The columns to predict from; None for all other columns. For matches they are columns of the items,
+            and for effects the treatments.
         categorical: Columns of numbers that are codes of categories.
         standardize: Whether features and target are shifted and scaled to mean 0 and standard deviation 1 for the
             model.
@@ -88,7 +106,7 @@ class DataConfig:
     features: tuple[str, ...] | None = None
     categorical: tuple[str, ...] = ()
     standardize: bool = True
-    further: GraphFiles | BagFiles | MatchFiles | None = None
+    further: GraphFiles | BagFiles | MatchFiles | EffectFiles | None = None
 
     def starting_at(self, folder: Path) -> DataConfig:
         """Return the section with relative paths that start at a folder."""
@@ -136,9 +154,8 @@ def _table(section: Section) -> None:
 
 
 def _graph(section: Section) -> GraphFiles:
-    what = "the causal graph in the language DOT or dagitty, or a file that holds it"
     unlabelled = section.optional_text("unlabelled", "a file of rows without the target")
-    return GraphFiles(section.text("graph", None, what), _as_path(unlabelled))
+    return GraphFiles(section.text("graph", None, _GRAPH), _as_path(unlabelled))
 
 
 def _bags(section: Section) -> BagFiles:
@@ -161,14 +178,31 @@ def _matches(section: Section) -> MatchFiles:
     )
 
 
+def _effects(section: Section) -> EffectFiles:
+    outcome = section.names("outcome", "the columns of outcomes, in both files", required=True)
+    return EffectFiles(
+        outcome=outcome or (),
+        targets=Path(section.text("targets", None, "the file with outcomes and targets")),
+        adjusting=section.names("adjusting", "the columns to adjust for"),
+        graph=section.optional_text("graph", f"{_GRAPH}; it decides or checks the columns to adjust for"),
+    )
+
+
+_GRAPH = "the causal graph in the language DOT or dagitty, or a file that holds it"
 _TARGET = "the name of the column to predict"
-_Further = GraphFiles | BagFiles | MatchFiles | None
+_AnyFiles = GraphFiles | BagFiles | MatchFiles | EffectFiles
+_Further = _AnyFiles | None
 #: For each kind what a row of the file is, what the target is, if there is one, and the reader of the further keys.
 KINDS: dict[str, tuple[str, str, Callable[[Section], _Further]]] = {
     "table": ("with the features and the target", _TARGET, _table),
     "graph": ("whose columns are nodes of a causal graph", _TARGET, _graph),
     "bags": ("with one row per point", "the name of the column of aggregates to explain", _bags),
     "matches": ("with one row per match", "", _matches),
+    "effects": (
+        "with treatments, outcomes and columns to adjust for",
+        "the name of the target, in `targets`",
+        _effects,
+    ),
 }
 
 
@@ -176,11 +210,12 @@ def _as_path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
 
 
-def _starting_at(further: GraphFiles | BagFiles | MatchFiles, folder: Path) -> GraphFiles | BagFiles | MatchFiles:
+def _starting_at(further: _AnyFiles, folder: Path) -> _AnyFiles:
     given = {field.name: getattr(further, field.name) for field in dataclasses.fields(further)}
     paths: dict[str, Any] = {
         name: folder / value.expanduser() for name, value in given.items() if isinstance(value, Path)
     }
-    if isinstance(further, GraphFiles) and further.graph.endswith((".dot", ".gv", ".txt")):
-        paths["graph"] = str(folder / Path(further.graph).expanduser())
+    graph = given.get("graph")
+    if graph is not None and graph.endswith((".dot", ".gv", ".txt")):
+        paths["graph"] = str(folder / Path(graph).expanduser())
     return dataclasses.replace(further, **paths)

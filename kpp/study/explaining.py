@@ -17,7 +17,7 @@ from kpp.inference import AbstractModel, Fit
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
 from kpp.priors import prior_sites, substitute
-from kpp.study.config import Rows
+from kpp.study.section import Rows
 from kpp.tables import Schema
 from kpp.typing import RngKey
 

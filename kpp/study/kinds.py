@@ -1,15 +1,22 @@
-"""The data of a study of any kind: a table, a table with a causal graph, bags of points, or matches between items."""
+"""The data of a study of any kind: a table, with a causal graph or not, bags of points, matches, or two data sets."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from kpp.bags import Bags
-from kpp.causal import CausalDAG, collider_partition
+from kpp.causal import (
+    CausalDAG,
+    collider_partition,
+    is_adjustment_set,
+    is_frontdoor_set,
+    minimal_adjustment_sets,
+)
 from kpp.preferences import Matches
 from kpp.study.data import (
     StudyData,
@@ -19,7 +26,7 @@ from kpp.study.data import (
     read_target,
     standardization,
 )
-from kpp.study.data_config import BagFiles, DataConfig, GraphFiles, MatchFiles
+from kpp.study.data_config import BagFiles, DataConfig, EffectFiles, GraphFiles, MatchFiles
 from kpp.study.errors import StudyError, blame
 from kpp.study.files import check_columns, read_table, refuse_missing
 from kpp.tables import Scales, read_points
@@ -43,6 +50,8 @@ def read_data(config: DataConfig) -> StudyData:
         return _read_bags(config, config.further)
     if isinstance(config.further, MatchFiles):
         return _read_matches(config, config.further)
+    if isinstance(config.further, EffectFiles):
+        return _read_effects(config, config.further)
     return read_plain_table(config)
 
 
@@ -62,17 +71,6 @@ def _read_with_graph(config: DataConfig, files: GraphFiles) -> StudyData:
             further = dataclasses.replace(data, frame=table[names], x=data.schema.read(table[names]))
         options = {"unlabelled": further.model_frame()}
     return dataclasses.replace(data, options=options, fields=parts)
-
-
-def _read_graph(text: str) -> CausalDAG:
-    """Read a graph in the language dagitty, or else in DOT; the text may be the path of a file."""
-    if text.endswith((".dot", ".gv", ".txt")):
-        try:
-            text = Path(text).read_text(encoding="utf-8")
-        except OSError as error:
-            raise StudyError(f"data.graph: {text!r} can't be read: {error.strerror or error}") from error
-    is_dagitty = text.lstrip().startswith("dag") and not text.lstrip().startswith("digraph")
-    return CausalDAG.from_dagitty(text) if is_dagitty else CausalDAG.from_dot(text)
 
 
 def _read_bags(config: DataConfig, files: BagFiles) -> StudyData:
@@ -110,10 +108,7 @@ def _scaled_covariates(
         if separate:
             raise StudyError("data.covariates is missing: they are the columns that join `bags` and `targets`")
         return None, {}
-    table, places = bags[covariates], targets[covariates]
-    if standardize:
-        scales = Scales.of(*read_points(table, "covariates"))
-        table, places = scales.apply(table), scales.apply(places)
+    table, places = _scaled(bags[covariates], targets[covariates], standardize)
     return table, {"covariates": places} if separate else {}
 
 
@@ -144,3 +139,82 @@ def _read_matches(config: DataConfig, files: MatchFiles) -> StudyData:
             tie=files.tie,
         )
     return dataclasses.replace(data, training=training, y=training.single_matches()[1])
+
+
+def _read_effects(config: DataConfig, files: EffectFiles) -> StudyData:
+    """Read treatments with outcomes and columns to adjust for, and outcomes with targets."""
+    trial, known = read_table(config.path, "data.path"), read_table(files.targets, "data.targets")
+    outcome, given = list(files.outcome), files.adjusting
+    for table, path in ((trial, config.path), (known, files.targets)):
+        check_columns(table, outcome, "data.outcome", path)
+    check_columns(trial, given or (), "data.adjusting", config.path)
+    check_columns(known, [config.target], "data.target", files.targets)
+    if files.graph is not None and config.features is None and given is None:
+        raise StudyError("data.features is missing: the treatments, as data.graph decides the columns to adjust for")
+    features = choose_features(trial, config, [*outcome, *(given or ())])
+    adjusting = list(given or ())
+    if files.graph is not None:
+        adjusting = _choose_adjusting(files.graph, features, outcome, list(trial.columns), given)
+    refuse_missing(trial[[*features, *outcome, *adjusting]], "data.path", config.path)
+    refuse_missing(known[[*outcome, config.target]], "data.targets", files.targets)
+    y, classes = read_target(known[config.target], config.target)
+    frame = read_features(trial, config, features)
+    with blame("[data]"):
+        x, schema = read_points(frame)
+        scaling = standardization(x, y, schema, config.standardize)
+        data = StudyData(config.path, config.target, frame, x, y, schema, scaling, classes)
+        outcomes, places = _scaled(trial[outcome], known[outcome], config.standardize)
+        tables = {"treatment": data.model_frame(), "outcome": outcomes}
+        if adjusting:
+            tables["adjusting"] = _scaled(trial[adjusting], trial[adjusting], config.standardize)[0]
+    return dataclasses.replace(data, training=tables, options={"mediators": places})
+
+
+def _scaled(table: pd.DataFrame, other: pd.DataFrame, standardize: bool) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return two tables in the model's units, whose scales are those of the first."""
+    if not standardize:
+        return table, other
+    scales = Scales.of(*read_points(table))
+    return scales.apply(table), scales.apply(other)
+
+
+def _read_graph(text: str) -> CausalDAG:
+    """Read a graph in the language dagitty, or else in DOT; the text may be the path of a file."""
+    if text.endswith((".dot", ".gv", ".txt")):
+        try:
+            text = Path(text).read_text(encoding="utf-8")
+        except OSError as error:
+            raise StudyError(f"data.graph: {text!r} can't be read: {error.strerror or error}") from error
+    is_dagitty = text.lstrip().startswith("dag") and not text.lstrip().startswith("digraph")
+    return CausalDAG.from_dagitty(text) if is_dagitty else CausalDAG.from_dot(text)
+
+
+def _choose_adjusting(
+    graph: str,
+    treatment: Sequence[str],
+    outcome: Sequence[str],
+    columns: Sequence[str],
+    adjusting: Sequence[str] | None,
+) -> list[str]:
+    """Return the columns to adjust for: those given, if the graph permits them, or else the best minimal set.
+
+    Raises:
+        StudyError: If the given columns are neither an adjustment set nor a front-door set, or there is no set among
+            the columns.
+    """
+    with blame("data.graph"):
+        read = _read_graph(graph)
+        nodes = {"treatment": list(treatment), "outcome": list(outcome)}
+        if adjusting is None:
+            within = [column for column in columns if column in read]
+            chosen = next(minimal_adjustment_sets(read, **nodes, within=within), None)
+            if chosen is None:
+                raise StudyError(
+                    f"data.graph: no columns of data.path adjust for the effect of {', '.join(treatment)} on "
+                    f"{', '.join(outcome)}; name front-door mediators in data.adjusting, if there are any"
+                )
+            return [column for column in columns if column in chosen]
+        check = is_adjustment_set(read, **nodes, adjusting=list(adjusting))
+        if not check and not is_frontdoor_set(read, **nodes, mediators=list(adjusting)):
+            raise StudyError(f"data.adjusting does not fit data.graph: {check}")
+    return list(adjusting)

@@ -12,8 +12,8 @@ import numpy as np
 import xarray as xr
 
 from kpp import _arviz
-from kpp.bags import Bags
 from kpp.inference import AbstractModel, Fit
+from kpp.preferences import Matches
 from kpp.priors import prior_sites
 from kpp.report import Loo
 from kpp.study.data import StudyData
@@ -57,7 +57,7 @@ def predictive_draws(rng_key: RngKey, fit: Fit, data: StudyData, groups: Mapping
     if replicates is not None and fit.num_chains * fit.num_draws >= _ENOUGH_DRAWS:
         values = next(iter(replicates.data_vars.values()))
         return values.transpose("chain", "draw", "instance").values.reshape(-1, data.y.size)
-    if isinstance(data.training, Bags):  # draws at points are draws of the field, and not of aggregates
+    if not data.observes_rows:  # draws at points are not draws of what was observed
         return None
     scaling = data.standardization
     draws = fit.sample_predictive(rng_key, data.model_frame(), _PREDICTIVE_DRAWS)
@@ -66,9 +66,9 @@ def predictive_draws(rng_key: RngKey, fit: Fit, data: StudyData, groups: Mapping
 
 def probabilities(fit: Fit, data: StudyData) -> np.ndarray | None:
     """Return the predicted probability of label 1 for each row or match, or None if the model has no probabilities."""
-    if not data.is_label or isinstance(data.training, Bags):
+    if not data.is_label or not data.observes_rows:
         return None
-    matches = data.training
+    matches = data.training if isinstance(data.training, Matches) else None
     predicted = fit.predict(data.model_frame() if matches is None else matches.inputs)
     if "probability" not in predicted:
         return None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from kpp.study.errors import StudyError, did_you_mean
 
-__all__ = ["BlankSection", "Section"]
+__all__ = ["BlankSection", "Rows", "Section"]
+
+#: A choice of rows: a number of rows, a list of row numbers (from 0), or "all".
+Rows = int | tuple[int, ...] | Literal["all"]
 
 
 class Section:
@@ -43,17 +46,20 @@ class Section:
     def require(self, key: str, what: str) -> Any:
         """Return the value of a key that must be given."""
         self.asked.add(key)
+        self.required.append(key)
         if key not in self.table:
-            near = difflib.get_close_matches(key, self.table, n=1)
-            hint = f" (there is {near[0]!r}, which means nothing here)" if near else ""
-            raise StudyError(f"{self.name}.{key} is missing: {what}{hint}")
-        return self.table[key]
+            self.refuse_missing(key, what)
+        return self.table.get(key, key)
+
+    def refuse_missing(self, key: str, what: str) -> None:
+        """Raise StudyError because a key is missing."""
+        near = difflib.get_close_matches(key, self.table, n=1)
+        hint = f" (there is {near[0]!r}, which means nothing here)" if near else ""
+        raise StudyError(f"{self.name}.{key} is missing: {what}{hint}")
 
     def text(self, key: str, default: str | None, what: str) -> str:
         """Return a text that is not empty; it must be given if the default is None."""
         self.describe(key, {"type": "string", "minLength": 1, "description": what}, default)
-        if default is None:
-            self.required.append(key)
         value = self.require(key, what) if default is None else self.get(key, default)
         if not isinstance(value, str) or not value.strip():
             raise StudyError(f"{self.name}.{key} must be {what}, as text, got {_shown(value)}")
@@ -90,10 +96,12 @@ class Section:
             raise StudyError(f"{self.name}.{key} must be a whole number of at least {least}, got {_shown(value)}")
         return value
 
-    def names(self, key: str, what: str) -> tuple[str, ...] | None:
-        """Return a list of different column names, or None if the key is missing."""
+    def names(self, key: str, what: str, *, required: bool = False) -> tuple[str, ...] | None:
+        """Return a list of different column names; None if the key is missing and not required."""
         columns = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
-        self.describe(key, {**columns, "description": what})
+        self.describe(key, {**columns, "minItems": int(required), "description": what})
+        if required:
+            self.require(key, what)
         value = self.get(key, None)
         if value is None:
             return None
@@ -135,10 +143,8 @@ class Section:
 class BlankSection(Section):
     """A section in which every key is missing and none is an error: what its reader asks for describes the file."""
 
-    def require(self, key: str, what: str) -> Any:
-        """Return the value of a key, or if it is missing its name."""
-        self.asked.add(key)
-        return self.table.get(key, key)
+    def refuse_missing(self, key: str, what: str) -> None:
+        """Accept that a key is missing."""
 
 
 def _is_row(value: Any) -> bool:

@@ -30,7 +30,7 @@ def example_files(root, tmp_path_factory) -> Path:
     spec.loader.exec_module(script)
     script.__file__ = str(folder / "study_data.py")
     script.main()
-    for kind in ("bags", "matches", "graph"):
+    for kind in ("bags", "matches", "graph", "effects"):
         text = (root / "examples" / f"{kind}.toml").read_text(encoding="utf-8")
         (folder / f"{kind}.toml").write_text(text, encoding="utf-8")
     return folder
@@ -47,7 +47,7 @@ def changed(example_files, tmp_path, kind, *edits):
     return load_study(path)
 
 
-@pytest.mark.parametrize("kind", ["bags", "matches", "graph"])
+@pytest.mark.parametrize("kind", ["bags", "matches", "graph", "effects"])
 def test_the_example_fits_its_model(example_files, kind):
     config = load_study(example_files / f"{kind}.toml")
     data = read_data(config.data)
@@ -115,9 +115,42 @@ def test_a_graph_decides_the_parts_of_the_model(example_files, tmp_path):
         )
 
 
+EDGES = 'age -> drug; age -> "blood pressure"; drug -> "blood pressure"; exercise -> "blood pressure"'
+GRAPH = f"graph = 'digraph {{ {EDGES} }}'"
+
+
+def test_a_graph_decides_or_checks_what_to_adjust_for(example_files, tmp_path):
+    data = read_data(load_study(example_files / "effects.toml").data)
+    trial, cohort = (pd.read_csv(example_files / f"{name}.csv") for name in ("trial", "cohort"))
+    assert list(data.training["treatment"]) == ["drug", "exercise"] and list(data.training["adjusting"]) == ["age"]
+    pressure = trial["blood pressure"]
+    expected = (cohort["blood pressure"] - pressure.mean()) / pressure.std(ddof=0)  # the scales of the trial
+    np.testing.assert_allclose(data.options["mediators"]["blood pressure"], expected, rtol=1e-9)
+    np.testing.assert_allclose(data.y, cohort["risk"])
+    given = changed(example_files, tmp_path, "effects", (GRAPH, f'{GRAPH}\nadjusting = ["age"]'))
+    assert read_data(given.data).training["adjusting"].equals(data.training["adjusting"])
+    without = changed(example_files, tmp_path, "effects", (GRAPH, ""))
+    assert "adjusting" not in read_data(without.data).training
+    edges = 'age [latent=true]; age -> drug; age -> "blood pressure"; drug -> stiffness -> "blood pressure"'
+    hidden = f"graph = 'digraph {{ {edges} }}'"
+    trial.assign(stiffness=trial["drug"]).to_csv(example_files / "stiff.csv", index=False)
+    edits = [
+        (GRAPH, f'{hidden}\nadjusting = ["stiffness"]'),
+        ('"trial.csv"', '"stiff.csv"'),
+        ('["drug", "exercise"]', '["drug"]'),
+    ]
+    front_door = read_data(changed(example_files, tmp_path, "effects", *edits).data)
+    assert list(front_door.training["adjusting"]) == ["stiffness"]
+
+
 @pytest.mark.parametrize(
     ("kind", "old", "new", "message"),
     [
+        ("effects", 'targets = "cohort.csv"', 'targets = "players.csv"', "data.outcome: there is no column 'blood pre"),
+        ("effects", 'outcome = ["blood pressure"]', "", "data.outcome is missing: the columns of outcomes"),
+        ("effects", 'features = ["drug", "exercise"]', "", "data.features is missing: the treatments"),
+        ("effects", GRAPH, f'{GRAPH}\nadjusting = ["exercise"]', "data.graph: |data.adjusting does not fit"),
+        ("effects", "age -> drug", "age [latent=true]; age -> drug", "data.graph: no columns of data.path adjust"),
         ("bags", 'bag = "district"', 'bag = "distrikt"', "data.bag: there is no column 'distrikt' in 'places.csv'"),
         ("bags", 'bags = "districts.csv"', 'bags = "none.csv"', "data.bags: there is no file"),
         ("bags", '["mean height"]', '["height"]', "data.covariates: there is no column 'height' in 'districts.csv'"),
@@ -139,9 +172,8 @@ def test_a_graph_decides_the_parts_of_the_model(example_files, tmp_path):
     ],
 )
 def test_files_that_do_not_fit_are_refused(example_files, tmp_path, kind, old, new, message):
-    config = changed(example_files, tmp_path, kind, (old, new))
     with pytest.raises(StudyError, match=message):
-        read_data(config.data)
+        read_data(changed(example_files, tmp_path, kind, (old, new)).data)
 
 
 @pytest.mark.parametrize(
@@ -187,16 +219,21 @@ def test_a_kept_fit_belongs_to_its_data(example_files, tmp_path, kind, file, col
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["bags", "matches", "graph"])
+@pytest.mark.parametrize("kind", ["bags", "matches", "graph", "effects"])
 def test_an_example_study_finds_what_was_simulated(example_files, tmp_path, kind):
-    """The most important feature; and for bags the field itself, whose standard deviation is 260, within 60."""
+    """The most important feature; for bags the field itself, whose standard deviation is 260, within 60.
+
+    The effect of the drug is -3 * 0.3 per unit. Without adjustment for age it would be -0.57: the adjusted slope must
+    be nearer to -0.9.
+    """
     edits = [('name = "Laplace"\nnum_samples = 200', 'name = "MAP"'), ("instances = 20", "instances = 10")]
     config = changed(example_files, tmp_path, kind, *edits)
     folder = run_study(config, tmp_path / "results", progress=False)
     explanation = kpp.Explanation.load(folder / "explanation.nc")
     mean = explanation.mean()
     importance = abs(mean.values).mean("instance")
-    assert importance.idxmax("feature").item() == {"bags": "height", "matches": "speed", "graph": "dose"}[kind]
+    most_important = {"bags": "height", "matches": "speed", "graph": "dose", "effects": "drug"}
+    assert importance.idxmax("feature").item() == most_important[kind]
     assert float(explanation.additivity_error().max()) < 1e-8 * float(abs(explanation.predictions).max())
     report = (folder / "report.html").read_text(encoding="utf-8")
     if kind == "bags":
@@ -204,5 +241,8 @@ def test_an_example_study_finds_what_was_simulated(example_files, tmp_path, kind
         assert np.sqrt(np.mean((mean.predictions - (600.0 + 0.4 * height)) ** 2)) < 60.0
         np.testing.assert_allclose(mean.data.sel(feature="height"), height, rtol=1e-6)
         assert "20 aggregates and 20 bags with 100 points" in report and "observed" not in report.split("waterfall")[-1]
+    if kind == "effects":
+        slope = np.polyfit(mean.data.sel(feature="drug"), mean.values.sel(feature="drug"), 1)[0]
+        assert -1.0 < slope < -0.735 and "60 treatments and 40 targets" in report
     if kind == "matches":
         assert "player" in str(mean.values["instance"].values[0]) and "120 matches between 15 items" in report

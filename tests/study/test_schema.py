@@ -13,10 +13,11 @@ from click.testing import CliRunner
 from kpp import registry
 from kpp.cli import main
 from kpp.study.config import parse_study
+from kpp.study.data_config import KINDS
 from kpp.study.errors import StudyError
 from kpp.study.schema import study_schema
 
-EXAMPLES = ("diabetes", "matches", "bags", "graph")
+EXAMPLES = ("diabetes", "matches", "bags", "graph", "effects")
 TYPES = {"string": str, "number": (int, float), "integer": int, "boolean": bool, "array": list, "object": dict}
 
 
@@ -88,9 +89,10 @@ def test_what_a_study_refuses_is_refused(schema, study_text, old, new):
 
 def test_every_key_that_is_read_is_described(schema, study_text):
     """A key that the schema does not have is refused by the reader, and the message lists the keys of the schema."""
-    for kind, branch in zip(("table", "graph", "bags", "matches"), schema["properties"]["data"]["oneOf"], strict=True):
+    for kind, branch in zip(KINDS, schema["properties"]["data"]["oneOf"], strict=True):
         required = [name for name in branch["required"] if name != "kind"]
-        lines = [f'kind = "{kind}"', *(f'{name} = "x"' for name in required), "zzz = 1"]
+        values = {name: '["x"]' if branch["properties"][name]["type"] == "array" else '"x"' for name in required}
+        lines = [f'kind = "{kind}"', *(f"{name} = {value}" for name, value in values.items()), "zzz = 1"]
         text = re.sub(r"\[data\]\n(.*\n){2}", "\n".join(["[data]", *lines, ""]), study_text)
         with pytest.raises(StudyError, match="unknown key 'zzz'; known are (.*)") as caught:
             parse_study(text)
@@ -98,7 +100,7 @@ def test_every_key_that_is_read_is_described(schema, study_text):
         assert listed == sorted(branch["properties"])
         for name in required:
             with pytest.raises(StudyError, match=f"data.{name} is missing"):
-                parse_study(text.replace(f'{name} = "x"\n', "", 1))
+                parse_study(text.replace(f"{name} = {values[name]}\n", "", 1))
 
 
 def test_all_plugins_are_there_with_their_descriptions(schema):

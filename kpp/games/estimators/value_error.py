@@ -9,7 +9,7 @@ one with the smaller error is closer to the conditional expectations, although t
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -35,7 +35,7 @@ def value_error(
     x: Any,
     *,
     groups: object = None,
-    weights: Literal["uniform", "shapley"] = "uniform",
+    weights: str = "uniform",
     num_coalitions: int = 512,
     rng_key: RngKey | None = None,
 ) -> xr.Dataset:
