@@ -2,8 +2,8 @@ from . import bags as bags
 from . import batching as batching
 from . import calibration as calibration
 from . import causal as causal
-from . import effects as effects
 from . import conversion as conversion
+from . import effects as effects
 from . import embeddings as embeddings
 from . import estimators as estimators
 from . import explanations as explanations

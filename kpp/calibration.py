@@ -13,16 +13,18 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Int
+import xarray as xr
+from jaxtyping import Float, Int
 from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 from scipy import stats
 
+from kpp import _arviz
 from kpp.batching import even_size
 from kpp.lazy import map_numbers
 from kpp.threads import num_cores
 from kpp.typing import Numbers, RngKey
-from kpp.validation import as_finite_array, check_rng_key, count
+from kpp.validation import as_finite_array, between, check_rng_key, count
 
 __all__ = [
     "CalibrationResult",
@@ -30,6 +32,7 @@ __all__ = [
     "rank_statistics",
     "simulate",
     "simulation_based_calibration",
+    "uniform_band",
     "uniformity_test",
 ]
 
@@ -83,10 +86,80 @@ class CalibrationResult(NamedTuple):
                 found[name] = uniformity_test(column, self.num_draws, num_bins=num_bins)
         return found
 
+    def dataset(self) -> xr.Dataset:
+        """Return the ranks by site, with the dimension ``replication`` first, and the attribute ``num_draws``."""
+        return _dataset(self.ranks, ("replication",)).assign_attrs(num_draws=self.num_draws)
+
+    def to_arviz(self) -> Any:
+        r"""Return an ArviZ object: ``DataTree`` with ArviZ 1.x, ``InferenceData`` with 0.x.
+
+        The group ``prior_sbc`` holds the ranks r as numbers :math:`(r + 1/2) / (L + 1)` between 0 and 1, whose
+        distribution should be uniform, and ``prior`` the values drawn from the prior. Data sets are along ``draw``, so
+        that ``arviz_plots.plot_ecdf_pit`` needs no options.
+        """
+        scaled = {site: (ranks + 0.5) / (self.num_draws + 1) for site, ranks in self.ranks.items()}
+        groups = {"prior_sbc": scaled, "prior": self.truth}
+        datasets = {
+            name: _dataset({site: value[None] for site, value in values.items()}, ("chain", "draw"))
+            for name, values in groups.items()
+        }
+        return _arviz.from_groups(datasets, {"num_draws": self.num_draws})
+
     def p_value(self, *, num_bins: int | None = None) -> float:
         """Return one p-value for all coordinates: the smallest times their number (Bonferroni), at most 1."""
         values = [test.p_value for test in self.tests(num_bins=num_bins).values()]
         return min(1.0, min(values) * len(values))
+
+
+def _dataset(values: Mapping[str, np.ndarray], leading: tuple[str, ...]) -> xr.Dataset:
+    """Return arrays by site as a dataset, with names of the leading axes and numbered coordinates."""
+    dims = {
+        site: (*leading, *(f"{site}_dim_{axis}" for axis in range(value.ndim - len(leading))))
+        for site, value in values.items()
+    }
+    found = xr.Dataset({site: (dims[site], value) for site, value in values.items()})
+    return found.assign_coords({dim: np.arange(size) for dim, size in found.sizes.items()})
+
+
+def uniform_band(
+    num_ranks: int, num_draws: int, probability: float = 0.95, *, num_simulations: int = 2000, seed: int = 0
+) -> tuple[Float[np.ndarray, " ranks"], Float[np.ndarray, " ranks"]]:
+    r"""Return a band that holds the whole empirical distribution function of uniform ranks with a probability.
+
+    .. math:: P\bigl(\text{lower}_k \le \hat F(k) \le \text{upper}_k \text{ for all } k\bigr) \approx p, \qquad
+        S \hat F(k) \sim \mathrm{Binomial}\Bigl(S, \frac{k + 1}{L + 1}\Bigr)
+
+    At each k the band is an interval of the binomial distribution. The probability of these intervals is chosen by
+    simulation, such that all of them together have the requested probability.
+
+    Args:
+        num_ranks: S, the number of ranks.
+        num_draws: L, the number of draws among which the values were ranked.
+        probability: p, between 0 and 1.
+        num_simulations: How many sets of uniform ranks are simulated.
+        seed: The seed of the simulation.
+
+    Returns:
+        The lower and the upper ends at k = 0, ..., L - 1, each of shape (L,).
+
+    Raises:
+        ValueError: If a number is below 1, or the probability is not between 0 and 1.
+
+    References:
+        Säilynoja, Bürkner and Vehtari, Graphical test for discrete uniformity and its applications in goodness-of-fit
+        evaluation and multiple sample comparison, 2022, algorithm 1.
+    """
+    count(num_ranks, "num_ranks")
+    count(num_draws, "num_draws")
+    between(probability, "probability", 0, 1, ends=False)
+    law = stats.binom(num_ranks, (np.arange(num_draws) + 1) / (num_draws + 1))
+    count(num_simulations, "num_simulations")
+    uniform = np.full(num_draws + 1, 1 / (num_draws + 1))
+    simulated = np.random.default_rng(seed).multinomial(num_ranks, uniform, num_simulations)
+    counts = np.cumsum(simulated[:, :-1], axis=1)
+    tails = 2 * np.minimum(law.cdf(counts), law.sf(counts - 1))
+    level = np.quantile(tails.min(axis=1), 1 - probability)
+    return law.ppf(level / 2) / num_ranks, law.isf(level / 2) / num_ranks
 
 
 def rank_statistics(values: Numbers, draws: Numbers) -> Int[np.ndarray, "s *event"]:

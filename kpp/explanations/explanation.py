@@ -22,6 +22,7 @@ from kpp.explanations import (
     _uncertainty,
 )
 from kpp.explanations._build import SAMPLE_DIMS, build_dataset
+from kpp.explanations._html import explanation_html
 from kpp.explanations._plotting import ExplanationPlots
 from kpp.plots.intervals import IntervalKind
 from kpp.tables import Schema
@@ -421,3 +422,7 @@ class Explanation:
     def __repr__(self) -> str:
         """Summarize the explanation in a few lines."""
         return _export.describe(self.dataset)
+
+    def _repr_html_(self) -> str:
+        """Return a summary for notebooks."""
+        return explanation_html(self.dataset)

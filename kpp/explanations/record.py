@@ -45,12 +45,17 @@ def describe_value_function(value_function: AbstractValueFunction) -> dict[str, 
 
 
 def describe_estimate(estimate: ShapleyEstimate, rng_key: RngKey | None) -> dict[str, Any]:
-    """Return how values were computed, and the numbers of the random key if coalitions were sampled."""
+    """Return how values were computed, and the numbers of the random key if coalitions were sampled.
+
+    A requested tolerance is recorded with whether it was reached.
+    """
     record: dict[str, Any] = {"method": estimate.method, "exact": estimate.exact}
     if estimate.num_nodes is not None:
         record["nodes"] = estimate.num_nodes
     if estimate.num_coalitions is not None:
         record["coalitions"] = estimate.num_coalitions
+    if estimate.tolerance is not None:
+        record |= {"tolerance": estimate.tolerance, "tolerance_reached": estimate.tolerance_reached}
     if not estimate.exact and rng_key is not None:
         record["rng_key"] = describe_key(rng_key)
     return record

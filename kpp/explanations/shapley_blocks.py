@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from kpp.batching import in_blocks
 from kpp.games import ShapleyEstimate
 
 __all__ = ["solve_in_blocks"]
+
+_LOGGER = logging.getLogger("kpp")
 
 Solver = Callable[[Any, Float[Array, "b d"]], tuple[ShapleyEstimate, PyTree]]
 
@@ -69,7 +72,16 @@ def solve_in_blocks(
         exact,
         _largest([estimate.num_coalitions for estimate in estimates]),
         _largest([estimate.num_nodes for estimate in estimates]),
+        estimates[0].tolerance,
     )
+    if estimate.tolerance_reached is False:
+        _LOGGER.warning(
+            "the largest standard error is %.3g after %d coalitions, more than the `tolerance` %.3g; allow for more by "
+            "`num_coalitions`",
+            np.max(errors),
+            estimate.num_coalitions,
+            estimate.tolerance,
+        )
     return estimate, others
 
 

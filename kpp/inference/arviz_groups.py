@@ -15,7 +15,7 @@ import xarray as xr
 
 from kpp.inference.base import Data, NumpyroModel, Posterior, Site, as_arguments, trace, whole_plates
 
-__all__ = ["Naming", "data_groups", "posterior_groups", "prior_groups"]
+__all__ = ["Naming", "constant_group", "data_groups", "posterior_groups", "prior_groups"]
 
 _LOGGER = logging.getLogger("kpp")
 SAMPLE_DIMS = ("chain", "draw")
@@ -94,15 +94,20 @@ def data_groups(numpyro_model: NumpyroModel, data: Data, naming: Naming) -> dict
     observed = _observed_values(as_arguments(numpyro_model), data)
     dims = {name: naming.of_site(Site(name, "observed", value.shape, ())) for name, value in observed.items()}
     found = {"observed_data": naming.dataset(observed, dims)}
+    inputs = inputs_of(numpyro_model, data)
+    if jax.tree.leaves(inputs):
+        found["constant_data"] = constant_group(inputs, naming)
+    return found
+
+
+def constant_group(inputs: Data, naming: Naming) -> xr.Dataset:
+    """Return the arrays of inputs, by the name of the input and the path in it."""
     constant = {}
-    for name in inputs_of(numpyro_model, data):
-        for path, leaf in jax.tree_util.tree_leaves_with_path(data[name]):
+    for name, value in inputs.items():
+        for path, leaf in jax.tree_util.tree_leaves_with_path(value):
             where = jax.tree_util.keystr(path, simple=True, separator=".")
             constant[f"{name}.{where}" if where else name] = leaf
-    if constant:
-        dims = {name: naming.of_data(name, np.shape(value)) for name, value in constant.items()}
-        found["constant_data"] = naming.dataset(constant, dims)
-    return found
+    return naming.dataset(constant, {name: naming.of_data(name, np.shape(value)) for name, value in constant.items()})
 
 
 def prior_groups(

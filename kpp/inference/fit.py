@@ -20,9 +20,10 @@ from kpp import _arviz
 from kpp.forks import refuse_forked_process
 from kpp.functions import RKHSFunction
 from kpp.inference import per_draw
-from kpp.inference.arviz_groups import SAMPLE_DIMS, Naming, data_groups, posterior_groups, prior_groups
+from kpp.inference.arviz_groups import SAMPLE_DIMS, Naming, constant_group, data_groups, posterior_groups, prior_groups
 from kpp.inference.base import AbstractInference, Posterior, Site, as_arguments, inspect_sites
 from kpp.inference.draws import DrawMap, draw_map, flatten_draws, unflatten_draws
+from kpp.inference.notebook import fit_html
 from kpp.inference.storage import describe_inference, read_parts, write_parts
 from kpp.posteriors import GPPosterior
 from kpp.programs import release_programs
@@ -109,6 +110,10 @@ class Fit:
             f"{self.num_draws} draws, sites {list(self.draws)})"
         )
 
+    def _repr_html_(self) -> str:
+        """Return a summary for notebooks."""
+        return fit_html(self)
+
     def predict(
         self, x: Any, *, covariance: bool = False, batch_size: int | None = None, unseen: str = "error"
     ) -> xr.Dataset:
@@ -165,6 +170,34 @@ class Fit:
         values = draw_map(per_draw.draw_predictive)(chosen, jnp.arange(num_samples), shared, label=label)
         dims = ("sample", "instance", *self.model.predictive_dims().get("y", ()))
         return self._naming.dataset({"y": values}, {"y": dims})["y"]
+
+    def with_predictions(self, rng_key: RngKey, x: Any, *, unseen: str = "error") -> Fit:
+        """Add ArviZ's groups ``predictions`` and ``predictions_constant_data`` for p new points.
+
+        Args:
+            rng_key: A JAX random key.
+            x: The points, as for `predict`.
+            unseen: As for `predict`.
+
+        Returns:
+            The fit, whose `idata` also holds one draw of new observations ``y`` for each draw of the posterior, with
+            dims (chain, draw, instance) and those of an observation, and the points ``x``. Earlier predictions are
+            replaced.
+
+        Raises:
+            ValueError: If `x` does not fit the training data.
+        """
+        points = self._read(x, unseen)
+        shared = (self._arguments, self.data, points, check_rng_key(rng_key))
+        values = unflatten_draws(self._over_draws(per_draw.draw_predictive, shared, "predictions"), self._shape)
+        dims = (*SAMPLE_DIMS, "instance", *self.model.predictive_dims().get("y", ()))
+        naming = Naming(self._naming.feature_names, values.shape[2], coordinates=self.model.coordinates())
+        found = {
+            **_arviz.groups(self.idata),
+            "predictions": naming.dataset({"y": values}, {"y": dims}),
+            "predictions_constant_data": constant_group({"x": points}, naming),
+        }
+        return dataclasses.replace(self, idata=_arviz.from_groups(found, self._attrs))
 
     def function(self) -> RKHSFunction:
         """Return the prediction as a function in the RKHS, with ``batch_shape`` (chain, draw).

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kpp.kernels.parameters import prepared, scalar, show_fields, without_priors
+from kpp.kernels.parameters import kernel_html, prepared, scalar, show_fields, without_priors
 from kpp.memory import check_memory
 from kpp.modules import AbstractModule
 from kpp.typing import AnyArray, Features, Leaf, Numbers, Points, RngKey
@@ -307,6 +307,10 @@ class AbstractKernel(AbstractModule):
 
     def __repr__(self) -> str:
         return show_fields(self)
+
+    def _repr_html_(self) -> str:
+        """Return the kernels that this kernel consists of, with their parameters and priors, for notebooks."""
+        return kernel_html(self)
 
 
 class AbstractProductKernel(AbstractKernel):

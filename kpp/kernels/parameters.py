@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 from numpyro.distributions import Distribution, ExpandedDistribution, Independent
 
+from kpp.notebook import Html, escaped, items, panel
 from kpp.priors import check_prior_shape, check_prior_support, is_prior
 from kpp.typing import Leaf, Points
 from kpp.validation import at_least, between, finite_arrays, is_concrete, positive, refuse_non_finite
@@ -30,6 +31,8 @@ __all__ = [
     "check_in_unit_interval",
     "check_non_negative",
     "check_positive",
+    "fields_html",
+    "kernel_html",
     "parameter",
     "per_feature",
     "point_rows",
@@ -272,3 +275,28 @@ def show_fields(module: eqx.Module) -> str:
     """Return a text like a call of the constructor: the class and each field with its value."""
     fields = ", ".join(f"{field.name}={show(getattr(module, field.name))}" for field in dataclasses.fields(module))
     return f"{type(module).__name__}({fields})"
+
+
+def kernel_html(kernel: eqx.Module) -> Html:
+    """Return the tree of a kernel as HTML."""
+    return panel(type(kernel).__name__, fields_html(kernel))
+
+
+def fields_html(module: eqx.Module) -> Html:
+    """Return the fields of a module as an HTML list; a kernel in a field has a list of its own."""
+    return items(_fields(module))
+
+
+def _fields(kernel: Any) -> Iterator[Html]:
+    for field in dataclasses.fields(kernel):
+        value = getattr(kernel, field.name)
+        parts = value if isinstance(value, tuple) else (value,)
+        if parts and all(_is_kernel(part) for part in parts):
+            for part in parts:
+                yield Html(f"{escaped(field.name)}: {escaped(type(part).__name__)}{items(_fields(part))}")
+        else:
+            yield Html(f"{escaped(field.name)} {'~' if is_prior(value) else '='} <code>{escaped(show(value))}</code>")
+
+
+def _is_kernel(value: object) -> bool:
+    return isinstance(value, eqx.Module) and hasattr(value, "gram")

@@ -3,6 +3,7 @@
 from kpp.plots.bar import bar as bar
 from kpp.plots.beeswarm import beeswarm as beeswarm
 from kpp.plots.comparison import comparison as comparison
+from kpp.plots.ecdf import rank_ecdf as rank_ecdf
 from kpp.plots.forest import forest as forest
 from kpp.plots.graphs import causal_graph as causal_graph
 from kpp.plots.interactions import interactions as interactions
@@ -13,4 +14,5 @@ from kpp.plots.maps import field as field
 from kpp.plots.maps import maps as maps
 from kpp.plots.regret import regret as regret
 from kpp.plots.scatter import scatter as scatter
+from kpp.plots.value_errors import value_error as value_error
 from kpp.plots.waterfall import waterfall as waterfall

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING
 
 from kpp.plots import _parts
 
 if TYPE_CHECKING:
-    import networkx as nx
     from matplotlib.axes import Axes
 
     from kpp.causal import CausalDAG
@@ -41,6 +41,7 @@ def causal_graph(
     import networkx as nx
 
     from kpp.causal import as_nodes
+    from kpp.causal.graph.layout import layered_positions, outer_side
 
     if not len(graph):
         raise ValueError("`graph` must have at least one node to be drawn, got none")
@@ -48,10 +49,9 @@ def causal_graph(
     as_nodes(graph, list(colors), "highlight")
     as_nodes(graph, list(texts), "labels")
     directed = graph.digraph
-    layers = list(nx.topological_generations(directed))
-    layer = {node: step for step, generation in enumerate(layers) for node in generation}
-    ax = _parts.axes_for(ax, height=1.2 + 1.1 * max(map(len, layers)), width=1.6 + 1.5 * len(layers))
-    positions = _positions(directed, layers)
+    positions = layered_positions(graph)
+    rows = collections.Counter(step for step, _ in positions.values())
+    ax = _parts.axes_for(ax, height=1.2 + 1.1 * max(rows.values()), width=1.6 + 1.5 * len(rows))
     texts = {node: texts.get(node, node) for node in graph.nodes}
     size = (16 + 6 * max(map(len, texts.values()))) ** 2
     for nodes, style in ((graph.observed, "solid"), (graph.latent, "dashed")):
@@ -65,9 +65,7 @@ def causal_graph(
     nx.draw_networkx_labels(directed, positions, texts, font_size=9, font_color=_parts.INK, ax=ax)
     arrows = {"node_size": size, "edge_color": _parts.INK, "ax": ax}
     for a, b in graph.edges:
-        # A bent edge runs on the outer side: above the middle if its nodes are above it, otherwise below.
-        outside = -0.3 if positions[a][1] + positions[b][1] >= 0 else 0.3
-        bend = outside if layer[b] - layer[a] > 1 else 0.0
+        bend = -0.3 * outer_side(positions, a, b)
         nx.draw_networkx_edges(directed, positions, [(a, b)], connectionstyle=f"arc3,rad={bend}", **arrows)
     pairs = nx.DiGraph(sorted(graph.sort(pair) for pair in graph.bidirected))
     nx.draw_networkx_edges(
@@ -76,14 +74,3 @@ def causal_graph(
     ax.margins(0.18)
     ax.set_axis_off()
     return ax
-
-
-def _positions(directed: nx.DiGraph, layers: list[list[str]]) -> dict[str, tuple[float, float]]:
-    """Place each layer in a column, its nodes in the order of the mean height of their causes."""
-    positions: dict[str, tuple[float, float]] = {}
-    for step, layer in enumerate(layers):
-        causes = {node: [positions[cause][1] for cause in directed.pred[node]] for node in layer}
-        height = {node: sum(found) / len(found) if found else 0.0 for node, found in causes.items()}
-        for place, node in enumerate(sorted(layer, key=height.__getitem__)):
-            positions[node] = float(step), place - (len(layer) - 1) / 2
-    return positions

@@ -18,7 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from kpp.notebook import escaped
 from kpp.preferences import _reading
+from kpp.preferences.notebook import matches_html
 from kpp.serialization import data_class
 from kpp.tables import Schema, read_points
 from kpp.typing import AnyArray, Numbers, RngKey
@@ -81,12 +83,21 @@ class Matches(eqx.Module):
 
     def __repr__(self) -> str:
         """Return the numbers of items, pairs and matches, and the columns with their first levels."""
-        if not all(isinstance(leaf, (jax.Array, np.ndarray)) and is_concrete(leaf) for leaf in jax.tree.leaves(self)):
+        if not self._has_values():
             return super().__repr__()  # inside a transformation of JAX, where leaves can be anything
         parts = [f"{self.num_items} items, {len(self.pairs)} pairs, {float(self.num_matches):g} matches"]
         parts += [f"items={Schema(self.feature_names, dict(self.levels))}"] if self.feature_names else []
         parts += [f"contexts={Schema(self.context_names, dict(self.context_levels))}"] if self.context_names else []
         return f"Matches({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """Return a summary for notebooks."""
+        return matches_html(self) if self._has_values() else escaped(repr(self))
+
+    def _has_values(self) -> bool:
+        """Return whether all leaves are arrays of known values; JAX may put anything in their places."""
+        leaves = jax.tree.leaves(self)
+        return all(isinstance(leaf, (jax.Array, np.ndarray)) and is_concrete(leaf) for leaf in leaves)
 
     @classmethod
     def create(

@@ -36,6 +36,7 @@ class DataSummary:
 
     Attributes:
         file: The name of the file.
+        counted: How much data there is, such as "442 rows".
         target: The name of the target.
         y: The target in its own unit, of shape (n,).
         columns: The features.
@@ -44,16 +45,12 @@ class DataSummary:
     """
 
     file: str
+    counted: str
     target: str
     y: np.ndarray
     columns: Sequence[Column]
     scaling: str
     warnings: Sequence[str] = ()
-
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return self.y.size
 
 
 @dataclass(frozen=True)
@@ -99,6 +96,7 @@ class ReportContents:
         explained: What was explained and how, as a sentence.
         value_unit: The unit of the contributions, in words.
         waterfalls: The positions in `explanation` of the rows that get a waterfall plot.
+        observed: For each explained row what was observed, as text; None if the target was not observed in these rows.
         provenance: Facts about the computation, by name.
         versions: Versions of the packages.
         source: The text of the study file.
@@ -122,6 +120,7 @@ class ReportContents:
     explained: str
     value_unit: str
     waterfalls: Sequence[int]
+    observed: Sequence[str] | None
     provenance: Mapping[str, str]
     versions: Mapping[str, str] = field(default_factory=dict)
     source: str = ""

@@ -132,9 +132,9 @@ def _glance(
         chains += f"; R-hat up to {convergence.max_rhat:.3f}, ESS from {convergence.min_ess:.0f}"
     items = [
         {
-            "label": "Rows and features",
-            "value": f"{contents.data.rows} × {len(contents.data.columns)}",
-            "note": contents.data.file,
+            "label": "Data",
+            "value": contents.data.counted,
+            "note": f"{len(contents.data.columns)} features; {contents.data.file}",
         },
         {"label": "Convergence", "value": convergence.verdict, "note": chains},
     ]
@@ -290,12 +290,10 @@ def _waterfall(contents: ReportContents, position: int, is_open: bool) -> dict[s
         )
         for output in explanation.output_names or (None,)
     ]
-    label = contents.probability is not None
-    observed = contents.data.y[int(row)]
     return {
         "row": row,
         "prediction": prediction,
-        "observed": f"{contents.data.target} = {observed:g}" if label else _number(observed),
+        "observed": None if contents.observed is None else contents.observed[position],
         "strongest": strongest,
         "images": images,
         "open": is_open,

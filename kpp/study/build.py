@@ -13,9 +13,9 @@ from kpp.study.config import ExplainerConfig, InferenceConfig
 from kpp.study.errors import StudyError, blame, did_you_mean
 from kpp.study.explainer_plan import ExplainerPlan
 
-__all__ = ["build_inference", "build_model", "describe_model", "plan_explainer"]
+__all__ = ["INFERENCES", "build_inference", "build_model", "complete_model", "describe_model", "plan_explainer"]
 
-_INFERENCES = ("NUTS", "SVI", "NaturalGradient", "MAP", "Laplace")
+INFERENCES = ("NUTS", "SVI", "NaturalGradient", "MAP", "Laplace")
 _PATH = re.compile(r"^`([\w.]+)`: ")
 
 
@@ -37,15 +37,36 @@ def build_model(section: Mapping[str, Any]) -> AbstractModel:
         raise StudyError(f"{where}: {text[path.end() :] if path else text}") from error
 
 
+def complete_model(section: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section [model] with the fields that the data decide.
+
+    Raises:
+        StudyError: If the model does not have these fields, or the section gives one of them.
+    """
+    if fields:
+        with blame("model.name"):
+            cls: Any = registry.get("models", section["name"])
+        known = {field.name for field in _fields(cls)}
+        if not known.issuperset(fields):
+            raise StudyError(
+                f"data.kind 'graph' needs a model with the fields {', '.join(fields)}, such as 'ColliderRegression', "
+                f"got model.name {section['name']!r}"
+            )
+    given = [name for name in fields if name in section]
+    if given:
+        raise StudyError(f"model.{given[0]} must be left out, because data.graph decides it")
+    return {**section, **fields}
+
+
 def build_inference(config: InferenceConfig) -> AbstractInference:
     """Build the inference of the section [inference].
 
     Raises:
         StudyError: If the name or an option is unknown, or a value is invalid.
     """
-    if config.name not in _INFERENCES:
+    if config.name not in INFERENCES:
         raise StudyError(
-            f"inference.name: there is no inference {config.name!r}; {did_you_mean(config.name, _INFERENCES)}"
+            f"inference.name: there is no inference {config.name!r}; {did_you_mean(config.name, INFERENCES)}"
         )
     cls = getattr(inference, config.name)
     _check_options("inference", config.options, {field.name: field for field in _fields(cls)}, also=("name",))
@@ -53,14 +74,21 @@ def build_inference(config: InferenceConfig) -> AbstractInference:
         return cls(**config.options)
 
 
-def plan_explainer(config: ExplainerConfig) -> ExplainerPlan:
+def plan_explainer(config: ExplainerConfig, *, of_pairs: bool = False) -> ExplainerPlan:
     """Check the section [explainer] before any slow computation.
+
+    Args:
+        config: The section.
+        of_pairs: Whether the data are matches, so that a function of pairs is explained.
 
     Raises:
         StudyError: If the explainer, its value function or an option is unknown.
     """
     with blame("explainer.name"):
         cls: Any = registry.get("explainers", config.name)
+    if (cls.requires == "pairs") != of_pairs:
+        kind = "matches need" if of_pairs else "only data of the kind 'matches' have"
+        raise StudyError(f"explainer.name: {kind} an explainer of pairs, such as 'pref-shap', got {config.name!r}")
     options = dict(config.options)
     known = {field.name: field for field in _fields(cls)}
     if "value_function" in known:

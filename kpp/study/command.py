@@ -1,4 +1,4 @@
-"""`kpp run`: the command line of studies."""
+"""`kpp run` and `kpp schema`: the command line of studies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-__all__ = ["run"]
+__all__ = ["run", "schema"]
 
 
 @click.command("run")
@@ -55,6 +55,19 @@ def run(study: Path, output: Path, overwrite: bool, resume: bool, quiet: bool, d
         raise click.exceptions.Exit(1) from error
     if not quiet:
         click.echo(f"Done. The report is {output / 'report.html'}")
+
+
+@click.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of study files, with which editors complete and check them.
+
+    It holds the models, kernels and explainers of the installed plugins, so print it again after installing one.
+    """
+    import json
+
+    from kpp.study.schema import study_schema
+
+    click.echo(json.dumps(study_schema(), indent=2))
 
 
 @contextmanager

@@ -6,17 +6,18 @@ checked completely before any slow computation; an error message names the key.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from kpp.study.data_config import DataConfig, read_data_section
 from kpp.study.errors import StudyError, did_you_mean
+from kpp.study.section import Rows, Section
 
 __all__ = [
-    "DataConfig",
+    "SECTIONS",
     "ExplainerConfig",
     "InferenceConfig",
     "ReportConfig",
@@ -25,32 +26,9 @@ __all__ = [
     "parse_study",
 ]
 
-#: A choice of rows: a number of rows, a list of row numbers (from 0), or "all".
-Rows = int | tuple[int, ...] | Literal["all"]
-
 _DEFAULT_INSTANCES = 40
 _DEFAULT_MAX_DRAWS = 200
 _DEFAULT_WATERFALLS = 40
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """The section [data].
-
-    Attributes:
-        path: A CSV or Parquet file; relative paths start at the study file.
-        target: The column to predict.
-        features: The columns to predict from; None for all other columns.
-        categorical: Columns of numbers that are codes of categories.
-        standardize: Whether features and target are shifted and scaled to mean 0 and standard deviation 1 for the
-            model.
-    """
-
-    path: Path
-    target: str
-    features: tuple[str, ...] | None = None
-    categorical: tuple[str, ...] = ()
-    standardize: bool = True
 
 
 @dataclass(frozen=True)
@@ -118,82 +96,6 @@ class StudyConfig:
     source: str
 
 
-class _Section:
-    """A table of the file that records which of its keys were read, so that unknown keys are found."""
-
-    def __init__(self, table: Any, name: str) -> None:
-        if not isinstance(table, dict):
-            raise StudyError(f"[{name}] must be a section (a TOML table), got {_shown(table)}")
-        self.table = table
-        self.name = name
-        self.asked: set[str] = set()
-
-    def get(self, key: str, default: Any) -> Any:
-        self.asked.add(key)
-        return self.table.get(key, default)
-
-    def require(self, key: str, what: str) -> Any:
-        self.asked.add(key)
-        if key not in self.table:
-            near = difflib.get_close_matches(key, self.table, n=1)
-            hint = f" (there is {near[0]!r}, which means nothing here)" if near else ""
-            raise StudyError(f"{self.name}.{key} is missing: {what}{hint}")
-        return self.table[key]
-
-    def text(self, key: str, default: str | None, what: str) -> str:
-        value = self.require(key, what) if default is None else self.get(key, default)
-        if not isinstance(value, str) or not value.strip():
-            raise StudyError(f"{self.name}.{key} must be {what}, as text, got {_shown(value)}")
-        return value
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self.get(key, default)
-        if not isinstance(value, bool):
-            raise StudyError(f"{self.name}.{key} must be true or false, got {_shown(value)}")
-        return value
-
-    def count(self, key: str, default: int, least: int) -> int:
-        value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise StudyError(f"{self.name}.{key} must be a whole number of at least {least}, got {_shown(value)}")
-        return value
-
-    def names(self, key: str) -> tuple[str, ...] | None:
-        """Return a list of different column names, or None if the key is missing."""
-        value = self.get(key, None)
-        if value is None:
-            return None
-        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-            raise StudyError(f"{self.name}.{key} must be a list of column names, got {_shown(value)}")
-        repeated = sorted({name for name in value if value.count(name) > 1})
-        if repeated:
-            raise StudyError(f"{self.name}.{key} lists {', '.join(map(repr, repeated))} more than once")
-        return tuple(value)
-
-    def rows(self, key: str, default: Any, least: int = 1) -> Any:
-        value = self.get(key, default)
-        if value is None or value == "all" or (_is_row(value) and value >= least):
-            return value
-        if isinstance(value, list) and value and all(_is_row(row) for row in value):
-            repeated = sorted({row for row in value if value.count(row) > 1})
-            if repeated:
-                raise StudyError(f"{self.name}.{key} lists the rows {repeated} more than once")
-            return tuple(value)
-        raise StudyError(
-            f'{self.name}.{key} must be a number of rows of at least {least}, a list of row numbers (from 0) or "all", '
-            f"got {_shown(value)}"
-        )
-
-    def rest(self) -> dict[str, Any]:
-        """Return the keys that were not read yet; the caller then checks them."""
-        return {key: value for key, value in self.table.items() if key not in self.asked}
-
-    def finish(self) -> None:
-        """Raise StudyError if keys remain that were not read."""
-        for key in self.rest():
-            raise StudyError(f"[{self.name}] has an unknown key {key!r}; {did_you_mean(key, self.asked)}")
-
-
 def load_study(path: str | Path) -> StudyConfig:
     """Read and check a study file.
 
@@ -237,7 +139,7 @@ def parse_study(text: str, *, folder: Path = Path(), title: str = "study") -> St
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise StudyError(f"not valid TOML: {error}") from error
-    whole = _Section(table, "study file")
+    whole = Section(table, "study file")
     sections = {name: whole.get(name, {}) for name in ("study", "inference", "explainer", "report")}
     for name in ("data", "model"):
         sections[name] = whole.get(name, None)
@@ -246,75 +148,53 @@ def parse_study(text: str, *, folder: Path = Path(), title: str = "study") -> St
     for name, what in (("data", "`path` and `target`"), ("model", "`name` and the model's fields")):
         if sections[name] is None:
             raise StudyError(f"the section [{name}] is missing; it gives {what}")
-    study = _Section(sections["study"], "study")
-    config = StudyConfig(
-        title=study.text("title", title, "the title of the report"),
-        seed=study.count("seed", 0, 0),
-        data=_data(_Section(sections["data"], "data"), folder),
-        model=_model(_Section(sections["model"], "model")),
-        inference=_inference(_Section(sections["inference"], "inference")),
-        explainer=_explainer(_Section(sections["explainer"], "explainer")),
-        report=_report(_Section(sections["report"], "report")),
-        source=text,
-    )
-    study.finish()
-    return config
+    read = {name: reader(Section(sections[name], name)) for name, reader in SECTIONS.items()}
+    title_given, seed = read.pop("study")
+    data = read["data"].starting_at(folder)
+    return StudyConfig(title=title_given or title, seed=seed, source=text, **{**read, "data": data})
 
 
-def _data(section: _Section, folder: Path) -> DataConfig:
-    path = Path(section.text("path", None, "a CSV or Parquet file")).expanduser()
-    config = DataConfig(
-        path=folder / path,
-        target=section.text("target", None, "the name of the column to predict"),
-        features=section.names("features"),
-        categorical=section.names("categorical") or (),
-        standardize=section.flag("standardize", True),
-    )
+def _study(section: Section) -> tuple[str | None, int]:
+    title = section.optional_text("title", "the title of the report, by default the name of the file")
+    seed = section.count("seed", 0, 0, "the seed of all random numbers")
     section.finish()
-    if config.features == ():
-        raise StudyError("data.features must name at least one column; leave it out to use all but the target")
-    if config.target in (config.features or ()):
-        raise StudyError(f"data.features must not contain the target {config.target!r}")
-    if config.target in config.categorical:
-        raise StudyError(f"data.categorical must not contain the target {config.target!r}")
-    if config.features is not None:
-        for name in config.categorical:
-            if name not in config.features:
-                hint = did_you_mean(name, config.features)
-                raise StudyError(f"data.categorical names {name!r}, which is not in data.features; {hint}")
-    return config
+    return title, seed
 
 
-def _model(section: _Section) -> dict[str, Any]:
+def _model(section: Section) -> dict[str, Any]:
     section.text("name", None, "the name of a model (`kpp plugins` lists them)")
     return dict(section.table)
 
 
-def _inference(section: _Section) -> InferenceConfig:
+def _inference(section: Section) -> InferenceConfig:
     name = section.text("name", "NUTS", "the name of an inference")
     return InferenceConfig(name, section.rest())
 
 
-def _explainer(section: _Section) -> ExplainerConfig:
+def _explainer(section: Section) -> ExplainerConfig:
+    rows = "a number of rows, a list of row numbers (from 0), or all"
     config = ExplainerConfig(
         name=section.text("name", "rkhs-shap", "the name of an explainer (`kpp plugins` lists them)"),
-        instances=section.rows("instances", _DEFAULT_INSTANCES),
-        background=section.rows("background", None),
-        max_draws=section.count("max_draws", _DEFAULT_MAX_DRAWS, 1),
+        instances=section.rows("instances", _DEFAULT_INSTANCES, f"the rows to explain: {rows}"),
+        background=section.rows("background", None, f"the rows that replace absent features: {rows}"),
+        max_draws=section.count("max_draws", _DEFAULT_MAX_DRAWS, 1, "the largest number of posterior draws to explain"),
     )
     return ExplainerConfig(config.name, config.instances, config.background, config.max_draws, section.rest())
 
 
-def _report(section: _Section) -> ReportConfig:
-    config = ReportConfig(waterfalls=section.rows("waterfalls", _DEFAULT_WATERFALLS, least=0))
+def _report(section: Section) -> ReportConfig:
+    what = "the explained rows with a plot of their own"
+    config = ReportConfig(waterfalls=section.rows("waterfalls", _DEFAULT_WATERFALLS, what, least=0))
     section.finish()
     return config
 
 
-def _is_row(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+#: The reader of each section; `kpp.study.schema` calls them, too.
+SECTIONS: dict[str, Callable[[Section], Any]] = {
+    "study": _study,
+    "data": read_data_section,
+    "model": _model,
+    "inference": _inference,
+    "explainer": _explainer,
+    "report": _report,
+}

@@ -7,8 +7,8 @@ Models do not scale their data, so the study does: numeric features and a numeri
 
 from __future__ import annotations
 
-import csv
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,25 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from kpp.bags import Bags
 from kpp.labels import read_labels
-from kpp.study.config import DataConfig, Rows
-from kpp.study.errors import StudyError, blame, did_you_mean
+from kpp.preferences import Matches
+from kpp.study.data_config import DataConfig
+from kpp.study.errors import StudyError, blame
+from kpp.study.files import check_columns, read_table, refuse_missing
+from kpp.study.section import Rows
 from kpp.tables import Scales, Schema, read_points
 
-__all__ = ["Standardization", "StudyData", "choose_rows", "read_data"]
-
-_CSV, _PARQUET = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz"), (".parquet", ".pq")
+__all__ = [
+    "Standardization",
+    "StudyData",
+    "choose_features",
+    "choose_rows",
+    "read_features",
+    "read_plain_table",
+    "read_target",
+    "standardization",
+]
 
 
 @dataclass(frozen=True)
@@ -66,20 +77,27 @@ class StudyData:
         target_name: The name of the target.
         frame: The features as in the file, categories as pandas categories; n rows.
         x: The features in their own units, categories as codes, of shape (n, d).
-        y: The target in its own unit, of shape (n,); 0 and 1 for two classes.
+        y: The target in its own unit, of shape (M,), one for each row of a table; 0 and 1 for two classes.
         schema: The names of the features and the levels of the categories.
         standardization: The conversion of `x` and `y` to the model's units.
         classes: The two classes of a target that is text or a category, else None.
+        training: What the model is fitted to in the model's units, if it is not the table of features: `kpp.Bags`,
+            `kpp.preferences.Matches`, or several tables by name.
+        options: Further data for `fit`, in the model's units.
+        fields: Fields of the model that the data decide.
     """
 
     path: Path
     target_name: str
     frame: pd.DataFrame
     x: Float[np.ndarray, "n d"]
-    y: Float[np.ndarray, " n"]
+    y: Float[np.ndarray, " M"]
     schema: Schema
     standardization: Standardization
     classes: tuple[Any, Any] | None = None
+    training: Bags | Matches | Mapping[str, pd.DataFrame] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def shown_target(self) -> str:
@@ -92,9 +110,56 @@ class StudyData:
         return self.x.shape[0]
 
     @property
+    def num_instances(self) -> int:
+        """The number of rows that can be explained: of the features, or of matches."""
+        return self.training.num_pairs if isinstance(self.training, Matches) else self.num_rows
+
+    @property
     def is_label(self) -> bool:
         """Whether the target is a class label, 0 or 1, which is never scaled."""
-        return _is_label(self.y)
+        return isinstance(self.training, Matches) or _is_label(self.y)
+
+    @property
+    def counted(self) -> str:
+        """How much there is to learn from, in words."""
+        if isinstance(self.training, Matches):
+            return f"{self.training.num_matches} matches between {self.training.num_items} items"
+        if isinstance(self.training, Bags):
+            return f"{self.y.size} aggregates and {self.training.num_bags} bags with {self.num_rows} points"
+        if self.training is not None:
+            return f"{self.num_rows} treatments and {self.y.size} targets"
+        return f"{self.num_rows} rows"
+
+    @property
+    def observes_rows(self) -> bool:
+        """Whether the target was observed in the rows that can be explained."""
+        return self.training is None or isinstance(self.training, Matches)
+
+    def training_data(self) -> tuple[Any, Any]:
+        """Return the arguments x and y of a model's `fit`, in the model's units."""
+        if isinstance(self.training, Matches):
+            return self.training, None
+        return self.model_frame() if self.training is None else self.training, self.model_target()
+
+    def instances(self, rows: np.ndarray) -> Any:
+        """Return some of the rows that can be explained, in the model's units."""
+        return self.training.take(rows) if isinstance(self.training, Matches) else self.model_frame().iloc[rows]
+
+    def background(self, rows: np.ndarray) -> Any:
+        """Return rows of features that replace absent ones, in the model's units."""
+        frame = self.model_frame().iloc[rows]
+        return self.schema.read(frame) if isinstance(self.training, Matches) else frame
+
+    def observed(self, rows: np.ndarray) -> list[str] | None:
+        """Return what was observed in explained rows, as text; None if the target was not observed in these rows."""
+        if not self.observes_rows:
+            return None
+        if isinstance(self.training, Matches):
+            counts = np.stack([self.training.wins, self.training.losses], axis=1)[rows]
+            return [f"{low:g} to {high:g}" for low, high in np.sort(counts, axis=1)[:, ::-1]]
+        if self.is_label:
+            return [f"{self.shown_target} = {self.y[row]:g}" for row in rows]
+        return [f"{self.y[row]:.4g}" for row in rows]
 
     def model_frame(self) -> pd.DataFrame:
         """Return the features in the model's units: numbers standardised, categories unchanged."""
@@ -112,7 +177,22 @@ class StudyData:
         return pd.Series(pd.Categorical.from_codes(self.y.astype(int), list(self.classes)))
 
 
-def read_data(config: DataConfig) -> StudyData:
+def read_features(table: pd.DataFrame, config: DataConfig, features: list[str]) -> pd.DataFrame:
+    """Return the columns of features, categories as pandas categories.
+
+    Raises:
+        StudyError: If values are infinite, or a column is neither numbers nor a few levels.
+    """
+    frame = table[features].reset_index(drop=True)
+    for name in features:
+        if name in config.categorical or _is_text(frame[name], name):
+            frame[name] = frame[name].astype("category")
+        elif not np.isfinite(frame[name].to_numpy(float)).all():
+            raise StudyError(f"data.path: the column {name!r} holds infinite values")
+    return frame
+
+
+def read_plain_table(config: DataConfig) -> StudyData:
     """Read the table of a study.
 
     Args:
@@ -125,19 +205,15 @@ def read_data(config: DataConfig) -> StudyData:
         StudyError: If the file cannot be read, a column is missing, values are missing (with counts by column) or
             infinite, or the target is constant, or text that does not have two levels.
     """
-    table = _read_table(config.path)
-    features = _features(table, config)
-    _refuse_missing(table[[*features, config.target]], config.path)
-    y, classes = _target(table[config.target], config.target)
-    frame = table[features].reset_index(drop=True)
-    for name in features:
-        if name in config.categorical or _is_text(frame[name], name):
-            frame[name] = frame[name].astype("category")
-        elif not np.isfinite(frame[name].to_numpy(float)).all():
-            raise StudyError(f"data.path: the column {name!r} holds infinite values")
+    table = read_table(config.path, "data.path")
+    check_columns(table, [config.target], "data.target", config.path)
+    features = choose_features(table, config, [config.target])
+    refuse_missing(table[[*features, config.target]], "data.path", config.path)
+    y, classes = read_target(table[config.target], config.target)
+    frame = read_features(table, config, features)
     with blame("[data]"):
         x, schema = read_points(frame)
-    scaling = _standardization(x, y, schema, config.standardize)
+    scaling = standardization(x, y, schema, config.standardize)
     return StudyData(config.path, config.target, frame, x, y, schema, scaling, classes)
 
 
@@ -162,72 +238,22 @@ def choose_rows(
     return np.array(rows)
 
 
-def _read_table(path: Path) -> pd.DataFrame:
-    if not path.is_file():
-        raise StudyError(f"data.path: there is no file {str(path)!r}")
-    name = path.name.lower()
-    try:
-        if name.endswith(_PARQUET):
-            table = pd.read_parquet(path)
-        elif name.endswith(_CSV):
-            table = pd.read_csv(path)
-            _refuse_repeated_columns(path)
-        else:
-            raise StudyError(f"data.path: {path.name!r} must end in {', '.join(_CSV + _PARQUET)}")
-    except ImportError as error:
-        raise StudyError("data.path: reading Parquet needs pyarrow; pip install 'kpp[parquet]'") from error
-    except StudyError:
-        raise
-    except (OSError, ValueError) as error:
-        raise StudyError(f"data.path: {str(path)!r} can't be read: {error}") from error
-    if table.empty:
-        raise StudyError(f"data.path: {str(path)!r} has no rows")
-    table.columns = [str(column) for column in table.columns]
-    return table
+def choose_features(table: pd.DataFrame, config: DataConfig, others: Sequence[str]) -> list[str]:
+    """Return the names of the features: those of the study file, or all columns but some others.
 
-
-def _refuse_repeated_columns(path: Path) -> None:
-    """Raise StudyError if the header names a column twice; pandas would rename the second column to ``name.1``."""
-    if path.suffix.lower() != ".csv":
-        return
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        header = next(csv.reader(file), [])
-    repeated = sorted({name for name in header if header.count(name) > 1})
-    if repeated:
-        raise StudyError(f"data.path: {path.name!r} has more than one column called {', '.join(map(repr, repeated))}")
-
-
-def _features(table: pd.DataFrame, config: DataConfig) -> list[str]:
+    Raises:
+        StudyError: If a column does not exist, or there are no features.
+    """
     columns = list(table.columns)
-    if config.target not in columns:
-        raise StudyError(
-            f"data.target: there is no column {config.target!r} in {config.path.name!r}; "
-            f"{did_you_mean(config.target, columns)}"
-        )
-    features = list(config.features) if config.features is not None else [c for c in columns if c != config.target]
+    features = list(config.features) if config.features is not None else [c for c in columns if c not in others]
     for key, names in (("features", features), ("categorical", config.categorical)):
-        for name in names:
-            if name not in columns:
-                raise StudyError(
-                    f"data.{key}: there is no column {name!r} in {config.path.name!r}; {did_you_mean(name, columns)}"
-                )
+        check_columns(table, names, f"data.{key}", config.path)
     if not features:
-        raise StudyError(f"data.features: {config.path.name!r} has no column besides the target")
+        raise StudyError(f"data.features: {config.path.name!r} has no column besides {', '.join(map(repr, others))}")
     return features
 
 
-def _refuse_missing(table: pd.DataFrame, path: Path) -> None:
-    counts = table.isna().sum()
-    counts = counts[counts > 0]
-    if len(counts):
-        listed = ", ".join(f"{name!r}: {count}" for name, count in counts.items())
-        raise StudyError(
-            f"data.path: {path.name!r} has missing values ({listed}) in {len(table)} rows; drop those rows or fill "
-            "them in first"
-        )
-
-
-def _target(column: pd.Series, name: str) -> tuple[Float[np.ndarray, " n"], tuple[Any, Any] | None]:
+def read_target(column: pd.Series, name: str) -> tuple[Float[np.ndarray, " n"], tuple[Any, Any] | None]:
     """Return the numbers of a target, or the codes of its two classes and the classes."""
     if not pd.api.types.is_numeric_dtype(column):
         try:
@@ -262,7 +288,8 @@ def _is_text(column: pd.Series, name: str) -> bool:
     return True
 
 
-def _standardization(x: np.ndarray, y: np.ndarray, schema: Schema, standardize: bool) -> Standardization:
+def standardization(x: np.ndarray, y: np.ndarray, schema: Schema, standardize: bool) -> Standardization:
+    """Return the conversion of points (n, d) and a target to the model's units; labels are not scaled."""
     center, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
     target_center, target_scale = 0.0, 1.0
     if standardize:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from kpp.study.config import Rows
+from kpp.study.section import Rows
 
 __all__ = ["ExplainerPlan"]
 

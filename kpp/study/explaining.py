@@ -17,7 +17,7 @@ from kpp.inference import AbstractModel, Fit
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
 from kpp.priors import prior_sites, substitute
-from kpp.study.config import Rows
+from kpp.study.section import Rows
 from kpp.tables import Schema
 from kpp.typing import RngKey
 
@@ -74,15 +74,15 @@ def rehearsal(rng_key: RngKey, model: AbstractModel, points: np.ndarray, schema:
     return Rehearsal(schema, RKHSFunction(substitute("kernel", kernel, draws), points, np.ones(len(points))))
 
 
-def waterfall_positions(rows: Rows, explanation: Explanation) -> list[int]:
+def waterfall_positions(rows: Rows, explanation: Explanation, instances: np.ndarray) -> list[int]:
     """Return the positions of the explained rows that get a waterfall plot, in the order of their predictions.
 
-    `rows` is a number of rows, spread evenly from the lowest to the highest prediction, a list of row numbers, or all.
+    `rows` is a number of rows, spread evenly from the lowest to the highest prediction, a list of row numbers, or all;
+    `instances` are the numbers of the explained rows.
     """
     predictions = explanation.mean().predictions
     ranked = predictions.isel(output=-1) if "output" in predictions.dims else predictions
     order = np.argsort(ranked.values, kind="stable")
-    instances = explanation.dataset.coords["instance"].values
     if isinstance(rows, tuple):
         return [int(position) for position in order if instances[position] in rows]
     if rows == "all" or rows >= order.size:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import xarray as xr
 
 from kpp import _arviz
@@ -97,11 +99,11 @@ def kept_fit(output: Path, config: StudyConfig, data: StudyData) -> KeptFit:
     [explainer] and [report] do not change the fit, so they may be changed before the run goes on.
     """
     table = hashlib.sha256(json.dumps(data.schema.to_json()).encode())
-    for array in (data.x, data.y):
-        table.update(array.tobytes())
+    for array in jax.tree.leaves((data.x, data.y, data.training, {n: f.to_numpy() for n, f in data.options.items()})):
+        table.update(np.asarray(array).tobytes())
     digests = {
         "study.seed": _digest(config.seed),
-        "[data]": _digest([config.data.target, config.data.standardize]),
+        "[data]": _digest([config.data.target, config.data.standardize, data.fields]),
         f"the table {data.path.name!r}": table.hexdigest(),
         "[model]": _digest(config.model),
         "[inference]": _digest([config.inference.name, config.inference.options]),

@@ -13,6 +13,7 @@ import xarray as xr
 
 from kpp import _arviz
 from kpp.inference import AbstractModel, Fit
+from kpp.preferences import Matches
 from kpp.priors import prior_sites
 from kpp.report import Loo
 from kpp.study.data import StudyData
@@ -47,26 +48,32 @@ def prior_draws(rng_key: RngKey, model: AbstractModel, groups: Mapping[str, xr.D
     return xr.Dataset(draws)
 
 
-def predictive_draws(rng_key: RngKey, fit: Fit, data: StudyData, groups: Mapping[str, xr.Dataset]) -> np.ndarray:
-    """Return draws of the target from the posterior predictive, in its own unit, of shape (s, n).
+def predictive_draws(rng_key: RngKey, fit: Fit, data: StudyData, groups: Mapping[str, xr.Dataset]) -> np.ndarray | None:
+    """Return draws of the target from the posterior predictive, in its own unit, of shape (s, n); None without any.
 
     The group `posterior_predictive` has one draw per posterior draw; if there are few, more are drawn.
     """
     replicates = groups.get("posterior_predictive")
     if replicates is not None and fit.num_chains * fit.num_draws >= _ENOUGH_DRAWS:
         values = next(iter(replicates.data_vars.values()))
-        return values.transpose("chain", "draw", "instance").values.reshape(-1, data.num_rows)
+        return values.transpose("chain", "draw", "instance").values.reshape(-1, data.y.size)
+    if not data.observes_rows:  # draws at points are not draws of what was observed
+        return None
     scaling = data.standardization
     draws = fit.sample_predictive(rng_key, data.model_frame(), _PREDICTIVE_DRAWS)
     return scaling.target_center + scaling.target_scale * draws.transpose("sample", "instance").values
 
 
 def probabilities(fit: Fit, data: StudyData) -> np.ndarray | None:
-    """Return the predicted probability of label 1 for each row, (n,), or None if the model has no probabilities."""
-    if not data.is_label:
+    """Return the predicted probability of label 1 for each row or match, or None if the model has no probabilities."""
+    if not data.is_label or not data.observes_rows:
         return None
-    predicted = fit.predict(data.model_frame())
-    return predicted["probability"].mean(("chain", "draw")).values if "probability" in predicted else None
+    matches = data.training if isinstance(data.training, Matches) else None
+    predicted = fit.predict(data.model_frame() if matches is None else matches.inputs)
+    if "probability" not in predicted:
+        return None
+    found = predicted["probability"].mean(("chain", "draw")).values
+    return found if matches is None else found[matches.single_matches()[0]]
 
 
 def leave_one_out(groups: Mapping[str, xr.Dataset]) -> tuple[Loo | None, str]:

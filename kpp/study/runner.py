@@ -19,15 +19,17 @@ from kpp.api import explain
 from kpp.batching import progress_bar
 from kpp.explanations import Explanation
 from kpp.inference import AbstractInference, AbstractModel, Fit
+from kpp.preferences import Matches
 from kpp.report import ReportContents, render_report
 from kpp.study import results, words
-from kpp.study.build import build_inference, build_model, describe_model, plan_explainer
+from kpp.study.build import build_inference, build_model, complete_model, describe_model, plan_explainer
 from kpp.study.config import StudyConfig
-from kpp.study.data import StudyData, as_json, choose_rows, read_data
+from kpp.study.data import StudyData, as_json, choose_rows
 from kpp.study.errors import StudyError, blame
 from kpp.study.explainer_plan import ExplainerPlan
 from kpp.study.explaining import rehearsal, thin, waterfall_positions
 from kpp.study.kept_fit import KeptFit, kept_fit
+from kpp.study.kinds import read_data
 from kpp.study.output import check_output, output_folder
 from kpp.study.stages import Stages, duration
 from kpp.study.units import explanation_in_original_units, groups_in_original_units
@@ -130,18 +132,20 @@ def _write_folder(folder: Path, plan: _Plan, fit: Fit, stages: Stages) -> None:
 
 def _plan(config: StudyConfig, progress: bool) -> _Plan:
     data = read_data(config.data)
-    explainer = plan_explainer(config.explainer)
+    explainer = plan_explainer(config.explainer, of_pairs=isinstance(data.training, Matches))
     rng = np.random.default_rng(config.seed)
-    instances = choose_rows(config.explainer.instances, data.num_rows, rng, "explainer.instances")
+    instances = choose_rows(config.explainer.instances, data.num_instances, rng, "explainer.instances")
+    if isinstance(data.training, Matches):
+        instances = np.sort(instances)  # matches have one order
     background = None
     if explainer.background is not None:
         background = choose_rows(explainer.background, data.num_rows, rng, "explainer.background")
     if isinstance(config.report.waterfalls, tuple):
-        choose_rows(config.report.waterfalls, data.num_rows, rng, "report.waterfalls", among=instances)
-    model = build_model(config.model)
+        choose_rows(config.report.waterfalls, data.num_instances, rng, "report.waterfalls", among=instances)
+    model = build_model(complete_model(config.model, data.fields))
     said = "" if data.classes is None else f"data.target: the column {data.target_name!r} has two classes; "
     with blame(f"{said}[model]"):
-        prepared, _, _ = model.prepare(data.model_frame(), data.model_target())
+        prepared, _, _ = model.prepare(*data.training_data(), **data.options)
         _check_order_of_classes(model, data)
     inference = build_inference(config.inference)
     if not progress:
@@ -170,15 +174,15 @@ def _rehearse(rng_key: RngKey, model: AbstractModel, data: StudyData, plan: Expl
 
 def _fit(plan: _Plan) -> Fit:
     data = plan.data
-    return plan.model.fit(plan.keys["fit"], data.model_frame(), data.model_target(), inference=plan.inference)
+    x, y = data.training_data()
+    return plan.model.fit(plan.keys["fit"], x, y, inference=plan.inference, **data.options)
 
 
 def _explain(plan: _Plan, fit: Fit) -> Explanation:
-    frame = plan.data.model_frame()
     thinned, kept = thin(fit, plan.config.explainer.max_draws)
-    background = None if plan.background is None else frame.iloc[plan.background]
+    background = None if plan.background is None else plan.data.background(plan.background)
     arguments = plan.explainer.arguments(background, progress=plan.progress)
-    explanation = explain(thinned, frame.iloc[plan.instances], rng_key=plan.keys["explain"], **arguments)
+    explanation = explain(thinned, plan.data.instances(plan.instances), rng_key=plan.keys["explain"], **arguments)
     # The draws of a fit with a single draw have other numbers: they are draws of the function.
     if explanation.dataset.sizes.get("draw") == len(kept):
         explanation = Explanation(explanation.dataset.assign_coords(draw=kept))
@@ -235,7 +239,8 @@ def _report_contents(
         explanation=explanation,
         explained=words.explained(explanation, data, available),
         value_unit=words.value_unit(data, explanation, probability is not None),
-        waterfalls=waterfall_positions(config.report.waterfalls, explanation),
+        waterfalls=waterfall_positions(config.report.waterfalls, explanation, plan.instances),
+        observed=data.observed(plan.instances),
         provenance=words.provenance(config, explanation, available, seconds),
         versions=words.versions(),
         source=config.source,

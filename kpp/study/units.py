@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from kpp.explanations import Explanation
+from kpp.preferences import Matches
 from kpp.study.data import Standardization, StudyData
 
 __all__ = ["explanation_in_original_units", "groups_in_original_units"]
@@ -61,6 +62,8 @@ def explanation_in_original_units(explanation: Explanation, data: StudyData, row
             dataset[name] = shift + factor * dataset[name]
     dataset["data"] = dataset["data"].copy(data=_instances(explanation, data, rows))
     names = {dim: rows for dim in ("instance", "instance_other") if dim in dataset.dims}
+    if isinstance(data.training, Matches) and dataset["instance"].dtype.kind in "OU":
+        names = {}  # the names of both items
     return Explanation(dataset.assign_coords(names))
 
 
@@ -68,7 +71,11 @@ def _instances(explanation: Explanation, data: StudyData, rows: np.ndarray) -> n
     """Return the explained rows in the units of the file; features that stand for several columns are unchanged."""
     columns = explanation.data.values.copy()
     for index, name in enumerate(explanation.feature_names):
-        if name in data.schema.feature_names:
+        if name not in data.schema.feature_names:
+            continue
+        if isinstance(data.training, Matches):  # differences between two items
+            columns[:, index] *= data.standardization.scale[data.schema.index(name)]
+        else:
             columns[:, index] = data.x[rows, data.schema.index(name)]
     return columns
 

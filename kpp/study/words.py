@@ -29,6 +29,7 @@ def data_summary(data: StudyData) -> DataSummary:
     """Describe the data in their own units."""
     return DataSummary(
         file=data.path.name,
+        counted=data.counted,
         target=data.shown_target,
         y=data.y,
         columns=[_column(data, index) for index in range(data.schema.num_features)],
@@ -66,7 +67,7 @@ def explained(explanation: Explanation, data: StudyData, available: int) -> str:
     adds = error <= 1e-6 * max(1.0, float(np.abs(explanation.predictions).max()))
     added = " For every row and draw, base value and contributions add up to the prediction." if adds else ""
     return (
-        f"{len(explanation)} of {data.num_rows} rows were explained {how}. A contribution says how far knowing a "
+        f"{len(explanation)} of {data.num_instances} rows were explained {how}. A contribution says how far knowing a "
         "feature moves the prediction from the base value, what is predicted when no feature is known."
         f"{draws}{varies}{added}"
     )

@@ -27,7 +27,7 @@ from kpp.games import Players, ShapleyEstimate, as_players, estimate_shapley, nu
 from kpp.kernels import RBF, GeneralizedPreferential, Preferential
 from kpp.threads import one_blas_thread
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import count, one_of
+from kpp.validation import count, one_of, positive
 from kpp_pref_shap.concatenation import as_concatenated, has_product_items, items_by_quadrature
 from kpp_pref_shap.context_game import PreferentialContext
 from kpp_pref_shap.inputs import PreferenceInputs, read_contexts, read_duels
@@ -70,6 +70,9 @@ class PrefShap(AbstractExplainer):
         value_function: The game, `PreferentialItems` or `PreferentialContext`.
         method: "enumeration", "quadrature", "least-squares", "permutation", or "auto" as above.
         num_coalitions: How many coalitions the sampling methods may value.
+        tolerance: The largest standard error that the sampling methods shall reach, in the unit of the predictions.
+            They value more and more coalitions until then, up to `num_coalitions` or by default 32768. The attributes
+            of the explanation say whether it was reached.
         groups: Features that form one player: a
             mapping from the name of a player to names or positions of features.
         covariance: "auto" draws the values from their law: one draw for each draw of the hyperparameters, and 200 if
@@ -86,6 +89,7 @@ class PrefShap(AbstractExplainer):
     value_function: PreferentialItems | PreferentialContext
     method: str = eqx.field(static=True, default="auto")
     num_coalitions: int | None = eqx.field(static=True, default=None)
+    tolerance: float | None = eqx.field(static=True, default=None)
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
     covariance: str | None = eqx.field(static=True, default="auto")
     instances_at_once: int | None = eqx.field(static=True, default=None)
@@ -105,6 +109,8 @@ class PrefShap(AbstractExplainer):
         for name in ("num_coalitions", "instances_at_once"):
             if getattr(self, name) is not None:
                 count(getattr(self, name), name)
+        if self.tolerance is not None:
+            positive(self.tolerance, "tolerance")
         one_of(self.covariance, "covariance", ("auto", None))
 
     @one_blas_thread()
@@ -192,6 +198,7 @@ class PrefShap(AbstractExplainer):
                 rows,
                 method=method,
                 num_coalitions=self.num_coalitions,
+                tolerance=self.tolerance,
                 groups=packed.players(players),
                 rng_key=rng_key,
             )

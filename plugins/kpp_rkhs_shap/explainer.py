@@ -40,7 +40,7 @@ from kpp.games import (
 from kpp.kernels import RBF
 from kpp.threads import num_cores, one_blas_thread
 from kpp.typing import RngKey
-from kpp.validation import count, one_of
+from kpp.validation import count, one_of, positive
 from kpp_rkhs_shap.law import affordable_law
 from kpp_rkhs_shap.probability import ProbabilityOfDraws
 from kpp_rkhs_shap.shapley_covariance import covariance_of_values, posterior_at_mean, posterior_of
@@ -84,6 +84,9 @@ class RKHSShap(AbstractPointsExplainer):
         method: "quadrature", "enumeration", "least-squares", "permutation", or "auto" for the cheapest exact one, or
             "least-squares" if there is none; see `kpp.games.estimate_shapley`.
         num_coalitions: How many coalitions the sampling methods may value.
+        tolerance: The largest standard error that the sampling methods shall reach, in the unit of the predictions.
+            They value more and more coalitions until then, up to `num_coalitions` or by default 32768. The attributes
+            of the explanation say whether it was reached.
         groups: Features that form one player: a mapping from the name of a player to names or positions of features.
             Features that are not mentioned are players of their own.
         order: A causal graph or order of the players (see `kpp.causal.as_graph`). Then the values are asymmetric
@@ -112,6 +115,7 @@ class RKHSShap(AbstractPointsExplainer):
     value_function: AbstractValueFunction
     method: str = eqx.field(static=True, default="auto")
     num_coalitions: int | None = eqx.field(static=True, default=None)
+    tolerance: float | None = eqx.field(static=True, default=None)
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
     order: CausalDAG | CausalOrder | None = eqx.field(static=True, default=None, converter=_as_order)
     interactions: str | None = eqx.field(static=True, default=None)
@@ -139,6 +143,8 @@ class RKHSShap(AbstractPointsExplainer):
         for name in ("num_coalitions", "batch_size", "instances_at_once"):
             if getattr(self, name) is not None:
                 count(getattr(self, name), name)
+        if self.tolerance is not None:
+            positive(self.tolerance, "tolerance")
 
     @one_blas_thread()
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
@@ -226,8 +232,9 @@ class RKHSShap(AbstractPointsExplainer):
                     self.value_function, part, rows, self.order, groups=inputs.players
                 ), None
             options: dict[str, Any] = {"groups": inputs.players, "batch_size": self.batch_size}
-            sampling: dict[str, Any] = {"num_coalitions": self.num_coalitions, "rng_key": rng_key}
-            estimate = estimate_shapley(self.value_function, part, rows, method=self.method, **sampling, **options)
+            sampling: dict[str, Any] = {"num_coalitions": self.num_coalitions, "tolerance": self.tolerance}
+            sampling |= {"method": self.method, "rng_key": rng_key}
+            estimate = estimate_shapley(self.value_function, part, rows, **sampling, **options)
             if self.interactions is None:
                 return estimate, None
             exact = self.method if self.method in ("quadrature", "enumeration") else "auto"

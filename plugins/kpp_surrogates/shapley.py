@@ -21,14 +21,16 @@ from kpp.explanations import (
 )
 from kpp.games import AbstractValueFunction, GaussianConditional, Interventional, ShapleyEstimate, estimate_shapley
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import count, one_of
+from kpp.validation import count, one_of, positive
 from kpp_surrogates.converters import as_background
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
 
 __all__ = ["KernelSHAP", "ShapleySampling"]
 
 # Instances per batch, and the largest number of entries of a table of the values of coalitions.
-_INSTANCES, _MAX_ENTRIES, _COALITIONS = 1024, 2**25, 2048
+_INSTANCES, _MAX_ENTRIES = 1024, 2**25
+# How many coalitions may be valued by default, without and with a tolerance.
+_COALITIONS, _MOST_COALITIONS = 2048, 2**15
 
 
 class KernelSHAP(AbstractPointsExplainer):
@@ -48,6 +50,9 @@ class KernelSHAP(AbstractPointsExplainer):
             "least-squares" select a method.
         num_coalitions: How many different coalitions may be valued, the empty and the full one among them; by default
             2048 and two for each player, which covers all of up to 11 players.
+        tolerance: The largest standard error that shall be reached, in the unit of the predictions. More and more
+            coalitions are valued until then, up to `num_coalitions` or by default 32768. The attributes of the
+            explanation say whether it was reached.
         groups: Features that form one player: a mapping from the name of a player to names or positions of features.
         progress: Whether to show a progress bar.
         value_function: Another value function than the interventional one, such as `kpp.games.Causal`. By its
@@ -61,6 +66,7 @@ class KernelSHAP(AbstractPointsExplainer):
     background: Float[AnyArray, "m d"] = eqx.field(converter=as_background)
     method: str = eqx.field(static=True, default="auto")
     num_coalitions: int | None = eqx.field(static=True, default=None)
+    tolerance: float | None = eqx.field(static=True, default=None)
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
     progress: bool = eqx.field(static=True, default=True)
     value_function: AbstractValueFunction | None = None
@@ -69,18 +75,16 @@ class KernelSHAP(AbstractPointsExplainer):
     additive: ClassVar = True
 
     def __check_init__(self) -> None:
-        """Check the method."""
+        """Check the method, the budget and the tolerance."""
         one_of(self.method, "method", ("auto", "quadrature", "enumeration", "least-squares"))
-        if self.num_coalitions is not None:
-            count(self.num_coalitions, "num_coalitions")
+        _check_sampling(self.num_coalitions, self.tolerance)
 
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
         """Explain predictions; a random key is needed only where coalitions are sampled."""
         in_rkhs = isinstance(inputs.function, RKHSFunction)
         method = "least-squares" if self.method == "auto" and not in_rkhs else self.method
-        return _explain(
-            inputs, "kernel-shap", method, self.num_coalitions, rng_key, self.progress, game=self.value_function
-        )
+        sampling = {"num_coalitions": self.num_coalitions, "tolerance": self.tolerance}
+        return _explain(inputs, "kernel-shap", method, sampling, rng_key, self.progress, game=self.value_function)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
@@ -105,6 +109,9 @@ class ShapleySampling(AbstractPointsExplainer):
         background: The background points, (m, d), whose mean prediction is the base value.
         num_coalitions: How many different coalitions may be valued, the empty and the full one among them; by default
             2048 and two for each player. A budget that covers all coalitions gives the exact values.
+        tolerance: The largest standard error that shall be reached, in the unit of the predictions. More and more
+            coalitions are valued until then, up to `num_coalitions` or by default 32768. The attributes of the
+            explanation say whether it was reached.
         groups: Features that form one player: a mapping from the name of a player to names or positions of features.
         progress: Whether to show a progress bar.
 
@@ -115,6 +122,7 @@ class ShapleySampling(AbstractPointsExplainer):
 
     background: Float[AnyArray, "m d"] = eqx.field(converter=as_background)
     num_coalitions: int | None = eqx.field(static=True, default=None)
+    tolerance: float | None = eqx.field(static=True, default=None)
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
     progress: bool = eqx.field(static=True, default=True)
 
@@ -122,13 +130,13 @@ class ShapleySampling(AbstractPointsExplainer):
     additive: ClassVar = True
 
     def __check_init__(self) -> None:
-        """Check the budget."""
-        if self.num_coalitions is not None:
-            count(self.num_coalitions, "num_coalitions")
+        """Check the budget and the tolerance."""
+        _check_sampling(self.num_coalitions, self.tolerance)
 
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
         """Explain predictions; a random key is needed where the budget does not cover all coalitions."""
-        return _explain(inputs, "shapley-sampling", "permutation", self.num_coalitions, rng_key, self.progress)
+        sampling = {"num_coalitions": self.num_coalitions, "tolerance": self.tolerance}
+        return _explain(inputs, "shapley-sampling", "permutation", sampling, rng_key, self.progress)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
@@ -138,11 +146,18 @@ class ShapleySampling(AbstractPointsExplainer):
         yield cls(background, groups={"pair": [0, 2]}), product, x
 
 
+def _check_sampling(num_coalitions: int | None, tolerance: float | None) -> None:
+    if num_coalitions is not None:
+        count(num_coalitions, "num_coalitions")
+    if tolerance is not None:
+        positive(tolerance, "tolerance")
+
+
 def _explain(
     inputs: Inputs,
     name: str,
     method: str,
-    num_coalitions: int | None,
+    sampling: dict[str, Any],
     rng_key: RngKey | None,
     progress: bool,
     *,
@@ -152,10 +167,11 @@ def _explain(
     game = Interventional(np.asarray(inputs.background)) if game is None else game
 
     def solve(part: RKHSFunction | Callable[..., Any], rows: Float[Array, "b d"]) -> tuple[ShapleyEstimate, None]:
-        options: dict[str, Any] = {"num_coalitions": num_coalitions, "rng_key": rng_key}
-        return estimate_shapley(game, part, rows, method=method, groups=inputs.players, **options), None
+        options: dict[str, Any] = {"groups": inputs.players, "rng_key": rng_key, **sampling}
+        return estimate_shapley(game, part, rows, method=method, **options), None
 
-    size = _instances_at_once(inputs, num_coalitions)
+    default = _COALITIONS if sampling["tolerance"] is None else _MOST_COALITIONS
+    size = _instances_at_once(inputs, sampling["num_coalitions"] or default)
     options: dict[str, Any] = {"label": f"explain by {name}", "progress": progress}
     estimate, _ = solve_in_blocks(solve, inputs.function, inputs.x, instances_at_once=size, **options)
     return inputs.explanation(
@@ -166,10 +182,10 @@ def _explain(
     )
 
 
-def _instances_at_once(inputs: Inputs, num_coalitions: int | None) -> int:
+def _instances_at_once(inputs: Inputs, num_coalitions: int) -> int:
     """Return how many instances a block has; all of a plain function with draws, whose axes lead the instances."""
     num_points = len(inputs.rows)
     if inputs.row_axis > 0 and not isinstance(inputs.function, RKHSFunction):
         return num_points
-    entries = inputs.num_targets * (num_coalitions or _COALITIONS)
+    entries = inputs.num_targets * num_coalitions
     return even_size(num_points, min(_INSTANCES, _MAX_ENTRIES // entries))

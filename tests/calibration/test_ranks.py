@@ -10,13 +10,16 @@ import pytest
 from numpyro.infer import HMC
 from scipy import stats
 
+from kpp import _arviz
 from kpp.calibration import (
     CalibrationResult,
     rank_statistics,
     simulate,
     simulation_based_calibration,
+    uniform_band,
     uniformity_test,
 )
+from kpp.plots import rank_ecdf
 
 RNG = np.random.default_rng(0)
 TIMES = np.linspace(0.5, 2.0, 4)
@@ -78,6 +81,65 @@ def test_coordinates_are_tested_one_by_one():
     assert result.p_value(num_bins=4) == min(1.0, 3 * min(test.p_value for test in tests.values()))
 
 
+def result_of(noise, num_datasets=400):
+    truth = {"a": np.arange(num_datasets, dtype=float), "b": np.ones((num_datasets, 2))}
+    ranks = conjugate(num_datasets, noise=noise)
+    other = conjugate(2 * num_datasets, noise=noise).reshape(num_datasets, 2)
+    return CalibrationResult({"a": ranks, "b": other}, 31, truth)
+
+
+@pytest.mark.parametrize(("num_ranks", "num_draws"), [(200, 31), (60, 99)])
+def test_a_band_holds_whole_curves_with_its_probability(num_ranks, num_draws):
+    """1000 further sets of uniform ranks: the share within the band misses 90 % by less than 4 standard errors.
+
+    The band itself comes from 2000 simulations, and ranks are discrete, so that it may hold somewhat more.
+    """
+    low, high = uniform_band(num_ranks, num_draws, 0.9)
+    ranks = np.random.default_rng(5).integers(0, num_draws + 1, size=(1000, num_ranks))
+    below = np.stack([(ranks <= k).mean(axis=1) for k in range(num_draws)], axis=1)
+    inside = ((low - 1e-12 <= below) & (below <= high + 1e-12)).all(axis=1).mean()
+    assert 0.9 - 4 * (0.09 / 1000) ** 0.5 < inside < 0.97
+    # At each k the interval is wider than the pointwise one.
+    pointwise = stats.binom(num_ranks, 0.5).ppf(0.05) / num_ranks
+    assert low[(num_draws + 1) // 2 - 1] < pointwise
+
+
+def test_the_arviz_object_has_uniform_numbers_and_the_truth():
+    result = result_of(1.0)
+    groups = _arviz.groups(result.to_arviz())
+    assert set(groups) == {"prior_sbc", "prior"}
+    assert groups["prior_sbc"]["b"].dims == ("chain", "draw", "b_dim_0")
+    np.testing.assert_allclose(groups["prior_sbc"]["a"][0], (result.ranks["a"] + 0.5) / 32)
+    np.testing.assert_array_equal(groups["prior"]["a"][0], result.truth["a"])
+    found = result.dataset()
+    assert found["b"].dims == ("replication", "b_dim_0") and found.attrs["num_draws"] == 31
+
+
+@pytest.mark.skipif(_arviz.MAJOR == 0, reason="arviz-plots needs ArviZ 1")
+def test_arviz_plots_draws_the_result():
+    import arviz_plots
+
+    result = result_of(1.0, 100)
+    collection = arviz_plots.plot_ecdf_pit(result.to_arviz(), backend="matplotlib")
+    assert {"a", "b"} <= set(collection.viz["plot"].data_vars)
+
+
+def test_the_plot_shows_the_curves_and_whether_they_leave_the_band():
+    for noise, leaves in ((1.0, False), (0.25, True)):
+        result = result_of(noise)
+        ax = rank_ecdf(result.dataset(), probability=0.999)
+        lines = ax.get_lines()[:3]
+        assert [line.get_label() for line in lines] == ["a", "b[0]", "b[1]"]
+        expected = [(result.ranks["a"] <= k).mean() - (k + 1) / 32 for k in range(31)]
+        np.testing.assert_allclose(lines[0].get_ydata(), expected, atol=1e-12)
+        low, high = uniform_band(400, 31, 0.999)
+        places = (np.arange(31) + 1) / 32
+        outside = [((line.get_ydata() < low - places) | (line.get_ydata() > high - places)).any() for line in lines]
+        assert all(outside) if leaves else not any(outside)
+    with pytest.raises(ValueError, match="`ranks` must have the dimension 'replication'"):
+        rank_ecdf(result.dataset().rename(replication="row"))
+
+
 def test_simulations_come_from_the_prior_and_the_likelihood():
     latent, seen = simulate(jax.random.key(0), model, {"times": TIMES}, 2000)
     assert (latent["slope"].shape, seen["y"].shape) == ((2000,), (2000, 4))
@@ -102,6 +164,8 @@ def test_nuts_and_hmc_are_calibrated_and_a_wrong_noise_is_found(kernel):
 
 
 MISTAKES = [
+    (lambda: uniform_band(0, 8), "`num_ranks` must be at least 1"),
+    (lambda: uniform_band(8, 8, 1.0), "`probability` must be"),
     (lambda: rank_statistics(np.zeros(3), np.zeros((2, 5))), r"`draws` must have shape \(s, L, \*event\)"),
     (lambda: uniformity_test([0, 9], 8), "`ranks` must hold integers from 0 to 8"),
     (lambda: uniformity_test([0, 8], 8, num_bins=10), "`num_bins` must be between 2 and 9, got 10"),

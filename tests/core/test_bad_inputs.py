@@ -366,6 +366,15 @@ def fit_entries() -> Iterator[BadCase]:
     for name in ("num_coalitions", "batch_size"):
         call = functools.partial(lambda name, value: estimate(x, **{name: value}), name)
         yield from entry("games.estimate_shapley", name, call, [0, *COUNTS[:5]])
+    bad = [0.0, -1.0, NAN, INF, "small", True]
+    yield from entry("games.estimate_shapley", "tolerance", lambda value: estimate(x, tolerance=value), bad)
+    error = functools.partial(kpp.games.value_error, kpp.games.Interventional(x), function)
+    yield from entry("games.value_error", "x", error, bad_points(x))
+    yield from entry("games.value_error", "groups", lambda value: error(x, groups=value), WRONG["groups"])
+    yield from entry("games.value_error", "weights", lambda value: error(x, weights=value), WRONG["choice"])
+    yield from entry(
+        "games.value_error", "num_coalitions", lambda value: error(x, num_coalitions=value), [0, *COUNTS[:5]]
+    )
     yield from entry("features.landmarks", "x|points", lambda value: kpp.features.landmarks(value, 2), bad_points(x))
     yield from entry("features.landmarks", "num", lambda value: kpp.features.landmarks(x, value), [0, 99, *COUNTS[:5]])
     yield from entry("kernels.median_heuristic", "x", kpp.kernels.median_heuristic, bad_points(x)[:-1])

@@ -210,6 +210,7 @@ MANY = (Rowwise(cubic(15)[0], []), None, np.zeros((1, 15)))
             ValueError,
             "`method` must be one of .'auto', 'quadrature'",
         ),
+        (lambda: estimate_shapley(*MANY, tolerance=0.0, rng_key=KEY), ValueError, "`tolerance` must be"),
         (lambda: estimate_shapley(*MANY, num_coalitions=0), ValueError, "`num_coalitions` must be at least 1"),
         (lambda: estimate_shapley(*MANY, num_coalitions=31, rng_key=KEY), ValueError, "must be at least 32 to fit 15"),
         (
@@ -268,3 +269,46 @@ def test_kernels_that_are_no_products(tolerance):
     for method in ("least-squares", "permutation"):
         estimate = estimate_shapley(game, function, x, method=method, num_coalitions=120, rng_key=KEY)
         assert (np.abs(estimate.values - exact.values) < 5 * estimate.standard_errors + 1e-12).all()
+
+
+@pytest.mark.parametrize(("method", "tolerance"), [("least-squares", 0.08), ("permutation", 0.3)])
+def test_a_tolerance_keeps_its_promise(method, tolerance):
+    """Over 25 seeds and 20 players the root mean square of the errors is at most the tolerance.
+
+    The tolerance bounds the largest of 20 standard errors, so the root mean square of the errors is below it, although
+    sampling stops when an estimate of the standard error is small.
+    """
+    worth, expected = cubic(20)
+    errors, used = [], []
+    for seed in range(25):
+        game = Rowwise(worth, [])
+        options = {"method": method, "tolerance": tolerance, "rng_key": jax.random.key(seed)}
+        estimate = estimate_shapley(game, None, np.zeros((1, 20)), **options)
+        assert estimate.tolerance_reached and float(estimate.standard_errors.max()) <= tolerance
+        assert sum(game.asked) == estimate.num_coalitions <= 2**15  # no coalition is valued twice
+        errors.append(np.asarray(estimate.values[0]) - expected)
+        used.append(estimate.num_coalitions)
+    assert np.sqrt(np.mean(np.square(errors))) < tolerance
+    assert np.sqrt(np.mean(np.square(errors), axis=0)).max() < 1.25 * tolerance  # each player
+    assert np.mean(used) > 450  # the first round, of 400 coalitions, was not enough
+
+
+@pytest.mark.parametrize("method", ["least-squares", "permutation"])
+def test_a_cap_below_the_tolerance_is_reported(method):
+    worth, _ = cubic(20)
+    options = {"method": method, "num_coalitions": 1000, "rng_key": KEY}
+    estimate = estimate_shapley(Rowwise(worth, []), None, np.zeros((1, 20)), tolerance=1e-4, **options)
+    assert estimate.tolerance_reached is False and estimate.num_coalitions <= 1000
+    assert estimate.num_coalitions > 900 and float(estimate.standard_errors.max()) > 1e-4
+    without = estimate_shapley(Rowwise(worth, []), None, np.zeros((1, 20)), **options)
+    assert without.tolerance_reached is None
+
+
+def test_a_tolerance_that_needs_all_coalitions_gives_exact_values():
+    worth, expected = cubic(9)
+    options = {"method": "permutation", "rng_key": KEY}
+    estimate = estimate_shapley(Rowwise(worth, []), None, np.zeros((1, 9)), tolerance=1e-9, **options)
+    assert estimate.exact and estimate.tolerance_reached and estimate.num_coalitions == 512
+    np.testing.assert_allclose(estimate.values[0], expected, atol=1e-12)
+    easy = estimate_shapley(Rowwise(worth, []), None, np.zeros((1, 9)), tolerance=10.0, **options)
+    assert not easy.exact and easy.tolerance_reached and easy.num_coalitions <= 180

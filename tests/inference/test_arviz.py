@@ -134,3 +134,28 @@ def test_looking_at_sites_computes_nothing():
         kpp.sample("a", dist.Normal())
 
     assert list(inspect_sites(model, {"x": np.ones(3)})) == ["a"]
+
+
+def test_predictions_at_new_points_have_their_own_groups(nuts_fit, conjugate):
+    x = np.random.default_rng(3).normal(size=(4, 3))
+    fit = nuts_fit.with_predictions(jax.random.key(9), x)
+    groups = _arviz.groups(fit.idata)
+    assert set(groups) == set(_arviz.groups(nuts_fit.idata)) | {"predictions", "predictions_constant_data"}
+    drawn = groups["predictions"]["y"]
+    assert drawn.sizes == {"chain": 2, "draw": 200, "instance": 4}
+    np.testing.assert_array_equal(groups["predictions_constant_data"]["x"], x)
+    assert list(groups["predictions_constant_data"]["feature"].values) == ["x0", "x1", "x2"]
+    # Each draw of the posterior gives one observation: given the weights, N(weights' x, 1/4).
+    weights = np.asarray(nuts_fit.draws["weights"])
+    scores = (drawn.values - np.einsum("csd,nd->csn", weights, x)) / 0.5
+    # 1600 independent standard normal numbers: 4 standard errors of their mean and of their variance.
+    assert abs(scores.mean()) < 4 / 40 and abs(scores.var() - 1) < 4 * (2 / 1600) ** 0.5
+
+
+@pytest.mark.slow
+def test_predictions_do_not_pass_to_a_fit_with_other_draws(nuts_fit, conjugate):
+    fit = nuts_fit.with_predictions(jax.random.key(9), conjugate.x[:2])
+    assert (
+        _arviz.group(fit.with_predictions(jax.random.key(9), conjugate.x[:3]).idata, "predictions")["y"].shape[2] == 3
+    )
+    assert "predictions" not in _arviz.group_names(fit.resume(jax.random.key(1), 2).idata)

@@ -46,6 +46,15 @@ def path(nuts_fit, registered, tmp_path):
     return tmp_path / "fit.nc"
 
 
+@pytest.mark.slow
+def test_predictions_are_saved_with_a_fit(nuts_fit, registered, conjugate, tmp_path):
+    fit = nuts_fit.with_predictions(jax.random.key(9), conjugate.x[:4])
+    fit.save(tmp_path / "fit.nc")
+    loaded, kept = (_arviz.groups(some.idata) for some in (kpp.Fit.load(tmp_path / "fit.nc"), fit))
+    for group in ("predictions", "predictions_constant_data"):
+        xr.testing.assert_equal(loaded[group], kept[group])
+
+
 @pytest.mark.parametrize("name", ["nuts_fit", pytest.param("gp_fit", marks=pytest.mark.slow)])
 def test_a_fit_comes_back_exactly(name, request, registered, conjugate, tmp_path):
     fit = request.getfixturevalue(name)

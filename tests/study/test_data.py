@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 
 from kpp.kernels import RBF
-from kpp.study.config import DataConfig
-from kpp.study.data import choose_rows, read_data
+from kpp.study.data import choose_rows
+from kpp.study.data_config import DataConfig
 from kpp.study.errors import StudyError
+from kpp.study.kinds import read_data
 from kpp_models import GPClassification
 
 

@@ -12,9 +12,11 @@ import networkx as nx
 from kpp.causal.colliders import ColliderPartition, collider_partition
 from kpp.causal.errors import CausalError, CycleError
 from kpp.causal.graph.convert import as_edges, as_pair, from_numpyro
+from kpp.causal.graph.drawing import draw_svg
 from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.graph.separation import Path, d_connecting_path, d_separated
 from kpp.causal.graph.text import from_dagitty, from_dot, to_dot
+from kpp.notebook import escaped
 from kpp.serialization import written_as_text
 
 
@@ -130,6 +132,10 @@ class CausalDAG:
         alone = [node for node in self._graph if not self._graph.degree(node) and not self._spouses[node]]
         latent = f", latent={self.sort(self._latent)}" if self._latent else ""
         return f"CausalDAG({'; '.join([*arrows, *alone])}{latent})"
+
+    def _repr_html_(self) -> str:
+        """Return a drawing for notebooks."""
+        return draw_svg(self) if len(self) else escaped(repr(self))
 
     @cached_property
     def position(self) -> dict[str, int]:

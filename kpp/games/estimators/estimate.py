@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Float
 
 from kpp.typing import AnyArray
@@ -21,6 +22,7 @@ class ShapleyEstimate(eqx.Module):
         num_coalitions: How many different coalitions were valued, the empty and the full one among them; None for
             quadrature.
         num_nodes: The number of nodes of the quadrature, else None.
+        tolerance: The requested bound of the standard errors, in the unit of the values; None if none was requested.
     """
 
     values: Float[AnyArray, "..."]
@@ -29,3 +31,11 @@ class ShapleyEstimate(eqx.Module):
     exact: bool = eqx.field(static=True)
     num_coalitions: int | None = eqx.field(static=True)
     num_nodes: int | None = eqx.field(static=True)
+    tolerance: float | None = eqx.field(static=True, default=None)
+
+    @property
+    def tolerance_reached(self) -> bool | None:
+        """Whether the largest standard error is at most the tolerance; None if none was requested."""
+        if self.tolerance is None:
+            return None
+        return self.standard_errors is None or float(np.max(self.standard_errors)) <= self.tolerance

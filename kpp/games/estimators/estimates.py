@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from kpp.games.estimators.estimate import ShapleyEstimate
 from kpp.games.estimators.game import Game
@@ -14,12 +18,12 @@ from kpp.games.estimators.methods import MAX_PLAYERS, check_batch_size, choose_f
 from kpp.games.estimators.permutations import coalitions_of_permutations, shapley_values_from_permutations
 from kpp.games.estimators.quadrature import num_nodes
 from kpp.games.estimators.read_game import read_game
-from kpp.games.estimators.sampling import sample_coalition_pairs, sample_permutations
+from kpp.games.estimators.sampling import coalition_pairs_in_rounds, sample_permutations
 from kpp.games.players.coalitions import MAX_ENUMERATED
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.product_games import is_product_game
 from kpp.typing import RngKey
-from kpp.validation import count, one_of
+from kpp.validation import count, one_of, positive
 
 __all__ = ["estimate_shapley"]
 
@@ -28,6 +32,9 @@ _SAMPLED = ("least-squares", "permutation")
 _FEW_COALITIONS = 4
 # The default number of sampled coalitions: this number plus two per player.
 _DEFAULT_COALITIONS = 2048
+# With a tolerance, the default of the largest number, and the first number: at least so many, and so many per player,
+# because standard errors from less are not reliable enough to stop.
+_MOST_COALITIONS, _FIRST_COALITIONS, _FIRST_PER_PLAYER = 2**15, 128, 20
 # Draw this many times more orders than needed: orders of few players share coalitions, each of which is valued once.
 _SPARE_ORDERS = 4
 
@@ -40,6 +47,7 @@ def estimate_shapley(
     method: str = "auto",
     groups: object = None,
     num_coalitions: int | None = None,
+    tolerance: float | None = None,
     rng_key: RngKey | None = None,
     batch_size: int | None = None,
 ) -> ShapleyEstimate:
@@ -50,6 +58,9 @@ def estimate_shapley(
     coalitions. All points and draws share the sampled coalitions. A budget that covers all coalitions gives the exact
     values by any method. Players without variation get the value 0 and are ignored in all counts.
 
+    With a `tolerance` the number of coalitions is doubled until the largest standard error of all values is at most the
+    tolerance, or `num_coalitions` is reached. If all coalitions come first, the values are exact.
+
     Args:
         value_function: The game.
         function: The function to explain: an `RKHSFunction`, or another function that the value function accepts.
@@ -59,32 +70,36 @@ def estimate_shapley(
         groups: Features that form one player, a mapping from names to features; see `as_players`. By default each
             feature is a player.
         num_coalitions: How many different coalitions may be valued by the sampling methods, the empty and the full one
-            among them; by default 2048 and two for each player.
+            among them; by default 2048 and two for each player, and 32768 with a `tolerance`.
+        tolerance: The largest standard error to be reached by the sampling methods, in the unit of the values.
         rng_key: A JAX random key, needed if something is sampled.
         batch_size: How many references are worked on at once by the exact methods for product games.
 
     Returns:
-        The values with their standard errors, and how they were computed.
+        The values with their standard errors, and how they were computed. `ShapleyEstimate.tolerance_reached` is False
+        if `num_coalitions` were not enough.
 
     Raises:
-        ValueError: If `x`, `method`, `groups`, `num_coalitions` or `batch_size` are invalid, or there are too many
-            players to enumerate.
+        ValueError: If `x`, `method`, `groups`, `num_coalitions`, `tolerance` or `batch_size` are invalid, or there are
+            too many players to enumerate.
         TypeError: If `method` is "quadrature" and does not apply, or coalitions must be sampled and `rng_key` is None.
     """
     game = read_game(value_function, function, x, groups)
     check_batch_size(batch_size)
-    budget = _check_budget(num_coalitions, game.num_players)
+    if tolerance is not None:
+        tolerance = float(positive(tolerance, "tolerance"))
     method = _choose(game, method, num_coalitions)
+    budgets = _budgets(game.num_players, num_coalitions, tolerance)
     if method not in _SAMPLED:
-        return _solve(game, method, method, batch_size)
-    if game.num_players <= MAX_ENUMERATED and 2**game.num_players <= max(budget, _FEW_COALITIONS):
-        return _solve(game, method, "enumeration", batch_size)
-    if rng_key is None:
-        raise TypeError(
-            f"`rng_key` must be given to sample coalitions of {game.num_players} players by method {method!r}; "
-            "write `rng_key=jax.random.key(0)`"
-        )
-    return (_sample_pairs if method == "least-squares" else _sample_orders)(game, budget, rng_key)
+        return _solve(game, method, method, batch_size, tolerance)
+    covered = game.num_players <= MAX_ENUMERATED and 2**game.num_players <= max(budgets[-1], _FEW_COALITIONS)
+    if covered:
+        budgets = [budget for budget in budgets[:-1] if budget < 2**game.num_players]
+    if budgets:
+        estimate = _sample(game, method, budgets, tolerance, rng_key)
+        if not covered or estimate.tolerance_reached:
+            return estimate
+    return _solve(game, method, "enumeration", batch_size, tolerance)
 
 
 def _choose(game: Game, method: str, num_coalitions: int | None) -> str:
@@ -97,60 +112,98 @@ def _choose(game: Game, method: str, num_coalitions: int | None) -> str:
     return choose_for_game(game, method)
 
 
-def _check_budget(num_coalitions: int | None, num_players: int) -> int:
-    """Return how many coalitions may be valued."""
-    if num_coalitions is None:
-        return _DEFAULT_COALITIONS + 2 * num_players
-    return count(num_coalitions, "num_coalitions")
+def _budgets(num_players: int, num_coalitions: int | None, tolerance: float | None) -> list[int]:
+    """Return how many coalitions may be valued; with a tolerance after each round, twice as many as before."""
+    if num_coalitions is not None:
+        last = count(num_coalitions, "num_coalitions")
+    else:
+        last = _DEFAULT_COALITIONS + 2 * num_players if tolerance is None else _MOST_COALITIONS
+    if tolerance is None:
+        return [last]
+    budgets = [max(_FIRST_COALITIONS, _FIRST_PER_PLAYER * num_players)]
+    while budgets[-1] < last:
+        budgets.append(2 * budgets[-1])
+    return [*budgets[:-1], last]
 
 
-def _solve(game: Game, method: str, solver: str, batch_size: int | None) -> ShapleyEstimate:
+def _solve(game: Game, method: str, solver: str, batch_size: int | None, tolerance: float | None) -> ShapleyEstimate:
     values = solve_exactly(game, solver, batch_size)
     nodes = num_nodes(game.num_players) if solver == "quadrature" else None
     coalitions = None if solver == "quadrature" else 2**game.num_players
-    return ShapleyEstimate(values, None, method, True, coalitions, nodes)
+    return ShapleyEstimate(values, None, method, True, coalitions, nodes, tolerance)
 
 
-def _sample_pairs(game: Game, budget: int, rng_key: RngKey) -> ShapleyEstimate:
-    needed = 2 * game.num_players + 2
-    if budget < needed:
-        raise ValueError(
-            f"`num_coalitions` must be at least {needed} to fit {game.num_players} values to them, got {budget}"
+class _Sample(NamedTuple):
+    """Sampled coalitions, (c, g), and the function from their values to Shapley values and standard errors."""
+
+    coalitions: Bool[np.ndarray, "c g"]
+    solve: Callable[[Float[Array, "c *rest"]], tuple[Float[Array, "g *rest"], Float[Array, "g *rest"]]]
+
+
+def _sample(
+    game: Game, method: str, budgets: Sequence[int], tolerance: float | None, rng_key: RngKey | None
+) -> ShapleyEstimate:
+    """Value more and more coalitions, until the standard errors are small enough or the last budget is spent."""
+    if rng_key is None:
+        raise TypeError(
+            f"`rng_key` must be given to sample coalitions of {game.num_players} players by method {method!r}; "
+            "write `rng_key=jax.random.key(0)`"
         )
-    coalitions, counts = sample_coalition_pairs(rng_key, game.num_players, (budget - 2) // 2)
-    ends = np.array([[False], [True]]).repeat(game.num_players, axis=1)
-    every = np.concatenate([ends, coalitions, ~coalitions])
-    table, num_draw_axes = game.table(every)
-    results = shapley_values_from_pairs(coalitions, counts, *_differences(table))
-    return _sampled(game, "least-squares", results, every, num_draw_axes)
+    samples = (_pairs if method == "least-squares" else _orders)(rng_key, game.num_players, budgets)
+    tables: list[Array] = []
+    valued = num_draw_axes = 0
+    for coalitions, solve in samples:
+        for start in range(valued, len(coalitions), budgets[0]):  # blocks of one size: programs are compiled once
+            table, num_draw_axes = game.table(coalitions[start : start + budgets[0]])
+            tables.append(table)
+        valued = len(coalitions)
+        results = solve(jnp.concatenate(tables))
+        values, errors = (game.arrange(result.swapaxes(0, 1), num_draw_axes) for result in results)
+        estimate = ShapleyEstimate(values, errors, method, False, valued, None, tolerance)
+        if estimate.tolerance_reached:
+            break
+    return estimate
+
+
+def _pairs(rng_key: RngKey, num_players: int, budgets: Sequence[int]) -> Iterator[_Sample]:
+    """Yield for each budget the empty and the full coalition, and pairs of complementary ones."""
+    needed = 2 * num_players + 2
+    if budgets[0] < needed:
+        raise ValueError(
+            f"`num_coalitions` must be at least {needed} to fit {num_players} values to them, got {budgets[0]}"
+        )
+    ends = np.array([[False], [True]]).repeat(num_players, axis=1)
+    nums_pairs = [(budget - 2) // 2 for budget in budgets]
+    for coalitions, counts in coalition_pairs_in_rounds(rng_key, num_players, nums_pairs):
+        both = np.stack([coalitions, ~coalitions], axis=1).reshape(-1, num_players)
+        yield _Sample(np.concatenate([ends, both]), functools.partial(_fit_pairs, coalitions, counts))
+
+
+def _fit_pairs(
+    coalitions: Bool[np.ndarray, "k g"], counts: Int[np.ndarray, " k"], table: Float[Array, "c *rest"]
+) -> tuple[Float[Array, "g *rest"], Float[Array, "g *rest"]]:
+    return shapley_values_from_pairs(coalitions, counts, *_differences(table))
 
 
 @jax.jit
 def _differences(table: Float[Array, "c *rest"]) -> tuple[Float[Array, "k *rest"], Float[Array, "*rest"]]:
     """Return the differences of pairs of coalitions, and of the full coalition and the empty one."""
-    present, absent = jnp.split(table[2:], 2)
-    return present - absent, table[1] - table[0]
+    return table[2::2] - table[3::2], table[1] - table[0]
 
 
-def _sample_orders(game: Game, budget: int, rng_key: RngKey) -> ShapleyEstimate:
-    each = 2 * (game.num_players - 1)
-    if budget < 2 * each + 2:
+def _orders(rng_key: RngKey, num_players: int, budgets: Sequence[int]) -> Iterator[_Sample]:
+    """Yield for each budget the coalitions of orders of the players and of their reverses."""
+    each = 2 * (num_players - 1)
+    if budgets[0] < 2 * each + 2:
         raise ValueError(
-            f"`num_coalitions` must be at least {2 * each + 2} for two orders of {game.num_players} players and their "
-            f"reverses, got {budget}"
+            f"`num_coalitions` must be at least {2 * each + 2} for two orders of {num_players} players and their "
+            f"reverses, got {budgets[0]}"
         )
-    permutations = sample_permutations(rng_key, game.num_players, _SPARE_ORDERS * ((budget - 2) // each))
-    coalitions, index = coalitions_of_permutations(permutations)
-    different = np.maximum.accumulate(index.max(axis=(1, 2))) + 1
-    orders = np.count_nonzero(different <= budget)
-    coalitions = coalitions[: different[orders - 1]]
-    table, num_draw_axes = game.table(coalitions)
-    results = shapley_values_from_permutations(permutations[:orders], index[:orders], table)
-    return _sampled(game, "permutation", results, coalitions, num_draw_axes)
-
-
-def _sampled(
-    game: Game, method: str, results: tuple[Array, Array], coalitions: Bool[np.ndarray, "c g"], num_draw_axes: int
-) -> ShapleyEstimate:
-    values, errors = (game.arrange(result.swapaxes(0, 1), num_draw_axes) for result in results)
-    return ShapleyEstimate(values, errors, method, False, len(coalitions), None)
+    for budget in budgets:
+        # More permutations of one key follow the same ones, and new coalitions the known ones.
+        permutations = sample_permutations(rng_key, num_players, _SPARE_ORDERS * ((budget - 2) // each))
+        coalitions, index = coalitions_of_permutations(permutations)
+        different = np.maximum.accumulate(index.max(axis=(1, 2))) + 1
+        orders = np.count_nonzero(different <= budget)
+        solve = functools.partial(shapley_values_from_permutations, permutations[:orders], index[:orders])
+        yield _Sample(coalitions[: different[orders - 1]], solve)

@@ -8,6 +8,7 @@ size. Each comes with its complement. Repeated draws are counted, and the coalit
 from __future__ import annotations
 
 import collections
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from kpp.games.players.coalitions import from_integers, to_integers
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
 
-__all__ = ["sample_coalition_pairs", "sample_permutations"]
+__all__ = ["coalition_pairs_in_rounds", "numpy_generator", "sample_coalition_pairs", "sample_permutations"]
 
 # The largest number of draws per requested pair; then fewer pairs are returned, as rare ones take ever longer to draw.
 _MAX_DRAWS = 16
@@ -42,19 +43,47 @@ def sample_coalition_pairs(
         ValueError: If there are fewer than two players, or `num_pairs` is less than 1.
         TypeError: If `rng_key` is not a JAX random key.
     """
-    if num_players < 2 or num_pairs < 1:
+    return next(coalition_pairs_in_rounds(rng_key, num_players, [num_pairs]))
+
+
+def coalition_pairs_in_rounds(
+    rng_key: RngKey, num_players: int, nums_pairs: Sequence[int]
+) -> Iterator[tuple[Bool[np.ndarray, "k g"], Int[np.ndarray, " k"]]]:
+    """Yield for each number of pairs what `sample_coalition_pairs` returns; each time more pairs follow the same ones.
+
+    Args:
+        rng_key: A JAX random key.
+        num_players: g, at least 2.
+        nums_pairs: The requested numbers of different pairs, in ascending order.
+
+    Yields:
+        The coalitions, (k, g), and how often each was drawn, (k,).
+
+    Raises:
+        ValueError: As `sample_coalition_pairs`.
+        TypeError: As `sample_coalition_pairs`.
+    """
+    if num_players < 2 or nums_pairs[0] < 1:
         raise ValueError(
-            f"`num_players` must be at least 2 and `num_pairs` at least 1, got {num_players} and {num_pairs}"
+            f"`num_players` must be at least 2 and `num_pairs` at least 1, got {num_players} and {nums_pairs[0]}"
         )
-    generator = _generator(rng_key)
-    full = 2**num_players - 1
+    generator = numpy_generator(rng_key)
     counts: collections.Counter[int] = collections.Counter()
+    for num_pairs in nums_pairs:
+        _draw_pairs(generator, counts, num_players, num_pairs)
+        yield from_integers(counts, num_players), np.array(list(counts.values()))
+
+
+def _draw_pairs(
+    generator: np.random.Generator, counts: collections.Counter[int], num_players: int, num_pairs: int
+) -> None:
+    """Count drawn pairs until so many are different, or nearly all have been drawn."""
+    full, missing = 2**num_players - 1, num_pairs - len(counts)
     for _ in range(_MAX_DRAWS):
-        for integer in to_integers(_draw_coalitions(generator, num_players, num_pairs)):
+        for integer in to_integers(_draw_coalitions(generator, num_players, missing)):
             counts[min(integer, full - integer)] += 1
             if len(counts) == num_pairs:
-                return from_integers(counts, num_players), np.array(list(counts.values()))
-    return from_integers(counts, num_players), np.array(list(counts.values()))
+                return
 
 
 def sample_permutations(rng_key: RngKey, num_players: int, num_permutations: int) -> Int[np.ndarray, "k g"]:
@@ -71,7 +100,7 @@ def sample_permutations(rng_key: RngKey, num_players: int, num_permutations: int
     Raises:
         TypeError: If `rng_key` is not a JAX random key.
     """
-    return np.argsort(_generator(rng_key).random((num_permutations, num_players)), axis=1)
+    return np.argsort(numpy_generator(rng_key).random((num_permutations, num_players)), axis=1)
 
 
 def _draw_coalitions(generator: np.random.Generator, num_players: int, num_draws: int) -> Bool[np.ndarray, "k g"]:
@@ -83,7 +112,7 @@ def _draw_coalitions(generator: np.random.Generator, num_players: int, num_draws
     return ranks < drawn[:, None]
 
 
-def _generator(rng_key: RngKey) -> np.random.Generator:
+def numpy_generator(rng_key: RngKey | None) -> np.random.Generator:
     """Return NumPy's generator, seeded by a JAX key: the number of draws is not known in advance, as JAX requires."""
     return np.random.default_rng(np.asarray(_draw_seed(check_rng_key(rng_key))))
 

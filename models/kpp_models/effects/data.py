@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -75,10 +75,11 @@ class InterventionData:
 def as_chain(x: object) -> tuple[InterventionData, ...]:
     """Return the data sets of a chain, at least one, in which each treatment is the outcome of the previous data set.
 
-    Raises ValueError if `x` holds anything but `InterventionData`, or a treatment lacks the columns of the outcome
-    before.
+    A mapping of tables, the arguments of `InterventionData.create`, stands for a data set. Raises ValueError if `x`
+    holds anything else, or a treatment lacks the columns of the outcome before.
     """
-    chain = tuple(x) if isinstance(x, Sequence) else (x,)
+    given = tuple(x) if isinstance(x, Sequence) else (x,)
+    chain = tuple(InterventionData.create(**part) if isinstance(part, Mapping) else part for part in given)
     strange = [type(part).__name__ for part in chain if not isinstance(part, InterventionData)]
     if strange or not chain:
         raise ValueError(

@@ -168,7 +168,8 @@ class AbstractEffectModel(AbstractChainModel):
         r"""Read the data.
 
         Args:
-            x: D1, `kpp_models.InterventionData`; a sequence of them for a chain, one per link.
+            x: D1, `kpp_models.InterventionData`, or a mapping of the tables that its `create` takes; a sequence of them
+                for a chain, one per link.
             y: The targets t, (M,).
             mediators: :math:`\tilde y`, (M, dy), the outcomes at which the targets were observed; None if they were
                 observed in the rows of the last data set of `x`.

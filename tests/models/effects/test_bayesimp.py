@@ -95,6 +95,8 @@ def test_equal_outcomes_are_merged_exactly(model):
     places, targets = rng.normal(size=(6, 1)), rng.normal(size=6)
     link = CausalLink(RBF(0.9), RBF(0.8), 0.1, width=1.4, amplitude=1.0)
     fitted, data, _ = model((link,), 0.2).prepare(InterventionData.create(x, y), targets, mediators=places)
+    same = model((link,), 0.2).prepare({"treatment": x, "outcome": y}, targets, mediators=places)[1]
+    assert eqx.tree_equal(same, data)  # a mapping of tables is a data set, too
     moments, _ = evaluate(fitted, data, jnp.asarray(at))
     space, order = fitted._function_space, int(model is BayesIMP)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -71,6 +72,17 @@ def test_matches_are_explained_with_the_winner_first(problem, function):
         np.testing.assert_allclose(explanation.data.sel(instance=name, feature="speed"), winner - loser)
     assert explanation.attrs["explains"] == "duels" and explanation.attrs["background_size"] == 5
     explanation.plot.beeswarm()
+
+
+@pytest.mark.slow
+def test_a_tolerance_is_recorded(problem, function, duel):
+    """So few players have all their coalitions valued in the first round, which no tolerance is too small for."""
+    options = {"method": "permutation", "covariance": None}
+    game = PreferentialItems(problem["in_X"], 0.01)
+    found = PrefShap(game, tolerance=1e-9, **options).explain(function, duel, rng_key=jax.random.key(0))
+    assert (found.attrs["tolerance"], found.attrs["tolerance_reached"], found.attrs["exact"]) == (1e-9, True, True)
+    with pytest.raises(ValueError, match="`tolerance` must be"):
+        PrefShap(game, tolerance=0.0, **options)
 
 
 @pytest.mark.slow

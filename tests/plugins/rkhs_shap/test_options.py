@@ -114,6 +114,20 @@ def test_sampled_values_add_up_and_know_their_errors(draws, function, x, method)
 
 
 @pytest.mark.slow
+def test_a_tolerance_bounds_the_standard_errors():
+    """16 players are not enumerated by default: 0.02 needs a part of the coalitions, 1e-6 more than 500."""
+    rng = np.random.default_rng(5)
+    points, rows = rng.normal(size=(12, 16)), rng.normal(size=(2, 16))
+    wide = kpp.RKHSFunction(kpp.kernels.RBF(4.0), points, rng.normal(size=12))
+    game = Observational(points, regularization=0.01)
+    found = RKHSShap(game, tolerance=0.02, progress=False).explain(wide, rows, rng_key=jax.random.key(0))
+    assert found.attrs["method"] == "least-squares" and found.attrs["tolerance_reached"]
+    assert float(found.standard_errors.max()) <= 0.02 and found.attrs["coalitions"] < 2**15
+    few = RKHSShap(game, tolerance=1e-6, num_coalitions=500, progress=False)
+    assert not few.explain(wide, rows, rng_key=jax.random.key(0)).attrs["tolerance_reached"]
+
+
+@pytest.mark.slow
 def test_blocks_change_nothing(function, game, x):
     rng = np.random.default_rng(2)
     shape = (1, 45)  # 15 blocks of 3 draws

@@ -120,6 +120,23 @@ def test_draws_of_a_plain_function_lead():
     np.testing.assert_allclose(explanation.values[0, 1], 2 * explanation.values[0, 0], rtol=1e-9)
 
 
+@pytest.mark.slow_variants("KernelSHAP")
+@pytest.mark.parametrize("explainer", [KernelSHAP, ShapleySampling])
+def test_a_tolerance_bounds_the_standard_errors_of_all_points(explainer, caplog):
+    """12 players have 4096 coalitions: the tolerance 0.05 needs a part of them, 1e-9 all, and 300 do not suffice."""
+    found = explainer(BACKGROUND, tolerance=0.05, progress=False).explain(function, X, rng_key=KEY)
+    assert float(found.standard_errors.max()) <= 0.05
+    recorded = [found.attrs[name] for name in ("tolerance", "tolerance_reached", "exact")]
+    assert recorded == [0.05, True, False] and 240 < found.attrs["coalitions"] < 4096
+    exact = explainer(BACKGROUND, tolerance=1e-9, progress=False).explain(function, X, rng_key=KEY)
+    assert exact.attrs["exact"] and exact.attrs["tolerance_reached"] and exact.standard_errors is None
+    assert not caplog.records
+    small = explainer(BACKGROUND, tolerance=1e-9, num_coalitions=300, progress=False)
+    few = small.explain(function, X, rng_key=KEY)
+    assert not few.attrs["tolerance_reached"] and few.attrs["coalitions"] <= 300
+    assert "more than the `tolerance` 1e-09; allow for more by `num_coalitions`" in caplog.text
+
+
 def test_missing_keys_and_wrong_methods_are_refused():
     for explainer in SAMPLED:
         with pytest.raises(TypeError, match="`rng_key` must be given to sample coalitions of 12 players"):

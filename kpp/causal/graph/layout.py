@@ -1,0 +1,46 @@
+"""Positions of the nodes of a causal graph, causes to the left of their effects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import networkx as nx
+
+if TYPE_CHECKING:
+    from kpp.causal.graph.dag import CausalDAG
+
+__all__ = ["layered_positions", "outer_side"]
+
+Positions = dict[str, tuple[int, float]]
+
+
+def layered_positions(graph: CausalDAG) -> Positions:
+    """Place each node one step to the right of its last cause.
+
+    Args:
+        graph: The graph.
+
+    Returns:
+        For each node its step and its height in the step, with heights centered at 0 and 1 apart; the nodes of a step
+        are in the order of the mean height of their causes.
+    """
+    directed = graph.digraph
+    positions: Positions = {}
+    for step, layer in enumerate(nx.topological_generations(directed)):
+        causes = {node: [positions[cause][1] for cause in directed.pred[node]] for node in layer}
+        height = {node: sum(found) / len(found) if found else 0.0 for node, found in causes.items()}
+        for place, node in enumerate(sorted(layer, key=height.__getitem__)):
+            positions[node] = step, place - (len(layer) - 1) / 2
+    return positions
+
+
+def outer_side(positions: Positions, cause: str, effect: str) -> int:
+    """Return to which side an edge is bent that passes the nodes between its ends.
+
+    Returns:
+        1 for greater heights, -1 for smaller ones, and 0 for an edge to the next step, which is straight.
+    """
+    (first, low), (last, high) = positions[cause], positions[effect]
+    if last - first <= 1:
+        return 0
+    return 1 if low + high >= 0 else -1

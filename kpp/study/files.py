@@ -1,0 +1,75 @@
+"""The tables of a study's files."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from kpp.study.errors import StudyError, did_you_mean
+
+__all__ = ["check_columns", "read_table", "refuse_missing"]
+
+_CSV, _PARQUET = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz"), (".parquet", ".pq")
+
+
+def read_table(path: Path, key: str) -> pd.DataFrame:
+    """Read a CSV or Parquet file; the key of the study file is named in errors.
+
+    Raises:
+        StudyError: If the file cannot be read, has no rows, or has two columns of one name.
+    """
+    if not path.is_file():
+        raise StudyError(f"{key}: there is no file {str(path)!r}")
+    name = path.name.lower()
+    try:
+        if name.endswith(_PARQUET):
+            table = pd.read_parquet(path)
+        elif name.endswith(_CSV):
+            table = pd.read_csv(path)
+            _refuse_repeated_columns(path, key)
+        else:
+            raise StudyError(f"{key}: {path.name!r} must end in {', '.join(_CSV + _PARQUET)}")
+    except ImportError as error:
+        raise StudyError(f"{key}: reading Parquet needs pyarrow; pip install 'kpp[parquet]'") from error
+    except StudyError:
+        raise
+    except (OSError, ValueError) as error:
+        raise StudyError(f"{key}: {str(path)!r} can't be read: {error}") from error
+    if table.empty:
+        raise StudyError(f"{key}: {str(path)!r} has no rows")
+    table.columns = [str(column) for column in table.columns]
+    return table
+
+
+def check_columns(table: pd.DataFrame, names: Sequence[str], key: str, path: Path) -> None:
+    """Raise StudyError unless a table has all of these columns."""
+    columns = list(table.columns)
+    for name in names:
+        if name not in columns:
+            raise StudyError(f"{key}: there is no column {name!r} in {path.name!r}; {did_you_mean(name, columns)}")
+
+
+def refuse_missing(table: pd.DataFrame, key: str, path: Path) -> None:
+    """Raise StudyError if values are missing, with their numbers by column."""
+    counts = table.isna().sum()
+    counts = counts[counts > 0]
+    if len(counts):
+        listed = ", ".join(f"{name!r}: {count}" for name, count in counts.items())
+        raise StudyError(
+            f"{key}: {path.name!r} has missing values ({listed}) in {len(table)} rows; drop those rows or fill them in "
+            "first"
+        )
+
+
+def _refuse_repeated_columns(path: Path, key: str) -> None:
+    """Raise StudyError if the header names a column twice; pandas would rename the second column to ``name.1``."""
+    if path.suffix.lower() != ".csv":
+        return
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        header = next(csv.reader(file), [])
+    repeated = sorted({name for name in header if header.count(name) > 1})
+    if repeated:
+        raise StudyError(f"{key}: {path.name!r} has more than one column called {', '.join(map(repr, repeated))}")
