@@ -143,7 +143,7 @@ def _explain(
         return estimate_shapley(game, part, rows, method=method, groups=inputs.players, **options), None
 
     size = _instances_at_once(inputs, num_coalitions)
-    options: dict[str, Any] = {"label": f"explain by {name}", "progress": progress}
+    options: dict[str, Any] = {"label": f"explain by {name}", "progress": progress, "row_axis": inputs.row_axis}
     estimate, _ = solve_in_blocks(solve, inputs.function, inputs.x, instances_at_once=size, **options)
     return inputs.explanation(
         {"explainer": name, **describe_value_function(game), **describe_estimate(estimate, rng_key)},
@@ -154,9 +154,6 @@ def _explain(
 
 
 def _instances_at_once(inputs: Inputs, num_coalitions: int | None) -> int:
-    """Return how many instances a block has; all of a plain function with draws, whose axes lead the instances."""
-    num_points = len(inputs.rows)
-    if inputs.row_axis > 0 and not isinstance(inputs.function, RKHSFunction):
-        return num_points
+    """Return how many instances a block has, so that the values of all coalitions fit into memory."""
     entries = inputs.num_targets * (num_coalitions or _COALITIONS)
-    return even_size(num_points, min(_INSTANCES, _MAX_ENTRIES // entries))
+    return even_size(len(inputs.rows), min(_INSTANCES, _MAX_ENTRIES // entries))
