@@ -117,8 +117,13 @@ def describe_sites(numpyro_model: NumpyroModel, data: Mapping[str, Any]) -> dict
 
 
 def as_leaves(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments with arrays of JAX in place of those of NumPy, so that compiled programs take them."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, dict(data))
+    """Return arguments with arrays of JAX in place of those of NumPy and pandas, so that compiled programs take them."""
+
+    def convert(leaf: Any) -> Any:
+        array = leaf.to_numpy() if hasattr(leaf, "to_numpy") else leaf
+        return jnp.asarray(array) if isinstance(array, np.ndarray) else array
+
+    return jax.tree.map(convert, dict(data))
 
 
 def require_known(
