@@ -18,6 +18,7 @@ from . import linalg as linalg
 from . import metrics as metrics
 from . import networks as networks
 from . import plots as plots
+from . import pointwise as pointwise
 from . import posteriors as posteriors
 from . import preferences as preferences
 from . import priors as priors
@@ -39,6 +40,7 @@ from .conversion import as_rkhs_function as as_rkhs_function
 from .effects import CausalEffect as CausalEffect
 from .effects import causal_effect as causal_effect
 from .explanations import AbstractExplainer as AbstractExplainer
+from .explanations import DrawFunction as DrawFunction
 from .explanations import Explanation as Explanation
 from .functions import RKHSFunction as RKHSFunction
 from .hookspecs import hookimpl as hookimpl
@@ -50,6 +52,8 @@ from .inference import Fit as Fit
 from .inference import Laplace as Laplace
 from .inference import NaturalGradient as NaturalGradient
 from .named_functions import NamedFunction as NamedFunction
+from .numpyro_models import add_pointwise as add_pointwise
+from .numpyro_models import posterior_function as posterior_function
 from .posteriors import GPPosterior as GPPosterior
 from .priors import sample as sample
 

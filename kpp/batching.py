@@ -173,6 +173,7 @@ def in_blocks(
     label: str,
     progress: bool,
     threads: int = 1,
+    row_axis: int | None = None,
 ) -> PyTree:
     """Apply a computation to blocks of draws and points, with a progress bar, and join the results.
 
@@ -185,11 +186,13 @@ def in_blocks(
         label: The text in front of the progress bar.
         progress: Whether to show the bar, after one second.
         threads: As for `map_blocks`.
+        row_axis: The axis of the points in the results; by default it follows the axes of ``batch_shape``.
 
     Returns:
         The result of `solve` for all draws and points, as NumPy arrays.
     """
     shape = getattr(function, "batch_shape", ())
+    row_axis = len(shape) if row_axis is None else row_axis
     num_draws = shape[-1] if shape and hasattr(function, "take_draws") else 0
     num_rows = jax.tree.leaves(x)[0].shape[0]
     draws = _positions(num_draws, math.ceil(num_draws / NUM_BLOCKS)) if num_draws else []
@@ -203,10 +206,10 @@ def in_blocks(
     with progress_bar(len(parts) * len(positions), label, show=progress) as bar:
         results = _call_each(of_task, itertools.product(parts, positions), bar, threads)
     of_parts = [
-        _join(results[start : start + len(positions)], len(shape), num_rows)
+        _join(results[start : start + len(positions)], row_axis, num_rows)
         for start in range(0, len(results), len(positions))
     ]
-    return _join(of_parts, len(shape) - 1, num_draws) if num_draws else of_parts[0]
+    return _join(of_parts, row_axis - 1, num_draws) if num_draws else of_parts[0]
 
 
 def _positions(count: int, size: int) -> list[np.ndarray]:

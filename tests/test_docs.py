@@ -15,6 +15,7 @@ LONG = {  # a fit or an explanation in every block; left to the slow suite
     "README.md",
     "docs/aggregates.md",
     "docs/aggregate_likelihoods.md",
+    "docs/bayesian_models.md",
     "docs/causal_optimization.md",
     "docs/causal_effects.md",
     "docs/causal_shapley.md",

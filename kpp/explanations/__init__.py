@@ -4,6 +4,7 @@ from kpp.batching import in_blocks as in_blocks
 from kpp.explanations import zarr_store as zarr_store
 from kpp.explanations._storage import marked as marked
 from kpp.explanations.comparison import compare as compare
+from kpp.explanations.draw_functions import DrawFunction as DrawFunction
 from kpp.explanations.estimator_functions import EstimatorFunction as EstimatorFunction
 from kpp.explanations.estimator_functions import is_estimator as is_estimator
 from kpp.explanations.estimator_functions import output_names as output_names

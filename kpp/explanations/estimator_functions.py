@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 from numpy.typing import ArrayLike
 
 from kpp.tables import Schema, read_points
 
-__all__ = ["EstimatorFunction", "is_estimator", "output_names"]
+__all__ = ["EstimatorFunction", "as_frame", "is_estimator", "output_names"]
 
 
 def is_estimator(predictor: object) -> bool:
@@ -91,9 +92,20 @@ class EstimatorFunction:
         """Return points in the form in which the estimator was fitted: an array or a data frame."""
         if self.schema is None or not (self.schema.levels or hasattr(self.estimator, "feature_names_in_")):
             return x
-        import pandas as pd
+        return as_frame(x, self.schema, self.dtypes)
 
-        return pd.DataFrame(self.schema.decode(x)).astype(dict(self.dtypes))
+
+def as_frame(points: Float[np.ndarray, "n d"], schema: Schema, dtypes: Iterable[tuple[str, Any]]) -> Any:
+    """Return coded points as a pandas data frame.
+
+    Args:
+        points: The points, (n, d).
+        schema: Their columns and levels.
+        dtypes: The types of some columns, as pairs of a column and a type.
+    """
+    import pandas as pd
+
+    return pd.DataFrame(schema.decode(points)).astype(dict(dtypes))
 
 
 def output_names(function: object) -> tuple[str, ...] | None:

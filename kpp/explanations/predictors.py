@@ -135,8 +135,9 @@ def describe_uncertainty(predictor: object, *, draws: bool) -> dict[str, Any]:
 
 
 def fitted_schema(predictor: object) -> Schema | None:
-    """Return the schema of a fit or of an `EstimatorFunction`; None if it has none."""
-    return predictor.schema if is_fit(predictor) or isinstance(predictor, EstimatorFunction) else None
+    """Return the schema of a predictor, as fits and functions of estimators have one; None if it has none."""
+    schema = getattr(predictor, "schema", None)
+    return schema if isinstance(schema, Schema) else None
 
 
 def read_rows(x: object, schema: Schema | None, name: str = "x") -> tuple[Float[np.ndarray, "n d"], Schema]:

@@ -28,6 +28,7 @@ def solve_in_blocks(
     progress: bool,
     label: str = "explain",
     threads: int = 1,
+    row_axis: int | None = None,
 ) -> tuple[ShapleyEstimate, PyTree]:
     """Estimate Shapley values in blocks of draws and points, with a progress bar.
 
@@ -43,6 +44,7 @@ def solve_in_blocks(
         progress: Whether to show the progress bar.
         label: The text in front of the progress bar.
         threads: As for `kpp.batching.map_blocks`.
+        row_axis: As for `kpp.batching.in_blocks`.
 
     Returns:
         The estimate for all draws and points, and the further arrays.
@@ -63,6 +65,7 @@ def solve_in_blocks(
         label=label,
         progress=progress,
         threads=threads,
+        row_axis=row_axis,
     )
     exact = all(estimate.exact for estimate in estimates)
     estimate = ShapleyEstimate(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
 from kpp import linalg
@@ -20,11 +21,13 @@ __all__ = [
     "draw_gaussian",
     "draw_joint",
     "gaussian_log_density",
+    "gaussian_loo_by_factor",
     "gaussian_loo_log_density",
     "leave_one_out",
     "leave_one_out_by_factor",
     "normal_log_density",
     "prior_factor",
+    "student_t_loo_by_factor",
     "with_nugget",
 ]
 
@@ -111,8 +114,33 @@ def leave_one_out_by_factor(
 
 def gaussian_loo_log_density(residual: Float[AnyArray, " n"], covariance: Float[AnyArray, "n n"]) -> Float[Array, " n"]:
     r"""Return :math:`\log p(r_i \mid r_{-i})` for every i (Rasmussen and Williams 2006, equations 5.10 to 5.12)."""
-    mean, variance = leave_one_out(residual, covariance)
+    return gaussian_loo_by_factor(residual, linalg.cholesky(covariance, what="the covariance matrix of `y`"))
+
+
+def gaussian_loo_by_factor(residual: Float[AnyArray, " n"], factor: Float[AnyArray, "n n"]) -> Float[Array, " n"]:
+    """Return the result of `gaussian_loo_log_density` from the lower Cholesky factor of the covariance, (n, n)."""
+    mean, variance = leave_one_out_by_factor(residual, factor)
     return normal_log_density(jnp.asarray(residual), mean, variance)
+
+
+def student_t_loo_by_factor(
+    residual: Float[AnyArray, " n"], factor: Float[AnyArray, "n n"], degrees_of_freedom: AnyArray | float
+) -> Float[Array, " n"]:
+    """Return the leave-one-out log densities of a multivariate Student-t vector; see `kpp.pointwise.student_t`.
+
+    Args:
+        residual: The observations less their location, (n,).
+        factor: The lower Cholesky factor of the scale matrix, (n, n).
+        degrees_of_freedom: A number.
+    """
+    mean, variance = leave_one_out_by_factor(residual, factor)
+    squares = (residual - mean) ** 2 / variance
+    total = jnp.sum(linalg.solve_lower(factor, residual) ** 2)
+    degrees = degrees_of_freedom + residual.shape[0] - 1
+    # Rounding must not make the squared distance of the other observations negative.
+    spread = degrees_of_freedom + jnp.maximum(total - squares, 0.0)
+    normalizer = gammaln((degrees + 1) / 2) - gammaln(degrees / 2) - 0.5 * jnp.log(jnp.pi * spread * variance)
+    return normalizer - 0.5 * (degrees + 1) * jnp.log1p(squares / spread)
 
 
 class LatentPredictive(NamedTuple):

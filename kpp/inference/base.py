@@ -4,7 +4,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -53,7 +53,7 @@ class Site:
 
     Args:
         name: Its name.
-        kind: "latent" (drawn), "observed" or "deterministic".
+        kind: "latent" (drawn), "observed", "deterministic" or "param".
         shape: The shape of its value.
         plates: The names of the plates around it, one per axis; None for an axis without a plate.
     """
@@ -124,21 +124,24 @@ class AbstractInference(_Fields, AbstractModule):
         raise TypeError(f"{type(self).__name__} has no chains to resume; only kpp.NUTS has")
 
 
-def inspect_sites(numpyro_model: NumpyroModel, data: Data) -> dict[str, Site]:
+def inspect_sites(
+    numpyro_model: NumpyroModel, data: Data, types: Sequence[str] = ("sample", "deterministic")
+) -> dict[str, Site]:
     """Return the sites of a model by name, without computing any value.
 
     Args:
         numpyro_model: The model function.
         data: Its arguments by name.
+        types: NumPyro's types of the sites to return; "param" is one more.
 
     Returns:
-        Latent, observed and deterministic sites in the order of the model.
+        Latent, observed and deterministic sites (and parameters) in the order of the model.
     """
     sites: dict[str, Site] = {}
 
     def look(arguments: Data) -> None:
         for name, site in trace(numpyro_model, arguments).items():
-            if site["type"] in ("sample", "deterministic"):
+            if site["type"] in types:
                 sites[name] = _describe(name, site)
 
     jax.eval_shape(look, data)
@@ -218,9 +221,10 @@ class CalledWith(eqx.Module):
 
 
 def _describe(name: str, site: Mapping[str, Any]) -> Site:
-    shape = tuple(jnp.shape(site["value"]))
-    if site["type"] == "deterministic":
-        return Site(name, "deterministic", shape, ())
+    value = site["value"]
+    shape = tuple(jnp.shape(value)) if jax.tree_util.all_leaves([value]) else ()
+    if site["type"] != "sample":
+        return Site(name, site["type"], shape, ())
     batch = len(shape) - site["fn"].event_dim
     plates: list[str | None] = [None] * batch
     for frame in site["cond_indep_stack"]:

@@ -172,7 +172,7 @@ def _explain(
 
     default = _COALITIONS if sampling["tolerance"] is None else _MOST_COALITIONS
     size = _instances_at_once(inputs, sampling["num_coalitions"] or default)
-    options: dict[str, Any] = {"label": f"explain by {name}", "progress": progress}
+    options: dict[str, Any] = {"label": f"explain by {name}", "progress": progress, "row_axis": inputs.row_axis}
     estimate, _ = solve_in_blocks(solve, inputs.function, inputs.x, instances_at_once=size, **options)
     return inputs.explanation(
         {"explainer": name, **describe_value_function(game), **describe_estimate(estimate, rng_key)},
@@ -183,9 +183,6 @@ def _explain(
 
 
 def _instances_at_once(inputs: Inputs, num_coalitions: int) -> int:
-    """Return how many instances a block has; all of a plain function with draws, whose axes lead the instances."""
-    num_points = len(inputs.rows)
-    if inputs.row_axis > 0 and not isinstance(inputs.function, RKHSFunction):
-        return num_points
+    """Return how many instances a block has, so that the values of all coalitions fit into memory."""
     entries = inputs.num_targets * num_coalitions
-    return even_size(num_points, min(_INSTANCES, _MAX_ENTRIES // entries))
+    return even_size(len(inputs.rows), min(_INSTANCES, _MAX_ENTRIES // entries))

@@ -47,7 +47,7 @@ class Game:
         are draws.
         """
         values = jnp.asarray(self.value_function(self.function, self.x, self.players.expand(coalitions)))
-        draws = self._count_draw_axes(values, coalitions.shape[0])
+        draws = self._count_draw_axes(values)
         return jnp.moveaxis(values, (draws, draws + 1), (0, 1)) if draws else values, draws
 
     def arrange(self, results: Array, num_draw_axes: int, num_player_axes: int = 1) -> Float[Array, "..."]:
@@ -74,11 +74,11 @@ class Game:
         first = num_draw_axes + 1
         return _insert_zeros(values, tuple(self.varying.tolist()), tuple(range(first, first + num_player_axes)))
 
-    def _count_draw_axes(self, values: Array, num_coalitions: int) -> int:
+    def _count_draw_axes(self, values: Array) -> int:
         if isinstance(self.function, RKHSFunction):
             return len(self.function.batch_shape)
-        shape = (num_coalitions, self.x.shape[0])
-        return next(i for i in range(values.ndim - 1) if values.shape[i : i + 2] == shape)
+        # A plain function has the axes (chain, draw) or none; those of coalitions and points may have the same lengths.
+        return 2 if values.ndim >= 4 else 0
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))

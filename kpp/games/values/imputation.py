@@ -29,8 +29,10 @@ from kpp.validation import as_points, is_concrete
 
 __all__ = ["AbstractImputation"]
 
-# Rows per call of a plain function, and the largest number of entries of a kernel matrix.
+# Rows per call of a plain function, the largest number of its predictions of these rows, draws and outputs counted, and
+# the largest number of entries of a kernel matrix.
 _MAX_ROWS = 2**16
+_MAX_PREDICTIONS = 2**25
 _MAX_ENTRIES = 2**22
 
 
@@ -178,11 +180,16 @@ def _values_of_callable(
     constant = value_function.base(function)
     x = _library(x).asarray(x)
     per_coalition = x.shape[0] * value_function.background.shape[0]
-    step = max(1, _MAX_ROWS // per_coalition)
+    step = max(1, _rows_per_call(constant) // per_coalition)
     parts = []
     for start in range(0, coalitions.shape[0], step):
         parts.append(_values_of_chunk(value_function, function, x, coalitions[start : start + step], constant))
     return _join([values for values, _ in parts], parts[0][1])
+
+
+def _rows_per_call(constant: Array) -> int:
+    """Return how many rows a plain function predicts at once; `constant` has an entry per draw and output."""
+    return min(_MAX_ROWS, _MAX_PREDICTIONS // constant.size)
 
 
 def _values_of_chunk(
@@ -195,7 +202,7 @@ def _values_of_chunk(
     """Value a few coalitions; also return the axis of the coalitions."""
     weights = value_function.imputation_weights(function, x, coalitions)
     weights = _library(weights).asarray(weights)
-    step = max(1, _MAX_ROWS // (weights.shape[0] * weights.shape[2]))
+    step = max(1, _rows_per_call(constant) // (weights.shape[0] * weights.shape[2]))
     values, axis = [], 0
     for start in range(0, x.shape[0], step):
         rows = value_function.impute(function, x[start : start + step], coalitions)

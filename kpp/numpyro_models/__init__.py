@@ -1,0 +1,5 @@
+"""Posteriors of any NumPyro model: functions of new rows, and pointwise log likelihoods of dependent observations."""
+
+from kpp.numpyro_models.dependent_site import add_pointwise as add_pointwise
+from kpp.numpyro_models.row_function import PosteriorFunction as PosteriorFunction
+from kpp.numpyro_models.row_function import posterior_function as posterior_function

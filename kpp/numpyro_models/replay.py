@@ -1,0 +1,176 @@
+"""A NumPyro model run again under one draw of its posterior, and the sites on which a result depends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Literal
+from jaxtyping import Array, PyTree
+from numpyro import handlers
+from numpyro.primitives import Messenger
+
+from kpp.inference.base import NumpyroModel, Site, inspect_sites
+
+__all__ = ["Replay", "as_leaves", "describe_sites", "require_known"]
+
+Trace = dict[str, dict[str, Any]]
+# The sites without a name of their own here: random numbers that a model draws outside of its sites.
+_UNNAMED = "random numbers drawn outside of sample sites"
+
+
+class Replay(eqx.Module):
+    """A model with its arguments, to be run under one draw after another.
+
+    Args:
+        numpyro_model: The model function.
+        data: Its arguments by name; what changes from run to run is handed to `trace`.
+        row_plates: The plates that hold one member per row, with the number of training rows.
+    """
+
+    numpyro_model: NumpyroModel
+    data: dict[str, Any] = eqx.field(converter=lambda data: as_leaves(data))
+    row_plates: tuple[str, ...] = eqx.field(static=True, default=())
+
+    def trace(
+        self, draw: Mapping[str, Array], data: Mapping[str, Any], num_rows: int | None, unknown: Unknown | None = None
+    ) -> Trace:
+        """Run the model.
+
+        Args:
+            draw: Values of sites by name.
+            data: Arguments that replace those of the same name.
+            num_rows: The size of the row plates; None leaves it unchanged.
+            unknown: What stands in for the values that are not known; `require_known` sees by it what depends on them.
+
+        Returns:
+            The trace of all sites.
+        """
+        unknown = Unknown() if unknown is None else unknown
+        known = handlers.substitute(self.numpyro_model, data=dict(draw))
+        whole = _replayed(known, unknown, self.row_plates, num_rows)
+        return handlers.trace(handlers.seed(whole, unknown.key)).get_trace(**{**self.data, **data})
+
+
+class Unknown(eqx.Module):
+    """Stand-ins for the values of sites that are not known, and the random key of everything else.
+
+    Args:
+        stand_ins: A number for each site that may be unknown.
+        key: A random key.
+    """
+
+    stand_ins: dict[str, Array] = eqx.field(default_factory=dict)
+    key: Array = eqx.field(default_factory=lambda: jax.random.key(0))
+
+    def value(self, name: str, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Return a value for a site."""
+        return jnp.broadcast_to(self.stand_ins.get(name, jnp.ones(())), shape).astype(dtype)
+
+
+class _replayed(Messenger):
+    """A NumPyro effect handler: plates are whole, row plates have the rows asked for, and unknown sites stand-ins."""
+
+    def __init__(self, fn: Any, unknown: Unknown, row_plates: tuple[str, ...], num_rows: int | None) -> None:
+        self.unknown, self.row_plates, self.num_rows = unknown, row_plates, num_rows
+        super().__init__(fn)
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        """Change plates and the values of sites."""
+        if msg["type"] == "plate":
+            size = msg["args"][0]
+            if self.num_rows is not None and msg["name"] in self.row_plates:
+                size = self.num_rows
+            msg["args"], msg["value"] = (size, size), jnp.arange(size)
+        elif msg["type"] == "subsample":
+            # A plate compares the rows with the size that it was made with; its members are all there, so nothing is
+            # to be selected.
+            msg["type"] = "whole"
+        elif msg["type"] == "sample" and not (msg["is_observed"] and self.num_rows is None):
+            shape = msg["fn"].shape(msg["kwargs"].get("sample_shape", ()))
+            # Observations, and draws of sites with one value per training row, do not have the shape of other rows.
+            if msg["value"] is None or jnp.shape(msg["value"]) != shape:
+                dtype = int if msg["fn"].is_discrete else float
+                msg["value"], msg["is_observed"] = self.unknown.value(msg["name"], shape, dtype), False
+        elif msg["type"] == "param" and msg["value"] is None:
+            start = jax.tree.map(jnp.asarray, msg["fn"](*msg["args"], **msg["kwargs"]))
+            msg["value"] = jax.tree.map(lambda leaf: leaf * self.unknown.value(msg["name"], (), leaf.dtype), start)
+
+
+def describe_sites(numpyro_model: NumpyroModel, data: Mapping[str, Any]) -> dict[str, Site]:
+    """Return the sites of a model, parameters included, without computing any value.
+
+    Args:
+        numpyro_model: The model function.
+        data: Its arguments by name.
+    """
+    arrays, others = eqx.partition(as_leaves(data), eqx.is_array)
+
+    def run(**arguments: Any) -> None:
+        numpyro_model(**eqx.combine(arguments, others))
+
+    return inspect_sites(run, arrays, ("sample", "deterministic", "param"))
+
+
+def as_leaves(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with arrays of JAX in place of those of NumPy and pandas, so that compiled programs take them."""
+
+    def convert(leaf: Any) -> Any:
+        array = leaf.to_numpy() if hasattr(leaf, "to_numpy") else leaf
+        return jnp.asarray(array) if isinstance(array, np.ndarray) else array
+
+    return jax.tree.map(convert, dict(data))
+
+
+def require_known(
+    result: Callable[[Unknown], PyTree], sites: Mapping[str, Site], draws: Mapping[str, Array], what: str
+) -> None:
+    """Raise ValueError if a result depends on sites whose values are not known; nothing is computed.
+
+    Args:
+        result: Computes the result from the stand-ins for unknown values.
+        sites: The sites of the model.
+        draws: The known draws by site, (chain, draw, *shape).
+        what: What the result is, for the message.
+
+    Raises:
+        ValueError: The message names the sites, and tells those without draws from those with a value per row.
+    """
+    names = [name for name, site in sites.items() if site.kind != "deterministic"]
+    unknown = Unknown({name: jnp.ones(()) for name in names})
+    dependent = _dependent_leaves(result, unknown)
+    found = [name for name, is_dependent in dependent.stand_ins.items() if is_dependent]
+    found += [_UNNAMED] if dependent.key else []
+    if not found:
+        return
+    missing = [name for name in found if name not in draws]
+    per_row = [f"{name!r} (of shape {draws[name].shape[2:]})" for name in found if name in draws]
+    reasons = []
+    if missing:
+        reasons.append(f"on {missing}, which `posterior` lacks (it has draws of {sorted(draws)})")
+    if per_row:
+        reasons.append(
+            f"on {', '.join(per_row)}, whose draws do not have the shape of the model at other rows: values of single "
+            "training rows are not known at new ones"
+        )
+    raise ValueError(f"{what} depends {'; and '.join(reasons)}")
+
+
+def _dependent_leaves(f: Callable[[Unknown], PyTree], unknown: Unknown) -> Any:
+    """Return for each leaf of the argument whether the result may depend on it, by following the traced program."""
+    jaxpr = jax.make_jaxpr(f)(unknown).jaxpr
+    reached: dict[Any, frozenset[int]] = {var: frozenset([i]) for i, var in enumerate(jaxpr.invars)}
+
+    def of(variables: Any) -> frozenset[int]:
+        known = [reached.get(var, frozenset()) for var in variables if not isinstance(var, Literal)]
+        return frozenset().union(*known)
+
+    for equation in jaxpr.eqns:
+        reached.update(dict.fromkeys(equation.outvars, of(equation.invars)))
+    positions = of(jaxpr.outvars)
+    leaves, structure = jax.tree.flatten(unknown)
+    return jax.tree.unflatten(structure, [i in positions for i in range(len(leaves))])
