@@ -18,6 +18,7 @@ from kpp.functions import RKHSFunction
 from kpp.kernels import (
     RBF,
     AbstractKernel,
+    Categorical,
     Constant,
     Linear,
     Matern12,
@@ -106,7 +107,7 @@ def _rescale_kernel(kernel: AbstractKernel, scale: Float[np.ndarray, " d"]) -> A
         return eqx.tree_at(lambda k: k.lengthscale, kernel, jnp.asarray(_squeeze(kernel.lengthscale * scale)))
     if isinstance(kernel, Periodic):
         return eqx.tree_at(lambda k: k.period, kernel, jnp.asarray(_squeeze(kernel.period * scale)))
-    if isinstance(kernel, Constant):
+    if isinstance(kernel, Constant) or (isinstance(kernel, Categorical) and (scale == 1).all()):
         return kernel
     if isinstance(kernel, Scaled):
         return Scaled(_rescale_kernel(kernel.kernel, scale), kernel.variance)
