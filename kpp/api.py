@@ -301,9 +301,8 @@ def _construct(cls: type, options: Mapping[str, object], what: str) -> Any:
 def _as_required(predictor: object, requires: Requirement, background: object) -> tuple[Any, Schema | None]:
     """Convert a model of another library to what the explainer requires; also return the schema of the predictor."""
     if not is_estimator(predictor):
-        wanted = requires in ("rkhs_function", "callable") and is_foreign(predictor)
-        read = as_explainable(predictor) if wanted else predictor
-        return read, fitted_schema(read)
+        converted = _as_explainable(predictor, requires)
+        return converted, fitted_schema(converted)
     if requires == "callable":
         function = EstimatorFunction.create(predictor, background if is_table(background) else None)
         return function, function.schema
@@ -314,6 +313,18 @@ def _as_required(predictor: object, requires: Requirement, background: object) -
     if requires == "probabilities" and hasattr(predictor, "predict_proba"):
         return predictor.predict_proba, schema
     return predictor, schema
+
+
+def _as_explainable(predictor: Any, requires: Requirement) -> Any:
+    """Convert a model for which a converter is registered; one that can be called needs no conversion to be called."""
+    if requires not in ("rkhs_function", "callable") or not is_foreign(predictor):
+        return predictor
+    try:
+        return as_explainable(predictor)
+    except (TypeError, ValueError):
+        if requires == "callable" and callable(predictor):
+            return predictor
+        raise
 
 
 def _with_names(x: object, schema: Schema | None) -> Any:

@@ -7,7 +7,7 @@ by a^2.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, overload
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -37,10 +37,12 @@ from kpp.typing import Numbers
 
 __all__ = ["rescale_inputs", "rescale_outputs"]
 
-_Function = TypeVar("_Function", RKHSFunction, GPPosterior)
 
-
-def rescale_inputs(function: _Function, center: Numbers, scale: Numbers) -> _Function:
+@overload
+def rescale_inputs(function: RKHSFunction, center: Numbers, scale: Numbers) -> RKHSFunction: ...
+@overload
+def rescale_inputs(function: GPPosterior, center: Numbers, scale: Numbers) -> GPPosterior: ...
+def rescale_inputs(function: RKHSFunction | GPPosterior, center: Numbers, scale: Numbers) -> RKHSFunction | GPPosterior:
     r"""Return the function :math:`x \mapsto f((x - c) / s)`.
 
     Args:
@@ -57,15 +59,19 @@ def rescale_inputs(function: _Function, center: Numbers, scale: Numbers) -> _Fun
     """
     mean = function.mean if isinstance(function, GPPosterior) else function
     num_features = mean.points.shape[-1]
-    center, scale = (np.broadcast_to(np.asarray(part, dtype=float), num_features) for part in (center, scale))
+    shift, widths = (np.broadcast_to(np.asarray(part, dtype=float), num_features) for part in (center, scale))
     if isinstance(function, GPPosterior):
-        return GPPosterior(_rescale_stationary(mean, center, scale), function.root)
-    if isinstance(function.kernel, Linear):
-        return _rescale_linear(function, center, scale)
-    return _rescale_stationary(function, center, scale)
+        return GPPosterior(_rescale_stationary(mean, shift, widths), function.root)
+    if isinstance(mean.kernel, Linear):
+        return _rescale_linear(mean, shift, widths)
+    return _rescale_stationary(mean, shift, widths)
 
 
-def rescale_outputs(function: _Function, scale: Numbers, shift: Numbers) -> _Function:
+@overload
+def rescale_outputs(function: RKHSFunction, scale: Numbers, shift: Numbers) -> RKHSFunction: ...
+@overload
+def rescale_outputs(function: GPPosterior, scale: Numbers, shift: Numbers) -> GPPosterior: ...
+def rescale_outputs(function: RKHSFunction | GPPosterior, scale: Numbers, shift: Numbers) -> RKHSFunction | GPPosterior:
     r"""Return the function :math:`x \mapsto a f(x) + b`.
 
     Args:
@@ -76,13 +82,14 @@ def rescale_outputs(function: _Function, scale: Numbers, shift: Numbers) -> _Fun
     Returns:
         The function, of the same type.
     """
+    factor, constant = jnp.asarray(scale), jnp.asarray(shift)
     if isinstance(function, RKHSFunction):
-        coefficients = function.coefficients * jnp.broadcast_to(jnp.asarray(scale), function.coefficients.shape)
-        return RKHSFunction(function.kernel, function.points, coefficients, function.intercept * scale + shift)
+        coefficients = function.coefficients * jnp.broadcast_to(factor, function.coefficients.shape)
+        return RKHSFunction(function.kernel, function.points, coefficients, function.intercept * factor + constant)
     mean = function.mean  # the new kernel is a^2 times the old one, so coefficients and root are divided by a
-    kernel = Scaled(mean.kernel, jnp.square(jnp.asarray(scale)))
-    scaled = RKHSFunction(kernel, mean.points, mean.coefficients / scale, mean.intercept * scale + shift)
-    return GPPosterior(scaled, function.root / scale)
+    kernel = Scaled(mean.kernel, factor**2)
+    scaled = RKHSFunction(kernel, mean.points, mean.coefficients / factor, mean.intercept * factor + constant)
+    return GPPosterior(scaled, function.root / factor)
 
 
 def _rescale_stationary(

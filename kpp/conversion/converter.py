@@ -28,8 +28,9 @@ class AbstractConverter(abc.ABC):
     def gp_posterior(self, model: Any) -> GPPosterior:
         """Return the posterior of the latent function of a Gaussian process.
 
-        Law: mean and covariance at any points equal those of the model up to rounding, 1e-8 relative to the largest in
-        float64. They are those of the function, without observation noise, on the scale of the model's predictions.
+        Law: mean and covariance at any points equal those of the model up to rounding: in float64 at 1e-8 of the
+        largest mean, and of the largest prior variance. They are those of the function, without observation noise, on
+        the scale of the model's predictions.
 
         Args:
             model: The fitted model; for libraries whose models do not hold their training data, a pair of a model and
@@ -48,8 +49,8 @@ class AbstractConverter(abc.ABC):
     def rkhs_function(self, model: Any) -> RKHSFunction:
         """Return the function that the model predicts; by default the mean of its posterior.
 
-        Law: the values at any points equal the model's own predictions up to rounding, 1e-8 relative to the largest in
-        float64.
+        Law: the values at any points equal the model's own predictions up to rounding, in float64 at 1e-8 of the
+        largest.
 
         Args:
             model: As for `gp_posterior`.

@@ -30,7 +30,10 @@ def derives_from_the_abstract_class(
     assert isinstance(converter, AbstractConverter), (
         f"{type(converter).__name__} does not derive from AbstractConverter"
     )
-    type(converter)()
+    try:
+        type(converter)()
+    except TypeError as error:
+        raise AssertionError(f"{type(converter).__name__} cannot be built without arguments: {error}") from error
 
 
 def function_predicts_as_the_model(

@@ -11,12 +11,18 @@ from sklearn.gaussian_process import kernels as gp
 from sklearn.kernel_approximation import Nystroem
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import (
+    BayesianRidge,
     ElasticNet,
+    ElasticNetCV,
+    HuberRegressor,
     Lasso,
+    LassoCV,
     LinearRegression,
     LogisticRegression,
     Ridge,
     RidgeClassifier,
+    RidgeClassifierCV,
+    RidgeCV,
     SGDClassifier,
     SGDRegressor,
 )
@@ -159,13 +165,19 @@ LINEAR = {
     "Lasso": Lasso(alpha=0.1),
     "ElasticNet": ElasticNet(alpha=0.1),
     "SGDRegressor": SGDRegressor(random_state=0),
+    "BayesianRidge": BayesianRidge(),
+    "HuberRegressor": HuberRegressor(max_iter=1000),
+    "RidgeCV": RidgeCV(),
+    "LassoCV": LassoCV(cv=3),
+    "ElasticNetCV": ElasticNetCV(cv=3),
     "LinearSVR": LinearSVR(random_state=0),
     "LogisticRegression": LogisticRegression(),
     "RidgeClassifier": RidgeClassifier(),
+    "RidgeClassifierCV": RidgeClassifierCV(),
     "SGDClassifier": SGDClassifier(random_state=0),
     "LinearSVC": LinearSVC(random_state=0),
 }
-SEVERAL_TARGETS = ("Ridge", "LinearRegression", "without intercept", "Lasso", "ElasticNet")
+SEVERAL_TARGETS = ("Ridge", "LinearRegression", "without intercept", "Lasso", "ElasticNet", "RidgeCV")
 
 
 def predictions(fitted, points):

@@ -18,6 +18,7 @@ from sklearn.svm import SVC, SVR
 from kpp.explanations import EstimatorFunction, output_names, resolve
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF
+from kpp.posteriors import GPPosterior
 from kpp.tables import Schema
 
 SUPPORT = np.random.default_rng(0).normal(size=(6, 3))
@@ -69,6 +70,11 @@ def test_a_data_frame_names_the_features_of_a_bare_function():
     assert schema.feature_names == ("a", "b", "c")
     np.testing.assert_array_equal(x, CODED)
     assert resolve(FUNCTION, CODED, "rkhs_function").schema.feature_names == ("x0", "x1", "x2")
+
+
+@pytest.mark.parametrize("requires", ["rkhs_function", "callable"])
+def test_a_posterior_gives_its_mean(requires):
+    assert resolve(GPPosterior(FUNCTION, np.zeros((6, 1))), CODED, requires).function is FUNCTION
 
 
 def plain(x):

@@ -98,6 +98,24 @@ def test_check_runs_every_check_of_a_name(kpp_command, target):
     assert "FAILED" not in result.output
 
 
+def test_check_skips_a_converter_whose_library_is_not_installed(kpp_command, install):
+    source = """
+        import kpp
+
+        class Nothing(kpp.AbstractConverter):
+            def gp_posterior(self, model):
+                raise TypeError
+
+        @kpp.hookimpl
+        def register_converters():
+            return {"a_library_that_is_not_there": Nothing}
+    """
+    install("a-kpp", "a", source)
+    result = kpp_command("check", "a")
+    assert result.exit_code == 0, result.output
+    assert "skipped: the library a_library_that_is_not_there is not installed" in result.output
+
+
 def test_check_fails_on_a_broken_kernel(kpp_command, install):
     install("a-kpp", "a", BROKEN)
     result = kpp_command("check", "a")

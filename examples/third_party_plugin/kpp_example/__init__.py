@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import kpp
+from kpp_example.converter import ScipyConverter
 from kpp_example.explainer import Occlusion
 from kpp_example.kernel import Cosine
 
-__all__ = ["Cosine", "Occlusion"]
+__all__ = ["Cosine", "Occlusion", "ScipyConverter"]
 
 
 @kpp.hookimpl
@@ -17,3 +18,8 @@ def register_kernels() -> dict[str, type]:
 @kpp.hookimpl
 def register_explainers() -> dict[str, type]:
     return {"occlusion": Occlusion}
+
+
+@kpp.hookimpl
+def register_converters() -> dict[str, type]:
+    return {"scipy": ScipyConverter}  # the top-level module of the library

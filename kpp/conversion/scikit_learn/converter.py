@@ -98,7 +98,7 @@ def _convert(model: Any, conversions: Mapping[str, tuple[Callable[[Any], Any], s
 
     wrapped = unwrap(model)
     name = sklearn_name(wrapped.estimator)
-    if name not in conversions:
+    if name is None or name not in conversions:
         hint = "; the model that a search found is its `best_estimator_`" if hasattr(model, "best_estimator_") else ""
         raise TypeError(
             f"of scikit-learn, `predictor` must be one of {', '.join(conversions)}, or a Pipeline or "

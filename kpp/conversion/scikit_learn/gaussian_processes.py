@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import solve_triangular
@@ -42,7 +43,7 @@ def regressor_posterior(process: Any) -> GPPosterior:
             f"a kpp.GPPosterior is of one output, and this GaussianProcessRegressor has {outputs}; fit one "
             "process per output, or take the means of all with kpp.as_rkhs_function"
         )
-    posterior = GPPosterior(_normalized_mean(process), _inverse(process.L_).T)
+    posterior = GPPosterior(_normalized_mean(process), jnp.asarray(_inverse(process.L_).T))
     scale, shift = (float(np.squeeze(part)) for part in (process._y_train_std, process._y_train_mean))
     return rescale_outputs(posterior, scale, shift)
 
@@ -67,7 +68,7 @@ def classifier_posterior(process: Any) -> GPPosterior:
             f"the WhiteKernel in {latent.kernel_} adds noise to the latent function itself, whose covariance is then "
             "not continuous; fit without it, or take the latent mean with kpp.as_rkhs_function"
         )
-    return GPPosterior(classifier_mean(process), latent.W_sr_[:, None] * _inverse(latent.L_).T)
+    return GPPosterior(classifier_mean(process), jnp.asarray(latent.W_sr_[:, None] * _inverse(latent.L_).T))
 
 
 def has_one_latent_function(process: Any) -> bool:

@@ -15,14 +15,21 @@ __all__ = ["LINEAR_MODELS", "from_linear_model", "through_nystroem"]
 
 #: Estimators whose `predict`, or `decision_function` for classifiers, is linear in the inputs.
 LINEAR_MODELS = (
+    "BayesianRidge",
     "ElasticNet",
+    "ElasticNetCV",
+    "HuberRegressor",
     "Lasso",
+    "LassoCV",
     "LinearRegression",
     "LinearSVC",
     "LinearSVR",
     "LogisticRegression",
+    "LogisticRegressionCV",
     "Ridge",
+    "RidgeCV",
     "RidgeClassifier",
+    "RidgeClassifierCV",
     "SGDClassifier",
     "SGDRegressor",
 )

@@ -71,12 +71,12 @@ def _flat(steps: Iterable[Any]) -> Iterator[Any]:
             yield step
 
 
-def _through_step(function: _Function, step: Any) -> _Function:
+def _through_step(function: Any, step: Any) -> Any:
     """Return the function of x that equals `function` of the transformed x."""
     affine = center_and_scale(step)
     if affine is not None:
         return rescale_inputs(function, *affine)
-    if sklearn_name(step) == "Nystroem" and isinstance(function, RKHSFunction) and isinstance(function.kernel, Linear):
+    if sklearn_name(step) == "Nystroem" and isinstance(getattr(function, "kernel", None), Linear):
         return through_nystroem(function, step)
     raise ValueError(f"the step {step!r} of the pipeline can't be absorbed exactly; {_ADVICE}")
 
