@@ -56,9 +56,9 @@ def example_data(rng_key: RngKey) -> tuple[Any, Any, Float[np.ndarray, "4 3"]]:
     """Return training points (12, 3) and targets (12,) as tensors, and 4 points."""
     import torch
 
-    points = np.asarray(jax.random.normal(rng_key, (12, 3)), dtype=float)
-    targets = np.sin(points[:, 0]) + points[:, 1] * points[:, 2]
-    return torch.as_tensor(points), torch.as_tensor(targets), points[:4] + 0.3
+    points = np.array(jax.random.uniform(rng_key, (12, 3)), dtype=float)
+    targets = np.sin(3.0 * points[:, 0]) + points[:, 1] * points[:, 2]
+    return torch.as_tensor(points), torch.as_tensor(targets), points[:4] + 0.1
 
 
 def exact_posterior(model: Any) -> kpp.GPPosterior:

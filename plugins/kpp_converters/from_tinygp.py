@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -48,6 +49,7 @@ class TinygpConverter(kpp.AbstractConverter):
         yield cls(), *_example(tinygp.kernels.quasisep.Matern32(0.8, sigma=1.3), times, y, later)
 
 
+@eqx.filter_jit  # operation by operation it takes seconds to compile
 def _example(kernel: Any, points: Array, y: Array, x: Array) -> tuple[Any, Array, Array, Array]:
     import tinygp
 
