@@ -106,6 +106,8 @@ def _first_converted(predictor: Any, convert: Callable[[AbstractConverter], Any]
             return convert(converter)
         except TypeError as refusal:
             refusals.append(refusal)
+    if len(refusals) == 1:
+        raise refusals[0]
     if refusals:
         raise TypeError("; ".join(str(refusal) for refusal in refusals)) from refusals[0]
     libraries = ", ".join(sorted(registry.converters()))

@@ -71,7 +71,10 @@ def _kernel_of(nystroem: Any, num_features: int) -> Any:
         raise ValueError(
             f"the `kernel` {nystroem.kernel!r} of this Nystroem is a function, whose form is not known; give it by name"
         )
-    given = {name: getattr(nystroem, name) for name in ("gamma", "degree", "coef0")}
-    given = {**(nystroem.kernel_params or {}), **{name: value for name, value in given.items() if value is not None}}
-    options = {"gamma": None, "degree": 3.0, "coef0": 1.0, **given}  # the defaults of scikit-learn's kernels
-    return convert_metric(nystroem.kernel, num_features, **options)
+    own = {
+        name: getattr(nystroem, name) for name in ("gamma", "degree", "coef0") if getattr(nystroem, name) is not None
+    }
+    given = {**(nystroem.kernel_params or {}), **own}
+    gamma = None if given.get("gamma") is None else float(given["gamma"])
+    degree, offset = float(given.get("degree", 3)), float(given.get("coef0", 1))  # the defaults of scikit-learn
+    return convert_metric(nystroem.kernel, num_features, gamma=gamma, degree=degree, coef0=offset)

@@ -55,7 +55,7 @@ def unwrap(model: Any) -> Wrapped:
     targets: tuple[Any, ...] = ()
     while (name := sklearn_name(model)) in ("Pipeline", "TransformedTargetRegressor"):
         if name == "Pipeline":
-            steps, model = (*steps, *_flat(model[:-1])), model[-1]
+            steps, model = (*steps, *_flat(model[:-1].named_steps.values())), model[-1]
         else:
             check_is_fitted(model, "regressor_")
             targets, model = (*targets, *_flat([model.transformer_])), model.regressor_
@@ -66,7 +66,7 @@ def _flat(steps: Iterable[Any]) -> Iterator[Any]:
     """Yield transformers, those of pipelines among them included."""
     for step in steps:
         if sklearn_name(step) == "Pipeline":
-            yield from _flat(step)
+            yield from _flat(step.named_steps.values())
         elif step is not None and step != "passthrough":
             yield step
 
