@@ -19,6 +19,7 @@ import kpp
 PACKAGES = (
     "kpp",
     "kpp_models",
+    "kpp_converters",
     "kpp_gpec",
     "kpp_optimization",
     "kpp_pref_shap",
@@ -93,6 +94,7 @@ def test_the_wheel_registers_the_plugins_and_the_command(built: Path):
     for line in (
         "kpp = kpp.cli:main",
         "core = kpp.builtin",
+        "converters = kpp_converters",
         "gpec = kpp_gpec",
         "models = kpp_models",
         "optimization = kpp_optimization",

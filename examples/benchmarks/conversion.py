@@ -1,19 +1,22 @@
 """How exactly converted models of other libraries predict: the table of docs/conversion.md.
 
-    python examples/benchmarks/conversion.py [sklearn ...]
+    python examples/benchmarks/conversion.py [sklearn gpytorch botorch gpjax tinygp]
 
-Each row compares a converted model with its own library at points that it was not fitted to: the largest difference, as
-a share of the largest value; for covariances, which are small differences of it, of the largest prior variance.
+Without names it measures the libraries that are installed. Each row compares a converted model with its own library at
+points that it was not fitted to: the largest difference, as a share of the largest value; for
+covariances, which are small differences of it, of the largest prior variance.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
@@ -41,8 +44,9 @@ class Row(NamedTuple):
 
 def main() -> None:
     """Measure and print the table."""
+    installed = [name for name in LIBRARIES if importlib.util.find_spec(name)]
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("libraries", nargs="*", default=list(LIBRARIES), help=f"some of {', '.join(LIBRARIES)}")
+    parser.add_argument("libraries", nargs="*", default=installed, help=f"some of {', '.join(LIBRARIES)}")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     print(f"{'library':<10} {'model':<50} {'compared':<20} {'largest difference':>18}")
@@ -112,6 +116,85 @@ def _sklearn_processes() -> Iterator[Row]:
     yield Row(name, "latent variance", posterior.variance(new), variance, prior_variance(posterior, new))
 
 
+def gpytorch_rows() -> Iterator[Row]:
+    """Yield the rows of GPyTorch: a sum of kernels, and known noise."""
+    import gpytorch
+    import torch
+
+    class Regression(gpytorch.models.ExactGP):
+        def __init__(self, x: Any, y: Any, likelihood: Any) -> None:
+            super().__init__(x, y, likelihood)
+            self.mean_module = gpytorch.means.ConstantMean()
+            kernel = gpytorch.kernels.RBFKernel(ard_num_dims=x.shape[1]) + gpytorch.kernels.MaternKernel(1.5)
+            self.covar_module = gpytorch.kernels.ScaleKernel(kernel)
+
+        def forward(self, x: Any) -> Any:
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    x, y, new = map(torch.as_tensor, _standardized())
+    likelihoods = {
+        "GaussianLikelihood": gpytorch.likelihoods.GaussianLikelihood(),
+        "FixedNoiseGaussianLikelihood": gpytorch.likelihoods.FixedNoiseGaussianLikelihood(0.1 + 0.1 * y.abs()),
+    }
+    for name, likelihood in likelihoods.items():
+        model = Regression(x, y, likelihood).double().eval()
+        with torch.no_grad():
+            law = model(new)
+        yield from posterior_rows(
+            f"ExactGP, {name}", model, new.numpy(), law.mean.numpy(), law.covariance_matrix.numpy()
+        )
+
+
+def botorch_rows() -> Iterator[Row]:
+    """Yield the rows of BoTorch: a fitted model with its transforms."""
+    import torch
+    from botorch.fit import fit_gpytorch_mll
+    from botorch.models import SingleTaskGP
+    from botorch.models.transforms import Normalize
+    from gpytorch.mlls import ExactMarginalLogLikelihood
+
+    x, y, new = map(torch.as_tensor, _split(load_diabetes))
+    model = SingleTaskGP(x, y[:, None], input_transform=Normalize(x.shape[1]))
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    with torch.no_grad():
+        law = model.eval().posterior(new).distribution
+    name = "SingleTaskGP, Normalize, Standardize"
+    yield from posterior_rows(name, model, new.numpy(), law.mean.numpy(), law.covariance_matrix.numpy())
+
+
+def gpjax_rows() -> Iterator[Row]:
+    """Yield the rows of GPJax."""
+    import gpjax
+
+    x, y, new = _standardized()
+    kernel = gpjax.kernels.RBF(lengthscale=jnp.full(x.shape[1], 3.0)) + gpjax.kernels.Matern32(lengthscale=2.0)
+    prior = gpjax.gps.Prior(kernel=kernel, mean_function=gpjax.mean_functions.Constant(0.2))
+    model = prior * gpjax.likelihoods.Gaussian(0.7)
+    posterior = model.condition(gpjax.Dataset(jnp.asarray(x), jnp.asarray(y)[:, None]))
+    law = posterior(jnp.asarray(new))
+    covariance = law.covariance() - prior.jitter * np.eye(len(new))  # GPJax adds it to its predictions
+    yield from posterior_rows("ConjugateModel.condition", posterior, new, law.mean, covariance)
+
+
+def tinygp_rows() -> Iterator[Row]:
+    """Yield the rows of tinygp: many features, and a quasiseparable solver of a series."""
+    import tinygp
+
+    x, y, new = map(jnp.asarray, _standardized())
+    wave = jnp.linspace(0.0, 3.0, 60)
+    kernel = 0.8 * tinygp.transforms.Linear(1 / jnp.full(x.shape[1], 3.0), tinygp.kernels.ExpSquared())
+    series = tinygp.kernels.quasisep.Matern52(0.4, sigma=1.3)
+    processes = {
+        "GaussianProcess.condition": (kernel, x, y, new),
+        "the same, quasiseparable": (series, wave, jnp.sin(5.0 * wave), wave + 0.02),
+    }
+    for name, (of, points, targets, at) in processes.items():
+        prior = tinygp.GaussianProcess(of, points, diag=jnp.asarray(0.5), mean=jnp.asarray(0.2))
+        process = prior.condition(targets, at).gp
+        rows = at if at.ndim == 2 else at[:, None]
+        yield from posterior_rows(name, process, rows, process.loc, process.kernel(at, at))
+
+
 def posterior_rows(name: str, model: Any, x: Any, mean: Any, covariance: Any) -> Iterator[Row]:
     """Yield the rows of a Gaussian process, given its own mean and covariance at x."""
     posterior = kpp.as_gp_posterior(model)
@@ -133,8 +216,20 @@ def _split(load: Any) -> tuple[Any, Any, Any]:
     return x[~other], y[~other], x[other]
 
 
+def _standardized() -> tuple[Any, Any, Any]:
+    """Return the diabetes data, standardized, and 147 of its rows that are left out."""
+    x, y, new = _split(load_diabetes)
+    return x / x.std(0), (y - y.mean()) / y.std(), new / x.std(0)
+
+
 #: The rows of each library.
-LIBRARIES = {"sklearn": sklearn_rows}
+LIBRARIES = {
+    "sklearn": sklearn_rows,
+    "gpytorch": gpytorch_rows,
+    "botorch": botorch_rows,
+    "gpjax": gpjax_rows,
+    "tinygp": tinygp_rows,
+}
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from kpp.functions import RKHSFunction
 from kpp.kernels import (
     RBF,
     AbstractKernel,
+    Categorical,
     Constant,
     Linear,
     Matern12,
@@ -114,7 +115,7 @@ def _rescale_kernel(kernel: AbstractKernel, scale: Float[np.ndarray, " d"], draw
         return eqx.tree_at(lambda k: k.lengthscale, kernel, _times(kernel.lengthscale, scale, draws))
     if isinstance(kernel, Periodic):
         return eqx.tree_at(lambda k: k.period, kernel, _times(kernel.period, scale, draws))
-    if isinstance(kernel, Constant):
+    if isinstance(kernel, Constant) or (isinstance(kernel, Categorical) and (scale == 1).all()):
         return kernel
     if isinstance(kernel, Scaled):
         return Scaled(_rescale_kernel(kernel.kernel, scale, draws), kernel.variance)

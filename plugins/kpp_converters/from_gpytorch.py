@@ -1,0 +1,149 @@
+"""The converter of GPyTorch: models of exact inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+import kpp
+from kpp.gp import GaussianLikelihood, condition
+from kpp.kernels import AbstractKernel
+from kpp.typing import RngKey
+from kpp.validation import finite_arrays
+from kpp_converters.gpytorch_kernels import kernel_from_gpytorch, number, numbers
+from kpp_converters.rules import find_rule
+
+__all__ = ["BOTORCH_PARTS", "GPyTorchConverter", "exact_posterior"]
+
+#: The attributes of a BoTorch model that change its inputs and its outputs.
+BOTORCH_PARTS = ("input_transform", "outcome_transform")
+
+_CHECKED = 24  # training points at which `forward` is compared with mean and kernel
+
+
+class GPyTorchConverter(kpp.AbstractConverter):
+    """Models of GPyTorch that derive from ``gpytorch.models.ExactGP``."""
+
+    def gp_posterior(self, model: Any) -> kpp.GPPosterior:
+        """Return the posterior of an ExactGP, in eval mode."""
+        if any(hasattr(model, part) for part in BOTORCH_PARTS):
+            raise TypeError(
+                f"a {type(model).__name__} has transforms of BoTorch ({' or '.join(BOTORCH_PARTS)}), so that BoTorch's "
+                "converter must take it: derive it from botorch.models.gpytorch.GPyTorchModel"
+            )
+        return exact_posterior(model)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPyTorchConverter, Any, Any, Any, Any]]:
+        """Yield a model with a constant mean and a sum of kernels, with one noise variance."""
+        import torch
+        from gpytorch import kernels, likelihoods
+
+        points, targets, x = example_data(rng_key)
+        kernel = kernels.ScaleKernel(kernels.RBFKernel(ard_num_dims=3)) + kernels.MaternKernel(1.5, active_dims=(2,))
+        kernel.kernels[0].base_kernel.lengthscale = torch.tensor([[0.7, 1.3, 2.0]])
+        model = _model_of(points, targets, kernel.double(), likelihoods.GaussianLikelihood().double())
+        with torch.no_grad():
+            law = model(torch.as_tensor(x))
+            yield cls(), model, x, law.mean.numpy(), law.covariance_matrix.numpy()
+
+
+def example_data(rng_key: RngKey) -> tuple[Any, Any, Float[np.ndarray, "4 3"]]:
+    """Return training points (12, 3) and targets (12,) as tensors, and 4 points."""
+    import torch
+
+    points = np.array(jax.random.uniform(rng_key, (12, 3)), dtype=float)
+    targets = np.sin(3.0 * points[:, 0]) + points[:, 1] * points[:, 2]
+    return torch.as_tensor(points), torch.as_tensor(targets), points[:4] + 0.1
+
+
+def exact_posterior(model: Any) -> kpp.GPPosterior:
+    """Return the posterior of an ExactGP, in the units of its training inputs and targets.
+
+    Raises:
+        TypeError: If the model is not an ExactGP.
+        ValueError: If it is in train mode, has batches, or a part has no exact counterpart.
+    """
+    points, targets = _training_data(model)
+    mean = _constant_mean(getattr(model, "mean_module", None))
+    kernel = kernel_from_gpytorch(getattr(model, "covar_module", None), points.shape[1])
+    _check_forward(model, mean, kernel)
+    noise_variance, row_variances = find_rule(model.likelihood, _NOISE, "likelihood")(model.likelihood)
+    likelihood = GaussianLikelihood(targets, noise_variance=noise_variance, row_variances=row_variances)
+    return condition(kernel, points, likelihood, mean).posterior()
+
+
+def _training_data(model: Any) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]:
+    from gpytorch.models import ExactGP
+
+    name = type(model).__name__
+    if not isinstance(model, ExactGP):
+        raise TypeError(f"a {name} is not an ExactGP; GPyTorch's models of approximate inference are not converted")
+    if type(model).__call__ is not ExactGP.__call__:
+        raise ValueError(f"{name} overrides `__call__`, so that its predictions may not be those of an ExactGP")
+    if model.training:
+        raise ValueError(f"the {name} is in train mode, in which its predictions are the prior's: call `model.eval()`")
+    if model.train_inputs is None or len(model.train_inputs) != 1:
+        raise ValueError(f"the {name} must have one tensor of training inputs, got {model.train_inputs!r}")
+    points, targets = numbers(model.train_inputs[0]), numbers(model.train_targets)
+    if points.ndim != 2 or targets.ndim != 1:
+        raise ValueError(
+            f"the {name} has batches or several outputs: training inputs of shape {points.shape} and targets of shape "
+            f"{targets.shape}, where (n, d) and (n,) are needed (in BoTorch: convert `model.subset_output([0])`)"
+        )
+    return finite_arrays(points, "train_inputs"), finite_arrays(targets, "train_targets")
+
+
+def _check_forward(model: Any, mean: float, kernel: AbstractKernel) -> None:
+    """Check that `forward` of a model returns the law that its `mean_module` and `covar_module` describe."""
+    import torch
+
+    inputs = model.train_inputs[0][:_CHECKED]
+    tolerance = 1e-6 if inputs.dtype == torch.float64 else 1e-3
+    with torch.no_grad():
+        law = model.forward(inputs)
+        found, covariance = numbers(law.mean), numbers(law.covariance_matrix)
+    expected = np.asarray(kernel.gram(numbers(inputs)))
+    close = np.allclose(covariance, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+    if not close or not np.allclose(found, mean, rtol=tolerance, atol=tolerance):
+        raise ValueError(
+            f"`forward` of {type(model).__name__} does not return the law of its `mean_module` and `covar_module` at "
+            "its training inputs: it changes the inputs, the mean or the kernel in between, which has no exact "
+            "counterpart in kpp"
+        )
+
+
+def _constant_mean(mean: Any) -> float:
+    return find_rule(mean, _MEANS, "mean")(mean)
+
+
+_MEANS: dict[str, Callable[[Any], float]] = {
+    "gpytorch.ConstantMean": lambda mean: number(mean.constant),
+    "gpytorch.ZeroMean": lambda mean: 0.0,
+}
+
+#: The class of a likelihood -> its variance of new observations and what each observation has in addition.
+_NOISE: dict[str, Callable[[Any], tuple[float, Any]]] = {
+    "gpytorch.FixedNoiseGaussianLikelihood": lambda likelihood: (0.0, numbers(likelihood.noise)),
+    "gpytorch.GaussianLikelihood": lambda likelihood: (number(likelihood.noise), None),
+}
+
+
+def _model_of(points: Any, targets: Any, kernel: Any, likelihood: Any) -> Any:
+    """Return a model in eval mode with a constant mean."""
+    import gpytorch
+
+    class Regression(gpytorch.models.ExactGP):
+        def __init__(self) -> None:
+            super().__init__(points, targets, likelihood)
+            self.mean_module = gpytorch.means.ConstantMean().double().initialize(constant=0.4)
+            self.covar_module = kernel
+
+        def forward(self, x: Any) -> Any:
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    return Regression().eval()

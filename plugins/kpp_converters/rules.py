@@ -1,0 +1,64 @@
+"""What the converters share: rules by the name of a foreign class, and the posterior of a factorized system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+import kpp
+from kpp.kernels import AbstractKernel
+
+__all__ = ["class_name", "factorized_posterior", "find_rule"]
+
+Rule = TypeVar("Rule", bound=Callable[..., Any])
+
+
+def class_name(thing: object) -> str:
+    """Return the library and the class of an object, such as ``gpytorch.RBFKernel``."""
+    return f"{type(thing).__module__.partition('.')[0]}.{type(thing).__name__}"
+
+
+def find_rule(thing: object, rules: Mapping[str, Rule], what: str, name: str | None = None) -> Rule:
+    """Return the rule for the class of an object.
+
+    Subclasses have no rule, because they may compute anything.
+
+    Args:
+        thing: A part of a foreign model.
+        rules: The rules by class, named as by `class_name`.
+        what: The part, for the message.
+        name: The name of its class, if it is not the one of `class_name`.
+
+    Raises:
+        ValueError: If there is no rule for the class.
+    """
+    name = class_name(thing) if name is None else name
+    if name not in rules:
+        raise ValueError(f"the {what} {name} has no exact counterpart in kpp; known are {', '.join(sorted(rules))}")
+    return rules[name]
+
+
+def factorized_posterior(
+    kernel: AbstractKernel,
+    points: Float[ArrayLike, "n d"],
+    weights: Float[ArrayLike, " n"],
+    factor: Float[ArrayLike, "n n"],
+    mean: float,
+) -> kpp.GPPosterior:
+    r"""Return the posterior of a Gaussian process with prior mean m whose system of equations has been factorized.
+
+    Args:
+        kernel: k.
+        points: X, (n, d).
+        weights: :math:`(K + D)^{-1} (y - m)`, (n,), with the variances D of the noise.
+        factor: L, the lower triangular factor of K + D, (n, n).
+        mean: m, a constant.
+    """
+    factor = jnp.asarray(factor)
+    root: Array = solve_triangular(factor, jnp.eye(factor.shape[0], dtype=factor.dtype), lower=True).T
+    return kpp.GPPosterior(kpp.RKHSFunction(kernel, jnp.asarray(points), jnp.asarray(weights), mean), root)

@@ -1,0 +1,134 @@
+"""kpp kernels as kernels of tinygp."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from kpp.kernels import (
+    RBF,
+    AbstractKernel,
+    Constant,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    Polynomial,
+    Product,
+    ProductKernel,
+    RationalQuadratic,
+    Scaled,
+    Selected,
+    Sum,
+)
+from kpp.validation import check_type
+
+if TYPE_CHECKING:
+    import tinygp
+
+__all__ = ["kernel_to_tinygp"]
+
+
+def kernel_to_tinygp(kernel: AbstractKernel) -> tinygp.kernels.Kernel:
+    """Convert a kernel to one of tinygp, with the same values at any two points.
+
+    Sums, products, multiples and selections of one feature become those of tinygp, and so do the kernels that tinygp
+    has. Any other kernel is wrapped: tinygp then evaluates the kpp kernel itself.
+
+    Args:
+        kernel: A kernel without priors. Its numbers may be traced, so that a NumPyro model may convert it.
+
+    Returns:
+        The kernel of tinygp; `kernel_from_tinygp` converts it back.
+    """
+    check_type(kernel, "kernel", ("AbstractKernel",))
+    return _convert(kernel, None)
+
+
+def _convert(kernel: AbstractKernel, num_features: int | None) -> Any:
+    """Convert a kernel of points with some number of features, None if it is not known."""
+    from tinygp import kernels, transforms
+
+    match kernel:
+        case Sum():
+            return functools.reduce(operator.add, [_convert(part, num_features) for part in kernel.kernels])
+        case Product():
+            return functools.reduce(operator.mul, [_convert(part, num_features) for part in kernel.kernels])
+        case ProductKernel():
+            return _product_over_features(kernel.kernels)
+        case Scaled():
+            return kernel.variance * _convert(kernel.kernel, num_features)
+        case Selected(features=(int(feature),)):
+            return transforms.Subspace(feature, _convert(kernel.kernel, 1))
+        case Constant():
+            return kernels.Constant(kernel.variance)
+        case Linear():
+            return transforms.Linear(jnp.atleast_1d(jnp.sqrt(kernel.variance)), kernels.DotProduct())
+        case Periodic():
+            return _periodic(kernel, num_features)
+    return _with_lengthscales(kernel)
+
+
+def _product_over_features(parts: Iterable[AbstractKernel]) -> Any:
+    from tinygp import transforms
+
+    converted = [transforms.Subspace(j, _convert(part, 1)) for j, part in enumerate(parts)]
+    return functools.reduce(operator.mul, converted)
+
+
+def _periodic(kernel: Periodic, num_features: int | None) -> Any:
+    """Convert a periodic kernel to a product over features, if their number is known."""
+    from tinygp import kernels
+
+    lengthscale, period = jnp.broadcast_arrays(jnp.asarray(kernel.lengthscale), jnp.asarray(kernel.period))
+    if num_features == 1:
+        gamma = 2.0 / jnp.square(lengthscale.squeeze())
+        return kernel.variance * kernels.ExpSineSquared(scale=period.squeeze(), gamma=gamma)
+    if lengthscale.ndim == 0:
+        return _wrapper()(kernel)
+    parts = [Periodic(lengthscale=lengthscale[j], period=period[j]) for j in range(lengthscale.size)]
+    return kernel.variance * _product_over_features(parts)
+
+
+def _with_lengthscales(kernel: Any) -> Any:
+    """Convert a kernel with a variance and lengthscales; wrap one that tinygp does not have."""
+    from tinygp import kernels, transforms
+
+    euclidean = kernels.distance.L2Distance()
+    match kernel:
+        case RBF():
+            base: Any = kernels.ExpSquared()
+        case Matern12():
+            base = kernels.Exp(distance=euclidean)
+        case Matern32():
+            base = kernels.Matern32(distance=euclidean)
+        case Matern52():
+            base = kernels.Matern52(distance=euclidean)
+        case RationalQuadratic():
+            base = kernels.RationalQuadratic(alpha=kernel.alpha, distance=euclidean)
+        case Polynomial():
+            base = kernels.Polynomial(order=kernel.degree, sigma=jnp.sqrt(kernel.offset))
+        case _:
+            return _wrapper()(kernel)
+    # Of shape (1,) or (d,), so that a point that is a number becomes one of shape (1,).
+    return kernel.variance * transforms.Linear(jnp.atleast_1d(1.0 / kernel.lengthscale), base)
+
+
+@functools.cache
+def _wrapper() -> type[tinygp.kernels.Kernel]:
+    """Return the class of tinygp's kernels that evaluate a kpp kernel; it derives from a class of tinygp."""
+    from tinygp.kernels import Kernel
+
+    class KppKernel(Kernel):
+        kernel: AbstractKernel
+
+        def evaluate(self, X1: Any, X2: Any) -> Any:
+            return self.kernel.evaluate(*jax.tree.map(jnp.atleast_1d, (X1, X2)))
+
+    return KppKernel

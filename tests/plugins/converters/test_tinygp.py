@@ -1,0 +1,215 @@
+"""Kernels of tinygp both ways, and its conditioned processes."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tinygp
+from tinygp import kernels, transforms
+from tinygp.kernels import quasisep
+from tinygp.kernels.distance import L2Distance
+
+import kpp
+from kpp.kernels import (
+    RBF,
+    Categorical,
+    Constant,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    Polynomial,
+    Preferential,
+    ProductKernel,
+    RationalQuadratic,
+    Sum,
+)
+from kpp_converters import kernel_from_tinygp, kernel_to_tinygp
+
+RNG = np.random.default_rng(0)
+X, X_TEST = jnp.asarray(RNG.normal(size=(12, 3))), jnp.asarray(RNG.normal(size=(5, 3)))
+Y = jnp.sin(X[:, 0]) + X[:, 1]
+EUCLIDEAN = {"distance": L2Distance()}
+SCALES = jnp.array([1.5, -0.7, 0.5])
+LOWER = jnp.array([[1.5, 0.0, 0.0], [0.3, 0.7, 0.0], [-0.2, 0.1, 0.5]])
+
+FOREIGN = {
+    "Exp of several features": kernels.Exp(1.3),
+    "Exp, Euclidean": kernels.Exp(1.3, **EUCLIDEAN),
+    "ExpSquared": kernels.ExpSquared(1.3),
+    "Matern32": kernels.Matern32(1.3, **EUCLIDEAN),
+    "Matern52": kernels.Matern52(1.3, **EUCLIDEAN),
+    "RationalQuadratic": kernels.RationalQuadratic(1.3, alpha=0.6, **EUCLIDEAN),
+    "DotProduct": kernels.DotProduct(),
+    "Polynomial": kernels.Polynomial(order=3, scale=1.3, sigma=0.6),
+    "multiple": 2.0 * kernels.ExpSquared() * 0.7,
+    "Subspace": transforms.Subspace(1, kernels.Matern32(0.7)),
+    "ExpSineSquared": transforms.Subspace(2, kernels.ExpSineSquared(1.7, gamma=0.6)),
+    "Linear": transforms.Linear(SCALES, kernels.Matern52(**EUCLIDEAN)),
+    "Linear, DotProduct": transforms.Linear(SCALES, kernels.DotProduct() + kernels.Polynomial(order=2)),
+    "Linear, Exp": transforms.Linear(SCALES, kernels.Exp()),
+    "Linear, matrix": transforms.Linear(LOWER[:2], kernels.ExpSquared()),
+    "Cholesky": transforms.Cholesky(SCALES, kernels.ExpSquared(0.8)),
+    "Cholesky, matrix": transforms.Linear(SCALES, transforms.Cholesky(LOWER, kernels.ExpSquared())),
+    "tree": 2.0 * kernels.ExpSquared() * transforms.Subspace(0, kernels.ExpSineSquared(gamma=2.0))
+    + transforms.Linear(SCALES, transforms.Subspace(1, kernels.Matern32()) + kernels.Constant(0.3)),
+}
+
+
+def assert_same(first, second):
+    np.testing.assert_allclose(first, second, rtol=1e-12, atol=1e-12)
+
+
+def evaluate_all(kernel_groups, x1, x2):
+    """The matrices of all kernels, by one program: one for each kernel would take much longer to compile."""
+    return jax.jit(lambda: jax.tree.map(lambda k: k(x1, x2), kernel_groups, is_leaf=callable))()
+
+
+@pytest.fixture(scope="module")
+def foreign_matrices():
+    pairs = {name: (kernel, kernel_from_tinygp(kernel, 3)) for name, kernel in FOREIGN.items()}
+    return evaluate_all(pairs, X, X_TEST)
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_kernels_of_tinygp_have_the_same_values(name, foreign_matrices):
+    assert_same(*foreign_matrices[name])
+
+
+TIMES, LATER = jnp.sort(X[:, 0]), jnp.sort(X_TEST[:, 0])
+QUASISEPARABLE = {
+    "Exp": quasisep.Exp(1.3, sigma=0.7),
+    "Matern32": quasisep.Matern32(1.3, sigma=0.7),
+    "tree": 2.0 * quasisep.Matern52(1.3, sigma=0.7) + quasisep.Exp(0.4) * quasisep.Matern32(1.3),
+}
+
+
+def test_quasiseparable_kernels_have_the_same_values():
+    foreign = evaluate_all(QUASISEPARABLE, TIMES, LATER)
+    converted = {name: kernel_from_tinygp(kernel) for name, kernel in QUASISEPARABLE.items()}
+    for name, matrix in evaluate_all(converted, TIMES[:, None], LATER[:, None]).items():
+        assert_same(matrix, foreign[name])
+
+
+ARD = jnp.array([0.7, 1.3, 2.0])
+OURS = {
+    "RBF": RBF(0.8, 1.3),
+    "RBF, ARD": RBF(ARD),
+    "Matern12": Matern12(ARD, 1.3),
+    "Matern32": Matern32(0.8),
+    "Matern52": Matern52(ARD),
+    "RationalQuadratic": RationalQuadratic(ARD, 1.3, alpha=0.6),
+    "Periodic": Periodic(0.8, 1.3, 1.7),
+    "Periodic, ARD": Periodic(ARD, 1.3, ARD + 0.1),
+    "Periodic of one feature": Periodic(0.8, 1.3, 1.7).on(1),
+    "Linear": Linear(0.7),
+    "Linear, ARD": Linear(ARD),
+    "Polynomial": Polynomial(3, ARD, 1.3, 0.6),
+    "Polynomial of one feature": Polynomial(2).on(1),
+    "ProductKernel": ProductKernel((RBF(0.7), Matern52(1.5), Categorical(0.3))) * 2.0,
+    "selection of two": Matern32(0.7).on((2, 0)),
+    "tree": 2.0 * RBF(1.5).on(0) * Matern52(ARD) + Linear(0.4).on(2) + 0.3,
+    "no counterpart": Categorical(0.3) + RBF(0.8),
+}
+
+
+@pytest.fixture(scope="module")
+def our_matrices():
+    foreign = {name: kernel_to_tinygp(kernel) for name, kernel in OURS.items()}
+    trios = {name: (OURS[name], kernel, kernel_from_tinygp(kernel, 3)) for name, kernel in foreign.items()}
+    return evaluate_all(trios, X, X_TEST)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_kernels_go_to_tinygp_and_back(name, our_matrices):
+    ours, foreign, back = our_matrices[name]
+    assert_same(foreign, ours)
+    assert_same(back, ours)
+
+
+def test_a_kernel_of_one_feature_takes_numbers_in_tinygp():
+    kernel = RBF(0.8) + Polynomial(2) * Periodic(0.8) + Linear(jnp.ones(1)) + Categorical(0.3)
+    found = eqx.filter_jit(kernel_to_tinygp(kernel))(TIMES, LATER)
+    assert_same(found, kernel(TIMES[:, None], LATER[:, None]))
+
+
+def test_a_kernel_of_pairs_works_in_tinygp():
+    kernel = Preferential(RBF(0.8))
+    pairs = jnp.stack([X[:4], X[4:8]], axis=1)
+    assert_same(eqx.filter_jit(kernel_to_tinygp(kernel))(pairs, pairs), kernel.gram(pairs))
+
+
+@pytest.mark.slow
+def test_a_traced_kernel_is_converted_and_differentiated():
+    def log_probability(lengthscale):
+        kernel = kernel_to_tinygp(Sum((RBF(lengthscale), Constant(0.3))))
+        return tinygp.GaussianProcess(kernel, X, diag=jnp.asarray(0.1)).log_probability(Y)
+
+    log_probability = jax.jit(log_probability)
+    step = 1e-5
+    slope = (log_probability(1.3 + step) - log_probability(1.3 - step)) / (2 * step)
+    np.testing.assert_allclose(jax.grad(log_probability)(1.3), slope, rtol=1e-7)
+
+
+ONE = kernels.ExpSquared(0.8) + 0.3
+PROCESSES = {
+    "three features": (ONE, X, X_TEST, {}),
+    "numbers": (ONE, TIMES, LATER, {"mean": 0.7}),
+    "variances of rows": (ONE, X, X_TEST, {"diag": jnp.linspace(0.1, 0.5, 12)}),
+    "dense noise": (ONE, X, X_TEST, {"noise": tinygp.noise.Dense(0.1 * jnp.eye(12) + 0.02)}),
+    "quasiseparable": (QUASISEPARABLE["tree"], TIMES, LATER, {"mean": 0.7, "diag": jnp.asarray(0.1)}),
+}
+
+
+@pytest.mark.slow_variants("quasiseparable", "variances of rows")
+@pytest.mark.parametrize(("kernel", "points", "x", "options"), PROCESSES.values(), ids=PROCESSES)
+def test_conditioned_processes_agree(kernel, points, x, options):
+    prior = tinygp.GaussianProcess(kernel, points, **{"diag": jnp.asarray(0.1), **options})
+    process = prior.condition(Y, x, diag=jnp.zeros(())).gp
+    rows = x[:, None] if x.ndim == 1 else x
+    posterior = kpp.as_gp_posterior(process)
+    np.testing.assert_allclose(posterior.mean(rows), process.loc, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(posterior.covariance(rows, rows), process.kernel(x, x), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(posterior.variance(rows), process.variance, rtol=0, atol=1e-10)
+
+
+def test_a_component_of_a_sum_is_converted_as_tinygp_predicts_it():
+    """With `kernel=`, the law is the one of a part of the function."""
+    part = kernels.ExpSquared(0.8)
+    prior = tinygp.GaussianProcess(part + 0.3, X, diag=jnp.asarray(0.1), mean=0.7)
+    result = prior.condition(Y, X_TEST, kernel=part, include_mean=False)
+    posterior = kpp.as_gp_posterior(result)
+    np.testing.assert_allclose(posterior.mean(X_TEST), result.gp.loc, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(posterior.variance(X_TEST), result.gp.kernel(X_TEST), rtol=0, atol=1e-10)
+
+
+def conditioned(kernel=ONE, **options):
+    return tinygp.GaussianProcess(kernel, X, diag=jnp.asarray(0.1), **options).condition(Y).gp
+
+
+REFUSED = {
+    "Matern32 with L1Distance of 3 features": lambda: conditioned(kernels.Matern32()),
+    "ExpSineSquared of 3 features": lambda: conditioned(kernels.ExpSineSquared(gamma=1.0)),
+    "kernel kernels.stationary.Cosine": lambda: conditioned(kernels.Cosine()),
+    "kernel kernels.base.Custom": lambda: conditioned(kernels.Custom(lambda a, b: jnp.exp(-jnp.sum((a - b) ** 2)))),
+    "kernel transforms.Transform": lambda: conditioned(transforms.Transform(jnp.sin, kernels.ExpSquared())),
+    "`order` of at least 1, got 0.5": lambda: conditioned(kernels.Polynomial(order=0.5, sigma=9.0)),
+    "`mean` of the GaussianProcess": lambda: conditioned(mean=lambda x: x[0]),
+    "is not conditioned": lambda: tinygp.GaussianProcess(ONE, X),
+    "conditioned twice": lambda: conditioned().condition(Y).gp,
+}
+
+
+@pytest.mark.parametrize(("message", "build"), REFUSED.items(), ids=REFUSED)
+def test_what_has_no_counterpart_is_refused_by_name(message, build):
+    with pytest.raises(ValueError, match=message):
+        kpp.as_gp_posterior(build())
+
+
+def test_something_else_of_tinygp_is_a_type_error():
+    with pytest.raises(TypeError, match="tinygp.ExpSquared is not a GaussianProcess"):
+        kpp.as_gp_posterior(kernels.ExpSquared())
