@@ -1,4 +1,4 @@
-"""The hooks that a plugin of kpp may implement: five, each returning a mapping from names to classes.
+"""The hooks that a plugin of kpp may implement, one per kind, each returning a mapping from names to classes.
 
 A plugin is a module that a distribution names as an entry point of the group "kpp". It marks the hooks that it
 implements with `kpp.hookimpl`:
@@ -52,3 +52,8 @@ def register_explainers() -> Mapping[str, type]:  # type: ignore[empty-body]
 @hookspec
 def register_models() -> Mapping[str, type]:  # type: ignore[empty-body]
     """Register models: final subclasses of `kpp.inference.AbstractModel`."""
+
+
+@hookspec
+def register_inferences() -> Mapping[str, type]:  # type: ignore[empty-body]
+    """Register inferences: final subclasses of `kpp.inference.AbstractInference`."""

@@ -1,4 +1,4 @@
-"""The registry: the kernels, embeddings, value functions, explainers and models of all plugins, by name.
+"""The registry: the kernels, embeddings, value functions, explainers, models, ... of all plugins, by name.
 
 All entries come from plugins, including kpp's own. The entry points of group "kpp" of all installed distributions are
 imported at the first look-up, in alphabetical order; a hook is called at the first look-up of its kind. A plugin that
@@ -37,6 +37,7 @@ __all__ = [
     "embeddings",
     "explainers",
     "get",
+    "inferences",
     "kernels",
     "models",
     "name_of",
@@ -47,7 +48,7 @@ __all__ = [
 ]
 
 #: The kinds of objects that can be registered; the hook of a kind is `register_<kind>`.
-KINDS = ("kernels", "embeddings", "value_functions", "explainers", "models")
+KINDS = ("kernels", "embeddings", "value_functions", "explainers", "models", "inferences")
 
 _DISABLE = "KPP_DISABLE_PLUGINS"
 _OWN_DISTRIBUTION = "kpp"
@@ -144,6 +145,11 @@ def explainers() -> dict[str, type]:
 def models() -> dict[str, type]:
     """Return the registered models by name."""
     return _all("models")
+
+
+def inferences() -> dict[str, type]:
+    """Return the registered inferences by name."""
+    return _all("inferences")
 
 
 def get(kind: str, name: str) -> type:

@@ -20,10 +20,11 @@ from kpp.embeddings import AbstractEmbedding
 from kpp.explanations import AbstractExplainer
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction
-from kpp.inference import AbstractModel
+from kpp.inference import AbstractInference, AbstractModel
 from kpp.kernels import AbstractKernel
 from kpp.testing.embeddings import embedding_checks
 from kpp.testing.explainers import explainer_checks
+from kpp.testing.inferences import inference_checks
 from kpp.testing.kernels import kernel_checks
 from kpp.testing.models import model_checks
 from kpp.testing.value_functions import value_function_checks
@@ -34,6 +35,7 @@ __all__ = [
     "cases",
     "check_embedding",
     "check_explainer",
+    "check_inference",
     "check_kernel",
     "check_model",
     "check_value_function",
@@ -48,6 +50,7 @@ _SUITES: dict[type, Callable[[type], tuple[Check, ...]]] = {
     AbstractValueFunction: value_function_checks,
     AbstractExplainer: explainer_checks,
     AbstractModel: model_checks,
+    AbstractInference: inference_checks,
 }
 
 
@@ -187,6 +190,20 @@ def check_model(model: object, x: PyTree, y: ArrayLike) -> None:
         AssertionError: If laws do not hold; the message names all of them.
     """
     _run(model_checks(type(model)), (model, x, y), type(model).__name__)
+
+
+def check_inference(inference: object, numpyro_model: Callable[..., Any], data: Mapping[str, Any]) -> None:
+    """Check that an inference satisfies the laws of inferences.
+
+    Args:
+        inference: An inference with few steps.
+        numpyro_model: A NumPyro model function with latent sites.
+        data: Its arguments by name, the observations among them.
+
+    Raises:
+        AssertionError: If laws do not hold; the message names all of them.
+    """
+    _run(inference_checks(type(inference)), (inference, numpyro_model, dict(data)), type(inference).__name__)
 
 
 def _checks_of(cls: Any) -> tuple[Check, ...]:

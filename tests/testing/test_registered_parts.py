@@ -69,6 +69,17 @@ def test_models(check):
     check()
 
 
+@parametrize_with_checks({"MAP": registry.inferences()["MAP"]}, num_examples=1)
+def test_inferences(check):
+    check()
+
+
+@pytest.mark.slow
+@parametrize_with_checks(registry.inferences())
+def test_all_examples_of_inferences(check):
+    check()
+
+
 @pytest.mark.slow
 @parametrize_with_checks(registry.kernels())
 def test_all_examples_of_kernels(check):

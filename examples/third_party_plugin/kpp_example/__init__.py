@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import kpp
 from kpp_example.explainer import Occlusion
+from kpp_example.inference import BlackJAXNUTS
 from kpp_example.kernel import Cosine
 
-__all__ = ["Cosine", "Occlusion"]
+__all__ = ["BlackJAXNUTS", "Cosine", "Occlusion"]
 
 
 @kpp.hookimpl
@@ -17,3 +18,8 @@ def register_kernels() -> dict[str, type]:
 @kpp.hookimpl
 def register_explainers() -> dict[str, type]:
     return {"occlusion": Occlusion}
+
+
+@kpp.hookimpl
+def register_inferences() -> dict[str, type]:
+    return {"BlackJAXNUTS": BlackJAXNUTS}
