@@ -56,7 +56,8 @@ def explain(
         predictor: A `kpp.Fit` (its draws make the explanation a posterior), a `kpp.RKHSFunction`, one with the names of
             its features (`kpp.NamedFunction`), a fitted scikit-learn estimator, or a function from points (p, d) to
             predictions. From an estimator, each explainer takes the function that it needs: the RKHS function (see
-            `kpp.as_rkhs_function`), the probabilities of a classifier, or the predictions.
+            `kpp.as_rkhs_function`), the probabilities of a classifier, or the predictions. None for an explainer that
+            knows its model, "shap".
         x: The points to explain, (p, d), or a data frame. A Dask array, a Dask data frame or an `xarray.DataArray` with
             chunks gives an explanation that is computed block by block when it is needed, with
             ``jax.random.fold_in(rng_key, b)`` as the key of block b; only the first block is computed at once.
@@ -130,7 +131,7 @@ class ExplainRequest:
             options["background"] = reference.points
         required, schema = _as_required(self.predictor, cls.requires, options.get("background"))
         read = read_rows(x, schema) if issubclass(cls, AbstractPointsExplainer) else None
-        if schema is None and is_table(x):
+        if schema is None and is_table(x) and self.predictor is not None:
             schema = schema_of(x) if read is None else read[1]
         if "background" in options:
             options["background"] = read_rows(options["background"], schema, "background")[0]
