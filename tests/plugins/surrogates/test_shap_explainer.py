@@ -174,13 +174,14 @@ def test_boosted_trees_on_the_scale_of_log_odds():
 def test_networks_of_pytorch(kind):
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
-    network = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2)).double()
-    explainer = getattr(shap, kind)(network, torch.as_tensor(BACKGROUND))
-    explainer.expected_value = network(torch.as_tensor(BACKGROUND)).detach().numpy().mean(axis=0)
+    network = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2))
+    background = torch.as_tensor(BACKGROUND, dtype=torch.float32)
 
     def predict(x):
-        return network(torch.as_tensor(np.array(x))).detach().numpy()
+        return network(torch.as_tensor(np.array(x), dtype=torch.float32)).detach().numpy()
 
+    explainer = getattr(shap, kind)(network, background)
+    explainer.expected_value = predict(BACKGROUND).mean(axis=0)
     exact = kind == "DeepExplainer"
     options = {"explainer": "shap", "shap_explainer": explainer, "check_additivity": exact}
     found = kpp.explain(predict, ROWS, rng_key=KEY, **options)
