@@ -34,7 +34,7 @@ _EVALUATIONS, _LEAST_PERMUTATIONS = 500, 10
 # Options of an explainer of trees that decide what its values mean.
 _RECORDED = ("feature_perturbation", "model_output")
 # NumPy's global generator, from which shap draws, belongs to one explanation at a time.
-_global_generator = threading.Lock()
+_global_generator = threading.RLock()
 
 
 def _as_shap_explainer(value: Any) -> Any:

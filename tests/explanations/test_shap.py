@@ -231,6 +231,7 @@ def test_values_of_shapiq_that_do_not_fit_are_refused():
         kpp.Explanation.from_shapiq(one, np.zeros((1, 2)))
 
 
+@pytest.mark.slow
 def test_a_fit_s_posterior_goes_to_shap_with_its_bounds():
     function = kpp.RKHSFunction.over_draws(
         kpp.kernels.RBF(1.0), X[:10], RNG.normal(size=(2, 25, 10)), batch_shape=(2, 25)

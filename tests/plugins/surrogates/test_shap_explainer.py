@@ -98,6 +98,7 @@ def test_a_key_decides_what_shap_draws_and_numpy_s_generator_stays(kind):
     np.testing.assert_allclose(first.values, exact.values, atol=tolerance)
 
 
+@pytest.mark.slow_variants("draws")
 @pytest.mark.parametrize("predictor", ["function", "outputs", "draws"])
 def test_all_coalitions_by_name(predictor):
     points, coefficients = RNG.normal(size=(6, 4)), RNG.normal(size=(2, 3, 6))
