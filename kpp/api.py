@@ -62,7 +62,8 @@ def explain(
             converter is registered, or a function from points (p, d) to predictions. From an estimator, each explainer
             takes the function that it needs: the RKHS function (see `kpp.as_rkhs_function`), the probabilities of a
             classifier, or the predictions. A Gaussian process is explained with its posterior, see
-            `kpp.as_gp_posterior`, an estimator of kpp as its `kpp.Fit`, and a search as its best estimator.
+            `kpp.as_gp_posterior`, an estimator of kpp as its `kpp.Fit`, and a search as its best estimator. None for
+            an explainer that knows its model, "shap".
         x: The points to explain, (p, d), a data frame or an xarray object with names. A Dask array, a Dask data frame
             or an xarray object with chunks gives an explanation that is computed block by block when it is needed,
             with ``jax.random.fold_in(rng_key, b)`` as the key of block b; only the first block is computed at once.
@@ -143,7 +144,7 @@ class ExplainRequest:
             options["background"] = as_table(options["background"], "background")
         required, schema = _as_required(self.predictor, cls.requires, options.get("background"))
         read = read_rows(x, schema) if issubclass(cls, AbstractPointsExplainer) else None
-        if schema is None and is_table(x):
+        if schema is None and is_table(x) and self.predictor is not None:
             schema = schema_of(x) if read is None else read[1]
         if "background" in options:
             options["background"] = read_rows(options["background"], schema, "background")[0]

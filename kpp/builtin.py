@@ -79,3 +79,12 @@ def register_value_functions() -> dict[str, type]:
 def register_converters() -> dict[str, type]:
     """Register the converters."""
     return {"sklearn": SklearnConverter}
+
+
+@kpp.hookimpl
+def register_inferences() -> dict[str, type]:
+    """Register the inferences."""
+    from kpp import inference  # here, so that looking kernels up does not wait for it
+
+    classes = (inference.Laplace, inference.MAP, inference.NUTS, inference.NaturalGradient, inference.SVI)
+    return {cls.__name__: cls for cls in classes}

@@ -1,4 +1,4 @@
-"""The hooks that a plugin of kpp may implement: six, each returning a mapping from names to classes.
+"""The hooks that a plugin of kpp may implement, one per kind, each returning a mapping from names to classes.
 
 A plugin is a module that a distribution names as an entry point of the group "kpp". It marks the hooks that it
 implements with `kpp.hookimpl`:
@@ -57,3 +57,8 @@ def register_models() -> Mapping[str, type]:  # type: ignore[empty-body]
 @hookspec
 def register_converters() -> Mapping[str, type]:  # type: ignore[empty-body]
     """Register converters: subclasses of `kpp.AbstractConverter`, named after the top-level module of their library."""
+
+
+@hookspec
+def register_inferences() -> Mapping[str, type]:  # type: ignore[empty-body]
+    """Register inferences: final subclasses of `kpp.inference.AbstractInference`."""

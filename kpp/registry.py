@@ -1,4 +1,4 @@
-"""The registry: the kernels, embeddings, value functions, explainers, models and converters of plugins, by name.
+"""The registry: the kernels, embeddings, value functions, explainers, models, ... of all plugins, by name.
 
 All entries come from plugins, including kpp's own. The entry points of group "kpp" of all installed distributions are
 imported at the first look-up, in alphabetical order; a hook is called at the first look-up of its kind. A plugin that
@@ -38,6 +38,7 @@ __all__ = [
     "embeddings",
     "explainers",
     "get",
+    "inferences",
     "kernels",
     "models",
     "name_of",
@@ -48,7 +49,7 @@ __all__ = [
 ]
 
 #: The kinds of objects that can be registered; the hook of a kind is `register_<kind>`.
-KINDS = ("kernels", "embeddings", "value_functions", "explainers", "models", "converters")
+KINDS = ("kernels", "embeddings", "value_functions", "explainers", "models", "inferences", "converters")
 
 _DISABLE = "KPP_DISABLE_PLUGINS"
 _OWN_DISTRIBUTION = "kpp"
@@ -150,6 +151,11 @@ def models() -> dict[str, type]:
 def converters() -> dict[str, type]:
     """Return the registered converters by the name of the top-level module of their library."""
     return _all("converters")
+
+
+def inferences() -> dict[str, type]:
+    """Return the registered inferences by name."""
+    return _all("inferences")
 
 
 def get(kind: str, name: str) -> type:

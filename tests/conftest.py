@@ -83,13 +83,14 @@ def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
         def hook() -> dict[str, type]:
             return {name: cls}
 
-        module = types.ModuleType("planted_plugin")
+        module = types.ModuleType(f"planted_{kind}")
         setattr(module, f"register_{kind}", kpp.hookimpl(specname=f"register_{kind}")(hook))
         monkeypatch.setitem(sys.modules, module.__name__, module)
-        info = tmp_path / "planted-1.0.dist-info"
+        info = tmp_path / f"{module.__name__}-1.0.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n", encoding="utf-8")
-        (info / "entry_points.txt").write_text("[kpp]\nplanted = planted_plugin\n", encoding="utf-8")
+        metadata = f"Metadata-Version: 2.1\nName: {module.__name__}\nVersion: 1.0\n"
+        (info / "METADATA").write_text(metadata, encoding="utf-8")
+        (info / "entry_points.txt").write_text(f"[kpp]\n{module.__name__} = {module.__name__}\n", encoding="utf-8")
         monkeypatch.syspath_prepend(str(tmp_path))
         registry.refresh()
 

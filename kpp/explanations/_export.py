@@ -29,8 +29,8 @@ def to_arviz(dataset: xr.Dataset) -> Any:
     return _arviz.from_groups({"posterior": posterior, "constant_data": constant})
 
 
-def to_shap(dataset: xr.Dataset, schema: Schema) -> Any:
-    """Return a shap.Explanation of a dataset without draws; see `Explanation.to_shap`."""
+def to_shap(dataset: xr.Dataset, schema: Schema, bounds: xr.DataArray | None) -> Any:
+    """Return a shap.Explanation of a dataset without draws and the bounds of its values; see `Explanation.to_shap`."""
     try:
         import shap
     except ImportError as error:
@@ -38,6 +38,12 @@ def to_shap(dataset: xr.Dataset, schema: Schema) -> Any:
     values = dataset["values"]
     base_values = dataset["base_values"].broadcast_like(dataset["predictions"]).transpose(*dataset["predictions"].dims)
     data = dataset["data"].values.astype(np.float64)
+    uncertainty: dict[str, np.ndarray] = {}
+    if bounds is not None:
+        ordered = bounds.transpose("bound", *values.dims).astype(np.float64)
+        uncertainty |= {f"{bound}_bounds": ordered.sel(bound=bound).values for bound in ("lower", "upper")}
+    if "standard_errors" in dataset:
+        uncertainty["error_std"] = dataset["standard_errors"].values.astype(np.float64)
     return shap.Explanation(
         values=values.values.astype(np.float64),
         base_values=base_values.values.astype(np.float64),
@@ -45,6 +51,7 @@ def to_shap(dataset: xr.Dataset, schema: Schema) -> Any:
         display_data=decoded(data, schema) if schema.levels else None,
         feature_names=list(schema.feature_names),
         output_names=[str(name) for name in values.coords["output"].values] if "output" in values.dims else None,
+        **uncertainty,
     )
 
 

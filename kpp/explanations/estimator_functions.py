@@ -86,10 +86,10 @@ class EstimatorFunction:
 
     def __call__(self, x: ArrayLike) -> Shaped[np.ndarray, "n *outputs"]:
         """Return the predictions at points (n, d)."""
-        return np.asarray(getattr(self.estimator, self._method)(self._rows(np.asarray(x))))
+        return np.asarray(getattr(self.estimator, self._method)(self.rows(np.asarray(x))))
 
-    def _rows(self, x: np.ndarray) -> Any:
-        """Return points in the form in which the estimator was fitted: an array or a data frame."""
+    def rows(self, x: Shaped[np.ndarray, "n d"]) -> Any:
+        """Return points, (n, d), in the form in which the estimator was fitted: an array or a data frame."""
         if self.schema is None or not (self.schema.levels or hasattr(self.estimator, "feature_names_in_")):
             return x
         return as_frame(x, self.schema, self.dtypes)

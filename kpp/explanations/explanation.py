@@ -16,6 +16,7 @@ import xarray as xr
 
 from kpp.explanations import (
     _export,
+    _import,
     _indexing,
     _probabilities,
     _storage,
@@ -370,16 +371,94 @@ class Explanation:
         """
         return _export.to_arviz(self.dataset)
 
-    def to_shap(self) -> Any:
+    def to_shap(self, *, probability: float = 0.9, kind: IntervalKind = "eti") -> Any:
         """Return a ``shap.Explanation`` of float64 NumPy arrays that shap's plots take.
 
-        Draws are replaced by their mean, and interactions left out, since shap cannot hold them. The output axis
-        stays last, so ``to_shap()[:, :, "name"]`` is one output. Levels of categories go into ``display_data``.
+        Draws are replaced by their mean, and interactions left out, since shap cannot hold them. If the explanation is
+        uncertain, ``lower_bounds`` and ``upper_bounds`` are the bounds of `interval`, which shap's waterfall draws;
+        ``error_std`` are the standard errors, if there are any. The output axis stays last, so
+        ``to_shap()[:, :, "name"]`` is one output. Levels of categories go into ``display_data``.
+
+        Args:
+            probability: The probability of the intervals.
+            kind: The kind of the intervals, "eti" or "hdi".
 
         Raises:
             ImportError: If shap is not installed.
         """
-        return _export.to_shap(self.mean().dataset, self.schema)
+        bounds = self.interval(probability, kind) if _uncertainty.is_uncertain(self.dataset) else None
+        return _export.to_shap(self.mean().dataset, self.schema, bounds)
+
+    @classmethod
+    def from_shap(
+        cls,
+        explanation: Any,
+        *,
+        base_values: Numbers | None = None,
+        data: Numbers | pd.DataFrame | None = None,
+        error_scale: float = 1.0,
+    ) -> Explanation:
+        r"""Read a ``shap.Explanation``.
+
+        The predictions are base value plus contributions. If shap's values are those of pairs, ``values`` are their
+        sums, and ``interactions`` hold the main effects of shap on the diagonal and whole pairs off it, so that
+        diagonal and upper triangle add up: of ``shap.TreeExplainer`` the index k-SII of order 2, of
+        ``shap.ExactExplainer`` the Shapley-Taylor index. Features of text become categories. Lower and upper bounds are
+        not read, since their probability is not known.
+
+        Args:
+            explanation: The explanation of p instances with d features, (p, d[, outputs]), or with interactions
+                (p, d, d[, outputs]); also of a single instance, (d[, outputs]).
+            base_values: The base values, a number, ([outputs]) or (p[, outputs]); by default its own. Some explainers,
+                such as ``shap.DeepExplainer``, leave them out and have an ``expected_value``.
+            data: The instances, (p, d) or a data frame; by default its own.
+            error_scale: The factor by which ``error_std`` becomes a standard error. Those of
+                ``shap.PermutationExplainer`` are standard deviations of single passes through the features, so for k
+                permutations, which are passed forward and backward, it is :math:`(2k)^{-1/2}`.
+
+        Returns:
+            The explanation.
+
+        Raises:
+            TypeError: If it is not a ``shap.Explanation``.
+            ValueError: If base values or data are missing, or shapes do not fit.
+        """
+        return cls.create(**_import.read_shap(explanation, base_values, data, error_scale))
+
+    @classmethod
+    def from_shapiq(
+        cls,
+        values: Any,
+        data: Numbers | pd.DataFrame,
+        *,
+        predictions: Numbers | None = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> Explanation:
+        r"""Read shapiq's ``InteractionValues``: contributions of features, and of pairs if the order is 2 or more.
+
+        Values of the indices "SV" and "SII" of single features are Shapley values. Of the indices "k-SII", "STII" and
+        "FSII" the values I(S) of all orders add up to the prediction, so each is shared equally by its members,
+
+        .. math:: \phi_j = \sum_{S \ni j} I(S) / |S|,
+
+        and the diagonal of ``interactions`` holds I({j}); for "k-SII" and "STII" these are the Shapley values again.
+        Values of other indices are not changed, and they do not add up to the prediction.
+
+        Args:
+            values: The ``InteractionValues`` of one instance, or a sequence of those of p instances.
+            data: The instances, (p, d), or a data frame; for one instance also (d,).
+            predictions: The predictions, (p,); by default base value plus contributions, for indices that add up.
+            feature_names: d names; by default those of the data frame, or x0, x1, ...
+
+        Returns:
+            The explanation. Its attributes name the index, its order, and whether it is exact.
+
+        Raises:
+            TypeError: If the values are not ``InteractionValues``.
+            ValueError: If there are no values of single features, `predictions` are needed and missing, or shapes do
+                not fit.
+        """
+        return cls.create(**_import.read_shapiq(values, data, predictions, feature_names))
 
     def to_dataframe(self, *, probability: float = 0.9, kind: IntervalKind = "eti") -> pd.DataFrame:
         """Return one row for each instance and feature (and output).

@@ -22,6 +22,7 @@ from kpp.games.estimators.quadrature import num_nodes as num_nodes
 from kpp.games.estimators.quadrature import quadrature_shapley as quadrature_shapley
 from kpp.games.estimators.sampling import sample_coalition_pairs as sample_coalition_pairs
 from kpp.games.estimators.sampling import sample_permutations as sample_permutations
+from kpp.games.estimators.shapiq_game import as_shapiq_game as as_shapiq_game
 from kpp.games.estimators.value_error import value_error as value_error
 from kpp.games.players.coalitions import all_coalitions as all_coalitions
 from kpp.games.players.coalitions import as_coalitions as as_coalitions

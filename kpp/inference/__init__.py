@@ -1,8 +1,12 @@
 """Inference: the contract of a model, ways to fit it, and the fit with its ArviZ data."""
 
 from kpp.inference.base import AbstractInference as AbstractInference
+from kpp.inference.base import CalledWith as CalledWith
 from kpp.inference.base import ConvergenceError as ConvergenceError
 from kpp.inference.base import Posterior as Posterior
+from kpp.inference.base import Site as Site
+from kpp.inference.base import inspect_sites as inspect_sites
+from kpp.inference.base import without_latents as without_latents
 from kpp.inference.fit import Fit as Fit
 from kpp.inference.laplace import Laplace as Laplace
 from kpp.inference.map import MAP as MAP
@@ -11,4 +15,6 @@ from kpp.inference.model import Data as Data
 from kpp.inference.model import Sample as Sample
 from kpp.inference.natural_gradient import NaturalGradient as NaturalGradient
 from kpp.inference.nuts import NUTS as NUTS
+from kpp.inference.storage import describe_inference as describe_inference
+from kpp.inference.storage import rebuild_inference as rebuild_inference
 from kpp.inference.svi import SVI as SVI

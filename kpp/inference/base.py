@@ -18,7 +18,15 @@ from numpyro.primitives import Messenger
 from kpp.modules import AbstractModule
 from kpp.typing import RngKey
 
-__all__ = ["AbstractInference", "ConvergenceError", "Posterior", "Site", "inspect_sites"]
+__all__ = [
+    "AbstractInference",
+    "CalledWith",
+    "ConvergenceError",
+    "Posterior",
+    "Site",
+    "inspect_sites",
+    "without_latents",
+]
 
 NumpyroModel = Callable[..., Any]
 Data = dict[str, Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import equinox as eqx
 import jax
@@ -21,6 +21,7 @@ from kpp.inference.base import (
     inspect_sites,
     without_latents,
 )
+from kpp.inference.example_models import linear_regression, regression_data
 from kpp.inference.optimum import Density, Optimum, check_search, compile_objective, find_mode
 from kpp.threads import num_cores
 from kpp.typing import AnyArray, RngKey
@@ -109,6 +110,11 @@ class Laplace(AbstractInference):
         init_key, draw_key = jax.random.split(check_rng_key(rng_key))
         density = Density(init_key, numpyro_model, data, sites)
         return _draw(density, draw_key, num_samples, data, state, {"inference": "Laplace"})
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
+        """Yield (inference, numpyro_model, data): a regression."""
+        yield cls(num_samples=50, progress=False), linear_regression, regression_data(rng_key)
 
 
 def _polish(density: Density, mode: Optimum, data: Data) -> tuple[jax.Array, jax.Array]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from kpp.inference.base import AbstractInference, Data, NumpyroModel, Posterior, inspect_sites, without_latents
+from kpp.inference.example_models import linear_regression, regression_data
 from kpp.inference.optimum import Density, check_search, find_mode
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import check_rng_key
@@ -71,6 +74,11 @@ class MAP(AbstractInference):
         samples = _one_draw(density, mode.vector.astype(density.start.dtype), data)
         stats = {"lp": jnp.asarray(np.full((1, 1), -mode.value))}
         return Posterior(samples, stats, {"inference": "MAP", **mode.attrs()})
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
+        """Yield (inference, numpyro_model, data): a regression."""
+        yield cls(progress=False), linear_regression, regression_data(rng_key)
 
 
 @eqx.filter_jit

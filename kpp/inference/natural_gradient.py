@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -15,7 +15,16 @@ from numpyro.distributions import biject_to
 
 from kpp import linalg
 from kpp.batching import progress_bar
-from kpp.inference.base import AbstractInference, CalledWith, Data, NumpyroModel, Posterior
+from kpp.inference.base import (
+    AbstractInference,
+    CalledWith,
+    Data,
+    NumpyroModel,
+    Posterior,
+    inspect_sites,
+    without_latents,
+)
+from kpp.inference.example_models import regression_data, regression_through_features
 from kpp.inference.optimum import initial_values
 from kpp.inference.svi import check_bound, mean_of_last, with_cosine_decay
 from kpp.typing import RngKey
@@ -129,6 +138,9 @@ class NaturalGradient(AbstractInference):
             ConvergenceError: If the bound became NaN or infinite.
         """
         init_key, fit_key, draw_key = jax.random.split(check_rng_key(rng_key), 3)
+        fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "NaturalGradient")
+        if fixed is not None:
+            return fixed
         model = CalledWith(numpyro_model, subsample=True)
         law = _abstract_law(numpyro_model, data)
         start = initial_values(model, init_key, data, "median")
@@ -156,10 +168,19 @@ class NaturalGradient(AbstractInference):
     ) -> Posterior:
         """Make new draws from the fitted law; see `AbstractInference.draw`."""
         rng_key = check_rng_key(rng_key)
+        fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "NaturalGradient")
+        if fixed is not None:
+            return fixed
         law = _abstract_law(numpyro_model, data)
         values = {name: value for name, value in state.items() if name not in (_MEAN, _ROOT)}
         samples = _draw(rng_key, num_samples, values, state[_MEAN], state[_ROOT], law)
         return Posterior(samples, {}, {"inference": "NaturalGradient"}, dict(state))
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
+        """Yield (inference, numpyro_model, data): a regression through features."""
+        options: dict[str, Any] = {"num_steps": 60, "min_step": 0.5, "num_samples": 20, "progress": False}
+        yield cls(**options), regression_through_features, regression_data(rng_key)
 
     def _start(self, start: Mapping[str, Array], whitened: str) -> _State:
         sites = {name: value for name, value in start.items() if name != whitened}

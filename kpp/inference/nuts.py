@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -27,6 +27,7 @@ from kpp.inference.base import (
     without_latents,
 )
 from kpp.inference.chains import automatic_method, run_chains
+from kpp.inference.example_models import linear_regression, regression_data
 from kpp.inference.starts import Starts, laplace_starts
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import between, check_rng_key, count, one_of
@@ -196,6 +197,11 @@ class NUTS(AbstractInference):
             max_tree_depth=self.max_tree_depth,
             **options,
         )
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
+        """Yield (inference, numpyro_model, data): a regression."""
+        yield cls(num_warmup=50, num_samples=50, progress=False), linear_regression, regression_data(rng_key)
 
     @property
     def _keeps_mass(self) -> bool:

@@ -3,7 +3,7 @@
 The file holds the groups that ArviZ knows, so ``arviz.from_netcdf`` can open it, and two more groups: ``kpp_data`` (the
 training data) and ``kpp_state`` (the state from which the inference continues). The attribute ``kpp`` of the file is
 JSON: model and inference as registered names with their fields, the schema of the points, and the structure of the
-data. Pickle is not used.
+data. An inference that no plugin registers is written by its import path. Pickle is not used.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from kpp import _arviz, netcdf
+from kpp import _arviz, netcdf, registry
 from kpp.inference.base import AbstractInference
 from kpp.serialization import from_spec, to_spec
 from kpp.tables import Schema
 
-__all__ = ["describe_inference", "read_parts", "write_parts"]
+__all__ = ["describe_inference", "read_parts", "rebuild_inference", "write_parts"]
 
 _FORMAT = 1  # the version of the layout of the file: a new layout needs a new number
 _DATA, _STATE = "kpp_data", "kpp_state"
@@ -102,20 +102,20 @@ def describe_inference(inference: AbstractInference) -> dict[str, Any]:
 def rebuild_inference(description: Mapping[str, Any]) -> AbstractInference:
     """Return the inference that `describe_inference` described.
 
-    The class is searched among the loaded subclasses of `AbstractInference`. Nothing is imported, because a name in a
-    file must not decide which code runs.
+    The class is searched by name among the registered inferences, and by import path among the loaded subclasses of
+    `AbstractInference`. Nothing is imported except installed plugins, because a name in a file must not decide which
+    code runs.
 
     Raises:
-        ValueError: If no loaded class has the name.
+        ValueError: If no class has the name.
     """
     name = description["name"]
-    classes = {_class_name(cls): cls for cls in _subclasses(AbstractInference)}  # type: ignore[type-abstract]
+    loaded = {_import_path(cls): cls for cls in _subclasses(AbstractInference)}  # type: ignore[type-abstract]
+    classes = {**loaded, **registry.inferences()}
     if name not in classes:
         module = name.rpartition(".")[0]
-        raise ValueError(
-            f"`path` holds a fit by {name}, an inference that is not loaded; "
-            + (f"import {module} first" if module else f"those of kpp are {sorted(n for n in classes if '.' not in n)}")
-        )
+        advice = f"import {module} first" if module else f"the registered ones are {sorted(registry.inferences())}"
+        raise ValueError(f"`path` holds a fit by {name}, an inference that is not loaded; {advice}")
     return classes[name](**{key: value for key, value in description.items() if key != "name"})
 
 
@@ -138,8 +138,14 @@ def _parts(description: dict[str, Any], groups: dict[str, xr.Dataset]) -> dict[s
 
 
 def _class_name(cls: type) -> str:
-    """Return the name of a class in a file; for classes outside kpp, the name of the module stands before it."""
-    return cls.__name__ if cls.__module__.startswith("kpp.") else f"{cls.__module__}.{cls.__qualname__}"
+    """Return the name of a class in a file: the registered name, or else the import path."""
+    if cls in registry.inferences().values():
+        return registry.name_of("inferences", cls)
+    return _import_path(cls)
+
+
+def _import_path(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _subclasses(cls: type[AbstractInference]) -> Iterator[type[AbstractInference]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -23,6 +23,7 @@ from kpp.inference.base import (
     inspect_sites,
     without_latents,
 )
+from kpp.inference.example_models import linear_regression, regression_data
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, count, one_of, positive
 
@@ -156,6 +157,11 @@ class SVI(AbstractInference):
 
         samples = eqx.filter_jit(make)(rng_key, data, dict(state))
         return Posterior(samples, {}, {"inference": "SVI", "guide": self.guide}, dict(state))
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
+        """Yield (inference, numpyro_model, data): a regression."""
+        yield cls(num_steps=300, num_samples=50, progress=False), linear_regression, regression_data(rng_key)
 
 
 def _draw(guide: Any, rng_key: jax.Array, num_samples: int, params: Mapping[str, jax.Array]) -> dict[str, jax.Array]:

@@ -7,15 +7,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kpp import inference, registry, serialization
+from kpp import registry, serialization
 from kpp.inference import AbstractInference, AbstractModel
 from kpp.study.config import ExplainerConfig, InferenceConfig
 from kpp.study.errors import StudyError, blame, did_you_mean
 from kpp.study.explainer_plan import ExplainerPlan
 
-__all__ = ["INFERENCES", "build_inference", "build_model", "complete_model", "describe_model", "plan_explainer"]
+__all__ = ["build_inference", "build_model", "complete_model", "describe_model", "plan_explainer"]
 
-INFERENCES = ("NUTS", "SVI", "NaturalGradient", "MAP", "Laplace")
 _PATH = re.compile(r"^`([\w.]+)`: ")
 
 
@@ -64,11 +63,8 @@ def build_inference(config: InferenceConfig) -> AbstractInference:
     Raises:
         StudyError: If the name or an option is unknown, or a value is invalid.
     """
-    if config.name not in INFERENCES:
-        raise StudyError(
-            f"inference.name: there is no inference {config.name!r}; {did_you_mean(config.name, INFERENCES)}"
-        )
-    cls = getattr(inference, config.name)
+    with blame("inference.name"):
+        cls: Any = registry.get("inferences", config.name)
     _check_options("inference", config.options, {field.name: field for field in _fields(cls)}, also=("name",))
     with blame("[inference]"):
         return cls(**config.options)

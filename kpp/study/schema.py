@@ -16,8 +16,7 @@ from typing import Any
 
 import numpyro.distributions as dist
 
-from kpp import inference, registry
-from kpp.study.build import INFERENCES
+from kpp import registry
 from kpp.study.config import SECTIONS
 from kpp.study.data_config import KINDS
 from kpp.study.kinds import DECIDED_FIELDS
@@ -37,8 +36,8 @@ def study_schema() -> Schema:
     sections["data"] = {"oneOf": [_section("data", kind=kind) for kind in KINDS]}
     models = registry.models()
     sections["model"] = {"oneOf": [_named(name, cls, optional=DECIDED_FIELDS) for name, cls in models.items()]}
-    classes = {name: getattr(inference, name) for name in INFERENCES}
-    sections["inference"] = {"oneOf": [_named(name, cls, default="NUTS") for name, cls in classes.items()]}
+    inferences = registry.inferences()
+    sections["inference"] = {"oneOf": [_named(name, cls, default="NUTS") for name, cls in inferences.items()]}
     sections["explainer"] = {"oneOf": [_explainer(name, cls) for name, cls in registry.explainers().items()]}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

@@ -1,4 +1,4 @@
-"""Conformance checks: small named checks of the laws of all kinds of registered classes.
+"""Conformance checks: small named checks of the laws of kernels, embeddings, value functions, explainers, models, ...
 
 kpp's own tests run them over all registered classes. A plugin runs them in its tests in the same way:
 
@@ -15,6 +15,7 @@ functions check one example of your own.
 from kpp.testing.converters import converter_checks as converter_checks
 from kpp.testing.embeddings import embedding_checks as embedding_checks
 from kpp.testing.explainers import explainer_checks as explainer_checks
+from kpp.testing.inferences import inference_checks as inference_checks
 from kpp.testing.kernels import kernel_checks as kernel_checks
 from kpp.testing.models import model_checks as model_checks
 from kpp.testing.suite import Case as Case
@@ -22,6 +23,7 @@ from kpp.testing.suite import cases as cases
 from kpp.testing.suite import check_converter as check_converter
 from kpp.testing.suite import check_embedding as check_embedding
 from kpp.testing.suite import check_explainer as check_explainer
+from kpp.testing.suite import check_inference as check_inference
 from kpp.testing.suite import check_kernel as check_kernel
 from kpp.testing.suite import check_model as check_model
 from kpp.testing.suite import check_value_function as check_value_function

@@ -21,11 +21,12 @@ from kpp.embeddings import AbstractEmbedding
 from kpp.explanations import AbstractExplainer
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction
-from kpp.inference import AbstractModel
+from kpp.inference import AbstractInference, AbstractModel
 from kpp.kernels import AbstractKernel
 from kpp.testing.converters import converter_checks
 from kpp.testing.embeddings import embedding_checks
 from kpp.testing.explainers import explainer_checks
+from kpp.testing.inferences import inference_checks
 from kpp.testing.kernels import kernel_checks
 from kpp.testing.models import model_checks
 from kpp.testing.value_functions import value_function_checks
@@ -37,6 +38,7 @@ __all__ = [
     "check_converter",
     "check_embedding",
     "check_explainer",
+    "check_inference",
     "check_kernel",
     "check_model",
     "check_value_function",
@@ -52,6 +54,7 @@ _SUITES: dict[type, Callable[[type], tuple[Check, ...]]] = {
     AbstractExplainer: explainer_checks,
     AbstractModel: model_checks,
     AbstractConverter: converter_checks,
+    AbstractInference: inference_checks,
 }
 
 
@@ -210,6 +213,20 @@ def check_converter(
     """
     example = (converter, model, x, mean, covariance)
     _run(converter_checks(type(converter)), example, type(converter).__name__)
+
+
+def check_inference(inference: object, numpyro_model: Callable[..., Any], data: Mapping[str, Any]) -> None:
+    """Check that an inference satisfies the laws of inferences.
+
+    Args:
+        inference: An inference with few steps.
+        numpyro_model: A NumPyro model function with latent sites.
+        data: Its arguments by name, the observations among them.
+
+    Raises:
+        AssertionError: If laws do not hold; the message names all of them.
+    """
+    _run(inference_checks(type(inference)), (inference, numpyro_model, dict(data)), type(inference).__name__)
 
 
 def _checks_of(cls: Any) -> tuple[Check, ...]:

@@ -18,6 +18,7 @@ def register_explainers() -> dict[str, type]:
     from kpp_surrogates.bayes_shap import BayesSHAP
     from kpp_surrogates.cxplain import CXPlain
     from kpp_surrogates.lime import LIME, BayesLIME
+    from kpp_surrogates.shap_explainer import ShapExplainer
     from kpp_surrogates.shapley import KernelSHAP, ShapleySampling
 
     return {
@@ -26,6 +27,7 @@ def register_explainers() -> dict[str, type]:
         "cxplain": CXPlain,
         "kernel-shap": KernelSHAP,
         "lime": LIME,
+        "shap": ShapExplainer,
         "shapley-sampling": ShapleySampling,
     }
 

@@ -211,6 +211,9 @@ def methods(kind: str, name: str) -> Iterator[BadCase]:
         named = functools.partial(kpp.explain, predictor, x, explainer=name)
         yield BadCase(f"kpp.explain {name}", "no_such_option", 1, functools.partial(named, no_such_option=1))
         yield from entry(f"kpp.explain {name}", "rng_key", lambda key: named(rng_key=key), [0, "text"])
+    if kind == "inferences":
+        model, data = rest
+        yield from entry(f"{where}.run", "rng_key", lambda key: first.run(key, model, data), [0, None, "text"])
     if kind == "models":
         x, y = rest
         yield from entry(f"{where}.prepare", "x|y", lambda x: first.prepare(x, y), bad_points(x))

@@ -150,6 +150,14 @@ def test_a_third_partys_inference_comes_back(repeated_fit, tmp_path):
     assert eqx.tree_equal(loaded.draws, repeated_fit.draws)
 
 
+def test_a_registered_inference_is_saved_by_its_name(repeated_fit, tmp_path, register):
+    register("inferences", "repeated prior", Repeated)
+    repeated_fit.save(tmp_path / "fit.nc")
+    description = json.loads(xr.load_dataset(tmp_path / "fit.nc", engine="h5netcdf").attrs["kpp"])
+    assert description["inference"]["name"] == "repeated prior"
+    assert kpp.Fit.load(tmp_path / "fit.nc").inference == Repeated(4)
+
+
 def test_no_module_that_a_file_names_is_imported(repeated_fit, tmp_path, monkeypatch):
     (tmp_path / "stranger.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)

@@ -74,7 +74,12 @@ def found(installed: Path, root: Path, tmp_path_factory: pytest.TempPathFactory)
 
 def test_installed_plugin_is_found_and_used(found):
     assert (found["distribution"], found["version"], found["error"]) == ("kpp-example", "0.1.0", None)
-    assert found["offers"] == {"kernels": ["Cosine"], "explainers": ["occlusion"], "converters": ["scipy"]}
+    assert found["offers"] == {
+        "kernels": ["Cosine"],
+        "explainers": ["occlusion"],
+        "inferences": ["BlackJAXNUTS"],
+        "converters": ["scipy"],
+    }
     assert found["value"] == pytest.approx(0.8775825618903728)  # cos(1/2)
     assert found["attrs"] == "occlusion"
 

@@ -7,7 +7,11 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+import kpp
 from kpp.cli import main
+from kpp.study.build import build_inference
+from kpp.study.config import InferenceConfig
+from kpp.study.errors import StudyError
 
 # What is edited in the study of conftest.py, and what the one line must say.
 FILE = {
@@ -113,3 +117,11 @@ def test_a_kernel_that_the_explainer_refuses_is_refused_before_the_fit(write_stu
     line = refusal(write_study(('name = "RBF"', 'name = "Matern32"'), quadrature))
     assert "[explainer]" in line
     assert "quadrature" in line
+
+
+def test_a_registered_inference_is_known_by_its_name(register):
+    register("inferences", "mode", kpp.MAP)
+    built = build_inference(InferenceConfig("mode", {"num_restarts": 1, "progress": False}))
+    assert built == kpp.MAP(num_restarts=1, progress=False)
+    with pytest.raises(StudyError, match=r"\[inference\] has an unknown key 'num_chains'"):
+        build_inference(InferenceConfig("mode", {"num_chains": 1}))

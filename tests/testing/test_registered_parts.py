@@ -80,9 +80,20 @@ def test_converters(check):
     check()
 
 
+@parametrize_with_checks({"MAP": registry.inferences()["MAP"]}, num_examples=1)
+def test_inferences(check):
+    check()
+
+
 @pytest.mark.slow
 @parametrize_with_checks(CONVERTERS)
 def test_all_examples_of_converters(check):
+    check()
+
+
+@pytest.mark.slow
+@parametrize_with_checks(registry.inferences())
+def test_all_examples_of_inferences(check):
     check()
 
 

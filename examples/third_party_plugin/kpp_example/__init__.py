@@ -5,9 +5,10 @@ from __future__ import annotations
 import kpp
 from kpp_example.converter import ScipyConverter
 from kpp_example.explainer import Occlusion
+from kpp_example.inference import BlackJAXNUTS
 from kpp_example.kernel import Cosine
 
-__all__ = ["Cosine", "Occlusion", "ScipyConverter"]
+__all__ = ["BlackJAXNUTS", "Cosine", "Occlusion", "ScipyConverter"]
 
 
 @kpp.hookimpl
@@ -23,3 +24,8 @@ def register_explainers() -> dict[str, type]:
 @kpp.hookimpl
 def register_converters() -> dict[str, type]:
     return {"scipy": ScipyConverter}  # the top-level module of the library
+
+
+@kpp.hookimpl
+def register_inferences() -> dict[str, type]:
+    return {"BlackJAXNUTS": BlackJAXNUTS}
