@@ -24,6 +24,7 @@ LONG = {  # a fit or an explanation in every block; left to the slow suite
     "docs/explanations.md",
     "docs/features.md",
     "docs/gpec.md",
+    "docs/i_have.md",
     "docs/grids.md",
     "docs/inference.md",
     "docs/interventional_embeddings.md",
