@@ -136,6 +136,7 @@ def test_looking_at_sites_computes_nothing():
     assert list(inspect_sites(model, {"x": np.ones(3)})) == ["a"]
 
 
+@pytest.mark.slow
 def test_predictions_at_new_points_have_their_own_groups(nuts_fit, conjugate):
     x = np.random.default_rng(3).normal(size=(4, 3))
     fit = nuts_fit.with_predictions(jax.random.key(9), x)

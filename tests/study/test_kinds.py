@@ -47,6 +47,7 @@ def changed(example_files, tmp_path, kind, *edits):
     return load_study(path)
 
 
+@pytest.mark.slow_variants("effects")
 @pytest.mark.parametrize("kind", ["bags", "matches", "graph", "effects"])
 def test_the_example_fits_its_model(example_files, kind):
     config = load_study(example_files / f"{kind}.toml")
