@@ -55,7 +55,8 @@ def explain(
     Args:
         predictor: A `kpp.Fit` (its draws make the explanation a posterior), a `kpp.RKHSFunction`, one with the names of
             its features (`kpp.NamedFunction`), a fitted scikit-learn estimator, or a function from points (p, d) to
-            predictions. From an estimator, each explainer takes the function that it needs: the RKHS function (see
+            predictions (`kpp.posterior_function` and `kpp.DrawFunction` are such functions, with posterior draws). From
+            an estimator, each explainer takes the function that it needs: the RKHS function (see
             `kpp.as_rkhs_function`), the probabilities of a classifier, or the predictions.
         x: The points to explain, (p, d), or a data frame. A Dask array, a Dask data frame or an `xarray.DataArray` with
             chunks gives an explanation that is computed block by block when it is needed, with
