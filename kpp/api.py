@@ -59,11 +59,12 @@ def explain(
     Args:
         predictor: A `kpp.Fit` (its draws make the explanation a posterior), a `kpp.RKHSFunction`, one with the names of
             its features (`kpp.NamedFunction`), a fitted scikit-learn estimator, a model of another library for which a
-            converter is registered, or a function from points (p, d) to predictions. From an estimator, each explainer
-            takes the function that it needs: the RKHS function (see `kpp.as_rkhs_function`), the probabilities of a
-            classifier, or the predictions. A Gaussian process is explained with its posterior, see
-            `kpp.as_gp_posterior`, an estimator of kpp as its `kpp.Fit`, and a search as its best estimator. None for
-            an explainer that knows its model, "shap".
+            converter is registered, or a function from points (p, d) to predictions (`kpp.posterior_function` and
+            `kpp.DrawFunction` are such functions, with posterior draws). From an estimator, each explainer takes the
+            function that it needs: the RKHS function (see `kpp.as_rkhs_function`), the probabilities of a classifier,
+            or the predictions. A Gaussian process is explained with its posterior, see `kpp.as_gp_posterior`, an
+            estimator of kpp as its `kpp.Fit`, and a search as its best estimator. None for an explainer that knows its
+            model, "shap".
         x: The points to explain, (p, d), a data frame or an xarray object with names. A Dask array, a Dask data frame
             or an xarray object with chunks gives an explanation that is computed block by block when it is needed,
             with ``jax.random.fold_in(rng_key, b)`` as the key of block b; only the first block is computed at once.

@@ -272,7 +272,8 @@ def call_in_chunks(
         predictions = np.asarray(function(chunk))
         axis = row_axis(predictions, len(chunk))
         parts.append(predictions)
-    values = np.take(np.concatenate(parts, axis=axis), np.arange(len(rows)), axis=axis)
+    joined = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=axis)
+    values = joined[(slice(None),) * axis + (slice(len(rows)),)]
     if values.dtype.kind not in "fiub":
         raise ValueError(
             f"`function` must return real numbers, got dtype {values.dtype}; explain probabilities of labels"

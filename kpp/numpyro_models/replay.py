@@ -117,7 +117,7 @@ def describe_sites(numpyro_model: NumpyroModel, data: Mapping[str, Any]) -> dict
 
 
 def as_leaves(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments with arrays of JAX in place of those of NumPy and pandas, which compiled programs need."""
+    """Return arguments with arrays of JAX in place of others, so that compiled programs take them."""
 
     def convert(leaf: Any) -> Any:
         array = leaf.to_numpy() if hasattr(leaf, "to_numpy") else leaf

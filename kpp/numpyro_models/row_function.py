@@ -69,14 +69,6 @@ class PosteriorFunction:
         chains, draws = next(iter(self.draws.values())).shape[:2] if self.draws else (1, 1)
         return chains, draws
 
-    def take_draws(self, chosen: Any) -> PosteriorFunction:
-        """Return the function of some draws of every chain.
-
-        Args:
-            chosen: Their positions.
-        """
-        return dataclasses.replace(self, draws={name: value[:, chosen] for name, value in self.draws.items()})
-
     def __call__(self, x: object) -> Float[np.ndarray, "chain draw p *outputs"]:
         """Return the site's values at points.
 
@@ -90,7 +82,7 @@ class PosteriorFunction:
         rows = self.schema.read(x)
         self.inputs.check(rows)
         parts = [self._of_chunk(chunk) for chunk in filled_chunks(rows, _CHUNK)]
-        return np.concatenate(parts, axis=2)[:, :, : len(rows)]
+        return (parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2))[:, :, : len(rows)]
 
     def _of_chunk(self, rows: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "chain draw k *outputs"]:
         num_rows = len(rows)

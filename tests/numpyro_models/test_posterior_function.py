@@ -95,8 +95,6 @@ def test_many_draws_are_computed_in_blocks_by_one_program(model, draws, data, ne
     before = len(calls)
     function(new_rows[:5] + [0.1, 0.0, 0.0])
     assert len(calls) == before
-    chosen = np.array([7, 100])
-    np.testing.assert_array_equal(function.take_draws(chosen)(new_rows), function(new_rows)[:, chosen])
 
 
 def test_shapley_values_of_a_linear_model_are_exact_for_every_draw(function, draws, new_rows, data):

@@ -133,7 +133,7 @@ def predict_groups(function: PointFunction, rows: Float[AnyArray, "k m d"]) -> t
         predictions, axis = function(flat), len(function.batch_shape)
     elif isinstance(flat, np.ndarray):
         values, axis = call_in_chunks(function, flat)
-        predictions = values.astype(flat.dtype)  # single precision would not add up
+        predictions = values.astype(flat.dtype, copy=False)  # single precision would not add up
     else:
         predictions = jnp.asarray(function(flat))
         axis = row_axis(predictions, groups * size)
@@ -218,9 +218,9 @@ def _weigh_chunk(
     """Return the weighted sums of the predictions of imputed rows, whose groups lie along an axis."""
     lead = predictions.shape[:axis]
     center = constant.reshape(*lead, 1, 1, *constant.shape[axis:])
-    excess = jnp.moveaxis(predictions - center, (axis, axis + 1), (0, 1))
-    sums = jnp.einsum("km,km...->k...", weights.reshape(-1, weights.shape[2]), excess, precision="highest")
-    sums = jnp.moveaxis(sums, 0, axis) + jnp.squeeze(center, axis + 1)
+    of_groups = jnp.reshape(weights, (*[1] * axis, -1, weights.shape[2], *[1] * (predictions.ndim - axis - 2)))
+    # A sum of products reads the predictions once; a matrix product would copy them, with the groups first.
+    sums = jnp.sum(of_groups * (predictions - center), axis=axis + 1) + jnp.squeeze(center, axis + 1)
     return sums.reshape(*lead, *weights.shape[:2], *sums.shape[axis + 1 :])
 
 
