@@ -75,7 +75,7 @@ def rescale_outputs(function: RKHSFunction | GPPosterior, scale: Numbers, shift:
     r"""Return the function :math:`x \mapsto a f(x) + b`.
 
     Args:
-        function: f, an `RKHSFunction` or a `GPPosterior` without draws.
+        function: f, an `RKHSFunction` or a `GPPosterior`.
         scale: a, one number, or one per output of an `RKHSFunction`; not 0.
         shift: b, in the same form.
 
@@ -85,10 +85,11 @@ def rescale_outputs(function: RKHSFunction | GPPosterior, scale: Numbers, shift:
     factor, constant = jnp.asarray(scale), jnp.asarray(shift)
     if isinstance(function, RKHSFunction):
         coefficients = function.coefficients * jnp.broadcast_to(factor, function.coefficients.shape)
-        return RKHSFunction(function.kernel, function.points, coefficients, function.intercept * factor + constant)
+        shifted = function.intercept * factor + constant
+        return RKHSFunction(function.kernel, function.points, coefficients, shifted, function.batch_shape)
     mean = function.mean  # the new kernel is a^2 times the old one, so coefficients and root are divided by a
-    kernel = Scaled(mean.kernel, factor**2)
-    scaled = RKHSFunction(kernel, mean.points, mean.coefficients / factor, mean.intercept * factor + constant)
+    kernel, shifted = Scaled(mean.kernel, jnp.broadcast_to(factor**2, mean.batch_shape)), mean.intercept * factor
+    scaled = RKHSFunction(kernel, mean.points, mean.coefficients / factor, shifted + constant, mean.batch_shape)
     return GPPosterior(scaled, function.root / factor)
 
 

@@ -9,6 +9,7 @@ import scipy.sparse
 import xarray as xr
 from numpyro import distributions as dist
 from sklearn.base import clone
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as peers
 from sklearn.linear_model import Ridge
@@ -174,6 +175,27 @@ def test_a_pipeline_with_a_scaler_is_explained_exactly(table):
     plain = GPRegressor(scaled, **options).fit(frame, y)
     expected = kpp.explain(kpp.as_rkhs_function(plain), frame[:3], background=frame)
     np.testing.assert_allclose(found.values, expected.values, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_a_transformed_target_keeps_all_draws(table):
+    """The posterior of each draw on the scale of the targets: its mean over draws is the prediction."""
+    frame, y = table
+    draws = kpp.Laplace(num_samples=3, progress=False)
+    process = GPRegressor(
+        RBF(1.5, 2.0), noise_variance=0.1, mean=dist.Normal(0.0, 1.0), inference=draws, random_state=0
+    )
+    steps = make_pipeline(StandardScaler(), process)
+    model = TransformedTargetRegressor(steps, transformer=StandardScaler()).fit(frame, y)
+    x = frame[3:7].to_numpy() + 0.2
+    function, posterior = kpp.as_rkhs_function(model), kpp.as_gp_posterior(model)
+    assert function.batch_shape == posterior.batch_shape == (1, 3)
+    expected = model.predict(frame[3:7] + 0.2)
+    np.testing.assert_allclose(function(x).mean((0, 1)), expected, rtol=1e-9)
+    np.testing.assert_allclose(posterior.mean(x), function(x), rtol=1e-9)
+    inner = model.regressor_[-1].fit_.predict(model.regressor_[:-1].transform(frame[3:7] + 0.2))
+    variance = np.var(y) * inner["latent_variance"].values
+    np.testing.assert_allclose(posterior.variance(x), variance, rtol=1e-7)
 
 
 @pytest.mark.slow
