@@ -122,6 +122,7 @@ def test_a_model_that_can_be_called_is_explained_without_conversion_if_there_is_
         kpp.explain(model, x, background=background)
 
 
+@pytest.mark.slow  # a process of its own
 def test_registering_converters_imports_no_foreign_library():
     script = "import sys; from kpp import registry; registry.converters(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()

@@ -26,6 +26,7 @@ from sklearn.linear_model import (
     SGDClassifier,
     SGDRegressor,
 )
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR
@@ -225,6 +226,12 @@ def test_linear_transformations_of_the_targets_are_undone(name):
 def test_several_targets_are_transformed_each_on_its_own(regressor):
     fitted = TransformedTargetRegressor(regressor, transformer=StandardScaler())
     fitted.fit(X, np.column_stack([Y, -(Y**2)]))
+    assert_agrees(kpp.as_rkhs_function(fitted), fitted.predict(NEW))
+
+
+def test_a_search_is_its_best_estimator():
+    pipeline = make_pipeline(StandardScaler(), SVR())
+    fitted = GridSearchCV(pipeline, {"svr__C": [0.1, 10.0], "svr__gamma": [0.1, 1.0]}, cv=2).fit(X, Y)
     assert_agrees(kpp.as_rkhs_function(fitted), fitted.predict(NEW))
 
 

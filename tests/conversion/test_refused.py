@@ -59,7 +59,12 @@ REFUSED = {
     "own kernel": (process(OwnRBF()), Y, ValueError, "OwnRBF.* has no exact counterpart"),
     "own estimator": (OwnSVR(), Y, TypeError, r"must be one of KernelRidge, SVR, .*; got a .*OwnSVR"),
     "forest": (RandomForestRegressor(n_estimators=2), Y, TypeError, "got a sklearn.ensemble.*RandomForestRegressor"),
-    "search": (GridSearchCV(SVR(), {"C": [1.0]}, cv=2), Y, TypeError, "`best_estimator_`"),
+    "search of forests": (
+        GridSearchCV(RandomForestRegressor(n_estimators=2), {"max_depth": [1]}, cv=2),
+        Y,
+        TypeError,
+        "got a sklearn.ensemble.*RandomForestRegressor",
+    ),
     "scaler and dot product": (
         make_pipeline(StandardScaler(), process(gp.DotProduct() + gp.RBF())),
         Y,
@@ -132,6 +137,7 @@ def test_what_is_not_exact_is_refused(name):
         GaussianProcessClassifier(),
         Ridge(),
         TransformedTargetRegressor(Ridge()),
+        GridSearchCV(Ridge(), {"alpha": [1.0]}),
         make_pipeline(StandardScaler(), SVR()),
     ],
     ids=lambda estimator: type(estimator).__name__,

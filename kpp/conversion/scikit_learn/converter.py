@@ -58,7 +58,8 @@ class SklearnConverter(AbstractConverter):
     (noise, which is not part of the function), their sums and products, and whole powers.
 
     A Pipeline may begin with StandardScaler, MinMaxScaler, MaxAbsScaler or RobustScaler if the kernel depends on
-    differences of inputs only, or is linear. A TransformedTargetRegressor may transform its targets by one of these.
+    differences of inputs only, or is linear. A TransformedTargetRegressor may transform its targets by one of these. A
+    GridSearchCV, or another search, predicts by its best estimator.
     """
 
     def gp_posterior(self, model: Any) -> GPPosterior:
@@ -99,10 +100,9 @@ def _convert(model: Any, conversions: Mapping[str, tuple[Callable[[Any], Any], s
     wrapped = unwrap(model)
     name = sklearn_name(wrapped.estimator)
     if name is None or name not in conversions:
-        hint = "; the model that a search found is its `best_estimator_`" if hasattr(model, "best_estimator_") else ""
         raise TypeError(
-            f"of scikit-learn, `predictor` must be one of {', '.join(conversions)}, or a Pipeline or "
-            f"TransformedTargetRegressor that ends in one; got {describe(wrapped.estimator)}{hint}"
+            f"of scikit-learn, `predictor` must be one of {', '.join(conversions)}, or a Pipeline, "
+            f"TransformedTargetRegressor or search around one; got {describe(wrapped.estimator)}"
         )
     convert, attribute = conversions[name]
     check_is_fitted(wrapped.estimator, attribute)

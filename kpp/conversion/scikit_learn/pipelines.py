@@ -1,4 +1,4 @@
-"""What stands around an estimator: the steps of a pipeline, and the transformation of targets."""
+"""What stands around an estimator: a search, the steps of a pipeline, and the transformation of targets."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from kpp.posteriors import GPPosterior
 __all__ = ["Wrapped", "unwrap"]
 
 _Function = TypeVar("_Function", RKHSFunction, GPPosterior)
+
+_SEARCHES = ("GridSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV", "RandomizedSearchCV")
 
 _ADVICE = (
     "convert the last step alone, as_rkhs_function(pipeline[-1]), and explain it at transformed points, "
@@ -48,13 +50,16 @@ class Wrapped(NamedTuple):
 
 
 def unwrap(model: Any) -> Wrapped:
-    """Take a fitted model apart into an estimator and what stands around it."""
+    """Take a fitted model apart into an estimator and what stands around it; a search is its best estimator."""
     from sklearn.utils.validation import check_is_fitted
 
     steps: tuple[Any, ...] = ()
     targets: tuple[Any, ...] = ()
-    while (name := sklearn_name(model)) in ("Pipeline", "TransformedTargetRegressor"):
-        if name == "Pipeline":
+    while (name := sklearn_name(model)) in ("Pipeline", "TransformedTargetRegressor", *_SEARCHES):
+        if name in _SEARCHES:
+            check_is_fitted(model, "best_estimator_")
+            model = model.best_estimator_
+        elif name == "Pipeline":
             steps, model = (*steps, *_flat(model[:-1].named_steps.values())), model[-1]
         else:
             check_is_fitted(model, "regressor_")

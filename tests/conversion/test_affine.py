@@ -1,0 +1,70 @@
+"""Scaled inputs and outputs, of functions and of posteriors: the same numbers at transformed points."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kpp
+from kpp.conversion import rescale_inputs, rescale_outputs
+from kpp.kernels import RBF, Linear, Matern32, Periodic, Polynomial, ProductKernel, RationalQuadratic
+
+RNG = np.random.default_rng(0)
+POINTS, X = RNG.normal(size=(8, 3)), RNG.normal(size=(4, 3)) * [1.0, 5.0, 0.2]
+CENTER, SCALE = np.array([0.5, -2.0, 0.1]), np.array([2.0, 6.0, 0.3])
+
+KERNELS = {
+    "one lengthscale": Matern32(0.8, 1.5),
+    "a sum of selected features": RBF(np.array([0.7, 1.5])).on((2, 0)) + 0.5 * RationalQuadratic(1.2).on(1) + 0.3,
+    "a product": RBF(1.3) * Periodic(np.array([0.9, 1.1, 2.0]), period=np.array([2.0, 3.0, 4.0])),
+    "a kernel for each feature": ProductKernel((RBF(0.7), Matern32(1.1, 2.0), Periodic(1.5, period=2.0))),
+}
+
+
+def posterior_of(kernel):
+    covariance = np.asarray(kernel.gram(POINTS)) + 0.1 * np.eye(8)
+    mean = kpp.RKHSFunction(kernel, POINTS, np.linalg.solve(covariance, np.sin(POINTS[:, 0])), 0.4)
+    return kpp.GPPosterior(mean, np.linalg.inv(np.linalg.cholesky(covariance)).T)
+
+
+@pytest.mark.slow_variants("a kernel for each feature", "a product")
+@pytest.mark.parametrize("name", KERNELS)
+def test_stationary_kernels_take_inputs_in_other_units(name):
+    posterior, inner = posterior_of(KERNELS[name]), (X - CENTER) / SCALE
+    rescaled = rescale_inputs(posterior, CENTER, SCALE)
+    np.testing.assert_allclose(rescaled.mean(X), posterior.mean(inner), rtol=1e-12)
+    np.testing.assert_allclose(rescaled.covariance(X, X), posterior.covariance(inner, inner), rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(rescale_inputs(posterior.mean, CENTER, SCALE)(X), rescaled.mean(X))
+
+
+@pytest.mark.parametrize("variance", [0.7, np.array([0.5, 1.0, 2.0])])
+@pytest.mark.parametrize("outputs", [(), (2,)])
+def test_linear_functions_take_inputs_in_other_units(variance, outputs):
+    function = kpp.RKHSFunction(Linear(variance), POINTS, RNG.normal(size=(8, *outputs)), np.full(outputs, 0.4))
+    expected = function((X - CENTER) / SCALE)
+    np.testing.assert_allclose(rescale_inputs(function, CENTER, SCALE)(X), expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("factor", [3.0, -0.5])
+def test_outputs_are_multiplied_and_shifted(factor):
+    posterior = posterior_of(KERNELS["one lengthscale"])
+    rescaled = rescale_outputs(posterior, factor, 7.0)
+    np.testing.assert_allclose(rescaled.mean(X), factor * posterior.mean(X) + 7.0, rtol=1e-12)
+    expected = factor**2 * posterior.covariance(X, X)
+    np.testing.assert_allclose(rescaled.covariance(X, X), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(rescaled.variance(X), np.diag(expected), rtol=0, atol=1e-12)
+
+
+def test_each_output_has_its_own_factor():
+    function = kpp.RKHSFunction(RBF(1.0), POINTS, RNG.normal(size=(8, 2)), np.array([0.4, 1.0]))
+    factors, shifts = np.array([2.0, -3.0]), np.array([1.0, 5.0])
+    np.testing.assert_allclose(
+        rescale_outputs(function, factors, shifts)(X), np.asarray(function(X)) * factors + shifts
+    )
+
+
+def test_other_kernels_are_refused_by_name():
+    posterior, function = posterior_of(Linear(np.ones(3))), kpp.RKHSFunction(Polynomial(2), POINTS, np.ones(8))
+    for thing, name in ((posterior, "Linear"), (function, "Polynomial"), (posterior_of(RBF(1.0) + Linear()), "Linear")):
+        with pytest.raises(ValueError, match=f"a {name} kernel behind a scaler"):
+            rescale_inputs(thing, CENTER, SCALE)
