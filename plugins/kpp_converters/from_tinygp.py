@@ -29,8 +29,7 @@ class TinygpConverter(kpp.AbstractConverter):
         """Return the posterior of a conditioned GaussianProcess, or of a ConditionResult."""
         process = _process(model)
         law, mean = process.kernel, process.mean_function
-        points = jnp.asarray(law.X)
-        points = points[:, None] if points.ndim == 1 else points
+        points = _points(law.X)
         kernel = kernel_from_tinygp(law.kernel, points.shape[1])
         identity = jnp.eye(points.shape[0], dtype=mean.alpha.dtype)
         root: Float[Array, "n n"] = law.solver.solve_triangular(identity).T  # also quasiseparable solvers have it
@@ -73,6 +72,13 @@ def _process(model: Any) -> Any:
     if class_name(process.kernel.kernel) == "tinygp.Conditioned":
         raise ValueError("the GaussianProcess is conditioned twice: condition the prior on all data together")
     return process
+
+
+def _points(x: Any) -> Float[Array, "n d"]:
+    """Return the points of a process, which may be numbers, as rows."""
+    if not eqx.is_array(x) or x.ndim > 2:
+        raise ValueError(f"the points of the GaussianProcess must be an array (n,) or (n, d), got {type(x).__name__}")
+    return x[:, None] if x.ndim == 1 else jnp.asarray(x)
 
 
 def _constant_mean(mean: Any) -> Any:

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("botorch")
 
 from botorch.models import MixedSingleTaskGP, ModelListGP, MultiTaskGP, SingleTaskGP
+from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms import (
     ChainedOutcomeTransform,
     Log,
@@ -23,7 +24,11 @@ from botorch.models.transforms.input import (
     ChainedInputTransform,
     InputStandardize,
 )
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import LinearKernel, MaternKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ConstantMean
+from gpytorch.models import ExactGP
 
 pytestmark = pytest.mark.filterwarnings("ignore::botorch.exceptions.InputDataWarning")
 
@@ -57,6 +62,7 @@ MODELS = {
     "mixed": lambda: MixedSingleTaskGP(CODED, Y, cat_dims=[2]),
     "mixed, Normalize": lambda: MixedSingleTaskGP(CODED, Y, cat_dims=[2], input_transform=Normalize(3, indices=[0, 1])),
     "one output of two": lambda: SingleTaskGP(X, torch.cat([Y, Y**2], dim=1)).subset_output([1]),
+    "own model": lambda: Own(),
     "one model of a list": lambda: ModelListGP(SingleTaskGP(X, Y), SingleTaskGP(X, Y)).models[0],
 }
 
@@ -73,6 +79,22 @@ def test_predictions_and_covariances_agree(name):
     np.testing.assert_allclose(posterior.mean(x.numpy()), mean, rtol=0, atol=1e-9 * np.abs(mean).max())
     np.testing.assert_allclose(posterior.covariance(x.numpy(), x.numpy()), covariance, rtol=0, atol=1e-9 * scale)
     np.testing.assert_allclose(posterior.variance(x.numpy()), law.variance[:, 0], rtol=0, atol=1e-9 * scale)
+
+
+class Own(ExactGP, GPyTorchModel):
+    """A model of GPyTorch with BoTorch's interface and an input transform, so that both converters are asked."""
+
+    _num_outputs = 1
+
+    def __init__(self):
+        super().__init__(X, Y[:, 0], GaussianLikelihood())
+        self.mean_module, self.covar_module = ConstantMean(), ScaleKernel(MaternKernel(1.5))
+        self.input_transform = AffineInputTransform(3, torch.full((1, 3), 2.0).double(), torch.zeros(1, 3).double())
+        self.to(X)
+
+    def forward(self, x):
+        x = self.transform_inputs(x) if self.training else x
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 class Halved(SingleTaskGP):
@@ -117,3 +139,11 @@ def test_a_model_is_explained_with_its_posterior_covariance():
     contrast = np.eye(21)[:6] - np.concatenate([np.zeros(6), np.full(15, 1 / 15)])  # prediction minus base value
     expected = np.diag(contrast @ of_background @ contrast.T)  # the variance of the sum of the values
     np.testing.assert_allclose(explanation.covariance.sum(["feature", "feature_other"]), expected, rtol=1e-7)
+
+
+def test_an_explainer_of_any_function_takes_a_model():
+    model = SingleTaskGP(X, Y, input_transform=Normalize(3)).eval()
+    options = {"background": X.numpy(), "progress": False}
+    exact = kpp.explain(model, X_TEST.numpy(), covariance=None, **options)
+    found = kpp.explain(model, X_TEST.numpy(), explainer="kernel-shap", **options)
+    np.testing.assert_allclose(found.values, exact.values, rtol=0, atol=1e-6)
