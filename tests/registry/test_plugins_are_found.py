@@ -29,7 +29,7 @@ def test_own_parts_are_registered_without_a_warning():
         warnings.simplefilter("error")
         records = registry.plugins()
     own = {record.name: record for record in records if record.distribution == "kpp"}
-    assert set(own) == {"core", "gpec", "models", "optimization", "pref_shap", "rkhs_shap", "surrogates"}
+    assert set(own) == {"converters", "core", "gpec", "models", "optimization", "pref_shap", "rkhs_shap", "surrogates"}
     assert not [record for record in own.values() if record.error or record.disabled]
     assert {"RBF", "Matern52", "Sum"} <= set(registry.kernels())
     assert {"MeanEmbedding"} <= set(registry.embeddings())
