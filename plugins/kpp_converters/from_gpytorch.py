@@ -12,7 +12,7 @@ from jaxtyping import Float
 import kpp
 from kpp.gp import GaussianLikelihood, condition
 from kpp.kernels import AbstractKernel
-from kpp.typing import RngKey
+from kpp.typing import AnyArray, RngKey
 from kpp.validation import finite_arrays
 from kpp_converters.gpytorch_kernels import kernel_from_gpytorch, number, numbers
 from kpp_converters.rules import find_rule
@@ -77,7 +77,7 @@ def exact_posterior(model: Any) -> kpp.GPPosterior:
     return condition(kernel, points, likelihood, mean).posterior()
 
 
-def _training_data(model: Any) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]:
+def _training_data(model: Any) -> tuple[Float[AnyArray, "n d"], Float[AnyArray, " n"]]:
     from gpytorch.models import ExactGP
 
     name = type(model).__name__

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 import kpp
 from kpp.kernels import AbstractKernel
+from kpp.typing import AnyArray
 
 __all__ = ["class_name", "factorized_posterior", "find_rule"]
 
@@ -45,9 +45,9 @@ def find_rule(thing: object, rules: Mapping[str, Rule], what: str, name: str | N
 
 def factorized_posterior(
     kernel: AbstractKernel,
-    points: Float[ArrayLike, "n d"],
-    weights: Float[ArrayLike, " n"],
-    factor: Float[ArrayLike, "n n"],
+    points: Float[AnyArray, "n d"],
+    weights: Float[AnyArray, " n"],
+    factor: Float[AnyArray, "n n"],
     mean: float,
 ) -> kpp.GPPosterior:
     r"""Return the posterior of a Gaussian process with prior mean m whose system of equations has been factorized.
