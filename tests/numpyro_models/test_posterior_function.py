@@ -255,6 +255,12 @@ def of_a_second_argument(x, exposure):
     numpyro.deterministic("site", numpyro.sample("slope", dist.Normal(0.0, 1.0)) * x[:, 0] + exposure)
 
 
+def of_a_place(x, exposure):
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", 9) as place:
+        numpyro.sample("site", dist.Normal(slope * x[:, 0] + exposure[place], 1.0))
+
+
 def without_mean(x):
     slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
     numpyro.sample(
@@ -278,7 +284,8 @@ def with_other_random_numbers(x):
         (with_other_random_numbers, {}, "random numbers drawn outside of sample sites"),
         (of_other_rows, {}, "depends on the other rows"),
         (of_no_row, {}, "must have one axis of rows"),
-        (of_a_second_argument, {"exposure": np.ones(9)}, "cannot be run at 3 rows"),
+        (of_a_second_argument, {"exposure": np.ones(9)}, "cannot be run at 16 rows"),
+        (of_a_place, {"exposure": np.arange(9.0)}, "on its place among them"),
         (without_mean, {}, "has no mean in closed form"),
     ],
 )
