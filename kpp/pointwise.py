@@ -24,9 +24,7 @@ from kpp.validation import is_concrete, positive
 __all__ = ["gaussian", "student_t"]
 
 
-def gaussian(
-    y: Float[AnyArray, "*#batch n"], mean: AnyArray | float, covariance: Float[AnyArray, "*#batch n n"]
-) -> Float[Array, "*batch n"]:
+def gaussian(y: AnyArray, mean: AnyArray | float, covariance: AnyArray) -> Float[Array, "*batch n"]:
     r"""Return the leave-one-out log densities of a Gaussian vector.
 
     .. math:: \log p(y_i \mid y_{-i}) = \log N\Bigl(y_i;\; y_i - \frac{a_i}{[C^{-1}]_{ii}},\;
@@ -51,10 +49,10 @@ def gaussian(
 
 
 def student_t(
-    y: Float[AnyArray, "*#batch n"],
+    y: AnyArray,
     degrees_of_freedom: AnyArray | float,
     mean: AnyArray | float,
-    scale_matrix: Float[AnyArray, "*#batch n n"],
+    scale_matrix: AnyArray,
 ) -> Float[Array, "*batch n"]:
     r"""Return the leave-one-out log densities of a multivariate Student-t vector.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ class DrawFunction:
 
     def __init__(
         self,
-        function: Callable[[Any], Any],
+        function: Any,
         draw_axes: str | Sequence[str] = _SAMPLE_DIMS,
         *,
         table: Any = None,

@@ -239,7 +239,7 @@ def _describe(predictor: object) -> str:
     if is_estimator(predictor):
         hint = "; convert a fitted scikit-learn estimator with kpp.as_rkhs_function, or hand over its `predict`"
     elif callable(predictor):
-        hint = ", a function of unknown form"
+        hint = ', a function of unknown form, which explainers such as "kernel-shap" take'
     elif is_table(predictor) or hasattr(predictor, "shape"):
         hint = "; the first argument is the predictor, the points come second"
     return f"a {kind.__module__}.{kind.__qualname__}{hint}"

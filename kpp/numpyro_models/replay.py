@@ -148,15 +148,14 @@ def require_known(
     if not found:
         return
     missing = [name for name in found if name not in draws]
-    per_row = [f"{name!r} (of shape {draws[name].shape[2:]})" for name in found if name in draws]
-    reasons = []
-    if missing:
-        reasons.append(f"on {missing}, which `posterior` lacks (it has draws of {sorted(draws)})")
-    if per_row:
-        reasons.append(
-            f"on {', '.join(per_row)}, whose draws do not have the shape of the model at other rows: values of single "
-            "training rows are not known at new ones"
-        )
+    of_rows = [name for name in found if name in draws and draws[name].shape[2:] == sites[name].shape]
+    others = [name for name in found if name not in (*missing, *of_rows)]
+    reasons = [f"on {missing}, which `posterior` lacks (it has draws of {sorted(draws)})"] if missing else []
+    if of_rows:
+        reasons.append(f"on {of_rows}, which have one value per training row and are not known at other rows")
+    for name in others:
+        shape = draws[name].shape[2:]
+        reasons.append(f"on {name!r}, whose draws have shape {shape} where the model has {sites[name].shape}")
     raise ValueError(f"{what} depends {'; and '.join(reasons)}")
 
 

@@ -28,7 +28,7 @@ from kpp.validation import one_of
 __all__ = ["PosteriorFunction", "posterior_function"]
 
 # Rows per run of the model, and rows of the runs that show whether rows depend on each other.
-_CHUNK, _PROBE = 4096, 3
+_CHUNK, _PROBE = 4096, 16
 _CATEGORICAL = (dist.CategoricalProbs, dist.CategoricalLogits)
 
 
@@ -222,7 +222,7 @@ class _Probe:
         arguments = self.inputs.arguments(self.rows)
         try:
             return _site_value(self.replay, self.site, self.draw, arguments, unknown)
-        except (TypeError, ValueError, IndexError) as error:
+        except (TypeError, ValueError, IndexError, RuntimeError) as error:
             raise ValueError(
                 f"the model cannot be run at {len(self.rows)} rows in place of the {self.inputs.num_rows} of training; "
                 "name all arguments with one entry per row in `inputs`, and leave those out of `data` that only the "
@@ -241,15 +241,21 @@ class _Probe:
         return axes[0]
 
     def require_independent_rows(self, axis: int) -> None:
-        """Raise ValueError if the value at the first row changes with the other rows."""
+        """Raise ValueError if the value is not finite, or at the first row changes with its place or the other rows."""
         same = dataclasses.replace(self, rows=np.repeat(self.rows[:1], len(self.rows), axis=0))
         found, alone = (
             np.asarray(value) for value in jax.jit(lambda: (self.value(Unknown()), same.value(Unknown())))()
         )
-        first, expected = (np.take(value, 0, axis) for value in (found, alone))
-        tolerance = 1e3 * np.finfo(found.dtype).eps if found.dtype.kind == "f" else 0.0
-        if not np.allclose(first, expected, rtol=tolerance, atol=tolerance * np.max(np.abs(found)), equal_nan=True):
+        if not np.isfinite(found).all():
             raise ValueError(
-                f"`site` {self.site!r} at a row depends on the other rows, so it is not a function of one row; "
-                "standardize columns before the model, and not inside it"
+                f"`site` {self.site!r} must be finite, got NaN or infinity at training rows under the first draw; the "
+                "mean of a sample site does not exist for some distributions, such as Cauchy"
+            )
+        tolerance = 1e3 * np.finfo(found.dtype).eps if found.dtype.kind == "f" else 0.0
+        first = np.take(found, [0], axis)
+        if not np.allclose(alone, first, rtol=tolerance, atol=tolerance * np.max(np.abs(found))):
+            raise ValueError(
+                f"`site` {self.site!r} at a row depends on the other rows or on its place among them, so it is not a "
+                "function of one row; standardize columns before the model, and name all arguments with one entry per "
+                "row in `inputs`"
             )

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -80,7 +81,7 @@ class RowInputs:
         found, start = {}, 0
         for name, width, dtype in zip(self.names, self.widths, self.dtypes, strict=True):
             values = rows[:, start] if width is None else rows[:, start : start + width]
-            found[name] = jnp.asarray(values).astype(dtype)
+            found[name] = jnp.asarray(values).astype(jax.dtypes.canonicalize_dtype(dtype))
             start += 1 if width is None else width
         return found
 

@@ -230,8 +230,10 @@ def test_what_is_missing_is_named(model, draws, data, latent_per_row):
         kpp.posterior_function(model, without, data=data, inputs=INPUTS)
     per_row = {"slope": SLOPES, "extra": np.zeros((1, 2, 9))}
     for site in ("rate", "y"):
-        with pytest.raises(ValueError, match=r"'extra' \(of shape \(9,\)\).*single training rows"):
+        with pytest.raises(ValueError, match=r"on \['extra'\], which have one value per training row"):
             kpp.posterior_function(latent_per_row, per_row, site, data={"x": ONE_COLUMN})
+    with pytest.raises(ValueError, match=r"'offset', whose draws have shape \(3,\) where the model has \(4,\)"):
+        kpp.posterior_function(model, {**draws, "offset": draws["offset"][..., :3]}, data=data, inputs=INPUTS)
     with pytest.raises(ValueError, match="shift"):
         kpp.posterior_function(with_parameter, {"slope": SLOPES}, "site", data={"x": ONE_COLUMN})
 
@@ -253,6 +255,12 @@ def of_a_second_argument(x, exposure):
     numpyro.deterministic("site", numpyro.sample("slope", dist.Normal(0.0, 1.0)) * x[:, 0] + exposure)
 
 
+def of_a_place(x, exposure):
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", 9) as place:
+        numpyro.sample("site", dist.Normal(slope * x[:, 0] + exposure[place], 1.0))
+
+
 def without_mean(x):
     slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
     numpyro.sample(
@@ -260,18 +268,45 @@ def without_mean(x):
     )
 
 
+def with_heavy_tails(x):
+    numpyro.sample("site", dist.Cauchy(numpyro.sample("slope", dist.Normal(0.0, 1.0)) * x[:, 0], 1.0))
+
+
+def with_other_random_numbers(x):
+    noise = jax.random.normal(numpyro.prng_key())
+    numpyro.deterministic("site", numpyro.sample("slope", dist.Normal(0.0, 1.0)) * x[:, 0] + noise)
+
+
 @pytest.mark.parametrize(
     ("model", "extra", "message"),
     [
+        (with_heavy_tails, {}, "must be finite.*such as Cauchy"),
+        (with_other_random_numbers, {}, "random numbers drawn outside of sample sites"),
         (of_other_rows, {}, "depends on the other rows"),
         (of_no_row, {}, "must have one axis of rows"),
-        (of_a_second_argument, {"exposure": np.ones(9)}, "cannot be run at 3 rows"),
+        (of_a_second_argument, {"exposure": np.ones(9)}, "cannot be run at 16 rows"),
+        (of_a_place, {"exposure": np.arange(9.0)}, "on its place among them"),
         (without_mean, {}, "has no mean in closed form"),
     ],
 )
 def test_what_is_no_function_of_a_row_is_refused(model, extra, message):
     with pytest.raises(ValueError, match=message):
         kpp.posterior_function(model, {"slope": SLOPES}, "site", data={"x": ONE_COLUMN, **extra})
+
+
+def test_a_plate_of_as_many_groups_as_rows_keeps_its_size():
+    """Only its latent sites tell the plate of groups from the plate of observations."""
+
+    def model(x, group, y=None):
+        with numpyro.plate("groups", 9):
+            offset = numpyro.sample("offset", dist.Normal(0.0, 1.0))
+        mu = numpyro.deterministic("mu", offset[group] + x[:, 0])
+        with numpyro.plate("data", 9):
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    offsets, data = np.arange(18.0).reshape(2, 9), {"x": ONE_COLUMN, "group": np.arange(9), "y": np.zeros(9)}
+    function = kpp.posterior_function(model, {"offset": offsets}, "y", data=data, inputs=("x", "group"))
+    np.testing.assert_allclose(function([[0.5, 8.0], [0.0, 2.0]])[0], offsets[:, [8, 2]] + [0.5, 0.0], rtol=1e-13)
 
 
 def test_a_fixed_argument_keeps_its_value(draws):
