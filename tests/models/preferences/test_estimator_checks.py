@@ -58,11 +58,19 @@ def expected_failures(estimator) -> dict[str, str]:
     return dict.fromkeys((*ODD_CHECKS[1:], *NUMBER_CHECKS), NOT_NUMBERS)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks(
-    [PairwiseLogisticRegression(), PairwiseClassifier(LogisticRegression()), BradleyTerry()],
-    expected_failed_checks=expected_failures,
-    xfail_strict=True,
-)
-def test_estimators_pass_the_checks_of_scikit_learn(estimator, check):
+def checks_of(*estimators):
+    return parametrize_with_checks(list(estimators), expected_failed_checks=expected_failures, xfail_strict=True)
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+
+
+@checks_of(BradleyTerry())
+def test_a_ranking_passes_the_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@checks_of(PairwiseLogisticRegression(), PairwiseClassifier(LogisticRegression()))
+def test_classifiers_of_pairs_pass_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
