@@ -233,7 +233,7 @@ def _join(parts: list[PyTree], axis: int, count: int) -> PyTree:
     return jax.tree.map(join, *parts)
 
 
-def filled_chunks(rows: Float[np.ndarray, "n d"], size: int) -> Iterator[Float[np.ndarray, "k d"]]:
+def filled_chunks(rows: Shaped[np.ndarray, "n d"], size: int) -> Iterator[Shaped[np.ndarray, "k d"]]:
     """Yield rows in chunks of `size`, the last filled up to a power of two with copies of its last row.
 
     Args:
@@ -247,7 +247,7 @@ def filled_chunks(rows: Float[np.ndarray, "n d"], size: int) -> Iterator[Float[n
 
 
 def call_in_chunks(
-    function: Callable[[Any], Any], rows: Float[AnyArray, "n d"], size: int = _CHUNK
+    function: Callable[[Any], Any], rows: Shaped[AnyArray, "n d"], size: int = _CHUNK
 ) -> tuple[np.ndarray, int]:
     """Call a function of points on rows, `size` at a time.
 

@@ -20,7 +20,7 @@ __all__ = ["causal_effect"]
 
 def causal_effect(
     rng_key: RngKey,
-    data: Fit | pd.DataFrame,
+    data: object,
     graph: Any,
     *,
     treatment: str,

@@ -99,6 +99,7 @@ def test_inner_products_with_other_bags(tolerance):
     np.testing.assert_allclose(found, expected, **tolerance())
 
 
+@pytest.mark.slow
 def test_expectations_of_functions_with_draws_are_those_of_their_values(tolerance):
     cls = ShrinkageConditionalMeanEmbedding
     coefficients = RNG.normal(size=(2, 3, 4))

@@ -114,6 +114,7 @@ PAIRED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PAIRED)
 def test_preferences_by_features_are_those_by_the_matrix(case):
     make, inputs = PAIRED[case]
@@ -152,18 +153,7 @@ def test_evidence_and_gradient_are_those_of_the_matrix(kernel):
         np.testing.assert_allclose(found, other, **TOLERANCE)
 
 
-@pytest.mark.slow_variants(
-    "fourier-probit",
-    "linear-logit",
-    "nystrom-probit",
-    "sum-probit",
-    "scaled-probit",
-    "selected-probit",
-    "product-probit",
-    "sum-logit",
-    "selected-logit",
-    "fourier-logit",
-)
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["logit", "probit"])
 def test_laplace_evidence_and_its_derivatives_are_those_of_the_matrix(kernel, link):
     labels = jnp.asarray(Y > 1.5, float)

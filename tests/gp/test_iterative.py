@@ -49,6 +49,7 @@ def hessian(value):
     return lambda theta: jax.lax.map(lambda way: jax.jvp(jax.grad(value), (theta,), (way,))[1], jnp.eye(5))
 
 
+@pytest.mark.slow
 def test_the_system_is_the_whitened_matrix_and_its_eigenvalues_have_the_bounds():
     kernel, noise = parts(THETA)
     found = system(THETA)
@@ -86,6 +87,7 @@ FEW = dataclasses.replace(EXACT, num_nodes=5, num_probes=2)
 estimate = jax.jit(lambda theta: jax.value_and_grad(lambda theta: iterative(theta, settings=FEW))(theta))
 
 
+@pytest.mark.slow
 def test_gradient_of_the_estimate_is_its_difference():
     way = jnp.asarray(RNG.normal(size=5))
     difference = (estimate(THETA + 1e-5 * way)[0] - estimate(THETA - 1e-5 * way)[0]) / 2e-5
@@ -103,6 +105,7 @@ def test_the_settings_determine_the_random_vectors():
     assert (landmarks[:, None] == np.asarray(X)[None]).all(axis=2).any(axis=1).all()
 
 
+@pytest.mark.slow
 def test_estimates_with_random_vectors_are_unbiased():
     """400 groups of 2 vectors; the means of value and gradient are within 4 standard errors of the dense ones."""
     probes = jnp.asarray(RNG.choice([-1.0, 1.0], size=(400, N, 2)))
@@ -156,6 +159,7 @@ def largest(jaxpr):
     return max([*sizes, *(largest(part) for part in programs if hasattr(part, "eqns"))], default=0)
 
 
+@pytest.mark.slow
 def test_no_derivative_makes_a_matrix_of_all_rows():
     settings = IterativeSettings(rank=20, num_probes=2, num_nodes=4)
     targets = MANY[:, 0]

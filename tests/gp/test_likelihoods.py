@@ -248,6 +248,7 @@ def test_draws_have_the_mean(name, found):
     assert np.all(CASES[name][0].support(jnp.asarray(draws[0])))
 
 
+@pytest.mark.slow
 def test_variances_of_draws_are_known():
     key, n = jax.random.key(1), 200_000
     scale = jnp.full(n, 0.5)  # of one latent value, seen n times
@@ -281,6 +282,7 @@ def test_levels_have_the_predicted_probabilities():
     np.testing.assert_allclose(likelihood.cutpoints, CUTPOINTS)
 
 
+@pytest.mark.slow
 def test_many_successes_in_one_trial_each_are_labels():
     labels, f = jnp.asarray([1.0, 0.0, 1.0, 0.0, 1.0]), jnp.asarray(LATENT)
     for value, other in zip(

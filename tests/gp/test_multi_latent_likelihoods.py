@@ -132,6 +132,7 @@ def test_draws_have_the_law(found):
 
 
 # The mean of log sum exp of two variables is that of softplus of their difference.
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.0, 0.1, 1.0, 3.0, 30.0])
 def test_two_classes_are_one_logistic_variable(scale):
     from kpp.gp.expectations import expected_softplus

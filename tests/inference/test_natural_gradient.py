@@ -155,6 +155,7 @@ def bags_observed():
     return model, data, parts, lambda f: (counts - np.exp(f), np.exp(f))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("observed", [pairs_observed, bags_observed])
 def test_laws_of_pairs_and_bags_fulfil_the_conditions_of_an_optimum(observed):
     model, data, (features, rest), derivatives = observed()

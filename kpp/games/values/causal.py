@@ -3,7 +3,7 @@
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -67,7 +67,7 @@ class Causal(AbstractSampled):
     background: Float[AnyArray, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
     graph: Graph = eqx.field(static=True, converter=as_graph)
     feature_names: tuple[str, ...] | None = eqx.field(static=True, default=None, converter=as_names)
-    conditionals: Literal["gaussian", "copula"] = eqx.field(static=True, default="gaussian")
+    conditionals: str = eqx.field(static=True, default="gaussian")
     samples_per_point: int = eqx.field(static=True, default=1)
     seed: int = eqx.field(static=True, default=0)
 

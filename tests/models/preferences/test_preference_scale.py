@@ -176,6 +176,7 @@ def test_a_fit_in_contexts_answers_queries_and_is_saved(tmp_path):
     assert loaded.predict((NEW, NEW_CONTEXTS)).equals(predicted)
 
 
+@pytest.mark.slow
 def test_explanations_add_up_to_the_preference():
     kernel = Contextual(GeneralizedPreferential(RBF(0.8)), RBF(1.2))
     fit = PreferenceRidge(kernel, 0.01, preconditioner_rank=3).fit(
@@ -188,6 +189,7 @@ def test_explanations_add_up_to_the_preference():
     np.testing.assert_allclose(values.sum(axis=-1), mean, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_leave_one_out_of_logistic_is_the_cavity_of_the_dense_process(compare):
     """As for KernelLogistic: single matches, each of them a Bernoulli trial."""
     pairs = np.unique(np.sort(np.stack([FIRST, SECOND], axis=1), axis=1), axis=0)  # each pair meets once
@@ -216,6 +218,7 @@ def test_leaving_out_a_pair_is_a_fit_to_the_other_pairs(compare):
     np.testing.assert_allclose(model.log_likelihood({}, data)["y"], expected, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_evidence_of_ridge_is_a_normal_density(kernel):
     model, data, _ = PreferenceRidge(kernel, 0.01).prepare(MATCHES)
@@ -245,6 +248,7 @@ def test_too_many_pairs_have_no_evidence_and_no_pointwise_terms(monkeypatch):
         law.log_prob(data["y"])
 
 
+@pytest.mark.slow
 def test_the_choice_from_a_grid_is_the_smallest_held_out_loss():
     model = PreferenceLogistic(BOTH, 0.01, preconditioner_rank=3, max_steps=20)
     values = [1e-9, 0.01, 0.1]  # conjugate gradients do not converge for the first one

@@ -69,6 +69,7 @@ def test_mode_is_the_poisson_regression_of_scikit_learn():
     np.testing.assert_allclose(found, np.column_stack([NEW, np.ones(5)]) @ other.coef_, rtol=1e-5)  # its tolerance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["negative binomial", "ordinal"])
 def test_evidence_is_that_of_an_optimiser_and_the_dense_formula(name):
     def log_likelihood(f):
@@ -96,6 +97,7 @@ def test_evidence_is_that_of_an_optimiser_and_the_dense_formula(name):
     np.testing.assert_allclose(found, evidence, rtol=1e-6)  # of the second differences
 
 
+@pytest.mark.slow
 def test_row_with_twice_the_exposure_is_two_rows():
     twice = np.concatenate([X[:1], X]), np.concatenate([[2.0], COUNTS]), np.concatenate([[3.0], EXPOSURE])
     once = X, COUNTS + 2.0 * np.eye(30)[0], EXPOSURE + 3.0 * np.eye(30)[0]
@@ -107,6 +109,7 @@ def test_row_with_twice_the_exposure_is_two_rows():
     np.testing.assert_allclose(*found, rtol=1e-8)  # sums of Poisson counts are Poisson; the mode's tolerance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("latent", ["laplace", "sample"])
 def test_labels_are_those_of_the_classifier(latent):
     ours, theirs = GeneralizedGP(KERNEL, BernoulliLikelihood(), latent=latent), GPClassification(KERNEL, latent=latent)
@@ -119,6 +122,7 @@ def test_labels_are_those_of_the_classifier(latent):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), *found)
 
 
+@pytest.mark.slow
 def test_gaussian_noise_gives_the_exact_regression():
     options = {"num_prior_samples": 0, "inference": kpp.MAP(num_restarts=1, progress=False)}
     ours = GeneralizedGP(PRIOR, GaussianLikelihood(noise_variance=0.1)).fit(jax.random.key(0), X, OUTLIERS, **options)

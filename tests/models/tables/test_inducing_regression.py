@@ -93,6 +93,7 @@ def test_with_all_rows_as_inducing_points_it_is_the_exact_model():
     np.testing.assert_allclose(*functions, **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_more_points_raise_the_bound_towards_the_evidence():
     evidence = stats.multivariate_normal(np.full(30, MEAN), gram(X, X) + NOISE * np.eye(30)).logpdf(Y)
     bounds = []
@@ -121,6 +122,7 @@ def test_gradient_is_a_difference():
     np.testing.assert_allclose(sum(jax.tree.leaves(slopes)), (value(moved[0]) - value(moved[1])) / 2e-6, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_rows_are_drawn_again_with_their_own_law():
     found = fit(model(row_variances=ROWS))
     keys = jax.random.split(jax.random.key(1), 20000)
@@ -154,6 +156,7 @@ def test_every_inference_takes_it_and_the_fit_is_saved(inference, tmp_path):
     np.testing.assert_array_equal(kpp.Fit.load(tmp_path / "fit.nc").predict(NEW)["mean"], predicted)
 
 
+@pytest.mark.slow
 def test_no_matrix_of_the_rows_is_made():
     n = 30000  # a matrix would have 7 GB
     x = RNG.uniform(-2, 2, size=(n, 2))

@@ -61,6 +61,7 @@ def test_predictions_are_those_of_the_exact_model(case):
         np.testing.assert_allclose(found[name], expected[name], **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_variances_without_covariances_and_the_function_are_those_of_the_exact_model():
     expected, found = (fit(model) for model in both())
     for name in ("mean", "latent_variance"):
@@ -127,6 +128,7 @@ def test_without_targets_the_prior_is_left_out(caplog):
     assert "a draw of the observations needs a root of the kernel matrix" in caplog.text
 
 
+@pytest.mark.slow
 def test_systems_that_are_not_solved_are_errors():
     hopeless = IterativeSettings(rank=1, max_steps=2)
     with pytest.raises(ConvergenceError, match=r"`tolerance` 1e-06 within `max_steps` = 2 steps for 40 rows: raise"):

@@ -172,6 +172,7 @@ def test_single_precision_gives_nearly_the_same_function(kind):
     np.testing.assert_allclose(single, double, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_rounding_errors_above_the_ridge_are_refused():
     fields = {"landmarks": X[:60], "num_held_out": 50, "precision": "float32", "progress": False}
     with pytest.raises(ValueError, match="`regularization` is too small for rounding errors.*`precision` float64"):

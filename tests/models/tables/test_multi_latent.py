@@ -81,6 +81,7 @@ def test_two_classes_are_the_classifier_with_twice_the_variance(latent):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)  # the integrals of the softmax
 
 
+@pytest.mark.slow
 def test_outputs_are_those_of_exact_regression():
     # With Gaussian noise the whitened values are linear in the data: the mode of the sampled model is the exact mean.
     gram, known = rbf(X, X, SCALES, VARIANCE), ~np.isnan(OUTPUTS.values).T.ravel()
@@ -115,6 +116,7 @@ def test_bound_of_a_minibatch_is_that_of_all_rows_in_the_mean():
     assert abs(found.mean() - expected) < 5 * found.std() / np.sqrt(300)
 
 
+@pytest.mark.slow
 def test_fit_of_classes_has_names_and_survives_a_file(tmp_path):
     model = MultiLatentGP(PRIOR, SoftmaxLikelihood(), scale=3.0, latent="inducing", num_inducing=12, minibatch=30)
     inference = kpp.SVI(num_steps=200, num_samples=10, learning_rate=0.05, progress=False)

@@ -70,6 +70,7 @@ def test_leave_one_out_is_refitting(with_variances):
     np.testing.assert_allclose(with_variances.idata["log_likelihood"]["y"].values.squeeze(), expected, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_rows_are_drawn_again_with_their_variances_and_new_points_with_the_noise(with_variances):
     model, data = with_variances.model, with_variances.data
     keys = jax.random.split(jax.random.key(1), 20000)
@@ -92,6 +93,7 @@ def test_variances_of_rows_reach_kernels_of_finite_rank(peer):
     np.testing.assert_allclose(all_rows.squeeze(), peer.predict(X) + mean_of(X), atol=1e-6)  # a jitter of 1e-10 / NOISE
 
 
+@pytest.mark.slow
 def test_an_uncertain_linear_mean_is_a_linear_kernel():
     weights = dist.Normal(0.0, 1.0)
     model = GPRegression(KERNEL, NOISE, LinearMean(weights.expand([2]), weights))

@@ -126,6 +126,7 @@ def test_kernel_logistic_is_the_fit_of_its_model_and_stationary(table, labels):
     np.testing.assert_allclose(16 * 0.01 * found.function_.coefficients[0, 0], residuals, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_nystroem_features_are_those_of_scikit_learn_up_to_a_rotation(table):
     frame, y = table
     features = NystroemFeatures(RBF(3.0), num_landmarks=6, random_state=0).fit(frame)
