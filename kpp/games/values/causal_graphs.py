@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kpp.causal import CausalDAG, CausalOrder, LawFactor, UnknownNodeError, intervention_law
 
@@ -12,7 +12,7 @@ __all__ = ["Graph", "as_names", "factors_of_features", "names_of_features", "pos
 Graph = CausalDAG | CausalOrder
 
 
-def as_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
+def as_names(names: Iterable[str] | None) -> tuple[str, ...] | None:
     """Return the names of features as a tuple, or None."""
     return None if names is None else tuple(map(str, names))
 
