@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from kpp.causal.errors import CausalError
 from kpp.serialization import data_class
@@ -34,7 +35,7 @@ class CausalOrder:
     groups: tuple[tuple[str, ...], ...]
     confounded: tuple[bool, ...]
 
-    def __init__(self, groups: Sequence[str | Sequence[str]], confounded: bool | Sequence[bool] = True) -> None:
+    def __init__(self, groups: Sequence[str | Sequence[str]], confounded: Any = True) -> None:
         found = tuple((group,) if isinstance(group, str) else tuple(group) for group in groups)
         names = [name for group in found for name in group]
         repeated = sorted({name for name in names if names.count(name) > 1})
