@@ -56,6 +56,7 @@ from kpp.causal.identification.coverage import Adjustment as Adjustment
 from kpp.causal.identification.coverage import find_adjustment as find_adjustment
 from kpp.causal.identification.estimand import Estimand as Estimand
 from kpp.causal.identification.gaussian import gaussian_precision as gaussian_precision
+from kpp.causal.identification.gaussian import marginal_precision as marginal_precision
 from kpp.causal.identification.hedges import Hedge as Hedge
 from kpp.causal.identification.identify import identify as identify
 from kpp.causal.identification.intervention_law import LawFactor as LawFactor

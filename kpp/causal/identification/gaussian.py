@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from kpp.causal.identification.expressions import Expression, Probability, Product, Ratio, Sum
-from kpp.linalg import cho_inverse, cho_solve, cholesky
+from kpp.linalg import add_diagonal, cho_inverse, cho_solve, cholesky
 
-__all__ = ["gaussian_precision"]
+__all__ = ["gaussian_precision", "marginal_precision"]
 
 
 def gaussian_precision(
@@ -33,8 +33,8 @@ def gaussian_precision(
         :math:`\Lambda`, (d, d), zero outside of the nodes that the expression depends on.
     """
     if isinstance(expression, Probability):
-        joint = marginal_precision(covariance, _positions(nodes, expression.free))
-        return joint - marginal_precision(covariance, _positions(nodes, expression.given))
+        free, given = (jnp.array([node in names for node in nodes]) for names in (expression.free, expression.given))
+        return marginal_precision(covariance, free) - marginal_precision(covariance, given)
     if isinstance(expression, Product):
         forms = [gaussian_precision(factor, covariance, nodes) for factor in expression.factors]
         return sum(forms, start=jnp.zeros_like(covariance))
@@ -46,13 +46,16 @@ def gaussian_precision(
     raise TypeError(f"`expression` must be a probability, product, ratio or sum, got {type(expression).__name__}")
 
 
-def marginal_precision(covariance: Float[Array, "d d"], kept: Sequence[int]) -> Float[Array, "d d"]:
-    """Return the inverse of the block of some variables, in its place in a matrix of zeros."""
-    if not kept:
-        return jnp.zeros_like(covariance)
-    place = jnp.ix_(jnp.array(kept), jnp.array(kept))
-    inverse = cho_inverse(cholesky(covariance[place], what="the covariance matrix"))
-    return jnp.zeros_like(covariance).at[place].set(inverse)
+def marginal_precision(covariance: Float[Array, "d d"], kept: Bool[Array, " d"]) -> Float[Array, "d d"]:
+    """Return the inverse of the block of some variables, in its place in a matrix of zeros.
+
+    Args:
+        covariance: The covariance of all variables, (d, d).
+        kept: The variables of the block, a mask (d,), which may be traced.
+    """
+    both = kept[:, None] & kept[None, :]
+    block = add_diagonal(jnp.where(both, covariance, 0.0), ~kept)
+    return jnp.where(both, cho_inverse(cholesky(block, what="the covariance matrix")), 0.0)
 
 
 def _integrated(form: Float[Array, "d d"], over: Sequence[int]) -> Float[Array, "d d"]:

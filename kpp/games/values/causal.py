@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp.batching import sum_arrays
-from kpp.causal import CausalDAG, CausalOrder, LawFactor, as_graph, gaussian_precision
+from kpp.causal import CausalDAG, CausalOrder, LawFactor, as_graph, gaussian_precision, marginal_precision
 from kpp.functions import RKHSFunction
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.causal_graphs import (
@@ -22,7 +22,7 @@ from kpp.games.values.causal_graphs import (
 )
 from kpp.games.values.gaussian_conditionals import AbstractSampled, Sampler, copula_quantiles, copula_scores
 from kpp.games.values.product_games import example_functions
-from kpp.linalg import add_diagonal, cho_inverse, cholesky, whitener
+from kpp.linalg import add_diagonal, whitener
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import as_points, count, one_of
 
@@ -121,7 +121,7 @@ def _form(
 
         def form(mask: Bool[Array, " d"]) -> Array:
             given = parents | (members & mask) if factor.given_members else parents
-            return _masked_precision(correlation, given | (members & ~mask)) - _masked_precision(correlation, given)
+            return marginal_precision(correlation, given | (members & ~mask)) - marginal_precision(correlation, given)
 
         return form
     # One form for each subset of the members; the form of the empty one is 0.
@@ -134,13 +134,6 @@ def _form(
     ]
     table = jnp.stack([forms.get(subset, jnp.zeros_like(correlation)) for subset in subsets])
     return lambda mask: table[jnp.sum(jnp.where(mask[jnp.array(places)], 0, jnp.array(bits)))]
-
-
-def _masked_precision(correlation: Float[Array, "d d"], kept: Bool[Array, " d"]) -> Float[Array, "d d"]:
-    """Return the inverse of the block of some features, in its place in a matrix of zeros."""
-    both = kept[:, None] & kept[None, :]
-    block = add_diagonal(jnp.where(both, correlation, 0.0), ~kept)
-    return jnp.where(both, cho_inverse(cholesky(block, what="the correlation matrix")), 0.0)
 
 
 def _samples(

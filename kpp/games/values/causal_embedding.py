@@ -16,7 +16,7 @@ from kpp.functions import RKHSFunction
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.causal_graphs import Graph, as_names, factors_of_features, names_of_features
 from kpp.games.values.conditional_embeddings import REGULARIZED, median_kernel, restricted_matrices
-from kpp.games.values.imputation import AbstractImputation
+from kpp.games.values.imputation import AbstractImputation, equal_weights
 from kpp.games.values.product_games import example_functions
 from kpp.kernels import AbstractKernel, check_positive, parameter
 from kpp.linalg import DenseRidge
@@ -80,8 +80,7 @@ class CausalEmbedding(AbstractImputation):
         self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
     ) -> Float[Array, "c p r"]:
         """Return 1/r for each of the r samples."""
-        num_rows = self.background.shape[0] * self.samples_per_point
-        return jnp.full((coalitions.shape[0], x.shape[0], num_rows), 1 / num_rows, dtype=x.dtype)
+        return equal_weights(x, coalitions, self.background.shape[0] * self.samples_per_point)
 
     def impute(
         self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]

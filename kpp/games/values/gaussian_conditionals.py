@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from kpp.functions import RKHSFunction
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.games.values.imputation import AbstractImputation
+from kpp.games.values.imputation import AbstractImputation, equal_weights
 from kpp.games.values.product_games import example_functions
 from kpp.linalg import add_diagonal, cho_solve, cholesky
 from kpp.random import standard_normal
@@ -72,8 +72,7 @@ class AbstractSampled(AbstractImputation):
         self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
     ) -> Float[Array, "c p r"]:
         """Return 1/r for each of the r samples."""
-        num_rows = self.background.shape[0] * self.sampling()[0]
-        return jnp.full((coalitions.shape[0], x.shape[0], num_rows), 1 / num_rows, dtype=x.dtype)
+        return equal_weights(x, coalitions, self.background.shape[0] * self.sampling()[0])
 
     def impute(
         self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]

@@ -90,6 +90,11 @@ class AbstractImputation(AbstractValueFunction):
         return mean_prediction(function, jnp.asarray(self.background))
 
 
+def equal_weights(x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"], num_rows: int) -> Float[Array, "c p r"]:
+    """Return the weight 1/r for each of the r imputed rows of every coalition and point."""
+    return jnp.full((coalitions.shape[0], x.shape[0], num_rows), 1 / num_rows, dtype=x.dtype)
+
+
 def imputed_values(
     value_function: AbstractImputation,
     function: PointFunction,
