@@ -76,18 +76,19 @@ def effect_of_fit(
     rows = np.asarray(fit.data["x"])
     center, width = (0.0, 1.0) if scales is None else (scales.center[column], scales.scale[column])
     values, labels = _values(schema, treatment, rows[:, column] * width + center, options.at)
+    mask = _subgroup(options.rows, len(rows))
     kept = _thinned(fit)
     shape = kept.num_chains, kept.num_draws
     sets = -(-options.num_draws // (shape[0] * shape[1]))
     weight_key, draw_key = jax.random.split(rng_key)
-    weights = _weights(weight_key, (*shape, sets), _subgroup(options.rows, len(rows)), options.bootstrap)
+    weights = _weights(weight_key, (*shape, sets), mask, options.bootstrap)
     means, covariances = average_laws(
         kept.function_posterior(), jnp.asarray(rows), column, jnp.asarray((values - center) / width), weights
     )
     draws = np.asarray(_draw(draw_key, means, covariances)).reshape(shape[0], -1, len(values))
     parts = [jnp.diagonal(covariances, axis1=-2, axis2=-1).mean((0, 1, 2)), means.var((0, 1, 2))]
     covariates = [name for name in schema.feature_names if name != treatment]
-    count = _effective(rows, schema, column, values, center, width, options.rows)
+    count = _effective(rows[mask], schema, column, values, center, width)
     _warn_of_few(count, labels)
     dataset = xr.Dataset(
         {
@@ -106,10 +107,10 @@ def effect_of_fit(
             "outcome": outcome,
             "adjustment": covariates,
             "bootstrap": int(options.bootstrap),
-            "rows": int(_subgroup(options.rows, len(rows)).sum()),
+            "rows": int(mask.sum()),
         },
     )
-    return CausalEffect(dataset, scale=_scale(fit, rows, schema, column, values, center, width))
+    return CausalEffect(dataset, scale=_scale(fit, rows, schema, column, center, width))
 
 
 def _check_fit(fit: Fit, graph: CausalDAG, treatment: str, outcome: str, further: tuple[str, ...]) -> Schema:
@@ -186,18 +187,11 @@ def _draw(rng_key: RngKey, means: jax.Array, covariances: jax.Array) -> jax.Arra
 
 
 def _effective(
-    rows: np.ndarray,
-    schema: Schema,
-    column: int,
-    values: np.ndarray,
-    center: float,
-    width: float,
-    subgroup: np.ndarray | None,
+    rows: np.ndarray, schema: Schema, column: int, values: np.ndarray, center: float, width: float
 ) -> Float[np.ndarray, " t"]:
     name = schema.feature_names[column]
-    mask = _subgroup(subgroup, len(rows))
-    treatment = rows[mask, column] * width + center
-    others, columns = _without(rows[mask], schema, column)
+    treatment = rows[:, column] * width + center
+    others, columns = _without(rows, schema, column)
     is_number = name not in schema.categories and len(np.unique(treatment)) > 2
     return effective_rows(treatment, others, columns, values, is_number=is_number)
 
@@ -220,7 +214,7 @@ def _warn_of_few(count: np.ndarray, labels: list[Any]) -> None:
 
 
 def _scale(
-    fit: Fit, rows: np.ndarray, schema: Schema, column: int, values: np.ndarray, center: float, width: float
+    fit: Fit, rows: np.ndarray, schema: Schema, column: int, center: float, width: float
 ) -> tuple[float, float, float] | None:
     """Return the mean of the treatment and the residual standard deviations of treatment and outcome."""
     if len(schema.levels.get(schema.feature_names[column], ())) > 2:
