@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -70,7 +71,19 @@ def write(path: str | os.PathLike[str], dataset: xr.Dataset) -> None:
             plain.to_zarr(partial, mode="w-", zarr_format=FORMAT, consolidated=True)
         replace_folder(partial, target)
     finally:
+        _wait_for_writes()
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _wait_for_writes() -> None:
+    """Wait for the writes that Zarr has begun: after an error in one, the others go on in the loop of its own thread."""
+    from zarr.core.sync import sync
+
+    async def others_are_done() -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*others, return_exceptions=True)
+
+    sync(others_are_done())
 
 
 def read(path: str | os.PathLike[str]) -> xr.Dataset:

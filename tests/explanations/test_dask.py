@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import itertools
 import json
+import time
 from pathlib import Path
 
 import jax
@@ -233,6 +236,22 @@ def test_a_full_disk_leaves_the_store_that_is_there(files, tmp_path, full_disk):
     empty()
     assert [file.name for file in tmp_path.iterdir()] == ["out.zarr"]
     xr.testing.assert_equal(kpp.Explanation.load(path).dataset.compute(), lazy.dataset.compute())
+
+
+def test_nothing_is_written_after_an_error(tmp_path, monkeypatch):
+    original, calls = zarr.storage.LocalStore.set, itertools.count()
+
+    async def write(self, key, value):  # every second one fails at once, and the others are slow
+        if next(calls) % 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        await asyncio.sleep(0.3)
+        await original(self, key, value)
+
+    monkeypatch.setattr(zarr.storage.LocalStore, "set", write)
+    with pytest.raises(OSError, match="No space left"):
+        kpp.explain(make_function(), ROWS[:3], background=BACKGROUND).save(tmp_path / "out.zarr")
+    time.sleep(0.5)  # a write that nobody waits for would have ended by now
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_finished_blocks_are_not_computed_again(tmp_path, monkeypatch):
