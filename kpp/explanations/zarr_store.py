@@ -76,7 +76,7 @@ def write(path: str | os.PathLike[str], dataset: xr.Dataset) -> None:
 
 
 def _wait_for_writes() -> None:
-    """Wait for the writes that Zarr has begun: after an error in one, the others go on in the loop of its own thread."""
+    """Wait for the writes that Zarr has begun: after an error in one, its own thread goes on with the others."""
     from zarr.core.sync import sync
 
     async def others_are_done() -> None:

@@ -94,6 +94,7 @@ def test_the_columns_of_a_data_frame_are_those_that_the_process_was_fitted_on():
     np.testing.assert_allclose(explanation.predictions, model.predict(shuffled[["a", "b", "c"]]), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_classifier_is_explained_by_its_latent_function():
     labels = TARGET > np.median(TARGET)
     model = GaussianProcessClassifier(4.0 * gp.RBF(ARD), optimizer=None).fit(DATA, labels)

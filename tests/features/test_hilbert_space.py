@@ -24,6 +24,7 @@ SCALES = np.array([0.5, 2.0, 0.4])
 MATERN = {Matern12: 0.5, Matern32: 1.5, Matern52: 2.5}
 
 
+@pytest.mark.slow_variants("RBF-3", "Matern52-1", "Matern52-2", "Matern52-3", "Matern32-1", "Matern32-3")
 @pytest.mark.parametrize("d", X)
 @pytest.mark.parametrize("base", [RBF, Matern52, Matern32])
 def test_it_is_the_kernel_for_lengthscales_of_its_range(base, d):
@@ -66,6 +67,7 @@ def test_a_lengthscale_for_each_feature_is_a_change_of_units():
     np.testing.assert_allclose(ours.gram(x), expected.gram(x / SCALES), rtol=1e-10)
 
 
+@pytest.mark.slow_variants("0.3-40", "5.0-6")
 @pytest.mark.parametrize(("lengthscale", "num_basis"), [(1.0, 12), (0.3, 40), (5.0, 6)])
 def test_periodic_has_the_coefficients_of_bessel_functions(lengthscale, num_basis):
     kernel = Periodic(lengthscale, 1.4, 0.7)

@@ -66,6 +66,11 @@ CASES = {
 }
 
 
+@pytest.mark.slow_variants(
+    "a sum of terms and a kernel of its own-imputed",
+    "a sum of terms and a kernel of its own-embedded",
+    "factors of both signs-imputed",
+)
 @pytest.mark.parametrize("estimator", ["imputed", "embedded"])
 @pytest.mark.parametrize("case", CASES)
 def test_values_follow_the_definition(case, estimator):
@@ -109,6 +114,7 @@ def test_any_function_is_valued(estimator):
     np.testing.assert_allclose(game(f, X, COALITIONS), expected, **TOLERANCE)
 
 
+@pytest.mark.slow_variants("1-29", "2097152-25")
 @pytest.mark.parametrize(("entries", "num_rows"), [(1, 29), (2**6, 26), (2**21, 25)])
 def test_blocks_of_the_background_change_nothing(monkeypatch, entries, num_rows):
     """Blocks of 1, 7 and all rows. Each case has its own number of rows: no program of another case is taken."""
@@ -127,7 +133,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.slow_variants("raw", "embedded")
+@pytest.mark.slow_variants("raw", "embedded", "another kernel")
 @pytest.mark.parametrize("name", OPTIONS)
 def test_with_the_whole_background_as_landmarks_the_game_is_exact(name):
     game = Observational(BACKGROUND, 0.01, **OPTIONS[name])

@@ -91,6 +91,28 @@ def kernel(request):
     return KERNELS[request.param]()
 
 
+@pytest.mark.slow_variants(
+    "sum-gaussian",
+    "sum-a variance for each row",
+    "sum-logit",
+    "sum-probit",
+    "scaled-gaussian",
+    "scaled-a variance for each row",
+    "scaled-logit",
+    "scaled-probit",
+    "selected-gaussian",
+    "selected-a variance for each row",
+    "selected-logit",
+    "selected-probit",
+    "product-gaussian",
+    "product-a variance for each row",
+    "product-logit",
+    "product-probit",
+    "linear-a variance for each row",
+    "linear-probit",
+    "fourier-a variance for each row",
+    "fourier-probit",
+)
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_the_posterior_is_that_of_the_matrix(kernel, likelihood):
     fast, dense = both(kernel, likelihood)
@@ -134,6 +156,7 @@ def test_law_at_the_observations_has_a_root(kernel):
     np.testing.assert_allclose(law.root.T @ law.root, dense.at_points().covariance, **TOLERANCE)
 
 
+@pytest.mark.slow_variants("sum", "scaled", "selected", "product", "fourier")
 def test_evidence_and_gradient_are_those_of_the_matrix(kernel):
     model, data, _ = GPRegression(kernel, dist.HalfNormal(1.0), mean=dist.Normal(0.0, 1.0)).prepare(X, Y)
 
@@ -184,6 +207,7 @@ def test_laplace_marginal_by_features_draws_labels():
     np.testing.assert_allclose(draws.T @ draws / 20000, at_points.T @ at_points / 20000, atol=5 * np.sqrt(0.5 / 20000))
 
 
+@pytest.mark.slow_variants("sum", "scaled", "selected", "product", "linear")
 def test_logistic_regression_is_that_of_the_matrix(kernel):
     fast, dense = KernelLogistic(kernel, 0.01), KernelLogistic(Dense(kernel), 0.01)
     data = {"x": jnp.asarray(X), "y": jnp.asarray(Y > 1.5, float)}
@@ -191,6 +215,7 @@ def test_logistic_regression_is_that_of_the_matrix(kernel):
     np.testing.assert_allclose(fast.function_draw({}, data)(NEW), dense.function_draw({}, data)(NEW), **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_logistic_regression_is_that_of_scikit_learn():
     x, labels = RNG.normal(size=(300, 4)), RNG.integers(0, 2, 300)
     kernel = Nystrom(RBF(1.5), x[:10])

@@ -66,7 +66,7 @@ def test_the_system_is_the_whitened_matrix_and_its_eigenvalues_have_the_bounds()
     assert eigenvalues[-1] < found.bound
 
 
-@pytest.mark.slow_variants("1", "100")
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [1, 12, 100])  # 100: all rows
 def test_with_all_directions_it_is_the_dense_evidence_with_its_derivatives(rank):
     settings = dataclasses.replace(EXACT, rank=rank)
@@ -94,6 +94,7 @@ def test_gradient_of_the_estimate_is_its_difference():
     np.testing.assert_allclose(jnp.sum(estimate(THETA)[1] * way), difference, rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_settings_determine_the_random_vectors():
     probes = FEW.probes(N, X.dtype)
     assert set(np.unique(probes)) == {-1.0, 1.0}

@@ -58,6 +58,7 @@ def test_one_whole_step_gives_the_exact_law_under_gaussian_noise():
 
 
 # The law is optimal if its mean is the sum of features times slopes, and its precision follows from the curvatures.
+@pytest.mark.slow_variants("probit")
 @pytest.mark.parametrize("link", ["logit", "probit"])
 def test_law_fulfils_the_conditions_of_an_optimum(link):
     model = GeneralizedGP(KERNEL, BernoulliLikelihood(link=link), **INDUCING)
@@ -195,6 +196,7 @@ def test_minibatches_find_the_law_of_all_rows(name):
     np.testing.assert_array_less(abs(means[1] - means[0]), 1.5 * spread)
 
 
+@pytest.mark.slow
 def test_fit_draws_and_survives_a_file(tmp_path):
     model = GPClassification(RBF(dist.LogNormal(0.0, 0.5)), latent="inducing", num_inducing=8, minibatch=20)
     inference = kpp.NaturalGradient(num_steps=30, num_samples=20, progress=False)

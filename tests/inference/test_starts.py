@@ -69,6 +69,7 @@ def test_the_approximation_of_a_gaussian_posterior_is_exact():
     assert starts.num_modes == 1
 
 
+@pytest.mark.slow
 def test_chains_start_in_both_modes_so_that_diagnostics_find_them():
     posterior = run(square, {"y": np.array(9.0)})
     assert posterior.attrs["modes"] == 2
@@ -106,6 +107,7 @@ def test_a_long_warmup_adapts_the_mass_matrix():
     assert not np.allclose(posterior.state["inverse_mass_matrix"], covariance, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_without_a_mode_chains_start_at_random_and_the_log_says_it(caplog):
     with caplog.at_level(logging.INFO, "kpp"):
         posterior = run(funnel, {})

@@ -89,6 +89,7 @@ def test_float32_uses_its_own_jitter():
         assert np.isfinite(factor).all()
 
 
+@pytest.mark.slow_variants("150")
 @pytest.mark.parametrize("n", [3, 150])
 def test_whitening_is_a_triangular_solve_with_its_derivatives(n):
     rng = np.random.default_rng(5)

@@ -43,6 +43,7 @@ def test_what_is_not_solved_is_nan(options):
     assert not solutions.residual <= 1e-11
 
 
+@pytest.mark.slow
 def test_derivatives_of_a_solution_are_those_of_a_dense_one():
     def by_iterations(matrix, right):
         return linalg.solve_by_conjugate_gradients(lambda v: matrix @ v, right, **SETTINGS)

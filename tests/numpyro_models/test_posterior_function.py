@@ -112,6 +112,7 @@ def test_shapley_values_of_a_linear_model_are_exact_for_every_draw(function, dra
         np.testing.assert_allclose(explanation.values[..., 2], offsets - center, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("explainer", ["shapley-sampling", "bayes-shap", "lime"])
 def test_other_explainers_have_draws_too(model, draws, data, new_rows, explainer):
     levels = {"group": ["a", "b", "c", "d"]}

@@ -113,6 +113,7 @@ def test_logistic_is_the_dense_fit_to_single_matches(compare):
     np.testing.assert_allclose(preferences_at_new(found), compare(NEW, POINTS) @ alpha, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow_variants("one per term")
 @pytest.mark.parametrize("kernel", CONTEXTUAL)
 def test_fits_in_contexts_are_the_dense_fits_to_single_matches(kernel):
     matrix = jax.jit(lambda a, b: kernel(a, b))
@@ -149,6 +150,7 @@ def test_the_side_that_a_match_is_told_from_changes_nothing():
     assert np.array_equal(fitted(model, mirrored).coefficients, fitted(model, MATCHES).coefficients)
 
 
+@pytest.mark.slow
 def test_a_fit_in_contexts_answers_queries_and_is_saved(tmp_path):
     kernel = CONTEXTUAL[0].values[0]
     model = PreferenceLogistic(kernel, 0.003, preconditioner_rank=3)
@@ -203,6 +205,7 @@ def test_leave_one_out_of_logistic_is_the_cavity_of_the_dense_process(compare):
     np.testing.assert_allclose(model.log_likelihood({}, data)["y"], expected, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_leaving_out_a_pair_is_a_fit_to_the_other_pairs(compare):
     model, data, _ = PreferenceRidge(BOTH, 0.01).prepare(MATCHES)
     points, counts = np.asarray(MATCHES.points), np.asarray(MATCHES.counts)

@@ -131,6 +131,7 @@ def test_gaussian_noise_gives_the_exact_regression():
         np.testing.assert_allclose(ours.predict(NEW)[what], theirs.predict(NEW)[what], rtol=1e-4)  # of the search
 
 
+@pytest.mark.slow_variants("negative binomial", "binomial", "gaussian", "bernoulli", "student_t")
 @pytest.mark.parametrize("name", LAWS)
 def test_bound_is_the_expected_log_density(name):
     law, y, exposure = LAWS[name]
@@ -175,7 +176,7 @@ def test_bound_is_the_expected_log_density(name):
     np.testing.assert_allclose(found, expected + priors.get(name, 0.0), rtol=1e-7)  # quad stops at 1.5e-8
 
 
-@pytest.mark.slow_variants("student_t", "poisson", "negative binomial", "binomial", "gaussian", "bernoulli")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
 def test_fits_predict_and_survive_a_file(name, tmp_path):
     law, y, exposure = LAWS[name]

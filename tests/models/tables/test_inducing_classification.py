@@ -40,6 +40,7 @@ def law_given(white, x):
     return MEAN + features.T @ white, VARIANCE - np.sum(features**2, axis=0)
 
 
+@pytest.mark.slow_variants("probit")
 @pytest.mark.parametrize("link", LINKS)
 def test_bound_is_the_expected_log_probability(link):
     white = RNG.normal(size=7)

@@ -59,6 +59,7 @@ def predictions(variances, x=X, y=Y, new=NEW):
 CASES = {"one variance": (None, np.full(30, NOISE)), "a variance for each row": (ROWS, NOISE + ROWS)}
 
 
+@pytest.mark.slow_variants("a variance for each row")
 @pytest.mark.parametrize("case", CASES)
 def test_bound_and_predictions_are_the_published_ones(case):
     rows, variances = CASES[case]
@@ -83,6 +84,7 @@ def test_leave_one_out_is_a_fit_to_the_other_rows(case):
     np.testing.assert_allclose(found, expected, **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_with_all_rows_as_inducing_points_it_is_the_exact_model():
     exact, found = fit(GPRegression(KERNEL, NOISE, MEAN)), fit(model(X))
     for name in ("mean", "latent_variance"):
@@ -104,6 +106,7 @@ def test_more_points_raise_the_bound_towards_the_evidence():
     np.testing.assert_allclose(bounds[-1], evidence, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradient_is_a_difference():
     prepared, data, _ = GPRegression(
         RBF(dist.LogNormal(0.0, 0.5)), dist.HalfNormal(1.0), LinearMean(dist.Normal(0.0, 1.0).expand([2]), 0.0),

@@ -53,6 +53,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow_variants("a variance for each row", "a prior mean function")
 @pytest.mark.parametrize("case", CASES)
 def test_predictions_are_those_of_the_exact_model(case):
     expected, found = (fit(model).predict(NEW, covariance=True) for model in both(**CASES[case]))
@@ -70,6 +71,7 @@ def test_variances_without_covariances_and_the_function_are_those_of_the_exact_m
     np.testing.assert_allclose(found.function().coefficients, expected.function().coefficients, **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_many_new_points_are_solved_in_blocks(monkeypatch):
     found = fit(both()[1])
     together = found.predict(NEW)
@@ -80,6 +82,7 @@ def test_many_new_points_are_solved_in_blocks(monkeypatch):
     np.testing.assert_allclose(law.variance, together["latent_variance"].squeeze(), **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_categories_need_no_averages_of_their_levels():
     """The landmarks are rows, so that a kernel which is defined at levels only can be evaluated at them."""
     levels = np.column_stack([X[:, 0], np.arange(40) % 3])
@@ -94,7 +97,7 @@ PRIORS = {
 }
 
 
-@pytest.mark.slow_variants("Laplace")  # systems for the derivatives of many solutions, in a program of its own
+@pytest.mark.slow
 @pytest.mark.parametrize("inference", [FIXED, kpp.Laplace(num_samples=200, progress=False)], ids=["MAP", "Laplace"])
 def test_fits_converge_and_are_near_the_exact_ones(inference):
     """With half of the rows as landmarks and 200 probes, the estimated evidence is within 0.05 of the exact one."""
@@ -121,6 +124,7 @@ def test_a_fit_has_no_pointwise_groups_and_no_joint_posterior():
     assert np.isfinite(draws).all()
 
 
+@pytest.mark.slow
 def test_without_targets_the_prior_is_left_out(caplog):
     model = both(**PRIORS)[1]
     found = model.fit(jax.random.key(0), X, Y, inference=kpp.MAP(num_restarts=0, progress=False))

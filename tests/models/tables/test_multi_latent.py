@@ -59,6 +59,7 @@ def test_law_given_the_values_is_that_of_whole_matrices():
         np.testing.assert_array_less(abs(sample_covariance - covariance), 5 * error + 1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.slow_variants("inducing")
 @pytest.mark.parametrize("latent", ["sample", "inducing"])
 def test_two_classes_are_the_classifier_with_twice_the_variance(latent):

@@ -183,6 +183,7 @@ def test_conditioned_processes_agree(kernel, points, x, options):
     np.testing.assert_allclose(posterior.variance(rows), jnp.diagonal(covariance), rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_component_of_a_sum_is_converted_as_tinygp_predicts_it():
     """With `kernel=`, the law is the one of a part of the function."""
     part = kernels.ExpSquared(0.8)

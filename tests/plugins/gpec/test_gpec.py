@@ -138,6 +138,7 @@ def test_the_rule_is_in_standard_units_of_the_features(background, explanation):
         assert float(other.outputs[0].process.log_evidence().sum()) < best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selection", ["evidence", pytest.param("cross-validation", marks=pytest.mark.slow)])
 def test_hyperparameters_are_chosen_and_reported(background, explanation, selection):
     gpec = GPEC("kernel-shap", background, boundary=SAMPLER, selection=selection)

@@ -120,6 +120,7 @@ def test_draws_of_a_plain_function_lead():
     np.testing.assert_allclose(explanation.values[0, 1], 2 * explanation.values[0, 0], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.slow_variants("KernelSHAP")
 @pytest.mark.parametrize("explainer", [KernelSHAP, ShapleySampling])
 def test_a_tolerance_bounds_the_standard_errors_of_all_points(explainer, caplog):

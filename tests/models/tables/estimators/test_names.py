@@ -116,7 +116,7 @@ def test_columns_of_text_are_categories(table):
     assert list(chosen.transform(frame).columns) == names == list(chosen.get_feature_names_out())
 
 
-@pytest.mark.slow_variants("numbers", "dates")
+@pytest.mark.slow_variants("numbers", "dates", "truth values")
 @pytest.mark.parametrize(
     "pair",
     [(False, True), (-1, 1), ("no", "yes"), (np.datetime64("2020-01-01"), np.datetime64("2021-01-01"))],
