@@ -33,6 +33,7 @@ def build_dataset(
     interactions: Numbers | None,
     standard_errors: Numbers | None,
     variance_parts: Mapping[str, Any] | None,
+    effects: Mapping[str, Any] | None,
     attrs: Mapping[str, Any],
 ) -> xr.Dataset:
     """Return the dataset behind an Explanation; the arguments are those of `Explanation.create`."""
@@ -56,12 +57,16 @@ def build_dataset(
         variables["variance_parts"] = _variance_parts(variance_parts, dims, sizes)
         if covariance is None and variance is None:
             variables["variance"] = (dims, variables["variance_parts"][1].sum(axis=-1))
+    if effects is not None:
+        variables["effects"] = _effects(effects, dims, sizes)
     if interactions is not None:
         pairs = (*sample, "instance", "feature", "feature_other", *output)
         variables["interactions"] = _shaped(interactions, "interactions", pairs, sizes)
     coords = _coords(sizes, feature_names, output_names, instance_names)
     if variance_parts is not None:
         coords["part"] = [str(name) for name in variance_parts]
+    if effects is not None:
+        coords["effect"] = [str(name) for name in effects]
     for name in ("feature", "instance"):
         if any(f"{name}_other" in variable[0] for variable in variables.values()):
             coords[f"{name}_other"] = list(coords[name])
@@ -139,6 +144,15 @@ def _variance_parts(
         raise ValueError(f"`variance_parts` must be a mapping from at least one name to an array, got {parts!r}")
     arrays = [_not_negative(part, f"variance_parts[{name!r}]", dims, sizes)[1] for name, part in parts.items()]
     return (*dims, "part"), np.stack(arrays, axis=-1)
+
+
+def _effects(
+    effects: Mapping[str, Any], dims: tuple[str, ...], sizes: Mapping[str, int]
+) -> tuple[tuple[str, ...], np.ndarray]:
+    if not isinstance(effects, Mapping) or not effects:
+        raise ValueError(f"`effects` must be a mapping from at least one name to an array, got {effects!r}")
+    arrays = [_shaped(effect, f"effects[{name!r}]", dims, sizes)[1] for name, effect in effects.items()]
+    return (*dims, "effect"), np.stack(arrays, axis=-1)
 
 
 def _covariance(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def to_arviz(dataset: xr.Dataset) -> Any:
     """Return an ArviZ object; see `Explanation.to_arviz`."""
-    drawn = ("values", "base_values", "predictions", "interactions")
+    drawn = ("values", "base_values", "predictions", "interactions", "effects")
     posterior = dataset[[name for name in drawn if name in dataset]]
     if "chain" not in posterior.dims:
         posterior = posterior.expand_dims(chain=[0], draw=[0])
@@ -69,6 +69,9 @@ def to_dataframe(dataset: xr.Dataset, schema: Schema, probability: float, kind: 
     if "variance_parts" in dataset:
         parts = dataset["variance_parts"].mean(sample) ** 0.5
         columns |= {f"std_{part}": parts.sel(part=part, drop=True) for part in parts.coords["part"].values}
+    if "effects" in dataset:
+        effects = dataset["effects"].mean(sample)
+        columns |= {str(name): effects.sel(effect=name, drop=True) for name in effects.coords["effect"].values}
     if "standard_errors" in dataset:
         columns["standard_error"] = dataset["standard_errors"].mean(sample)
     coords = {dim: values.coords[dim] for dim in dims}
@@ -98,7 +101,7 @@ def describe(dataset: xr.Dataset) -> str:
         if name in dataset.attrs
     }
     how = ", ".join(f"{name}={value!r}" for name, value in made.items())
-    optional = ("covariance", "variance", "variance_parts", "interactions", "standard_errors")
+    optional = ("covariance", "variance", "variance_parts", "interactions", "standard_errors", "effects")
     held = [name for name in optional if name in dataset]
     names = [str(name) for name in dataset.coords["feature"].values]
     shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")

@@ -44,6 +44,15 @@ def check_parts(dataset: xr.Dataset) -> None:
         raise ValueError(f"`variance_parts` must add up to the variance, got sums that miss it by up to {gap:.3g}")
 
 
+def check_effects(dataset: xr.Dataset) -> None:
+    """Raise ValueError unless the parts of contributions add up to them."""
+    if "effects" not in dataset:
+        return
+    gap = float(abs(dataset["effects"].sum("effect") - dataset["values"]).max())
+    if gap > np.sqrt(np.finfo(dataset["values"].dtype).eps) * float(abs(dataset["effects"]).max()):
+        raise ValueError(f"`effects` must add up to `values`, got sums that miss them by up to {gap:.3g}")
+
+
 def own_instances(covariance: xr.DataArray) -> xr.DataArray:
     """Return the covariance within each instance."""
     return _diagonal(covariance, "instance") if "instance_other" in covariance.dims else covariance

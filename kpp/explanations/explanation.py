@@ -50,8 +50,9 @@ class Explanation:
             ``data`` (instance, feature), categorical features as codes, NaN for a feature that stands for several
             columns; optionally ``variance`` (as ``values``) or ``covariance`` ([chain, draw,] instance,
             [instance_other,] feature, feature_other[, output]) of a Gaussian law, ``interactions`` ([chain, draw,]
-            instance, feature, feature_other[, output]), ``standard_errors`` (as ``values``) and ``variance_parts``
-            (as ``values``, with ``part`` last). Its attributes can be written as JSON.
+            instance, feature, feature_other[, output]), ``standard_errors`` (as ``values``), ``variance_parts``
+            (as ``values``, with ``part`` last) and ``effects`` (as ``values``, with ``effect`` last). Its attributes
+            can be written as JSON.
     """
 
     def __init__(self, dataset: xr.Dataset) -> None:
@@ -75,6 +76,7 @@ class Explanation:
         interactions: Numbers | None = None,
         standard_errors: Numbers | None = None,
         variance_parts: Mapping[str, Any] | None = None,
+        effects: Mapping[str, Any] | None = None,
         groups: Mapping[str, Sequence[str]] | None = None,
         attrs: Mapping[str, Any] | None = None,
     ) -> Explanation:
@@ -99,6 +101,8 @@ class Explanation:
             standard_errors: The standard errors of `values`, of the same shape, if an explainer has estimated them.
             variance_parts: The parts of the variances, by name: arrays of the shape of `values` that add up to the
                 variance, or to the diagonal of the covariance. If neither is given, their sum is the variance.
+            effects: The parts of the contributions, by name, such as "direct" and "indirect": arrays of the shape of
+                `values` that add up to them.
             groups: The columns of each feature that stands for several.
             attrs: What to record: explainer, value function, exact or estimated, coalitions or nodes used, size of the
                 background, seed. Values must be JSON values. Versions are added.
@@ -108,7 +112,7 @@ class Explanation:
 
         Raises:
             ValueError: If shapes do not fit, numbers are not finite, both `covariance` and `variance` are given, or
-                `variance_parts` do not add up.
+                `variance_parts` or `effects` do not add up.
         """
         if covariance is not None and variance is not None:
             raise ValueError("give `covariance` or `variance`, not both; the diagonal of a covariance is the variance")
@@ -135,9 +139,11 @@ class Explanation:
             interactions=interactions,
             standard_errors=standard_errors,
             variance_parts=variance_parts,
+            effects=effects,
             attrs={**recorded, **(attrs or {})},
         )
         _uncertainty.check_parts(dataset)
+        _uncertainty.check_effects(dataset)
         return cls(dataset)
 
     @property
@@ -181,6 +187,11 @@ class Explanation:
         return self.dataset.get("interactions")
 
     @property
+    def effects(self) -> xr.DataArray | None:
+        """The direct and indirect parts of the values, of their shape with ``effect`` last, if requested."""
+        return self.dataset.get("effects")
+
+    @property
     def standard_errors(self) -> xr.DataArray | None:
         """The standard errors of the values, of the shape of `values`, if they are estimates."""
         return self.dataset.get("standard_errors")
@@ -217,12 +228,12 @@ class Explanation:
         return abs(self.base_values + self.values.sum("feature") - self.predictions)
 
     def mean(self) -> Explanation:
-        """Return expected contributions, base values, predictions and interactions, without draws or a law around them.
+        """Return expected contributions, base values, predictions and so on, without draws or a law around them.
 
         The standard error of a mean over draws is at most the mean of the standard errors, which is returned as an
         upper bound.
         """
-        names = ("values", "base_values", "predictions", "data", "interactions", "standard_errors")
+        names = ("values", "base_values", "predictions", "data", "interactions", "standard_errors", "effects")
         kept = self.dataset[[name for name in names if name in self.dataset]]
         return Explanation(kept.mean(SAMPLE_DIMS, keep_attrs=True) if self.has_draws else kept)
 

@@ -3,9 +3,11 @@
 from kpp.games.covariance.shapley_covariance import shapley_covariance as shapley_covariance
 from kpp.games.covariance.shapley_covariance import shapley_root as shapley_root
 from kpp.games.estimators.asymmetric import asymmetric_shapley_values as asymmetric_shapley_values
+from kpp.games.estimators.asymmetric import asymmetric_weights as asymmetric_weights
 from kpp.games.estimators.coalition_weights import shapley_values_from_table as shapley_values_from_table
 from kpp.games.estimators.coalition_weights import shapley_weights as shapley_weights
 from kpp.games.estimators.effects import ShapleyEffects as ShapleyEffects
+from kpp.games.estimators.effects import check_effects as check_effects
 from kpp.games.estimators.effects import direct_and_indirect_effects as direct_and_indirect_effects
 from kpp.games.estimators.estimate import ShapleyEstimate as ShapleyEstimate
 from kpp.games.estimators.estimates import estimate_shapley as estimate_shapley

@@ -57,6 +57,7 @@ def explanation_in_original_units(explanation: Explanation, data: StudyData, row
         ("covariance", scale**2, 0.0),
         ("interactions", scale, 0.0),
         ("standard_errors", scale, 0.0),
+        ("effects", scale, 0.0),
     ):
         if name in dataset:
             dataset[name] = shift + factor * dataset[name]

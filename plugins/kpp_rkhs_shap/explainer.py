@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
-from kpp.causal import CausalDAG, CausalOrder, as_graph
+from kpp.causal import CausalDAG, CausalOrder, as_order
 from kpp.explanations import (
     AbstractPointsExplainer,
     Inputs,
@@ -31,7 +31,9 @@ from kpp.games import (
     Observational,
     ShapleyEstimate,
     asymmetric_shapley_values,
+    check_effects,
     choose_method,
+    direct_and_indirect_effects,
     estimate_shapley,
     has_product_terms,
     interaction_values,
@@ -44,6 +46,7 @@ from kpp.validation import count, one_of, positive
 from kpp_rkhs_shap.law import affordable_law
 from kpp_rkhs_shap.probability import ProbabilityOfDraws
 from kpp_rkhs_shap.shapley_covariance import covariance_of_values, posterior_at_mean, posterior_of
+from kpp_rkhs_shap.target import Target
 
 __all__ = ["RKHSShap"]
 
@@ -55,6 +58,8 @@ _INSTANCES, _COVARIANCES, _MAX_ENTRIES = 1024, 8, 2**25
 _MULTIPLE, _BATCHES = 8, 64
 # An observational game with landmarks is compared with the exact one at so many points, and with these options.
 _CHECKED, _CHECK = 10, {"num_rows": 500, "num_coalitions": 10}
+# The parts of values, in the order of their covariance.
+_EFFECTS = ("direct", "indirect")
 _CHOICES = {
     "method": ("auto", "quadrature", "enumeration", "least-squares", "permutation"),
     "interactions": (None, "SII", "STII"),
@@ -62,10 +67,6 @@ _CHOICES = {
     "covariance_at": ("mean", "draws"),
     "scale": ("latent", "probability"),
 }
-
-
-def _as_order(order: Any) -> CausalDAG | CausalOrder | None:
-    return None if order is None else as_graph(order)
 
 
 class RKHSShap(AbstractPointsExplainer):
@@ -91,7 +92,11 @@ class RKHSShap(AbstractPointsExplainer):
             Features that are not mentioned are players of their own.
         order: A causal graph or order of the players (see `kpp.causal.as_graph`). Then the values are asymmetric
             Shapley values: averages over the orders in which causes come first, exact (see
-            `kpp.games.asymmetric_shapley_values`). Their posterior is that of the hyperparameters.
+            `kpp.games.asymmetric_shapley_values`).
+        effects: Whether to split each value into its direct and its indirect effect, for a value function that fills in
+            absent features beside the present ones, such as "causal", and up to 14 players. They are in
+            ``explanation.effects``, and add up to the values in each draw; see
+            `kpp.games.direct_and_indirect_effects`.
         interactions: The index of the exact interactions of all pairs to add: "SII" or "STII"; None for no
             interactions.
         covariance: What is done with the covariance of the values under the posterior of a Gaussian process, for which
@@ -117,7 +122,8 @@ class RKHSShap(AbstractPointsExplainer):
     num_coalitions: int | None = eqx.field(static=True, default=None)
     tolerance: float | None = eqx.field(static=True, default=None)
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
-    order: CausalDAG | CausalOrder | None = eqx.field(static=True, default=None, converter=_as_order)
+    order: CausalDAG | CausalOrder | None = eqx.field(static=True, default=None, converter=as_order)
+    effects: bool = eqx.field(static=True, default=False)
     interactions: str | None = eqx.field(static=True, default=None)
     covariance: str | None = eqx.field(static=True, default="auto")
     covariance_at: str = eqx.field(static=True, default="mean")
@@ -135,11 +141,13 @@ class RKHSShap(AbstractPointsExplainer):
             one_of(getattr(self, name), name, choices)
         if self.covariance in ("point", "joint") and self.scale != "latent":
             raise ValueError(f"`covariance` belongs to the latent scale, where a law is Gaussian; got {self.scale!r}")
-        if self.order is not None and (self.interactions is not None or self.covariance in ("point", "joint")):
+        if self.order is not None and self.interactions is not None:
             raise ValueError(
-                "`order` gives asymmetric Shapley values, which have no `interactions` and no `covariance`, got "
-                f"interactions={self.interactions!r}, covariance={self.covariance!r}"
+                "`order` gives asymmetric Shapley values, which have no `interactions`, got "
+                f"interactions={self.interactions!r}"
             )
+        if self.effects:
+            check_effects(self.value_function, self.order)
         for name in ("num_coalitions", "batch_size", "instances_at_once"):
             if getattr(self, name) is not None:
                 count(getattr(self, name), name)
@@ -167,6 +175,9 @@ class RKHSShap(AbstractPointsExplainer):
         elif self.covariance in ("point", "joint"):
             arrays["covariance"], at = self._covariance(inputs)
             record |= {"uncertainty": "full", "covariance": self.covariance, "covariance_at": at}
+        effects = {name: arrays.pop(name) for name in _EFFECTS}
+        if self.effects:
+            arrays["effects"] = effects
         return inputs.explanation(record, draws=True if law is not None else None, **arrays)
 
     def _error_in_low_rank(self, inputs: Inputs) -> dict[str, float]:
@@ -182,7 +193,7 @@ class RKHSShap(AbstractPointsExplainer):
 
     def _law(self, inputs: Inputs) -> Law | None:
         """Return the law of the values at the mean of the hyperparameters, if there is one and it is affordable."""
-        if self.scale != "latent" or self.order is not None or not isinstance(self.value_function, AbstractImputation):
+        if self.scale != "latent" or not isinstance(self.value_function, AbstractImputation):
             return None
         posterior = posterior_at_mean(inputs.predictor)
         if posterior is None:
@@ -191,7 +202,7 @@ class RKHSShap(AbstractPointsExplainer):
             self.value_function,
             posterior,
             inputs.x,
-            inputs.players,
+            Target(inputs.players, self.order, self.effects),
             instances_at_once=self.instances_at_once or _COVARIANCES,
             progress=self.progress,
         )
@@ -202,8 +213,14 @@ class RKHSShap(AbstractPointsExplainer):
         """Return the arrays with draws of the values, and the numbers of the key."""
         key = jax.random.key(0) if rng_key is None else rng_key
         means = {"predictions": inputs.predictions, **arrays}
+        if self.effects:  # the law is that of the parts of the values
+            means["values"] = np.concatenate([np.asarray(arrays[name]) for name in _EFFECTS], axis=-1)
         # Another stream than the one of sampled coalitions.
-        return law.draw(means, inputs.batch_shape, jax.random.fold_in(key, 1)), describe_key(key)
+        drawn = law.draw(means, inputs.batch_shape, jax.random.fold_in(key, 1))
+        if self.effects:
+            parts = np.split(drawn["values"], 2, axis=-1)
+            drawn |= {"values": sum(parts), **dict(zip(_EFFECTS, parts, strict=True))}
+        return drawn, describe_key(key)
 
     def _values(self, inputs: Inputs, rng_key: RngKey | None) -> tuple[dict[str, Any], ShapleyEstimate]:
         """Return values, errors, interactions, base values and predictions on the chosen scale."""
@@ -226,29 +243,34 @@ class RKHSShap(AbstractPointsExplainer):
     ) -> tuple[dict[str, Any], ShapleyEstimate]:
         """Return values, errors, interactions and base values of a function."""
 
-        def solve(part: Callable[..., Any], rows: Float[Array, "b d"]) -> tuple[ShapleyEstimate, Array | None]:
+        def solve(part: Callable[..., Any], rows: Float[Array, "b d"]) -> tuple[ShapleyEstimate, dict[str, Array]]:
             if self.order is not None:
-                return asymmetric_shapley_values(
-                    self.value_function, part, rows, self.order, groups=inputs.players
-                ), None
+                return asymmetric_shapley_values(self.value_function, part, rows, self.order, groups=inputs.players), {}
             options: dict[str, Any] = {"groups": inputs.players, "batch_size": self.batch_size}
             sampling: dict[str, Any] = {"num_coalitions": self.num_coalitions, "tolerance": self.tolerance}
             sampling |= {"method": self.method, "rng_key": rng_key}
             estimate = estimate_shapley(self.value_function, part, rows, **sampling, **options)
-            if self.interactions is None:
-                return estimate, None
-            exact = self.method if self.method in ("quadrature", "enumeration") else "auto"
-            index = self.interactions
-            return estimate, interaction_values(self.value_function, part, rows, index=index, method=exact, **options)
+            others: dict[str, Array] = {}
+            if self.interactions is not None:
+                exact = self.method if self.method in ("quadrature", "enumeration") else "auto"
+                options |= {"index": self.interactions, "method": exact}
+                others["interactions"] = interaction_values(self.value_function, part, rows, **options)
+            if self.effects:
+                found = direct_and_indirect_effects(
+                    check_effects(self.value_function), part, rows, groups=inputs.players
+                )
+                others |= found._asdict()
+            return estimate, others
 
         size = self.instances_at_once or self._instances_at_once(function, inputs)
-        estimate, interactions = solve_in_blocks(
+        estimate, others = solve_in_blocks(
             solve, function, inputs.x, instances_at_once=size, progress=self.progress, threads=num_cores()
         )
         arrays = {
             "values": estimate.values,
             "standard_errors": estimate.standard_errors,
-            "interactions": interactions,
+            "interactions": others.get("interactions"),
+            **{name: others.get(name) for name in _EFFECTS},
             "base_values": self.value_function.base(function),
         }
         return arrays, estimate
@@ -260,7 +282,7 @@ class RKHSShap(AbstractPointsExplainer):
             self.value_function,
             posterior,
             inputs.x,
-            inputs.players,
+            Target(inputs.players, self.order),
             joint=self.covariance == "joint",
             draws=inputs.batch_shape,
             instances_at_once=self.instances_at_once or _COVARIANCES,

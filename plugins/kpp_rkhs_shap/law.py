@@ -8,7 +8,6 @@ explaining many functions.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,15 +21,15 @@ from kpp.games import (
     AbstractImputation,
     Interventional,
     Observational,
-    Players,
     has_product_terms,
     num_nodes,
     shapley_root,
 )
 from kpp.linalg import symmetric_root
 from kpp.typing import AnyArray
-from kpp_rkhs_shap.projected_law import can_enumerate, projected_posterior, projected_steps
+from kpp_rkhs_shap.projected_law import projected_posterior, projected_steps
 from kpp_rkhs_shap.shapley_covariance import covariance_of_values
+from kpp_rkhs_shap.target import Target
 
 __all__ = ["affordable_law"]
 
@@ -56,7 +55,7 @@ def affordable_law(
     value_function: AbstractImputation,
     posterior: GPPosterior,
     x: Float[AnyArray, "p d"],
-    players: Players,
+    target: Target,
     *,
     instances_at_once: int,
     progress: bool,
@@ -79,7 +78,7 @@ def affordable_law(
         value_function: The game.
         posterior: The posterior at one value of the hyperparameters.
         x: The points, (p, d).
-        players: The players.
+        target: The values.
         instances_at_once: How many points are worked on at once.
         progress: Whether to show a bar.
 
@@ -89,21 +88,21 @@ def affordable_law(
     shown: dict[str, Any] = {"instances_at_once": instances_at_once, "progress": progress}
     num_pairs = x.shape[0] * (x.shape[0] + 1) // 2
     size = np.shape(value_function.background)[0]
-    joint = x.shape[0] * players.num_players <= _MAX_ROWS
-    if joint and num_pairs * _steps(value_function, posterior, players, size, True) <= min(
+    joint = x.shape[0] * target.num_values <= _MAX_ROWS
+    if joint and num_pairs * _steps(value_function, posterior, target, size, True) <= min(
         _CHEAP, Law.affordable_products
     ):
-        return _of_pairs(value_function, value_function, posterior, x, players, **shown)
+        return _of_pairs(value_function, value_function, posterior, x, target, **shown)
     if isinstance(posterior.mean.kernel, Nystrom):
-        return Law(shapley_root(value_function, posterior, x, groups=players), size, is_joint=True)
-    projected = _projected_law(value_function, posterior, x, players)
+        return Law(shapley_root(value_function, posterior, x, **target.options()), size, is_joint=True)
+    projected = _projected_law(value_function, posterior, x, target)
     if projected is not None and (projected.left_out or 0.0) <= _NEGLIGIBLE:
         return projected
-    within = _affordable_game(value_function, posterior, players, x.shape[0], across=False)
+    within = _affordable_game(value_function, posterior, target, x.shape[0], across=False)
     if within is None:
         return projected
-    across = _affordable_game(value_function, posterior, players, num_pairs, across=True) if joint else None
-    return _of_pairs(within, across, posterior, x, players, **shown)
+    across = _affordable_game(value_function, posterior, target, num_pairs, across=True) if joint else None
+    return _of_pairs(within, across, posterior, x, target, **shown)
 
 
 def _of_pairs(
@@ -111,32 +110,35 @@ def _of_pairs(
     across: AbstractImputation | None,
     posterior: GPPosterior,
     x: Float[AnyArray, "p d"],
-    players: Players,
+    target: Target,
     **shown: Any,
 ) -> Law:
     """Return the law with the covariance of each point in one game, and the correlation across points in another."""
     size = np.shape(within.background)[0]
-    covariance = covariance_of_values(within, posterior, x, players, joint=False, draws=(), **shown)
+    covariance = covariance_of_values(within, posterior, x, target, joint=False, draws=(), **shown)
     if across is None or x.shape[0] == 1:
         return Law.of_covariance(covariance, size)
-    joint = covariance_of_values(across, posterior, x, players, joint=True, draws=(), **shown)
+    joint = covariance_of_values(across, posterior, x, target, joint=True, draws=(), **shown)
     return Law.of_covariance(_match_points(joint, covariance), size)
 
 
 def _projected_law(
-    value_function: AbstractImputation, posterior: GPPosterior, x: Float[AnyArray, "p d"], players: Players
+    value_function: AbstractImputation,
+    posterior: GPPosterior,
+    x: Float[AnyArray, "p d"],
+    target: Target,
 ) -> Law | None:
     """Return the law under a posterior of finite rank, if it is affordable and lacks little."""
     function = posterior.mean.unfold()
     for game in _with_fewer_rows(value_function):
-        if projected_steps(game, function, x.shape[0], players) <= Law.affordable_products:
+        if projected_steps(game, function, x.shape[0], target) <= Law.affordable_products:
             break
     else:
         return None
-    projected, left_out = projected_posterior(game, posterior, x, players)
+    projected, left_out = projected_posterior(game, posterior, x, target.players)
     if left_out > _MAX_LEFT_OUT:
         return None
-    root = shapley_root(game, projected, x, groups=players)
+    root = shapley_root(game, projected, x, **target.options())
     return Law(root, np.shape(game.background)[0], is_joint=True, left_out=left_out)
 
 
@@ -153,7 +155,12 @@ def _with_fewer_rows(value_function: AbstractImputation) -> Iterator[AbstractImp
 
 
 def _affordable_game(
-    value_function: AbstractImputation, posterior: GPPosterior, players: Players, num_pairs: int, *, across: bool
+    value_function: AbstractImputation,
+    posterior: GPPosterior,
+    target: Target,
+    num_pairs: int,
+    *,
+    across: bool,
 ) -> AbstractImputation | None:
     """Return the game itself, or with landmarks as its background, if the covariances of pairs are affordable."""
     sizes = [np.shape(value_function.background)[0]]
@@ -161,22 +168,24 @@ def _affordable_game(
         fewer = _REFERENCES_ACROSS if across else (*sizes, _REFERENCES)
         sizes = sorted({min(sizes[0], size) for size in fewer}, reverse=True)
     for size in sizes:
-        if num_pairs * _steps(value_function, posterior, players, size, across) <= Law.affordable_products:
+        if num_pairs * _steps(value_function, posterior, target, size, across) <= Law.affordable_products:
             return _with_references(value_function, posterior, size)
     return None
 
 
 def _steps(
-    value_function: AbstractImputation, posterior: GPPosterior, players: Players, size: int, across: bool
+    value_function: AbstractImputation,
+    posterior: GPPosterior,
+    target: Target,
+    size: int,
+    across: bool,
 ) -> float:
     """Return how many products of kernel factors the covariance of a pair of points takes."""
-    kernel, num_players = posterior.mean.kernel, players.num_players
-    if isinstance(value_function, Interventional) and has_product_terms(kernel):
+    kernel, num_players = posterior.mean.kernel, target.players.num_players
+    if target.has_integral and isinstance(value_function, Interventional) and has_product_terms(kernel):
         nodes = num_nodes(num_players) ** 2 * (1 if across else 0.5)
         return float(len(kernel.product_terms()) * nodes * (size * num_players) ** 2)
-    if not can_enumerate(players):
-        return math.inf
-    return 4.0**num_players * size**2 * num_players
+    return target.num_coalitions() ** 2 * size**2 * num_players
 
 
 def _with_references(value_function: AbstractImputation, posterior: GPPosterior, size: int) -> AbstractImputation:

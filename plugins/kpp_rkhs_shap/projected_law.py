@@ -11,7 +11,6 @@ determine least (pivoted Cholesky factorization).
 from __future__ import annotations
 
 import functools
-import math
 from typing import NamedTuple
 
 import jax
@@ -21,11 +20,19 @@ from jaxtyping import Array, Float, Int
 
 from kpp import GPPosterior, RKHSFunction
 from kpp.features import Nystrom
-from kpp.games import AbstractImputation, Interventional, Observational, Players, has_product_terms, num_nodes
+from kpp.games import (
+    AbstractImputation,
+    Interventional,
+    Observational,
+    Players,
+    has_product_terms,
+    num_nodes,
+)
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
+from kpp_rkhs_shap.target import Target
 
-__all__ = ["Projection", "can_enumerate", "projected_posterior", "projected_steps"]
+__all__ = ["Projection", "projected_posterior", "projected_steps"]
 
 # The largest number of landmarks, and the number of imputed rows among which they are chosen.
 _MAX_LANDMARKS = 800
@@ -36,8 +43,6 @@ _NUM_COALITIONS = 64
 _TOLERANCE = 1e-3
 # The steps of a matrix product are this much faster than products of kernel factors.
 _SPEED = 10.0
-# Above this many players coalitions are not enumerated.
-_MAX_ENUMERATED = 12
 
 
 class Projection(NamedTuple):
@@ -52,19 +57,13 @@ class Projection(NamedTuple):
     left_out: float
 
 
-def can_enumerate(players: Players) -> bool:
-    """Return whether coalitions of these players are enumerated for a covariance."""
-    return players.num_players <= _MAX_ENUMERATED and not bool((players.membership < 0).any())
-
-
-def projected_steps(value_function: AbstractImputation, mean: RKHSFunction, num_points: int, players: Players) -> float:
+def projected_steps(value_function: AbstractImputation, mean: RKHSFunction, num_points: int, target: Target) -> float:
     """Return how many products of kernel factors explaining all features would take the time of."""
     size, num_features = value_function.background.shape
-    if isinstance(value_function, Interventional) and has_product_terms(mean.kernel):
-        terms, nodes = len(mean.kernel.product_terms()), num_nodes(players.num_players)
-        return float(terms * nodes * players.num_players * num_points * size * _MAX_LANDMARKS)
-    if not can_enumerate(players):
-        return math.inf
+    if target.has_integral and isinstance(value_function, Interventional) and has_product_terms(mean.kernel):
+        terms, nodes = len(mean.kernel.product_terms()), num_nodes(target.players.num_players)
+        return float(terms * nodes * target.players.num_players * num_points * size * _MAX_LANDMARKS)
+    coalitions = target.num_coalitions()
     rank = _rank(value_function)
     weights = size**3 / 3 if rank is None else size * rank**2
     if isinstance(value_function, Observational) and (
@@ -72,9 +71,9 @@ def projected_steps(value_function: AbstractImputation, mean: RKHSFunction, num_
     ):
         references = num_points if rank is None else rank  # the columns that the background is contracted with
         values = _MAX_LANDMARKS * (size * references + num_points * (_MAX_LANDMARKS + (rank or 0)))
-        return 2.0**players.num_players * (weights + values) / _SPEED
+        return coalitions * (weights + values) / _SPEED
     sections = num_points * size * _MAX_LANDMARKS * (num_features + _MAX_LANDMARKS / _SPEED)
-    return 2.0**players.num_players * (weights / _SPEED + sections)
+    return coalitions * (weights / _SPEED + sections)
 
 
 def _rank(value_function: AbstractImputation) -> int | None:

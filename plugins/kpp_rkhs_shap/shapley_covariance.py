@@ -10,9 +10,10 @@ from jaxtyping import Float
 from kpp import GPPosterior
 from kpp.batching import in_blocks
 from kpp.explanations import has_function_law
-from kpp.games import Players, shapley_covariance
+from kpp.games import shapley_covariance
 from kpp.threads import num_cores
 from kpp.typing import AnyArray
+from kpp_rkhs_shap.target import Target
 
 __all__ = ["covariance_of_values", "posterior_at_mean", "posterior_of"]
 
@@ -58,7 +59,7 @@ def covariance_of_values(
     value_function: Any,
     posterior: GPPosterior,
     x: Float[AnyArray, "p d"],
-    players: Players,
+    target: Target,
     *,
     joint: bool,
     draws: tuple[int, ...],
@@ -71,7 +72,7 @@ def covariance_of_values(
         value_function: The game.
         posterior: The posterior; without draws its covariance is used for each draw.
         x: The points, (p, d).
-        players: The players, g of them.
+        target: The values, g of them.
         joint: Whether the covariances between points are computed, too.
         draws: The shape of the draws of the values.
         instances_at_once: The largest number of points in a block, unless all points are taken together.
@@ -81,10 +82,10 @@ def covariance_of_values(
         The covariances, (*draws, p, g, g), or (*draws, p, p, g, g).
     """
     if joint:
-        covariances = np.asarray(shapley_covariance(value_function, posterior, x, x, groups=players))
+        covariances = np.asarray(shapley_covariance(value_function, posterior, x, x, **target.options()))
     else:
         covariances = in_blocks(
-            lambda process, rows: shapley_covariance(value_function, process, rows, groups=players),
+            lambda process, rows: shapley_covariance(value_function, process, rows, **target.options()),
             posterior,
             x,
             instances_at_once=instances_at_once,

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
 from kpp.batching import even_size
+from kpp.causal import CausalDAG, CausalOrder, as_order
 from kpp.explanations import (
     AbstractPointsExplainer,
     Inputs,
@@ -19,7 +20,16 @@ from kpp.explanations import (
     freeze_groups,
     solve_in_blocks,
 )
-from kpp.games import AbstractValueFunction, GaussianConditional, Interventional, ShapleyEstimate, estimate_shapley
+from kpp.games import (
+    AbstractValueFunction,
+    GaussianConditional,
+    Interventional,
+    ShapleyEstimate,
+    asymmetric_shapley_values,
+    check_effects,
+    direct_and_indirect_effects,
+    estimate_shapley,
+)
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import count, one_of, positive
 from kpp_surrogates.converters import as_background
@@ -57,6 +67,11 @@ class KernelSHAP(AbstractPointsExplainer):
         progress: Whether to show a progress bar.
         value_function: Another value function than the interventional one, such as `kpp.games.Causal`. By its
             registered name, `kpp.explain` builds it on the same background.
+        order: A causal graph or order of the players (see `kpp.causal.as_graph`). Then the values are asymmetric
+            Shapley values, exact averages over the orders in which causes come first; see
+            `kpp.games.asymmetric_shapley_values`. Method, budget and tolerance do not matter then.
+        effects: Whether to split each value into its direct and its indirect effect, for a value function that fills in
+            absent features beside the present ones, and up to 14 players; see `kpp.games.direct_and_indirect_effects`.
 
     References:
         Lundberg and Lee, A unified approach to interpreting model predictions, 2017; Covert and Lee, Improving
@@ -70,6 +85,8 @@ class KernelSHAP(AbstractPointsExplainer):
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
     progress: bool = eqx.field(static=True, default=True)
     value_function: AbstractValueFunction | None = None
+    order: CausalDAG | CausalOrder | None = eqx.field(static=True, default=None, converter=as_order)
+    effects: bool = eqx.field(static=True, default=False)
 
     requires: ClassVar = "callable"
     additive: ClassVar = True
@@ -78,13 +95,19 @@ class KernelSHAP(AbstractPointsExplainer):
         """Check the method, the budget and the tolerance."""
         one_of(self.method, "method", ("auto", "quadrature", "enumeration", "least-squares"))
         _check_sampling(self.num_coalitions, self.tolerance)
+        if self.effects:
+            check_effects(self._game(), self.order)
+
+    def _game(self) -> AbstractValueFunction:
+        return Interventional(np.asarray(self.background)) if self.value_function is None else self.value_function
 
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
         """Explain predictions; a random key is needed only where coalitions are sampled."""
         in_rkhs = isinstance(inputs.function, RKHSFunction)
         method = "least-squares" if self.method == "auto" and not in_rkhs else self.method
         sampling = {"num_coalitions": self.num_coalitions, "tolerance": self.tolerance}
-        return _explain(inputs, "kernel-shap", method, sampling, rng_key, self.progress, game=self.value_function)
+        options: dict[str, Any] = {"order": self.order, "effects": self.effects}
+        return _explain(inputs, self._game(), "kernel-shap", method, sampling, rng_key, self.progress, **options)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
@@ -136,7 +159,8 @@ class ShapleySampling(AbstractPointsExplainer):
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
         """Explain predictions; a random key is needed where the budget does not cover all coalitions."""
         sampling = {"num_coalitions": self.num_coalitions, "tolerance": self.tolerance}
-        return _explain(inputs, "shapley-sampling", "permutation", sampling, rng_key, self.progress)
+        game = Interventional(np.asarray(inputs.background))
+        return _explain(inputs, game, "shapley-sampling", "permutation", sampling, rng_key, self.progress)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
@@ -155,30 +179,41 @@ def _check_sampling(num_coalitions: int | None, tolerance: float | None) -> None
 
 def _explain(
     inputs: Inputs,
+    game: AbstractValueFunction,
     name: str,
     method: str,
     sampling: dict[str, Any],
     rng_key: RngKey | None,
     progress: bool,
     *,
-    game: AbstractValueFunction | None = None,
+    order: CausalDAG | CausalOrder | None = None,
+    effects: bool = False,
 ) -> Explanation:
-    """Explain by an estimator of Shapley values, in the interventional game unless there is another one."""
-    game = Interventional(np.asarray(inputs.background)) if game is None else game
+    """Explain by an estimator of Shapley values."""
 
-    def solve(part: RKHSFunction | Callable[..., Any], rows: Float[Array, "b d"]) -> tuple[ShapleyEstimate, None]:
+    def solve(part: RKHSFunction | Callable[..., Any], rows: Float[Array, "b d"]) -> tuple[ShapleyEstimate, Any]:
+        if order is not None:
+            return asymmetric_shapley_values(game, part, rows, order, groups=inputs.players), None
         options: dict[str, Any] = {"groups": inputs.players, "rng_key": rng_key, **sampling}
-        return estimate_shapley(game, part, rows, method=method, **options), None
+        estimate = estimate_shapley(game, part, rows, method=method, **options)
+        if not effects:
+            return estimate, None
+        parts = direct_and_indirect_effects(check_effects(game), part, rows, groups=inputs.players)
+        return estimate, parts._asdict()
 
     default = _COALITIONS if sampling["tolerance"] is None else _MOST_COALITIONS
     size = _instances_at_once(inputs, sampling["num_coalitions"] or default)
     options: dict[str, Any] = {"label": f"explain by {name}", "progress": progress, "row_axis": inputs.row_axis}
-    estimate, _ = solve_in_blocks(solve, inputs.function, inputs.x, instances_at_once=size, **options)
+    estimate, parts = solve_in_blocks(solve, inputs.function, inputs.x, instances_at_once=size, **options)
+    record = {"explainer": name, **describe_value_function(game), **describe_estimate(estimate, rng_key)}
+    if order is not None:
+        record["order"] = str(order)
     return inputs.explanation(
-        {"explainer": name, **describe_value_function(game), **describe_estimate(estimate, rng_key)},
+        record,
         values=estimate.values,
         standard_errors=estimate.standard_errors,
         base_values=np.asarray(game.base(inputs.function)),
+        effects=parts,
     )
 
 

@@ -312,6 +312,11 @@ CASES = {
         UnknownNodeError,
         "order",
     ),
+    "a group outside of the order": (
+        lambda: asymmetric_shapley_values(Interventional(X), linear, POINTS, [("x0", "x1")], groups={"g": [1, 2]}),
+        UnknownNodeError,
+        "order",
+    ),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from kpp.causal.graph.causal_order import CausalOrder
 from kpp.causal.graph.dag import CausalDAG
 
-__all__ = ["as_graph"]
+__all__ = ["as_graph", "as_order"]
 
 
 def as_graph(graph: Any) -> CausalDAG | CausalOrder:
@@ -28,3 +28,8 @@ def as_graph(graph: Any) -> CausalDAG | CausalOrder:
     if isinstance(graph, str):
         return CausalDAG.from_dot(graph) if "digraph" in graph.partition("{")[0] else CausalDAG.from_dagitty(graph)
     return CausalDAG(graph)
+
+
+def as_order(order: Any) -> CausalDAG | CausalOrder | None:
+    """Return an order of players, read as by `as_graph`, or None for no order."""
+    return None if order is None else as_graph(order)

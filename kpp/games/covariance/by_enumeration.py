@@ -10,6 +10,8 @@ a sum over the imputed rows :math:`r_a`, :math:`2^g m` of them. So
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,16 +19,67 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kpp.batching import rows_that_fit, split_rows
 from kpp.functions import RKHSFunction
-from kpp.games.estimators.coalition_weights import shapley_values_from_table
+from kpp.games.estimators.coalition_weights import shapley_values_from_table, shapley_weights
 from kpp.games.players.coalitions import all_coalitions
 from kpp.games.players.players import Players
 from kpp.games.values.imputation import AbstractImputation
 from kpp.kernels import AbstractKernel
 
-__all__ = ["enumeration_covariance", "enumeration_sections"]
+__all__ = [
+    "Solution",
+    "enumeration_covariance",
+    "enumeration_sections",
+    "solution_of",
+    "solution_of_effects",
+    "solution_of_values",
+]
 
 # The largest number of entries of a kernel matrix in memory.
 _MAX_ENTRIES = 2**22
+
+
+class Solution(NamedTuple):
+    """Shapley values, or their parts, as weighted sums of mean predictions of imputed rows.
+
+    Attributes:
+        coalitions: The coalitions of features whose rows are imputed, (c, d).
+        shown: The features that show the values of the point besides, (c, d); see `direct_and_indirect_effects`.
+        weights: The weights of the mean predictions, (g, c).
+    """
+
+    coalitions: Bool[Array, "c d"]
+    shown: Bool[Array, "c d"]
+    weights: Float[Array, "g c"]
+
+
+def solution_of(players: Players, coalitions: Bool[np.ndarray, "c g"], weights: Float[np.ndarray, "g c"]) -> Solution:
+    """Return the values of players from the coalitions of players and the weights of their values."""
+    masks = jnp.asarray(players.expand(coalitions))
+    return Solution(masks, jnp.zeros_like(masks), jnp.asarray(weights))
+
+
+def solution_of_values(players: Players) -> Solution:
+    """Return the Shapley values, sums over all coalitions."""
+    coalitions = all_coalitions(players.num_players)
+    return solution_of(players, coalitions, np.asarray(shapley_values_from_table(np.eye(len(coalitions)))))
+
+
+def solution_of_effects(players: Players) -> Solution:
+    """Return the direct effects of all players and then the indirect ones, 2g sums."""
+    coalitions = all_coalitions(players.num_players)
+    masks, num_players = players.expand(coalitions), players.num_players
+    steps = [(player, np.flatnonzero(~coalitions[:, player])) for player in range(num_players)]
+    inserted = [masks[without] for _, without in steps]
+    shown = [np.broadcast_to(players.membership == player, masks[without].shape) for player, without in steps]
+    size = len(masks) // 2
+    weights = np.zeros((2 * num_players, len(masks) + num_players * size))
+    for player, without in steps:
+        shares = shapley_weights(num_players)[coalitions[without].sum(axis=1)]
+        places = len(masks) + player * size + np.arange(size)
+        weights[player, places], weights[player, without] = shares, -shares
+        weights[num_players + player, without + 2**player], weights[num_players + player, places] = shares, -shares
+    all_shown = np.concatenate([np.zeros_like(masks), *shown])
+    return Solution(jnp.asarray(np.concatenate([masks, *inserted])), jnp.asarray(all_shown), jnp.asarray(weights))
 
 
 def enumeration_covariance(
@@ -35,7 +88,7 @@ def enumeration_covariance(
     x: Float[Array, "p d"],
     x_other: Float[Array, "q d"],
     pairs: Int[Array, "k 2"],
-    players: Players,
+    solution: Solution,
 ) -> Float[Array, "k g g"]:
     """Compute the covariances of Shapley values at pairs of points under a Gaussian process, (k, g, g).
 
@@ -43,13 +96,12 @@ def enumeration_covariance(
     function, which is the one that is explained. A pair is a row of `x` (p, d) and a row of `x_other` (q, d). The
     result is players of the first point by players of the second.
     """
-    coalitions = _coalitions(players)
-    weights, weights_other = (_weights(value_function, function, points, coalitions) for points in (x, x_other))
+    weights, weights_other = (_weights(value_function, function, points, solution) for points in (x, x_other))
 
     def of_pair(pair: Array) -> Array:
         i, j = pair[0], pair[1]
-        rows, loads = _atoms(value_function, function, x[i], weights[i], coalitions)
-        rows_other, loads_other = _atoms(value_function, function, x_other[j], weights_other[j], coalitions)
+        rows, loads = _atoms(value_function, function, x[i], weights[i], solution)
+        rows_other, loads_other = _atoms(value_function, function, x_other[j], weights_other[j], solution)
         sections = _weighted_sections(function.kernel, rows, loads, rows_other)
         return jnp.matmul(sections, loads_other.T, precision="highest")
 
@@ -57,38 +109,36 @@ def enumeration_covariance(
 
 
 def enumeration_sections(
-    value_function: AbstractImputation, function: RKHSFunction, x: Float[Array, "p d"], players: Players
+    value_function: AbstractImputation, function: RKHSFunction, x: Float[Array, "p d"], solution: Solution
 ) -> Float[Array, "p g n"]:
     """Compute the Shapley values of the kernel's n sections at the points of a function without draws, (p, g, n)."""
-    coalitions = _coalitions(players)
 
     def of_point(point: tuple[Array, Array]) -> Array:
-        rows, loads = _atoms(value_function, function, *point, coalitions)
+        rows, loads = _atoms(value_function, function, *point, solution)
         return _weighted_sections(function.kernel, rows, loads, function.points)
 
-    return jax.lax.map(of_point, (x, _weights(value_function, function, x, coalitions)))
-
-
-def _coalitions(players: Players) -> Bool[Array, "c d"]:
-    return jnp.asarray(players.expand(all_coalitions(players.num_players)))
+    return jax.lax.map(of_point, (x, _weights(value_function, function, x, solution)))
 
 
 def _weights(
-    value_function: AbstractImputation, function: RKHSFunction, x: Array, coalitions: Array
+    value_function: AbstractImputation, function: RKHSFunction, x: Array, solution: Solution
 ) -> Float[Array, "p c m"]:
     """Return the weights of the imputed rows, one coalition after another."""
     unfolded = function.unfold()
-    weights = jax.lax.map(lambda mask: value_function.imputation_weights(unfolded, x, mask[None])[0], coalitions)
+    weights = jax.lax.map(
+        lambda mask: value_function.imputation_weights(unfolded, x, mask[None])[0], solution.coalitions
+    )
     return jnp.swapaxes(weights, 0, 1)
 
 
 def _atoms(
-    value_function: AbstractImputation, function: RKHSFunction, x: Array, weights: Array, coalitions: Array
+    value_function: AbstractImputation, function: RKHSFunction, x: Array, weights: Array, solution: Solution
 ) -> tuple[Float[Array, "a d"], Float[Array, "g a"]]:
     """Return the imputed rows of a point, and the weights of the function's values at them in the Shapley values."""
-    rows = value_function.impute(function.unfold(), x[None], coalitions).reshape(-1, x.shape[0])
-    shapley = shapley_values_from_table(np.eye(coalitions.shape[0])).astype(weights.dtype)
-    return rows, (shapley[:, :, None] * weights[None]).reshape(shapley.shape[0], -1)
+    imputed = value_function.impute(function.unfold(), x[None], solution.coalitions)
+    rows = jnp.where(solution.shown[:, None, None], x, imputed).reshape(-1, x.shape[0])
+    shares = solution.weights.astype(weights.dtype)
+    return rows, (shares[:, :, None] * weights[None]).reshape(shares.shape[0], -1)
 
 
 def _weighted_sections(

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,9 +28,18 @@ from jaxtyping import Array, Float, Int
 from kpp.batching import map_blocks, rows_that_fit
 from kpp.features import Nystrom
 from kpp.functions import RKHSFunction
-from kpp.games.covariance.by_enumeration import enumeration_covariance, enumeration_sections
+from kpp.games.covariance.by_enumeration import (
+    Solution,
+    enumeration_covariance,
+    enumeration_sections,
+    solution_of,
+    solution_of_effects,
+    solution_of_values,
+)
 from kpp.games.covariance.by_features import ExactValues, feature_covariance, feature_root
 from kpp.games.covariance.by_quadrature import interventional_covariance
+from kpp.games.estimators.asymmetric import asymmetric_weights, solve_in_order
+from kpp.games.estimators.effects import check_effects, direct_and_indirect_effects
 from kpp.games.estimators.methods import choose_for_game, solve_exactly
 from kpp.games.estimators.quadrature import quadrature_shapley
 from kpp.games.estimators.read_game import read_game
@@ -53,14 +64,23 @@ _MAX_ENTRIES = 2**25
 
 
 def shapley_covariance(
-    value_function: object, process: object, x: object, x_other: object = None, *, groups: object = None
+    value_function: object,
+    process: object,
+    x: object,
+    x_other: object = None,
+    *,
+    groups: object = None,
+    order: object = None,
+    effects: bool = False,
+    feature_names: Iterable[str] | None = None,
 ) -> Float[Array, "..."]:
     r"""Compute the covariance of Shapley values under a Gaussian process, exactly.
 
     Law: the sum over all players of both points is the covariance of the predictions minus their base values.
 
     `Interventional` and a kernel of product terms take :math:`m^2 g^2 \lceil g/2 \rceil^2` steps per pair of points;
-    any other imputation or kernel takes :math:`4^g m^2` values of the kernel. Under `kpp.features.Nystrom` the
+    any other imputation or kernel takes :math:`4^g m^2` values of the kernel. Asymmetric values take
+    :math:`c^2 m^2` values, for the c coalitions that respect the order. Under `kpp.features.Nystrom` the
     covariance is computed from the Shapley values of the features, and takes the time of explaining one function per
     feature.
 
@@ -72,36 +92,49 @@ def shapley_covariance(
         x_other: Other points, (q, d), for covariances across points; if they are `x` itself, half of the computation is
             saved. None for the covariance at each point alone.
         groups: Groups of features that form one player each, as in `as_players`.
+        order: The order of asymmetric Shapley values, as in `asymmetric_shapley_values`; None for Shapley values.
+        effects: Whether the covariance is that of the direct effects of all players and then the indirect ones, 2g in
+            the place of g; see `direct_and_indirect_effects`.
+        feature_names: The names of the d features in `groups` and `order`; by default ``x0, x1, ...``.
 
     Returns:
         The covariances, (p, g, g), or across points (p, q, g, g), players of `x` before those of `x_other`; led by
         draws.
 
     Raises:
-        ValueError: If `x`, `x_other` or `groups` are invalid, or there are too many players to enumerate.
+        ValueError: If `x`, `x_other` or `groups` are invalid, or there are too many players to enumerate, or too many
+            coalitions that respect the order.
+        UnknownNodeError: If no player is in the order.
         TypeError: If the value function is not an imputation, or `process` is not a Gaussian process.
         FloatingPointError: If covariances are NaN or infinite.
 
     References:
         Chau, Muandet and Sejdinovic, Explaining the uncertain, 2023, theorem 4.
     """
-    value_function = _as_imputation(value_function)
+    value_function = _as_imputation(value_function, order, effects)
     background = jnp.asarray(value_function.background)
     num_features, dtype = background.shape[1], background.dtype
     x = as_points(x, num_features=num_features).astype(dtype)
     x_other = None if x_other is None else as_points(x_other, "x_other", num_features=num_features).astype(dtype)
     process = _as_posterior(process, background)
-    players = _read_players(groups, num_features)
+    players = _read_players(groups, num_features, feature_names)
     if isinstance(process.mean.kernel, Nystrom):
-        covariance = feature_covariance(_exact_values(value_function, players), process, x, x_other)
+        covariance = feature_covariance(_exact_values(value_function, players, order, effects), process, x, x_other)
     else:
-        covariance = _section_covariance(value_function, process, x, x_other, players)
+        covariance = _section_covariance(_Problem(value_function, process, players, order, effects), x, x_other)
     _refuse_non_finite(covariance, value_function)
     return covariance
 
 
 def shapley_root(
-    value_function: object, process: GPPosterior, x: object, *, groups: object = None
+    value_function: object,
+    process: GPPosterior,
+    x: object,
+    *,
+    groups: object = None,
+    order: object = None,
+    effects: bool = False,
+    feature_names: Iterable[str] | None = None,
 ) -> Float[np.ndarray, "p g r"]:
     r"""Compute a root of the covariance of Shapley values across points under a process of finite rank.
 
@@ -115,6 +148,10 @@ def shapley_root(
         process: A `GPPosterior` without draws whose kernel is a `kpp.features.Nystrom`.
         x: The points to explain, (p, d).
         groups: Groups of features that form one player each, as in `as_players`.
+        order: The order of asymmetric Shapley values, as in `asymmetric_shapley_values`; None for Shapley values.
+        effects: Whether the covariance is that of the direct effects of all players and then the indirect ones, 2g in
+            the place of g; see `direct_and_indirect_effects`.
+        feature_names: The names of the d features in `groups` and `order`; by default ``x0, x1, ...``.
 
     Returns:
         The roots A, (p, g, r), with one row per player and one column per feature.
@@ -124,7 +161,7 @@ def shapley_root(
         TypeError: If the value function is not an imputation, or the process is not such a posterior.
         FloatingPointError: If the root is NaN or infinite.
     """
-    value_function = _as_imputation(value_function)
+    value_function = _as_imputation(value_function, order, effects)
     if not (isinstance(process, GPPosterior) and isinstance(process.mean.kernel, Nystrom) and not process.batch_shape):
         raise TypeError(
             "`process` must be a GPPosterior without draws whose kernel is a kpp.features.Nystrom, got "
@@ -132,12 +169,15 @@ def shapley_root(
         )
     background = jnp.asarray(value_function.background)
     x = as_points(x, num_features=background.shape[1]).astype(background.dtype)
-    root = feature_root(_exact_values(value_function, _read_players(groups, x.shape[1])), process, x)
+    players = _read_players(groups, x.shape[1], feature_names)
+    root = feature_root(_exact_values(value_function, players, order, effects), process, x)
     _refuse_non_finite(jnp.asarray(root), value_function)
     return root
 
 
-def _as_imputation(value_function: object) -> AbstractImputation:
+def _as_imputation(value_function: object, order: object, effects: bool) -> AbstractImputation:
+    if effects:
+        return check_effects(value_function, order)
     if isinstance(value_function, AbstractImputation):
         return value_function
     raise TypeError(
@@ -146,8 +186,8 @@ def _as_imputation(value_function: object) -> AbstractImputation:
     )
 
 
-def _read_players(groups: object, num_features: int) -> Players:
-    players = as_players(groups, num_features)
+def _read_players(groups: object, num_features: int, feature_names: Iterable[str] | None) -> Players:
+    players = as_players(groups, num_features, None if feature_names is None else tuple(feature_names))
     if (players.membership < 0).any():
         missing = np.flatnonzero(players.membership < 0).tolist()
         raise ValueError(
@@ -166,13 +206,19 @@ def _as_posterior(process: object, background: Array) -> GPPosterior:
     return GPPosterior(zero, jnp.zeros((1, 0), dtype=background.dtype))
 
 
-def _exact_values(value_function: AbstractImputation, players: Players) -> ExactValues:
+def _exact_values(value_function: AbstractImputation, players: Players, order: object, effects: bool) -> ExactValues:
     """Return a function that computes the exact Shapley values of a function at points, some points at a time."""
 
     def values(function: RKHSFunction, x: Array) -> Array:
-        method = "quadrature" if is_product_game(value_function, function) else "enumeration"
+        special = effects or order is not None
+        method = "quadrature" if not special and is_product_game(value_function, function) else "enumeration"
 
         def of_block(rows: Array) -> Array:
+            if effects:
+                return jnp.concatenate(direct_and_indirect_effects(value_function, function, rows, groups=players), 1)
+            if order is not None:
+                game = read_game(value_function, function, rows, players, null_players=True)
+                return solve_in_order(game, *asymmetric_weights(order, players))
             game = read_game(value_function, function, rows, players)
             return solve_exactly(game, choose_for_game(game, method))
 
@@ -185,26 +231,50 @@ def _exact_values(value_function: AbstractImputation, players: Players) -> Exact
     return values
 
 
-def _section_covariance(
-    value_function: AbstractImputation, process: GPPosterior, x: Array, x_other: Array | None, players: Players
-) -> Float[Array, "..."]:
+class _Problem(NamedTuple):
+    """A game under a Gaussian process, whose covariance is computed from kernel sections."""
+
+    value_function: AbstractImputation
+    process: GPPosterior
+    players: Players
+    order: object
+    effects: bool
+
+    @property
+    def is_quadrature(self) -> bool:
+        """Whether the covariance has an integral in polynomial time."""
+        product = isinstance(self.value_function, Interventional) and has_product_terms(self.process.mean.kernel)
+        return product and self.order is None and not self.effects
+
+    def solution(self) -> Solution | None:
+        """Return the coalitions and weights for an enumeration; None for quadrature."""
+        if self.is_quadrature:
+            return None
+        if self.effects:
+            return solution_of_effects(self.players)
+        if self.order is not None:
+            return solution_of(self.players, *asymmetric_weights(self.order, self.players))
+        return solution_of_values(self.players)
+
+
+def _section_covariance(problem: _Problem, x: Array, x_other: Array | None) -> Float[Array, "..."]:
     """Subtract the reduction by the data from the prior covariance, using the sections at the training points."""
-    _refuse_enumeration(value_function, process, players)
-    if x_other is None:
-        prior = _prior_within(value_function, process, x, players)
-    else:
-        prior = _prior_across(value_function, process, x, x_other, players)
-    if not process.root.shape[-1]:
+    _refuse_enumeration(problem)
+    solution = problem.solution()
+    prior = _prior_within(problem, solution, x) if x_other is None else _prior_across(problem, solution, x, x_other)
+    if not problem.process.root.shape[-1]:
         return prior
-    return prior - _reduction(value_function, process, x, x_other, players)
+    return prior - _reduction(problem, solution, x, x_other)
 
 
-def _refuse_enumeration(value_function: AbstractImputation, process: GPPosterior, players: Players) -> None:
-    if players.num_players > _MAX_PLAYERS and not _is_quadrature(value_function, process):
+def _refuse_enumeration(problem: _Problem) -> None:
+    num_players = problem.players.num_players
+    if problem.order is None and num_players > _MAX_PLAYERS and not problem.is_quadrature:
         raise ValueError(
-            f"`value_function` {type(value_function).__name__} with kernel {type(process.mean.kernel).__name__} has "
-            f"covariances by enumeration only, for at most {_MAX_PLAYERS} players, got {players.num_players}; group "
-            "features by `groups`, or take Interventional and a product kernel"
+            f"`value_function` {type(problem.value_function).__name__} with kernel "
+            f"{type(problem.process.mean.kernel).__name__} has covariances by enumeration only, for at most "
+            f"{_MAX_PLAYERS} players, got {num_players}; group features by `groups`, or take Interventional and a "
+            "product kernel"
         )
 
 
@@ -216,46 +286,35 @@ def _refuse_non_finite(covariance: Array, value_function: AbstractImputation) ->
         )
 
 
-def _is_quadrature(value_function: AbstractImputation, process: GPPosterior) -> bool:
-    return isinstance(value_function, Interventional) and has_product_terms(process.mean.kernel)
-
-
-def _prior_within(
-    value_function: AbstractImputation, process: GPPosterior, x: Array, players: Players
-) -> Float[Array, "*draws p g g"]:
+def _prior_within(problem: _Problem, solution: Solution | None, x: Array) -> Float[Array, "*draws p g g"]:
     pairs = np.repeat(np.arange(x.shape[0])[:, None], 2, axis=1)
-    return _prior_at(value_function, process.mean, x, None, pairs, players, True)
+    return _prior_at(problem.value_function, problem.process.mean, x, None, pairs, problem.players, solution, True)
 
 
 def _prior_across(
-    value_function: AbstractImputation, process: GPPosterior, x: Array, x_other: Array, players: Players
+    problem: _Problem, solution: Solution | None, x: Array, x_other: Array
 ) -> Float[Array, "*draws p q g g"]:
     """Compute prior covariances across points; if both arguments are the same points, each pair is computed once."""
     num_points, num_other = x.shape[0], x_other.shape[0]
     if not _are_equal(x, x_other):
         pairs = np.indices((num_points, num_other)).reshape(2, -1).T
-        blocks = _prior_in_blocks(value_function, process, x, x_other, pairs, players)
+        blocks = _prior_in_blocks(problem, solution, x, x_other, pairs)
         return blocks.reshape(*blocks.shape[:-3], num_points, num_other, *blocks.shape[-2:])
     first, second = np.triu_indices(num_points)
     pairs = np.stack([first, second], axis=1)
-    blocks = _prior_in_blocks(value_function, process, x, None, pairs, players)
-    return _mirror(blocks, num_points)
+    return _mirror(_prior_in_blocks(problem, solution, x, None, pairs), num_points)
 
 
 def _prior_in_blocks(
-    value_function: AbstractImputation,
-    process: GPPosterior,
-    x: Array,
-    x_other: Array | None,
-    pairs: Int[np.ndarray, "k 2"],
-    players: Players,
+    problem: _Problem, solution: Solution | None, x: Array, x_other: Array | None, pairs: Int[np.ndarray, "k 2"]
 ) -> Float[Array, "*draws k g g"]:
     """Compute prior covariances at pairs of points, with all cores if nothing is traced."""
+    value_function, mean, players = problem.value_function, problem.process.mean, problem.players
 
     def of_block(block: np.ndarray) -> Array:
-        return _prior_at(value_function, process.mean, x, x_other, block, players, False)
+        return _prior_at(value_function, mean, x, x_other, block, players, solution, False)
 
-    if not all(is_concrete(leaf) for leaf in jax.tree.leaves((value_function, process, x, x_other))):
+    if not all(is_concrete(leaf) for leaf in jax.tree.leaves((value_function, problem.process, x, x_other))):
         return of_block(pairs)
     threads = num_cores()
     blocks = map_blocks(of_block, pairs, -(-len(pairs) // (_BLOCKS * threads)), axis=-3, threads=threads)
@@ -283,43 +342,43 @@ def _prior_at(
     x_other: Float[Array, "q d"] | None,
     pairs: Int[AnyArray, "k 2"],
     players: Players,
+    solution: Solution | None,
     same: bool,
 ) -> Float[Array, "*draws k g g"]:
     """Compute prior covariances at pairs of points, of `x` and of `x_other`, or of `x` both."""
     others = x if x_other is None else x_other
 
     def of_draw(draw: RKHSFunction) -> Array:
-        if isinstance(value_function, Interventional) and has_product_terms(draw.kernel):
+        if solution is None and isinstance(value_function, Interventional):
             first, second = x[pairs[:, 0]], others[pairs[:, 1]]
             return interventional_covariance(value_function, draw.kernel, first, second, players, same=same)
-        return enumeration_covariance(value_function, draw, x, others, jnp.asarray(pairs), players)
+        assert solution is not None  # the only game without one is handled above
+        return enumeration_covariance(value_function, draw, x, others, jnp.asarray(pairs), solution)
 
     return mean.map_draws(of_draw)
 
 
-def _reduction(
-    value_function: AbstractImputation, process: GPPosterior, x: Array, x_other: Array | None, players: Players
-) -> Float[Array, "..."]:
+def _reduction(problem: _Problem, solution: Solution | None, x: Array, x_other: Array | None) -> Float[Array, "..."]:
     """Return the reduction of the covariance by the data."""
-    values = _whitened_values(value_function, process, x, players)
+    values = _whitened_values(problem, solution, x)
     if x_other is None:
         return jnp.einsum("...pgr,...phr->...pgh", values, values, precision="highest")
-    others = values if _are_equal(x, x_other) else _whitened_values(value_function, process, x_other, players)
+    others = values if _are_equal(x, x_other) else _whitened_values(problem, solution, x_other)
     return jnp.einsum("...pgr,...qhr->...pqgh", values, others, precision="highest")
 
 
-def _whitened_values(
-    value_function: AbstractImputation, process: GPPosterior, x: Array, players: Players
-) -> Float[Array, "*draws p g r"]:
+def _whitened_values(problem: _Problem, solution: Solution | None, x: Array) -> Float[Array, "*draws p g r"]:
     r"""Return the Shapley values :math:`\Psi R`, whose products are the reduction of the covariance by the data."""
-    if isinstance(value_function, Interventional) and _is_quadrature(value_function, process):
-        return quadrature_shapley(value_function, process.whitened, x, players=players)
-    sections = _sections(value_function, process.mean, x, players)
+    value_function, process = problem.value_function, problem.process
+    if solution is None and isinstance(value_function, Interventional):
+        return quadrature_shapley(value_function, process.whitened, x, players=problem.players)
+    assert solution is not None  # the only game without one is handled above
+    sections = _sections(value_function, process.mean, x, solution)
     return jnp.einsum("...pgn,...nr->...pgr", sections, process.root, precision="highest")
 
 
 @eqx.filter_jit
 def _sections(
-    value_function: AbstractImputation, mean: RKHSFunction, x: Float[Array, "p d"], players: Players
+    value_function: AbstractImputation, mean: RKHSFunction, x: Float[Array, "p d"], solution: Solution
 ) -> Float[Array, "*draws p g n"]:
-    return mean.map_draws(lambda draw: enumeration_sections(value_function, draw, x, players))
+    return mean.map_draws(lambda draw: enumeration_sections(value_function, draw, x, solution))

@@ -11,20 +11,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from kpp.causal import CausalDAG, CausalOrder, UnknownNodeError, as_graph
+from kpp.games.estimators.draw_errors import draw_errors
 from kpp.games.estimators.estimate import ShapleyEstimate
+from kpp.games.estimators.game import Game
 from kpp.games.estimators.read_game import read_game
 from kpp.games.players.coalitions import from_integers
 from kpp.games.players.players import Players, as_players
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.validation import as_points
 
-__all__ = ["asymmetric_shapley_values"]
+__all__ = ["asymmetric_shapley_values", "asymmetric_weights", "solve_in_order"]
 
 #: The largest number of coalitions that are valued.
 _MAX_COALITIONS = 2**14
@@ -49,15 +50,16 @@ def asymmetric_shapley_values(
         function: The function to explain.
         x: The points, (p, d).
         order: A causal graph or order of the players, or pairs (cause, effect) of their names; see
-            `kpp.causal.as_graph`. Nodes that are not players only connect others.
+            `kpp.causal.as_graph`. Groups are named as in `groups`. Nodes that are not players only connect others.
         groups: Features that form one player; see `as_players`.
         feature_names: The names of the d features; by default ``x0, x1, ...``.
 
     Returns:
-        The values, (p, g), led by draws, with the outputs last.
+        The values, (p, g), led by draws, with the outputs last; with standard errors if the values of coalitions are
+        means over random draws.
 
     Raises:
-        UnknownNodeError: If no player is in the order, or a pair names no player.
+        UnknownNodeError: If no player is in the order, or a group of several features is not.
         ValueError: If more than 16384 coalitions respect the order, or `x` is invalid.
 
     References:
@@ -66,18 +68,38 @@ def asymmetric_shapley_values(
     """
     num_features = as_points(x).shape[1]
     players = as_players(groups, num_features, None if feature_names is None else tuple(feature_names))
-    game = read_game(value_function, function, x, players)
-    counts = _Orders(_causes(order, game.players))
-    table, draws = game.table(from_integers(counts.coalitions, game.num_players))
-    values = game.arrange(_weighted_gains(*counts.gains(), table).swapaxes(0, 1), draws)
-    return ShapleyEstimate(values, None, "asymmetric", True, len(counts.coalitions), None)
+    # Null players stay: without them, the orders of the others would have other frequencies.
+    game = read_game(value_function, function, x, players, null_players=True)
+    coalitions, weights = asymmetric_weights(order, players)
+    values, errors = solve_in_order(game, coalitions, weights), draw_errors(game, coalitions, weights)
+    return ShapleyEstimate(values, errors, "asymmetric", errors is None, len(coalitions), None)
 
 
-@jax.jit
-def _weighted_gains(
-    before: Int[Array, "g k"], after: Int[Array, "g k"], weights: Float[Array, "g k"], table: Float[Array, "c p *rest"]
-) -> Float[Array, "g p *rest"]:
-    return jnp.einsum("gk,gk...->g...", weights.astype(table.dtype), table[after] - table[before])
+def solve_in_order(
+    game: Game, coalitions: Bool[np.ndarray, "c g"], weights: Float[np.ndarray, "g c"]
+) -> Float[Array, "*draws p g *outputs"]:
+    """Return the values of a game that keeps its null players, from the result of `asymmetric_weights`."""
+    table, draws = game.table(coalitions)
+    values = jnp.tensordot(jnp.asarray(weights, dtype=table.dtype), table, axes=1, precision="highest")
+    return game.arrange(values.swapaxes(0, 1), draws)
+
+
+def asymmetric_weights(order: object, players: Players) -> tuple[Bool[np.ndarray, "c g"], Float[np.ndarray, "g c"]]:
+    """Return the coalitions that respect an order, and the weights of their values in the asymmetric values.
+
+    Args:
+        order: The order, as for `asymmetric_shapley_values`.
+        players: The players, g of them.
+
+    Returns:
+        The coalitions, booleans (c, g) from the empty to the full one, and the weights (g, c).
+
+    Raises:
+        UnknownNodeError: If no player is in the order, or a group of several features is not.
+        ValueError: If there are more than 16384 such coalitions.
+    """
+    orders = _Orders(_causes(order, players))
+    return from_integers(orders.coalitions, players.num_players), orders.weights()
 
 
 def _causes(order: object, players: Players) -> list[int]:
@@ -86,6 +108,10 @@ def _causes(order: object, players: Players) -> list[int]:
     known = [name for name in players.names if name in graph]
     if len(graph) and not known:
         raise UnknownNodeError("order", players.names, graph.nodes)
+    unplaced = [name for name, group in zip(players.names, players.groups, strict=True) if len(group) > 1]
+    unplaced = [name for name in unplaced if name not in graph]
+    if len(graph) and unplaced:  # the order of its features is not the order of a group
+        raise UnknownNodeError("order", unplaced, graph.nodes)
     bits = {name: 1 << position for position, name in enumerate(players.names)}
     return [
         sum(bits.get(cause, 0) for cause in graph.ancestors(name) - {name}) if name in graph else 0
@@ -132,18 +158,16 @@ class _Orders:
         players = enumerate(self._causes)
         return {j: coalition | 1 << j for j, causes in players if not coalition >> j & 1 and causes & ~coalition == 0}
 
-    def gains(self) -> tuple[Int[np.ndarray, "g k"], Int[np.ndarray, "g k"], Float[np.ndarray, "g k"]]:
-        """Return, for each player, the places of the coalitions before and after it joins, and the weights."""
+    def weights(self) -> Float[np.ndarray, "g c"]:
+        """Return the weights of the coalitions' values in the values of the players."""
         forming, completing = self._numbers_of_orders()
-        steps: list[list[tuple[int, int, float]]] = [[] for _ in self._causes]
+        weights = np.zeros((len(self._causes), len(self.coalitions)))
         for place, coalition in enumerate(self.coalitions):
             for player, larger in self._joined(coalition).items():
-                after = self._place[larger]
-                steps[player].append((place, after, forming[place] * completing[after] / completing[0]))
-        longest = max(map(len, steps))
-        padded = np.array([found + [(0, 0, 0.0)] * (longest - len(found)) for found in steps])
-        before, after, weights = np.moveaxis(padded, -1, 0)
-        return before.astype(int), after.astype(int), weights
+                share = forming[place] * completing[self._place[larger]] / completing[0]
+                weights[player, self._place[larger]] += share
+                weights[player, place] -= share
+        return weights
 
     def _numbers_of_orders(self) -> tuple[list[int], list[int]]:
         """Return in how many orders each coalition can be formed, and completed."""

@@ -21,7 +21,7 @@ from kpp.games.values.imputation import AbstractImputation
 from kpp.games.values.weighted import AbstractWeighted
 from kpp.typing import AnyArray, PointFunction
 
-__all__ = ["ShapleyEffects", "direct_and_indirect_effects"]
+__all__ = ["ShapleyEffects", "check_effects", "direct_and_indirect_effects"]
 
 
 class ShapleyEffects(NamedTuple):
@@ -47,7 +47,8 @@ def direct_and_indirect_effects(
 
     where :math:`\mathrm{E}_S` is the expectation over the absent features given the coalition, such as
     :math:`do(X_S = x_S)`. Both parts are averaged with the weights of the Shapley value, over all coalitions. Indirect
-    effects of the interventional value function are 0.
+    effects of the interventional value function are 0. The empty coalition has the law of the background, so that for
+    a fitted law the indirect effects also hold the difference between this law and the background.
 
     Args:
         value_function: A value function that fills in absent features beside the present ones, such as
@@ -66,11 +67,7 @@ def direct_and_indirect_effects(
     References:
         Heskes, Sijben, Bucur and Claassen, Causal Shapley values, 2020, section 4, equations 6 and 7.
     """
-    if not isinstance(value_function, AbstractImputation) or isinstance(value_function, AbstractWeighted):
-        raise TypeError(
-            "`value_function` must fill in absent features beside the present ones, such as Causal, "
-            f"GaussianConditional or Interventional, got {type(value_function).__name__}"
-        )
+    value_function = check_effects(value_function)
     game = read_game(value_function, function, x, groups)
     if game.num_players > MAX_PLAYERS:
         raise ValueError(f"`groups` must leave at most {MAX_PLAYERS} players, got {game.num_players}")
@@ -79,6 +76,23 @@ def direct_and_indirect_effects(
     parts = [_effects_of(game, player, coalitions, table) for player in range(game.num_players)]
     direct, indirect = (jnp.stack(part, axis=1) for part in zip(*parts, strict=True))
     return ShapleyEffects(game.arrange(direct, draws), game.arrange(indirect, draws))
+
+
+def check_effects(value_function: object, order: object = None) -> AbstractImputation:
+    """Return a value function whose values have direct and indirect effects, without an order of the players.
+
+    Raises:
+        TypeError: If it does not fill in absent features beside the present ones.
+        ValueError: If there is an order.
+    """
+    if not isinstance(value_function, AbstractImputation) or isinstance(value_function, AbstractWeighted):
+        raise TypeError(
+            "`value_function` must fill in absent features beside the present ones, such as Causal, "
+            f"GaussianConditional or Interventional, got {type(value_function).__name__}"
+        )
+    if order is not None:
+        raise ValueError("`effects` are parts of symmetric Shapley values; leave out `order`")
+    return value_function
 
 
 def _effects_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -11,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from kpp.games.estimators.coalition_weights import shapley_values_from_table
+from kpp.games.estimators.draw_errors import draw_errors, has_draws, weights_of
 from kpp.games.estimators.estimate import ShapleyEstimate
 from kpp.games.estimators.game import Game
 from kpp.games.estimators.least_squares import shapley_values_from_pairs
@@ -19,10 +22,10 @@ from kpp.games.estimators.permutations import coalitions_of_permutations, shaple
 from kpp.games.estimators.quadrature import num_nodes
 from kpp.games.estimators.read_game import read_game
 from kpp.games.estimators.sampling import coalition_pairs_in_rounds, sample_permutations
-from kpp.games.players.coalitions import MAX_ENUMERATED
+from kpp.games.players.coalitions import MAX_ENUMERATED, all_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.product_games import is_product_game
-from kpp.typing import RngKey
+from kpp.typing import AnyArray, RngKey
 from kpp.validation import count, one_of, positive
 
 __all__ = ["estimate_shapley"]
@@ -60,6 +63,9 @@ def estimate_shapley(
 
     With a `tolerance` the number of coalitions is doubled until the largest standard error of all values is at most the
     tolerance, or `num_coalitions` is reached. If all coalitions come first, the values are exact.
+
+    If the values of coalitions are means over random draws, as those of `kpp.games.Causal`, the standard errors hold
+    the errors of these means, which do not depend on the number of coalitions.
 
     Args:
         value_function: The game.
@@ -130,14 +136,26 @@ def _solve(game: Game, method: str, solver: str, batch_size: int | None, toleran
     values = solve_exactly(game, solver, batch_size)
     nodes = num_nodes(game.num_players) if solver == "quadrature" else None
     coalitions = None if solver == "quadrature" else 2**game.num_players
-    return ShapleyEstimate(values, None, method, True, coalitions, nodes, tolerance)
+    errors = None if solver == "quadrature" else _errors_of_draws(game)
+    return ShapleyEstimate(values, errors, method, errors is None, coalitions, nodes, tolerance)
+
+
+def _errors_of_draws(game: Game) -> Float[AnyArray, "..."] | None:
+    """Return the standard errors of enumerated values, if the values of coalitions are means over draws."""
+    if not has_draws(game):
+        return None
+    coalitions = all_coalitions(game.num_players)
+    return draw_errors(game, coalitions, weights_of(shapley_values_from_table, len(coalitions)))
+
+
+Solver = Callable[[Float[Array, "c *rest"]], tuple[Float[Array, "g *rest"], Float[Array, "g *rest"]]]
 
 
 class _Sample(NamedTuple):
     """Sampled coalitions, (c, g), and the function from their values to Shapley values and standard errors."""
 
     coalitions: Bool[np.ndarray, "c g"]
-    solve: Callable[[Float[Array, "c *rest"]], tuple[Float[Array, "g *rest"], Float[Array, "g *rest"]]]
+    solve: Solver
 
 
 def _sample(
@@ -162,7 +180,18 @@ def _sample(
         estimate = ShapleyEstimate(values, errors, method, False, valued, None, tolerance)
         if estimate.tolerance_reached:
             break
-    return estimate
+    return _with_errors_of_draws(game, estimate, coalitions, solve)
+
+
+def _with_errors_of_draws(
+    game: Game, estimate: ShapleyEstimate, coalitions: Bool[np.ndarray, "c g"], solve: Solver
+) -> ShapleyEstimate:
+    """Add the errors of the values of coalitions to those of the sampled coalitions, if these values are drawn, too."""
+    if not has_draws(game):
+        return estimate
+    weights = weights_of(lambda table: solve(jnp.asarray(table))[0], len(coalitions))
+    errors = jnp.asarray(estimate.standard_errors), jnp.asarray(draw_errors(game, coalitions, weights))
+    return dataclasses.replace(estimate, standard_errors=jnp.hypot(*errors))
 
 
 def _pairs(rng_key: RngKey, num_players: int, budgets: Sequence[int]) -> Iterator[_Sample]:

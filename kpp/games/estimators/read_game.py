@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 
 from kpp.functions import RKHSFunction
 from kpp.games.estimators.game import Game
@@ -14,8 +15,10 @@ from kpp.validation import as_points
 __all__ = ["read_game"]
 
 
-def read_game(value_function: AbstractValueFunction, function: object, x: object, groups: object) -> Game:
-    """Check the points and groups of a user, and leave out null players.
+def read_game(
+    value_function: AbstractValueFunction, function: object, x: object, groups: object, *, null_players: bool = False
+) -> Game:
+    """Check the points and groups of a user, and leave out null players unless `null_players` is True.
 
     Raises:
         ValueError: If `x` or `groups` are not as described in `as_points` and `as_players`.
@@ -25,5 +28,8 @@ def read_game(value_function: AbstractValueFunction, function: object, x: object
     if isinstance(function, RKHSFunction):
         x = as_points(x, num_features=function.points.shape[-1])
     players = as_players(groups, x.shape[1])
-    varying = varying_players(value_function, function, x, players)
+    if null_players:
+        varying = np.ones(players.num_players, dtype=bool)
+    else:
+        varying = varying_players(value_function, function, x, players)
     return Game(value_function, function, jnp.asarray(x), players.keep(varying), varying)

@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import networkx as nx
 from jaxtyping import Array, Bool, Float
+from numpy.polynomial.legendre import legvander
 
 from kpp.causal import CausalDAG, CausalError, CausalOrder, LawFactor, as_graph
 from kpp.functions import RKHSFunction
@@ -25,6 +27,10 @@ from kpp.typing import AnyArray, Leaf, RngKey
 from kpp.validation import as_points, count
 
 __all__ = ["CausalEmbedding"]
+
+
+# The degree of the polynomials that describe how predictions depend on the random numbers of a district.
+_DEGREE = 4
 
 
 class CausalEmbedding(AbstractImputation):
@@ -86,11 +92,18 @@ class CausalEmbedding(AbstractImputation):
         self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
     ) -> Float[Array, "c p r d"]:
         """Return the present features of x with draws of the absent ones."""
-        x, background = jnp.asarray(x), jnp.asarray(self.background)
+        numbers = self._numbers(len(self._factors))
+        # All seeds share one compiled program, which gets the random numbers as an argument.
+        return dataclasses.replace(self, seed=0)._impute(jnp.asarray(x), jnp.asarray(coalitions), numbers)
+
+    @eqx.filter_jit
+    def _impute(
+        self, x: Float[Array, "p d"], coalitions: Bool[Array, "c d"], numbers: list[Float[Array, " r"]]
+    ) -> Float[Array, "c p r d"]:
+        background = jnp.asarray(self.background)
         names = names_of_features(self.graph, self.feature_names, background.shape[1])
         kernel = median_kernel(background) if self.kernel is None else self.kernel
         repeated = jnp.tile(background, (self.samples_per_point, 1))
-        numbers = self._numbers(len(self._factors))
 
         def of_coalition(mask: Array) -> Array:
             draws = [_draw(self, factor, names, kernel, mask) for factor in self._factors]
@@ -103,7 +116,13 @@ class CausalEmbedding(AbstractImputation):
 
             return jax.lax.map(of_point, x)
 
-        return jax.lax.map(of_coalition, jnp.asarray(coalitions))
+        return jax.lax.map(of_coalition, coalitions)
+
+    def control_variates(self) -> Float[Array, "r q"]:
+        """Return Legendre polynomials of the random numbers of all districts, which are stratified."""
+        numbers = 2 * jnp.stack(self._numbers(len(self._factors)), axis=1) - 1
+        by_degree = jnp.moveaxis(jnp.asarray(legvander(numbers, _DEGREE)), -1, 0)[1:]
+        return jnp.concatenate(list(by_degree), axis=1)
 
     def _numbers(self, num_factors: int) -> list[Float[Array, " r"]]:
         """Return numbers between 0 and 1 for each factor, one in each of r intervals, in random order."""
@@ -149,6 +168,8 @@ def _draw(
 ) -> Callable[[Float[Array, "r d"], Float[Array, " r"]], Float[Array, "r d"]]:
     """Return a function that replaces a factor's absent members in rows, by numbers between 0 and 1."""
     background = jnp.asarray(game.background)
+    # In the order of a member, close random numbers choose similar rows, so that stratified numbers spread well.
+    background = background[jnp.argsort(background[:, names.index(factor.members[0])])]
     members, parents = (jnp.array([name in part for name in names]) for part in (factor.members, factor.parents))
     given = parents | (members & mask) if factor.given_members else parents
     gram = restricted_matrices(kernel, background, background)(given)

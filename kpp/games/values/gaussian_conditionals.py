@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
+import dataclasses
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -45,7 +46,7 @@ class AbstractSampled(AbstractImputation):
     The mean and covariance are those of the background's scores. The random numbers behind the samples are fixed by a
     seed, the same for every coalition and point, so that values are reproducible and linear in the function; their
     means are exactly 0 and their variances 1. The rows of the empty coalition are the background, so that the base
-    value is the mean prediction over it.
+    value is the mean prediction over it. A subclass has a field `seed`.
     """
 
     @abstractmethod
@@ -78,12 +79,20 @@ class AbstractSampled(AbstractImputation):
         self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
     ) -> Float[Array, "c p r d"]:
         """Return the present features of x with samples of the absent ones."""
-        x, background = jnp.asarray(x), jnp.asarray(self.background)
+        # All seeds share one compiled program, which gets the random numbers as an argument.
+        same_seed: dict[str, Any] = {"seed": 0}
+        return dataclasses.replace(self, **same_seed)._impute(jnp.asarray(x), jnp.asarray(coalitions), self._noise())
+
+    @eqx.filter_jit
+    def _impute(
+        self, x: Float[Array, "p d"], coalitions: Bool[Array, "c d"], noise: Float[Array, "r d"]
+    ) -> Float[Array, "c p r d"]:
+        background = jnp.asarray(self.background)
         fitted = self.to_scores(background)
         mean, scale = _moments(fitted)
         standard = (fitted - mean) / scale
         sample = self.sampler(add_diagonal(standard.T @ standard / fitted.shape[0], _RIDGE))
-        explained, noise = (self.to_scores(x) - mean) / scale, self._noise()
+        explained = (self.to_scores(x) - mean) / scale
         repeated = jnp.tile(background, (self.sampling()[0], 1))
 
         def of_coalition(mask: Array) -> Array:
@@ -91,7 +100,12 @@ class AbstractSampled(AbstractImputation):
             rows = jnp.where(mask[None, None], x[:, None], self.from_scores(mean[None] + scale[None] * samples))
             return jnp.where(jnp.any(mask), rows, repeated[None])
 
-        return jax.lax.map(of_coalition, jnp.asarray(coalitions))
+        return jax.lax.map(of_coalition, coalitions)
+
+    def control_variates(self) -> Float[Array, "r q"]:
+        """Return the random numbers and their squares, whose means are 0 and 1."""
+        noise = self._noise()
+        return jnp.concatenate([noise, noise**2], axis=1)
 
     def _noise(self) -> Float[Array, "r d"]:
         num_background, num_features = self.background.shape

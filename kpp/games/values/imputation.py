@@ -79,6 +79,16 @@ class AbstractImputation(AbstractValueFunction):
         imputed = library.where(coalitions[:, None, None, :], rows[None, :, None, :], background[None, None])
         return jnp.asarray(imputed)
 
+    def control_variates(self) -> 'Float[Array, "m q"] | None':
+        """Return functions of the random numbers behind the imputed rows whose means over the rows have no error.
+
+        The standard errors of Shapley values follow from them. All coalitions must share the random numbers of a row.
+
+        Returns:
+            One row per imputed row, (m, q), the more important columns first; None if no row is random.
+        """
+        return None
+
     def __call__(self, function: PointFunction, x: object, coalitions: object) -> 'Float[Array, "*draws c p *outputs"]':
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs)."""
         x = as_points(x, num_features=self.background.shape[1])

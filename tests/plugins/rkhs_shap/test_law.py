@@ -17,6 +17,7 @@ from kpp.kernels import RBF
 from kpp_models import GPRegression
 from kpp_rkhs_shap import law as law_module
 from kpp_rkhs_shap.law import affordable_law
+from kpp_rkhs_shap.target import Target
 
 RNG = np.random.default_rng(3)
 DATA, X, BACKGROUND = RNG.normal(size=(14, 3)), RNG.normal(size=(4, 3)), RNG.normal(size=(90, 3))
@@ -53,7 +54,7 @@ def in_rows(covariance):
     ids=["interventional", "observational"],
 )
 def test_draws_have_the_exact_covariance_across_points(posterior, game):
-    law = affordable_law(game, posterior, X, as_players(None, 3), **OPTIONS)
+    law = affordable_law(game, posterior, X, Target(as_players(None, 3)), **OPTIONS)
     assert law.is_joint and law.num_references == 10
     exact = in_rows(shapley_covariance(game, posterior, X, X))
     np.testing.assert_allclose(in_rows(law.covariance), exact, rtol=1e-8, atol=1e-10)
@@ -69,7 +70,7 @@ def test_draws_have_the_exact_covariance_across_points(posterior, game):
 @pytest.mark.slow
 def test_landmarks_change_correlations_little_and_no_variance(posterior, monkeypatch):
     game, players = Interventional(BACKGROUND), as_players(None, 3)
-    law = affordable_law(game, posterior, X, players, **OPTIONS)
+    law = affordable_law(game, posterior, X, Target(players), **OPTIONS)
     assert law.num_references == 90  # more than the 64 landmarks of the correlation
     exact = np.asarray(shapley_covariance(game, posterior, X, X))
     positions = np.arange(4)
@@ -87,7 +88,7 @@ def test_a_large_background_is_represented_by_landmarks(posterior, monkeypatch):
     monkeypatch.setattr(law_module, "_REFERENCES", 50)
     # Just enough for 50 references at 4 points: 2 nodes a side, half of their pairs.
     monkeypatch.setattr(Law, "affordable_products", 4 * 2 * (50 * 3) ** 2)
-    law = affordable_law(Interventional(BACKGROUND), posterior, X, players, **OPTIONS)
+    law = affordable_law(Interventional(BACKGROUND), posterior, X, Target(players), **OPTIONS)
     assert law.num_references == 50
     exact = np.asarray(shapley_covariance(Interventional(BACKGROUND), posterior, X))
     own = law.covariance[np.arange(4), np.arange(4)] if law.is_joint else law.covariance
@@ -98,7 +99,7 @@ def test_a_large_background_is_represented_by_landmarks(posterior, monkeypatch):
 @pytest.mark.slow
 def test_what_is_too_expensive_is_not_computed(fit, posterior, monkeypatch):
     monkeypatch.setattr(Law, "affordable_products", 10.0)
-    assert affordable_law(Interventional(BACKGROUND), posterior, X, as_players(None, 3), **OPTIONS) is None
+    assert affordable_law(Interventional(BACKGROUND), posterior, X, Target(as_players(None, 3)), **OPTIONS) is None
     explanation = explain(fit)
     assert explanation.attrs["uncertainty"] == "hyperparameters only"
     assert explanation.values.shape == (1, 1, 4, 3)
@@ -212,7 +213,7 @@ def simulate(game, num_functions, num_draws):
     targets, truth = functions_of_the_prior(GAMES[game], num_functions, rng)
     gram = np.asarray(KERNEL.gram(DATA)) + 0.1 * np.eye(14)
     zero = kpp.GPPosterior(kpp.RKHSFunction(KERNEL, DATA, np.zeros(14)), np.linalg.cholesky(np.linalg.inv(gram)))
-    law = affordable_law(GAMES[game], zero, X, as_players(None, 3), **OPTIONS)
+    law = affordable_law(GAMES[game], zero, X, Target(as_players(None, 3)), **OPTIONS)
     coefficients = np.linalg.solve(gram, targets.T).T[None]
     posterior_means = kpp.RKHSFunction.over_draws(KERNEL, DATA, coefficients, 0.0, batch_shape=coefficients.shape[:2])
     means = kpp.explain(posterior_means, X, value_function=GAMES[game], progress=False, method="enumeration").values[0]

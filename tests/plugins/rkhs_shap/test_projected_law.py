@@ -16,6 +16,7 @@ from kpp_rkhs_shap import law as law_module
 from kpp_rkhs_shap import projected_law
 from kpp_rkhs_shap.law import affordable_law
 from kpp_rkhs_shap.projected_law import projected_posterior
+from kpp_rkhs_shap.target import Target
 
 RNG = np.random.default_rng(5)
 DATA, X, BACKGROUND = RNG.normal(size=(20, 4)), RNG.normal(size=(3, 4)), RNG.normal(size=(30, 4))
@@ -71,9 +72,9 @@ def test_roots_give_the_covariances_across_points():
 def test_what_is_too_expensive_by_pairs_of_coalitions_is_projected(monkeypatch):
     game = Observational(BACKGROUND, 0.01)
     exact = np.asarray(shapley_covariance(game, SMOOTH, X, X))
-    assert affordable_law(game, SMOOTH, X, PLAYERS, **OPTIONS).left_out is None
+    assert affordable_law(game, SMOOTH, X, Target(PLAYERS), **OPTIONS).left_out is None
     monkeypatch.setattr(law_module, "_CHEAP", 5e6)  # by 6 pairs of points it takes 6 * (16 * 30)^2 * 4 = 5.5e6
-    law = affordable_law(game, SMOOTH, X, PLAYERS, **OPTIONS)
+    law = affordable_law(game, SMOOTH, X, Target(PLAYERS), **OPTIONS)
     assert law.is_joint and law.record()["variance_left_out"] == law.left_out < 0.001
     spread = np.sqrt(np.einsum("ppii->pi", exact)).ravel()
     difference = np.moveaxis(law.covariance - exact, 1, 2).reshape(12, 12) / np.outer(spread, spread)
@@ -84,7 +85,7 @@ def test_a_projection_that_lacks_too_much_is_not_used(monkeypatch):
     game = Observational(BACKGROUND, 0.01)
     monkeypatch.setattr(Law, "affordable_products", 2e6)  # 3 points take 3 * (16 * 30)^2 * 4 = 2.8e6
     monkeypatch.setattr(projected_law, "_MAX_LANDMARKS", 3)
-    assert affordable_law(game, SMOOTH, X, PLAYERS, **OPTIONS) is None
+    assert affordable_law(game, SMOOTH, X, Target(PLAYERS), **OPTIONS) is None
 
 
 def test_memory_of_the_features_is_bounded(monkeypatch):
@@ -103,14 +104,16 @@ def test_the_law_of_a_game_in_low_rank(monkeypatch):
     game = Observational(BACKGROUND, 0.01, landmarks=10)
     exact = np.asarray(shapley_covariance(game, SMOOTH, X, X))
     monkeypatch.setattr(law_module, "_CHEAP", 0)
-    law = affordable_law(game, SMOOTH, X, PLAYERS, **OPTIONS)
+    law = affordable_law(game, SMOOTH, X, Target(PLAYERS), **OPTIONS)
     assert law.record()["covariance_background_size"] == 30
     spread = np.sqrt(np.einsum("ppii->pi", exact)).ravel()
     difference = np.moveaxis(law.covariance - exact, 1, 2).reshape(12, 12) / np.outer(spread, spread)
     assert np.abs(difference).max() < 0.05  # a hundredth of the prior variance, as above
     monkeypatch.setattr(law_module, "_ROWS", (20, 12))
-    monkeypatch.setattr(Law, "affordable_products", projected_law.projected_steps(game, SMOOTH.mean, 3, PLAYERS) - 1)
-    fewer = affordable_law(game, SMOOTH, X, PLAYERS, **OPTIONS)
+    monkeypatch.setattr(
+        Law, "affordable_products", projected_law.projected_steps(game, SMOOTH.mean, 3, Target(PLAYERS)) - 1
+    )
+    fewer = affordable_law(game, SMOOTH, X, Target(PLAYERS), **OPTIONS)
     assert fewer.record()["covariance_background_size"] == 20
     part = dataclasses.replace(game, background=BACKGROUND[[i * 30 // 20 for i in range(20)]])
     expected = np.asarray(shapley_covariance(part, SMOOTH, X, X))
