@@ -67,7 +67,7 @@ def _middle(rng: np.random.Generator, x: np.ndarray, num: int = 20) -> np.ndarra
 
 
 def ridge_without_instruments(study: Study) -> np.ndarray:
-    """Return a regression of the outcome on the treatments: they are their own instruments, S is nearly the identity."""
+    """Return a regression on the treatments: as their own instruments they make S nearly the identity."""
     found = instrumental_regression(study.x, study.y, study.x, instrument_regularization=1e-9)
     return np.asarray(found.effect(study.at).mean)
 

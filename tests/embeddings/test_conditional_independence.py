@@ -218,6 +218,6 @@ def test_level_given_confounders(columns, most):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("effect", [lambda e: 0.6 * e, lambda e: 2 * e**2], ids=["linear", "square"])
+@pytest.mark.parametrize("effect", [lambda e: 0.6 * e, lambda e: 5 * e**2], ids=["linear", "square"])
 def test_effects_are_found(effect):
     assert np.mean(p_values(confounded(effect), 40) <= 0.05) >= 0.8
