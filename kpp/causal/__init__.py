@@ -62,3 +62,4 @@ from kpp.causal.identification.hedges import Hedge as Hedge
 from kpp.causal.identification.identify import identify as identify
 from kpp.causal.identification.intervention_law import LawFactor as LawFactor
 from kpp.causal.identification.intervention_law import intervention_law as intervention_law
+from kpp.causal.implied import implied_independences as implied_independences

@@ -7,9 +7,14 @@ from kpp.embeddings.bayesian import BayesianConditionalMeanEmbedding as Bayesian
 from kpp.embeddings.conditional import AbstractConditionalEmbedding as AbstractConditionalEmbedding
 from kpp.embeddings.conditional import AbstractRegressionEmbedding as AbstractRegressionEmbedding
 from kpp.embeddings.conditional import ConditionalMeanEmbedding as ConditionalMeanEmbedding
+from kpp.embeddings.conditional_independence import IndependenceTest as IndependenceTest
+from kpp.embeddings.conditional_independence import (
+    conditional_independence_test as conditional_independence_test,
+)
 from kpp.embeddings.deconditional import DeconditionalMeanEmbedding as DeconditionalMeanEmbedding
 from kpp.embeddings.embedding import AbstractEmbedding as AbstractEmbedding
 from kpp.embeddings.embedding import AbstractEmpiricalEmbedding as AbstractEmpiricalEmbedding
+from kpp.embeddings.graph_check import check_graph as check_graph
 from kpp.embeddings.interventional_mean import InterventionalMeanEmbedding as InterventionalMeanEmbedding
 from kpp.embeddings.mean import MeanEmbedding as MeanEmbedding
 from kpp.embeddings.mean_independence import MeanIndependenceTest as MeanIndependenceTest

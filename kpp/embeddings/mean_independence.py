@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.embeddings.conditional_independence import IndependenceTest, conditional_independence_test
 from kpp.kernels import RBF, AbstractKernel, check_positive, median_heuristic
 from kpp.tables import Schema, as_table, is_table
 from kpp.typing import AnyArray, Numbers, RngKey
@@ -29,6 +30,7 @@ from kpp.validation import (
     check_same_rows,
     check_type,
     count,
+    one_of,
     warn_if_float32,
 )
 
@@ -149,21 +151,25 @@ def independence_test(
     frame: pd.DataFrame,
     independence: Independence,
     *,
+    tested: str = "mean",
     kernel: AbstractKernel | None = None,
     given_kernel: AbstractKernel | None = None,
     regularization: float | AnyArray | None = None,
     num_permutations: int = 999,
     max_rows: int = 1000,
-) -> MeanIndependenceTest:
-    """Test the mean independence that a statement of independence implies, on the columns of a data frame.
+) -> MeanIndependenceTest | IndependenceTest:
+    """Test a statement of independence, or the mean independence that it implies, on the columns of a data frame.
 
     Args:
         rng_key: A JAX random key.
-        frame: A data frame of numbers, whose columns have the names of the variables of the statement.
-        independence: The statement: `ColliderPartition.independence`, or one of `kpp.causal.collider_independences`.
-        kernel: As for `mean_independence_test`; X are the variables that the outcome is independent of.
-        given_kernel: As for `mean_independence_test`; Z are the variables that are given.
-        regularization: As for `mean_independence_test`.
+        frame: A data frame, whose columns have the names of the variables of the statement.
+        independence: The statement: `ColliderPartition.independence`, or one of `kpp.causal.collider_independences` or
+            `kpp.causal.implied_independences`.
+        tested: "mean" for `mean_independence_test` of columns of numbers, or "distribution" for
+            `conditional_independence_test`, where columns of text, categories and booleans are categories.
+        kernel: The kernel of X, the variables that the outcome is independent of.
+        given_kernel: The kernel of Z, the variables that are given.
+        regularization: As for `mean_independence_test`; None if the distribution is tested.
         num_permutations: As for `mean_independence_test`.
         max_rows: As for `mean_independence_test`.
 
@@ -171,15 +177,30 @@ def independence_test(
         The statistic and its p-value.
 
     Raises:
-        ValueError: If `frame` is not a data frame, columns are missing or do not hold finite numbers, or as for
-            `mean_independence_test`.
+        ValueError: If `frame` is not a data frame, columns are missing or cannot be read, or as for
+            `mean_independence_test` and `conditional_independence_test`.
     """
+    one_of(tested, "tested", ("mean", "distribution"))
     frame = as_table(frame, "frame")
     if not is_table(frame):
         raise ValueError(f"`frame` must be a data frame with the variables as columns, got {type(frame).__name__}")
     check_type(independence, "independence", ("Independence",))
     if not independence.of:
         raise ValueError(f"`independence` must say what the outcome is independent of, got {independence}")
+    if tested == "distribution":
+        if regularization is not None:
+            raise ValueError("`regularization` goes with `tested='mean'`; the test of the distribution chooses its own")
+        x, y, given = (_table(frame, names) for names in (independence.of, (independence.outcome,), independence.given))
+        return conditional_independence_test(
+            rng_key,
+            x,
+            y,
+            given,
+            x_kernel=kernel,
+            given_kernel=given_kernel,
+            num_permutations=num_permutations,
+            max_rows=max_rows,
+        )
     y, x = _columns(frame, (independence.outcome,)), _columns(frame, independence.of)
     given = _columns(frame, independence.given) if independence.given else None
     return mean_independence_test(
@@ -193,6 +214,14 @@ def independence_test(
         num_permutations=num_permutations,
         max_rows=max_rows,
     )
+
+
+def _table(frame: pd.DataFrame, names: tuple[str | int, ...]) -> pd.DataFrame | None:
+    """Return some columns of a data frame, or None if there are none."""
+    missing = [str(name) for name in names if name not in set(frame.columns)]
+    if missing:
+        raise ValueError(f"`frame` lacks the columns {missing}; it has {[str(column) for column in frame.columns]}")
+    return frame[list(names)] if names else None
 
 
 def _columns(frame: pd.DataFrame, names: tuple[str | int, ...]) -> Float[np.ndarray, "n d"]:

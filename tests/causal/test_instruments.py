@@ -10,6 +10,7 @@ from kpp.causal import (
     CausalError,
     Instrument,
     LatentNodeError,
+    forbidden_nodes,
     instruments,
     is_instrument,
 )
@@ -90,6 +91,38 @@ def test_a_failure_says_which_part_and_shows_a_path():
     assert is_instrument(graph, "j", treatment="x", outcome="y").criterion.startswith("the nodes given leave a path")
 
 
+@pytest.mark.slow
+def test_several_instruments_are_what_gives_the_joint_effect_in_linear_models(brute):
+    rng, answers = np.random.default_rng(6), []
+    graphs = [brute.random_graph(rng, size, 0.4, 0.15, 0.05) for size in (5, 6) for _ in range(150)]
+    for graph in (graph for graph in graphs if {"a", "b", "c"} <= graph.observed):
+        model, others = brute.LinearModel(graph, rng), sorted(graph.observed - {"a", "b", "c"})
+        effect = model.total({"a", "c"})[model.at["b"], [model.at["a"], model.at["c"]]]
+        banned = forbidden_nodes(graph, treatment=["a", "c"], outcome="b")
+        for nodes in (set(nodes) for nodes in brute.subsets(others) if nodes):
+            for given in brute.subsets(sorted(set(others) - nodes)):
+                names = sorted({"a", "b", "c"} | nodes)
+                law = model.law(set(names), (), given)[1]
+                at = {name: place for place, name in enumerate(names)}
+                rows = [at[node] for node in sorted(nodes)]
+                moved, answer = law[np.ix_(rows, [at["a"], at["c"]])], law[rows, at["b"]]
+                # Coefficients from a density: singular values are 0 up to rounding, or far from it.
+                works = np.linalg.matrix_rank(moved, tol=1e-8) == 2 and np.allclose(answer, moved @ effect, atol=1e-9)
+                found = is_instrument(graph, nodes, treatment=["a", "c"], outcome="b", given=given)
+                assert found.holds == (works and not set(given) & banned), (graph, nodes, given)
+                answers.append(found.holds)
+    assert 20 < sum(answers) < len(answers) - 20
+
+
+def test_two_instruments_behind_one_node_do_not_move_two_treatments():
+    edges = [("i", "m"), ("j", "m"), ("m", "x"), ("m", "w"), ("x", "y"), ("w", "y")]
+    graph = CausalDAG(edges, bidirected=[("x", "y"), ("w", "y")])
+    question = {"treatment": ["x", "w"], "outcome": "y"}
+    check = is_instrument(graph, ["i", "j"], **question)
+    assert str(check) == "the instruments move all treatments independently of each other; this does not hold"
+    assert is_instrument(CausalDAG([*edges, ("i", "x")], bidirected=graph.bidirected), ["i", "j"], **question)
+
+
 def test_what_makes_no_sense_is_refused():
     graph = CausalDAG([("i", "x"), ("x", "y"), ("u", "y")], latent="u")
     assert instruments(graph, treatment="y", outcome="x") == ()
@@ -99,3 +132,5 @@ def test_what_makes_no_sense_is_refused():
         instruments(graph, treatment=["i", "x"], outcome="y")
     with pytest.raises(CausalError, match="`instrument` and `given`"):
         is_instrument(graph, "i", treatment="x", outcome="y", given="i")
+    with pytest.raises(CausalError, match="`instrument` must name at least one node"):
+        is_instrument(graph, [], treatment="x", outcome="y")

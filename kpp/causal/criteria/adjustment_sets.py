@@ -45,7 +45,10 @@ class CriterionCheck:
         return self.holds
 
     def __str__(self) -> str:
-        return "holds" if self.holds else f"{self.criterion}; see the path {self.witness}"
+        if self.holds:
+            return "holds"
+        shown = "this does not hold" if self.witness is None else f"see the path {self.witness}"
+        return f"{self.criterion}; {shown}"
 
 
 def is_adjustment_set(

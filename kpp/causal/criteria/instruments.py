@@ -7,7 +7,9 @@ In a linear model
 
 $$\frac{\mathrm{Cov}(I, Y \mid W)}{\mathrm{Cov}(I, X \mid W)}$$
 
-is the effect of X on Y, for any hidden common causes of X and Y.
+is the effect of X on Y, for any hidden common causes of X and Y. Several instruments together identify the joint effect
+of several treatments if each meets the first two conditions, and if the covariance of instruments and treatments given
+W has as many independent columns as there are treatments.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from kpp.causal.criteria.adjustment_sets import (
     proper_backdoor_graph,
 )
 from kpp.causal.criteria.causal_paths import forbidden_nodes, path_to_forbidden
+from kpp.causal.criteria.treks import covariance_rank
 from kpp.causal.errors import CausalError
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.nodes import check_disjoint, check_question
@@ -44,41 +47,55 @@ class Instrument:
 
 def is_instrument(
     graph: CausalDAG,
-    instrument: str,
+    instrument: str | Collection[str],
     *,
     treatment: str | Collection[str],
     outcome: str | Collection[str],
     given: str | Collection[str] = (),
 ) -> CriterionCheck:
-    """Check whether a node is an instrument for the effect of a treatment on an outcome given others.
+    r"""Check whether nodes are instruments for the effect of treatments on an outcome given others.
+
+    For one instrument of one treatment this is the definition above. Several instruments are checked as a set:
+    :math:`\mathrm{Cov}(I, X \mid W)` must have the rank of the number of treatments in almost every linear model of the
+    graph, so that their joint effect is identified there.
 
     Args:
         graph: The graph.
-        instrument: The node.
-        treatment: The treatment, one node.
+        instrument: The instrument, or several.
+        treatment: The treatment, or several whose joint effect is asked for.
         outcome: The outcome, one node.
         given: The nodes conditioned on.
 
     Returns:
-        The check, true if the node is an instrument; otherwise it says which part of the definition fails and shows a
+        The check, true if the nodes are instruments; otherwise it says which part of the definition fails and shows a
         path, if a path is the reason.
 
     Raises:
-        CausalError: See `check_question`; also if there are several treatments or outcomes, if the instrument or a
-            conditioning node is latent, or if one node has two roles.
+        CausalError: See `check_question`; also if there are several outcomes, if an instrument or a conditioning node
+            is latent, or if one node has two roles.
+
+    References:
+        Brito and Pearl, Generalized instrumental variables, 2002; Sullivant, Talaska and Draisma, Trek separation for
+        Gaussian graphical models, 2010, theorem 2.8, for the rank.
     """
-    x, y = _single_effect(graph, treatment, outcome)
-    node = as_observed(graph, instrument, "instrument", x | y)
+    x, y = check_question(graph, treatment, outcome)
+    _check_single(graph, "outcome", y)
+    nodes = as_observed(graph, instrument, "instrument", x | y)
     conditions = as_observed(graph, given, "given", x | y)
-    check_disjoint(instrument=node, given=conditions)
+    check_disjoint(instrument=nodes, given=conditions)
+    if not nodes:
+        raise CausalError("`instrument` must name at least one node, got none")
     forbidden = forbidden_nodes(graph, treatment=x, outcome=y) & conditions
     if forbidden:
         criterion = "the nodes given are none on a causal path and none below one"
         return CriterionCheck(False, criterion, path_to_forbidden(graph, x, y, forbidden))
-    if d_separated(graph, node, x, conditions):
+    if d_separated(graph, nodes, x, conditions):
         return CriterionCheck(False, "the nodes given leave a path from the instrument to the treatment open")
+    # A path open given W makes the rank of one treatment 1 in almost every model, so that only sets need the count.
+    if len(x) > 1 and covariance_rank(graph, nodes | conditions, x | conditions) < len(x | conditions):
+        return CriterionCheck(False, "the instruments move all treatments independently of each other")
     criterion = "the nodes given close every path from the instrument to the outcome but for the treatment's effect"
-    return closed(proper_backdoor_graph(graph, treatment=x, outcome=y), node, y, conditions, criterion)
+    return closed(proper_backdoor_graph(graph, treatment=x, outcome=y), nodes, y, conditions, criterion)
 
 
 def instruments(
@@ -121,7 +138,11 @@ def _single_effect(
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Return the treatment and the outcome as sets of one node each."""
     x, y = check_question(graph, treatment, outcome)
-    for argument, nodes in (("treatment", x), ("outcome", y)):
-        if len(nodes) != 1:
-            raise CausalError(f"`{argument}` must be one node, got {graph.sort(nodes)}")
+    _check_single(graph, "treatment", x)
+    _check_single(graph, "outcome", y)
     return x, y
+
+
+def _check_single(graph: CausalDAG, argument: str, nodes: frozenset[str]) -> None:
+    if len(nodes) != 1:
+        raise CausalError(f"`{argument}` must be one node, got {graph.sort(nodes)}")
