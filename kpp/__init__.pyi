@@ -15,6 +15,7 @@ from . import inference as inference
 from . import jobs as jobs
 from . import kernels as kernels
 from . import linalg as linalg
+from . import mechanisms as mechanisms
 from . import metrics as metrics
 from . import networks as networks
 from . import plots as plots

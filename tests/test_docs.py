@@ -35,6 +35,7 @@ LONG = {  # a fit or an explanation in every block; left to the slow suite
     "docs/quadrature.md",
     "docs/rkhs_shap.md",
     "docs/scikit_learn.md",
+    "docs/structural_models.md",
     "docs/studies.md",
     "docs/surrogates.md",
     "docs/treatment_effects.md",

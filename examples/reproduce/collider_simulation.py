@@ -2,6 +2,7 @@
 
     python examples/reproduce/collider_simulation.py [--small] [--seeds N] [--ablation-seeds N]
         [--ablations labelled,unlabelled,spouses,ridge] [--trees N] [--output FOLDER] [--cache FOLDER]
+        [--covariance-seed SEED [--children N]]
 
 (Bouabid, Fawkes and Sejdinovic, Returning the favour: when regression benefits from probabilistic causal knowledge,
 2023, section 6.1, figures 4 and 6, appendix F.2.) (X1, X2, Y) is Gaussian with Y independent of X2, then
@@ -9,9 +10,10 @@
     X1 <- g1(X1) + N(0, .1^2),  g1(u) = u + .1 cos(2 pi u^2);    X2 <- g2(X2),  g2(u) = u + .1 sin(2 pi u^2).
 
 The covariance, `data/collider_sigma.csv`, was drawn once by the paper's algorithm 7 for three X1 and eight X2, of which
-the first three are used unless the dimension of X2 is varied. All variables are standardized by the moments of 100,000
-draws, so the mean of Y is known to be 0 and no method estimates it. Labeled, unlabeled and test rows are independent,
-and all methods use the same rows.
+the first three are used unless the dimension of X2 is varied. `draw_covariance` is this algorithm, for any dimensions;
+with `--covariance-seed` another covariance is drawn, for as many X1 as `--children` says. All variables are
+standardized by the moments of 100,000 draws, so the mean of Y is known to be 0 and no method estimates it. Labeled,
+unlabeled and test rows are independent, and all methods use the same rows.
 
 The methods are a random forest (RF), this forest minus a linear regression of its predictions on X2 (P-RF), kernel
 ridge regression (KRR), its projection (P-KRR), and kernel ridge regression in the space of projected functions
@@ -98,40 +100,60 @@ class Process:
 
     mean: np.ndarray
     scale: np.ndarray
+    sigma: np.ndarray
+    num_children: int
 
     @classmethod
-    def standardised(cls, num_draws: int = 100_000) -> Process:
+    def standardised(
+        cls, sigma: np.ndarray = SIGMA, num_children: int = NUM_CHILDREN, num_draws: int = 100_000
+    ) -> Process:
         """Measure the moments on draws of all columns."""
-        columns = transform(np.random.default_rng(0), gaussian(np.random.default_rng(1), num_draws))
-        return cls(columns.mean(0), columns.std(0))
+        latent = gaussian(np.random.default_rng(1), num_draws, sigma)
+        columns = transform(np.random.default_rng(0), latent, num_children)
+        return cls(columns.mean(0), columns.std(0), sigma, num_children)
 
     def draw(self, rng: np.random.Generator, num_rows: int, num_spouses: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw features, children first, and targets."""
-        columns = (transform(rng, gaussian(rng, num_rows)) - self.mean) / self.scale
-        return columns[:, : NUM_CHILDREN + num_spouses], columns[:, -1]
+        columns = self.standardise(transform(rng, gaussian(rng, num_rows, self.sigma), self.num_children))
+        return columns[:, : self.num_children + num_spouses], columns[:, -1]
+
+    def standardise(self, columns: np.ndarray) -> np.ndarray:
+        return (columns - self.mean) / self.scale
 
     def draw_given_latent(
         self, rng: np.random.Generator, num_points: int, num_draws: int, num_spouses: int
     ) -> np.ndarray:
         """Draw Gaussian vectors behind X2, and children given each, (points, draws, d)."""
-        seen = slice(NUM_CHILDREN, NUM_CHILDREN + num_spouses)
-        latent = gaussian(rng, num_points)
-        weights = np.linalg.solve(SIGMA[seen, seen], SIGMA[seen, :NUM_CHILDREN])
-        covariance = SIGMA[:NUM_CHILDREN, :NUM_CHILDREN] - SIGMA[:NUM_CHILDREN, seen] @ weights
-        noise = rng.standard_normal((num_points, num_draws, NUM_CHILDREN)) @ np.linalg.cholesky(covariance).T
+        sigma, children = self.sigma, self.num_children
+        seen = slice(children, children + num_spouses)
+        latent = gaussian(rng, num_points, sigma)
+        weights = np.linalg.solve(sigma[seen, seen], sigma[seen, :children])
+        covariance = sigma[:children, :children] - sigma[:children, seen] @ weights
+        noise = rng.standard_normal((num_points, num_draws, children)) @ np.linalg.cholesky(covariance).T
         columns = np.repeat(latent[:, None], num_draws, axis=1)
-        columns[:, :, :NUM_CHILDREN] = (latent[:, seen] @ weights)[:, None] + noise
-        return ((transform(rng, columns) - self.mean) / self.scale)[:, :, : NUM_CHILDREN + num_spouses]
+        columns[:, :, :children] = (latent[:, seen] @ weights)[:, None] + noise
+        return self.standardise(transform(rng, columns, children))[:, :, : children + num_spouses]
 
 
-def gaussian(rng: np.random.Generator, num_rows: int) -> np.ndarray:
+def draw_covariance(rng: np.random.Generator, num_children: int, num_spouses: int) -> np.ndarray:
+    """Draw a covariance of (X1, X2, Y) with unit variances under which Y is independent of X2 (algorithm 7)."""
+    vectors = rng.standard_normal((4, num_children + num_spouses + 1))
+    vectors /= np.linalg.norm(vectors, axis=0)
+    spouses, target = slice(num_children, num_children + num_spouses), vectors[:, -1]
+    vectors[:, spouses] -= np.outer(target, target @ vectors[:, spouses])
+    sigma = vectors.T @ vectors + 0.01 * np.eye(vectors.shape[1])
+    scale = np.sqrt(np.diagonal(sigma))
+    return sigma / np.outer(scale, scale)
+
+
+def gaussian(rng: np.random.Generator, num_rows: int, sigma: np.ndarray = SIGMA) -> np.ndarray:
     """Draw the Gaussian vectors (X1, X2, Y)."""
-    return rng.standard_normal((num_rows, len(SIGMA))) @ np.linalg.cholesky(SIGMA).T
+    return rng.standard_normal((num_rows, len(sigma))) @ np.linalg.cholesky(sigma).T
 
 
-def transform(rng: np.random.Generator, columns: np.ndarray) -> np.ndarray:
+def transform(rng: np.random.Generator, columns: np.ndarray, num_children: int = NUM_CHILDREN) -> np.ndarray:
     """Apply g1 and noise to X1, and g2 to X2."""
-    x1, x2, y = np.split(columns, [NUM_CHILDREN, len(SIGMA) - 1], axis=-1)
+    x1, x2, y = np.split(columns, [num_children, columns.shape[-1] - 1], axis=-1)
     x1 = x1 + 0.1 * np.cos(2 * np.pi * x1**2) + NOISE * rng.standard_normal(x1.shape)
     return np.concatenate([x1, x2 + 0.1 * np.sin(2 * np.pi * x2**2), y], axis=-1)
 
@@ -149,7 +171,7 @@ class Seed:
     def sample(self, case: Case) -> Sample:
         x, y = self.process.draw(self.rng(0), case.labelled, case.spouses)
         unlabelled, _ = self.process.draw(self.rng(1), case.unlabelled, case.spouses)
-        return Sample(x, y, unlabelled, NUM_CHILDREN)
+        return Sample(x, y, unlabelled, self.process.num_children)
 
     def error(self, function: Function, num_spouses: int) -> float:
         """Return the mean squared error on the test rows."""
@@ -262,7 +284,9 @@ def draw_figure(tables: dict[str, pd.DataFrame], plan: Plan, path: Path) -> None
 @click.option("--trees", type=int, default=FOREST["n_estimators"], show_default=True, help="Trees per forest.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="A folder for the figure and tables.")
 @click.option("--cache", type=click.Path(file_okay=False), help="A folder that keeps compiled programs.")
-def main(seeds, ablation_seeds, ablations, trees, small, output, cache) -> None:
+@click.option("--covariance-seed", type=int, help="Draw a covariance by algorithm 7, instead of that of the tables.")
+@click.option("--children", type=click.IntRange(1), default=NUM_CHILDREN, show_default=True, help="X1 of that draw.")
+def main(seeds, ablation_seeds, ablations, trees, small, output, cache, covariance_seed, children) -> None:
     jax.config.update("jax_enable_x64", True)
     if cache is not None:
         kpp.enable_compile_cache(cache)
@@ -271,6 +295,9 @@ def main(seeds, ablation_seeds, ablations, trees, small, output, cache) -> None:
         seeds, ablation_seeds, trees = 3, 2, 10
     settings = Settings((8.0, 2.0), 1.0, FOREST | {"n_estimators": trees})
     process = Process.standardised()
+    if covariance_seed is not None:
+        sigma = draw_covariance(np.random.default_rng(covariance_seed), children, len(SIGMA) - 1 - NUM_CHILDREN)
+        process = Process.standardised(sigma, children)
     wanted = ablations.split(",") if ablations else []
     if unknown := set(wanted) - set(ABLATIONS):
         raise click.BadParameter(f"`--ablations` must be among {ABLATIONS}, got {sorted(unknown)}")

@@ -42,6 +42,32 @@ def test_draws_are_standardised_and_spouses_say_nothing_of_the_target(process):
     assert np.abs(correlations[:3]).max() > 0.7
 
 
+@pytest.mark.parametrize(("num_children", "num_spouses"), [(1, 1), (3, 8), (5, 2), (2, 20)])
+def test_covariances_of_algorithm_7_have_a_collider_for_any_dimensions(simulation, num_children, num_spouses):
+    """Y is independent of X2, and becomes dependent given X1: exact in a Gaussian law, up to rounding."""
+    rng = np.random.default_rng(11)
+    sigma = simulation.draw_covariance(rng, num_children, num_spouses)
+    assert sigma.shape == (num_children + num_spouses + 1,) * 2
+    np.testing.assert_allclose(np.diagonal(sigma), 1.0, atol=1e-14)
+    assert np.linalg.eigvalsh(sigma).min() >= 0.01 / 1.01 - 1e-12  # variances before the normalization are at most 1.01
+    children, spouses = np.arange(num_children), np.arange(num_children, num_children + num_spouses)
+    np.testing.assert_allclose(sigma[spouses, -1], 0.0, atol=1e-14)
+    assert np.abs(sigma[children, -1]).min() > 1e-3
+    # Given the children: the Schur complement of their block.
+    rest = np.append(spouses, -1)
+    explained = sigma[np.ix_(rest, children)] @ np.linalg.solve(
+        sigma[np.ix_(children, children)], sigma[np.ix_(children, rest)]
+    )
+    given_children = sigma[np.ix_(rest, rest)] - explained
+    assert np.abs(given_children[:-1, -1]).max() > 1e-3
+    # The maps of single columns keep the independence, which moments of nonlinear functions show.
+    x, y = simulation.Process.standardised(sigma, num_children, 20_000).draw(rng, 40_000, num_spouses)
+    functions = [np.tanh, np.abs, np.square]
+    correlations = [np.corrcoef(f(x[:, j]), g(y))[0, 1] for j in spouses for f in functions for g in functions]
+    assert np.abs(correlations).max() < 5 / np.sqrt(40_000)  # five standard errors
+    assert np.abs(np.corrcoef(x[:, 0], y)[0, 1]) > 5 / np.sqrt(40_000)
+
+
 def test_g1_g2_and_noise_are_the_published_ones(simulation):
     columns = np.random.default_rng(0).normal(size=(20_000, 12))
     found = simulation.transform(np.random.default_rng(1), columns)

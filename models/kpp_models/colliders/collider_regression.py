@@ -23,7 +23,7 @@ from kpp.gp import (
     scalar_field,
 )
 from kpp.inference import Data, Sample
-from kpp.kernels import RBF, AbstractKernel, check_non_negative
+from kpp.kernels import RBF, AbstractKernel, Projected, check_non_negative
 from kpp.linalg import DenseRidge
 from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf, RngKey
@@ -37,6 +37,7 @@ from kpp_models.colliders.model import (
     feature_field,
     word_field,
 )
+from kpp_models.colliders.reconditioned import Reconditioned
 
 __all__ = ["ColliderRegression"]
 
@@ -50,8 +51,13 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
     `projection` chooses between the two. With "space" the prior is projected: g has the kernel :math:`k_P` of projected
     functions (`kpp.kernels.Projected`). With "function" g has the kernel k, and every draw of the posterior is
     projected, :math:`f = m + P g` with :math:`P g(x) = g(x) - \hat E[g(X) \mid C = c]` and the condition :math:`C =
-    (X_2, X_3)`: the data inform g, whose conditional expectation is then subtracted. "function" requires a collider
-    without parents, because otherwise :math:`f_0` cannot be distinguished from the rest of g. The functions are
+    (X_2, X_3)`: the data inform g, whose conditional expectation is then subtracted. With parents, the data cannot
+    distinguish :math:`f_0` from what g has of the parents, which must not be lost; every draw is therefore projected
+    onto the functions that obey the constraint, :math:`f = m + f_0 + P' g` with
+
+    .. math:: P' g(x) = g(x) - \hat E[g(X) \mid C = c] + \hat E[g(X) \mid X_3 = x_3]
+
+    The second expectation is a kernel ridge regression on the parents, with the kernel :math:`k_0`. The functions are
     integrated out, so that inference is only about the hyperparameters. Without spouses nothing is projected: the model
     is then `kpp_models.GPRegression` with k, or with r alone if there are no parents either.
 
@@ -70,12 +76,12 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
         children: The columns of :math:`X_1`, all features except those of the condition, by position or by name.
         spouses: The columns of :math:`X_2`, which Y is independent of given the parents.
         parents: The columns of :math:`X_3`.
-        projection: "space", "function" (without parents) or "none", which imposes nothing.
+        projection: "space", "function" or "none", which imposes nothing.
         form: "product" or "general"; they estimate the expectation differently.
         baseline_kernel: :math:`k_0`, a kernel of the parents; needed if there are parents and spouses.
         mean: m, in units of y; a number or a prior.
         num_landmarks: The number of landmarks of Nyström's method for the expectations, chosen by herding among their
-            rows; None for no approximation.
+            rows; None for no approximation. It must be None for the projection "function" with parents.
 
     Raises:
         ValueError: If a number is out of its range, a column is named twice, or a part that is needed is missing.
@@ -102,11 +108,10 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
         """Raise ValueError if a number is out of range, or the parts do not fit each other."""
         check_non_negative(self.noise_variance, "noise_variance")
         self.check_parts()
-        if self.has_baseline and self.projection == "function":
+        if self._restores_parents and self.num_landmarks is not None:
             raise ValueError(
-                "`projection` must be 'space' with spouses and parents, got 'function': without the constraint the "
-                "data cannot tell f_0 from what g has of the parents, which the projection would take off; "
-                "kpp_models.ColliderRidge estimates f_0 first"
+                "`num_landmarks` must be None with parents and the projection 'function', which has no approximation, "
+                f"got {self.num_landmarks}; the projection 'space' takes landmarks"
             )
 
     @classmethod
@@ -118,6 +123,7 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
         parts: dict[str, Any] = {"children": (0,), "spouses": (1,), "parents": (2,), "baseline_kernel": RBF(1.0, prior)}
         yield cls(RBF(1.5), RBF(prior), prior, 0.01, mean=dist.Normal(0.0, 1.0), **parts), x, y
         yield cls(RBF(1.5), RBF(prior), prior, 0.01, children=(0,), spouses=(1, 2), projection="function"), x, y
+        yield cls(RBF(1.5), RBF(prior), prior, 0.01, projection="function", **parts), x, y
 
     def numpyro_model(
         self, x: Float[Array, "n d"], sample: Array, landmarks: Array | None, y: Float[Array, " n"] | None = None
@@ -159,4 +165,15 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
     def _kernel(self, data: Data) -> AbstractKernel:
         """Return the kernel of f - m, for a model without priors."""
         deviation = self.deviation_kernel(data)
-        return Decomposed(self.kernel_of_baseline(), deviation) if self.has_baseline else deviation
+        if not self.has_baseline:
+            return deviation
+        baseline = self.kernel_of_baseline()
+        if self._restores_parents:
+            assert isinstance(deviation, Projected)  # there are spouses
+            deviation = Reconditioned(deviation, baseline)
+        return Decomposed(baseline, deviation)
+
+    @property
+    def _restores_parents(self) -> bool:
+        """Whether draws are projected whose expectation given the parents must be kept."""
+        return self.has_baseline and self.projection == "function"

@@ -21,7 +21,9 @@ from kpp.gp import (
 )
 from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel, Projected, check_positive
+from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
+from kpp.validation import as_targets, check_same_rows
 from kpp_models.colliders.condition import ConditionParts
 from kpp_models.colliders.decomposed import Decomposed, Sections
 from kpp_models.colliders.held_out import HeldOutTargets, held_out_predictions
@@ -120,11 +122,19 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         yield cls(RBF(1.5), RBF(1.2), 0.01, 0.01, **parts, baseline_kernel=RBF(1.0), baseline_regularization=0.1), x, y
 
     def select(
-        self, x: object, y: object, grid: Mapping[str, Any], *, unlabelled: object = None, use_labelled: bool = True
+        self,
+        x: object,
+        y: object,
+        grid: Mapping[str, Any],
+        *,
+        unlabelled: object = None,
+        use_labelled: bool = True,
+        validation: Any = None,
     ) -> Selection[ColliderRidge]:
         """Choose hyperparameters from a grid by the mean squared leave-one-out error, in closed form.
 
-        `select_condition` chooses the regularization of the conditional expectation.
+        With a validation set it is the mean squared error there, of the fit to x and y. `select_condition` chooses the
+        regularization of the conditional expectation without labels.
 
         Args:
             x: The points: an array of shape (n, d) or a data frame.
@@ -132,6 +142,7 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
             grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try.
             unlabelled: As in `prepare`.
             use_labelled: As in `prepare`.
+            validation: Points and targets of other rows, (m, d) and (m,); None for leave-one-out errors.
 
         Returns:
             The model with the best combination, the values chosen, and the error of every combination.
@@ -139,14 +150,25 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         Raises:
             ValueError: If the data or the grid are invalid.
         """
-        model, data, _ = self.prepare(x, y, unlabelled=unlabelled, use_labelled=use_labelled)
+        model, data, schema = self.prepare(x, y, unlabelled=unlabelled, use_labelled=use_labelled)
+        if validation is not None:
+            rows = _read_validation(validation, schema)
+            found = select_from_grid(model, grid, _validation_error, "validation_squared_error", data, *rows)
+            return found.with_names_of(self)
         # Regularizations do not change the kernel matrices, whose computation takes the most time for a large sample.
         matrices = _matrices(model, data) if set(grid) <= _RIDGES else None
         found = select_from_grid(model, grid, _loo_squared_error, "loo_squared_error", data, matrices)
         return found.with_names_of(self)
 
     def select_condition(
-        self, x: object, y: object, grid: Mapping[str, Any], *, unlabelled: object = None, use_labelled: bool = True
+        self,
+        x: object,
+        y: object,
+        grid: Mapping[str, Any],
+        *,
+        unlabelled: object = None,
+        use_labelled: bool = True,
+        validation: object = None,
     ) -> Selection[ColliderRidge]:
         r"""Choose the regularization of the conditional expectation by cross-validation over all rows.
 
@@ -155,7 +177,8 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         h is the fit without a projection (``projection="none"``) with the model's `regularization`. Up to a constant,
         the expectation of this loss is the squared error of the function that the projection subtracts from h; labels
         have no influence on it. The loss of the embedding of X in the norm of the RKHS, which gives all functions the
-        same weight, is a worse criterion.
+        same weight, is a worse criterion. With a validation set, the sum is over its rows, at which the expectation
+        from all rows is compared with h.
 
         Args:
             x: The points: an array of shape (n, d) or a data frame.
@@ -164,6 +187,7 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
                 kernel (which is a part of h in the product form).
             unlabelled: As in `prepare`.
             use_labelled: As in `prepare`.
+            validation: Other points, (m, d), which need no targets; None for cross-validation.
 
         Returns:
             The model with the best value, the values chosen, and the loss of every one.
@@ -178,8 +202,12 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
                 "`grid` must name 'condition_regularization', or with the form 'general' leaves of 'condition_kernel', "
                 f"of a model with spouses; got {list(grid)} and the spouses {self.spouses}"
             )
-        model, data, _ = self.prepare(x, y, unlabelled=unlabelled, use_labelled=use_labelled)
+        model, data, schema = self.prepare(x, y, unlabelled=unlabelled, use_labelled=use_labelled)
         coefficients = _unprojected_coefficients(model, data)
+        if validation is not None:
+            rows = jnp.asarray(schema.read(validation, "validation"), dtype=coefficients.dtype)
+            found = select_from_grid(model, grid, _validation_loss, "condition_loss", data, coefficients, rows)
+            return found.with_names_of(self)
         # What the loss needs of the kernels takes the most time, and a regularization does not change it.
         parts = _condition_parts(model, data, coefficients) if set(grid) == {"condition_regularization"} else None
         found = select_from_grid(model, grid, _condition_loss, "condition_loss", data, coefficients, parts)
@@ -326,3 +354,23 @@ def _condition_loss(
 ) -> Float[Array, ""]:
     parts = model.condition_parts(data, coefficients) if parts is None else parts
     return jnp.mean(model.condition_errors(data, parts) ** 2)
+
+
+def _read_validation(validation: Any, schema: Schema) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
+    if not isinstance(validation, tuple) or len(validation) != 2:
+        raise ValueError(f"`validation` must be a tuple of points and targets, got {type(validation).__name__}")
+    targets = as_targets(validation[1], name="validation[1]")
+    rows = jnp.asarray(schema.read(validation[0], "validation[0]"), dtype=targets.dtype)
+    check_same_rows(rows.shape[0], targets.shape[0], "validation[0]", "validation[1]")
+    return rows, targets
+
+
+def _validation_error(model: ColliderRidge, data: Data, rows: Array, targets: Array) -> Float[Array, ""]:
+    return jnp.mean((targets - model.function_draw({}, data)(rows)) ** 2)
+
+
+def _validation_loss(model: ColliderRidge, data: Data, coefficients: Array, rows: Array) -> Float[Array, ""]:
+    """Return the mean square of the projection of the unprojected fit."""
+    projected = dataclasses.replace(model, projection="function")
+    sections = projected.deviation_kernel(data)(rows, projected.seen(data["x"]))
+    return jnp.mean((sections @ coefficients) ** 2)

@@ -51,6 +51,7 @@ from kpp_models.preferences.data import (
     resolve_names,
 )
 from kpp_models.preferences.outcomes import LIKELIHOODS, OutcomeLikelihood, Outcomes
+from kpp_models.tables.inducing import check_minibatch
 
 __all__ = ["GPGP", "PGP", "AbstractPreferenceModel", "PreferenceGP"]
 
@@ -126,12 +127,7 @@ class AbstractPreferenceModel(AbstractGPModel):
             )
         if self.num_inducing is not None:
             count(self.num_inducing, "num_inducing")
-        if self.minibatch is not None:
-            if self.latent != "inducing":
-                raise ValueError(
-                    f"`minibatch` needs latent='inducing', got {self.minibatch} with latent={self.latent!r}"
-                )
-            count(self.minibatch, "minibatch")
+        check_minibatch(self.minibatch, self.latent)
 
     def fit(self, rng_key: RngKey, x: Any, y: Any = None, **options: Any) -> Fit:
         """Fit the model to matches.

@@ -44,7 +44,7 @@ def check_inducing(model: HasInducing) -> None:
         count(model.num_inducing, "num_inducing")
 
 
-def check_minibatch(minibatch: int | None, latent: str) -> None:
+def check_minibatch(minibatch: int | None, latent: str | None) -> None:
     """Raise ValueError if a minibatch is given without inducing points, or is not a positive integer."""
     if minibatch is None:
         return

@@ -48,8 +48,9 @@ def evaluate(model, data, query):
 class Peer:
     """Kernel ridge regression and its projection, by explicit averages of kernel values; X and SAMPLE as above."""
 
-    def __init__(self, columns, form, sample):
-        self.columns, self.form, self.sample = list(columns), form, sample
+    def __init__(self, columns, form, sample, restores=False):
+        """With `restores`, the expectation given the parents is put back."""
+        self.columns, self.form, self.sample, self.restores = list(columns), form, sample, restores
 
     def kernel(self, a, b):
         return (rbf(a[:, :1], b[:, :1], LR) + 1.0) * rbf(a[:, self.columns], b[:, self.columns], LL)
@@ -65,6 +66,12 @@ class Peer:
             others[:, :, self.columns] = x[:, None, self.columns]
         points = np.concatenate([x[:, None], others], axis=1).reshape(-1, x.shape[1])
         rows = np.concatenate([np.ones((len(x), 1)), -weights], axis=1)
+        if self.restores:
+            parents = self.sample[:, 3:]
+            matrix = rbf(parents, parents, L3) + GAMMA * len(parents) * np.eye(len(parents))
+            rows = np.concatenate([rows, np.linalg.solve(matrix, rbf(parents, x[:, 3:], L3)).T], axis=1)
+            kept = np.repeat(self.sample[None], len(x), 0)
+            points = np.concatenate([points.reshape(len(x), -1, x.shape[1]), kept], axis=1).reshape(-1, x.shape[1])
         operator = np.zeros((len(x), *rows.shape))
         operator[np.arange(len(x)), np.arange(len(x))] = rows
         return points, operator.reshape(len(x), -1)
@@ -137,7 +144,8 @@ def posterior(model, peer, query):
 
 
 def gaussian_process(projection, form="product", parents=(3,)) -> ColliderRegression:
-    kernel = RBF(LR) if form == "product" else PRODUCT
+    general = (RBF(LR).on((0,)) + 1.0) * RBF(LL).on((1, 2, *parents))
+    kernel = RBF(LR) if form == "product" else general
     parts = {"children": (0,), "spouses": (1, 2), "parents": parents, "baseline_kernel": RBF(L3) if parents else None}
     return ColliderRegression(kernel, RBF(LL), 0.2, GAMMA, projection=projection, form=form, mean=0.3, **parts)
 
@@ -147,6 +155,8 @@ def gaussian_process(projection, form="product", parents=(3,)) -> ColliderRegres
     ("projection", "form", "parents"),
     [
         ("function", "product", ()),
+        pytest.param("function", "product", (3,), marks=slow),
+        pytest.param("function", "general", (3,), marks=slow),
         pytest.param("space", "product", (3,), marks=slow),
         pytest.param("function", "general", (), marks=slow),
         pytest.param("space", "general", (), marks=slow),
@@ -162,7 +172,8 @@ def test_posterior_and_evidence_are_those_of_a_joint_gaussian_vector(projection,
         return found, model.log_likelihood({}, data)["y"], log_density(model.numpyro_model, (), data, {})[0]
 
     found, pointwise, evidence = predict(model, data, jnp.asarray(query))
-    peer = Peer(model.condition, form, np.concatenate([X, SAMPLE]))
+    restores = projection == "function" and bool(parents)
+    peer = Peer(model.condition, form, np.concatenate([X, SAMPLE]), restores)
     mean, covariance = posterior(model, peer, query)
     assert found["mean"] == pytest.approx(mean, abs=1e-10)  # condition numbers below 1e3
     assert found["latent_covariance"] == pytest.approx(covariance, abs=1e-10)
@@ -186,13 +197,15 @@ def test_posterior_and_evidence_are_those_of_a_joint_gaussian_vector(projection,
 
 
 @slow
-def test_draws_of_new_targets_have_the_posterior_s_moments():
-    model, data, _ = gaussian_process("function", parents=()).prepare(X, Y, SAMPLE)
+@pytest.mark.parametrize("parents", [(), (3,)])
+def test_draws_of_new_targets_have_the_posterior_s_moments(parents):
+    model, data, _ = gaussian_process("function", parents=parents).prepare(X, Y, SAMPLE)
     keys = jax.random.split(jax.random.key(3), 20_000)
     query = jnp.asarray(QUERY)
     draw = jax.jit(lambda model, data, keys: jax.lax.map(lambda k: model.draw_predictive(k, {}, data, query), keys))
     draws = np.asarray(draw(model, data, keys))
-    mean, covariance = posterior(model, Peer((1, 2), "product", np.concatenate([X, SAMPLE])), QUERY)
+    peer = Peer((1, 2, *parents), "product", np.concatenate([X, SAMPLE]), restores=bool(parents))
+    mean, covariance = posterior(model, peer, QUERY)
     covariance = covariance + 0.2 * np.eye(len(QUERY))
     variances = np.diagonal(covariance)
     # Four standard errors of the means; those of the covariances are at most sqrt(2 / draws) of the variances.
@@ -294,6 +307,55 @@ def test_condition_is_chosen_by_leaving_out_rows_at_the_unprojected_fit(name, la
     # Tolerance: with landmarks at all rows their kernel matrix is factorised, whose condition number is below 1e6.
     assert float(found.scores[1]) == pytest.approx(expected, rel=1e-8 if landmarks is None else 1e-6)
     assert found.model.condition_regularization == grid[int(np.argmin(found.scores.values))]
+
+
+@slow
+@pytest.mark.parametrize("name", ["dag_P", "dag_HP"])
+def test_grid_choice_takes_the_smallest_error_on_a_validation_set(name):
+    model, grid = ridge(name), {"regularization": [0.001, 0.1], "condition_regularization": [GAMMA, 10 * GAMMA]}
+    target = np.sin(QUERY[:, 0])
+    found = model.select(X, Y, grid, unlabelled=SAMPLE, validation=(QUERY, target))
+    chosen, data, _ = found.model.prepare(X, Y, SAMPLE)
+    error = np.mean(np.square(target - evaluate(chosen, data, jnp.asarray(QUERY))[0]))
+    assert float(found.scores.min()) == pytest.approx(error, rel=1e-9)
+    by_hand = [
+        np.mean((target - evaluate(*prepared(model, r, g), jnp.asarray(QUERY))[0]) ** 2)
+        for r in grid["regularization"]
+        for g in grid["condition_regularization"]
+    ]
+    assert found.scores.values.ravel() == pytest.approx(np.array(by_hand), rel=1e-9)
+
+
+def prepared(model, regularization, condition_regularization):
+    changed = dataclasses.replace(
+        model, regularization=regularization, condition_regularization=condition_regularization
+    )
+    return changed.prepare(X, Y, SAMPLE)[:2]
+
+
+@slow
+@pytest.mark.parametrize("name", ["P_product", "P_general"])
+def test_condition_is_chosen_on_rows_of_a_validation_set(name):
+    """The loss is the mean square of the projection of the plain fit, by explicit averages."""
+    model, grid = ridge(name), {"condition_regularization": [GAMMA, 10 * GAMMA]}
+    found = model.select_condition(X, Y, grid, unlabelled=SAMPLE, validation=QUERY)
+    peer = Peer((1, 2), model.form, np.concatenate([X, SAMPLE]))
+    coefficients = np.linalg.solve(peer.kernel(X, X) + len(X) * LAMBDA * np.eye(len(X)), Y)
+    projected = peer.covariance(QUERY, X, True, False) @ coefficients
+    assert float(found.scores[0]) == pytest.approx(np.mean(projected**2), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("validation", "message"),
+    [
+        (QUERY, "`validation` must be a tuple of points and targets"),
+        ((QUERY, Y[:1]), r"`validation\[0\]`"),
+        ((QUERY[:, :2], Y[:1]), r"`validation\[0\]` must have 4 columns"),
+    ],
+)
+def test_validation_sets_that_do_not_fit_are_refused(validation, message):
+    with pytest.raises(ValueError, match=message):
+        ridge("P_product").select(X, Y, {"regularization": [0.1]}, validation=validation)
 
 
 @slow
@@ -425,9 +487,40 @@ def test_parts_that_do_not_fit_are_refused(changes, message):
         ColliderRidge(**(fields | {"children": (0,), "spouses": (1, 2)} | changes))
 
 
-def test_a_posterior_with_a_baseline_is_not_projected():
-    with pytest.raises(ValueError, match="`projection` must be 'space' with spouses and parents, got 'function'"):
-        gaussian_process("function")
+def test_landmarks_do_not_restore_the_expectation_given_the_parents():
+    with pytest.raises(ValueError, match="`num_landmarks` must be None with parents and the projection 'function'"):
+        dataclasses.replace(gaussian_process("function"), num_landmarks=3)
+
+
+@slow
+def test_every_draw_obeys_the_constraint_on_a_finite_population_with_parents():
+    """Spouse and parent have two values each, unbalanced; without a ridge, expectations are averages of rows.
+
+    The tolerance is the ridge of 1e-9 times the number of rows, multiplied by the size of draws.
+    """
+    cells = np.repeat([[0, 0], [0, 1], [1, 0], [1, 1]], [4, 3, 2, 5], axis=0).astype(float)
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.normal(size=14), 50 * cells])  # so far apart that kernels of other cells are 0
+    y = np.sin(x[:, 0]) + cells[:, 1]
+    fields = {"children": (0,), "spouses": (1,), "parents": (2,), "baseline_kernel": RBF(1.0)}
+    kernel = RBF(1.3).on(0) * RBF(60.0).on((1, 2))
+    model, data, _ = ColliderRegression(
+        kernel, RBF(1.0), 0.1, 1e-9, form="general", projection="function", **fields
+    ).prepare(x, y)
+    keys = jax.random.split(jax.random.key(0), 3)
+
+    def draw(key):
+        law = model.predictive({}, data, data["x"], covariance=True)
+        white = jax.random.normal(key, (14,))
+        values, vectors = jnp.linalg.eigh(law["latent_covariance"])
+        return law["mean"] + vectors @ (jnp.sqrt(jnp.maximum(values, 0.0)) * white)
+
+    draws = np.asarray(jax.jit(lambda keys: jax.lax.map(draw, keys))(keys))
+    assert np.abs(draws - draws.mean()).max() > 0.3
+    for parent in (0, 1):
+        given = cells[:, 1] == parent
+        means = [draws[:, given & (cells[:, 0] == spouse)].mean(axis=1) for spouse in (0, 1)]
+        np.testing.assert_allclose(means[0], means[1], atol=1e-6)
 
 
 def test_rows_that_do_not_fit_are_refused():

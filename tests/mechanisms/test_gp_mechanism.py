@@ -1,0 +1,118 @@
+"""Gaussian-process mechanisms: GPRegression and GPClassification for each node, given training rows or without."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro import handlers
+from numpyro.infer.util import log_density
+
+from kpp.causal import CausalDAG
+from kpp.gp import BernoulliLikelihood, GaussianLikelihood, LinearMean
+from kpp.kernels import RBF, Linear
+from kpp.mechanisms import GPMechanism, LinearMechanism, StructuralModel
+from kpp_models import GPClassification, GPRegression
+
+GRAPH = CausalDAG([("x", "y"), ("z", "y")])
+STANDARD = LinearMechanism({}, 0.0, GaussianLikelihood(noise_variance=1.0))
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(9, 2))
+Y = np.sin(X[:, 0]) + 0.3 * X[:, 1] + 0.1 * RNG.normal(size=9)
+NEW = RNG.normal(size=(4, 2))
+KERNEL = RBF(jnp.array([0.9, 1.7]), 1.3)
+
+
+def columns(x, y=None):
+    return {"x": x[:, 0], "z": x[:, 1]} | ({} if y is None else {"y": y})
+
+
+def model_of(mechanism):
+    return StructuralModel(GRAPH, {"x": STANDARD, "z": STANDARD, "y": mechanism})
+
+
+def law_at(model, x, **training):
+    seeded = handlers.seed(model, jax.random.key(0))
+    return handlers.trace(seeded).get_trace(columns(x), **training)["y"]["fn"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "mean"), [(KERNEL, 0.4), (Linear(0.5), 0.4), (KERNEL, LinearMean(jnp.array([0.5, -1.0]), 0.2))]
+)
+def test_the_law_of_new_rows_is_the_posterior_of_gp_regression(kernel, mean):
+    """Equal up to the rounding of another order of operations."""
+    model = model_of(GPMechanism(kernel, GaussianLikelihood(noise_variance=0.05), mean))
+    regression = GPRegression(kernel, noise_variance=0.05, mean=mean)
+    resolved, data, _ = regression.prepare(X, Y)
+    posterior = resolved.posterior({}, data).moments(jnp.asarray(NEW), covariance=True)
+    law = law_at(model, NEW, training=columns(X, Y))
+    np.testing.assert_allclose(law.mean, posterior.mean, rtol=1e-9)
+    np.testing.assert_allclose(law.covariance_matrix, posterior.covariance + 0.05 * np.eye(4), rtol=1e-8, atol=1e-10)
+
+
+def test_the_density_of_a_table_is_the_evidence_of_gp_regression():
+    model = model_of(GPMechanism(KERNEL, GaussianLikelihood(noise_variance=0.05), 0.4))
+    regression = GPRegression(KERNEL, noise_variance=0.05, mean=0.4)
+    expected = log_density(regression.numpyro_model, (jnp.asarray(X), jnp.asarray(Y)), {}, {})[0]
+    roots = -0.5 * np.sum(X**2) - X.size * 0.5 * np.log(2 * np.pi)
+    np.testing.assert_allclose(log_density(model, (columns(X, Y),), {}, {})[0], expected + roots, rtol=1e-10)
+
+
+def test_labels_have_the_evidence_of_gp_classification():
+    labels = (Y > 0).astype(float)
+    model = model_of(GPMechanism(KERNEL, BernoulliLikelihood(), 0.1))
+    classification = GPClassification(KERNEL, mean=0.1)
+    resolved, data, _ = classification.prepare(X, labels)
+    expected = log_density(resolved.numpyro_model, (), data, {})[0]
+    roots = -0.5 * np.sum(X**2) - X.size * 0.5 * np.log(2 * np.pi)
+    np.testing.assert_allclose(log_density(model, (columns(X, labels),), {}, {})[0], expected + roots, rtol=1e-8)
+    posterior = resolved.posterior({}, data).moments(jnp.asarray(NEW), covariance=True)
+    law = law_at(model, NEW, training=columns(X, labels))
+    np.testing.assert_allclose(law.loc, posterior.mean, rtol=1e-8)
+    np.testing.assert_allclose(law.covariance_matrix, posterior.covariance, rtol=1e-8, atol=1e-10)
+
+
+def test_the_columns_of_a_kernel_are_selected_by_name():
+    """The order of the parents is that of the graph, not that of the table."""
+    reverse = CausalDAG([("z", "y"), ("x", "y")])
+    mechanism = GPMechanism(RBF(0.9).on("x") * RBF(1.7, 1.3).on("z"), GaussianLikelihood(noise_variance=0.05), 0.4)
+    model = StructuralModel(reverse, {"x": STANDARD, "z": STANDARD, "y": mechanism})
+    same = model_of(GPMechanism(KERNEL, GaussianLikelihood(noise_variance=0.05), 0.4))
+    found, expected = (law_at(each, NEW, training=columns(X, Y)) for each in (model, same))
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-9)
+
+
+def test_hidden_causes_shift_the_mean_at_the_rows_seen_and_at_new_ones():
+    graph = CausalDAG(GRAPH.edges, bidirected=[("x", "y")])
+    noise = GaussianLikelihood(noise_variance=0.05)
+    mechanism = GPMechanism(KERNEL, noise, 0.4, loadings=0.7)
+    root = LinearMechanism({}, 0.0, GaussianLikelihood(noise_variance=1.0), loadings=0.5)
+    model = StructuralModel(graph, {"x": root, "z": STANDARD, "y": mechanism})
+    hidden, new_hidden = RNG.normal(size=9), RNG.normal(size=4)
+    conditioned = handlers.condition(model, {"x <-> y": new_hidden})
+    law = law_at(conditioned, NEW, training=columns(X, Y) | {"x <-> y": hidden})
+    shifted = model_of(GPMechanism(KERNEL, noise, 0.4))
+    expected = law_at(shifted, NEW, training=columns(X, Y - 0.7 * hidden))
+    np.testing.assert_allclose(law.mean, expected.mean + 0.7 * new_hidden, rtol=1e-9)
+    np.testing.assert_allclose(law.covariance_matrix, expected.covariance_matrix, rtol=1e-9, atol=1e-12)
+
+
+def test_draws_condition_on_the_draws_of_latent_parents():
+    """With noise 1e-8 a new row at a parent's drawn value repeats the value of that row."""
+    graph = CausalDAG([("u", "y")], latent=["u"])
+    model = StructuralModel(graph, {"y": GPMechanism(RBF(1.0), GaussianLikelihood(noise_variance=1e-8), 0.0)})
+    latent = np.array([[-1.0, 0.0, 1.5], [0.5, -2.0, 0.0]])
+    table = {"y": np.array([0.3, -0.2, 1.0])}
+    for row, place in enumerate([1, 2]):  # where each draw has u = 0
+        found = model.draw(jax.random.key(0), {"u": latent}, table, num_rows=1, do={"u": 0.0})
+        np.testing.assert_allclose(found["y"][0, row, 0], table["y"][place], atol=1e-3)
+
+
+def test_all_rows_of_a_draw_have_the_same_function():
+    """Two new rows with equal parents differ only by noise, of variance 2e-8 here, although the function is unknown."""
+    model = model_of(GPMechanism(RBF(1.0), GaussianLikelihood(noise_variance=1e-8), 0.0))
+    table = columns(X[:2], Y[:2])
+    found = model.draw(jax.random.key(3), {}, table, num_rows=2, do={"x": 4.0, "z": [-3.0, -3.0]})
+    values = found["y"].to_numpy().ravel()
+    assert abs(values[0] - values[1]) < 1e-3 < abs(values[0])
