@@ -100,7 +100,8 @@ class LearningPrior(AbstractObjectivePrior):
     from the queries alone where the other data turn out to mislead: then the discrepancy is the whole objective.
 
     Args:
-        priors: One or more priors; `FitPrior` gives its draws one by one.
+        priors: One or more priors; `FitPrior` gives its draws one by one. A `RefittedPrior` keeps its first
+            hyperparameters here.
         discrepancy: The discrepancy between the effect and the objective.
         log_weights: The logarithm of each prior's weight, for example its log prior probability plus the
             `pseudo_evidence` of its fit; equal by default. They need not be normalized.
