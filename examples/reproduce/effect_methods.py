@@ -18,7 +18,7 @@ import kpp
 from kpp.inference import AbstractInference, ConvergenceError
 from kpp.kernels import RBF, median_heuristic
 from kpp_models import IME, IMP, BayesIME, BayesIMP, CausalLink, InterventionData, SamplingEffect
-from kpp_optimization import AbstractObjectivePrior, FitPrior
+from kpp_optimization import AbstractObjectivePrior, Draws, FitPrior
 
 MODELS = {"sampling": SamplingEffect, "IME": IME, "IMP": IMP, "BayesIME": BayesIME, "BayesIMP": BayesIMP}
 
@@ -39,10 +39,15 @@ class EffectPrior(AbstractObjectivePrior):
 
     def moments(self, points):
         """See `AbstractObjectivePrior.moments`."""
+        return self.draws(points).moments()
+
+    def draws(self, points):
+        """See `AbstractObjectivePrior.draws`; draws of kpp.Laplace get importance weights."""
         center, unit = self.scaling.treatment
-        mean, covariance = FitPrior(self.fit).moments((points - center) / unit)
+        prior = FitPrior(self.fit, importance_weights=isinstance(self.fit.inference, kpp.Laplace))
+        found = prior.draws((points - center) / unit)
         center, unit = self.scaling.target
-        return center + unit * mean, unit**2 * covariance
+        return Draws(found.log_weights, center + unit * found.means, unit**2 * found.covariances)
 
 
 def fit_effect(

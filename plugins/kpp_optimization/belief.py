@@ -1,4 +1,4 @@
-"""A Gaussian belief about an objective at finitely many points, and its update by one observation."""
+"""Beliefs about an objective at finitely many points, Gaussian ones and mixtures, and their update by observations."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ import dataclasses
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import logsumexp, ndtr, ndtri
 
-__all__ = ["Belief"]
+from kpp.validation import probability as check_probability
+from kpp_optimization.acquisition import expected_improvement
+
+__all__ = ["Belief", "MixtureBelief"]
 
 NUGGET = 1e-10  # relative to the mean prior variance and added to the noise: rounding may make a zero variance negative
+_BISECTIONS = 50  # of the bracket of a quantile, until its relative width is 1e-15
+_NEGLIGIBLE = 1e-12  # components of a smaller weight are left out of sums over components
+
+Interval = tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +55,11 @@ class Belief:
         """The standard deviation at each point."""
         return np.sqrt(np.maximum(np.diagonal(self.covariance), 0.0))
 
+    @property
+    def effective_draws(self) -> float:
+        """The effective number of hyperparameter draws, 1."""
+        return 1.0
+
     def observe(self, index: int, value: float, noise_variance: float = 0.0) -> Belief:
         r"""Return the belief given one more observation.
 
@@ -62,3 +75,166 @@ class Belief:
         gain = column / (self.covariance[index, index] + noise_variance + self.nugget)
         mean = self.mean + gain * (value - self.mean[index])
         return Belief(mean, self.covariance - np.outer(gain, column), self.nugget)
+
+    def improvement(self, best: float, sign: float = 1.0) -> Float[np.ndarray, " p"]:
+        r"""Return the expected improvement :math:`E \max(b - s f, 0)` at each point.
+
+        Args:
+            best: b, the best value so far, times the sign.
+            sign: s, 1 to minimize and -1 to maximize.
+        """
+        return expected_improvement(sign * self.mean, self.standard_deviation, best)
+
+    def cdf(self, values: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
+        """Return the probability at each point that the objective is at most a value."""
+        return _normal_cdf(values, self.mean, self.standard_deviation)
+
+    def interval(self, probability: float) -> Interval:
+        """Return the bounds of the central interval with this probability at each point."""
+        half = ndtri(0.5 + 0.5 * check_probability(probability, "probability")) * self.standard_deviation
+        return self.mean - half, self.mean + half
+
+
+@dataclasses.dataclass(frozen=True)
+class MixtureBelief:
+    r"""A mixture of Gaussian vectors, whose weights are learned from the observations.
+
+    A component stands for a draw j of a prior's hyperparameters, with mean :math:`m_j` and covariance :math:`C_j`, a
+    covariance :math:`D_l` of the discrepancy, and a factor :math:`\tau_v` of the noise:
+
+    .. math:: f \mid j, l \sim N(m_j,\; C_j + D_l), \qquad y \mid f, v \sim N(f_i,\; \tau_v \sigma^2)
+
+    One observation changes the moments of each component as it changes a `Belief`, and multiplies the weight of each
+    component by the density that it predicted for the observation. The weights are therefore prior weights times the
+    evidence of all observations, and the belief is exact. Of the covariances only the columns of the observed points
+    are computed, so that a component takes (2 + n) p numbers.
+
+    Args:
+        covariances: :math:`C_j`, (j, p, p).
+        discrepancies: :math:`D_l`, (l, p, p).
+        noise_factors: :math:`\tau_v`, (v,).
+        log_weights: The logarithms of the normalized weights, (j, l, v).
+        means: The mean of each component, (j, l, v, p).
+        variances: The variance of each component, (j, l, v, p).
+        roots: For each observation the vector whose outer product it subtracts from a covariance, (n, j, l, v, p).
+        nuggets: A variance that is added to the noise of every observation, (j, l, v).
+        only_mode: Whether the belief is the component of the largest weight alone, which is the joint mode of
+            hyperparameters, discrepancy and noise.
+    """
+
+    covariances: Float[np.ndarray, "j p p"]
+    discrepancies: Float[np.ndarray, "l p p"]
+    noise_factors: Float[np.ndarray, " v"]
+    log_weights: Float[np.ndarray, "j l v"]
+    means: Float[np.ndarray, "j l v p"]
+    variances: Float[np.ndarray, "j l v p"]
+    roots: Float[np.ndarray, "n j l v p"]
+    nuggets: Float[np.ndarray, "j l v"]
+    only_mode: bool = False
+
+    @classmethod
+    def create(
+        cls,
+        log_weights: Float[np.ndarray, "j l v"],
+        means: Float[np.ndarray, "j p"],
+        covariances: Float[np.ndarray, "j p p"],
+        discrepancies: Float[np.ndarray, "l p p"],
+        noise_factors: Float[np.ndarray, " v"],
+        *,
+        only_mode: bool = False,
+    ) -> MixtureBelief:
+        """Return a belief without observations, with weights that need not be normalized."""
+        shape = (*log_weights.shape, means.shape[-1])
+        diagonals = (
+            np.einsum("jpp->jp", covariances)[:, None, None] + np.einsum("lpp->lp", discrepancies)[None, :, None]
+        )
+        variances = np.broadcast_to(diagonals, shape)
+        own = variances.mean(axis=-1)
+        return cls(
+            covariances,
+            discrepancies,
+            noise_factors,
+            log_weights - logsumexp(log_weights),
+            np.broadcast_to(means[:, None, None], shape),
+            variances,
+            np.zeros((0, *shape)),
+            NUGGET * np.maximum(own, NUGGET * own.max()),
+            only_mode,
+        )
+
+    @property
+    def weights(self) -> Float[np.ndarray, "j l v"]:
+        """The weights of the components; their sum is 1."""
+        if self.only_mode:
+            return (np.arange(self.log_weights.size) == self.log_weights.argmax()).reshape(self.log_weights.shape) + 0.0
+        return np.exp(self.log_weights)
+
+    @property
+    def mean(self) -> Float[np.ndarray, " p"]:
+        """The mean at each point."""
+        return np.einsum("jlv,jlvp->p", self.weights, self.means)
+
+    @property
+    def standard_deviation(self) -> Float[np.ndarray, " p"]:
+        """The standard deviation at each point."""
+        squares = np.maximum(self.variances, 0.0) + (self.means - self.mean) ** 2
+        return np.sqrt(np.einsum("jlv,jlvp->p", self.weights, squares))
+
+    @property
+    def effective_draws(self) -> float:
+        r"""The effective number of hyperparameter draws, :math:`1 / \sum_j w_j^2`."""
+        return float(1.0 / np.sum(np.exp(self.log_weights).sum(axis=(1, 2)) ** 2))
+
+    def observe(self, index: int, value: float, noise_variance: float = 0.0) -> MixtureBelief:
+        """Return the belief given one more observation; see `Belief.observe`."""
+        column = self.covariances[:, None, None, index] + self.discrepancies[None, :, None, index]
+        column = column - np.einsum("njlvp,njlv->jlvp", self.roots, self.roots[..., index])
+        variance = np.maximum(column[..., index], 0.0) + noise_variance * self.noise_factors + self.nuggets
+        error = (value - self.means[..., index]) / np.sqrt(variance)
+        limit = np.sqrt(np.maximum(self.variances, 0.0))  # a rounded covariance may be slightly indefinite
+        root = np.clip(column / np.sqrt(variance)[..., None], -limit, limit)
+        log_weights = self.log_weights - 0.5 * (error**2 + np.log(variance))
+        return dataclasses.replace(
+            self,
+            log_weights=log_weights - logsumexp(log_weights),
+            means=self.means + root * error[..., None],
+            variances=self.variances - root**2,
+            roots=np.concatenate([self.roots, root[None]]),
+        )
+
+    def improvement(self, best: float, sign: float = 1.0) -> Float[np.ndarray, " p"]:
+        """Return the expected improvement at each point, the average of the components'; see `Belief.improvement`."""
+        weights, means, sds = self._components()
+        found = expected_improvement((sign * means).ravel(), sds.ravel(), best)
+        return weights @ found.reshape(means.shape)
+
+    def cdf(self, values: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
+        """Return the probability at each point that the objective is at most a value."""
+        weights, means, sds = self._components()
+        return weights @ _normal_cdf(values, means, sds)
+
+    def interval(self, probability: float) -> Interval:
+        """Return the bounds of the central interval with this probability at each point, by bisection."""
+        tail = 0.5 - 0.5 * check_probability(probability, "probability")
+        return self._quantile(tail), self._quantile(1.0 - tail)
+
+    def _quantile(self, level: float) -> Float[np.ndarray, " p"]:
+        weights, means, sds = self._components()
+        quantiles = means + ndtri(level) * sds
+        low, high = quantiles.min(axis=0), quantiles.max(axis=0)  # a mixture's quantile lies between its components'
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            below = self.cdf(middle) < level
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return 0.5 * (low + high)
+
+    def _components(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the weights (c,), means and standard deviations (c, p) of the components that have a weight."""
+        weights = self.weights
+        kept = weights > _NEGLIGIBLE
+        return weights[kept] / weights[kept].sum(), self.means[kept], np.sqrt(np.maximum(self.variances[kept], 0.0))
+
+
+def _normal_cdf(values: np.ndarray, means: np.ndarray, sds: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # infinity, where the standard deviation is 0, is right
+        return ndtr((values - means) / np.maximum(sds, np.finfo(float).tiny))

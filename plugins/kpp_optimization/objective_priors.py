@@ -8,22 +8,52 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.spatial.distance import cdist
+from scipy.special import logsumexp
 
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
 from kpp.validation import as_finite_array
-from kpp_optimization.belief import Belief
+from kpp_optimization.belief import Belief, MixtureBelief
 
-__all__ = ["AbstractObjectivePrior", "FitPrior", "FunctionPrior", "KernelPrior", "RefittedPrior", "WidenedPrior"]
+__all__ = [
+    "AbstractObjectivePrior",
+    "Draws",
+    "FitPrior",
+    "FunctionPrior",
+    "KernelPrior",
+    "RefittedPrior",
+    "WidenedPrior",
+]
 
-Moments = tuple[AnyArray, AnyArray]  # the search checks shapes, because users pass functions
+Moments = tuple[AnyArray, AnyArray]  # checked by `checked_moments`, because users pass functions
+
+
+class Draws(NamedTuple):
+    """The moments of a prior for each draw of its hyperparameters.
+
+    Args:
+        log_weights: The logarithms of the draws' weights, which need not be normalized, (j,).
+        means: (j, p).
+        covariances: (j, p, p).
+    """
+
+    log_weights: Float[np.ndarray, " j"]
+    means: Float[np.ndarray, "j p"]
+    covariances: Float[np.ndarray, "j p p"]
+
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean (p,) and covariance (p, p) of the mixture of the draws."""
+        weights = np.exp(self.log_weights - logsumexp(self.log_weights))
+        apart = self.means - weights @ self.means
+        covariance = np.einsum("j,jpq->pq", weights, self.covariances) + (apart.T * weights) @ apart
+        return weights @ self.means, covariance
 
 
 class AbstractObjectivePrior(eqx.Module):
@@ -35,6 +65,15 @@ class AbstractObjectivePrior(eqx.Module):
 
         Law: the covariance is symmetric and positive semi-definite.
         """
+
+    def draws(self, points: Float[AnyArray, "p d"]) -> Draws:
+        """Return the moments for each draw of the hyperparameters; by default one draw with those of `moments`."""
+        mean, covariance = checked_moments(self, points)
+        return Draws(np.zeros(1), mean[None], covariance[None])
+
+    def believe(self, points: Float[AnyArray, "p d"]) -> Belief | MixtureBelief:
+        """Return the belief at p points before any query."""
+        return Belief.create(*checked_moments(self, points))
 
     def given(
         self, points: Float[AnyArray, "p d"], index: np.ndarray, values: np.ndarray, noise_variance: float
@@ -50,6 +89,20 @@ class AbstractObjectivePrior(eqx.Module):
             noise_variance: The variance of their noise.
         """
         return self
+
+
+def checked_moments(prior: AbstractObjectivePrior, points: Float[AnyArray, "p d"]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the moments of a prior in NumPy; raise ValueError if shapes are wrong or numbers are not finite."""
+    mean, covariance = (np.asarray(value, dtype=float) for value in prior.moments(points))
+    count = len(points)
+    if mean.shape != (count,) or covariance.shape != (count, count):
+        raise ValueError(
+            f"`prior` must give a mean of shape ({count},) and a covariance of shape ({count}, {count}), got "
+            f"{mean.shape} and {covariance.shape}"
+        )
+    if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
+        raise ValueError("`prior` must give finite moments, got NaN or infinity")
+    return mean, covariance
 
 
 class FunctionPrior(AbstractObjectivePrior):
@@ -94,18 +147,32 @@ class FitPrior(AbstractObjectivePrior):
 
     Args:
         fit: Any `kpp.Fit` whose ``predict(points, covariance=True)`` has ``mean`` and ``latent_covariance``.
+        importance_weights: Whether the draws of `kpp.Laplace` get the weights :math:`p(y, u_s) / q(u_s)`, which correct
+            the approximation; otherwise all draws have the same weight.
     """
 
     fit: Any
+    importance_weights: bool = False
 
     def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
         """See `AbstractObjectivePrior.moments`."""
+        return self.draws(points).moments()
+
+    def draws(self, points: Float[AnyArray, "p d"]) -> Draws:
+        """Return the moments of each draw of the fit; see `AbstractObjectivePrior.draws`."""
         found = self.fit.predict(points, covariance=True)
-        count = points.shape[0]
+        count = len(points)
         means = found["mean"].values.reshape(-1, count)
-        covariance = found["latent_covariance"].values.reshape(-1, count, count).mean(axis=0)
-        apart = means - means.mean(axis=0)
-        return means.mean(axis=0), covariance + apart.T @ apart / len(means)
+        covariances = found["latent_covariance"].values.reshape(-1, count, count)
+        return Draws(self._log_weights(len(means)), means, covariances)
+
+    def _log_weights(self, count: int) -> np.ndarray:
+        if not self.importance_weights:
+            return np.zeros(count)
+        stats = self.fit.idata["sample_stats"]
+        if "log_q" not in stats:
+            raise ValueError("`importance_weights` needs the draws of kpp.Laplace, whose density `log_q` is known")
+        return np.asarray(stats["lp"]).ravel() - np.asarray(stats["log_q"]).ravel()
 
 
 class WidenedPrior(AbstractObjectivePrior):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,14 +17,17 @@ from numpy.typing import ArrayLike
 from kpp.tables import read_points
 from kpp.typing import RngKey
 from kpp.validation import at_least, check_rng_key, count, one_of
-from kpp_optimization.acquisition import expected_improvement
-from kpp_optimization.belief import Belief
+from kpp_optimization.belief import Belief, MixtureBelief
 from kpp_optimization.objective_priors import AbstractObjectivePrior
 
 __all__ = ["Search", "optimize"]
 
+_LOGGER = logging.getLogger("kpp")
+_FEW = 2.0  # effective draws of hyperparameters, below which the search says so
+
 RESERVED = frozenset(
-    "query candidate value mean standard_deviation expected_improvement cost total_cost incumbent".split()
+    "query candidate value mean standard_deviation expected_improvement cost total_cost incumbent "
+    "effective_draws".split()
 )
 
 
@@ -34,7 +38,8 @@ class Search:
     Attributes:
         queries: One row per query: ``query`` (from 1), ``candidate`` (its row), the coordinates by name, ``value``,
             ``mean``, ``standard_deviation`` and ``expected_improvement`` before the query, ``cost``, ``total_cost``,
-            and ``incumbent``, the best candidate after the query.
+            and after the query ``incumbent``, the best candidate, and ``effective_draws``, the effective number of
+            draws of hyperparameters (1 if they have one value).
         candidates: The candidates, (p, d).
         belief: The belief at the candidates at the end.
         direction: "minimize" or "maximize".
@@ -44,7 +49,7 @@ class Search:
 
     queries: pd.DataFrame
     candidates: Float[np.ndarray, "p d"]
-    belief: Belief
+    belief: Belief | MixtureBelief
     direction: str
     stopped: str
 
@@ -128,7 +133,7 @@ def optimize(
             | dict(zip(schema.feature_names, points[chosen].tolist(), strict=True))
             | {"value": value, "mean": before.mean[chosen], "standard_deviation": before.standard_deviation[chosen]}
             | {"expected_improvement": improvement[chosen], "cost": costs[chosen], "total_cost": spent}
-            | {"incumbent": state.incumbent}
+            | {"incumbent": state.incumbent, "effective_draws": state.belief.effective_draws}
         )
     if not rows:
         raise ValueError(
@@ -145,13 +150,13 @@ class _State:
         self._sign, self._noise_variance = sign, noise_variance
         self.index: list[int] = []
         self._values: list[float] = []
-        self.belief = self._start(prior)
+        self.belief = prior.believe(self._table)
 
     def improvement(self) -> Float[np.ndarray, " p"]:
         """Return the expected improvement at every candidate."""
         means = self._sign * self.belief.mean
         best = means[self.index].min() if self.index else means.min()
-        return expected_improvement(means, self.belief.standard_deviation, best)
+        return self.belief.improvement(float(best), self._sign)
 
     @property
     def incumbent(self) -> int:
@@ -165,27 +170,22 @@ class _State:
             raise ValueError(f"`objective` must return a finite number, got {value} at {self._points[chosen]}")
         self.index.append(chosen)
         self._values.append(value)
-        index, values = np.asarray(self.index), np.asarray(self._values)
+        index, values, before = np.asarray(self.index), np.asarray(self._values), self.belief.effective_draws
         prior = self._prior.given(self._table, index, values, self._noise_variance)
         if prior is self._prior:
             self.belief = self.belief.observe(chosen, value, self._noise_variance)
         else:  # new hyperparameters require conditioning on all queries again
-            self._prior, self.belief = prior, self._start(prior)
+            self._prior, self.belief = prior, prior.believe(self._table)
             for i, seen in zip(index, values, strict=True):
                 self.belief = self.belief.observe(int(i), float(seen), self._noise_variance)
-        return value
-
-    def _start(self, prior: AbstractObjectivePrior) -> Belief:
-        mean, covariance = (np.asarray(value, dtype=float) for value in prior.moments(self._table))
-        count = len(self._points)
-        if mean.shape != (count,) or covariance.shape != (count, count):
-            raise ValueError(
-                f"`prior` must give a mean of shape ({count},) and a covariance of shape ({count}, {count}), got "
-                f"{mean.shape} and {covariance.shape}"
+        if before >= _FEW > self.belief.effective_draws:
+            _LOGGER.info(
+                "query %d leaves %.2f effective draws of the hyperparameters; further queries update the discrepancy "
+                "only, so fit with more draws if its scale is then large",
+                len(index),
+                self.belief.effective_draws,
             )
-        if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
-            raise ValueError("`prior` must give finite moments, got NaN or infinity")
-        return Belief.create(mean, covariance)
+        return value
 
 
 def _choose(priority: np.ndarray, score: np.ndarray, possible: np.ndarray) -> int | None:
