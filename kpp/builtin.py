@@ -41,6 +41,7 @@ _EMBEDDINGS = (
     embeddings.BayesianConditionalMeanEmbedding,
     embeddings.ConditionalMeanEmbedding,
     embeddings.DeconditionalMeanEmbedding,
+    embeddings.EstimandEmbedding,
     embeddings.InterventionalMeanEmbedding,
     embeddings.MeanEmbedding,
     embeddings.ReplicatedConditionalMeanEmbedding,

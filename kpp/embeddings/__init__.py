@@ -10,6 +10,7 @@ from kpp.embeddings.conditional import ConditionalMeanEmbedding as ConditionalMe
 from kpp.embeddings.deconditional import DeconditionalMeanEmbedding as DeconditionalMeanEmbedding
 from kpp.embeddings.embedding import AbstractEmbedding as AbstractEmbedding
 from kpp.embeddings.embedding import AbstractEmpiricalEmbedding as AbstractEmpiricalEmbedding
+from kpp.embeddings.estimand_embedding import EstimandEmbedding as EstimandEmbedding
 from kpp.embeddings.interventional_mean import InterventionalMeanEmbedding as InterventionalMeanEmbedding
 from kpp.embeddings.mean import MeanEmbedding as MeanEmbedding
 from kpp.embeddings.mean_independence import MeanIndependenceTest as MeanIndependenceTest
