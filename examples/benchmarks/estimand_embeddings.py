@@ -6,7 +6,7 @@ Two effects that neither a back door nor a front door identifies: the front door
 the linear models the truth is exact; in the others it is the mean of a large sample under the intervention. The error
 is the root mean square of E[Y | do(x)] at five treatments between the quantiles of 10 and 90 percent, in standard
 deviations of the outcome, next to the error of the regression of Y on x. The intervals of 90 percent are those of the
-Bayesian bootstrap. The time is for a fit and five queries, and for the bootstrap.
+bootstrap. The time is for a fit and five queries, and for the bootstrap.
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ def chain_regressions(
     if unknown:
         raise ValueError(f"`kernels` must be for nodes of the estimand, {sorted(columns)}, got {unknown}")
     if regularization is not None:
+        regularization = parameter("regularization")(regularization)
         check_non_negative(regularization, "regularization")
     chosen: dict[tuple[tuple[str, ...], tuple[str, ...]], Leaf] = {}
     found = []
@@ -51,8 +52,7 @@ def chain_regressions(
         own = _kernels(given, columns, kernels)
         if regularization is None and (outcome, given) not in chosen:
             chosen[outcome, given] = _chosen(outcome, given, own, columns)
-        value = chosen[outcome, given] if regularization is None else parameter("regularization")(regularization)
-        found.append(Regression(own, value))
+        found.append(Regression(own, chosen[outcome, given] if regularization is None else regularization))
     return tuple(found)
 
 

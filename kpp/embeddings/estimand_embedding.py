@@ -158,25 +158,23 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
         """Return the embedding of the effect in the law with other weights of the rows.
 
         Args:
-            row_weights: The weights, (n,), positive; they are divided by their sum.
+            row_weights: The weights, (n,), at least 0; they are divided by their sum.
 
         Raises:
-            ValueError: If they are not positive, or not one per row.
+            ValueError: If they are negative or all 0, or not one per row.
         """
         weights = as_targets(row_weights, name="row_weights")
         check_same_rows(len(self.points), len(weights), "points", "row_weights")
-        if is_concrete(weights) and not bool((weights > 0).all()):
-            raise ValueError(f"`row_weights` must be positive, got {float(weights.min())} among them")
+        if is_concrete(weights) and not bool((weights >= 0).all() and weights.sum() > 0):
+            raise ValueError(f"`row_weights` must be at least 0, and not all 0, got {float(weights.min())} among them")
         return eqx.tree_at(lambda tree: tree.sample.row_weights, self, weights / jnp.sum(weights))
 
     def bootstrap(self, rng_key: RngKey, values: Numbers, query: Points, *, num_draws: int = 200) -> xr.DataArray:
-        r"""Draw the expectation of a function of the outcome, with the uncertainty of the sample.
+        r"""Draw the expectation of a function of the outcome, :math:`E[g(Y) | do(x), z]`, from resampled rows.
 
-        .. math:: \mathrm{E}[g(Y) \mid do(x), z] \quad \text{in the law with row weights} \quad
-            d \sim \mathrm{Dirichlet}(1, \ldots, 1)
-
-        This is the Bayesian bootstrap. Kernels and regularization stay as they are, and the bias of the regularization
-        is not in the draws.
+        Each draw estimates the effect from n rows that are drawn with replacement. Kernels and regularization stay as
+        they are, so that the bias of the regularization is not in the draws. (Weights from a Dirichlet distribution
+        instead leave no row out, and vary too little where the regression almost interpolates.)
 
         Args:
             rng_key: A JAX random key.
@@ -186,12 +184,16 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
 
         Returns:
             The draws, (chain, draw, query), with the values of the conditions as coordinates of the queries.
+
+        Raises:
+            ValueError: If `values` or `query` have another shape.
+            kpp.linalg.FactorizationError: If a regularized kernel matrix is singular.
         """
         values = as_targets(values, len(self.points), "values")
-        fixed = self._fixed(query)
-        sizes = jnp.ones(len(values)), (count(num_draws, "num_draws"),)
-        row_weights = jax.random.dirichlet(check_rng_key(rng_key), *sizes)
-        draws = _bootstrapped(self.chain, self._outcome(), self.sample, fixed, row_weights, values)
+        fixed, shape = self._fixed(query), (count(num_draws, "num_draws"), len(values))
+        rows = jax.random.randint(check_rng_key(rng_key), shape, 0, len(values))
+        row_weights = jax.vmap(lambda some: jnp.bincount(some, length=len(values)))(rows) / len(values)
+        draws = _estimates(self.chain, self._outcome(), self.sample, fixed, row_weights, values)
         if not bool(jnp.isfinite(draws).all()):
             raise FactorizationError(f"{_SINGULAR} of {self.estimand.query()}; increase `regularization`")
         coordinates = {variable.node: ("query", np.asarray(column)) for variable, column in fixed.items()}
@@ -240,7 +242,7 @@ def _check_size(estimand: Estimand, chain: Chain, outcome: frozenset[Variable], 
 
 
 @eqx.filter_jit
-def _bootstrapped(
+def _estimates(
     chain: Chain,
     outcome: frozenset[Variable],
     sample: ChainSample,
@@ -248,8 +250,10 @@ def _bootstrapped(
     row_weights: Float[Array, "s n"],
     values: Float[Array, " n"],
 ) -> Float[Array, "s p"]:
-    def draw(weights: Array) -> Array:
+    """Return the expectations of a function of the outcome for each set of weights of the rows."""
+
+    def estimate(weights: Array) -> Array:
         reweighted = eqx.tree_at(lambda tree: tree.row_weights, sample, weights)
         return values @ chain_weights(chain, outcome, reweighted, fixed)
 
-    return jax.lax.map(draw, row_weights)
+    return jax.lax.map(estimate, row_weights)
