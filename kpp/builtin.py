@@ -41,7 +41,6 @@ _EMBEDDINGS = (
     embeddings.BayesianConditionalMeanEmbedding,
     embeddings.ConditionalMeanEmbedding,
     embeddings.DeconditionalMeanEmbedding,
-    embeddings.EstimandEmbedding,
     embeddings.InterventionalMeanEmbedding,
     embeddings.MeanEmbedding,
     embeddings.ReplicatedConditionalMeanEmbedding,

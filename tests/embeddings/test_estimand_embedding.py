@@ -24,6 +24,7 @@ from kpp.causal import (
 )
 from kpp.embeddings import EstimandEmbedding, InterventionalMeanEmbedding, interventional_quantiles
 from kpp.kernels import RBF
+from kpp.testing import check_embedding
 from oracles import discrete_laws as oracle
 
 #: The bias of the smallest regularization L below is of order (L / p)^3 for an event of probability p > 0.005, and
@@ -371,3 +372,8 @@ def test_refusals_name_the_part_and_mistakes_the_argument(napkin):
         embedding.with_row_weights(np.zeros(20))
     with pytest.raises(ValueError, match="`points` and `row_weights` must have the same number of rows"):
         embedding.with_row_weights(np.ones(3))
+
+
+@pytest.mark.slow
+def test_the_laws_of_embeddings_hold():
+    check_embedding(*next(EstimandEmbedding.examples(jax.random.key(0))))
