@@ -30,9 +30,9 @@ from oracles import discrete_laws as oracle
 
 #: The effect without regularization is extrapolated from three small values L, 2 L, 4 L. Its bias is of the order
 #: (L / p)^3 for events of probability p, and rounding errors grow to 1e-16 / L, or 1e-16 / L^2 where one regression is
-#: nested in another. The second L is for those.
+#: nested in another. The larger L are for those.
 EXACT = 1e-8
-SMALLEST = (1e-6, 1e-4)
+SMALLEST = (1e-6, 1e-5, 1e-4)
 #: The kernel 1{a = b} of whole numbers.
 EQUAL = RBF(0.01)
 
