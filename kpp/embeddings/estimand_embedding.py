@@ -54,9 +54,9 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
             queries.
         sample: The sample, the weights of its rows, and how each conditional law is estimated.
 
-    The time is :math:`O(n^3)` for each conditional law. A fraction that depends on the query is factorized for each
-    query, and one that depends on a variable that is summed over, for each row. Memory is :math:`O(n^2)` for most
-    expressions; others are refused if they do not fit.
+    The time is :math:`O(n^3)` for each conditional law. If no single conditional law holds all conditions of a
+    fraction, it is conditioned on one after another, with a factorization for each query. Memory is :math:`O(n^2)` for
+    most expressions; others are refused if they do not fit.
 
     References:
         Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP, 2021, proposition 2, for a product of a mean embedding and a

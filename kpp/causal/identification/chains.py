@@ -104,8 +104,9 @@ class Chain:
 def read_chain(estimand: Estimand) -> Chain:
     """Read an estimand as a chain of conditional laws whose marginal over the outcomes it is.
 
-    A node whose value does not matter (`Estimand.arbitrary`) gets the observed law. In a fraction that is the whole
-    estimand it is summed over in numerator and denominator, so that few values of it suffice for each condition.
+    The law Q of a fraction may depend on variables outside of it. They get their observed law, which makes Q a law of
+    them too, and are conditioned on. A node whose value does not matter (`Estimand.arbitrary`) gets the observed law.
+    In a fraction that is the whole estimand it is summed over in numerator and denominator, without a condition on it.
 
     Args:
         estimand: The estimand.
@@ -223,17 +224,29 @@ class _Reader:
         self, laws: Sequence[ConditionalLaw], known: frozenset[Variable], ratio: Ratio, names: Mapping[str, Variable]
     ) -> ConditionalLaw:
         """Return the law of the other outcomes given some."""
-        given = tuple(sorted(known))
+        arbitrary = frozenset(map(Variable, self._estimand.arbitrary))
+        needed = Chain(tuple(laws)).outcome & frozenset(names.values())
+        tail = _for_outcome(laws, needed).free - arbitrary
+        given = tuple(sorted(known | tail))
         inner = {variable: self._new(variable.node) for variable in given}
         renamed = [law.renamed(inner) for law in laws]
-        outcome = Chain(tuple(laws)).outcome & frozenset(names.values()) - known
-        needed = outcome | frozenset(inner.values())
-        return ConditionalLaw(
-            outcome, given, self.chain(renamed, ratio, needed), tuple(inner[variable] for variable in given)
-        )
+        renamed += _observed_laws(inner[variable] for variable in sorted(tail))
+        outcome = needed - known
+        chain = self.chain(renamed, ratio, outcome | frozenset(inner.values()))
+        return ConditionalLaw(outcome, given, chain, tuple(inner[variable] for variable in given))
 
     def _new(self, node: str) -> Variable:
         return Variable(node, next(self._roles))
+
+
+def _observed_laws(variables: Iterable[Variable]) -> list[ConditionalLaw]:
+    """Return the observed law of variables; those of one node are independent of each other."""
+    groups: list[set[Variable]] = []
+    for variable in variables:
+        free = [group for group in groups if all(other.node != variable.node for other in group)]
+        groups += [] if free else [set()]
+        (free or groups)[-1].add(variable)
+    return [ConditionalLaw(frozenset(group)) for group in groups]
 
 
 def _for_outcome(laws: Sequence[ConditionalLaw], outcome: frozenset[Variable]) -> Chain:
