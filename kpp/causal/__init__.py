@@ -53,6 +53,10 @@ from kpp.causal.graph.separation import d_separated as d_separated
 from kpp.causal.graph.separation import is_minimal_separator as is_minimal_separator
 from kpp.causal.graph.separation import minimal_separator as minimal_separator
 from kpp.causal.graph.separation import reachable as reachable
+from kpp.causal.identification.chains import Chain as Chain
+from kpp.causal.identification.chains import ConditionalLaw as ConditionalLaw
+from kpp.causal.identification.chains import Variable as Variable
+from kpp.causal.identification.chains import read_chain as read_chain
 from kpp.causal.identification.coverage import Adjustment as Adjustment
 from kpp.causal.identification.coverage import find_adjustment as find_adjustment
 from kpp.causal.identification.estimand import Estimand as Estimand

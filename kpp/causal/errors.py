@@ -135,7 +135,7 @@ class NoOptimalSetError(CausalError):
 
 
 class NotCoveredError(CausalError):
-    """An effect that no embedding estimates.
+    """An effect that an estimator does not cover.
 
     Args:
         message: The question.

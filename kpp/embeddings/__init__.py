@@ -14,6 +14,7 @@ from kpp.embeddings.conditional_independence import (
 from kpp.embeddings.deconditional import DeconditionalMeanEmbedding as DeconditionalMeanEmbedding
 from kpp.embeddings.embedding import AbstractEmbedding as AbstractEmbedding
 from kpp.embeddings.embedding import AbstractEmpiricalEmbedding as AbstractEmpiricalEmbedding
+from kpp.embeddings.estimand_embedding import EstimandEmbedding as EstimandEmbedding
 from kpp.embeddings.graph_check import check_graph as check_graph
 from kpp.embeddings.interventional_mean import InterventionalMeanEmbedding as InterventionalMeanEmbedding
 from kpp.embeddings.mean import MeanEmbedding as MeanEmbedding

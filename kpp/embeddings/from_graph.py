@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kpp.causal import Adjustment, CausalDAG
 
-__all__ = ["InterventionSamples", "read_samples"]
+__all__ = ["InterventionSamples", "as_names", "kernel_or_default", "read_columns", "read_frame", "read_samples"]
 
 
 class InterventionSamples(NamedTuple):
@@ -58,20 +58,13 @@ def read_samples(
     adjustment uses. Raises CausalError if a node is unknown, or no adjustment with these columns identifies the effect,
     and ValueError if `frame` is not a data frame, or the columns are missing or do not hold finite numbers.
     """
-    frame = as_table(frame, "frame")
-    if not is_table(frame):
-        raise ValueError(f"`frame` must be a data frame with the graph's nodes as columns, got {type(frame).__name__}")
-    names = {"treatment": _names(treatment), "outcome": _names(outcome)}
-    columns = [str(column) for column in frame.columns]
-    for argument, wanted in names.items():
-        missing = [name for name in wanted if name not in columns]
-        if missing:
-            raise ValueError(f"`{argument}` must be columns of `frame`, got {missing}; it has {columns}")
+    names = {"treatment": as_names(treatment), "outcome": as_names(outcome)}
+    frame, columns = read_frame(frame, names)
     adjustment = find_adjustment(graph, treatment=names["treatment"], outcome=names["outcome"], columns=columns)
-    treatments, outcomes = _read(frame, names["treatment"]), _read(frame, names["outcome"])
+    treatments, outcomes = read_columns(frame, names["treatment"]), read_columns(frame, names["outcome"])
     return InterventionSamples(
-        _kernel_or_default(kernel, outcomes),
-        _kernel_or_default(treatment_kernel, treatments),
+        kernel_or_default(kernel, outcomes),
+        kernel_or_default(treatment_kernel, treatments),
         treatments,
         outcomes,
         _adjust(adjustment.kind, frame, adjustment.variables, adjusting_kernel, adjusting_regularization),
@@ -83,18 +76,34 @@ def _adjust(
 ) -> AbstractAdjustment:
     if not variables:
         return NoAdjustment()
-    values = _read(frame, variables)
-    kernel = _kernel_or_default(kernel, values)
+    values = read_columns(frame, variables)
+    kernel = kernel_or_default(kernel, values)
     return BackDoor(kernel, values) if kind == "backdoor" else FrontDoor(kernel, values, regularization)
 
 
-def _kernel_or_default(kernel: AbstractKernel | None, values: Float[Array, "n d"]) -> AbstractKernel:
+def read_frame(frame: Any, names: Mapping[str, Sequence[str]]) -> tuple[Any, list[str]]:
+    """Check that a data frame has the columns that some arguments name, and return it with its columns' names."""
+    frame = as_table(frame, "frame")
+    if not is_table(frame):
+        raise ValueError(f"`frame` must be a data frame with the graph's nodes as columns, got {type(frame).__name__}")
+    columns = [str(column) for column in frame.columns]
+    for argument, wanted in names.items():
+        missing = [name for name in wanted if name not in columns]
+        if missing:
+            raise ValueError(f"`{argument}` must be columns of `frame`, got {missing}; it has {columns}")
+    return frame, columns
+
+
+def read_columns(frame: Any, names: Sequence[str]) -> Float[Array, "n d"]:
+    """Read columns of finite numbers."""
+    return jnp.asarray(Schema(tuple(names)).read(frame, "frame"))
+
+
+def kernel_or_default(kernel: AbstractKernel | None, values: Float[Array, "n d"]) -> AbstractKernel:
+    """Return a kernel, by default an RBF with the median heuristic times the square root of the number of columns."""
     return RBF(median_heuristic(values) * jnp.sqrt(values.shape[1])) if kernel is None else kernel
 
 
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+def as_names(names: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one name or several as a tuple."""
     return (names,) if isinstance(names, str) else tuple(names)
-
-
-def _read(frame: pd.DataFrame, names: tuple[str, ...]) -> Float[Array, "n d"]:
-    return jnp.asarray(Schema(names).read(frame, "frame"))

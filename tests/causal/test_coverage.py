@@ -72,7 +72,7 @@ def test_an_effect_that_no_embedding_covers_is_refused_with_its_estimand():
     # Identified, but by neither kind of adjustment: the napkin graph of Pearl and Mackenzie (2018), figure 7.5.
     graph = CausalDAG([("w", "z"), ("z", "x"), ("x", "y")], bidirected=[("w", "x"), ("w", "y")])
     with pytest.raises(
-        NotCoveredError, match="for which there is no embedding; .*, unlike x <-> w <-> y; .*"
+        NotCoveredError, match="which kpp.embeddings.EstimandEmbedding estimates; .*, unlike x <-> w <-> y; .*"
     ) as refused:
         find_adjustment(graph, treatment="x", outcome="y")
     assert refused.value.estimand is not None and refused.value.estimand.startswith("P(y | do(x)) = ")

@@ -97,7 +97,7 @@ def _not_covered(
     except NotIdentifiableError as error:
         estimand, known = None, str(error)
     else:
-        known = f"it is identified as {estimand}, for which there is no embedding"
+        known = f"it is identified as {estimand}, which kpp.embeddings.EstimandEmbedding estimates"
     effect = f"the effect of {graph.sort(treatments)} on {graph.sort(outcomes)} from {graph.sort(measured)}"
     failures = [f"{reason.criterion}, unlike {reason.path}" for reason in reasons]
-    return NotCoveredError("; ".join([f"no embedding covers {effect}: {known}", *failures]), estimand)
+    return NotCoveredError("; ".join([f"no embedding covers {effect} by an adjustment: {known}", *failures]), estimand)

@@ -1,0 +1,259 @@
+"""The embedding of any identified effect, estimated from its expression in the observed law."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+
+from kpp.embeddings.chain_regressions import chain_regressions
+from kpp.embeddings.chain_weights import ChainSample, chain_weights
+from kpp.embeddings.chain_wiring import ScatteredError, chain_rank
+from kpp.embeddings.embedding import AbstractEmpiricalEmbedding
+from kpp.embeddings.from_graph import as_names, kernel_or_default, read_columns, read_frame
+from kpp.kernels import AbstractKernel
+from kpp.linalg import FactorizationError
+from kpp.memory import check_memory
+from kpp.typing import Leaf, Numbers, Points, RngKey
+from kpp.validation import as_targets, check_rng_key, check_same_rows, count, finite_arrays, is_concrete
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kpp.causal import CausalDAG, Chain, Estimand, Variable
+
+__all__ = ["EstimandEmbedding"]
+
+_SINGULAR = "a regularized kernel matrix of the embedding"
+
+
+class EstimandEmbedding(AbstractEmpiricalEmbedding):
+    r"""The embedding of an identified effect :math:`P(y \mid do(x), z)`, for any graph with hidden variables.
+
+    .. math:: \hat\mu_{Y|do(x), z} = \sum_i w_i(x, z)\, k(y_i, \cdot)
+
+    `kpp.causal.identify` expresses the effect by conditional laws of the observed variables. Each of them is estimated
+    by a conditional mean embedding, sums are sums over the rows of the sample, and a fraction is a conditional mean
+    embedding in a law that has weights on the rows, of which negative ones are replaced by 0. For a back door or front
+    door this is `InterventionalMeanEmbedding`. With the kernel :math:`1\{b = b'\}` and small regularization, it is the
+    expression in the empirical law. Create it by `from_graph`.
+
+    Args:
+        kernel: The kernel k of the outcome.
+        points: Y, the n outcomes, (n, d').
+        estimand: The effect with its expression.
+        chain: The expression as a chain of conditional laws.
+        outcome: The names of the outcomes, in the order of the columns of `points`.
+        conditions: The names of the treatments and of the variables conditioned on, in the order of the columns of
+            queries.
+        sample: The sample, the weights of its rows, and how each conditional law is estimated.
+
+    The time is :math:`O(n^3)` for each conditional law. If no single conditional law holds all conditions of a
+    fraction, it is conditioned on one after another, with a factorization for each query. Memory is :math:`O(n^2)` for
+    most expressions; others are refused if they do not fit.
+
+    References:
+        Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP, 2021, proposition 2, for a product of a mean embedding and a
+        conditional one; Song, Fukumizu and Gretton, Kernel embeddings of conditional distributions, 2013, for chains;
+        Xu, Chen, Doucet and Gretton, Importance weighted kernel Bayes' rule, 2022, for weights without negative ones.
+    """
+
+    kernel: AbstractKernel
+    points: Float[Array, "n d2"]
+    estimand: Estimand = eqx.field(static=True)
+    chain: Chain = eqx.field(static=True)
+    outcome: tuple[str, ...] = eqx.field(static=True)
+    conditions: tuple[str, ...] = eqx.field(static=True)
+    sample: ChainSample
+
+    @classmethod
+    def from_graph(
+        cls,
+        graph: CausalDAG,
+        frame: pd.DataFrame,
+        treatment: str | Sequence[str],
+        outcome: str | Sequence[str],
+        *,
+        given: str | Sequence[str] = (),
+        regularization: Leaf | None = None,
+        kernel: AbstractKernel | None = None,
+        kernels: Mapping[str, AbstractKernel] | None = None,
+    ) -> EstimandEmbedding:
+        r"""Identify an effect in a causal graph from the columns of a data frame, and estimate it.
+
+        Args:
+            graph: The causal graph.
+            frame: A data frame of numbers, one row per sample. Its columns are observed nodes of the graph. Nodes that
+                are missing are taken as hidden, and other columns are ignored.
+            treatment: The column of the treatment, or several columns.
+            outcome: The column of the outcome, or several columns.
+            given: The columns that the effect is conditioned on, with their values after the intervention.
+            regularization: :math:`\lambda` of each conditional law, multiplied by n. By default the value with the
+                smallest leave-one-out error is taken for each law.
+            kernel: The kernel of the outcome; by default an RBF with the lengthscales of the median heuristic times the
+                square root of the number of columns.
+            kernels: The kernels of nodes in conditions, each for one column. By default they are RBFs with the median
+                heuristic times the square root of the number of conditions.
+
+        Returns:
+            The embedding. Queries have the columns of `treatment`, and then those of `given`.
+
+        Raises:
+            NotIdentifiableError: If the effect is not identified from these columns, with the hedge.
+            NotCoveredError: If a part of the expression is not a conditional law; the message names the part.
+            CausalError: If a node is unknown.
+            ValueError: If columns are missing or do not hold numbers, or the sums do not fit into memory.
+        """
+        from kpp.causal import identify  # loads networkx, which only this method needs
+
+        names = {"treatment": as_names(treatment), "outcome": as_names(outcome), "given": as_names(given)}
+        frame, columns = read_frame(frame, names)
+        hidden = graph.hide(graph.observed - frozenset(columns))
+        estimand = identify(hidden, treatment=names["treatment"], outcome=names["outcome"], given=names["given"])
+        return cls._estimated(estimand, frame, names, regularization, kernel, dict(kernels or {}))
+
+    @classmethod
+    def _estimated(
+        cls,
+        estimand: Estimand,
+        frame: Any,
+        names: Mapping[str, tuple[str, ...]],
+        regularization: Leaf | None,
+        kernel: AbstractKernel | None,
+        kernels: Mapping[str, AbstractKernel],
+    ) -> EstimandEmbedding:
+        from kpp.causal import Variable, read_chain
+
+        chain, points = read_chain(estimand), read_columns(frame, names["outcome"])
+        _check_size(estimand, chain, frozenset(map(Variable, names["outcome"])), len(points))
+        columns = {node: read_columns(frame, [node])[:, 0] for node in sorted(estimand.variables)}
+        weights = jnp.full(len(points), 1 / len(points))
+        sample = ChainSample(columns, weights, chain_regressions(chain, columns, regularization, kernels))
+        conditions = (*names["treatment"], *names["given"])
+        kernel = kernel_or_default(kernel, points)
+        return cls(kernel, points, estimand, chain, names["outcome"], conditions, sample)
+
+    def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
+        """Return the weights of the outcomes for each query, (n, p).
+
+        Args:
+            query: The p queries, (p, d): values of `conditions`.
+
+        Raises:
+            ValueError: If `query` is None or has another number of columns.
+            kpp.linalg.FactorizationError: If a regularized kernel matrix is singular.
+        """
+        weights = chain_weights(self.chain, self._outcome(), self.sample, self._fixed(query))
+        if is_concrete(weights) and not np.isfinite(np.asarray(weights)).all():
+            raise FactorizationError(f"{_SINGULAR} of {self.estimand.query()}; increase `regularization`")
+        return weights
+
+    def with_row_weights(self, row_weights: Numbers) -> EstimandEmbedding:
+        """Return the embedding of the effect in the law with other weights of the rows.
+
+        Args:
+            row_weights: The weights, (n,), at least 0; they are divided by their sum.
+
+        Raises:
+            ValueError: If they are negative or all 0, or not one per row.
+        """
+        weights = as_targets(row_weights, name="row_weights")
+        check_same_rows(len(self.points), len(weights), "points", "row_weights")
+        if is_concrete(weights) and not bool((weights >= 0).all() and weights.sum() > 0):
+            raise ValueError(f"`row_weights` must be at least 0, and not all 0, got {float(weights.min())} among them")
+        return eqx.tree_at(lambda tree: tree.sample.row_weights, self, weights / jnp.sum(weights))
+
+    def bootstrap(self, rng_key: RngKey, values: Numbers, query: Points, *, num_draws: int = 200) -> xr.DataArray:
+        r"""Draw the expectation of a function of the outcome, :math:`E[g(Y) | do(x), z]`, from resampled rows.
+
+        Each draw estimates the effect from n rows that are drawn with replacement. Kernels and regularization stay as
+        they are, so that the bias of the regularization is not in the draws. (Weights from a Dirichlet distribution
+        instead leave no row out, and vary too little where the regression almost interpolates.)
+
+        Args:
+            rng_key: A JAX random key.
+            values: g at the n outcomes, (n,).
+            query: The p queries, (p, d).
+            num_draws: The number of draws.
+
+        Returns:
+            The draws, (chain, draw, query), with the values of the conditions as coordinates of the queries.
+
+        Raises:
+            ValueError: If `values` or `query` have another shape.
+            kpp.linalg.FactorizationError: If a regularized kernel matrix is singular.
+        """
+        values = as_targets(values, len(self.points), "values")
+        fixed, shape = self._fixed(query), (count(num_draws, "num_draws"), len(values))
+        rows = jax.random.randint(check_rng_key(rng_key), shape, 0, len(values))
+        row_weights = jax.vmap(lambda some: jnp.bincount(some, length=len(values)))(rows) / len(values)
+        draws = _estimates(self.chain, self._outcome(), self.sample, fixed, row_weights, values)
+        if not bool(jnp.isfinite(draws).all()):
+            raise FactorizationError(f"{_SINGULAR} of {self.estimand.query()}; increase `regularization`")
+        coordinates = {variable.node: ("query", np.asarray(column)) for variable, column in fixed.items()}
+        return xr.DataArray(np.asarray(draws)[None], coords=coordinates, dims=("chain", "draw", "query"))
+
+    def _outcome(self) -> frozenset[Variable]:
+        return frozenset(v for v in self.chain.outcome if v.node in self.outcome and v.role == 0)
+
+    def _fixed(self, query: Points | None) -> dict[Variable, Float[Array, " p"]]:
+        """Return the columns of queries."""
+        from kpp.causal import Variable
+
+        if query is None:
+            raise ValueError(f"`query` must hold values of {list(self.conditions)}, one row each, got None")
+        query = finite_arrays(query, "query")
+        if query.ndim != 2 or query.shape[1] != len(self.conditions):
+            raise ValueError(
+                f"`query` must have one column for each of {list(self.conditions)}, got shape {query.shape}"
+            )
+        return {Variable(node): query[:, j] for j, node in enumerate(self.conditions)}
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[EstimandEmbedding, Any]]:
+        """Yield small embeddings and their queries for the conformance suite."""
+        from kpp.causal import CausalDAG
+
+        nodes = ["u", "v", "x", "y"]
+        frame = dict(zip(nodes, np.asarray(jax.random.normal(rng_key, (4, 7))), strict=True))
+        napkin = CausalDAG([("u", "v"), ("v", "x"), ("x", "y")], bidirected=[("u", "x"), ("u", "y")])
+        table = xr.Dataset({node: ("row", values) for node, values in frame.items()})
+        embedding = cls.from_graph(napkin, table, "x", "y", regularization=0.01)
+        yield embedding, jnp.array([[-0.3], [0.4], [1.0]])
+
+
+def _check_size(estimand: Estimand, chain: Chain, outcome: frozenset[Variable], num_rows: int) -> None:
+    """Raise an error if the rows of no factor hold the outcomes, or an array of the sums does not fit into memory."""
+    from kpp.causal import NotCoveredError
+
+    text = str(estimand)
+    try:
+        rank = chain_rank(chain, outcome)
+    except ScatteredError as error:
+        raise NotCoveredError(f"no embedding covers {text}: {error}; ask for one outcome", text) from None
+    what = f"{text} with n = {num_rows} rows, whose sums take arrays of n^{rank} numbers,"
+    check_memory(8 * num_rows**rank, what, "use fewer rows")
+
+
+@eqx.filter_jit
+def _estimates(
+    chain: Chain,
+    outcome: frozenset[Variable],
+    sample: ChainSample,
+    fixed: Mapping[Variable, Array],
+    row_weights: Float[Array, "s n"],
+    values: Float[Array, " n"],
+) -> Float[Array, "s p"]:
+    """Return the expectations of a function of the outcome for each set of weights of the rows."""
+
+    def estimate(weights: Array) -> Array:
+        reweighted = eqx.tree_at(lambda tree: tree.row_weights, sample, weights)
+        return values @ chain_weights(chain, outcome, reweighted, fixed)
+
+    return jax.lax.map(estimate, row_weights)
