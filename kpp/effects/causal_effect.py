@@ -9,7 +9,8 @@ import pandas as pd
 
 from kpp.causal import CausalDAG, CausalError, as_graph
 from kpp.effects.effect import CausalEffect
-from kpp.effects.of_fit import EffectOptions, effect_of_fit
+from kpp.effects.of_fit import EffectOptions, check_fit, effect_of_fit
+from kpp.effects.question import EffectQuestion
 from kpp.effects.study import EffectStudy
 from kpp.inference import AbstractInference, Fit
 from kpp.typing import RngKey
@@ -70,11 +71,13 @@ def causal_effect(
     known = as_graph(graph)
     if not isinstance(known, CausalDAG):
         raise CausalError(f"`graph` must be a causal graph, got a {type(known).__name__}")
+    question = EffectQuestion(known, treatment, outcome)
     options = EffectOptions(at, rows, num_draws, bootstrap)
     if isinstance(data, Fit):
         if inference is not None:
             raise TypeError("`inference` goes with a data frame; a fit has its own")
-        return effect_of_fit(rng_key, data, known, treatment, outcome, options)
+        check_fit(data, question)
+        return effect_of_fit(rng_key, data, question, options)
     if not isinstance(data, pd.DataFrame):
         raise TypeError(f"`data` must be a kpp.Fit or a data frame of pandas, got {type(data).__name__}")
-    return EffectStudy(data, known, treatment, outcome, inference, options).run(rng_key)
+    return EffectStudy(data, question, inference, options).run(rng_key)

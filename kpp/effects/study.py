@@ -10,9 +10,9 @@ import numpyro.distributions as dist
 import pandas as pd
 
 from kpp import registry
-from kpp.causal import CausalDAG, CausalError, find_adjustment
 from kpp.effects.effect import CausalEffect
 from kpp.effects.of_fit import EffectOptions, effect_of_fit
+from kpp.effects.question import EffectQuestion
 from kpp.inference import AbstractInference, Laplace
 from kpp.kernels import default_kernel
 from kpp.tables import Schema, standardize
@@ -31,18 +31,14 @@ class EffectStudy:
 
     Args:
         table: A data frame with columns for treatment, outcome and covariates.
-        graph: The graph.
-        treatment: The treatment.
-        outcome: The outcome.
+        question: The question: graph, treatment and outcome.
         inference: The inference of the Gaussian process; by default `kpp.Laplace` with 250 draws.
         options: The options of the effect.
         further: Further covariates, columns of the table that are not in the graph.
     """
 
     table: pd.DataFrame
-    graph: CausalDAG
-    treatment: str
-    outcome: str
+    question: EffectQuestion
     inference: AbstractInference | None
     options: EffectOptions
     further: tuple[str, ...] = ()
@@ -50,18 +46,16 @@ class EffectStudy:
     def run(self, rng_key: RngKey) -> CausalEffect:
         """Fit a Gaussian process of the outcome, and average it."""
         fit_key, effect_key = jax.random.split(rng_key)
-        covariates = (*self._adjustment(), *self.further)
-        names = [self.treatment, *covariates]
-        outcome = Schema((self.outcome,)).read(self.table, "data")[:, 0]
+        covariates = self.question.find_covariates([str(column) for column in self.table.columns])
+        names = [self.question.treatment, *covariates, *self.further]
+        outcome = Schema((self.question.outcome,)).read(self.table, "data")[:, 0]
         scaled, scales = standardize(self.table[names], "data")
         center, width = outcome.mean(), outcome.std() or 1.0
         kernel = default_kernel(scales.schema)
         model = registry.get("models", "GPRegression")(kernel, noise_variance=dist.LogNormal(-1.0, 1.0))
         inference = Laplace(num_samples=250, progress=False) if self.inference is None else self.inference
         fit = model.fit(fit_key, scaled, (outcome - center) / width, inference=inference, num_prior_samples=0)
-        found = effect_of_fit(
-            effect_key, fit, self.graph, self.treatment, self.outcome, self.options, scales=scales, further=self.further
-        )
+        found = effect_of_fit(effect_key, fit, self.question, self.options, scales=scales)
         return dataclasses.replace(found.rescaled(center, width), study=self)
 
     def changed(self, rng_key: RngKey, how: str) -> EffectStudy:
@@ -76,19 +70,9 @@ class EffectStudy:
             return dataclasses.replace(self, table=self.table.iloc[rows], options=options)
         if how == "placebo":
             order = np.asarray(jax.random.permutation(rng_key, num_rows))
-            shuffled = self.table[self.treatment].to_numpy()[order]
-            return dataclasses.replace(self, table=self.table.assign(**{self.treatment: shuffled}))
+            treatment = self.question.treatment
+            shuffled = self.table[treatment].to_numpy()[order]
+            return dataclasses.replace(self, table=self.table.assign(**{treatment: shuffled}))
         numbers = np.asarray(jax.random.normal(rng_key, (num_rows,)))
         table = self.table.assign(**{_RANDOM: numbers})
         return dataclasses.replace(self, table=table, further=(*self.further, _RANDOM))
-
-    def _adjustment(self) -> tuple[str, ...]:
-        columns = [str(column) for column in self.table.columns]
-        found = find_adjustment(self.graph, treatment=self.treatment, outcome=self.outcome, columns=columns)
-        if found.kind == "frontdoor":
-            raise CausalError(
-                f"`graph` identifies the effect of {self.treatment!r} on {self.outcome!r} through the mediators "
-                f"{list(found.variables)} only, and not by adjustment; kpp.embeddings.InterventionalMeanEmbedding and "
-                "kpp_models.BayesIMP take mediators"
-            )
-        return found.variables
