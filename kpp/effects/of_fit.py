@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -11,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
-from kpp.effects.averages import average_laws
 from kpp.effects.effect import CausalEffect
 from kpp.effects.overlap import Assignment
 from kpp.effects.question import EffectQuestion
+from kpp.effects.regression import EffectRegression
 from kpp.effects.treatment import TreatmentColumn
 from kpp.inference import Fit
 from kpp.tables import Scales
@@ -24,8 +25,6 @@ from kpp.typing import RngKey
 
 __all__ = ["EffectOptions", "check_fit", "effect_of_fit"]
 
-# The largest number of draws of the hyperparameters that are used: each needs a root of n^2 numbers.
-_MAX_DRAWS = 250
 # Fewer effective rows than this are warned about.
 _FEW_ROWS = 10
 
@@ -39,12 +38,14 @@ class EffectOptions:
         rows: The rows of a subgroup, a mask (n,); None for all.
         num_draws: The least number of draws.
         bootstrap: Whether the law of the covariates is uncertain, by a Bayesian bootstrap.
+        derivative: Whether to add the average derivative with respect to a treatment of numbers.
     """
 
     at: Sequence[Any] | None = None
     rows: Bool[np.ndarray, " n"] | None = None
     num_draws: int = 1000
     bootstrap: bool = True
+    derivative: bool = False
 
 
 def check_fit(fit: Fit, question: EffectQuestion) -> None:
@@ -84,24 +85,41 @@ def effect_of_fit(
     column = TreatmentColumn.of_fit(fit, question.treatment, scales)
     values, labels = column.settings(options.at)
     mask = _subgroup(options.rows, len(column.rows))
-    kept = _thinned(fit)
-    shape = kept.num_chains, kept.num_draws
-    sets = -(-options.num_draws // (shape[0] * shape[1]))
-    weight_key, draw_key = jax.random.split(rng_key)
-    weights = _weights(weight_key, (*shape, sets), mask, options.bootstrap)
-    means, covariances = average_laws(
-        kept.function_posterior(), jnp.asarray(column.rows), column.index, jnp.asarray(column.scaled(values)), weights
-    )
-    draws = np.asarray(_draw(draw_key, means, covariances)).reshape(shape[0], -1, len(values))
-    parts = [jnp.diagonal(covariances, axis1=-2, axis2=-1).mean((0, 1, 2)), means.var((0, 1, 2))]
+    regression = EffectRegression.of_fit(fit, column)
+    shape = regression.posterior.batch_shape
+    weight_key, draw_key, slope_key = jax.random.split(rng_key, 3)
+    weights = _weights(weight_key, (*shape, -(-options.num_draws // math.prod(shape))), mask, options.bootstrap)
     whole = column.assignment(np.ones(len(mask), dtype=bool))
     group = whole if mask.all() else column.assignment(mask)
     count = group.effective_rows(values)
     _warn_of_few(count, labels)
-    dataset = xr.Dataset(
+    dataset = _dataset(regression.curves(draw_key, values, weights), count, values, labels)
+    dataset.attrs = {
+        "graph": str(question.graph),
+        "treatment_name": question.treatment,
+        "outcome": question.outcome,
+        "adjustment": column.covariates,
+        "bootstrap": int(options.bootstrap),
+        "rows": int(mask.sum()),
+    }
+    if options.derivative:
+        dataset["average_derivative"] = ("chain", "draw"), regression.slopes(slope_key, weights)
+    linear = len(column.levels) <= 2 and regression.mean_is_latent
+    return CausalEffect(dataset, scale=_scale(fit, column, whole) if linear else None)
+
+
+def _dataset(
+    curves: tuple[np.ndarray, np.ndarray, np.ndarray],
+    count: Float[np.ndarray, " t"],
+    values: Float[np.ndarray, " t"],
+    labels: list[Any],
+) -> xr.Dataset:
+    """Return the dataset of a curve; see `CausalEffect`."""
+    draws, expected, of_function = curves
+    return xr.Dataset(
         {
             "effect": (("chain", "draw", "treatment"), draws),
-            "variance_parts": (("part", "treatment"), np.stack([np.asarray(part) for part in parts])),
+            "variance_parts": (("part", "treatment"), np.stack([of_function, expected.var((0, 1, 2))])),
             "effective_rows": ("treatment", count),
         },
         coords={
@@ -109,22 +127,7 @@ def effect_of_fit(
             "treatment_code": ("treatment", values),
             "part": ["function", "hyperparameters and covariates"],
         },
-        attrs={
-            "graph": str(question.graph),
-            "treatment_name": question.treatment,
-            "outcome": question.outcome,
-            "adjustment": column.covariates,
-            "bootstrap": int(options.bootstrap),
-            "rows": int(mask.sum()),
-        },
     )
-    return CausalEffect(dataset, scale=_scale(fit, column, whole))
-
-
-def _thinned(fit: Fit) -> Fit:
-    """Return a fit with few enough draws, at even distances in each chain."""
-    step = -(-fit.num_chains * fit.num_draws // _MAX_DRAWS)
-    return fit if step == 1 else dataclasses.replace(fit, draws={k: v[:, ::step] for k, v in fit.draws.items()})
 
 
 def _subgroup(rows: Any, num_rows: int) -> Bool[np.ndarray, " n"]:
@@ -144,14 +147,6 @@ def _weights(rng_key: RngKey, shape: tuple[int, ...], mask: Bool[np.ndarray, " n
     return numbers / jnp.sum(numbers, axis=-1, keepdims=True)
 
 
-@jax.jit
-def _draw(rng_key: RngKey, means: jax.Array, covariances: jax.Array) -> jax.Array:
-    """Draw one curve from each Gaussian law; rounding errors below 0 count as 0."""
-    values, vectors = jnp.linalg.eigh((covariances + jnp.swapaxes(covariances, -1, -2)) / 2)
-    scaled = jax.random.normal(rng_key, means.shape, means.dtype) * jnp.sqrt(jnp.maximum(values, 0.0))
-    return means + jnp.einsum("...ij,...j->...i", vectors, scaled, precision="highest")
-
-
 def _warn_of_few(count: np.ndarray, labels: list[Any]) -> None:
     few = [label for label, number in zip(labels, count, strict=True) if number < _FEW_ROWS]
     if few:
@@ -162,10 +157,8 @@ def _warn_of_few(count: np.ndarray, labels: list[Any]) -> None:
         )
 
 
-def _scale(fit: Fit, column: TreatmentColumn, assignment: Assignment) -> tuple[float, float, float] | None:
+def _scale(fit: Fit, column: TreatmentColumn, assignment: Assignment) -> tuple[float, float, float]:
     """Return the mean of the treatment and the residual standard deviations of treatment and outcome."""
-    if len(column.levels) > 2:
-        return None
     fitted = np.asarray(fit.function()(jnp.asarray(column.rows))).mean((0, 1))
     outcome_sd = float(np.std(np.asarray(fit.data["y"]) - fitted))
     return float(column.treatment.mean()), assignment.residual_scale, outcome_sd

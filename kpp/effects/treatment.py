@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -39,14 +39,14 @@ class TreatmentColumn:
 
     @classmethod
     def of_fit(cls, fit: Fit, name: str, scales: Scales | None = None) -> TreatmentColumn:
-        """Return the column of a fit.
+        """Return the column of a fit to a table.
 
         Args:
             fit: The fit.
             name: The name of the column.
             scales: The scales by which the columns were standardized, or None.
         """
-        schema, rows = fit.schema, np.asarray(fit.data["x"])
+        schema, rows = cast(Schema, fit.schema), np.asarray(fit.data["x"])
         index = schema.index(name)
         if scales is None:
             return cls(rows, schema, index)
@@ -103,15 +103,13 @@ class TreatmentColumn:
 
     def assignment(self, mask: Bool[np.ndarray, " n"]) -> Assignment:
         """Return how the treatment depends on the covariates, in some of the rows."""
-        names = tuple(self.covariates)
-        levels = {name: found for name, found in self.schema.levels.items() if name in names}
-        booleans = tuple(name for name in self.schema.booleans if name in names)
         covariates = np.delete(self.rows[mask], self.index, axis=1)
         is_number = self.name not in self.schema.categories and len(np.unique(self.treatment[mask])) > 2
-        return Assignment(self.treatment[mask], covariates, Schema(names, levels, booleans), is_number)
+        return Assignment(self.treatment[mask], covariates, self.schema.select(self.covariates), is_number)
 
     def _default_values(self) -> Float[np.ndarray, " t"]:
         different = np.unique(self.treatment)
         if len(different) <= 2:
             return different
-        return np.linspace(*np.quantile(self.treatment, [0.05, 0.95]), _NUM_VALUES)
+        low, high = np.quantile(self.treatment, [0.05, 0.95])
+        return np.linspace(low, high, _NUM_VALUES)
