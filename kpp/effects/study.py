@@ -114,5 +114,7 @@ def _kernel(schema: Schema, variance: float) -> AbstractKernel:
 
     The second is an effect that all rows share. Without it the effect in rows without overlap would tend to 0.
     """
-    alone = schema.select(schema.feature_names[:1])
-    return default_kernel(schema, variance=variance) + default_kernel(alone, variance=variance)
+    joint = default_kernel(schema, variance=variance)
+    if schema.num_features == 1:
+        return joint
+    return joint + default_kernel(schema.select(schema.feature_names[:1]), variance=variance)
