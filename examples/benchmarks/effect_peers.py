@@ -10,8 +10,9 @@ survey (CPS): there are few similar men, and the error has one replication. The 
 coverage and mean width of the intervals of 90 %, and the seconds for one data set. A library that is not installed is
 left out with a message.
 
-Every peer adjusts for the same columns. Nuisance functions of EconML and DoubleML are random forests; EconML describes
-a dose by a cubic polynomial; dowhy's estimator is a linear regression. All settings are in this file.
+Every peer adjusts for the same columns. EconML and DoubleML take random forests for the outcome and a dose, and
+logistic regression for the propensity of two levels (at least 0.01, as is DoubleML's default). EconML describes a dose
+by a cubic polynomial; dowhy's estimator is a linear regression. All settings are in this file.
 
 Reference: Hill, Bayesian nonparametric modeling for causal inference, 2011, section 4.2.
 """
@@ -30,8 +31,10 @@ import jax
 import numpy as np
 import pandas as pd
 from effect_simulations import SIMULATIONS
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-from sklearn.preprocessing import PolynomialFeatures
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 import kpp
 from kpp.causal import CausalDAG
@@ -113,10 +116,10 @@ PROBLEMS: dict[str, Callable[[int, int], Problem]] = {
 }
 
 
-def forests(seed: int) -> tuple[RandomForestRegressor, RandomForestClassifier]:
-    """Return the learners of the nuisance functions."""
-    options = {"n_estimators": 100, "min_samples_leaf": 5, "random_state": seed}
-    return RandomForestRegressor(**options), RandomForestClassifier(**options)
+def learners(seed: int) -> tuple[RandomForestRegressor, Pipeline]:
+    """Return the learners of the outcome, or of a dose, and of the propensity of two levels."""
+    forest = RandomForestRegressor(n_estimators=100, min_samples_leaf=5, random_state=seed)
+    return forest, make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
 
 
 def by_kpp(problem: Problem, seed: int) -> Estimate:
@@ -149,7 +152,7 @@ def by_econml(problem: Problem, seed: int) -> Estimate:
     from econml.dml import LinearDML
     from econml.dr import LinearDRLearner
 
-    regression, classification = forests(seed)
+    regression, classification = learners(seed)
     x, y, t = (problem.table[names].to_numpy() for names in (problem.covariates, "y", "t"))
     high, low = problem.levels
     if problem.is_number:
@@ -160,7 +163,7 @@ def by_econml(problem: Problem, seed: int) -> Estimate:
         inference = model.ate_inference(T0=low, T1=high)
     else:
         model = LinearDRLearner(
-            model_regression=regression, model_propensity=classification, random_state=seed, cv=5
+            model_regression=regression, model_propensity=classification, min_propensity=0.01, random_state=seed, cv=5
         ).fit(y, t, X=None, W=x)
         inference = model.ate_inference(T0=low, T1=high)
     ends = (np.ravel(end).item() for end in inference.conf_int_mean(alpha=0.1))
@@ -171,7 +174,7 @@ def by_doubleml(problem: Problem, seed: int) -> Estimate:
     """Estimate by DoubleML: the interactive model for two levels, the partially linear model for a dose."""
     import doubleml
 
-    regression, classification = forests(seed)
+    regression, classification = learners(seed)
     np.random.seed(seed)  # DoubleML splits the rows by NumPy's global generator
     data = doubleml.DoubleMLData(problem.table, y_col="y", d_cols="t", x_cols=problem.covariates)
     if problem.is_number:
