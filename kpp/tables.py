@@ -98,6 +98,17 @@ class Schema:
             raise ValueError(unknown_feature(name, self.feature_names))
         return self.feature_names.index(name)
 
+    def select(self, names: Sequence[str]) -> Schema:
+        """Return the schema of some of the columns, in the order of `names`.
+
+        Raises:
+            ValueError: If one does not exist.
+        """
+        for name in names:
+            self.index(name)
+        levels = {name: self.levels[name] for name in names if name in self.levels}
+        return Schema(tuple(names), levels, tuple(name for name in names if name in self.booleans), self.unseen)
+
     def read(self, x: object, name: str = "x") -> np.ndarray:
         """Read points by this schema.
 

@@ -1,69 +1,67 @@
-"""How often the intervals of kpp.causal_effect hold the true effect, in two simulations.
+"""How often the intervals of kpp.causal_effect hold the true effect, in simulations with a confounder.
 
-    python examples/benchmarks/effect_coverage.py [--data-sets 200] [--rows 100]
+    python examples/benchmarks/effect_coverage.py [--data-sets 200] [--rows 100] [--only "linear, number" ...]
 
-Both have a confounder of treatment and outcome. "linear": a treatment of two levels with the effect 2 + z / 2, on
-average 2. "nonlinear": a dose with the effect of the sine. The table has the share of intervals of 90 % that hold the
-true effect, its standard error, the mean width, and the root mean squared errors of the estimate and of the slope
-without adjustment (a linear regression on the treatment only).
+The simulations are those of effect_simulations.py. The table has a line for each effect, of one value of the treatment
+against another, and one for each average derivative: the share of intervals of 90 % that hold the truth, its standard
+error, the mean width, the bias and the root mean squared error of the estimate, and the root mean squared error without
+adjustment (a linear regression on the treatment only).
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 
 import jax
 import numpy as np
 import pandas as pd
+import xarray as xr
+from effect_simulations import SIMULATIONS, Simulation
 
 import kpp
-from kpp.causal import CausalDAG
-
-GRAPH = CausalDAG([("z", "t"), ("z", "y"), ("t", "y")])
-Simulation = Callable[[np.random.Generator, int], pd.DataFrame]
 
 
-def linear(rng: np.random.Generator, num_rows: int) -> pd.DataFrame:
-    """Return a table with a treatment of two levels; its effect is 2."""
-    z = rng.normal(size=num_rows)
-    t = (rng.uniform(size=num_rows) < 1 / (1 + np.exp(-z))).astype(float)
-    return pd.DataFrame({"z": z, "t": t, "y": 2 * t + z + 0.5 * t * z + 0.5 * rng.normal(size=num_rows)})
-
-
-def nonlinear(rng: np.random.Generator, num_rows: int) -> pd.DataFrame:
-    """Return a table with a dose; the effect of 1 against -1 is 2 sin 1."""
-    z = rng.normal(size=num_rows)
-    t = 0.7 * z + rng.normal(size=num_rows)
-    return pd.DataFrame({"z": z, "t": t, "y": np.sin(t) + z**2 / 2 + z + 0.3 * rng.normal(size=num_rows)})
-
-
-CASES: dict[str, tuple[Simulation, tuple[float, float], float]] = {
-    "linear": (linear, (1.0, 0.0), 2.0),
-    "nonlinear": (nonlinear, (1.0, -1.0), 2 * np.sin(1.0)),
-}
-
-
-def measure(name: str, num_sets: int, num_rows: int) -> tuple[float, float, float, float]:
-    """Return coverage, mean width, and both root mean squared errors."""
-    simulate, levels, truth = CASES[name]
-    covered, widths, errors, naive = [], [], [], []
+def measure(simulation: Simulation, num_sets: int, num_rows: int) -> pd.DataFrame:
+    """Return what happened in each data set: quantity, truth, estimate, low and high end, unadjusted slope."""
+    levels, found = simulation.levels, []
     for seed in range(num_sets):
-        table = simulate(np.random.default_rng(seed), num_rows)
-        key = jax.random.key(seed)
-        effect = kpp.causal_effect(key, table, GRAPH, treatment="t", outcome="y", at=sorted(levels))
-        contrast = effect.contrast(*levels)
-        low, high = contrast.quantile([0.05, 0.95]).to_numpy()
-        covered.append(low <= truth <= high)
-        widths.append(high - low)
-        errors.append(float(contrast.mean()) - truth)
+        table = simulation.table(np.random.default_rng(seed), num_rows)
+        effect = kpp.causal_effect(
+            jax.random.key(seed),
+            table,
+            simulation.graph,
+            treatment="t",
+            outcome="y",
+            at=sorted(levels),
+            likelihood=simulation.likelihood,
+            derivative=simulation.derivative is not None,
+        )
         slope = np.polyfit(table["t"], table["y"], 1)[0]
-        naive.append(slope * (levels[0] - levels[1]) - truth)
+        contrast = effect.contrast(*levels)
+        found.append(("effect", simulation.truth, *estimate(contrast), slope * (levels[0] - levels[1])))
+        if simulation.derivative is not None:
+            found.append(("derivative", simulation.derivative, *estimate(effect.average_derivative), slope))
+    return pd.DataFrame(found, columns=["quantity", "truth", "mean", "low", "high", "slope"])
+
+
+def estimate(draws: xr.DataArray) -> tuple[float, float, float]:
+    """Return mean and interval of 90 %."""
+    low, high = draws.quantile([0.05, 0.95]).to_numpy()
+    return float(draws.mean()), float(low), float(high)
+
+
+def summarize(found: pd.DataFrame) -> tuple[float, ...]:
+    """Return coverage, its standard error, mean width, bias and both root mean squared errors."""
+    covered = ((found["low"] <= found["truth"]) & (found["truth"] <= found["high"])).mean()
+    error, unadjusted = found["mean"] - found["truth"], found["slope"] - found["truth"]
     return (
-        float(np.mean(covered)),
-        float(np.mean(widths)),
-        *(float(np.sqrt(np.mean(np.square(e)))) for e in (errors, naive)),
+        covered,
+        np.sqrt(covered * (1 - covered) / len(found)),
+        (found["high"] - found["low"]).mean(),
+        error.mean(),
+        np.sqrt(np.mean(error**2)),
+        np.sqrt(np.mean(unadjusted**2)),
     )
 
 
@@ -71,21 +69,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data-sets", type=int, default=200)
     parser.add_argument("--rows", type=int, default=100)
+    parser.add_argument("--only", nargs="+", choices=list(SIMULATIONS), default=list(SIMULATIONS))
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    print(
-        f"{'case':<10} {'coverage':>9} {'se':>6} {'width':>7} {'error':>7} {'unadjusted':>11} {'seconds':>8}",
-        flush=True,
-    )
-    for name in CASES:
+    columns = ("coverage", "se", "width", "bias", "error", "unadjusted", "seconds")
+    print(f"{'case':<24} {'quantity':<10} " + " ".join(f"{name:>10}" for name in columns), flush=True)
+    for name in options.only:
         start = time.perf_counter()
-        coverage, width, error, naive = measure(name, options.data_sets, options.rows)
-        se = np.sqrt(coverage * (1 - coverage) / options.data_sets)
-        seconds = time.perf_counter() - start
-        print(
-            f"{name:<10} {coverage:>9.3f} {se:>6.3f} {width:>7.3f} {error:>7.3f} {naive:>11.3f} {seconds:>8.0f}",
-            flush=True,
-        )
+        found = measure(SIMULATIONS[name], options.data_sets, options.rows)
+        seconds = (time.perf_counter() - start) / options.data_sets
+        for quantity, part in found.groupby("quantity"):
+            numbers = " ".join(f"{number:>10.3f}" for number in (*summarize(part), seconds))
+            print(f"{name:<24} {quantity:<10} {numbers}", flush=True)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from kpp.games import has_product_terms
 from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.posteriors import GPPosterior
 
-__all__ = ["average_laws"]
+__all__ = ["average_laws", "split_factors"]
 
 
 @eqx.filter_jit
@@ -75,8 +75,25 @@ def _prior_covariance(
 
 def _product_covariance(term: AbstractProductKernel, rows: Array, column: int, values: Array, weights: Array) -> Array:
     """Return the covariance under one product term: the factor of the values times an average over pairs of rows."""
-    factors = term.factors(rows, rows)
-    others = jnp.prod(jnp.delete(factors, column, axis=0), axis=0)
-    average = jnp.einsum("bn,bn->b", weights @ others, weights, precision="highest")
+    of_values, of_others = split_factors(term, rows, column, values)
+    average = jnp.einsum("bn,bn->b", weights @ of_others, weights, precision="highest")
+    return average[:, None, None] * of_values[None]
+
+
+def split_factors(
+    term: AbstractProductKernel, rows: Float[Array, "n d"], column: int, values: Float[Array, " t"]
+) -> tuple[Float[Array, "t t"], Float[Array, "n n"]]:
+    """Split a product kernel into the factor of one column at some values, with the scale, and that of the others.
+
+    Args:
+        term: The kernel.
+        rows: The rows, (n, d).
+        column: The position of the column.
+        values: Its values, (t,).
+
+    Returns:
+        The matrices between the values, (t, t), and between the rows, (n, n).
+    """
+    of_others = jnp.prod(jnp.delete(term.factors(rows, rows), column, axis=0), axis=0)
     settings = jnp.tile(rows[:1], (len(values), 1)).at[:, column].set(values)
-    return term.scale * average[:, None, None] * term.factors(settings, settings)[column][None]
+    return term.scale * term.factors(settings, settings)[column], of_others

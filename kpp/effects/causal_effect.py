@@ -9,11 +9,12 @@ import pandas as pd
 
 from kpp.causal import CausalDAG, CausalError, as_graph
 from kpp.effects.effect import CausalEffect
-from kpp.effects.of_fit import EffectOptions, effect_of_fit
+from kpp.effects.of_fit import EffectOptions, check_fit, effect_of_fit
+from kpp.effects.question import EffectQuestion
 from kpp.effects.study import EffectStudy
 from kpp.inference import AbstractInference, Fit
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key, count
+from kpp.validation import check_rng_key, check_type, count
 
 __all__ = ["causal_effect"]
 
@@ -28,30 +29,40 @@ def causal_effect(
     at: Sequence[Any] | None = None,
     rows: Any = None,
     inference: AbstractInference | None = None,
+    likelihood: Any = None,
     num_draws: int = 1000,
     bootstrap: bool = True,
+    derivative: bool = False,
 ) -> CausalEffect:
     r"""Estimate the effect of a treatment on an outcome, with its uncertainty.
 
     .. math:: \mathrm{E}[Y \mid do(t)] = \sum_i w_i\, f(t, z_i), \qquad w \sim \mathrm{Dirichlet}(1, \ldots, 1)
 
     f is the regression of the outcome on treatment and adjustment set z, a Gaussian process. The average of its
-    posterior over the rows is exact given the hyperparameters and the weights, which are drawn.
+    posterior over the rows is exact given the hyperparameters and the weights, which are drawn. For labels, counts and
+    levels f is replaced by the mean response, :math:`h(f) = \mathrm{E}[Y \mid f]`: a probability, a rate or a mean
+    level. The averages of h(f) are not Gaussian; they are drawn through joint draws of f at all rows.
 
     Args:
         rng_key: A JAX random key.
-        data: A data frame: the adjustment set is found in the graph, and a Gaussian process with
-            `kpp.kernels.default_kernel` is fitted to standardized columns. Or a `kpp.Fit` of `kpp_models.GPRegression`
-            to a data frame whose columns are the treatment and an adjustment set.
+        data: A data frame: the adjustment set is found in the graph, and a Gaussian process is fitted to standardized
+            columns, with the kernels `kpp.kernels.default_kernel` of all columns and of the treatment, added. Or a
+            `kpp.Fit` of `kpp_models.GPRegression`, `GPClassification` or `GeneralizedGP` to a data frame whose columns
+            are the treatment and an adjustment set.
         graph: The causal graph; see `kpp.causal.as_graph`.
         treatment: The treatment, a column: numbers, booleans or categories.
-        outcome: The outcome, a column of numbers.
+        outcome: The outcome, a column of numbers or booleans.
         at: Values of the treatment. By default all levels of a category, both values of a treatment of two numbers, or
             20 values of other numbers between the quantiles of 5 and 95 percent.
         rows: A mask of rows (n,), for the effect in a subgroup: the average is over their covariates.
         inference: The inference for a data frame; by default `kpp.Laplace` with 250 draws.
+        likelihood: The likelihood of the outcome for a data frame, log-concave, such as `kpp.gp.BernoulliLikelihood`
+            for labels 0 and 1 or `kpp.gp.PoissonLikelihood` for counts. By default numbers have Gaussian noise, and
+            booleans are labels. The outcome is standardized if its mean is the latent value.
         num_draws: The least number of draws of the effect.
         bootstrap: Whether the uncertainty of the law of the covariates is included, by a Bayesian bootstrap.
+        derivative: Whether to add the average derivative with respect to a treatment of numbers,
+            `CausalEffect.average_derivative`.
 
     Returns:
         The effect.
@@ -59,7 +70,8 @@ def causal_effect(
     Raises:
         NotCoveredError: If no adjustment set lies within the columns; with the estimand if there is one.
         CausalError: If the columns of a fit are not an adjustment set, or the effect is identified by mediators only.
-        ValueError: If a column is missing or invalid, or `at` or `rows` are.
+        ValueError: If a column is missing or invalid, `at` or `rows` are, the likelihood is not log-concave, or a
+            derivative does not exist.
         TypeError: If `data` is neither a data frame of pandas nor a fit of a Gaussian-process regression.
 
     Warns:
@@ -70,11 +82,24 @@ def causal_effect(
     known = as_graph(graph)
     if not isinstance(known, CausalDAG):
         raise CausalError(f"`graph` must be a causal graph, got a {type(known).__name__}")
-    options = EffectOptions(at, rows, num_draws, bootstrap)
+    question = EffectQuestion(known, treatment, outcome)
+    options = EffectOptions(at, rows, num_draws, bootstrap, derivative)
     if isinstance(data, Fit):
-        if inference is not None:
-            raise TypeError("`inference` goes with a data frame; a fit has its own")
-        return effect_of_fit(rng_key, data, known, treatment, outcome, options)
+        if inference is not None or likelihood is not None:
+            raise TypeError("`inference` and `likelihood` go with a data frame; a fit has its own")
+        check_fit(data, question)
+        return effect_of_fit(rng_key, data, question, options)
     if not isinstance(data, pd.DataFrame):
         raise TypeError(f"`data` must be a kpp.Fit or a data frame of pandas, got {type(data).__name__}")
-    return EffectStudy(data, known, treatment, outcome, inference, options).run(rng_key)
+    if likelihood is not None:
+        _check_likelihood(likelihood)
+    return EffectStudy(data, question, inference, options, likelihood).run(rng_key)
+
+
+def _check_likelihood(likelihood: Any) -> None:
+    check_type(likelihood, "likelihood", ("AbstractPointwiseLikelihood",))
+    if not likelihood.log_concave:
+        raise ValueError(
+            f"`likelihood` must be log-concave for a data frame, got {type(likelihood).__name__}; fit "
+            "kpp_models.GeneralizedGP with latent='sample' and pass the fit"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -12,12 +13,18 @@ import xarray as xr
 from numpyro import distributions as dist
 
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key
+from kpp.validation import check_rng_key, one_of
 
 if TYPE_CHECKING:
     from kpp.effects.study import EffectStudy
 
 __all__ = ["CausalEffect"]
+
+_MEASURES: dict[str, Callable[[xr.DataArray, xr.DataArray], xr.DataArray]] = {
+    "difference": lambda a, b: a - b,
+    "ratio": lambda a, b: a / b,
+    "odds ratio": lambda a, b: a * (1 - b) / (b * (1 - a)),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +37,7 @@ class CausalEffect:
       the function given these, and of the law of the covariates (Bayesian bootstrap).
     * ``variance_parts``: the variance of the curve due to "function", the uncertainty of the function given
       hyperparameters and covariates, and to "hyperparameters and covariates", (part, treatment).
+    * ``average_derivative``: draws of the average derivative, (chain, draw), if asked for.
     * ``effective_rows``: the effective number of rows at each value of the treatment, (treatment,); see
       `kpp.effects.effective_rows`. The effect at a value with few of them rests on the prior.
 
@@ -39,7 +47,7 @@ class CausalEffect:
         dataset: The dataset.
         study: What was estimated, to estimate it again on changed tables; None for an effect of a ready fit.
         scale: Numbers for `with_hidden_confounder`: the mean of the treatment, and the standard deviations of the
-            residuals of treatment and outcome.
+            residuals of treatment and outcome; None where it does not apply.
     """
 
     dataset: xr.Dataset
@@ -51,17 +59,43 @@ class CausalEffect:
         """The draws of the curve, (chain, draw, treatment)."""
         return self.dataset["effect"]
 
-    def contrast(self, value: Any, reference: Any) -> xr.DataArray:
-        """Return draws of the difference E[Y | do(value)] - E[Y | do(reference)], (chain, draw).
+    @property
+    def average_derivative(self) -> xr.DataArray:
+        r"""Draws of the average derivative with respect to a treatment of numbers, (chain, draw).
+
+        .. math:: \theta = \sum_i w_i\, \partial_t\, \mathrm{E}[Y \mid t_i, z_i]
+
+        It is also called the average marginal effect. Its part due to the uncertainty of the function is drawn
+        independently of ``effect``.
+
+        Raises:
+            ValueError: If the effect was computed without ``derivative=True``.
+        """
+        if "average_derivative" not in self.dataset:
+            raise ValueError("`average_derivative` needs kpp.causal_effect(..., derivative=True)")
+        return self.dataset["average_derivative"]
+
+    def contrast(self, value: Any, reference: Any, *, measure: str = "difference") -> xr.DataArray:
+        r"""Return draws of a comparison of a = E[Y | do(value)] with b = E[Y | do(reference)], (chain, draw).
 
         Args:
             value: A value of the treatment, one of ``dataset["treatment"]``.
             reference: Another one.
+            measure: "difference", a - b; "ratio", a / b, the risk ratio or rate ratio of outcomes that are not
+                negative; or "odds ratio", a (1 - b) / (b (1 - a)), for probabilities.
 
         Raises:
-            ValueError: If a value is not there.
+            ValueError: If a value is not there, or the expected outcomes do not suit the measure.
         """
-        return (self._at(value, "value") - self._at(reference, "reference")).rename("contrast")
+        one_of(measure, "measure", tuple(_MEASURES))
+        a, b = self._at(value, "value"), self._at(reference, "reference")
+        low, high = (0.0, np.inf) if measure == "ratio" else (0.0, 1.0)
+        if measure != "difference" and not bool(((a > low) & (a < high) & (b > low) & (b < high)).all()):
+            raise ValueError(
+                f"`measure` must be 'difference' here: a {measure} needs expected outcomes between {low:g} and "
+                f"{high:g}, as of kpp.causal_effect(..., likelihood=...) for labels or counts"
+            )
+        return _MEASURES[measure](a, b).rename("contrast")
 
     def summary(self, probability: float = 0.9) -> pd.DataFrame:
         """Return mean, standard deviation, interval of equal tails and effective rows for each value of the treatment.
@@ -97,13 +131,17 @@ class CausalEffect:
             share_of_outcome: The prior of :math:`R^2_Y`.
 
         Raises:
-            ValueError: If the treatment is a category of more than two levels.
+            ValueError: If the treatment is a category of more than two levels, or the outcome is not a number with
+                noise.
 
         References:
             Cinelli and Hazlett, Making sense of sensitivity: extending omitted variable bias, 2020, equation 14.
         """
         if self.scale is None:
-            raise ValueError("the treatment must be a number or have two levels to shift its effect by a slope")
+            raise ValueError(
+                "the treatment must be a number or have two levels, and the outcome a number with noise, to shift the "
+                "effect by a slope"
+            )
         keys = jax.random.split(check_rng_key(rng_key), 3)
         shape = self.draws.shape[:2]
         of_treatment = np.asarray(share_of_treatment.sample(keys[0], shape))
@@ -113,6 +151,8 @@ class CausalEffect:
         slope = sign * outcome_sd / treatment_sd * np.sqrt(of_outcome * of_treatment / (1 - of_treatment))
         shift = slope[..., None] * (self.dataset["treatment_code"].to_numpy() - center)
         changed = self.dataset.assign(effect=self.draws + shift).drop_vars("variance_parts")
+        if "average_derivative" in changed:
+            changed = changed.assign(average_derivative=self.average_derivative + slope)
         return dataclasses.replace(self, dataset=changed)
 
     def refute(self, rng_key: RngKey, how: str) -> CausalEffect:
@@ -145,6 +185,8 @@ class CausalEffect:
         effect, parts = self.draws * width + center, self.dataset["variance_parts"] * width**2
         scale = None if self.scale is None else (*self.scale[:2], self.scale[2] * width)
         dataset = self.dataset.assign(effect=effect, variance_parts=parts)
+        if "average_derivative" in dataset:
+            dataset = dataset.assign(average_derivative=self.average_derivative * width)
         return dataclasses.replace(self, dataset=dataset, scale=scale)
 
     def _at(self, value: Any, argument: str) -> xr.DataArray:

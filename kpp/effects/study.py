@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
+from jaxtyping import Float
 
 from kpp import registry
-from kpp.causal import CausalDAG, CausalError, find_adjustment
 from kpp.effects.effect import CausalEffect
 from kpp.effects.of_fit import EffectOptions, effect_of_fit
+from kpp.effects.question import EffectQuestion
+from kpp.effects.responses import mean_is_latent
+from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood
 from kpp.inference import AbstractInference, Laplace
-from kpp.kernels import default_kernel
-from kpp.tables import Schema, standardize
+from kpp.kernels import AbstractKernel, default_kernel
+from kpp.tables import Schema, read_points, standardize
 from kpp.typing import RngKey
 from kpp.validation import one_of
 
@@ -23,6 +27,8 @@ __all__ = ["EffectStudy"]
 
 _HOW = ("placebo", "random common cause", "subset")
 _RANDOM = "random_common_cause"
+# Latent values that are log-odds or log-rates: the scale of the prior variance, and the prior of the mean.
+_LATENT_PRIOR = 4.0, dist.Normal(0.0, 5.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,37 +37,32 @@ class EffectStudy:
 
     Args:
         table: A data frame with columns for treatment, outcome and covariates.
-        graph: The graph.
-        treatment: The treatment.
-        outcome: The outcome.
+        question: The question: graph, treatment and outcome.
         inference: The inference of the Gaussian process; by default `kpp.Laplace` with 250 draws.
         options: The options of the effect.
+        likelihood: The likelihood of the outcome; None for numbers with Gaussian noise, or booleans.
         further: Further covariates, columns of the table that are not in the graph.
     """
 
     table: pd.DataFrame
-    graph: CausalDAG
-    treatment: str
-    outcome: str
+    question: EffectQuestion
     inference: AbstractInference | None
     options: EffectOptions
+    likelihood: AbstractPointwiseLikelihood | None = None
     further: tuple[str, ...] = ()
 
     def run(self, rng_key: RngKey) -> CausalEffect:
         """Fit a Gaussian process of the outcome, and average it."""
         fit_key, effect_key = jax.random.split(rng_key)
-        covariates = (*self._adjustment(), *self.further)
-        names = [self.treatment, *covariates]
-        outcome = Schema((self.outcome,)).read(self.table, "data")[:, 0]
+        covariates = self.question.find_covariates([str(column) for column in self.table.columns])
+        names = [self.question.treatment, *covariates, *self.further]
         scaled, scales = standardize(self.table[names], "data")
-        center, width = outcome.mean(), outcome.std() or 1.0
-        kernel = default_kernel(scales.schema)
-        model = registry.get("models", "GPRegression")(kernel, noise_variance=dist.LogNormal(-1.0, 1.0))
+        outcome, likelihood = self._outcome()
+        center, width = (outcome.mean(), outcome.std() or 1.0) if mean_is_latent(likelihood) else (0.0, 1.0)
+        model = _model(scales.schema, likelihood)
         inference = Laplace(num_samples=250, progress=False) if self.inference is None else self.inference
         fit = model.fit(fit_key, scaled, (outcome - center) / width, inference=inference, num_prior_samples=0)
-        found = effect_of_fit(
-            effect_key, fit, self.graph, self.treatment, self.outcome, self.options, scales=scales, further=self.further
-        )
+        found = effect_of_fit(effect_key, fit, self.question, self.options, scales=scales)
         return dataclasses.replace(found.rescaled(center, width), study=self)
 
     def changed(self, rng_key: RngKey, how: str) -> EffectStudy:
@@ -76,19 +77,44 @@ class EffectStudy:
             return dataclasses.replace(self, table=self.table.iloc[rows], options=options)
         if how == "placebo":
             order = np.asarray(jax.random.permutation(rng_key, num_rows))
-            shuffled = self.table[self.treatment].to_numpy()[order]
-            return dataclasses.replace(self, table=self.table.assign(**{self.treatment: shuffled}))
+            treatment = self.question.treatment
+            shuffled = self.table[treatment].to_numpy()[order]
+            return dataclasses.replace(self, table=self.table.assign(**{treatment: shuffled}))
         numbers = np.asarray(jax.random.normal(rng_key, (num_rows,)))
         table = self.table.assign(**{_RANDOM: numbers})
         return dataclasses.replace(self, table=table, further=(*self.further, _RANDOM))
 
-    def _adjustment(self) -> tuple[str, ...]:
-        columns = [str(column) for column in self.table.columns]
-        found = find_adjustment(self.graph, treatment=self.treatment, outcome=self.outcome, columns=columns)
-        if found.kind == "frontdoor":
-            raise CausalError(
-                f"`graph` identifies the effect of {self.treatment!r} on {self.outcome!r} through the mediators "
-                f"{list(found.variables)} only, and not by adjustment; kpp.embeddings.InterventionalMeanEmbedding and "
-                "kpp_models.BayesIMP take mediators"
+    def _outcome(self) -> tuple[Float[np.ndarray, " n"], AbstractPointwiseLikelihood | None]:
+        """Return the outcome and its likelihood, by default that of labels for booleans, None for numbers."""
+        points, schema = read_points(self.table[[self.question.outcome]], "data")
+        if schema.levels:
+            raise ValueError(
+                f"`outcome` must be a column of numbers or booleans, got the levels {list(schema.levels.values())[0]} "
+                f"in {self.question.outcome!r}; give `data[{self.question.outcome!r}] == level`"
             )
-        return found.variables
+        default = BernoulliLikelihood() if schema.booleans else None
+        return points[:, 0], default if self.likelihood is None else self.likelihood
+
+
+def _model(schema: Schema, likelihood: AbstractPointwiseLikelihood | None) -> Any:
+    """Return the model of an outcome of a likelihood, or of a standardized outcome of numbers with noise.
+
+    Args:
+        schema: The columns, the treatment first.
+        likelihood: The likelihood; None for numbers with Gaussian noise.
+    """
+    if likelihood is None:
+        return registry.get("models", "GPRegression")(_kernel(schema, 1.0), noise_variance=dist.LogNormal(-1.0, 1.0))
+    variance, mean = (1.0, 0.0) if mean_is_latent(likelihood) else _LATENT_PRIOR
+    return registry.get("models", "GeneralizedGP")(_kernel(schema, variance), likelihood, mean=mean)
+
+
+def _kernel(schema: Schema, variance: float) -> AbstractKernel:
+    """Return a kernel of all columns plus one of the treatment.
+
+    The second is an effect that all rows share. Without it the effect in rows without overlap would tend to 0.
+    """
+    joint = default_kernel(schema, variance=variance)
+    if schema.num_features == 1:
+        return joint
+    return joint + default_kernel(schema.select(schema.feature_names[:1]), variance=variance)

@@ -75,3 +75,11 @@ def test_what_does_not_fit_is_refused(case, frame):
 def test_a_schema_prints_its_first_levels():
     schema = Schema(("age", "region", "name"), {"region": ("north", "south"), "name": tuple("abcdefgh")})
     assert repr(schema) == "Schema(age, region in {north, south}, name in {a, b, c, d, e, ... 8 levels})"
+
+
+def test_a_schema_of_some_columns():
+    whole = Schema(("age", "kind", "treated"), {"kind": ("a", "b")}, ("treated",))
+    assert whole.select(["treated", "kind"]) == Schema(("treated", "kind"), {"kind": ("a", "b")}, ("treated",))
+    assert whole.select(["age"]) == Schema(("age",))
+    with pytest.raises(ValueError, match="unknown feature name 'kin'"):
+        whole.select(["kin"])
