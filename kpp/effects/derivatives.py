@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kpp.effects.joint_draws import root
-from kpp.effects.responses import mean_response
+from kpp.effects.mean_response import mean_response
 from kpp.functions import RKHSFunction
 from kpp.gp import AbstractPointwiseLikelihood
 from kpp.kernels import AbstractKernel

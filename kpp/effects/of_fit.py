@@ -6,7 +6,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +16,14 @@ from jaxtyping import Bool, Float
 
 from kpp.effects.effect import CausalEffect
 from kpp.effects.overlap import Assignment
-from kpp.effects.question import EffectQuestion
 from kpp.effects.regression import EffectRegression
 from kpp.effects.treatment import TreatmentColumn
 from kpp.inference import Fit
 from kpp.tables import Scales
 from kpp.typing import RngKey
+
+if TYPE_CHECKING:
+    from kpp.effects.question import EffectQuestion
 
 __all__ = ["EffectOptions", "check_fit", "effect_of_fit"]
 

@@ -38,8 +38,8 @@ class EffectQuestion:
         if found.kind == "frontdoor":
             raise CausalError(
                 f"`graph` identifies the effect of {self.treatment!r} on {self.outcome!r} through the mediators "
-                f"{list(found.variables)} only, and not by adjustment; kpp.embeddings.InterventionalMeanEmbedding and "
-                "kpp_models.BayesIMP take mediators"
+                f"{list(found.variables)} only, and not by adjustment; kpp.embeddings.EstimandEmbedding, "
+                "kpp.embeddings.InterventionalMeanEmbedding and kpp_models.BayesIMP take mediators"
             )
         return found.variables
 

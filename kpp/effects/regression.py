@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, PyTree
 
 from kpp.effects.averages import average_laws
 from kpp.effects.derivatives import average_derivative_laws, average_response_derivatives, refuse_rough
 from kpp.effects.joint_draws import make_grid
-from kpp.effects.responses import average_responses, likelihood_of_draws, mean_is_latent
+from kpp.effects.mean_response import mean_is_latent
+from kpp.effects.responses import average_responses
 from kpp.effects.treatment import TreatmentColumn
-from kpp.gp import AbstractPointwiseLikelihood
+from kpp.gp import AbstractGPModel, AbstractPointwiseLikelihood
 from kpp.inference import Fit
 from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey
@@ -23,6 +27,8 @@ __all__ = ["EffectRegression"]
 
 # The largest number of draws of the hyperparameters that are used: each needs a root of n^2 numbers.
 _MAX_DRAWS = 250
+# What new observations have in place of the observations and their exposures.
+_NEW = {"y": None, "exposure": np.ones(())}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +49,7 @@ class EffectRegression:
     def of_fit(cls, fit: Fit, column: TreatmentColumn) -> EffectRegression:
         """Return the regression of a fit, with few enough draws."""
         kept = _thinned(fit)
-        return cls(kept.function_posterior(), likelihood_of_draws(kept), column)
+        return cls(kept.function_posterior(), _likelihood_of_draws(kept), column)
 
     @property
     def mean_is_latent(self) -> bool:
@@ -95,6 +101,34 @@ def _thinned(fit: Fit) -> Fit:
     """Return a fit with few enough draws, at even distances in each chain."""
     step = -(-fit.num_chains * fit.num_draws // _MAX_DRAWS)
     return fit if step == 1 else dataclasses.replace(fit, draws={k: v[:, ::step] for k, v in fit.draws.items()})
+
+
+def _likelihood_of_draws(fit: Fit) -> AbstractPointwiseLikelihood | None:
+    """Return the likelihood of new observations, at an exposure of 1; its arrays lead with (chain, draw).
+
+    It is None for a model without such a likelihood.
+    """
+    if not isinstance(fit.model, AbstractGPModel):
+        return None
+    sample = {name: value[0, 0] for name, value in fit.draws.items()}
+    abstract = eqx.filter_eval_shape(lambda: _of_one_draw(fit.model, sample, fit.data))
+    static = eqx.filter(abstract, lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
+    if not isinstance(static, AbstractPointwiseLikelihood):
+        return None
+    return eqx.combine(fit.map_draws(_arrays_of_one_draw), static)
+
+
+def _of_one_draw(model: AbstractGPModel, sample: Mapping[str, Array], data: Mapping[str, Any]) -> Any:
+    """Return the likelihood under one draw, without its observations and at an exposure of 1."""
+    likelihood = model.posterior(sample, data).likelihood
+    new = {name: value for name, value in _NEW.items() if getattr(likelihood, name, None) is not None}
+    if not new:
+        return likelihood
+    return eqx.tree_at(lambda tree: [getattr(tree, name) for name in new], likelihood, list(new.values()))
+
+
+def _arrays_of_one_draw(model: AbstractGPModel, sample: Mapping[str, Array], data: Mapping[str, Any]) -> PyTree:
+    return eqx.filter(_of_one_draw(model, sample, data), eqx.is_array)
 
 
 @jax.jit

@@ -9,67 +9,19 @@ row, which the likelihood has in closed form or by quadrature.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kpp.effects.joint_draws import Grid, at_settings, draw_over_grid
+from kpp.effects.mean_response import mean_response
 from kpp.functions import RKHSFunction
-from kpp.gp import AbstractGPModel, AbstractPointwiseLikelihood
-from kpp.inference import Fit
+from kpp.gp import AbstractPointwiseLikelihood
 from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey
 
-__all__ = ["average_responses", "likelihood_of_draws", "mean_is_latent", "mean_response"]
-
-
-# What new observations have in place of the observations and their exposures.
-_NEW = {"y": None, "exposure": np.ones(())}
-
-
-def mean_is_latent(likelihood: object) -> bool:
-    """Return whether the mean of an observation is the latent value, as it is for numbers with noise around it."""
-    if not isinstance(likelihood, AbstractPointwiseLikelihood):
-        return True
-    return type(likelihood).response_mean is AbstractPointwiseLikelihood.response_mean
-
-
-def mean_response(likelihood: AbstractPointwiseLikelihood, latent: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Return the means of new observations given their latent values, (n,)."""
-    return likelihood.response_mean(latent, jnp.zeros_like(latent))
-
-
-def likelihood_of_draws(fit: Fit) -> AbstractPointwiseLikelihood | None:
-    """Return the likelihood of new observations, at an exposure of 1; its arrays lead with (chain, draw).
-
-    It is None for a model without such a likelihood.
-    """
-    if not isinstance(fit.model, AbstractGPModel):
-        return None
-    sample = {name: value[0, 0] for name, value in fit.draws.items()}
-    abstract = eqx.filter_eval_shape(lambda: _of_one_draw(fit.model, sample, fit.data))
-    static = eqx.filter(abstract, lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
-    if not isinstance(static, AbstractPointwiseLikelihood):
-        return None
-    return eqx.combine(fit.map_draws(_arrays_of_one_draw), static)
-
-
-def _of_one_draw(model: AbstractGPModel, sample: Mapping[str, Array], data: Mapping[str, Any]) -> Any:
-    """Return the likelihood under one draw, without its observations and at an exposure of 1."""
-    likelihood = model.posterior(sample, data).likelihood
-    new = {name: value for name, value in _NEW.items() if getattr(likelihood, name, None) is not None}
-    if not new:
-        return likelihood
-    return eqx.tree_at(lambda tree: [getattr(tree, name) for name in new], likelihood, list(new.values()))
-
-
-def _arrays_of_one_draw(model: AbstractGPModel, sample: Mapping[str, Array], data: Mapping[str, Any]) -> PyTree:
-    return eqx.filter(_of_one_draw(model, sample, data), eqx.is_array)
+__all__ = ["average_responses"]
 
 
 @eqx.filter_jit
@@ -88,7 +40,7 @@ def average_responses(
     Args:
         rng_key: A random key.
         posterior: The posterior of f, with draws of the hyperparameters.
-        likelihood: The likelihood of new observations, with the same draws; see `likelihood_of_draws`.
+        likelihood: The likelihood of new observations, with the same draws.
         rows: The rows, (n, d).
         column: The position of the column that is set.
         values: Its values, (t,).

@@ -13,9 +13,9 @@ from jaxtyping import Float
 
 from kpp import registry
 from kpp.effects.effect import CausalEffect
+from kpp.effects.mean_response import mean_is_latent
 from kpp.effects.of_fit import EffectOptions, effect_of_fit
 from kpp.effects.question import EffectQuestion
-from kpp.effects.responses import mean_is_latent
 from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood
 from kpp.inference import AbstractInference, Laplace
 from kpp.kernels import AbstractKernel, default_kernel

@@ -19,7 +19,6 @@ from kpp.embeddings.graph_check import check_graph as check_graph
 from kpp.embeddings.interventional_mean import InterventionalMeanEmbedding as InterventionalMeanEmbedding
 from kpp.embeddings.mean import MeanEmbedding as MeanEmbedding
 from kpp.embeddings.mean_independence import MeanIndependenceTest as MeanIndependenceTest
-from kpp.embeddings.mean_independence import independence_test as independence_test
 from kpp.embeddings.mean_independence import mean_independence_test as mean_independence_test
 from kpp.embeddings.quadrature_posterior import QuadraturePosterior as QuadraturePosterior
 from kpp.embeddings.quadrature_posterior import bayesian_quadrature as bayesian_quadrature
@@ -27,6 +26,7 @@ from kpp.embeddings.quantiles import interventional_cdf as interventional_cdf
 from kpp.embeddings.quantiles import interventional_quantiles as interventional_quantiles
 from kpp.embeddings.regularization import SelectedRegularization as SelectedRegularization
 from kpp.embeddings.regularization import select_regularization as select_regularization
+from kpp.embeddings.stated_independence import independence_test as independence_test
 from kpp.embeddings.treatment_adjustment import AbstractAdjustment as AbstractAdjustment
 from kpp.embeddings.treatment_adjustment import BackDoor as BackDoor
 from kpp.embeddings.treatment_adjustment import FrontDoor as FrontDoor

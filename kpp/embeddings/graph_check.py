@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp.causal import Independence, implied_independences
-from kpp.embeddings.mean_independence import independence_test
+from kpp.embeddings.stated_independence import independence_test
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, one_of
 

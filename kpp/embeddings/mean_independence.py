@@ -10,7 +10,7 @@ the variance alone does not lead to a rejection.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,9 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.embeddings.conditional_independence import IndependenceTest, conditional_independence_test
 from kpp.kernels import RBF, AbstractKernel, check_positive, median_heuristic
-from kpp.tables import Schema, as_table, is_table
 from kpp.typing import AnyArray, Numbers, RngKey
 from kpp.validation import (
     as_finite_array,
@@ -30,16 +28,10 @@ from kpp.validation import (
     check_same_rows,
     check_type,
     count,
-    one_of,
     warn_if_float32,
 )
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from kpp.causal import Independence
-
-__all__ = ["MeanIndependenceTest", "independence_test", "mean_independence_test"]
+__all__ = ["MeanIndependenceTest", "mean_independence_test"]
 
 _GRID = np.logspace(-7, 0, 8)  # the regularizations tried, in units of the mean of the kernel's diagonal
 
@@ -144,88 +136,6 @@ def mean_independence_test(
         given_kernel = _default_kernel(z) if given_kernel is None else given_kernel
         statistics = _signed(key, kernel, given_kernel, targets, points, z, regularization, num_permutations)
     return _outcome(np.asarray(statistics), points.shape[0])
-
-
-def independence_test(
-    rng_key: RngKey,
-    frame: pd.DataFrame,
-    independence: Independence,
-    *,
-    tested: str = "mean",
-    kernel: AbstractKernel | None = None,
-    given_kernel: AbstractKernel | None = None,
-    regularization: float | AnyArray | None = None,
-    num_permutations: int = 999,
-    max_rows: int = 1000,
-) -> MeanIndependenceTest | IndependenceTest:
-    """Test a statement of independence, or the mean independence that it implies, on the columns of a data frame.
-
-    Args:
-        rng_key: A JAX random key.
-        frame: A data frame, whose columns have the names of the variables of the statement.
-        independence: The statement: `ColliderPartition.independence`, or one of `kpp.causal.collider_independences` or
-            `kpp.causal.implied_independences`.
-        tested: "mean" for `mean_independence_test` of columns of numbers, or "distribution" for
-            `conditional_independence_test`, where columns of text, categories and booleans are categories.
-        kernel: The kernel of X, the variables that the outcome is independent of.
-        given_kernel: The kernel of Z, the variables that are given.
-        regularization: As for `mean_independence_test`; None if the distribution is tested.
-        num_permutations: As for `mean_independence_test`.
-        max_rows: As for `mean_independence_test`.
-
-    Returns:
-        The statistic and its p-value.
-
-    Raises:
-        ValueError: If `frame` is not a data frame, columns are missing or cannot be read, or as for
-            `mean_independence_test` and `conditional_independence_test`.
-    """
-    one_of(tested, "tested", ("mean", "distribution"))
-    frame = as_table(frame, "frame")
-    if not is_table(frame):
-        raise ValueError(f"`frame` must be a data frame with the variables as columns, got {type(frame).__name__}")
-    check_type(independence, "independence", ("Independence",))
-    if not independence.of:
-        raise ValueError(f"`independence` must say what the outcome is independent of, got {independence}")
-    if tested == "distribution":
-        if regularization is not None:
-            raise ValueError("`regularization` goes with `tested='mean'`; the test of the distribution chooses its own")
-        x, y, given = (_table(frame, names) for names in (independence.of, (independence.outcome,), independence.given))
-        return conditional_independence_test(
-            rng_key,
-            x,
-            y,
-            given,
-            x_kernel=kernel,
-            given_kernel=given_kernel,
-            num_permutations=num_permutations,
-            max_rows=max_rows,
-        )
-    y, x = _columns(frame, (independence.outcome,)), _columns(frame, independence.of)
-    given = _columns(frame, independence.given) if independence.given else None
-    return mean_independence_test(
-        rng_key,
-        y,
-        x,
-        given,
-        kernel=kernel,
-        given_kernel=given_kernel,
-        regularization=regularization,
-        num_permutations=num_permutations,
-        max_rows=max_rows,
-    )
-
-
-def _table(frame: pd.DataFrame, names: tuple[str | int, ...]) -> pd.DataFrame | None:
-    """Return some columns of a data frame, or None if there are none."""
-    missing = [str(name) for name in names if name not in set(frame.columns)]
-    if missing:
-        raise ValueError(f"`frame` lacks the columns {missing}; it has {[str(column) for column in frame.columns]}")
-    return frame[list(names)] if names else None
-
-
-def _columns(frame: pd.DataFrame, names: tuple[str | int, ...]) -> Float[np.ndarray, "n d"]:
-    return Schema(tuple(map(str, names))).read(frame, "frame")
 
 
 def _read(y: Numbers, x: Numbers, given: Numbers | None) -> tuple[Array, Array, Array | None]:
