@@ -197,7 +197,8 @@ def print_regrets(table: xr.DataArray) -> None:
     for name in table["prior"].values if ours is not None else ():
         if name != ours:
             pairs = [(label, columns[label].sel(prior=ours), columns[label].sel(prior=name)) for label in tested]
-            click.echo(f"{ours} - {name}: " + "; ".join(f"{label}: {compare(*pair)}" for label, *pair in pairs))
+            told = [f"{'' if ' ' in label else 'after '}{label}: {compare(*pair)}" for label, *pair in pairs]
+            click.echo(f"{ours} - {name}, " + "; ".join(told))
 
 
 def compare(ours: xr.DataArray, other: xr.DataArray) -> str:

@@ -112,9 +112,11 @@ def test_regrets_are_compared_in_pairs(optimisation, capsys):
     optimisation.print_regrets(xr.DataArray(values, coords, ("prior", "replication", "query")))
     printed = capsys.readouterr().out
     ours, other = values[2, :, 9], values[0, :, 9]
-    assert f"BayesIMP - GP: regret after 10 queries {(ours - other).mean():+.4f}" in printed
+    difference, error = (ours - other).mean(), (ours - other).std(ddof=1) / 6**0.5
+    assert "BayesIMP - GP, after 5: " in printed
+    assert f"after 10: {difference:+.4f} +- {error:.4f} (t-test" in printed
     assert f"t-test p = {ttest_rel(ours, other).pvalue:.3f}" in printed
-    assert f"{values[0, :, 4].mean():.4f} +- {values[0, :, 4].std(ddof=1):.3f}" in printed
+    assert f"{values[0, :, 4].mean():.4f} +- {values[0, :, 4].std(ddof=1) / 6**0.5:.4f}" in printed
 
 
 @pytest.mark.slow
@@ -134,6 +136,6 @@ def test_the_optimisation_runs_to_its_tables_and_figures(optimisation, tmp_path)
     result = CliRunner().invoke(optimisation.main, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     for name in ("GP", "sampling", "BayesIMP"):
-        assert f"\n{name:>9}" in result.output
-    assert "BayesIMP - sampling: regret after 3 queries" in result.output
+        assert f"\n{name:>18}" in result.output
+    assert "learning - BayesIMP, after 3: " in result.output
     assert {path.name for path in tmp_path.iterdir()} == {"regret_0_20_maximize.csv", "regret_0_20_maximize.png"}
