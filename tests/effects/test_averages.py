@@ -29,6 +29,7 @@ def posterior(kernel):
     return GPPosterior(RKHSFunction(kernel, POINTS, jnp.sin(jnp.arange(5.0)), 0.4), root)
 
 
+@pytest.mark.slow_variants("1-sum of products", "1-parts", "1-no product")
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("column", [0, 1])
 def test_means_and_covariances_are_those_of_weighted_sums(name, column):

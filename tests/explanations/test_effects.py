@@ -47,6 +47,7 @@ def test_effects_have_names_and_add_up_in_each_draw(explained):
     assert explained.mean().effects.dims == ("instance", "feature", "effect")
 
 
+@pytest.mark.slow
 def test_draws_have_the_law_of_the_parts(fit, explained):
     game = Causal(ROWS, "dag { a -> b }", feature_names=("a", "b"))
     means = direct_and_indirect_effects(game, fit.function(), ROWS[:3])

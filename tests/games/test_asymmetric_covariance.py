@@ -71,7 +71,7 @@ def dense_covariance(game, posterior, x):
     return (loads @ covariance @ loads.T).reshape(len(x), 3, len(x), 3).swapaxes(1, 2)
 
 
-@pytest.mark.slow_variants("conditional")
+@pytest.mark.slow_variants("conditional", "causal")
 @pytest.mark.parametrize("name", GAMES)
 def test_the_definition(name):
     posterior = posterior_of(KERNEL)

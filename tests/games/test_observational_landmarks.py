@@ -70,6 +70,7 @@ CASES = {
     "a sum of terms and a kernel of its own-imputed",
     "a sum of terms and a kernel of its own-embedded",
     "factors of both signs-imputed",
+    "factors of both signs-embedded",
 )
 @pytest.mark.parametrize("estimator", ["imputed", "embedded"])
 @pytest.mark.parametrize("case", CASES)

@@ -37,6 +37,7 @@ def law_at(model, x, **training):
     return handlers.trace(seeded).get_trace(columns(x), **training)["y"]["fn"]
 
 
+@pytest.mark.slow_variants("kernel1-0.4", "kernel2-mean2")
 @pytest.mark.parametrize(
     ("kernel", "mean"), [(KERNEL, 0.4), (Linear(0.5), 0.4), (KERNEL, LinearMean(jnp.array([0.5, -1.0]), 0.2))]
 )

@@ -108,6 +108,7 @@ def test_fits_converge_and_are_near_the_exact_ones(inference):
     assert found.idata.attrs["gradient_norm"] < 1e-4 or inference is not FIXED
 
 
+@pytest.mark.slow
 def test_a_fit_has_no_pointwise_groups_and_no_joint_posterior():
     found = fit(both()[1])
     assert not hasattr(found.idata, "log_likelihood")

@@ -105,6 +105,7 @@ def test_what_is_too_expensive_is_not_computed(fit, posterior, monkeypatch):
     assert explanation.values.shape == (1, 1, 4, 3)
 
 
+@pytest.mark.slow
 def test_a_fit_of_one_draw_has_200_draws_that_vary_with_the_function(fit):
     explanation = explain(fit)
     assert explanation.values.shape == (1, 200, 4, 3)

@@ -149,6 +149,7 @@ def test_groups_are_taken_away_together(background):
     assert explanation.values.sel(feature="pair").mean() > 0.9
 
 
+@pytest.mark.slow
 def test_with_the_truth_at_hand_what_only_misleads_does_not_count(background):
     """The second feature is noise to this model: without it the model is right, yet its predictions change."""
     increases = {}
