@@ -47,10 +47,12 @@ class Regression(eqx.Module):
     Args:
         kernels: The kernel of each condition, in the order of `ConditionalLaw.given`. They are multiplied.
         regularization: :math:`\lambda`, for weights of rows that sum to 1.
+        num_iterations: The number of iterations of the regularization; see `_IteratedRidge`.
     """
 
     kernels: tuple[AbstractKernel, ...]
     regularization: Leaf
+    num_iterations: int = eqx.field(static=True, default=1)
 
     def matrix(
         self, rows: Mapping[int, Float[Array, " n"]], points: Mapping[int, Float[Array, " m"]], some: Sequence[int]
@@ -107,10 +109,36 @@ def chain_weights(
 _Fixed = Mapping["Variable", Array]
 
 
+class _IteratedRidge(NamedTuple):
+    r"""A system with iterated Tikhonov regularization, which has less bias and more variance with more iterations.
+
+    .. math:: \sum_{j < q} \lambda^j (A + \lambda I)^{-(j + 1)}
+
+    With one iteration it is ridge regression.
+    """
+
+    ridge: DenseRidge
+    num_iterations: int
+
+    def solve(self, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Return the solution: each iteration solves for b plus the ridge times the solution so far."""
+        first = found = self.ridge.solve(b)
+        for _ in range(self.num_iterations - 1):
+            found = first + self.ridge.ridge * self.ridge.solve(found)
+        return found
+
+    def inverse(self) -> Float[Array, "n n"]:
+        """Return the matrix that maps b to the solution."""
+        first = found = self.ridge.inverse()
+        for _ in range(self.num_iterations - 1):
+            found = first + self.ridge.ridge * jnp.matmul(first, found, precision="highest")
+        return found
+
+
 class _System(NamedTuple):
     """A regularized system, whose solutions are the weights of rows for conditions."""
 
-    ridge: DenseRidge
+    ridge: _IteratedRidge
     root: Array
     left: Array  # (n,) or (n, n): what solutions are multiplied with
 
@@ -209,8 +237,9 @@ class _Solver:
         """Return the system for some conditions in a law with weights of the rows."""
         root = jnp.sqrt(jnp.maximum(weights, 0.0))
         matrix = self._sections(law, self._rows(law), some) * root[:, None] * root[None, :]
-        ridge = DenseRidge.create(matrix, self._regressions[law].regularization)
-        return _System(ridge, root, root)
+        regression = self._regressions[law]
+        ridge = DenseRidge.create(matrix, regression.regularization)
+        return _System(_IteratedRidge(ridge, regression.num_iterations), root, root)
 
     def _rows(self, law: ConditionalLaw) -> dict[int, Array]:
         return {j: self._sample.columns[variable.node] for j, variable in enumerate(law.given)}

@@ -322,7 +322,26 @@ def test_draws_are_expectations_under_weights_of_the_rows(napkin):
     np.testing.assert_array_equal(draws["x"], GRID[:, 0])
     rows = np.asarray(jax.random.randint(jax.random.key(0), (3, 20), 0, 20))
     for draw, some in zip(draws[0], (np.bincount(drawn, minlength=20) for drawn in rows), strict=True):
-        np.testing.assert_allclose(draw, embedding.with_row_weights(some).expectation(values, GRID), rtol=1e-9)
+        redrawn = embedding.with_iterations(3).with_row_weights(some)
+        np.testing.assert_allclose(draw, redrawn.expectation(values, GRID), rtol=1e-9)
+
+
+@pytest.mark.parametrize("num_iterations", [1, 2, 4])
+def test_iterations_regress_what_is_left_of_the_outcome(num_iterations):
+    """Each iteration adds the ridge regression of the residuals so far: iterated Tikhonov regularization."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"x": rng.normal(size=20), "y": rng.normal(size=20)})
+    embedding = EstimandEmbedding.from_graph(
+        CausalDAG([("x", "y")]), frame, "x", "y", regularization=0.01, kernels={"x": RBF(0.7)}
+    )
+    x = frame[["x"]].to_numpy()
+    gram, cross = np.asarray(RBF(0.7).gram(x)), np.asarray(RBF(0.7)(GRID, x))
+    coefficients = np.zeros(20)
+    for _ in range(num_iterations):
+        residuals = frame["y"].to_numpy() - gram @ coefficients
+        coefficients += np.linalg.solve(gram + 20 * 0.01 * np.eye(20), residuals)
+    found = embedding.with_iterations(num_iterations).expectation(frame["y"].to_numpy(), GRID)
+    np.testing.assert_allclose(found, cross @ coefficients, rtol=1e-9)
 
 
 def test_rows_with_more_weight_are_rows_that_occur_more_often(napkin):
