@@ -12,7 +12,14 @@ from numpyro import distributions as dist
 from kpp.gp.distributions import LatentObservations
 from kpp.gp.fields import scalar_field
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood
-from kpp.mechanisms.mechanism import AbstractMechanism, Inputs, Training, leaf_by_name, likelihood_field
+from kpp.mechanisms.mechanism import (
+    AbstractMechanism,
+    Inputs,
+    Training,
+    leaf_by_name,
+    likelihood_field,
+    scalars_field,
+)
 from kpp.typing import Leaf
 
 __all__ = ["LinearMechanism"]
@@ -39,10 +46,10 @@ class LinearMechanism(AbstractMechanism):
         ValueError: If a value is not a finite number or a prior for one.
     """
 
-    coefficients: Any = dataclasses.field(default_factory=lambda: dist.Normal(0.0, 1.0))
+    coefficients: Any = scalars_field("coefficients", default_factory=lambda: dist.Normal(0.0, 1.0))
     intercept: Leaf = scalar_field("intercept", default_factory=lambda: dist.Normal(0.0, 1.0))
     likelihood: AbstractPointwiseLikelihood = likelihood_field()
-    loadings: Any = None
+    loadings: Any = scalars_field("loadings", default=None)
 
     def resolve(
         self, node: str, parents: tuple[str, ...], loadings: Mapping[str, dist.Distribution]

@@ -14,9 +14,10 @@ from numpyro import distributions as dist
 from kpp.gp.fields import as_scalar
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood, GaussianLikelihood
 from kpp.modules import AbstractModule
+from kpp.priors import is_prior
 from kpp.typing import Leaf
 
-__all__ = ["AbstractMechanism", "Inputs", "Training", "leaf_by_name", "likelihood_field"]
+__all__ = ["AbstractMechanism", "Inputs", "Training", "leaf_by_name", "likelihood_field", "scalars_field"]
 
 Mechanism = TypeVar("Mechanism", bound="AbstractMechanism")
 
@@ -104,6 +105,18 @@ def likelihood_field() -> Any:
 
 def _gaussian() -> AbstractPointwiseLikelihood:
     return GaussianLikelihood(noise_variance=dist.HalfNormal(1.0))
+
+
+def scalars_field(name: str, **options: Any) -> Any:
+    """Return an Equinox field that holds one number or prior for all names, or one for each name, or None.
+
+    Numbers are checked; `leaf_by_name` checks what holds values for names.
+    """
+
+    def convert(value: Any) -> Any:
+        return value if value is None or isinstance(value, Mapping) or is_prior(value) else as_scalar(value, name)
+
+    return eqx.field(converter=convert, **options)
 
 
 def leaf_by_name(value: Any, names: tuple[str, ...], argument: str) -> dict[str, Leaf]:

@@ -90,7 +90,7 @@ WRONG = {
     "groups": [3, "text", ["a"], {"a": []}, {"a": ["no such"]}, {"a": [99]}, {"a": [0], "b": [0]}],
 }
 #: Leaves that may be negative, infinite or 0.
-ANY_SIGN = {"mean", "offset", "level", "center"}
+ANY_SIGN = {"mean", "offset", "level", "center", "coefficients", "intercept", "loadings"}
 MAY_BE_INFINITE = {"lengthscale", "period"}
 MAY_BE_ZERO = {"high_resolution_variance", "operator_variance", "offset", "min_noise_variance", "correlation"}
 
