@@ -45,6 +45,7 @@ from kpp.causal.graph.nodes import as_nodes as as_nodes
 from kpp.causal.graph.nodes import check_disjoint as check_disjoint
 from kpp.causal.graph.nodes import check_effect as check_effect
 from kpp.causal.graph.nodes import check_question as check_question
+from kpp.causal.graph.reading import as_causal_graph as as_causal_graph
 from kpp.causal.graph.reading import as_graph as as_graph
 from kpp.causal.graph.reading import as_order as as_order
 from kpp.causal.graph.separation import Path as Path

@@ -6,9 +6,8 @@ from itertools import combinations
 from typing import Any
 
 from kpp.causal.colliders import Independence
-from kpp.causal.errors import CausalError
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.reading import as_graph
+from kpp.causal.graph.reading import as_causal_graph
 from kpp.causal.graph.separation import minimal_separator
 
 
@@ -31,9 +30,7 @@ def implied_independences(graph: Any) -> tuple[Independence, ...]:
     Raises:
         CausalError: If `graph` is not a causal graph.
     """
-    known = as_graph(graph)
-    if not isinstance(known, CausalDAG):
-        raise CausalError(f"`graph` must be a causal graph, got a {type(known).__name__}")
+    known = as_causal_graph(graph)
     projection = known.project()
     pairs = combinations(projection.topological_order(), 2)
     found = [(first, second, _separator(projection, first, second)) for first, second in pairs]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from kpp.causal import CausalDAG, CausalError, as_graph
+from kpp.causal import as_causal_graph
 from kpp.effects.effect import CausalEffect
 from kpp.effects.of_fit import EffectOptions, check_fit, effect_of_fit
 from kpp.effects.question import EffectQuestion
@@ -79,9 +79,7 @@ def causal_effect(
     """
     check_rng_key(rng_key)
     count(num_draws, "num_draws")
-    known = as_graph(graph)
-    if not isinstance(known, CausalDAG):
-        raise CausalError(f"`graph` must be a causal graph, got a {type(known).__name__}")
+    known = as_causal_graph(graph)
     question = EffectQuestion(known, treatment, outcome)
     options = EffectOptions(at, rows, num_draws, bootstrap, derivative)
     if isinstance(data, Fit):

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.causal import CausalDAG, CausalError, as_graph, is_instrument
+from kpp.causal import CausalError, as_causal_graph, is_instrument
 from kpp.embeddings import ConditionalMeanEmbedding, select_regularization
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel, default_kernel, median_heuristic, resolve_features
@@ -132,7 +132,9 @@ def instrumental_regression(
     """
     treatments, schema = read_points(x, "x")
     outcome = as_targets(y, len(treatments))
-    adjusting, adjusting_schema = (np.zeros((len(treatments), 0)), None) if covariates is None else _read(covariates)
+    adjusting, adjusting_schema = (
+        (np.zeros((len(treatments), 0)), None) if covariates is None else read_points(covariates, "covariates")
+    )
     moving, moving_schema = read_points(instruments, "instruments")
     for name, values in (("instruments", moving), ("covariates", adjusting)):
         check_same_rows(len(treatments), len(values), "x", name)
@@ -185,9 +187,7 @@ def instrumental_effect(
         CausalError: If the graph does not allow the instruments, given the covariates; it says which condition fails.
         ValueError: If columns are missing, or as for `instrumental_regression`.
     """
-    known = as_graph(graph)
-    if not isinstance(known, CausalDAG):
-        raise CausalError(f"`graph` must be a causal graph, got a {type(known).__name__}")
+    known = as_causal_graph(graph)
     table = as_table(frame, "frame")
     if not is_table(table):
         raise ValueError(f"`frame` must be a data frame with the graph's nodes as columns, got {type(frame).__name__}")
@@ -205,10 +205,6 @@ def instrumental_effect(
 
 def _names(names: str | Collection[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
-
-
-def _read(covariates: Any) -> tuple[np.ndarray, Schema]:
-    return read_points(covariates, "covariates")
 
 
 def _default(points: np.ndarray, schemas: tuple[Schema, Schema | None], constant: float) -> AbstractKernel:

@@ -139,7 +139,7 @@ def _draw_by_covariance(
     return draws.reshape(num_draws, *points.shape[:2])
 
 
-def root(matrix: Float[Array, "r r"]) -> Float[Array, "r r"]:
-    """Return a root of a positive semi-definite matrix; rounding errors below 0 count as 0."""
-    values, vectors = jnp.linalg.eigh((matrix + matrix.T) / 2)
-    return vectors * jnp.sqrt(jnp.maximum(values, 0.0))[None]
+def root(matrix: Float[Array, "*batch r r"]) -> Float[Array, "*batch r r"]:
+    """Return roots of positive semi-definite matrices; rounding errors below 0 count as 0."""
+    values, vectors = jnp.linalg.eigh((matrix + jnp.swapaxes(matrix, -1, -2)) / 2)
+    return vectors * jnp.sqrt(jnp.maximum(values, 0.0))[..., None, :]

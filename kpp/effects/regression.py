@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kpp.effects.averages import average_laws
 from kpp.effects.derivatives import average_derivative_laws, average_response_derivatives, refuse_rough
-from kpp.effects.joint_draws import make_grid
+from kpp.effects.joint_draws import make_grid, root
 from kpp.effects.mean_response import mean_is_latent
 from kpp.effects.responses import average_responses
 from kpp.effects.treatment import TreatmentColumn
@@ -133,7 +133,6 @@ def _arrays_of_one_draw(model: AbstractGPModel, sample: Mapping[str, Array], dat
 
 @jax.jit
 def _draw(rng_key: RngKey, means: jax.Array, covariances: jax.Array) -> jax.Array:
-    """Draw one curve from each Gaussian law; rounding errors below 0 count as 0."""
-    values, vectors = jnp.linalg.eigh((covariances + jnp.swapaxes(covariances, -1, -2)) / 2)
-    scaled = jax.random.normal(rng_key, means.shape, means.dtype) * jnp.sqrt(jnp.maximum(values, 0.0))
-    return means + jnp.einsum("...ij,...j->...i", vectors, scaled, precision="highest")
+    """Draw one curve from each Gaussian law."""
+    white = jax.random.normal(rng_key, means.shape, means.dtype)
+    return means + jnp.einsum("...ij,...j->...i", root(covariances), white, precision="highest")

@@ -13,7 +13,7 @@ import xarray as xr
 from jaxtyping import Array
 from numpyro import distributions as dist
 
-from kpp.causal import CausalDAG, CausalError, as_graph
+from kpp.causal import CausalDAG, as_causal_graph
 from kpp.gp.likelihoods import GaussianLikelihood
 from kpp.mechanisms.linear import LinearMechanism
 from kpp.mechanisms.mechanism import AbstractMechanism, Inputs, Training
@@ -59,9 +59,7 @@ class StructuralModel(eqx.Module):
     def __init__(
         self, graph: Any, mechanisms: Mapping[str, Any] | None = None, *, default: AbstractMechanism | None = None
     ):
-        known = as_graph(graph)
-        if not isinstance(known, CausalDAG):
-            raise CausalError(f"`graph` must be a causal graph, got a {type(known).__name__}")
+        known = as_causal_graph(graph)
         if _PLATE in known:
             raise ValueError(f"`graph` must not have a node {_PLATE!r}, the name of the plate: rename the node")
         given = dict(mechanisms or {})

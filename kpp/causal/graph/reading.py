@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from kpp.causal.errors import CausalError
 from kpp.causal.graph.causal_order import CausalOrder
 from kpp.causal.graph.dag import CausalDAG
 
-__all__ = ["as_graph", "as_order"]
+__all__ = ["as_causal_graph", "as_graph", "as_order"]
 
 
 def as_graph(graph: Any) -> CausalDAG | CausalOrder:
@@ -28,6 +29,14 @@ def as_graph(graph: Any) -> CausalDAG | CausalOrder:
     if isinstance(graph, str):
         return CausalDAG.from_dot(graph) if "digraph" in graph.partition("{")[0] else CausalDAG.from_dagitty(graph)
     return CausalDAG(graph)
+
+
+def as_causal_graph(graph: Any) -> CausalDAG:
+    """Return a causal graph, read as by `as_graph`; raise CausalError for an order."""
+    known = as_graph(graph)
+    if not isinstance(known, CausalDAG):
+        raise CausalError(f"`graph` must be a causal graph, got a {type(known).__name__}")
+    return known
 
 
 def as_order(order: Any) -> CausalDAG | CausalOrder | None:
