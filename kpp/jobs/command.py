@@ -87,10 +87,11 @@ def _run(
 def _connect(address: str) -> Any:
     try:
         from distributed import Client
+        from distributed.comm import resolve_address
     except ImportError as error:
         raise ImportError("`--scheduler` needs distributed, which is an extra: pip install 'kpp[dask]'") from error
     try:
-        return Client(address, timeout=10)
+        return Client(resolve_address(address), timeout=10)  # a Client of an unreadable address would stay the default
     except (OSError, ValueError) as error:
         raise OSError(f"`--scheduler` {address!r} does not answer: {error}") from error
 

@@ -23,6 +23,7 @@ import kpp
 from kpp.cli import main
 from kpp.jobs import explain_to_store
 from kpp.kernels import RBF
+from kpp.lazy.schedulers import active_client
 from kpp_models import GPRegression
 
 da = pytest.importorskip("dask.array")
@@ -233,3 +234,4 @@ def test_the_command_names_what_is_wrong(arguments: list[str], message: str, tmp
     assert done.exit_code in (1, 2)
     assert message in done.output
     assert list(tmp_path.iterdir()) == []
+    assert active_client() is None
