@@ -87,7 +87,7 @@ def _run(
 def _connect(address: str) -> Any:
     try:
         from distributed import Client
-        from distributed.comm import resolve_address
+        from distributed.comm.addressing import resolve_address
     except ImportError as error:
         raise ImportError("`--scheduler` needs distributed, which is an extra: pip install 'kpp[dask]'") from error
     try:
