@@ -34,7 +34,7 @@ _NUGGET = 1e-6
 class _Queries(NamedTuple):
     """The queries so far, as NumPy arrays of length n: positions of candidates, values; and the noise's variance."""
 
-    index: np.ndarray
+    positions: np.ndarray
     values: np.ndarray
     noise_variance: float
 
@@ -79,7 +79,7 @@ class _JointModel(eqx.Module):
     ) -> tuple[Float[Array, " p"], Float[Array, "p p"]]:
         """Return the moments of effect plus discrepancy at p points, under one draw of all sites."""
         found = self.model.predictive(sample, other, points, covariance=True)
-        scale = sample.get("discrepancy.scale", self.scale)
+        scale = jnp.asarray(sample.get("discrepancy.scale", self.scale))
         lengthscale = sample.get("discrepancy.lengthscale", self.lengthscale)
         gram = RBF(lengthscale).gram(points / widths) + self.offset**2
         return found["mean"], found["latent_covariance"] + scale**2 * gram
