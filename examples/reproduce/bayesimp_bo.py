@@ -11,11 +11,13 @@ treatments are queried one after the other, by expected improvement, each answer
 `causal_models.py` defines the problems. The priors are: IMP, BayesIME and BayesIMP; "sampling", the prior of Aglietti
 et al. (2020), which uses the mean and standard deviation of sampled outcomes plus an RBF kernel with unit scale and
 lengthscale for standardized data; "GP", a Gaussian process that does not use D1, whose constant mean, scale and
-lengthscale are refitted after every query; and three that learn with the queries (`kpp_optimization.LearningPrior`):
+lengthscale are refitted after every query; and four that learn with the queries. Three are a `LearningPrior`:
 "learning" is a mixture of draws by Laplace's approximation of BayesIMP, with four lengthscales of the mediators' kernel
 weighted by the pseudo evidence of D2, of the sampled outcomes without the additional kernel, and of a Gaussian process
 without data, each with a discrepancy; "learning-BayesIMP" is the same without the sampled outcomes, and "learning-mode"
-is the component of "learning" that has the highest weight.
+is the component of "learning" that has the highest weight. "joint" is a `JointPrior`: BayesIMP with the lengthscale of
+the highest pseudo evidence. Its other hyperparameters, and those of a discrepancy, are at their joint mode given D1, D2
+and all queries, which is found again after every query.
 
 Every replication has its own D1 and D2, which are the same for all priors. The script prints the simple regret in units
 of the effect's range, after 1, 3, 5 and 10 queries, as mean +- standard error over replications. It also prints paired
@@ -35,10 +37,11 @@ from pathlib import Path
 import click
 import jax
 import numpy as np
+import numpyro.distributions as dist
 import pandas as pd
 import xarray as xr
 from causal_models import Problem, harder, healthcare, simple
-from effect_methods import fit_effect
+from effect_methods import EffectPrior, fit_effect
 from scipy.special import logsumexp
 from scipy.stats import ttest_rel, wilcoxon
 
@@ -50,6 +53,7 @@ from kpp_optimization import (
     AbstractObjectivePrior,
     Discrepancy,
     Draws,
+    JointPrior,
     KernelPrior,
     LearningPrior,
     RefittedPrior,
@@ -64,7 +68,9 @@ from kpp_optimization import (
 PRIORS = ("GP", "sampling", "IMP", "BayesIME", "BayesIMP", "learning")
 FACTORS = (1.0, 0.5, 0.3, 0.2)  # lengthscales of the mediators' kernel in "learning", times the median heuristic
 DRAWS = 24  # of hyperparameters, for each of these lengthscales
-SCALES = np.array([0.003, 0.01, 0.03, 0.1, 0.3, 1.0])  # of the discrepancy, times the targets' standard deviation
+SCALES = np.array(
+    [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0]
+)  # of the discrepancy, times the targets' standard deviation
 SHOWN = (1, 3, 5, 10)
 CLAIM = "published: BayesIMP before sampling and GP (figures only, no numbers)"
 
@@ -102,13 +108,13 @@ class Study:
     seed: int
     fits: dict = dataclasses.field(default_factory=dict)
 
-    def fit(self, name: str, inference, factor: float) -> tuple[AbstractObjectivePrior, float]:
-        """Return the prior of a fitted estimator and its pseudo evidence."""
+    def fit(self, name: str, inference, factor: float) -> tuple[AbstractObjectivePrior, float, EffectPrior]:
+        """Return the prior of a fitted estimator at the candidates, its pseudo evidence, and the prior itself."""
         key = name, type(inference).__name__, factor
         if key not in self.fits:
             options = self.settings["fit"] | {"inference": inference, "lengthscale_factor": factor}
             found = fit_effect(name, self.problem.adjustment, self.first, *self.second, seed=self.seed, **options)
-            self.fits[key] = Tabulated(found.draws(self.grid)), pseudo_evidence(found.fit)
+            self.fits[key] = Tabulated(found.draws(self.grid)), pseudo_evidence(found.prior.fit), found
         return self.fits[key]
 
     def prior(self, name: str) -> AbstractObjectivePrior:
@@ -117,12 +123,26 @@ class Study:
         if name == "GP":
             lengthscales = np.geomspace(0.05, 1.0, 12) * np.ptp(self.grid)
             return RefittedPrior(lengthscales, scale=spread**2, mean=float(self.second[1].mean()))
+        if name == "joint":
+            return self.joint()
         if name.startswith("learning"):
             return self.learning(name.removeprefix("learning").removeprefix("-"))
-        learned, _ = self.fit(name, fitted["inference"], fitted["lengthscale_factor"])
+        learned, *_ = self.fit(name, fitted["inference"], fitted["lengthscale_factor"])
         if name == "sampling" and self.settings["sampling_prior"] == "widened":
             return WidenedPrior(learned, RBF(float(np.std(self.first.treatment)), spread**2))
         return learned
+
+    def joint(self) -> EffectPrior:
+        """Return the prior whose hyperparameters are at the mode given D1, D2 and the queries.
+
+        The lengthscale of the mediators' kernel, which has no evidence, is the one with the highest pseudo evidence.
+        """
+        search = dataclasses.replace(self.settings["fit"]["inference"], num_restarts=2)
+        fits = [self.fit("BayesIMP", search, factor) for factor in FACTORS]
+        *_, best = max(fits, key=lambda found: found[1])
+        scale = dist.LogNormal(np.log(0.1), 2.0)  # in units of the targets' standard deviation
+        prior = JointPrior(best.prior.fit, scale, inference=search, max_queries=self.settings["queries"])
+        return EffectPrior(prior, best.scaling)
 
     def learning(self, variant: str) -> LearningPrior:
         """Return the prior that learns: nine tenths of its weight go to estimators with data, in equal parts."""
@@ -133,8 +153,8 @@ class Study:
             groups.append([self.fit("sampling", search, 1.0)])
         priors, weights = [KernelPrior(Constant(spread**2), float(self.second[1].mean()))], [np.log(0.1)]
         for group in groups:
-            evidence = np.array([value for _, value in group])
-            priors += [prior for prior, _ in group]
+            evidence = np.array([value for _, value, _ in group])
+            priors += [prior for prior, *_ in group]
             weights += list(np.log(0.9 / len(groups)) + evidence - logsumexp(evidence))
         estimate = "mode" if variant == "mode" else "mixture"
         return LearningPrior(priors, Discrepancy(SCALES * spread), np.asarray(weights), estimate=estimate)

@@ -18,7 +18,7 @@ import kpp
 from kpp.inference import AbstractInference, ConvergenceError
 from kpp.kernels import RBF, median_heuristic
 from kpp_models import IME, IMP, BayesIME, BayesIMP, CausalLink, InterventionData, SamplingEffect
-from kpp_optimization import AbstractObjectivePrior, Draws, FitPrior
+from kpp_optimization import AbstractObjectivePrior, Draws, FitPrior, JointPrior
 
 MODELS = {"sampling": SamplingEffect, "IME": IME, "IMP": IMP, "BayesIME": BayesIME, "BayesIMP": BayesIMP}
 
@@ -32,9 +32,9 @@ class Scaling:
 
 
 class EffectPrior(AbstractObjectivePrior):
-    """The posterior of the effect in the units of the data, from a fit to standardized data."""
+    """A prior of the effect in the units of the data, from one in standardized units."""
 
-    fit: kpp.Fit
+    prior: FitPrior | JointPrior
     scaling: Scaling
 
     def moments(self, points):
@@ -42,12 +42,22 @@ class EffectPrior(AbstractObjectivePrior):
         return self.draws(points).moments()
 
     def draws(self, points):
-        """See `AbstractObjectivePrior.draws`; draws of kpp.Laplace get importance weights."""
-        center, unit = self.scaling.treatment
-        prior = FitPrior(self.fit, importance_weights=isinstance(self.fit.inference, kpp.Laplace))
-        found = prior.draws((points - center) / unit)
+        """See `AbstractObjectivePrior.draws`."""
+        found = self.prior.draws(self._standardized(points))
         center, unit = self.scaling.target
         return Draws(found.log_weights, center + unit * found.means, unit**2 * found.covariances)
+
+    def given(self, points, index, values, noise_variance):
+        """See `AbstractObjectivePrior.given`."""
+        center, unit = self.scaling.target
+        learned = self.prior.given(
+            self._standardized(points), index, (values - center) / unit, noise_variance / unit**2
+        )
+        return self if learned is self.prior else EffectPrior(learned, self.scaling)
+
+    def _standardized(self, points):
+        center, unit = self.scaling.treatment
+        return (points - center) / unit
 
 
 def fit_effect(
@@ -62,7 +72,7 @@ def fit_effect(
     num_samples: int = 200,
     lengthscale_factor: float = 1.0,
 ) -> EffectPrior:
-    """Fit one of `MODELS` to D1 and D2."""
+    """Fit one of `MODELS` to D1 and D2; draws of kpp.Laplace get importance weights."""
     x, x_scale = standardize(first.treatment)
     pooled, _ = standardize(np.concatenate([first.outcome, places]))
     y, places = np.split(pooled, [first.num_rows])
@@ -85,7 +95,8 @@ def fit_effect(
         fit = model.fit(jax.random.key(seed), data, t[:, 0], inference=inference, **arguments)
     except ConvergenceError:  # from other starts; a second failure is the caller's
         fit = model.fit(jax.random.key(seed + 10_000), data, t[:, 0], inference=inference, **arguments)
-    return EffectPrior(fit, Scaling(x_scale, t_scale))
+    prior = FitPrior(fit, importance_weights=isinstance(inference, kpp.Laplace))
+    return EffectPrior(prior, Scaling(x_scale, t_scale))
 
 
 def standardize(values) -> tuple[np.ndarray, tuple[float, float]]:

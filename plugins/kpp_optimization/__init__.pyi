@@ -1,15 +1,16 @@
 from .acquisition import expected_improvement as expected_improvement
 from .belief import Belief as Belief
+from .belief import Draws as Draws
 from .belief import MixtureBelief as MixtureBelief
 from .duels import DuelSearch as DuelSearch
 from .duels import expected_best_utility as expected_best_utility
 from .duels import search_by_duels as search_by_duels
 from .duels import thompson_duel as thompson_duel
+from .joint_prior import JointPrior as JointPrior
 from .learning_prior import Discrepancy as Discrepancy
 from .learning_prior import LearningPrior as LearningPrior
 from .learning_prior import pseudo_evidence as pseudo_evidence
 from .objective_priors import AbstractObjectivePrior as AbstractObjectivePrior
-from .objective_priors import Draws as Draws
 from .objective_priors import FitPrior as FitPrior
 from .objective_priors import FunctionPrior as FunctionPrior
 from .objective_priors import KernelPrior as KernelPrior

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -11,7 +12,7 @@ from scipy.special import logsumexp, ndtr, ndtri
 from kpp.validation import probability as check_probability
 from kpp_optimization.acquisition import expected_improvement
 
-__all__ = ["Belief", "MixtureBelief"]
+__all__ = ["NUGGET", "Belief", "Draws", "MixtureBelief"]
 
 NUGGET = 1e-10  # relative to the mean prior variance and added to the noise: rounding may make a zero variance negative
 _BISECTIONS = 50  # of the bracket of a quantile, until its relative width is 1e-15
@@ -95,6 +96,27 @@ class Belief:
         return self.mean - half, self.mean + half
 
 
+class Draws(NamedTuple):
+    """The moments of a prior for each draw of its hyperparameters.
+
+    Args:
+        log_weights: The logarithms of the draws' weights, which need not be normalized, (j,).
+        means: (j, p).
+        covariances: (j, p, p).
+    """
+
+    log_weights: Float[np.ndarray, " j"]
+    means: Float[np.ndarray, "j p"]
+    covariances: Float[np.ndarray, "j p p"]
+
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean (p,) and covariance (p, p) of the mixture of the draws."""
+        weights = np.exp(self.log_weights - logsumexp(self.log_weights))
+        apart = self.means - weights @ self.means
+        covariance = np.einsum("j,jpq->pq", weights, self.covariances) + (apart.T * weights) @ apart
+        return weights @ self.means, covariance
+
+
 @dataclasses.dataclass(frozen=True)
 class MixtureBelief:
     r"""A mixture of Gaussian vectors, whose weights are learned from the observations.
@@ -161,6 +183,12 @@ class MixtureBelief:
             NUGGET * np.maximum(own, NUGGET * own.max()),
             only_mode,
         )
+
+    @classmethod
+    def of_draws(cls, draws: Draws) -> MixtureBelief:
+        """Return the belief of draws that hold the discrepancy already."""
+        nothing = np.zeros((1, *draws.covariances.shape[1:]))
+        return cls.create(draws.log_weights[:, None, None], draws.means, draws.covariances, nothing, np.ones(1))
 
     @property
     def weights(self) -> Float[np.ndarray, "j l v"]:

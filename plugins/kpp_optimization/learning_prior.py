@@ -18,8 +18,8 @@ from scipy.special import logsumexp
 
 from kpp.typing import AnyArray
 from kpp.validation import as_finite_array, at_least, one_of, positive
-from kpp_optimization.belief import MixtureBelief
-from kpp_optimization.objective_priors import AbstractObjectivePrior, Draws
+from kpp_optimization.belief import Draws, MixtureBelief
+from kpp_optimization.objective_priors import AbstractObjectivePrior
 
 __all__ = ["Discrepancy", "LearningPrior", "pseudo_evidence"]
 

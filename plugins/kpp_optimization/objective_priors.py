@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.spatial.distance import cdist
-from scipy.special import logsumexp
 
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
 from kpp.validation import as_finite_array
-from kpp_optimization.belief import Belief, MixtureBelief
+from kpp_optimization.belief import Belief, Draws, MixtureBelief
 
 __all__ = [
     "AbstractObjectivePrior",
-    "Draws",
     "FitPrior",
     "FunctionPrior",
     "KernelPrior",
@@ -33,27 +31,6 @@ __all__ = [
 ]
 
 Moments = tuple[AnyArray, AnyArray]  # checked by `checked_moments`, because users pass functions
-
-
-class Draws(NamedTuple):
-    """The moments of a prior for each draw of its hyperparameters.
-
-    Args:
-        log_weights: The logarithms of the draws' weights, which need not be normalized, (j,).
-        means: (j, p).
-        covariances: (j, p, p).
-    """
-
-    log_weights: Float[np.ndarray, " j"]
-    means: Float[np.ndarray, "j p"]
-    covariances: Float[np.ndarray, "j p p"]
-
-    def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean (p,) and covariance (p, p) of the mixture of the draws."""
-        weights = np.exp(self.log_weights - logsumexp(self.log_weights))
-        apart = self.means - weights @ self.means
-        covariance = np.einsum("j,jpq->pq", weights, self.covariances) + (apart.T * weights) @ apart
-        return weights @ self.means, covariance
 
 
 class AbstractObjectivePrior(eqx.Module):
