@@ -42,9 +42,7 @@ def run_each(names: list[str], options: list[str]) -> list[str]:
     failed = []
     for name in names:
         click.echo(f"== {name}")
-        done = subprocess.run(
-            [sys.executable, "-m", "examples.reproduce", name, *options], cwd=Path(__file__).parents[2]
-        )
+        done = subprocess.run([sys.executable, "-m", "examples.reproduce", name, *options])
         failed += [name] if done.returncode else []
     return failed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,12 @@ def shown(wanted: dict[str, Any], result: dict[str, Any]) -> tuple[str, str]:
     """Return the numbers of a result that an item names, ours and the published ones, one per line.
 
     Args:
-        wanted: `table`, `values`, the `label` column, and `where`, the value of other columns, or a list of them.
+        wanted: `table`, `values`, the `label` column, and `where`, the values of other columns.
         result: A stored result.
     """
     tables = [found for found in result["tables"] if found["table"] == wanted["table"]]
     rows = [dict(zip(found["columns"], row, strict=True)) for found in tables for row in found["rows"]]
-    rows = [row for row in rows if all(row[key] in _as_list(value) for key, value in wanted.get("where", {}).items())]
+    rows = [row for row in rows if all(row[key] == value for key, value in wanted.get("where", {}).items())]
     ours, published = [], []
     for row in rows:
         for value in (name for name in wanted["values"] if row[name] is not None):
@@ -60,10 +60,6 @@ def shown(wanted: dict[str, Any], result: dict[str, Any]) -> tuple[str, str]:
             theirs = row.get(f"{value}, published")
             published += [f"{label} {theirs}"] if theirs is not None else []
     return "<br>".join(ours), "<br>".join(published)
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def labels(row: dict[str, Any], wanted: dict[str, Any], value: str) -> list[str]:
@@ -90,7 +86,7 @@ def provenance(result: dict[str, Any]) -> str:
     if result.get("seconds") is not None:
         cost = [f"{result['seconds']:.0f} s", f"peak memory {result['peak_mb'] / 1000:.1f} GB"]
     stack = ", ".join(f"{package} {number}" for package, number in result.get("stack", {}).items())
-    words = [result["date"], *cost, stack, "a quick run" if result["quick"] else ""]
+    words = [result["date"], *cost, stack]
     text = f"`{result['command']}`\n({'; '.join(word for word in words if word)})"
     return text + (f"\n\n{result['source']}" if "source" in result else "")
 
@@ -117,9 +113,9 @@ def number(row: dict[str, Any], column: str) -> str:
     return f"{value:.{decimals}f} ± {error:.{decimals}f}"
 
 
-def table(head: Iterable[str], rows: Iterable[list[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[list[str]]) -> str:
     """Return a table in Markdown."""
-    lines = [list(head), ["---"] * len(list(head)), *rows]
+    lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
