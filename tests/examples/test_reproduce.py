@@ -58,13 +58,15 @@ def test_links_to_a_part_of_the_page_find_it(page, root):
         assert set(re.findall(r"\]\(reproducibility\.md#([^)]+)\)", text)) <= anchors
 
 
-def test_every_item_of_the_list_leads_somewhere(listed, root):
+def test_every_item_of_the_list_leads_somewhere(experiments, listed, root):
     for item in listed["items"]:
         assert item["paper"] in listed["papers"] and item["verdict"] in VERDICTS
         assert item["verdict"] in ("done", "no result") or "why" in item
         if "shows" in item:
             tables = listed["experiments"][item["experiment"]]["tables"]
             assert item["shows"]["table"] in {table.get("name", table["table"]) for table in tables}
+        if item["verdict"] in ("done", "differs"):
+            assert (experiments.RESULTS / f"{item['experiment']}.json").exists()
     used = {item.get("experiment") for item in listed["items"]}
     for name, experiment in listed["experiments"].items():
         assert name in used
