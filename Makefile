@@ -5,7 +5,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint types format check clean
+.PHONY: help install demo test test-slow reproduce-quick lint types format check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,7 +24,7 @@ TYPE_CHECKS := --jaxtyping-packages=kpp,kpp_models,kpp_converters,kpp_gpec,kpp_o
 QUICK_COMPILER := KPP_QUICK_COMPILER=1
 
 help:  ## this list
-	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 16
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 24
 
 install: $(STAMP)  ## make .venv with kpp, editable, and its pinned dependencies
 
@@ -46,6 +46,9 @@ test: $(STAMP)  ## the test suite, without the tests marked slow
 
 test-slow: $(STAMP)  ## the tests marked slow
 	@$(QUICK_COMPILER) $(TEST) $(TYPE_CHECKS) --dist worksteal -m slow || [ $$? -eq 5 ]  # 5: there is none
+
+reproduce-quick: $(STAMP)  ## quick runs of all experiments of the papers, into build/reproduce
+	@$(BIN)/python -m examples.reproduce --all --quick
 
 lint: $(STAMP)  ## ruff: rules and format
 	@$(BIN)/ruff check .

@@ -21,6 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import scipy.linalg
 
 from kpp.bags import Bags
@@ -64,20 +65,22 @@ def values(embedding: Any, x: Any, query: Any) -> Any:
     return jnp.diagonal(embedding.evaluate(x, query))
 
 
-def main() -> None:
-    """Measure and print the table."""
+def main(arguments: list[str] | None = None) -> dict[str, pd.DataFrame]:
+    """Measure, and print and return the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--scale", type=float, default=0.6, help="factor on the number of points of each bag")
     parser.add_argument("--repeats", type=int, default=5, help="timed runs of kpp, of which the median counts")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     print(HEADER)
-    for num_bags, size in ((50, 500), (500, 50)):
-        sizes = np.full(num_bags, max(1, round(options.scale * size)))
-        print(measure(make_problem(sizes), options.repeats), flush=True)
+    equal = [np.full(num_bags, max(1, round(options.scale * size))) for num_bags, size in ((50, 500), (500, 50))]
     unequal = np.maximum(1, np.round(options.scale * np.linspace(10, 90, 50))).astype(int)
-    print(measure(make_problem(unequal), options.repeats), flush=True)
+    rows = []
+    for sizes in (*equal, unequal):
+        rows.append(measure(make_problem(sizes), options.repeats))
+        print(line(rows[-1]), flush=True)
     print(REASON)
+    return {"times": pd.DataFrame(rows)}
 
 
 def make_problem(sizes: np.ndarray, seed: int = 0, num_test: int = 100) -> Problem:
@@ -92,8 +95,8 @@ def make_problem(sizes: np.ndarray, seed: int = 0, num_test: int = 100) -> Probl
     return Problem(Bags.create(x, bag, y), x_test, y_test, kernel, input_kernel)
 
 
-def measure(problem: Problem, repeats: int) -> str:
-    """Compare the estimators on one problem, and return a line of the table."""
+def measure(problem: Problem, repeats: int) -> dict[str, float]:
+    """Compare the estimators on one problem, and return a row of the table."""
     bags = problem.bags
     replicated, shrinkage = (cls(problem.kernel, problem.input_kernel, bags, REGULARIZATION) for cls in CLASSES)
     first = seconds(lambda: weights(shrinkage, problem.y_test).block_until_ready())
@@ -106,10 +109,29 @@ def measure(problem: Problem, repeats: int) -> str:
     expected = np.sum(naive_weights * gaussian(np.asarray(bags.points), problem.x_test, problem.kernel), axis=0)
     errors = [root_mean_square(found[0] - expected), root_mean_square(found[1] - expected)]
     errors += [root_mean_square(case - truth(problem)) for case in (expected, found[1])]
+    return {
+        "bags": bags.num_bags,
+        "points": bags.num_points,
+        "naive, s": naive,
+        "replicated, s": ours[0],
+        "shrinkage, s": ours[1],
+        "first call, s": first,
+        "times faster": naive / ours[1],
+        "replicated minus naive": errors[0],
+        "shrinkage minus naive": errors[1],
+        "naive minus truth": errors[2],
+        "shrinkage minus truth": errors[3],
+        "unscaled": unscaled_difference(problem),
+    }
+
+
+def line(row: dict[str, float]) -> str:
+    """Return a row in words."""
+    bags, points, naive, replicated, shrinkage, first, faster, *errors, unscaled = row.values()
     return (
-        f"{bags.num_bags:>5} {bags.num_points:>7} {naive:>7.2f} s {ours[0] * 1e3:>8.1f} ms {ours[1] * 1e3:>7.1f} ms "
-        f"{first:>9.2f} s {naive / ours[1]:>7.0f}x {errors[0]:>12.0e} {errors[1]:>14.0e} {errors[2]:>12.4f} "
-        f"{errors[3]:>14.4f} {unscaled_difference(problem):>9.4f}"
+        f"{bags:>5} {points:>7} {naive:>7.2f} s {replicated * 1e3:>8.1f} ms {shrinkage * 1e3:>7.1f} ms "
+        f"{first:>9.2f} s {faster:>7.0f}x {errors[0]:>12.0e} {errors[1]:>14.0e} {errors[2]:>12.4f} "
+        f"{errors[3]:>14.4f} {unscaled:>9.4f}"
     )
 
 

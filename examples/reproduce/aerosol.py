@@ -107,7 +107,7 @@ def by_method(table: pd.DataFrame, metric: str) -> pd.DataFrame:
 @click.option("--trees", type=int, default=FOREST["n_estimators"], show_default=True, help="Trees per forest.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="A folder for the figure and table.")
 @click.option("--cache", type=click.Path(file_okay=False), help="A folder that keeps compiled programs.")
-def main(small, data, seeds, trees, output, cache) -> None:
+def main(small, data, seeds, trees, output, cache) -> dict[str, pd.DataFrame]:
     jax.config.update("jax_enable_x64", True)
     if cache is not None:
         kpp.enable_compile_cache(cache)
@@ -125,6 +125,7 @@ def main(small, data, seeds, trees, output, cache) -> None:
         output.mkdir(parents=True, exist_ok=True)
         table.to_csv(output / "aerosol.csv", index=False)
         draw_figure(table, output / "aerosol.png")
+    return {"scores": table}
 
 
 if __name__ == "__main__":

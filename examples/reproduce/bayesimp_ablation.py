@@ -84,13 +84,22 @@ def calibration_error(covered: np.ndarray) -> tuple[float, float]:
     return float(error), float(np.sqrt((count - 1) / count * np.sum((left_out - np.mean(left_out)) ** 2)))
 
 
-def print_widths(problem: Problem, grid: np.ndarray, found) -> None:
-    """Print the mean width of 95 % intervals by place."""
+def mean_widths(problem: Problem, grid: np.ndarray, found) -> pd.DataFrame:
+    """Return the mean width of 95 % intervals by place, one row per estimator."""
     regions = places(problem, grid)
+    rows = {
+        name: {place: 2 * 1.96 * sd[inside].mean() for place, inside in regions.items()}
+        for name, (_, sd) in found.items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+
+
+def print_widths(widths: pd.DataFrame) -> None:
+    """Print the mean widths."""
     click.echo("\nMean width of 95 % intervals on the first data set; claims of the text about its figure")
-    click.echo(f"{'':>9}" + "".join(f"{region:>12}" for region in regions) + "   claim")
-    for name, (_, sd) in found.items():
-        cells = "".join(f"{2 * 1.96 * sd[region].mean():>12.3f}" for region in regions.values())
+    click.echo(f"{'':>9}" + "".join(f"{region:>12}" for region in widths) + "   claim")
+    for name, row in widths.iterrows():
+        cells = "".join(f"{width:>12.3f}" for width in row)
         click.echo(f"{name:>9}{cells}   {CLAIMS[name]}")
 
 
@@ -154,7 +163,9 @@ def draw_calibration(curves: dict[str, np.ndarray], path: Path) -> None:
 @click.option("--lengthscale-factor", type=float, default=1.0, show_default=True, help="Times the median heuristic.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="A folder for figures and tables.")
 @click.option("--cache", type=click.Path(file_okay=False), help="A folder that keeps compiled programs.")
-def main(small, datasets, rows, targets, inference, samples, lengthscale_factor, output, cache) -> None:
+def main(
+    small, datasets, rows, targets, inference, samples, lengthscale_factor, output, cache
+) -> dict[str, pd.DataFrame]:
     jax.config.update("jax_enable_x64", True)
     if cache is not None:
         kpp.enable_compile_cache(cache)
@@ -171,7 +182,8 @@ def main(small, datasets, rows, targets, inference, samples, lengthscale_factor,
     grid = np.linspace(*problem.treatments, 121)
     truth = problem.effect(grid)
     found = estimate(problem, MODELS, 0, grid, settings)
-    print_widths(problem, grid, found)
+    widths = mean_widths(problem, grid, found)
+    print_widths(widths)
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         treatments = np.asarray(problem.first(np.random.default_rng(0), rows).treatment)[:, 0]
@@ -187,16 +199,17 @@ def main(small, datasets, rows, targets, inference, samples, lengthscale_factor,
             squares[weighting, name].append(weightings[weighting] @ (found[name][0] - truth) ** 2)
         if (seed + 1) % 10 == 0:
             click.echo(f"{seed + 1} data sets, {time.perf_counter() - start:.0f} s", err=True)
-    table = [
+    table = pd.DataFrame(
         dict(zip(("error", "se"), calibration_error(np.asarray(kept)), strict=True))
         | {"weighting": weighting, "model": name, "rmse": np.sqrt(np.mean(squares[weighting, name]))}
         for (weighting, name), kept in covered.items()
-    ]
-    print_calibration(pd.DataFrame(table))
+    )
+    print_calibration(table)
     if output is not None:
-        pd.DataFrame(table).to_csv(output / "calibration.csv", index=False)
+        table.to_csv(output / "calibration.csv", index=False)
         draw_calibration({n: np.asarray(covered["alike", n]) for n in CALIBRATED}, output / "calibration.png")
     click.echo(f"\n{datasets} data sets with N = {rows} and M = {targets}: {time.perf_counter() - start:.0f} s")
+    return {"widths": widths, "calibration": table.rename(columns={"se": "error se"})}
 
 
 if __name__ == "__main__":

@@ -202,11 +202,25 @@ def coverage(prior: AbstractObjectivePrior, search: Search, truth: np.ndarray) -
     return np.pad(found, (0, 11 - len(found)), mode="edge")
 
 
-def print_regrets(table: xr.DataArray) -> None:
-    """Print regrets after some queries, and paired tests of the prior that learns against the others."""
+def summarise(table: xr.DataArray) -> dict[str, xr.DataArray]:
+    """Return the regrets after some queries, and their means over the first queries, (prior, replication) each."""
     until = min(10, table.sizes["query"])
     columns = {str(query): table.sel(query=query) for query in SHOWN if query <= until}
-    columns |= {f"mean of 1 to {n}": table.sel(query=slice(None, n)).mean("query") for n in (5, 10) if n <= until}
+    return columns | {f"mean of 1 to {n}": table.sel(query=slice(None, n)).mean("query") for n in (5, 10) if n <= until}
+
+
+def as_rows(table: xr.DataArray) -> pd.DataFrame:
+    """Return the same regrets, one row per prior, replication and column."""
+    frames = [
+        values.drop_vars("query", errors="ignore").rename("regret").to_dataframe().reset_index().assign(queries=name)
+        for name, values in summarise(table).items()
+    ]
+    return pd.concat(frames)
+
+
+def print_regrets(table: xr.DataArray) -> None:
+    """Print regrets after some queries, and paired tests of the prior that learns against the others."""
+    columns = summarise(table)
     click.echo(f"{'after':>18}" + "".join(f"{name:>20}" for name in columns))
     for name in table["prior"].values:
         cells = [values.sel(prior=name) for values in columns.values()]
@@ -267,7 +281,7 @@ def main(
     output,
     cache,
     workers,
-) -> None:
+) -> dict[str, pd.DataFrame]:
     jax.config.update("jax_enable_x64", True)
     if cache is not None:
         kpp.enable_compile_cache(cache)
@@ -287,7 +301,7 @@ def main(
             "lengthscale_factor": lengthscale_factor,
         },
     }
-    everything, names = problems(prostate, harder_noise), priors.split(",")
+    everything, names, summaries = problems(prostate, harder_noise), priors.split(","), []
     for number in (int(text) for text in chosen.split(",")):
         problem, rows = everything[number]
         rows, start = 20 if small else rows, time.perf_counter()
@@ -306,10 +320,12 @@ def main(
             if output is not None:
                 save(table, problem, f"{number}_{rows}_{goal}", output)
             print_regrets(table)
+            summaries.append(as_rows(table).assign(problem=f"{problem.name}, N = {rows}", direction=goal))
             for name in names:
                 shares = np.mean([each[goal, name][1] for each in found], axis=0)
                 click.echo(f"{name:>18}: 90 % intervals hold " + " ".join(f"{share:.2f}" for share in shares))
         click.echo(f"{CLAIM}; {time.perf_counter() - start:.0f} s")
+    return {"regrets": pd.concat(summaries)}
 
 
 def save(table: xr.DataArray, problem: Problem, name: str, folder: Path) -> None:

@@ -132,13 +132,21 @@ def _respects_order(mask: np.ndarray) -> bool:
     return all(set(ORDER.causes(position)) <= present for position, group in groups if present & set(group))
 
 
-def main() -> None:
+def similar_days(values: dict[str, np.ndarray], days: pd.DatetimeIndex) -> pd.DataFrame:
+    """Return the values of the similar days that are explained, one row per kind and day."""
+    rows = [pd.DataFrame(found, days, FEATURES).assign(kind=kind) for kind, found in values.items()]
+    frame = pd.concat(rows).rename_axis("day").reset_index()
+    frame["day"] = frame["day"].dt.strftime("%Y-%m-%d")
+    return frame[frame["day"].isin(SIMILAR_DAYS)]
+
+
+def main(arguments: list[str] | None = None) -> dict[str, pd.DataFrame]:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, help="day.csv; simulated days by default")
     parser.add_argument("--split", type=Path, help="the numbers of the training rows, from 1")
     parser.add_argument("--samples", type=int, default=1, help="samples per training day and coalition")
     parser.add_argument("--num-explained", type=int, default=144, help="how many days are explained")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     pd.set_option("display.width", 160, "display.max_columns", 20)
     rng = np.random.default_rng(0)
@@ -154,9 +162,15 @@ def main() -> None:
     some = choose(others, options.num_explained)
     values, errors = explain(model, train[FEATURES].to_numpy(), some[FEATURES].to_numpy(), options.samples)
     print("\nMean absolute values:")
-    print(pd.DataFrame({kind: np.abs(found).mean(axis=0) for kind, found in values.items()}, FEATURES).round(0))
+    sizes = pd.DataFrame({kind: np.abs(found).mean(axis=0) for kind, found in values.items()}, FEATURES)
+    print(sizes.round(0))
     print("\nMean squared errors of the values of coalitions, and the published ones:")
     print(pd.DataFrame({"ours": errors, "published": PUBLISHED_ERRORS}).reindex(errors).round(0))
+    tables = {
+        "sizes": sizes.rename_axis("feature"),
+        "errors": pd.DataFrame({"kind": list(errors), "error": list(errors.values())}),
+        "days": similar_days(values, some.index),
+    }
     places = [some.index.get_loc(day) for day in SIMILAR_DAYS if day in some.index]
     if len(places) == 2:
         columns = pd.MultiIndex.from_product([["cosyear", "temp"], SIMILAR_DAYS])
@@ -166,6 +180,7 @@ def main() -> None:
         if options.data is not None and options.split is not None:
             print("\nThe published values:")
             print(pd.DataFrame.from_dict(PUBLISHED_VALUES, orient="index", columns=columns))
+    return tables
 
 
 if __name__ == "__main__":

@@ -286,7 +286,9 @@ def draw_figure(tables: dict[str, pd.DataFrame], plan: Plan, path: Path) -> None
 @click.option("--cache", type=click.Path(file_okay=False), help="A folder that keeps compiled programs.")
 @click.option("--covariance-seed", type=int, help="Draw a covariance by algorithm 7, instead of that of the tables.")
 @click.option("--children", type=click.IntRange(1), default=NUM_CHILDREN, show_default=True, help="X1 of that draw.")
-def main(seeds, ablation_seeds, ablations, trees, small, output, cache, covariance_seed, children) -> None:
+def main(
+    seeds, ablation_seeds, ablations, trees, small, output, cache, covariance_seed, children
+) -> dict[str, pd.DataFrame]:
     jax.config.update("jax_enable_x64", True)
     if cache is not None:
         kpp.enable_compile_cache(cache)
@@ -319,6 +321,7 @@ def main(seeds, ablation_seeds, ablations, trees, small, output, cache, covarian
         for name, frame in tables.items():
             frame.to_csv(output / f"{name}.csv", index=False)
         draw_figure(tables, plan, output / "simulation.png")
+    return tables
 
 
 def report(tables: dict[str, pd.DataFrame], plan: Plan) -> None:

@@ -101,7 +101,7 @@ def print_table(table: pd.DataFrame) -> None:
 @click.option("--fractions", default="0.1,0.2,0.4,0.6,0.8,1.0", show_default=True)
 @click.option("--small", is_flag=True, help="Two runs of L = 2 with a fifth of the pairs, and a small grid.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the table.")
-def main(runs: int, states: str, fractions: str, small: bool, output: Path | None) -> None:
+def main(runs: int, states: str, fractions: str, small: bool, output: Path | None) -> dict[str, pd.DataFrame]:
     """Run the simulation."""
     jax.config.update("jax_enable_x64", True)
     start = time.perf_counter()
@@ -120,6 +120,7 @@ def main(runs: int, states: str, fractions: str, small: bool, output: Path | Non
         output.mkdir(parents=True, exist_ok=True)
         table.to_csv(output / "comparable_clusters.csv", index=False)
     click.echo(f"{time.perf_counter() - start:.0f} s")
+    return {"accuracy": table}
 
 
 if __name__ == "__main__":

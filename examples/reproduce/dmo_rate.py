@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 from kpp.features import AbstractFeatureKernel
 
@@ -44,8 +45,8 @@ RHO = (1.0, 2 / 3, 1 / 6)  # Fourier coefficients of P(x | y)
 LARGEST = 1e15  # pairs; their number must be an integer in double precision
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Print the risks and the slopes, and draw them."""
+def main(arguments: list[str] | None = None) -> dict[str, pd.DataFrame]:
+    """Print the risks and the slopes, draw them, and return the slopes."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="four sizes and two repeats, for a quick trial run")
     parser.add_argument("--speeds", type=float, nargs="+", default=(0.5, 1.0, 1.5, 2.0), help="values of a")
@@ -69,6 +70,8 @@ def main(arguments: list[str] | None = None) -> None:
         report(schedule, sizes, risks)
     if options.figure:
         draw(lines, options.figure)
+    rows = [{"a": s.a, "slope": slope(sizes, risks), "theorem": s.rate} for s, sizes, risks in lines]
+    return {"slopes": pd.DataFrame(rows)}
 
 
 class Trigonometric(AbstractFeatureKernel):

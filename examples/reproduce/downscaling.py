@@ -300,7 +300,7 @@ def draw(problem: Problem, maps: dict[str, xr.Dataset], folder: Path) -> None:
 @click.option("--block", type=int, default=None, help="Pixels per side of a block; 17 with --data, otherwise 8.")
 @click.option("--regularization", type=float, default=1e-5, show_default=True, help="Lambda of the CMP.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="A folder for maps and table.")
-def main(data, small, seeds, inducing, steps, pixels, block, regularization, output) -> None:
+def main(data, small, seeds, inducing, steps, pixels, block, regularization, output) -> dict[str, pd.DataFrame]:
     jax.config.update("jax_enable_x64", True)
     start = time.perf_counter()
     fields = read(data) if data else simulate(*((24, 48) if small else (96, 192)))
@@ -324,6 +324,7 @@ def main(data, small, seeds, inducing, steps, pixels, block, regularization, out
         click.echo(f"\nmaps and scores in {output}")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # kB on Linux
     click.echo(f"\n{time.perf_counter() - start:.0f} s, peak memory {peak:.2f} GB")
+    return {"scores": scores}
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def draw(columns: list[str], arrays: dict[str, np.ndarray], num_features: int, p
 @click.option("--features", default=3, show_default=True, help="Number of features to print one by one.")
 @click.option("--small", is_flag=True, help="30 training rows, 10 explained ones.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the figure and table.")
-def main(data: Path | None, features: int, small: bool, output: Path | None) -> None:
+def main(data: Path | None, features: int, small: bool, output: Path | None) -> dict[str, pd.DataFrame]:
     """Run the case study."""
     jax.config.update("jax_enable_x64", True)
     start = time.perf_counter()
@@ -157,6 +157,7 @@ def main(data: Path | None, features: int, small: bool, output: Path | None) -> 
         found.to_csv(output / "gpec_case_study.csv", index=False)
         draw(columns, arrays, features, output / "case_study.png")
     click.echo(f"{time.perf_counter() - start:.0f} s")
+    return {"pairs": found.assign(size=found["value"].abs()).sort_values("width")}
 
 
 if __name__ == "__main__":

@@ -218,7 +218,7 @@ def _as_sizes(value: str) -> tuple[int, ...]:
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for widths and figure.")
 def main(
     data: Path | None, seeds: int, patch: int, hidden: str, evidence: bool, small: bool, output: Path | None
-) -> None:
+) -> dict[str, pd.DataFrame]:
     """Run the experiment."""
     jax.config.update("jax_enable_x64", True)
     start = time.perf_counter()
@@ -236,6 +236,7 @@ def main(
         found.to_csv(output / "gpec_digits.csv", index=False)
         draw_bounds(problem, output / "gpec_digits.png")
     click.echo(f"{time.perf_counter() - start:.0f} s")
+    return {"widths": found}
 
 
 if __name__ == "__main__":

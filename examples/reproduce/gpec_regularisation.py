@@ -86,7 +86,7 @@ def print_table(found: pd.DataFrame) -> None:
 @click.option("--splits", default=8, show_default=True)
 @click.option("--small", is_flag=True, help="Two splits, 20 training rows, 8 explained ones.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the widths.")
-def main(data: tuple[Path, ...], splits: int, small: bool, output: Path | None) -> None:
+def main(data: tuple[Path, ...], splits: int, small: bool, output: Path | None) -> dict[str, pd.DataFrame]:
     """Run the experiment."""
     jax.config.update("jax_enable_x64", True)
     if not has_xgboost():
@@ -97,10 +97,12 @@ def main(data: tuple[Path, ...], splits: int, small: bool, output: Path | None) 
     for table in tables(data):
         found.append(measure(table, 2 if small else splits, sizes))
         print_table(found[-1])
+    every = pd.concat(found)
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
-        pd.concat(found).to_csv(output / "gpec_regularisation.csv", index=False)
+        every.to_csv(output / "gpec_regularisation.csv", index=False)
     click.echo(f"{time.perf_counter() - start:.0f} s")
+    return {"widths": every}
 
 
 if __name__ == "__main__":

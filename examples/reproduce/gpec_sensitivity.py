@@ -152,15 +152,19 @@ def thrift(on: Plane, sizes: Sizes) -> dict[str, dict[int, np.ndarray]]:
     }
 
 
+def thrift_row(part: dict[int, np.ndarray]) -> dict[str, float]:
+    """Return mean widths with many and with few samples, and the shares of points where they increase and decrease."""
+    gap = part[FEW] - part[MANY]
+    means = {f"{count} samples": float(part[count].mean()) for count in (MANY, FEW)}
+    return {**means, "wider": float((gap > 0).mean()), "narrower": float((gap < 0).mean())}
+
+
 def print_thrift(found: dict[str, dict[int, np.ndarray]], name: str) -> None:
     """Print mean widths with many and with few samples, and the shares of points where they increase and decrease."""
     click.echo(f"\n{name}, GPEC: mean width with {MANY} and with {FEW} samples; share of points wider and narrower")
     for explainer, part in found.items():
-        gap = part[FEW] - part[MANY]
-        click.echo(
-            f"{explainer:>20}{part[MANY].mean():>9.4f}{part[FEW].mean():>9.4f}"
-            f"{(gap > 0).mean():>9.1%}{(gap < 0).mean():>9.1%}"
-        )
+        many, few, wider, narrower = thrift_row(part).values()
+        click.echo(f"{explainer:>20}{many:>9.4f}{few:>9.4f}{wider:>9.1%}{narrower:>9.1%}")
 
 
 def write(on: Plane, varied: Any, thrifty: Any, output: Path) -> None:
@@ -194,7 +198,7 @@ def main(
     features: tuple[tuple[str, str], ...],
     small: bool,
     output: Path | None,
-) -> None:
+) -> dict[str, pd.DataFrame]:
     """Run the experiment."""
     jax.config.update("jax_enable_x64", True)
     if len(data) != len(features):
@@ -210,13 +214,17 @@ def main(
         draw_balls(members, sizes.grid, output / "balls.png")
     planes = [synthetic(0, sizes), trained(None, CANCER, sizes)]
     planes += [trained(path, names, sizes) for path, names in zip(data, features, strict=True)]
+    parameters, samples = [], []
     for on in planes:
         varied, thrifty = vary(on, sizes), thrift(on, sizes)
+        parameters += [{"data": on.name, "lambda": a, "rho": b, "width": w.mean()} for (a, b), w in varied.items()]
+        samples += [{"data": on.name, "explainer": name, **thrift_row(part)} for name, part in thrifty.items()]
         print_variation(varied, on.name)
         print_thrift(thrifty, on.name)
         if output is not None:
             write(on, varied, thrifty, output)
     click.echo(f"{time.perf_counter() - start:.0f} s")
+    return {"balls": shares, "parameters": pd.DataFrame(parameters), "samples": pd.DataFrame(samples)}
 
 
 if __name__ == "__main__":

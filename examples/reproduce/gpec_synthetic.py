@@ -212,7 +212,7 @@ def main(
     features: tuple[tuple[str, str], ...],
     small: bool,
     output: Path | None,
-) -> None:
+) -> dict[str, pd.DataFrame]:
     """Run the experiment."""
     jax.config.update("jax_enable_x64", True)
     if len(data) != len(features):
@@ -228,11 +228,18 @@ def main(
     print_scores(table)
     planes = [synthetic(0, sizes), trained(None, CANCER, sizes)]
     planes += [trained(path, names, sizes) for path, names in zip(data, features, strict=True)]
-    for on in planes:
-        print_ablation(ablate(on, sizes), on.name)
+    ablations = {on.name: ablate(on, sizes) for on in planes}
+    for name, found in ablations.items():
+        print_ablation(found, name)
     if output is not None:
         write(output, planes, sizes, table)
     click.echo(f"{time.perf_counter() - start:.0f} s")
+    widths = [
+        {"data": name, "explainer": explainer, **{part: values.mean() for part, values in parts.items()}}
+        for name, found in ablations.items()
+        for explainer, parts in found.items()
+    ]
+    return {"scores": table.assign(twice=table["ratio"] >= 2), "ablation": pd.DataFrame(widths)}
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ def numbers(text: str) -> list[float]:
 @click.option("--fractions", default="0.1,0.2,0.4,0.6,0.8,1.0", show_default=True)
 @click.option("--small", is_flag=True, help="Three runs of L = 1 and 5 with a fifth of the pairs, and a small grid.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for scores and figure.")
-def main(runs: int, states: str, fractions: str, small: bool, output: Path | None) -> None:
+def main(runs: int, states: str, fractions: str, small: bool, output: Path | None) -> dict[str, pd.DataFrame]:
     """Run the simulation."""
     jax.config.update("jax_enable_x64", True)
     start = time.perf_counter()
@@ -204,6 +204,7 @@ def main(runs: int, states: str, fractions: str, small: bool, output: Path | Non
         table.to_csv(output / "gpgp_simulation.csv", index=False)
         draw(table, output / "gpgp_simulation.png")
     click.echo(f"{time.perf_counter() - start:.0f} s")
+    return {"accuracy": table}
 
 
 if __name__ == "__main__":

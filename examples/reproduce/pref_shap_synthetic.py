@@ -34,6 +34,7 @@ import numpy as np
 import pandas as pd
 from scipy.spatial.distance import cdist
 from scipy.special import expit
+from sklearn.metrics import roc_auc_score
 
 import kpp
 from kpp import Explanation, RKHSFunction
@@ -137,6 +138,13 @@ def accuracy(function: Callable[..., Any], matches: Matches) -> float:
     return float(((np.asarray(function(matches.points))[rows] > 0) == (y == 1)).mean())
 
 
+def area(function: Callable[..., Any], matches: Matches) -> float:
+    """Return the area under the curve of a function of pairs, with every match seen from both sides."""
+    rows, y = matches.single_matches()
+    g = np.asarray(function(matches.points))[rows]
+    return float(roc_auc_score(np.concatenate([y, 1 - y]), np.concatenate([g, -g])))
+
+
 def summarise(values: np.ndarray, differences: np.ndarray, keys: dict[str, Any], names: Any) -> list[dict[str, Any]]:
     """Return mean |phi| and the correlation with the difference of winner and loser, one row per feature."""
     rows = []
@@ -169,10 +177,11 @@ def explain_items(
         f"{len(chosen)} matches explained in {time.perf_counter() - start:.0f} s"
     )
     differences = pairs[chosen, 0] - pairs[chosen, 1]
+    areas = {"Pref-SHAP": area(general, test), "UPM": area(utility, test)}
     rows = []
     for group, inside in groups(game, pairs[chosen]).items():
         for method, values in found.items():
-            keys = {"game": game, "group": group, "method": method, "seed": seed}
+            keys = {"game": game, "group": group, "method": method, "seed": seed, "AUC": areas[method]}
             rows += summarise(values[inside], differences[inside], keys, matches.feature_names)
     return rows
 
@@ -260,7 +269,9 @@ def games(small: bool) -> dict[str, Any]:
 @click.option("--background", default=200, show_default=True, help="Number of reference items.")
 @click.option("--small", is_flag=True, help="Small games, one seed, 60 matches.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the table.")
-def main(names: str, seeds: int, explained: int, background: int, small: bool, output: Path | None) -> None:
+def main(
+    names: str, seeds: int, explained: int, background: int, small: bool, output: Path | None
+) -> dict[str, pd.DataFrame]:
     """Run the experiment."""
     jax.config.update("jax_enable_x64", True)
     start = time.perf_counter()
@@ -283,6 +294,7 @@ def main(names: str, seeds: int, explained: int, background: int, small: bool, o
         output.mkdir(parents=True, exist_ok=True)
         table.to_csv(output / "pref_shap_synthetic.csv", index=False)
     click.echo(f"{time.perf_counter() - start:.0f} s")
+    return {"importance": table}
 
 
 if __name__ == "__main__":

@@ -170,7 +170,9 @@ def print_coverage(matches: Matches, wanted: dict[str, Any], num_runs: int) -> N
 @click.option("--splits", default=20, show_default=True)
 @click.option("--small", is_flag=True, help="Two splits, and no ARD and no coverage.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the scores.")
-def main(items: Path | None, matches: Path | None, splits: int, small: bool, output: Path | None) -> None:
+def main(
+    items: Path | None, matches: Path | None, splits: int, small: bool, output: Path | None
+) -> dict[str, pd.DataFrame]:
     """Run the experiment."""
     jax.config.update("jax_enable_x64", True)
     if (items is None) != (matches is None):
@@ -194,6 +196,7 @@ def main(items: Path | None, matches: Path | None, splits: int, small: bool, out
         output.mkdir(parents=True, exist_ok=True)
         table.drop(columns=["probabilities", "y"]).to_csv(output / "preferences_real.csv", index=False)
     click.echo(f"{time.perf_counter() - start:.0f} s")
+    return {"scores": table.drop(columns=["probabilities", "y"])}
 
 
 if __name__ == "__main__":

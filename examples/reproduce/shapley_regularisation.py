@@ -18,6 +18,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pandas as pd
 from sklearn.metrics import root_mean_squared_error
 
 import kpp
@@ -95,6 +96,28 @@ def print_spreads(name: str, values: dict[str, np.ndarray]) -> None:
         print(f"{penalty:>9g}" + "".join(f"{spread:>8.3f}" for spread in spreads) + f"{size:>9.3f}")
 
 
+def as_tables(errors: dict[str, np.ndarray], values: dict[str, dict[str, np.ndarray]]) -> dict[str, pd.DataFrame]:
+    """Return test errors by noise, and the spreads of Shapley values, one row per penalty."""
+    keys = [{"method": name, "penalty": penalty} for name in errors for penalty in PENALTIES]
+    noise = [
+        {f"noise {level:g}": error for level, error in zip(NOISE, row, strict=True)}
+        for row in np.vstack([*errors.values()])
+    ]
+    spreads = [
+        {
+            f"{kind} of x{feature + 1}": phi[:, feature, output].std()
+            for kind, phi in kinds.items()
+            for feature in (3, 4)
+        }
+        for kinds in values.values()
+        for output in range(len(PENALTIES))
+    ]
+    return {
+        name: pd.DataFrame([{**key, **row} for key, row in zip(keys, rows, strict=True)])
+        for name, rows in (("errors", noise), ("spreads", spreads))
+    }
+
+
 def draw(folder: Path, errors: dict[str, np.ndarray], values: dict[str, dict[str, np.ndarray]]) -> None:
     """Draw the paper's figures: error against noise, and the distributions of Shapley values, one curve per penalty."""
     import matplotlib.pyplot as plt
@@ -119,12 +142,12 @@ def draw(folder: Path, errors: dict[str, np.ndarray], values: dict[str, dict[str
     plt.close("all")
 
 
-def main() -> None:
-    """Run both experiments and print their tables."""
+def main(arguments: list[str] | None = None) -> dict[str, pd.DataFrame]:
+    """Run both experiments, and print and return their tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="200 points instead of the paper's 3000")
     parser.add_argument("--output", type=Path, help="a folder for the figures; without it none are drawn")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     start = time.perf_counter()
     data = simulate(200 if options.quick else 3000)
@@ -146,6 +169,7 @@ def main() -> None:
         draw(options.output, errors, values)
         print(f"\nFigures in {options.output}")
     print(f"\nTook {time.perf_counter() - start:.0f} s")
+    return as_tables(errors, values)
 
 
 if __name__ == "__main__":

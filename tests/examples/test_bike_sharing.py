@@ -30,3 +30,11 @@ def test_values_of_each_kind(script):
     assert np.all(np.abs(values["causal"][:, cosyear]) > 50)
     # The temperature has a cause, which gets all that it brings about, only if it comes first.
     assert np.all(np.abs(values["asymmetric causal"])[:, cosyear] > np.abs(values["causal"][:, cosyear]))
+
+
+@pytest.mark.slow
+def test_the_tables_are_printed_and_returned(script, capsys):
+    tables = script.main(["--num-explained", "4"])
+    assert set(tables["errors"]["kind"]) == set(script.PUBLISHED_VALUES)
+    assert set(tables["days"]["day"]) <= set(script.SIMILAR_DAYS)
+    assert "Mean squared errors" in capsys.readouterr().out

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +9,15 @@ import pytest
 
 
 @pytest.mark.slow
-def test_penalties_protect_and_make_fair(root: Path, tmp_path: Path):
-    script = root / "examples" / "reproduce" / "shapley_regularisation.py"
-    command = [sys.executable, str(script), "--quick", "--output", str(tmp_path)]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout
-    numbers = re.findall(r"^ +[\d.]+(?: +-?[\d.]+)+$", printed, re.MULTILINE)
-    rows = [np.array(line.split(), dtype=float) for line in numbers]
-    isv_errors, isv_spreads, _, osv_spreads = (np.stack(rows[i : i + 10]) for i in (0, 10, 20, 30))
+def test_penalties_protect_and_make_fair(load_script, tmp_path: Path, capsys):
+    tables = load_script("reproduce/shapley_regularisation.py").main(["--quick", "--output", str(tmp_path)])
+    assert capsys.readouterr().out.count("OSV-REG") == 2  # errors and spreads
+    errors, spreads = (tables[name].set_index(["method", "penalty"]) for name in ("errors", "spreads"))
+    isv_errors, isv_spreads, osv_spreads = errors.loc["ISV-REG"], spreads.loc["ISV-REG"], spreads.loc["OSV-REG"]
     # The more the Shapley values of x5 are charged, the less its noise costs.
-    assert (np.diff(isv_errors[:, -1]) < 0).all()
-    # Columns: penalty, ISV of x4 and x5, OSV of x4 and x5. The interventional penalty shrinks x5 and lets x4 take over;
-    # the observational one shrinks what either tells.
-    assert (np.diff(isv_spreads[:, 2]) < 0).all() and (np.diff(isv_spreads[:, 1]) > 0).all()
-    assert (np.diff(osv_spreads[:, 3]) < 0).all() and (np.diff(osv_spreads[:, 4]) < 0).all()
-    assert isv_spreads[-1, 3] > isv_spreads[0, 3]
+    assert (np.diff(isv_errors["noise 1.5"]) < 0).all()
+    # The interventional penalty shrinks x5 and lets x4 take over; the observational one shrinks what either tells.
+    assert (np.diff(isv_spreads["ISV of x5"]) < 0).all() and (np.diff(isv_spreads["ISV of x4"]) > 0).all()
+    assert (np.diff(osv_spreads["OSV of x4"]) < 0).all() and (np.diff(osv_spreads["OSV of x5"]) < 0).all()
+    assert isv_spreads["OSV of x4"].iloc[-1] > isv_spreads["OSV of x4"].iloc[0]
     assert {path.name for path in tmp_path.iterdir()} == {"covariate_shift.png", "fairness.png"}
