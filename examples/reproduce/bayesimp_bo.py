@@ -177,7 +177,9 @@ def run(problem: Problem, rows: int, names, grid: np.ndarray, truth: np.ndarray,
                 direction=direction,
                 num_queries=settings["queries"],
             )
-            found[direction, name] = search, coverage(prior, search, truth)
+            held = coverage(prior, search, truth)
+            start = prior.believe(search.candidates)  # the last belief takes hundreds of megabytes
+            found[direction, name] = dataclasses.replace(search, belief=start), held
     return found
 
 
