@@ -1,4 +1,4 @@
-r"""Whether mediation helps: what the covariates leave unexplained of bags, and of targets.
+r"""How well mediation can work: what the covariates leave unexplained of bags, and of targets.
 
 Bags (D1) and targets (D2) that share only covariates can be linked in two ways. A conditional mean process predicts the
 mean embedding of the bag behind each target from the bags of D1. Two-step mediation predicts a target for each bag of
@@ -20,12 +20,12 @@ kernel regression of the targets on their covariates, :math:`(W z)_m^2 / W_{mm}^
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
@@ -53,11 +53,6 @@ class MediationCheck(NamedTuple):
 
     operator: float
     regression: float
-
-    @property
-    def advice(self) -> str:
-        """The way of mediation that has the smaller error: "CMP" or "mediate"."""
-        return "CMP" if self.operator < self.regression else "mediate"
 
 
 def operator_errors(
@@ -102,24 +97,23 @@ def check_mediation(
     covariates: Numbers,
     y: Numbers,
     kernel: AbstractKernel | None = None,
+    bag_kernels: Sequence[AbstractKernel] | None = None,
     *,
     estimator: str = "shrinkage",
 ) -> MediationCheck:
-    r"""Compare two ways to link bags (D1) and targets (D2) that share only covariates, before any model is fitted.
+    r"""Measure how well covariates link bags (D1) and targets (D2) that share nothing else, before any model is fitted.
 
     .. math::
 
         \text{operator} = \frac{\sum_j \| \mu_j - \hat\mu_{-j}(y_j) \|_k^2}{\sum_j \| \mu_j - \bar\mu \|_k^2}, \qquad
         \text{regression} = \frac{\sum_m (z_m - \hat z_{-m}(\tilde y_m))^2}{\sum_m (z_m - \bar z)^2}
 
-    Both shares are the least over the same lengthscales of an RBF kernel of the covariates (multiples of the median
-    heuristic) and regularizations. If f follows its prior, the expectation of the numerator and of the denominator of
-    the second are those of the first, for bags of D2 in place of D1, plus the noise of the targets. So the shares
-    differ by the numbers of bags and of targets and by the noise, and the smaller one belongs to the data set that is
-    the better one to learn from: few or noisy targets speak for `kpp_models.CMP`, few bags for `kpp_models.mediate`.
-    If both shares are near 1, the covariates do not link the data, and no model can. The comparison assumes that
-    the covariates of D1 and of D2 have the same distribution. It concerns the mean of the field; intervals after
-    `mediate` do not know the error of the pseudo-targets.
+    Both shares are the least over the same kernels of the covariates and regularizations. If f follows its prior, the
+    expectation of the numerator and of the denominator of the second are those of the first, for bags of D2 in place of
+    D1, plus the noise of the targets. A share near 1 says that the covariates do not link the data. `mediate` passes
+    the error of the regression on as if it were data: with a share of the targets of a few percent this does no harm,
+    and with a larger one `CMP` is the better choice; see the page on aggregates. The shares assume that the covariates
+    of D1 and of D2 have the same distribution.
 
     Args:
         bags: D1, N bags with covariates; at least 2.
@@ -127,10 +121,12 @@ def check_mediation(
         y: The targets of D2, (M,), at least 2, not all equal.
         kernel: k, the kernel of the field, without priors; by default an RBF kernel with the median heuristic of the
             points.
+        bag_kernels: Candidates for l, without priors; by default RBF kernels with multiples of the median heuristic as
+            lengthscales. Give kernels of the form that the models will have: if none fits, the shares say nothing.
         estimator: "exact" or "shrinkage", as for `kpp_models.CMP`.
 
     Returns:
-        The two shares, and the advice that follows from them.
+        The two shares.
 
     Raises:
         ValueError: If the bags have no covariates, or data are invalid, too few or constant.
@@ -147,27 +143,40 @@ def check_mediation(
         kernel = RBF(jnp.asarray(median_heuristic(bags.points[:: max(1, bags.num_points // 2000)])))
     elif bags.feature_names:
         kernel = resolve_features(kernel, bags.feature_names)
+    if bag_kernels is not None and bags.covariate_names:
+        bag_kernels = [resolve_features(each, bags.covariate_names) for each in bag_kernels]
     centered = targets - jnp.mean(targets)
     sizes = bags.sizes.astype(bags.points.dtype)
     ridges = jnp.sum(sizes) / sizes if estimator == "exact" else jnp.full_like(sizes, bags.num_bags)
-    of_bags = _least_share(bags.covariates, ridges, _center(bags.gram(kernel)))
-    of_targets = _least_share(places, jnp.full_like(targets, targets.shape[0]), jnp.outer(centered, centered))
+    of_bags = _least_share(bag_kernels, bags.covariates, ridges, _center(bags.gram(kernel)))
+    of_targets = _least_share(
+        bag_kernels, places, jnp.full_like(targets, targets.shape[0]), jnp.outer(centered, centered)
+    )
     return MediationCheck(of_bags, of_targets)
 
 
-def _least_share(covariates: Array, ridges: Array, moments: Float[Array, "N N"]) -> float:
-    """Return the least share of the trace of centred moments that predictions of the rows by the others leave over."""
-    lengthscale = jnp.asarray(median_heuristic(covariates))
+def _least_share(
+    kernels: Sequence[AbstractKernel] | None, covariates: Array, ridges: Array, moments: Float[Array, "N N"]
+) -> float:
+    """Return the least share of the trace of centered moments that predictions of the rows by the others leave over."""
+    if kernels is None:
+        lengthscale = jnp.asarray(median_heuristic(covariates))
+        kernels = [RBF(stretch * lengthscale) for stretch in _STRETCHES]
+    least = min(float(_least_error(kernel, covariates, ridges, moments)) for kernel in kernels)
+    return least / float(jnp.trace(moments))
 
-    def share(settings: Array) -> Array:
-        stretch, regularization = settings
-        gram = RBF(stretch * lengthscale).gram(covariates)
+
+@eqx.filter_jit
+def _least_error(kernel: AbstractKernel, covariates: Array, ridges: Array, moments: Array) -> Array:
+    """Return the least sum of held-out errors over the regularizations."""
+    gram = kernel.gram(covariates)
+
+    def error(regularization: Array) -> Array:
         factor = linalg.cholesky(linalg.add_diagonal(gram, regularization * ridges), what="the kernel matrix")
         inverse = linalg.cho_solve(factor, jnp.eye(gram.shape[0], dtype=gram.dtype))
         return jnp.sum(_held_out_errors(inverse, moments))
 
-    settings = jnp.asarray(list(itertools.product(_STRETCHES, _REGULARIZATIONS)))
-    return float(np.min(np.asarray(jax.lax.map(share, settings)))) / float(jnp.trace(moments))
+    return jnp.min(jax.lax.map(error, jnp.asarray(_REGULARIZATIONS)))
 
 
 def _held_out_errors(inverse: Float[Array, "N N"], moments: Float[Array, "N N"]) -> Float[Array, " N"]:
