@@ -74,11 +74,14 @@ def field_means(num, rng):
     return centers, kpp.Bags.create(points.reshape(-1, 2), np.repeat(np.arange(num), 5), centers), means
 
 
-def test_many_bags_leave_less_unexplained_than_few_targets():
+def test_more_bags_and_less_noise_leave_less_unexplained():
     rng = np.random.default_rng(0)
-    bags, places, targets = field_means(50, rng)[1], *field_means(8, rng)[::2]
-    check = check_mediation(bags, places, targets, RBF(0.7))
-    assert check.operator < 0.5 * check.regression
+    few, many = (field_means(count, rng)[1] for count in (8, 50))
+    places, _, targets = field_means(30, rng)
+    noisy = targets + rng.normal(size=30)
+    first, second = check_mediation(few, places, noisy, RBF(0.7)), check_mediation(many, places, targets, RBF(0.7))
+    assert second.operator < 0.5 * first.operator
+    assert second.regression < 0.5 * first.regression
 
 
 def test_covariates_without_information_leave_everything_unexplained():
