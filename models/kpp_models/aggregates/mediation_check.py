@@ -112,8 +112,8 @@ def check_mediation(
     expectation of the numerator and of the denominator of the second are those of the first, for bags of D2 in place of
     D1, plus the noise of the targets. A share near 1 says that the covariates do not link the data. `mediate` passes
     the error of the regression on as if it were data: with a share of the targets of a few percent this does no harm,
-    and with a larger one `CMP` is the better choice; see the page on aggregates. The shares assume that the covariates
-    of D1 and of D2 have the same distribution.
+    and with a larger one `CMP` is the better choice on average; see the page on aggregates. The shares assume that the
+    covariates of D1 and of D2 have the same distribution.
 
     Args:
         bags: D1, N bags with covariates; at least 2.
@@ -143,15 +143,19 @@ def check_mediation(
         kernel = RBF(jnp.asarray(median_heuristic(bags.points[:: max(1, bags.num_points // 2000)])))
     elif bags.feature_names:
         kernel = resolve_features(kernel, bags.feature_names)
+    if bag_kernels is not None and not len(bag_kernels):
+        raise ValueError("`bag_kernels` must hold at least one kernel, or be None for the default, got none")
     if bag_kernels is not None and bags.covariate_names:
         bag_kernels = [resolve_features(each, bags.covariate_names) for each in bag_kernels]
     centered = targets - jnp.mean(targets)
     sizes = bags.sizes.astype(bags.points.dtype)
     ridges = jnp.sum(sizes) / sizes if estimator == "exact" else jnp.full_like(sizes, bags.num_bags)
-    of_bags = _least_share(bag_kernels, bags.covariates, ridges, _center(bags.gram(kernel)))
-    of_targets = _least_share(
-        bag_kernels, places, jnp.full_like(targets, targets.shape[0]), jnp.outer(centered, centered)
-    )
+    spread = _center(bags.gram(kernel))
+    if not float(jnp.trace(spread)) > 0.0:
+        raise ValueError("`bags` must hold bags that `kernel` can tell apart, got equal mean embeddings")
+    of_bags = _least_share(bag_kernels, bags.covariates, ridges, spread)
+    rows = jnp.full_like(targets, targets.shape[0])
+    of_targets = _least_share(bag_kernels, places, rows, jnp.outer(centered, centered))
     return MediationCheck(of_bags, of_targets)
 
 

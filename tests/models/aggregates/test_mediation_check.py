@@ -6,7 +6,7 @@ import pytest
 from sklearn.kernel_ridge import KernelRidge
 
 import kpp
-from kpp.kernels import RBF, Linear
+from kpp.kernels import RBF, Constant, Linear
 from kpp_models import check_mediation, operator_errors
 from oracles.kernels import rbf
 
@@ -102,6 +102,8 @@ def test_covariates_without_information_leave_everything_unexplained():
         ((BAGS, PLACES, np.ones(9)), "`y` must hold at least 2 targets that differ, got 9 of 1.0"),
         ((BAGS, PLACES[:, :1], TARGETS), "`covariates` must have 2"),
         ((BAGS, PLACES[:5], TARGETS), "`covariates` and `y`"),
+        ((BAGS, PLACES, TARGETS, RBF(1.0), []), "`bag_kernels` must hold at least one kernel, or be None"),
+        ((BAGS, PLACES, TARGETS, Constant(1.0)), "`bags` must hold bags that `kernel` can tell apart"),
     ],
 )
 def test_invalid_data_are_refused(arguments, message):
