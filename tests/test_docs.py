@@ -27,6 +27,7 @@ LONG = {  # a fit or an explanation in every block; left to the slow suite
     "docs/gpec.md",
     "docs/i_have.md",
     "docs/grids.md",
+    "docs/kriging.md",
     "docs/inference.md",
     "docs/interventional_embeddings.md",
     "docs/models.md",

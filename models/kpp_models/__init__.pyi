@@ -3,6 +3,9 @@ from .aggregates.bagg_gp import VBagg as VBagg
 from .aggregates.centroids import CentroidGP as CentroidGP
 from .aggregates.cmp import CMP as CMP
 from .aggregates.mediation import mediate as mediate
+from .aggregates.mediation_check import MediationCheck as MediationCheck
+from .aggregates.mediation_check import check_mediation as check_mediation
+from .aggregates.mediation_check import operator_errors as operator_errors
 from .aggregates.model import AbstractAggregateModel as AbstractAggregateModel
 from .aggregates.operator_uncertainty import operator_amplitude as operator_amplitude
 from .aggregates.queries import aggregate_posterior as aggregate_posterior

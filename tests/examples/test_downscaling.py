@@ -32,7 +32,33 @@ def test_files_are_read_with_the_coarse_field_repeated(script, tmp_path):
     np.savez(tmp_path / "f.npz", ttop=temperature, pctisccp=pressure, lat=np.arange(6.0), lon=np.arange(9.0))
     fields = script.read(tmp_path / "f.npz")
     np.testing.assert_array_equal(fields["temperature"], temperature)
-    np.testing.assert_array_equal(fields["cloud"], np.repeat(np.repeat(pressure, 3, axis=0), 3, axis=1))
+    np.testing.assert_array_equal(fields["pressure"], np.repeat(np.repeat(pressure, 3, axis=0), 3, axis=1))
+
+
+def test_netcdf_files_of_two_resolutions_become_bags(script, tmp_path):
+    rng = np.random.default_rng(0)
+    xr = script.xr
+    fine = {"lat": np.linspace(-80.0, 80.0, 8), "lon": np.arange(0.0, 360.0, 30.0)}
+    coarse = {"latitude": np.linspace(-60.0, 60.0, 4), "longitude": np.arange(-180.0, 180.0, 60.0), "time": [0, 1]}
+    fields = {
+        "temperature": xr.DataArray(rng.normal(size=(8, 12)), fine, ("lat", "lon"), "ta"),
+        "albedo": xr.DataArray(rng.normal(size=(8, 12)), fine, ("lat", "lon"), "al"),
+        "pressure": xr.DataArray(rng.normal(size=(2, 4, 6)), coarse, ("time", "latitude", "longitude"), "p"),
+    }
+    for name, field in fields.items():
+        field.to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf")
+    read = script.read_netcdf({name: tmp_path / f"{name}.nc" for name in fields})
+    problem = script.pose(read, 4, seed=0)
+    assert problem.bags.feature_names == ("lat", "lon", "albedo")
+    assert problem.bags.covariate_names == ("lat", "lon", "pressure")
+    np.testing.assert_array_equal(read["pressure"][0, 0], fields["pressure"].mean("time").sel(longitude=0.0)[0])
+
+
+def test_the_default_has_several_covariates_and_a_mediator_that_is_none_of_them(script):
+    fields = script.simulate(24, 48)
+    problem = script.pose(fields, 4, seed=0)
+    assert problem.bags.feature_names == ("lat", "lon", "altitude", "cover", "albedo")
+    assert problem.bags.covariate_names == ("lat", "lon", "pressure")
 
 
 def test_ours_stand_beside_the_published_numbers_and_are_compared_over_seeds(script, capsys):

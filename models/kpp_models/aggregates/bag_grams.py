@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from kpp import linalg
 from kpp.bags import Bags
@@ -16,7 +16,7 @@ from kpp.validation import count, one_of
 from kpp_models.aggregates.prior import Basis
 from kpp_models.aggregates.spectra import fourier_gram
 
-__all__ = ["BAG_GRAMS", "BagGram", "approximate_gram", "check_gram", "default_gram_size", "gram_data"]
+__all__ = ["BAG_GRAMS", "BagGram", "approximate_gram", "check_gram", "default_gram_size", "gram_data", "point_offsets"]
 
 _LOGGER = logging.getLogger("kpp")
 
@@ -45,24 +45,33 @@ def default_gram_size(bag_gram: str) -> int:
     return _DEFAULT_SIZES[one_of(bag_gram, "bag_gram", BAG_GRAMS)]
 
 
-def gram_data(settings: BagGram, bags: Bags) -> dict[str, Array] | None:
+def gram_data(settings: BagGram, bags: Bags, bags_per_step: int | None = None) -> dict[str, Array] | None:
     """Return the arrays that `approximate_gram` needs beside the bags, or raise ValueError if the size is too small.
 
-    For "sampled" they are the points that stand for all: ``points`` (n', d), ``index`` (n',) and ``sizes`` (N,);
-    otherwise None.
+    For "sampled" they are the points that stand for all: ``points`` (n', d), ``index`` (n',) and ``sizes`` (N,), with
+    their `point_offsets` as ``offsets``; otherwise None. `bags_per_step` is the number of bags that a step reads; None
+    for all.
     """
     check_gram(settings)
-    if settings.kind == "exact" and bags.num_points**2 / 2 > _WARN_PAIRS:
+    points = bags.num_points
+    if bags_per_step is not None:
+        points = min(points, bags_per_step * int(bags.sizes.max()))
+    if settings.kind == "exact" and points**2 / 2 > _WARN_PAIRS:
         _LOGGER.warning(
             "the exact Gram matrix of bags with %d points takes %.1e kernel values at every step; "
             "bag_gram='sampled' or 'fourier' takes far fewer",
-            bags.num_points,
-            bags.num_points**2 / 2,
+            points,
+            points**2 / 2,
         )
     if settings.kind != "sampled":
         return None
     thin = bags.subsample(jax.random.key(settings.seed), settings.size)
-    return {"points": thin.points, "index": thin.index, "sizes": thin.sizes}
+    return {"points": thin.points, "index": thin.index, "sizes": thin.sizes, "offsets": point_offsets(thin)}
+
+
+def point_offsets(bags: Bags) -> Int[Array, " c"]:
+    """Return the numbers below the size of the largest bag: an array whose length is known while tracing."""
+    return jnp.arange(int(bags.sizes.max()))
 
 
 def approximate_gram(

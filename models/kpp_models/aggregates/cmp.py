@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -68,8 +68,10 @@ class CMP(AbstractAggregateModel):
         bag_gram: How the Gram matrix of the bags is computed if there are inducing points: "exact", "sampled" (a few
             points of each bag) or "fourier" (random features).
         gram_size: The number of points per bag, or of frequencies, in that approximation; None for a default.
-        minibatch: The number of targets per step of stochastic inference, for inducing points with a likelihood other
-            than the Gaussian; None for all.
+        minibatch: The number of targets per step of stochastic inference, with inducing points; None for all. With it
+            the values at the inducing points are sites under the Gaussian likelihood, too; `kpp.NaturalGradient` finds
+            their law. Noise that is correlated between targets (`high_resolution_variance`, `operator_variance`) then
+            counts as independent.
         seed: The seed of the random steps before inference: k-means, sampled points, frequencies.
 
     Raises:
@@ -79,6 +81,8 @@ class CMP(AbstractAggregateModel):
         Chau, Bouabid, Sejdinovic, Deconditional downscaling with Gaussian processes, 2021, propositions 3.2 to 3.5;
         Titsias, Variational learning of inducing variables in sparse Gaussian processes, 2009, equation 9.
     """
+
+    mixes_bags: ClassVar[bool] = True
 
     kernel: AbstractKernel
     bag_kernel: AbstractKernel | tuple[AbstractKernel, ...]

@@ -64,6 +64,11 @@ class ConditionalMeanOperator(NamedTuple):
         """Return A, the weights of the bags, one column per place."""
         return linalg.cho_solve(self._factor(), self.kernel(self._bag_places, at))
 
+    def inverse(self) -> Float[Array, "N N"]:
+        r"""Return :math:`(L_{YY} + \lambda D)^{-1}`."""
+        factor = self._factor()
+        return linalg.cho_solve(factor, jnp.eye(factor.shape[0], dtype=factor.dtype))
+
     def residual_covariance(self, first: Places, second: Places) -> Float[Array, "M1 M2"]:
         r"""Return the posterior covariance, given the bags, of a function of unit scale on the covariates.
 

@@ -10,7 +10,7 @@ targets. This module holds the common parts: conditioning, inducing points, like
 import dataclasses
 from abc import abstractmethod
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax
@@ -55,11 +55,19 @@ from kpp_models.aggregates.aggregate_likelihoods import (
     as_aggregate_targets,
     check_likelihood,
 )
-from kpp_models.aggregates.bag_grams import BagGram, approximate_gram, check_gram, default_gram_size, gram_data
+from kpp_models.aggregates.bag_grams import (
+    BagGram,
+    approximate_gram,
+    check_gram,
+    default_gram_size,
+    gram_data,
+    point_offsets,
+)
+from kpp_models.aggregates.batches import take_bags
 from kpp_models.aggregates.conditional_mean import Places, target_places
 from kpp_models.aggregates.data import Sources, Targets, bags_of, join_exposures, num_sources, read_aggregates
 from kpp_models.aggregates.preparation import check_noise_of_sources, fitted_kernel, is_zero
-from kpp_models.aggregates.prior import AggregatePrior, Aggregates, Basis
+from kpp_models.aggregates.prior import AggregatePrior, Aggregates, Basis, inverse_root
 
 __all__ = ["AbstractAggregateModel"]
 
@@ -90,9 +98,15 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
     .. math:: f \sim GP(m, k), \qquad g = A^\top \bar f, \quad \bar f_j = \tfrac{1}{n_j} \textstyle\sum_i f(x_j^i)
 
     Subclasses have the fields above and define the noise of the targets by `target_noise`. By default there is one
-    target per bag; a subclass with other aggregates defines `operator` and `prepare`. In these methods, as in every
-    method that takes the data but no draw, all priors have been replaced by numbers.
+    target per bag; a subclass with other aggregates sets `mixes_bags` and defines `operator` and `prepare`. In these
+    methods, as in every method that takes the data but no draw, all priors have been replaced by numbers.
+
+    Under the Gaussian likelihood all latent values are integrated out. Otherwise, and with a `minibatch`, the values at
+    the inducing points are sites of the model, and the targets are independent given them.
     """
+
+    #: Whether a target may depend on several bags. If not, a step with a minibatch reads the bags of its targets only.
+    mixes_bags: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
         """Raise ValueError if a number is out of range or a name is unknown."""
@@ -106,10 +120,10 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         check_gram(BagGram(self.bag_gram, default if self.gram_size is None else self.gram_size))
         if self.minibatch is not None:
             count(self.minibatch, "minibatch")
-            if self.likelihood == "gaussian" or self.inducing is None:
+            if self.inducing is None:
                 raise ValueError(
-                    "`minibatch` must be None unless the model has inducing points and a likelihood other than the "
-                    f"Gaussian, got {self.minibatch}"
+                    f"`minibatch` must be None unless the model has inducing points, got {self.minibatch}; give "
+                    "`num_inducing`"
                 )
 
     def prepare(
@@ -149,10 +163,12 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
             "kernel": fitted_kernel(self.kernel, schema.feature_names, bags.points, "kernel", "x")
         }
         data["coincidence"] = None if is_zero(self.high_resolution_variance) else bags.coincidence()
-        data["inducing"] = None
+        data["inducing"], data["offsets"] = None, None
         if self.inducing is not None:
             changes |= {"inducing_points": place_inducing(self.inducing, bags.points), "num_inducing": None}
-            data["inducing"] = gram_data(self.approximation, bags)
+            per_step = None if self.mixes_bags else self.minibatch
+            data["inducing"] = gram_data(self.approximation, bags, per_step)
+            data["offsets"] = None if per_step is None else point_offsets(bags)
         return dataclasses.replace(self, **changes), data, schema
 
     def operator(self, data: Data, at: Places | None = None) -> Float[Array, "N M"]:
@@ -188,6 +204,11 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         return InducingSettings(self.inducing_points, self.num_inducing, self.learn_inducing, self.seed)
 
     @property
+    def collapsed(self) -> bool:
+        """Whether all latent values are integrated out in closed form, which needs all targets at once."""
+        return self.likelihood == "gaussian" and self.minibatch is None
+
+    @property
     def approximation(self) -> BagGram:
         """How the Gram matrix of the bags is computed; only models with inducing points approximate it."""
         if self.inducing is None:
@@ -207,6 +228,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         exposure: Float[Array, " M"] | None,
         coincidence: Float[Array, "N N"] | None,
         inducing: dict[str, Array] | None,
+        offsets: Int[Array, " c"] | None,
         y: Float[Array, " M"] | None = None,
     ) -> None:
         r"""The NumPyro model; its arguments are the data that `prepare` returns.
@@ -223,11 +245,12 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
             coincidence: The probabilities that points of two bags are the same (`kpp.Bags.coincidence`), (N, N), or
                 None.
             inducing: The arrays for the approximation of the bags' Gram matrix, or None.
+            offsets: The numbers below the size of the largest bag, (c,), if a step reads some bags only; or None.
             y: The targets, (M,), or None to draw them.
         """
         data = {name: value for name, value in locals().items() if name not in ("self", "y", "__class__")}
         model = replace_priors(self, draw_priors)
-        if model.likelihood == "gaussian":
+        if model.collapsed:
             numpyro.sample("y", model._marginal(data), obs=y)
         elif model.inducing is None:
             model._observe_latent(data, y)
@@ -241,10 +264,9 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         enters through what the field is conditioned on.
         """
         model = self.at(sample)
-        prior = model._prior(data)
-        root, white = model._condition(prior, data, sample)
+        support, root, white = model._condition(data, sample)
         noise = GaussianLikelihood(data["y"], model.high_resolution_variance)
-        return ConditionedGP(model.kernel, prior.support, root @ white, lambda k: root.T @ k, noise, model.mean)
+        return ConditionedGP(model.kernel, support, root @ white, lambda k: root.T @ k, noise, model.mean)
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
         """Draw new targets at the places of the observed targets, independently; see `AbstractModel.replicate`."""
@@ -258,11 +280,11 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         r"""Return the log density of every target; see `AbstractModel.log_likelihood`.
 
         Under a Gaussian likelihood it is leave-one-out, :math:`\log p(z_m \mid z_{-m})`; with inducing points this is
-        an approximation, in which they represent the prior. Under other likelihoods it is conditional on the draw of
-        the latent values.
+        an approximation, in which they represent the prior. Under other likelihoods, and with a minibatch, it is
+        conditional on the draw of the latent values.
         """
         model = self.at(sample)
-        if model.likelihood == "gaussian":
+        if model.collapsed:
             prior = model._prior(data)
             at, explained, rest = model._covariance(prior, data)
             mean, variance = leave_one_out(data["y"] - at.mean, explained + rest)
@@ -331,7 +353,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         """Return the targets' aggregates, their covariance due to f, and the rest of their covariance."""
         targets = self._targets(prior, data)
         rest = self._other_covariance(prior, data, targets, targets)
-        if self.likelihood == "gaussian":
+        if self.collapsed:
             rest = linalg.add_diagonal(rest, self.target_noise(data))
         return targets[0], prior.covariance(targets[0], targets[0]), rest
 
@@ -345,7 +367,22 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
 
     def _observation(self, data: Data) -> AbstractPointwiseLikelihood:
         """Return the likelihood of the targets, without the targets."""
-        return aggregate_likelihood(self.likelihood, data["exposure"], self.target_noise(data), self.degrees_of_freedom)
+        noise = self.target_noise(data)
+        if self.likelihood == "gaussian" and not self.collapsed:
+            noise = noise + self._independent_noise(data)
+        return aggregate_likelihood(self.likelihood, data["exposure"], noise, self.degrees_of_freedom)
+
+    def _independent_noise(self, data: Data) -> Float[Array, " M"] | float:
+        """Return the variances of what the aggregates have beyond f: high-resolution noise, and that of the operator.
+
+        Minibatches cannot hold its correlations between targets, which are left out.
+        """
+        places, noise = target_places(data), 0.0
+        if data["coincidence"] is not None:
+            weights = self.operator(data)
+            noise = self.high_resolution_variance * jnp.sum(weights * (data["coincidence"] @ weights), axis=0)
+        residual = self.residual_covariance(data, places, places)
+        return noise if residual is None else noise + jnp.maximum(jnp.diagonal(residual), 0.0)
 
     def _observe_latent(self, data: Data, y: Array | None) -> None:
         """Sample the whitened aggregates, and observe the targets given them."""
@@ -355,30 +392,50 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
 
     def _observe_inducing(self, data: Data, y: Array | None) -> None:
         """Sample the whitened field at the inducing points, and observe the targets with the rest integrated out."""
-        prior = self._prior(data)
-        assert prior.basis is not None  # only called with inducing points
-        num_targets, shape = data["target_source"].shape[0], prior.basis.points.shape[:1]
-        parts = partial(self._given_inducing, prior, data)
+        assert self.inducing is not None  # only called with inducing points
+        num_targets, shape = data["target_source"].shape[0], jnp.shape(self.inducing.points)[:1]
+        parts = partial(self._given_inducing, data)
         observe_inducing(self._observation(data), parts, shape, num_targets, y, self.minibatch)
 
-    def _given_inducing(self, prior: AggregatePrior, data: Data, rows: Array | None = None) -> LatentParts:
-        """Return the parts of the targets' aggregates, or of some, given the field at the inducing points."""
-        rows = jnp.arange(data["target_source"].shape[0]) if rows is None else rows
-        places = jax.tree.map(lambda part: part[rows], Places(data["target_covariates"], data["target_source"]))
-        at = prior.aggregates(self.operator(data)[:, rows])
+    def _given_inducing(self, data: Data, rows: Int[Array, " b"]) -> LatentParts:
+        """Return the parts of the aggregates of some targets, given the field at the inducing points."""
+        places = jax.tree.map(lambda part: part[rows], target_places(data))
+        if data["offsets"] is not None:
+            prior = self._prior(take_bags(data, rows))
+            at = prior.aggregates(jnp.eye(prior.gram.shape[0], rows.shape[0], dtype=prior.gram.dtype))
+        else:
+            prior = self._prior(data)
+            at = prior.aggregates(self.operator(data, places) if self.mixes_bags else self.operator(data)[:, rows])
         assert at.low_rank is not None  # only called with inducing points
-        residual = self.residual_covariance(data, places, places)
-        variance = prior.unexplained(at) + (0.0 if residual is None else jnp.diagonal(residual))
+        variance = prior.unexplained(at)
+        if self.likelihood != "gaussian":  # the Gaussian likelihood counts these as noise
+            residual = self.residual_covariance(data, places, places)
+            variance = variance + prior.noise_variances(at) + (0.0 if residual is None else jnp.diagonal(residual))
         return LatentParts(at.mean, at.low_rank.T, jnp.maximum(variance, 0.0))
+
+    def _moments_given_inducing(self, data: Data, white: Float[Array, " w"]) -> tuple[Array, Array]:
+        """Return mean and variance of the aggregates of all targets, given the whitened field at inducing points."""
+
+        def moments(rows: Array) -> tuple[Array, Array]:
+            center, features, rest, _ = self._given_inducing(data, rows)
+            return jnp.asarray(center) + features @ white, rest
+
+        count = data["target_source"].shape[0]
+        if data["offsets"] is None:
+            return moments(jnp.arange(count))
+        assert self.minibatch is not None  # offsets are there only with a minibatch
+        size = min(self.minibatch, count)
+        blocks = jnp.minimum(jnp.arange(-(-count // size) * size), count - 1).reshape(-1, size)
+        mean, variance = jax.lax.map(moments, blocks)
+        return mean.ravel()[:count], variance.ravel()[:count]
 
     def _target_moments(self, data: Data, sample: Sample) -> tuple[Array, Array]:
         """Return mean and variance of the aggregates at the targets, given the data and one draw."""
+        if not self.collapsed and self.inducing is not None:
+            return self._moments_given_inducing(data, sample[INDUCING])
         prior = self._prior(data)
-        if self.likelihood != "gaussian" and prior.basis is not None:
-            parts = self._given_inducing(prior, data)
-            return jnp.asarray(parts.center) + parts.features @ sample[INDUCING], parts.rest
         at, explained, rest = self._covariance(prior, data)
-        if self.likelihood != "gaussian":
+        if not self.collapsed:
             return at.mean + prior_factor(explained + rest) @ sample[WHITENED], jnp.zeros_like(at.mean)
         factor = linalg.cholesky(explained + rest, what="the covariance matrix of `y`")
         latent = linalg.add_diagonal(explained + rest, -self.target_noise(data))
@@ -387,17 +444,19 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         mean = at.mean + projections.T @ linalg.solve_lower(factor, data["y"] - at.mean)
         return mean, jnp.maximum(variance, 0.0)
 
-    def _condition(self, prior: AggregatePrior, data: Data, sample: Sample) -> tuple[Array, Array]:
-        """Return the conditioning of f: the root of the projections, and the whitened values."""
-        if self.likelihood != "gaussian" and prior.basis is not None:
-            return prior.root_of_inducing(), sample[INDUCING]
+    def _condition(self, data: Data, sample: Sample) -> tuple[Any, Array, Array]:
+        """Return the conditioning of f: the support, the root of the projections, and the whitened values."""
+        if not self.collapsed and self.inducing is not None:
+            points = self.inducing.points
+            return points, inverse_root(prior_factor(self.kernel.gram(points))), sample[INDUCING]
+        prior = self._prior(data)
         at, factor, white = self._whiten(prior, data, sample)
-        return prior.root_of_aggregates(at, factor), white
+        return prior.support, prior.root_of_aggregates(at, factor), white
 
     def _whiten(self, prior: AggregatePrior, data: Data, sample: Sample) -> tuple[Aggregates, Array, Array]:
         """Return the aggregates conditioned on, the factor of their covariance, and their whitened values."""
         at, explained, rest = self._covariance(prior, data)
-        if self.likelihood != "gaussian":
+        if not self.collapsed:
             return at, prior_factor(explained + rest), sample[WHITENED]
         factor = linalg.cholesky(explained + rest, what="the covariance matrix of `y`")
         return at, factor, linalg.solve_lower(factor, data["y"] - at.mean)
@@ -406,8 +465,9 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         self, prior: AggregatePrior, data: Data, sample: Sample, here: Aggregates, at: Places
     ) -> tuple[Array, Array, Float[Array, "q p"]]:
         """Return the whitened values that f is conditioned on, and the projections of other aggregates on them."""
-        if self.likelihood != "gaussian" and here.low_rank is not None:
-            return prior.root_of_inducing(), sample[INDUCING], here.low_rank
+        if not self.collapsed and prior.basis is not None:
+            assert here.low_rank is not None  # as always with a basis
+            return inverse_root(prior.basis.factor), sample[INDUCING], here.low_rank
         targets, factor, white = self._whiten(prior, data, sample)
         other = self._other_covariance(prior, data, (targets, target_places(data)), (here, at))
         cross = prior.covariance(targets, here) + other

@@ -13,7 +13,7 @@ from kpp.bags import Bags
 from kpp.gp import prior_factor
 from kpp.kernels import AbstractKernel
 
-__all__ = ["AggregatePrior", "Aggregates", "Basis"]
+__all__ = ["AggregatePrior", "Aggregates", "Basis", "inverse_root"]
 
 
 class Basis(NamedTuple):
@@ -87,10 +87,15 @@ class AggregatePrior(NamedTuple):
         return first.weights.T @ self.gram @ second.weights - self.covariance(first, second)
 
     def unexplained(self, at: Aggregates) -> Float[Array, " M"]:
-        """Return the variances of aggregates given the field at the inducing points, with high-resolution noise."""
+        """Return the variances of aggregates of f given the field at the inducing points."""
         assert at.low_rank is not None  # only called with inducing points
-        gram = self.gram if self.noise is None else self.gram + self.noise
-        return jnp.sum(at.weights * (gram @ at.weights), axis=0) - jnp.sum(at.low_rank**2, axis=0)
+        return jnp.sum(at.weights * (self.gram @ at.weights), axis=0) - jnp.sum(at.low_rank**2, axis=0)
+
+    def noise_variances(self, at: Aggregates) -> Float[Array, " M"]:
+        """Return the variances of aggregates due to the high-resolution noise."""
+        if self.noise is None:
+            return jnp.zeros(at.weights.shape[1], at.weights.dtype)
+        return jnp.sum(at.weights * (self.noise @ at.weights), axis=0)
 
     def noise_covariance(self, first: Aggregates, second: Aggregates) -> Float[Array, "M1 M2"]:
         """Return the covariance of aggregates due to the high-resolution noise."""
@@ -122,10 +127,10 @@ class AggregatePrior(NamedTuple):
         combinations = _solve_transposed(self.basis.factor, at.low_rank)
         return linalg.solve_lower(factor, combinations.T).T
 
-    def root_of_inducing(self) -> Float[Array, "w w"]:
-        """Return R, as in `root_of_aggregates`, for conditioning on the values at the inducing points."""
-        assert self.basis is not None
-        return _solve_transposed(self.basis.factor, jnp.eye(self.basis.factor.shape[0], dtype=self.basis.factor.dtype))
+
+def inverse_root(factor: Float[Array, "w w"]) -> Float[Array, "w w"]:
+    r"""Return :math:`R = L^{-\top}`, as in `root_of_aggregates`, for conditioning on the values at inducing points."""
+    return _solve_transposed(factor, jnp.eye(factor.shape[0], dtype=factor.dtype))
 
 
 def _solve_transposed(factor: Float[Array, "w w"], b: Float[Array, "w k"]) -> Float[Array, "w k"]:

@@ -3,6 +3,7 @@
 from kpp_models.aggregates.grids.cells import GridBags as GridBags
 from kpp_models.aggregates.grids.cells import bags_from_grid as bags_from_grid
 from kpp_models.aggregates.grids.cells import coarsen as coarsen
+from kpp_models.aggregates.grids.collocation import collocate as collocate
 from kpp_models.aggregates.grids.map_predictions import map_scores as map_scores
 from kpp_models.aggregates.grids.map_predictions import predict_map as predict_map
 from kpp_models.aggregates.grids.points import GridPoints as GridPoints
