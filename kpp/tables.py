@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -22,7 +22,10 @@ from kpp.validation import as_points, one_of, refuse_dates
 __all__ = [
     "Scales",
     "Schema",
+    "as_frame",
+    "as_names",
     "as_table",
+    "check_columns",
     "columns_of_names",
     "is_table",
     "read_points",
@@ -128,9 +131,7 @@ class Schema:
             for feature, levels in self.levels.items():
                 self._check_codes(points[:, self.index(feature)], feature, len(levels), name)
             return points
-        missing = [column for column in self.feature_names if column not in set(x.columns)]
-        if missing:
-            raise ValueError(f"`{name}` lacks the columns {missing}; it has {[str(c) for c in x.columns]}")
+        check_columns(x.columns, self.feature_names, name)
         refuse_missing(x, self.feature_names, name)
         columns = [self._read_column(x[column], column, name) for column in self.feature_names]
         return np.asarray(as_points(np.stack(columns, axis=1), name))
@@ -255,6 +256,41 @@ def as_table(x: Any, name: str = "x") -> Any:
     import pandas as pd
 
     return pd.DataFrame({column: variable.values for column, variable in x.data_vars.items()}).infer_objects()
+
+
+def as_frame(x: Any, name: str) -> Any:
+    """Return a data frame whose columns are variables, or an xarray object with names as one.
+
+    Args:
+        x: The data frame, or what `as_table` converts.
+        name: The argument's name for messages.
+
+    Raises:
+        ValueError: If `x` is neither.
+    """
+    table = as_table(x, name)
+    if not is_table(table):
+        raise ValueError(f"`{name}` must be a data frame with the variables as columns, got {type(x).__name__}")
+    return table
+
+
+def check_columns(known: Iterable[Any], wanted: Iterable[Any], name: str) -> None:
+    """Raise ValueError if a table lacks some columns.
+
+    Args:
+        known: The columns of the table.
+        wanted: The columns that are needed.
+        name: The argument's name for the message.
+    """
+    columns = list(known)
+    missing = [str(column) for column in wanted if column not in set(columns)]
+    if missing:
+        raise ValueError(f"`{name}` lacks the columns {missing}; it has {list(map(str, columns))}")
+
+
+def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
+    """Return one name or several as a tuple."""
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def read_points(

@@ -1,6 +1,6 @@
 """How often the intervals of kpp.causal_effect hold the true effect, in simulations with a confounder.
 
-    python examples/benchmarks/effect_coverage.py [--data-sets 200] [--rows 100] [--only "linear, number" ...]
+    python examples/benchmarks/effect_coverage.py [--data-sets 200] [--first 0] [--rows 100] [--only NAME ...]
 
 The simulations are those of effect_simulations.py. The table has a line for each effect, of one value of the treatment
 against another, and one for each average derivative: the share of intervals of 90 % that hold the truth, its standard
@@ -22,10 +22,10 @@ from effect_simulations import SIMULATIONS, Simulation
 import kpp
 
 
-def measure(simulation: Simulation, num_sets: int, num_rows: int) -> pd.DataFrame:
+def measure(simulation: Simulation, seeds: range, num_rows: int) -> pd.DataFrame:
     """Return what happened in each data set: quantity, truth, estimate, low and high end, unadjusted slope."""
     levels, found = simulation.levels, []
-    for seed in range(num_sets):
+    for seed in seeds:
         table = simulation.table(np.random.default_rng(seed), num_rows)
         effect = kpp.causal_effect(
             jax.random.key(seed),
@@ -68,6 +68,7 @@ def summarize(found: pd.DataFrame) -> tuple[float, ...]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data-sets", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="the first seed, for a run in pieces")
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--only", nargs="+", choices=list(SIMULATIONS), default=list(SIMULATIONS))
     options = parser.parse_args()
@@ -76,7 +77,8 @@ def main() -> None:
     print(f"{'case':<24} {'quantity':<10} " + " ".join(f"{name:>10}" for name in columns), flush=True)
     for name in options.only:
         start = time.perf_counter()
-        found = measure(SIMULATIONS[name], options.data_sets, options.rows)
+        seeds = range(options.first, options.first + options.data_sets)
+        found = measure(SIMULATIONS[name], seeds, options.rows)
         seconds = (time.perf_counter() - start) / options.data_sets
         for quantity, part in found.groupby("quantity"):
             numbers = " ".join(f"{number:>10.3f}" for number in (*summarize(part), seconds))

@@ -30,7 +30,7 @@ def causal_effect(
     rows: Any = None,
     inference: AbstractInference | None = None,
     likelihood: Any = None,
-    num_draws: int = 1000,
+    num_draws: int | None = None,
     bootstrap: bool = True,
     derivative: bool = False,
 ) -> CausalEffect:
@@ -43,10 +43,15 @@ def causal_effect(
     levels f is replaced by the mean response, :math:`h(f) = \mathrm{E}[Y \mid f]`: a probability, a rate or a mean
     level. The averages of h(f) are not Gaussian; they are drawn through joint draws of f at all rows.
 
+    If no adjustment set lies within the columns of a data frame, but they identify the effect in another way (through
+    mediators, or as in the napkin graph), its expression is estimated by `kpp.embeddings.EstimandEmbedding`, and the
+    draws are those of its bootstrap. ``dataset.attrs["estimand"]`` and ``["method"]`` say what was estimated and how.
+
     Args:
         rng_key: A JAX random key.
         data: A data frame: the adjustment set is found in the graph, and a Gaussian process is fitted to standardized
-            columns, with the kernels `kpp.kernels.default_kernel` of all columns and of the treatment, added. Or a
+            columns, with the kernels `kpp.kernels.default_kernel` of all columns and of the treatment, added. Without
+            an adjustment set the columns hold numbers, booleans or categories of two levels. Or a
             `kpp.Fit` of `kpp_models.GPRegression`, `GPClassification` or `GeneralizedGP` to a data frame whose columns
             are the treatment and an adjustment set.
         graph: The causal graph; see `kpp.causal.as_graph`.
@@ -59,7 +64,7 @@ def causal_effect(
         likelihood: The likelihood of the outcome for a data frame, log-concave, such as `kpp.gp.BernoulliLikelihood`
             for labels 0 and 1 or `kpp.gp.PoissonLikelihood` for counts. By default numbers have Gaussian noise, and
             booleans are labels. The outcome is standardized if its mean is the latent value.
-        num_draws: The least number of draws of the effect.
+        num_draws: The least number of draws of the effect; by default 1000, or 200 without an adjustment set.
         bootstrap: Whether the uncertainty of the law of the covariates is included, by a Bayesian bootstrap.
         derivative: Whether to add the average derivative with respect to a treatment of numbers,
             `CausalEffect.average_derivative`.
@@ -68,17 +73,20 @@ def causal_effect(
         The effect.
 
     Raises:
-        NotCoveredError: If no adjustment set lies within the columns; with the estimand if there is one.
-        CausalError: If the columns of a fit are not an adjustment set, or the effect is identified by mediators only.
-        ValueError: If a column is missing or invalid, `at` or `rows` are, the likelihood is not log-concave, or a
-            derivative does not exist.
+        NotCoveredError: If the columns do not identify the effect, or no estimator covers its expression, which the
+            error holds.
+        CausalError: If the columns of a fit are not an adjustment set.
+        ValueError: If a column is missing or invalid, `at` or `rows` are, the likelihood is not log-concave, a
+            derivative does not exist, or `rows`, `inference`, `likelihood`, `bootstrap` or `derivative` are given for
+            an effect without an adjustment set.
         TypeError: If `data` is neither a data frame of pandas nor a fit of a Gaussian-process regression.
 
     Warns:
         UserWarning: If fewer than 10 effective rows tell about a value of the treatment.
     """
     check_rng_key(rng_key)
-    count(num_draws, "num_draws")
+    if num_draws is not None:
+        count(num_draws, "num_draws")
     known = as_causal_graph(graph)
     question = EffectQuestion(known, treatment, outcome)
     options = EffectOptions(at, rows, num_draws, bootstrap, derivative)

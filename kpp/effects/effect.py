@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import jax
 import numpy as np
 import pandas as pd
 import xarray as xr
+from jaxtyping import Float
 from numpyro import distributions as dist
 
 from kpp.typing import RngKey
@@ -18,7 +20,10 @@ from kpp.validation import check_rng_key, one_of
 if TYPE_CHECKING:
     from kpp.effects.study import EffectStudy
 
-__all__ = ["CausalEffect"]
+__all__ = ["CausalEffect", "curve_dataset"]
+
+# Fewer effective rows than this are warned about.
+_FEW_ROWS = 10
 
 _MEASURES: dict[str, Callable[[xr.DataArray, xr.DataArray], xr.DataArray]] = {
     "difference": lambda a, b: a - b,
@@ -34,14 +39,18 @@ class CausalEffect:
     The dataset holds
 
     * ``effect``: draws of the curve, (chain, draw, treatment). They carry the uncertainty of the hyperparameters, of
-      the function given these, and of the law of the covariates (Bayesian bootstrap).
+      the function given these, and of the law of the covariates (Bayesian bootstrap). Of an effect without an
+      adjustment set they are draws of the bootstrap.
     * ``variance_parts``: the variance of the curve due to "function", the uncertainty of the function given
-      hyperparameters and covariates, and to "hyperparameters and covariates", (part, treatment).
+      hyperparameters and covariates, and to "hyperparameters and covariates", (part, treatment). An effect without an
+      adjustment set has none.
     * ``average_derivative``: draws of the average derivative, (chain, draw), if asked for.
     * ``effective_rows``: the effective number of rows at each value of the treatment, (treatment,); see
-      `kpp.effects.effective_rows`. The effect at a value with few of them rests on the prior.
+      `kpp.effects.effective_rows`. The effect at a value with few of them rests on the prior. For an effect without an
+      adjustment set they are the rows near the value, whatever their other columns.
 
-    Its attributes record the graph, the treatment, the outcome and the adjustment.
+    Its attributes record the graph, the treatment, the outcome, the adjustment, the ``estimand`` (the expression of the
+    effect in the law of the table) and the ``method`` of its estimate.
 
     Args:
         dataset: The dataset.
@@ -131,16 +140,16 @@ class CausalEffect:
             share_of_outcome: The prior of :math:`R^2_Y`.
 
         Raises:
-            ValueError: If the treatment is a category of more than two levels, or the outcome is not a number with
-                noise.
+            ValueError: If the treatment is a category of more than two levels, the outcome is not a number with noise,
+                or no adjustment set identifies the effect.
 
         References:
             Cinelli and Hazlett, Making sense of sensitivity: extending omitted variable bias, 2020, equation 14.
         """
         if self.scale is None:
             raise ValueError(
-                "the treatment must be a number or have two levels, and the outcome a number with noise, to shift the "
-                "effect by a slope"
+                "the treatment must be a number or have two levels, the outcome a number with noise, and an adjustment "
+                "set must identify the effect, to shift it by a slope"
             )
         keys = jax.random.split(check_rng_key(rng_key), 3)
         shape = self.draws.shape[:2]
@@ -167,7 +176,7 @@ class CausalEffect:
             The new effect.
 
         Raises:
-            ValueError: If `how` is unknown.
+            ValueError: If `how` is unknown, or a covariate is to be added to an effect without an adjustment set.
             TypeError: If the effect is that of a ready fit, which cannot be fitted again.
         """
         if self.study is None:
@@ -194,3 +203,33 @@ class CausalEffect:
         if value not in known:
             raise ValueError(f"`{argument}` must be one of the treatments {known.tolist()}, got {value!r}")
         return self.draws.isel(treatment=int(np.flatnonzero(known == value)[0]), drop=True)
+
+
+def curve_dataset(
+    draws: Float[np.ndarray, "chain draw t"],
+    effective_rows: Float[np.ndarray, " t"],
+    values: Float[np.ndarray, " t"],
+    labels: list[Any],
+) -> xr.Dataset:
+    """Return the draws of a curve and the effective rows at its values of the treatment; see `CausalEffect`.
+
+    Args:
+        draws: The draws, (chain, draw, t).
+        effective_rows: The effective numbers of rows, (t,).
+        values: The values of the treatment as numbers or codes, (t,).
+        labels: The values as in the table.
+
+    Warns:
+        UserWarning: If fewer than 10 effective rows tell about a value.
+    """
+    few = [label for label, number in zip(labels, effective_rows, strict=True) if number < _FEW_ROWS]
+    if few:
+        warnings.warn(
+            f"the effect at the treatments {few} rests on fewer than {_FEW_ROWS} effective rows, and so on the prior; "
+            "see `effective_rows` in the dataset",
+            stacklevel=4,
+        )
+    return xr.Dataset(
+        {"effect": (("chain", "draw", "treatment"), draws), "effective_rows": ("treatment", effective_rows)},
+        coords={"treatment": labels, "treatment_code": ("treatment", values)},
+    )

@@ -7,7 +7,7 @@ condition is measured by a kernel of Z, and used as the likelihood of f.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -21,7 +21,7 @@ from kpp.embeddings import ConditionalMeanEmbedding, select_regularization
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel, default_kernel, median_heuristic, resolve_features
 from kpp.posteriors import GPPosterior
-from kpp.tables import Schema, as_table, is_table, read_points
+from kpp.tables import Schema, as_frame, as_names, check_columns, read_points
 from kpp.validation import as_targets, check_same_rows, check_type, positive, warn_if_float32
 
 if TYPE_CHECKING:
@@ -188,23 +188,15 @@ def instrumental_effect(
         ValueError: If columns are missing, or as for `instrumental_regression`.
     """
     known = as_causal_graph(graph)
-    table = as_table(frame, "frame")
-    if not is_table(table):
-        raise ValueError(f"`frame` must be a data frame with the graph's nodes as columns, got {type(frame).__name__}")
-    x, z, c = (_names(names) for names in (treatment, instruments, given))
+    table = as_frame(frame, "frame")
+    x, z, c = (as_names(names) for names in (treatment, instruments, given))
     check = is_instrument(known, z, treatment=x, outcome=outcome, given=c)
     if not check:
         raise CausalError(f"`instruments` {list(z)} are none for the effect of {list(x)} on {outcome!r}: {check}")
-    missing = [name for name in (*x, outcome, *z, *c) if name not in set(table.columns)]
-    if missing:
-        raise ValueError(f"`frame` lacks the columns {missing}; it has {[str(column) for column in table.columns]}")
+    check_columns(table.columns, (*x, outcome, *z, *c), "frame")
     covariates = table[list(c)] if c else None
     y = Schema((outcome,)).read(table, "frame")[:, 0]
     return instrumental_regression(table[list(x)], y, table[list(z)], covariates, **options)
-
-
-def _names(names: str | Collection[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _default(points: np.ndarray, schemas: tuple[Schema, Schema | None], constant: float) -> AbstractKernel:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
-from kpp.effects.effect import CausalEffect
+from kpp.effects.effect import CausalEffect, curve_dataset
 from kpp.effects.overlap import Assignment
 from kpp.effects.regression import EffectRegression
 from kpp.effects.treatment import TreatmentColumn
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EffectOptions", "check_fit", "effect_of_fit"]
 
-# Fewer effective rows than this are warned about.
-_FEW_ROWS = 10
+_NUM_DRAWS = 1000
+_PARTS = ["function", "hyperparameters and covariates"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,14 +37,14 @@ class EffectOptions:
     Args:
         at: The values of the treatment; None for the levels of a category, and 20 values of a number.
         rows: The rows of a subgroup, a mask (n,); None for all.
-        num_draws: The least number of draws.
+        num_draws: The least number of draws; None for the default of the method.
         bootstrap: Whether the law of the covariates is uncertain, by a Bayesian bootstrap.
         derivative: Whether to add the average derivative with respect to a treatment of numbers.
     """
 
     at: Sequence[Any] | None = None
     rows: Bool[np.ndarray, " n"] | None = None
-    num_draws: int = 1000
+    num_draws: int | None = None
     bootstrap: bool = True
     derivative: bool = False
 
@@ -90,12 +89,15 @@ def effect_of_fit(
     regression = EffectRegression.of_fit(fit, column)
     shape = regression.posterior.batch_shape
     weight_key, draw_key, slope_key = jax.random.split(rng_key, 3)
-    weights = _weights(weight_key, (*shape, -(-options.num_draws // math.prod(shape))), mask, options.bootstrap)
+    num_draws = -(-(options.num_draws or _NUM_DRAWS) // math.prod(shape))
+    weights = _weights(weight_key, (*shape, num_draws), mask, options.bootstrap)
     whole = column.assignment(np.ones(len(mask), dtype=bool))
     group = whole if mask.all() else column.assignment(mask)
     count = group.effective_rows(values)
-    _warn_of_few(count, labels)
-    dataset = _dataset(regression.curves(draw_key, values, weights), count, values, labels)
+    draws, expected, of_function = regression.curves(draw_key, values, weights)
+    dataset = curve_dataset(draws, count, values, labels)
+    parts = np.stack([of_function, expected.var((0, 1, 2))])
+    dataset["variance_parts"] = xr.DataArray(parts, {"part": _PARTS}, ("part", "treatment"))
     dataset.attrs = {
         "graph": str(question.graph),
         "treatment_name": question.treatment,
@@ -103,33 +105,13 @@ def effect_of_fit(
         "adjustment": column.covariates,
         "bootstrap": int(options.bootstrap),
         "rows": int(mask.sum()),
+        "estimand": question.adjusted(column.covariates),
+        "method": "Gaussian process averaged over the covariates",
     }
     if options.derivative:
         dataset["average_derivative"] = ("chain", "draw"), regression.slopes(slope_key, weights)
     linear = len(column.levels) <= 2 and regression.mean_is_latent
     return CausalEffect(dataset, scale=_scale(fit, column, whole) if linear else None)
-
-
-def _dataset(
-    curves: tuple[np.ndarray, np.ndarray, np.ndarray],
-    count: Float[np.ndarray, " t"],
-    values: Float[np.ndarray, " t"],
-    labels: list[Any],
-) -> xr.Dataset:
-    """Return the dataset of a curve; see `CausalEffect`."""
-    draws, expected, of_function = curves
-    return xr.Dataset(
-        {
-            "effect": (("chain", "draw", "treatment"), draws),
-            "variance_parts": (("part", "treatment"), np.stack([of_function, expected.var((0, 1, 2))])),
-            "effective_rows": ("treatment", count),
-        },
-        coords={
-            "treatment": labels,
-            "treatment_code": ("treatment", values),
-            "part": ["function", "hyperparameters and covariates"],
-        },
-    )
 
 
 def _subgroup(rows: Any, num_rows: int) -> Bool[np.ndarray, " n"]:
@@ -147,16 +129,6 @@ def _weights(rng_key: RngKey, shape: tuple[int, ...], mask: Bool[np.ndarray, " n
     numbers = jax.random.exponential(rng_key, (*shape, len(mask))) if bootstrap else jnp.ones((*shape, len(mask)))
     numbers = jnp.where(jnp.asarray(mask), numbers, 0.0)
     return numbers / jnp.sum(numbers, axis=-1, keepdims=True)
-
-
-def _warn_of_few(count: np.ndarray, labels: list[Any]) -> None:
-    few = [label for label, number in zip(labels, count, strict=True) if number < _FEW_ROWS]
-    if few:
-        warnings.warn(
-            f"the effect at the treatments {few} rests on fewer than {_FEW_ROWS} effective rows, and so on the prior; "
-            "see `effective_rows` in the dataset",
-            stacklevel=4,
-        )
 
 
 def _scale(fit: Fit, column: TreatmentColumn, assignment: Assignment) -> tuple[float, float, float]:

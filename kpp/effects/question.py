@@ -5,7 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from kpp.causal import CausalDAG, CausalError, find_adjustment, is_adjustment_set
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from kpp.causal import (
+    CausalDAG,
+    CausalError,
+    Estimand,
+    NotCoveredError,
+    find_adjustment,
+    identify,
+    is_adjustment_set,
+)
+from kpp.tables import read_points
 
 __all__ = ["EffectQuestion"]
 
@@ -24,24 +37,58 @@ class EffectQuestion:
     treatment: str
     outcome: str
 
-    def find_covariates(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Return an adjustment set among the columns of a table.
+    def find_covariates(self, columns: Sequence[str]) -> tuple[str, ...] | None:
+        """Return an adjustment set among the columns of a table, or None if the effect is identified otherwise only.
 
         Args:
             columns: The columns; names outside the graph are ignored.
 
         Raises:
             NotCoveredError: If the columns do not identify the effect.
-            CausalError: If they identify it through mediators only.
+            CausalError: If the treatment or the outcome is not among the columns, or there is no effect.
         """
-        found = find_adjustment(self.graph, treatment=self.treatment, outcome=self.outcome, columns=columns)
-        if found.kind == "frontdoor":
-            raise CausalError(
-                f"`graph` identifies the effect of {self.treatment!r} on {self.outcome!r} through the mediators "
-                f"{list(found.variables)} only, and not by adjustment; kpp.embeddings.EstimandEmbedding, "
-                "kpp.embeddings.InterventionalMeanEmbedding and kpp_models.BayesIMP take mediators"
+        try:
+            found = find_adjustment(self.graph, treatment=self.treatment, outcome=self.outcome, columns=columns)
+        except NotCoveredError as error:
+            if error.estimand is None:
+                raise
+            return None
+        return None if found.kind == "frontdoor" else found.variables
+
+    def identify(self, columns: Sequence[str]) -> Estimand:
+        """Return the effect as an expression in the law of the columns of a table.
+
+        Args:
+            columns: The columns; names outside the graph are ignored, and other nodes are hidden.
+
+        Raises:
+            NotIdentifiableError: If the columns do not identify the effect.
+        """
+        narrowed = self.graph.hide(self.graph.observed - frozenset(columns))
+        return identify(narrowed, treatment=self.treatment, outcome=self.outcome)
+
+    def adjusted(self, covariates: Sequence[str]) -> str:
+        """Return the expression of the effect by an adjustment set, as text."""
+        left, condition = f"P({self.outcome} | do({self.treatment}))", ", ".join([self.treatment, *covariates])
+        law = f"P({self.outcome} | {condition})"
+        if not covariates:
+            return f"{left} = {law}"
+        names = ", ".join(covariates)
+        return f"{left} = sum_{{{names}}} {law} P({names})"
+
+    def read_outcome(self, table: pd.DataFrame) -> tuple[Float[np.ndarray, " n"], bool]:
+        """Return the outcome of each row, (n,), and whether it is a column of booleans.
+
+        Raises:
+            ValueError: If the outcome is text or a category, or values are missing.
+        """
+        points, schema = read_points(table[[self.outcome]], "data")
+        if schema.levels:
+            raise ValueError(
+                f"`outcome` must be a column of numbers or booleans, got the levels {list(schema.levels.values())[0]} "
+                f"in {self.outcome!r}; give `data[{self.outcome!r}] == level`"
             )
-        return found.variables
+        return points[:, 0], bool(schema.booleans)
 
     def check_covariates(self, covariates: Sequence[str]) -> None:
         """Raise CausalError if columns are not an adjustment set."""

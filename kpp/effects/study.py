@@ -14,12 +14,13 @@ from jaxtyping import Float
 from kpp import registry
 from kpp.effects.effect import CausalEffect
 from kpp.effects.mean_response import mean_is_latent
+from kpp.effects.of_expression import effect_of_expression
 from kpp.effects.of_fit import EffectOptions, effect_of_fit
 from kpp.effects.question import EffectQuestion
 from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood
 from kpp.inference import AbstractInference, Laplace
 from kpp.kernels import AbstractKernel, default_kernel
-from kpp.tables import Schema, read_points, standardize
+from kpp.tables import Schema, standardize
 from kpp.typing import RngKey
 from kpp.validation import one_of
 
@@ -52,9 +53,17 @@ class EffectStudy:
     further: tuple[str, ...] = ()
 
     def run(self, rng_key: RngKey) -> CausalEffect:
-        """Fit a Gaussian process of the outcome, and average it."""
-        fit_key, effect_key = jax.random.split(rng_key)
+        """Fit a Gaussian process of the outcome, and average it; without an adjustment set, embed the expression."""
         covariates = self.question.find_covariates([str(column) for column in self.table.columns])
+        if covariates is None:
+            self._check_expression()
+            return dataclasses.replace(
+                effect_of_expression(rng_key, self.table, self.question, self.options), study=self
+            )
+        return self._adjusted(rng_key, covariates)
+
+    def _adjusted(self, rng_key: RngKey, covariates: tuple[str, ...]) -> CausalEffect:
+        fit_key, effect_key = jax.random.split(rng_key)
         names = [self.question.treatment, *covariates, *self.further]
         scaled, scales = standardize(self.table[names], "data")
         outcome, likelihood = self._outcome()
@@ -84,16 +93,29 @@ class EffectStudy:
         table = self.table.assign(**{_RANDOM: numbers})
         return dataclasses.replace(self, table=table, further=(*self.further, _RANDOM))
 
+    def _check_expression(self) -> None:
+        """Raise ValueError if there are options that an effect without an adjustment set does not have."""
+        options = {
+            "inference": self.inference,
+            "likelihood": self.likelihood,
+            "rows": self.options.rows,
+            "derivative": self.options.derivative or None,
+            "bootstrap": None if self.options.bootstrap else False,
+            "how='random common cause'": self.further or None,
+        }
+        strange = [f"`{name}`" for name, value in options.items() if value is not None]
+        if strange:
+            raise ValueError(
+                f"{', '.join(strange)} must be left out here: no adjustment set within the columns identifies the "
+                f"effect of {self.question.treatment!r} on {self.question.outcome!r}, so it is estimated by the "
+                "embedding of its expression with draws of the bootstrap"
+            )
+
     def _outcome(self) -> tuple[Float[np.ndarray, " n"], AbstractPointwiseLikelihood | None]:
         """Return the outcome and its likelihood, by default that of labels for booleans, None for numbers."""
-        points, schema = read_points(self.table[[self.question.outcome]], "data")
-        if schema.levels:
-            raise ValueError(
-                f"`outcome` must be a column of numbers or booleans, got the levels {list(schema.levels.values())[0]} "
-                f"in {self.question.outcome!r}; give `data[{self.question.outcome!r}] == level`"
-            )
-        default = BernoulliLikelihood() if schema.booleans else None
-        return points[:, 0], default if self.likelihood is None else self.likelihood
+        values, is_boolean = self.question.read_outcome(self.table)
+        default = BernoulliLikelihood() if is_boolean else None
+        return values, default if self.likelihood is None else self.likelihood
 
 
 def _model(schema: Schema, likelihood: AbstractPointwiseLikelihood | None) -> Any:

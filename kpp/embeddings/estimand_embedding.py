@@ -17,10 +17,11 @@ from kpp.embeddings.chain_regressions import chain_regressions
 from kpp.embeddings.chain_weights import ChainSample, chain_weights
 from kpp.embeddings.chain_wiring import ScatteredError, chain_rank
 from kpp.embeddings.embedding import AbstractEmpiricalEmbedding
-from kpp.embeddings.from_graph import as_names, kernel_or_default, read_columns, read_frame
+from kpp.embeddings.from_graph import kernel_or_default, read_columns, read_frame
 from kpp.kernels import AbstractKernel
 from kpp.linalg import FactorizationError
 from kpp.memory import check_memory
+from kpp.tables import as_names
 from kpp.typing import Leaf, Numbers, Points, RngKey
 from kpp.validation import as_targets, check_rng_key, check_same_rows, count, finite_arrays, is_concrete
 
@@ -117,28 +118,52 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
         frame, columns = read_frame(frame, names)
         hidden = graph.hide(graph.observed - frozenset(columns))
         estimand = identify(hidden, treatment=names["treatment"], outcome=names["outcome"], given=names["given"])
-        return cls._estimated(estimand, frame, names, regularization, kernel, dict(kernels or {}))
+        conditions = (*names["treatment"], *names["given"])
+        return cls.from_estimand(
+            estimand, frame, names["outcome"], conditions, regularization=regularization, kernel=kernel, kernels=kernels
+        )
 
     @classmethod
-    def _estimated(
+    def from_estimand(
         cls,
         estimand: Estimand,
-        frame: Any,
-        names: Mapping[str, tuple[str, ...]],
-        regularization: Leaf | None,
-        kernel: AbstractKernel | None,
-        kernels: Mapping[str, AbstractKernel],
+        frame: pd.DataFrame,
+        outcome: Sequence[str],
+        conditions: Sequence[str],
+        *,
+        regularization: Leaf | None = None,
+        kernel: AbstractKernel | None = None,
+        kernels: Mapping[str, AbstractKernel] | None = None,
     ) -> EstimandEmbedding:
+        """Estimate an effect that `kpp.causal.identify` has identified, from the columns of a data frame.
+
+        Args:
+            estimand: The effect with its expression.
+            frame: A data frame of numbers with the columns ``estimand.variables``.
+            outcome: The outcomes of the effect, in the order of the columns of the embedding's points.
+            conditions: Its treatments and the variables it is conditioned on, in the order of the columns of queries.
+            regularization: As for `from_graph`, like the other arguments.
+            kernel: The kernel of the outcome.
+            kernels: The kernels of nodes in conditions.
+
+        Returns:
+            The embedding.
+
+        Raises:
+            NotCoveredError: If a part of the expression is not a conditional law; the message names the part.
+            ValueError: If columns are missing or do not hold numbers, the names are not those of the effect, or the
+                sums do not fit into memory.
+        """
         from kpp.causal import Variable, read_chain
 
-        chain, points = read_chain(estimand), read_columns(frame, names["outcome"])
-        _check_size(estimand, chain, frozenset(map(Variable, names["outcome"])), len(points))
+        _check_names(estimand, outcome, conditions)
+        chain, points = read_chain(estimand), read_columns(frame, outcome)
+        _check_size(estimand, chain, frozenset(map(Variable, outcome)), len(points))
         columns = {node: read_columns(frame, [node])[:, 0] for node in sorted(estimand.variables)}
         weights = jnp.full(len(points), 1 / len(points))
-        sample = ChainSample(columns, weights, chain_regressions(chain, columns, regularization, kernels))
-        conditions = (*names["treatment"], *names["given"])
+        sample = ChainSample(columns, weights, chain_regressions(chain, columns, regularization, dict(kernels or {})))
         kernel = kernel_or_default(kernel, points)
-        return cls(kernel, points, estimand, chain, names["outcome"], conditions, sample)
+        return cls(kernel, points, estimand, chain, tuple(outcome), tuple(conditions), sample)
 
     def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
         """Return the weights of the outcomes for each query, (n, p).
@@ -244,6 +269,14 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
         table = xr.Dataset({node: ("row", values) for node, values in frame.items()})
         embedding = cls.from_graph(napkin, table, "x", "y", regularization=0.01)
         yield embedding, jnp.array([[-0.3], [0.4], [1.0]])
+
+
+def _check_names(estimand: Estimand, outcome: Sequence[str], conditions: Sequence[str]) -> None:
+    """Raise ValueError if the outcomes and conditions are not those of the effect."""
+    known = {"outcome": estimand.outcome, "conditions": estimand.treatment | estimand.given}
+    for (argument, wanted), names in zip(known.items(), (outcome, conditions), strict=True):
+        if sorted(names) != sorted(wanted):
+            raise ValueError(f"`{argument}` must be those of {estimand.query()}, {sorted(wanted)}, got {list(names)}")
 
 
 def _check_size(estimand: Estimand, chain: Chain, outcome: frozenset[Variable], num_rows: int) -> None:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from kpp.embeddings.treatment_adjustment import AbstractAdjustment, BackDoor, FrontDoor, NoAdjustment
 from kpp.kernels import RBF, AbstractKernel, median_heuristic
-from kpp.tables import Schema, as_table, is_table
+from kpp.tables import Schema, as_frame, as_names
 from kpp.typing import Leaf
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kpp.causal import Adjustment, CausalDAG
 
-__all__ = ["InterventionSamples", "as_names", "kernel_or_default", "read_columns", "read_frame", "read_samples"]
+__all__ = ["InterventionSamples", "kernel_or_default", "read_columns", "read_frame", "read_samples"]
 
 
 class InterventionSamples(NamedTuple):
@@ -83,9 +83,7 @@ def _adjust(
 
 def read_frame(frame: Any, names: Mapping[str, Sequence[str]]) -> tuple[Any, list[str]]:
     """Check that a data frame has the columns that some arguments name, and return it with its columns' names."""
-    frame = as_table(frame, "frame")
-    if not is_table(frame):
-        raise ValueError(f"`frame` must be a data frame with the graph's nodes as columns, got {type(frame).__name__}")
+    frame = as_frame(frame, "frame")
     columns = [str(column) for column in frame.columns]
     for argument, wanted in names.items():
         missing = [name for name in wanted if name not in columns]
@@ -102,8 +100,3 @@ def read_columns(frame: Any, names: Sequence[str]) -> Float[Array, "n d"]:
 def kernel_or_default(kernel: AbstractKernel | None, values: Float[Array, "n d"]) -> AbstractKernel:
     """Return a kernel, by default an RBF with the median heuristic times the square root of the number of columns."""
     return RBF(median_heuristic(values) * jnp.sqrt(values.shape[1])) if kernel is None else kernel
-
-
-def as_names(names: str | Sequence[str]) -> tuple[str, ...]:
-    """Return one name or several as a tuple."""
-    return (names,) if isinstance(names, str) else tuple(names)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from kpp.embeddings.conditional_independence import IndependenceTest, conditional_independence_test
 from kpp.embeddings.mean_independence import MeanIndependenceTest, mean_independence_test
 from kpp.kernels import AbstractKernel
-from kpp.tables import Schema, as_table, is_table
+from kpp.tables import Schema, as_frame, check_columns
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import check_type, one_of
 
@@ -57,9 +57,7 @@ def independence_test(
             `mean_independence_test` and `conditional_independence_test`.
     """
     one_of(tested, "tested", ("mean", "distribution"))
-    frame = as_table(frame, "frame")
-    if not is_table(frame):
-        raise ValueError(f"`frame` must be a data frame with the variables as columns, got {type(frame).__name__}")
+    frame = as_frame(frame, "frame")
     check_type(independence, "independence", ("Independence",))
     if not independence.of:
         raise ValueError(f"`independence` must say what the outcome is independent of, got {independence}")
@@ -94,9 +92,7 @@ def independence_test(
 
 def _table(frame: pd.DataFrame, names: tuple[str | int, ...]) -> pd.DataFrame | None:
     """Return some columns of a data frame, or None if there are none."""
-    missing = [str(name) for name in names if name not in set(frame.columns)]
-    if missing:
-        raise ValueError(f"`frame` lacks the columns {missing}; it has {[str(column) for column in frame.columns]}")
+    check_columns(frame.columns, names, "frame")
     return frame[list(names)] if names else None
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from numpy.typing import ArrayLike
 
-from kpp.tables import Schema, read_points
+from kpp.tables import Schema, check_columns, read_points
 
 __all__ = ["EstimatorFunction", "as_frame", "is_estimator", "output_names"]
 
@@ -65,9 +65,7 @@ class EstimatorFunction:
         if table is None:
             return cls(estimator, None if names is None else Schema(tuple(str(name) for name in names)))
         if names is not None:
-            missing = [str(name) for name in names if name not in set(table.columns)]
-            if missing:
-                raise ValueError(f"`background` lacks the columns {missing}; it has {[str(c) for c in table.columns]}")
+            check_columns(table.columns, names, "background")
             table = table[list(names)]
         schema = read_points(table, "background")[1]
         return cls(estimator, schema, tuple((name, table[name].dtype) for name in schema.levels))

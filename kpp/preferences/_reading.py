@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kpp.tables import as_table, columns_of_names, is_table, read_points, refuse_missing
+from kpp.tables import as_table, check_columns, columns_of_names, is_table, read_points, refuse_missing
 from kpp.validation import as_points, as_targets, check_same_rows, check_type
 
 __all__: list[str] = []
@@ -162,9 +162,7 @@ def columns(table: Any, chosen: Sequence[str], name: str) -> Any:
         raise ValueError(f"columns of `{name}` must be a list of names, got the text {chosen!r}; write [{chosen!r}]")
     if not is_table(table):
         raise ValueError(f"`{name}` must be a data frame, got {type(table).__name__}")
-    missing = [column for column in chosen if column not in set(table.columns)]
-    if missing:
-        raise ValueError(f"`{name}` lacks the columns {missing}; it has {[str(column) for column in table.columns]}")
+    check_columns(table.columns, chosen, name)
     return table[list(chosen)] if chosen else None
 
 

@@ -178,11 +178,6 @@ def refused(**changes):
 
 CASES = {
     "not measured": ({"data": TABLE.drop(columns="z")}, NotCoveredError, "no embedding covers"),
-    "mediators": (
-        {"graph": CausalDAG([("t", "z"), ("z", "y")], bidirected=[("t", "y")])},
-        CausalError,
-        "through the mediators",
-    ),
     "no frame": ({"data": TABLE.to_numpy()}, TypeError, "`data` must be a kpp.Fit or a data frame"),
     "unknown column": ({"treatment": "dose"}, CausalError, "dose"),
     "missing values": ({"data": TABLE.assign(y=np.nan)}, ValueError, "missing"),
