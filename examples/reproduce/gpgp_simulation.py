@@ -31,7 +31,7 @@ import click
 import jax
 import numpy as np
 import pandas as pd
-from preference_methods import choose_and_predict, grid, scores, stack
+from preference_methods import average, choose_and_predict, grid, scores, side_by_side, stack
 from scipy.spatial.distance import cdist
 from scipy.stats import wilcoxon
 from sklearn.linear_model import LogisticRegression
@@ -83,17 +83,6 @@ def candidates(name: str, small: bool = False) -> Any:
         "PAIR-GP": lambda lengthscale, variance: GPClassification(RBF(lengthscale, variance=variance)),
     }
     return stack([models[name](*values) for values in grid(lengthscales, [4.0] if small else [1.0, 4.0, 16.0, 64.0])])
-
-
-def side_by_side(pairs: np.ndarray) -> np.ndarray:
-    """Return the concatenated features of both items of pairs (m, 2, d), in both orders, (2 m, 2 d)."""
-    return np.concatenate([pairs, pairs[:, ::-1]]).reshape(2 * len(pairs), -1)
-
-
-def average(probabilities: np.ndarray) -> np.ndarray:
-    """Return the win probability of the first item, averaged over both orders of the items."""
-    first, second = np.split(np.asarray(probabilities), 2)
-    return (first + 1 - second) / 2
 
 
 def predict(name: str, train: tuple[np.ndarray, np.ndarray], test: np.ndarray, models: Any) -> np.ndarray:

@@ -63,6 +63,17 @@ def stack(models: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf, float) for leaf in leaves]), *models)
 
 
+def side_by_side(pairs: np.ndarray) -> np.ndarray:
+    """Return the concatenated features of both items of pairs (m, 2, d), in both orders, (2 m, 2 d)."""
+    return np.concatenate([pairs, pairs[:, ::-1]]).reshape(2 * len(pairs), -1)
+
+
+def average(probabilities: np.ndarray) -> np.ndarray:
+    """Return the win probability of the first item, averaged over both orders of the items."""
+    first, second = np.split(np.asarray(probabilities), 2)
+    return (first + 1 - second) / 2
+
+
 def scores(probabilities: np.ndarray, y: np.ndarray) -> dict[str, float]:
     """Return accuracy, log loss and area under the curve of probabilities that the first item won, without ties.
 

@@ -8,6 +8,7 @@ a table with a column ID and features, which are standardized. The matches are a
 The chameleon data are from Stuart-Fox et al. (2006) and are available, for instance, in the R package BradleyTerry2.
 Without --items, the script simulates 30 items and 100 matches with cycles.
 
+PAIR-GP sees the features of both items side by side, in both orders, and its probabilities are averaged over both.
 Every run splits the matches 70 to 30; a match and its mirror image stay together. Hyperparameters maximize the evidence
 times weak priors; penalties of the baselines are cross-validated. The script prints accuracy, log loss and area under
 the curve of the probabilities, with their standard deviations over splits; rank-sum and signed-rank tests; the
@@ -27,13 +28,13 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from numpyro import distributions as dist
-from preference_methods import on_all_pairs, print_scores, print_tests, scores
+from preference_methods import average, on_all_pairs, print_scores, print_tests, scores, side_by_side
 from sklearn.model_selection import GridSearchCV, KFold
 
 import kpp
 from kpp.kernels import RBF
 from kpp.preferences import Matches, count_cycles, mean_clustering_coefficient, spectral_rankability
-from kpp_models import GPGP, PGP, duel
+from kpp_models import GPGP, PGP, GPClassification, duel
 from kpp_models.estimators import BradleyTerry, PairwiseLogisticRegression, match_rows
 
 PUBLISHED = (
@@ -45,10 +46,14 @@ PENALTIES = np.geomspace(0.05, 5.0, 9)
 INFERENCE = kpp.MAP(progress=False)
 
 
+def priors(num_features: int) -> tuple[dist.Distribution, dist.Distribution]:
+    """Return a wide prior of a variance, and a prior of a lengthscale about sqrt(d)."""
+    return dist.HalfNormal(10.0), dist.LogNormal(0.5 * np.log(num_features), 1.0)
+
+
 def models(num_features: int) -> dict[str, Any]:
-    """Return the Gaussian processes, with priors: wide priors of variances, a lengthscale about sqrt(d)."""
-    variance = dist.HalfNormal(10.0)
-    lengthscale = dist.LogNormal(0.5 * np.log(num_features), 1.0)
+    """Return the Gaussian processes of pairs of items, with priors."""
+    variance, lengthscale = priors(num_features)
     rbf = variance * RBF(lengthscale)
     return {
         REFERENCE: GPGP(rbf + dist.HalfNormal(10.0)),
@@ -78,7 +83,7 @@ def read(items: Path | None, matches: Path | None) -> Matches:
 
 
 def baselines(train: Matches, matches: Matches) -> dict[str, np.ndarray]:
-    """Return probabilities at pairs by Bradley-Terry with one strength per item, and by logistic regression."""
+    """Return probabilities at pairs by Bradley-Terry, a Gaussian process of both items, and logistic regression."""
     known, pairs = match_rows(train), np.asarray(matches.pairs)
     strengths = cross_validated(BradleyTerry(num_items=matches.num_items), penalty=PENALTIES)
     linear = cross_validated(PairwiseLogisticRegression(), C=1 / PENALTIES)
@@ -86,8 +91,20 @@ def baselines(train: Matches, matches: Matches) -> dict[str, np.ndarray]:
     linear.fit(known.features, known.y, sample_weight=known.sample_weight)
     return {
         "Bradley-Terry": strengths.predict_proba(pairs)[:, 1],
+        "PAIR-GP": pair_gp(train, matches),
         "pairwise logistic": linear.predict_proba(np.asarray(matches.points).reshape(len(pairs), -1))[:, 1],
     }
+
+
+def pair_gp(train: Matches, matches: Matches) -> np.ndarray:
+    """Return probabilities at pairs by a Gaussian process of the features of both items, fitted in both orders."""
+    rows, y = train.single_matches()
+    features, labels = side_by_side(np.asarray(train.points)[rows]), np.concatenate([y, 1 - y])
+    variance, lengthscale = priors(2 * train.items.shape[1])
+    fit = GPClassification(variance * RBF(lengthscale)).fit(
+        jax.random.key(0), features, labels, inference=INFERENCE, num_prior_samples=0
+    )
+    return average(fit.predict(side_by_side(np.asarray(matches.points)))["probability"].values.squeeze())
 
 
 def cross_validated(estimator: Any, **grid: Any) -> GridSearchCV:

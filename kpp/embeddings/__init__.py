@@ -16,6 +16,8 @@ from kpp.embeddings.embedding import AbstractEmbedding as AbstractEmbedding
 from kpp.embeddings.embedding import AbstractEmpiricalEmbedding as AbstractEmpiricalEmbedding
 from kpp.embeddings.estimand_embedding import EstimandEmbedding as EstimandEmbedding
 from kpp.embeddings.graph_check import check_graph as check_graph
+from kpp.embeddings.hsic import hsic as hsic
+from kpp.embeddings.hsic import rank_features as rank_features
 from kpp.embeddings.interventional_mean import InterventionalMeanEmbedding as InterventionalMeanEmbedding
 from kpp.embeddings.mean import MeanEmbedding as MeanEmbedding
 from kpp.embeddings.mean_independence import MeanIndependenceTest as MeanIndependenceTest
