@@ -15,14 +15,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.gp.annealing import anneal
+from kpp.gp.gaussian import prior_factor
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood
 from kpp.gp.links import Derivatives
 from kpp.gp.newton import MAX_STEPS, find_mode, relative_change, step_size
-from kpp.typing import AnyArray
+from kpp.typing import AnyArray, RngKey
 from kpp.validation import is_concrete
 
 __all__ = [
     "LaplacePosterior",
+    "draw_whitened",
     "laplace_log_evidence",
     "laplace_posterior",
     "leave_one_out_latent",
@@ -165,6 +168,47 @@ def _laplace_log_evidence_jvp(primals: tuple, tangents: tuple) -> tuple[Array, A
     _, (d_density, d_gradient, d_curvature) = jax.jvp(at_the_mode, (likelihood,), (d_likelihood,))
     own = d_density + (covariance @ shift) * d_gradient - 0.5 * variance * d_curvature
     return _evidence(likelihood, posterior, mean), tangent + jnp.sum(own)
+
+
+def draw_whitened(
+    rng_key: RngKey,
+    likelihood: AbstractPointwiseLikelihood,
+    covariance: Float[AnyArray, "n n"],
+    mean: PriorMeans,
+) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    r"""Draw whitened latent values from their posterior, with the log of an importance weight.
+
+    .. math:: f = m + L z, \quad L L^\top = K, \qquad p(z \mid y) \propto p(y \mid f)\, N(z \mid 0, I)
+
+    The draw starts from the approximation, :math:`z \sim N(L^\top a, (I + L^\top W L)^{-1})`, and is moved to the
+    posterior by annealed importance sampling, so that weighted draws are exact. The mean of the weights is the ratio of
+    the exact to the approximate evidence.
+
+    Args:
+        rng_key: A JAX random key.
+        likelihood: p(y | f), which holds the n observations.
+        covariance: K, of shape (n, n).
+        mean: m, a number, or one number per observation, (n,).
+
+    Returns:
+        z, (n,), and the log of the weight.
+    """
+    covariance, mean = jnp.asarray(covariance), jnp.asarray(mean)
+    posterior, root = laplace_posterior(likelihood, covariance, mean), prior_factor(covariance)
+    weighted = _root(posterior.derivatives.curvature)[:, None] * root
+    factor = linalg.cholesky(linalg.add_diagonal(weighted.T @ weighted, 1.0), what="the matrix I + L^T W L")
+    center, spread = root.T @ posterior.coefficients, linalg.solve_lower(factor, jnp.eye(len(factor))).T
+    latent_center, latent_spread = mean + root @ center, root @ spread
+    constant = linalg.half_log_determinant(factor) + _evidence(likelihood, posterior, mean)
+
+    def log_ratio(noise: Array) -> Array:
+        """Return log p(y, z) - log q(z) - log q(y) for the z that the standard normal `noise` gives."""
+        fit = jnp.sum(likelihood.log_density(latent_center + latent_spread @ noise))
+        white = center + spread @ noise
+        return fit - 0.5 * (jnp.dot(white, white) - jnp.dot(noise, noise)) - constant
+
+    noise, log_weight = anneal(rng_key, log_ratio, len(center), covariance.dtype)
+    return center + spread @ noise, log_weight
 
 
 def leave_one_out_latent(

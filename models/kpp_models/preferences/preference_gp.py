@@ -34,7 +34,7 @@ from kpp.gp import (
     prior_factor,
     replace_priors,
 )
-from kpp.inference import NUTS, Data, Fit, Sample
+from kpp.inference import NUTS, Data, Fit, Laplace, Sample
 from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential, check_non_negative, check_positive
 from kpp.priors import is_prior
 from kpp.priors import sample as draw_priors
@@ -144,8 +144,11 @@ class AbstractPreferenceModel(AbstractGPModel):
         Raises:
             ValueError: If the data are invalid, or hold ties and the likelihood does not allow ties.
         """
-        samples = options.get("inference") is None or isinstance(options["inference"], NUTS)
+        inference = options.get("inference")
+        samples = inference is None or isinstance(inference, NUTS)
         model = dataclasses.replace(self, latent="sample") if self.latent is None and samples else self
+        if isinstance(inference, Laplace) and inference.importance is None and self.latent in (None, "laplace"):
+            options["inference"] = dataclasses.replace(inference, importance=True)
         return super(AbstractPreferenceModel, model).fit(rng_key, x, y, **options)
 
     def prepare(self: Model, x: Any, y: Any = None) -> tuple[Model, dict[str, Any], Schema]:
@@ -180,7 +183,8 @@ class AbstractPreferenceModel(AbstractGPModel):
         kernel, num_pairs = model.pair_kernel, jnp.shape(trials)[0]
         likelihood = OutcomeLikelihood(None, model.outcomes, trials)
         if model.latent in (None, "laplace"):
-            numpyro.sample("y", LaplaceMarginal(0.0, prior_covariance(kernel, x), likelihood), obs=y)
+            law = LaplaceMarginal(0.0, prior_covariance(kernel, x), likelihood, whitened=WHITENED)
+            numpyro.sample("y", law, obs=y)
             return
         if model.latent == "sample":
             observe_sampled(likelihood, lambda white: prior_factor(kernel.gram(x)) @ white, (num_pairs,), y)
@@ -202,11 +206,11 @@ class AbstractPreferenceModel(AbstractGPModel):
         """
         model = self.at(sample)
         kernel, likelihood = model.pair_kernel, model._likelihood(data)
-        if self.latent in (None, "laplace"):
-            return condition(kernel, data["x"], likelihood)
-        if self.latent == "sample":
+        if WHITENED in sample:
             return condition_on_values(kernel, data["x"], sample[WHITENED], likelihood)
-        return condition_on_values(kernel, data["inducing"], sample[INDUCING], likelihood, observed=data["x"])
+        if INDUCING in sample:
+            return condition_on_values(kernel, data["inducing"], sample[INDUCING], likelihood, observed=data["x"])
+        return condition(kernel, data["x"], likelihood)
 
     def predictive(self, sample: Sample, data: Data, x: Any, *, covariance: bool = False) -> dict[str, Array]:
         """Return the moments of g and the probabilities of outcomes at p pairs; see `AbstractModel.predictive`."""
