@@ -1,4 +1,4 @@
-"""Annealed importance sampling, from a standard normal law to a law with any density relative to it."""
+"""Annealed importance sampling, from Laplace's approximation to the law that it approximates."""
 
 from __future__ import annotations
 
@@ -9,12 +9,51 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kpp import linalg
 from kpp.typing import RngKey
 
-__all__ = ["anneal", "elliptical_slice_step"]
+__all__ = ["anneal", "anneal_from_laplace", "elliptical_slice_step"]
 
 _NUM_STEPS = 32
 _MAX_SHRINKS = 60  # each shrinks the bracket by a factor of about 2, so that it ends at the present point
+
+
+def anneal_from_laplace(
+    rng_key: RngKey,
+    log_density: Callable[[Array], Array],
+    center: Float[Array, " n"],
+    precision: Float[Array, "n n"],
+    log_evidence: Float[Array, ""],
+) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    r"""Draw whitened latent values z from their posterior, with the log of an importance weight.
+
+    .. math:: p(z \mid y) \propto p(y \mid z)\, N(z \mid 0, I), \qquad q(z) = N(z \mid c, H^{-1})
+
+    The draw starts from the approximation q. The mean of the weights is the ratio of the exact evidence to the
+    approximate one, so that weighted draws of hyperparameters and z are exact if the hyperparameters are weighted with
+    the approximate evidence.
+
+    Args:
+        rng_key: A JAX random key.
+        log_density: :math:`\log p(y \mid z)`, a function of z, (n,).
+        center: c, the mode, (n,).
+        precision: H, the negated second derivative of the log posterior at the mode, (n, n).
+        log_evidence: The log of the approximate evidence,
+            :math:`p(y \mid c)\, N(c \mid 0, I)\, (2 \pi)^{n/2} |H|^{-1/2}`.
+
+    Returns:
+        z, (n,), and the log of the weight.
+    """
+    factor = linalg.cholesky(precision, what="the precision of Laplace's approximation")
+    spread = linalg.solve_lower(factor, jnp.eye(len(center), dtype=center.dtype)).T
+    constant = linalg.half_log_determinant(factor) + log_evidence
+
+    def log_ratio(noise: Array) -> Array:
+        white = center + spread @ noise
+        return log_density(white) - 0.5 * (jnp.dot(white, white) - jnp.dot(noise, noise)) - constant
+
+    noise, log_weight = anneal(rng_key, log_ratio, len(center), center.dtype)
+    return center + spread @ noise, log_weight
 
 
 def anneal(

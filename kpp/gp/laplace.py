@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.gp.annealing import anneal
+from kpp.gp.annealing import anneal_from_laplace
 from kpp.gp.gaussian import prior_factor
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood
 from kpp.gp.links import Derivatives
@@ -178,11 +178,9 @@ def draw_whitened(
 ) -> tuple[Float[Array, " n"], Float[Array, ""]]:
     r"""Draw whitened latent values from their posterior, with the log of an importance weight.
 
-    .. math:: f = m + L z, \quad L L^\top = K, \qquad p(z \mid y) \propto p(y \mid f)\, N(z \mid 0, I)
+    .. math:: f = m + L z, \quad L L^\top = K, \qquad q(z) = N\bigl(z \mid L^\top a, (I + L^\top W L)^{-1}\bigr)
 
-    The draw starts from the approximation, :math:`z \sim N(L^\top a, (I + L^\top W L)^{-1})`, and is moved to the
-    posterior by annealed importance sampling, so that weighted draws are exact. The mean of the weights is the ratio of
-    the exact to the approximate evidence.
+    See `kpp.gp.anneal_from_laplace`.
 
     Args:
         rng_key: A JAX random key.
@@ -196,19 +194,13 @@ def draw_whitened(
     covariance, mean = jnp.asarray(covariance), jnp.asarray(mean)
     posterior, root = laplace_posterior(likelihood, covariance, mean), prior_factor(covariance)
     weighted = _root(posterior.derivatives.curvature)[:, None] * root
-    factor = linalg.cholesky(linalg.add_diagonal(weighted.T @ weighted, 1.0), what="the matrix I + L^T W L")
-    center, spread = root.T @ posterior.coefficients, linalg.solve_lower(factor, jnp.eye(len(factor))).T
-    latent_center, latent_spread = mean + root @ center, root @ spread
-    constant = linalg.half_log_determinant(factor) + _evidence(likelihood, posterior, mean)
-
-    def log_ratio(noise: Array) -> Array:
-        """Return log p(y, z) - log q(z) - log q(y) for the z that the standard normal `noise` gives."""
-        fit = jnp.sum(likelihood.log_density(latent_center + latent_spread @ noise))
-        white = center + spread @ noise
-        return fit - 0.5 * (jnp.dot(white, white) - jnp.dot(noise, noise)) - constant
-
-    noise, log_weight = anneal(rng_key, log_ratio, len(center), covariance.dtype)
-    return center + spread @ noise, log_weight
+    return anneal_from_laplace(
+        rng_key,
+        lambda white: jnp.sum(likelihood.log_density(mean + root @ white)),
+        root.T @ posterior.coefficients,
+        linalg.add_diagonal(weighted.T @ weighted, 1.0),
+        _evidence(likelihood, posterior, mean),
+    )
 
 
 def leave_one_out_latent(

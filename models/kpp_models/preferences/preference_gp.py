@@ -53,9 +53,10 @@ from kpp_models.preferences.data import (
 from kpp_models.preferences.outcomes import LIKELIHOODS, OutcomeLikelihood, Outcomes
 from kpp_models.tables.inducing import check_minibatch
 
-__all__ = ["GPGP", "PGP", "AbstractPreferenceModel", "PreferenceGP"]
+__all__ = ["GPGP", "PGP", "AbstractPreferenceModel", "PreferenceGP", "choose_latent"]
 
 Model = TypeVar("Model", bound="AbstractPreferenceModel")
+Latent = TypeVar("Latent", bound=Any)  # a model with the field `latent`
 
 LATENTS = ("laplace", "sample", "inducing")
 
@@ -144,11 +145,7 @@ class AbstractPreferenceModel(AbstractGPModel):
         Raises:
             ValueError: If the data are invalid, or hold ties and the likelihood does not allow ties.
         """
-        inference = options.get("inference")
-        samples = inference is None or isinstance(inference, NUTS)
-        model = dataclasses.replace(self, latent="sample") if self.latent is None and samples else self
-        if isinstance(inference, Laplace) and inference.importance is None and self.latent in (None, "laplace"):
-            options["inference"] = dataclasses.replace(inference, importance=True)
+        model, options = choose_latent(self, options)
         return super(AbstractPreferenceModel, model).fit(rng_key, x, y, **options)
 
     def prepare(self: Model, x: Any, y: Any = None) -> tuple[Model, dict[str, Any], Schema]:
@@ -330,3 +327,15 @@ class PGP(AbstractPreferenceModel):
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[PGP, Array, Array]]:
         """Yield a model with pairs and outcomes for the conformance suite."""
         yield cls(RBF(dist.LogNormal(0.0, 0.5)), latent="inducing", num_inducing=5), *example_matches(rng_key)
+
+
+def choose_latent(model: Latent, options: dict[str, Any]) -> tuple[Latent, dict[str, Any]]:
+    """Return a model whose `latent` goes with the inference, and options of `fit` with the inference to use.
+
+    By default NUTS samples the latent values, and Laplace's approximation is corrected by importance weights.
+    """
+    inference = options.get("inference")
+    if isinstance(inference, Laplace) and inference.importance is None and model.latent in (None, "laplace"):
+        options = {**options, "inference": dataclasses.replace(inference, importance=True)}
+    samples = inference is None or isinstance(inference, NUTS)
+    return (dataclasses.replace(model, latent="sample") if model.latent is None and samples else model), options
