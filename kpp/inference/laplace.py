@@ -54,12 +54,12 @@ class Laplace(AbstractInference):
     (both of u): their difference is constant if the approximation is exact.
 
     With ``importance=True`` the draws are corrected: they are drawn again with probabilities proportional to the
-    importance weights p(y, u) / q(u), whose tail is smoothed by a Pareto distribution. Where the model integrates
-    latent values out by Laplace's approximation (`kpp.gp.LaplaceMarginal`), these are drawn too, as the site
-    ``latent_whitened``, by annealed importance sampling. q is then a t distribution with 7 degrees of freedom, because
-    its tails must not be lighter than the tails of the posterior. The attribute ``pareto_k`` of the fit tells whether
-    the correction can be trusted: above 0.7 it cannot, and a warning says so. It is NaN for fewer than 30 draws. A
-    kernel with fewer features than observations keeps Laplace's approximation of the latent values.
+    importance weights p(y, u) / q(u), whose tail is smoothed by a Pareto distribution; ``log_q`` then equals ``lp``.
+    Where the model integrates latent values out by Laplace's approximation (`kpp.gp.LaplaceMarginal`), these are drawn
+    too, as the site ``latent_whitened``, by annealed importance sampling. q is then a t distribution with 7 degrees of
+    freedom, because its tails must not be lighter than the tails of the posterior. The attribute ``pareto_k`` of the
+    fit tells whether the correction can be trusted: above 0.7 it cannot, and a warning says so. It is NaN for fewer
+    than 30 draws. A kernel with fewer features than observations keeps Laplace's approximation of the latent values.
 
     Args:
         num_samples: The number of draws; one chain.
@@ -187,8 +187,7 @@ def _draw(
     attrs: dict[str, object],
     importance: bool,
 ) -> Posterior:
-    draw_key, resample_key = jax.random.split(rng_key)
-    keys = jax.random.split(draw_key, num_samples)
+    keys = jax.random.split(rng_key, num_samples)
     draw = _propose_block if importance else _draw_block
 
     def draw_block(keys: jax.Array) -> Any:
@@ -196,9 +195,11 @@ def _draw(
 
     found = map_blocks(draw_block, keys, math.ceil(num_samples / NUM_BLOCKS), threads=num_cores())
     if importance:
-        *found, log_ratio = found
-        rows, further = _resample(resample_key, np.asarray(log_ratio))
-        found, attrs = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], found), {**attrs, **further}
+        draws, log_density, log_ratio = found
+        rows, further = _resample(jax.random.fold_in(rng_key, num_samples), np.asarray(log_ratio))
+        # Corrected draws have the density of the posterior, so that nobody weights them again.
+        kept = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], (draws, log_density))
+        found, attrs = (*kept, kept[1]), {**attrs, **further}
     draws, log_density, log_q = jax.tree.map(lambda leaf: jnp.asarray(leaf[None]), found)  # one chain
     return Posterior(draws, {"lp": log_density, "log_q": log_q}, attrs, dict(state))
 
@@ -220,18 +221,19 @@ def _draw_block(
 @eqx.filter_jit
 def _propose_block(
     density: Density, keys: jax.Array, data: Data, mode: jax.Array, factor: jax.Array
-) -> tuple[dict[str, jax.Array], jax.Array, jax.Array, jax.Array]:
-    """Draw from the t distribution; return sites, both log densities, and the log ratio that latent values add."""
+) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
+    """Draw from the t distribution; return sites, their log densities, and the logs of the importance weights."""
     law = dist.MultivariateStudentT(_TAILS, jnp.zeros_like(mode), jnp.eye(mode.size, dtype=mode.dtype))
     scale = jnp.sum(jnp.log(jnp.diagonal(factor)))
 
-    def one(key: jax.Array) -> tuple[dict[str, jax.Array], jax.Array, jax.Array, jax.Array]:
+    def one(key: jax.Array) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
         first, second = jax.random.split(key)
         noise = law.sample(first)
         vector = mode + jsl.solve_triangular(factor, noise, lower=True, trans="T")
         latents, added = density.draw_latents(second, vector, data)
-        log_density, log_q = -density.unconstrained(vector, data), law.log_prob(noise) + scale
-        return density.sites(vector, data) | latents, log_density, log_q, log_density - log_q + added
+        log_density = -density.unconstrained(vector, data)
+        log_weight = log_density - law.log_prob(noise) - scale + added
+        return density.sites(vector, data) | latents, log_density, log_weight
 
     return jax.lax.map(one, keys)
 

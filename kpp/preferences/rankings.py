@@ -185,6 +185,7 @@ class Rankings(eqx.Module):
         Raises:
             ValueError: If there are ties or contexts.
         """
+        matches.refuse_teams("Rankings.from_matches")
         if matches.contexts is not None:
             raise ValueError("`matches` must have no contexts, for which rankings have no place")
         rows, y = matches.single_matches()

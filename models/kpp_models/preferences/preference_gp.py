@@ -45,6 +45,7 @@ from kpp_models.preferences.data import (
     check_same_items,
     example_matches,
     place_inducing_pairs,
+    plain_inputs,
     read_matches,
     read_pairs,
     refuse_codes,
@@ -76,7 +77,8 @@ class AbstractPreferenceModel(AbstractGPModel):
 
     `predict` takes pairs (p, 2, d), a tuple of them with contexts (p, c), or `kpp.preferences.Matches`. It gives mean
     and variance of g, ``probability``, the probability that the first item wins plus half the probability of a tie, and
-    ``probability_tie``.
+    ``probability_tie``. Teams (`Matches.from_teams`) need a kernel of bags, `kpp.kernels.BagMean`; pairs of new teams
+    are `kpp.kernels.PaddedBags` of shapes (p, 2, L, d) and (p, 2).
 
     Args:
         kernel: The kernel, with numbers or priors as leaves.
@@ -158,7 +160,9 @@ class AbstractPreferenceModel(AbstractGPModel):
         counts = np.stack([matches.wins, matches.ties, matches.losses], axis=1)
         if not is_prior(self.tie_width) and np.any(counts[:, 1]):
             check_positive(self.tie_width, "tie_width", infinity_allowed=False)
-        num, inputs = self.num_inducing, matches.inputs
+        num, inputs = self.num_inducing, plain_inputs(matches)
+        if num is not None:
+            matches.refuse_teams("latent='inducing'")
         inducing = None if num is None else place_inducing_pairs(inputs, num, self.seed)
         data = {"x": inputs, "trials": matches.counts, "inducing": inducing, "y": jax.device_put(counts)}
         return model, data, matches.schema
@@ -197,9 +201,9 @@ class AbstractPreferenceModel(AbstractGPModel):
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         """Return the posterior of g.
 
-        With ``latent="laplace"`` or None it is Laplace's approximation, and the pointwise log likelihood is
-        leave-one-out by the Laplace cavity. With "sample" g is conditioned on the drawn latent preferences, and with
-        "inducing" on the latent preferences at the inducing pairs.
+        With drawn latent preferences (``latent="sample"``, or the weighted draws of `kpp.Laplace`) g is conditioned on
+        them, and with "inducing" on the latent preferences at the inducing pairs. Otherwise it is Laplace's
+        approximation, and the pointwise log likelihood is leave-one-out by the Laplace cavity.
         """
         model = self.at(sample)
         kernel, likelihood = model.pair_kernel, model._likelihood(data)

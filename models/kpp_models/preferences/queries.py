@@ -16,6 +16,7 @@ from scipy.special import ndtri
 from kpp.batching import map_blocks
 from kpp.gp import prior_factor
 from kpp.inference import Data, Fit, Sample
+from kpp.kernels import PaddedBags
 from kpp.preferences import Matches, Rankings
 from kpp.typing import AnyArray, Numbers, Points, RngKey
 from kpp.validation import as_points, as_targets, check_rng_key, check_same_rows
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
 
 __all__ = ["choice_probabilities", "duel", "preference_matrix", "sample_preferences"]
 
+Items = Numbers | PaddedBags | Matches | Rankings
+
 _BLOCK = 2048  # the number of pairs that are predicted at a time
 _NODES, _NODES_A_DRAW = 2000, 16  # the smallest numbers of quantiles of g: in total, and for each draw
 
 
-def duel(
-    fit: Fit, first: Numbers, second: Numbers, *, contexts: Numbers | None = None, level: float = 0.9
-) -> xr.Dataset:
+def duel(fit: Fit, first: Items, second: Items, *, contexts: Numbers | None = None, level: float = 0.9) -> xr.Dataset:
     r"""Return the probability that one item beats another, with an interval, over all draws.
 
     The interval is for the probability itself, :math:`s(g(a, b))`: it expresses the uncertainty about the preference
@@ -47,8 +48,9 @@ def duel(
 
     Args:
         fit: A fit of a model of preferences.
-        first: p items a, (p, d) or a data frame.
-        second: Their opponents b, (p, d) or a data frame.
+        first: p items a, (p, d) or a data frame; or p teams, `kpp.kernels.PaddedBags` such as `kpp.kernels.pad_bags`
+            makes.
+        second: Their opponents b, in the same form.
         contexts: (p, c), coded as in the matches, if the matches have contexts.
         level: The mass of the interval.
 
@@ -76,13 +78,13 @@ def duel(
     return _dataset(found | {"lower": lower, "upper": upper, "preferred": preferred}, ("instance",))
 
 
-def preference_matrix(fit: Fit, items: Numbers | Matches, *, context: Numbers | None = None) -> xr.Dataset:
+def preference_matrix(fit: Fit, items: Items, *, context: Numbers | None = None) -> xr.Dataset:
     """Return the preferences between all pairs of n items, for every draw.
 
     Args:
         fit: A fit of a model of preferences.
-        items: n items, (n, d) or a data frame; or `kpp.preferences.Matches`, for the items of the matches by their
-            names.
+        items: n items, (n, d) or a data frame, or n teams, `kpp.kernels.PaddedBags`; or `kpp.preferences.Matches`, for
+            the items of the matches by their names.
         context: The context of all duels, (c,), if the matches have contexts.
 
     Returns:
@@ -99,13 +101,13 @@ def preference_matrix(fit: Fit, items: Numbers | Matches, *, context: Numbers | 
     if isinstance(fit.model, AbstractPreferenceMachine):
         mean = fit.model.item_function(fit.data).preference_matrix(points, context=context)
         return _matrices({"mean": mean[None, None], "probability": fit.model.probability(mean)[None, None]}, names)
-    rows, columns = np.triu_indices(len(points))
-    pairs = _pairs(fit, points[rows], points[columns], _repeat(context, len(rows)))
+    rows, columns = np.triu_indices(len(names))
+    pairs = _pairs(fit, _take(points, rows), _take(points, columns), _repeat(context, len(rows)))
     return _square(_in_blocks(fit, pairs), rows, columns, names)
 
 
 def sample_preferences(
-    fit: Fit, rng_key: RngKey, items: Numbers | Matches | Rankings, num_samples: int, *, context: Numbers | None = None
+    fit: Fit, rng_key: RngKey, items: Items, num_samples: int, *, context: Numbers | None = None
 ) -> Float[np.ndarray, "s n n"]:
     """Draw g at all pairs of n items jointly, as required for rankings with uncertainty.
 
@@ -127,19 +129,19 @@ def sample_preferences(
     _refuse_other_models(fit, AbstractPreferenceModel, RankingGP)
     if num_samples < 1:
         raise ValueError(f"`num_samples` must be at least 1, got {num_samples}")
-    points, _ = _items(fit, items)
+    points, names = _items(fit, items)
     if isinstance(fit.model, RankingGP):
         utilities = np.stack(list(_draw_functions(fit, rng_key, points, num_samples)))
         return utilities[:, :, None] - utilities[:, None, :]
-    rows, columns = np.triu_indices(len(points), 1)
-    pairs = _pairs(fit, points[rows], points[columns], _repeat(context, len(rows)))
-    matrix = np.zeros((num_samples, len(points), len(points)))
+    rows, columns = np.triu_indices(len(names), 1)
+    pairs = _pairs(fit, _take(points, rows), _take(points, columns), _repeat(context, len(rows)))
+    matrix = np.zeros((num_samples, len(names), len(names)))
     for number, values in enumerate(_draw_functions(fit, rng_key, pairs, num_samples)):
         matrix[number, rows, columns], matrix[number, columns, rows] = values, -values
     return matrix
 
 
-def choice_probabilities(fit: Fit, items: Numbers | Rankings) -> xr.DataArray:
+def choice_probabilities(fit: Fit, items: Items) -> xr.DataArray:
     r"""Return the probability that each of n items is chosen as the best of all n, for every draw.
 
     .. math:: P(i) = E \frac{e^{f_i}}{\sum_j e^{f_j}}
@@ -202,21 +204,31 @@ def _draw_latent(
     return model.draw_latent(key, sample, data, points)
 
 
-def _items(fit: Fit, items: Numbers | Matches | Rankings) -> tuple[Float[np.ndarray, "n d"], list[Any]]:
-    """Return items and their names, by default their numbers."""
+def _items(fit: Fit, items: Items) -> tuple[Any, list[Any]]:
+    """Return items (n, d), or teams, and their names, by default their numbers."""
     if isinstance(items, (Matches, Rankings)):
-        return np.asarray(items.items), list(items.item_names)
+        return jax.tree.map(np.asarray, items.items), list(items.item_names)
+    if isinstance(items, PaddedBags):
+        return items, list(range(len(items.lengths)))
     points = fit.schema.read(items, "items") if fit.schema is not None else np.asarray(as_points(items, "items"))
     return points, list(range(len(points)))
 
 
-def _pairs(fit: Fit, first: Numbers | Matches, second: Numbers | Matches, contexts: Numbers | None) -> Any:
+def _pairs(fit: Fit, first: Items, second: Items, contexts: Numbers | None) -> Any:
     """Return pairs of items, with their contexts if there are any, in the form of the model."""
     _refuse_other_models(fit)
-    firsts, seconds = _items(fit, first)[0], _items(fit, second)[0]
-    check_same_rows(len(firsts), len(seconds), "first", "second")
-    pairs = np.stack([firsts, seconds], axis=1)
+    (firsts, names), (seconds, others) = _items(fit, first), _items(fit, second)
+    check_same_rows(len(names), len(others), "first", "second")
+    if isinstance(firsts, PaddedBags) and isinstance(seconds, PaddedBags):
+        pairs: Any = PaddedBags.pair(firsts, seconds)
+    else:
+        pairs = np.stack([firsts, seconds], axis=1)
     return fit.model.read_points(pairs if contexts is None else (pairs, contexts), fit.schema)
+
+
+def _take(items: Any, rows: np.ndarray) -> Any:
+    """Return some of the items or teams."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], items)
 
 
 def _repeat(context: Numbers | None, count: int) -> np.ndarray | None:
