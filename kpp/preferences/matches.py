@@ -33,8 +33,8 @@ Levels = tuple[tuple[str, tuple[Any, ...]], ...]
 
 
 def _as_items(items: Any) -> Any:
-    """Return teams as `PaddedBags`, also where a file has made them a plain list of two arrays, and rows unchanged."""
-    return PaddedBags(*map(jnp.asarray, items)) if isinstance(items, (tuple, list)) else items
+    """Return teams, a tuple of members and sizes, as `PaddedBags`, and rows unchanged."""
+    return PaddedBags(*map(jnp.asarray, items)) if isinstance(items, tuple) else items
 
 
 @data_class
@@ -59,7 +59,7 @@ class Matches(eqx.Module):
         context_booleans: The columns of booleans of `contexts`.
     """
 
-    items: Float[Array, "n d"] | PaddedBags = eqx.field(converter=_as_items)
+    items: Any = eqx.field(converter=_as_items)
     pairs: Int[Array, "m 2"]
     wins: Float[Array, " m"]
     losses: Float[Array, " m"]

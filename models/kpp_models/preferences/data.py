@@ -60,8 +60,10 @@ def read_pairs(x: object, schema: Schema | None, name: str = "x") -> Any:
                 f"fitted to, got {list(x.feature_names)}; `Schema.read` reads other items alike"
             )
         return x.inputs
-    separate = isinstance(x, tuple) and len(x) == 2 and not isinstance(x, PaddedBags)
-    pairs, contexts = x if separate else (x, None)
+    pairs: Any = x
+    contexts: Any = None
+    if isinstance(x, tuple) and len(x) == 2 and not isinstance(x, PaddedBags):
+        pairs, contexts = x
     found = _read_teams(pairs, name) if isinstance(pairs, PaddedBags) else _read_array(pairs, name)
     points = jax.tree.leaves(found)[0]
     if schema is not None and points.shape[-1] != schema.num_features:
@@ -107,16 +109,18 @@ def check_same_items(x: Points, known: Points) -> None:
     """
     shapes = [[_without_size(leaf.shape[1:]) for leaf in jax.tree.leaves(part)] for part in (x, known)]
     if shapes[0] != shapes[1]:
+        teams = len(shapes[1][0]) == 3
+        contexts = len(shapes[1]) > 1 + teams
         raise ValueError(
-            f"`x` must hold pairs{' and contexts' if len(shapes[1]) > 1 else ''} of shapes "
-            f"{[('p', *shape) for shape in shapes[1]]} as in the matches fitted to, got "
-            f"{[leaf.shape for leaf in jax.tree.leaves(x)]}"
+            f"`x` must hold pairs{' of teams (`kpp.kernels.PaddedBags`)' if teams else ''}"
+            f"{' and contexts' if contexts else ''} of shapes {[('p', *shape) for shape in shapes[1]]} as in the "
+            f"matches fitted to, got {[leaf.shape for leaf in jax.tree.leaves(x)]}"
         )
 
 
-def _without_size(shape: tuple[int, ...]) -> tuple[int | None, ...]:
+def _without_size(shape: tuple[int, ...]) -> tuple[int | str, ...]:
     """Return the shape of a pair without the number L of rows of a team, (2, L, d), which may vary."""
-    return (shape[0], None, shape[2]) if len(shape) == 3 else shape
+    return (shape[0], "L", shape[2]) if len(shape) == 3 else shape
 
 
 def resolve_names(kernel: AbstractKernel, matches: Matches) -> AbstractKernel:

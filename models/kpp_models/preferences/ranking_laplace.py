@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
@@ -153,7 +152,7 @@ def held_out_log_density(
 
 def normal_points(dimension: int, dtype: Any) -> Float[Array, "k l"]:
     """Return 512 points of quasi-Monte Carlo for a standard normal law."""
-    uniform = qmc.Sobol(dimension, scramble=True, rng=np.random.default_rng(0)).random(_NUM_POINTS)
+    uniform = qmc.Sobol(dimension, scramble=True, seed=0).random(_NUM_POINTS)
     return jnp.asarray(ndtri(uniform), dtype)
 
 
