@@ -13,9 +13,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import xarray as xr
 
-__all__ = ["MAJOR", "from_groups", "group", "group_names", "groups", "loo", "loo_numbers", "summary"]
+from kpp.typing import AnyArray
+
+__all__ = ["MAJOR", "from_groups", "group", "group_names", "groups", "loo", "loo_numbers", "psis", "summary"]
 
 MAJOR = int(importlib.metadata.version("arviz").split(".")[0])
+_FEWEST = 30  # draws for an estimate of the tail of importance weights
 _DIAGNOSTICS = ["mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat"]
 
 
@@ -70,6 +73,22 @@ def loo_numbers(result: Any) -> dict[str, Any]:
     """Return the results of `loo` under the same names for every ArviZ: elpd, se, p and pareto_k, one per row."""
     elpd, p = (result["elpd_loo"], result["p_loo"]) if MAJOR == 0 else (result.elpd, result.p)
     return {"elpd": float(elpd), "se": float(result.se), "p": float(p), "pareto_k": result.pareto_k.values.ravel()}
+
+
+def psis(log_ratio: AnyArray) -> tuple[np.ndarray, float]:
+    """Return the logs of the Pareto-smoothed importance weights of independent draws, which sum to 1, and Pareto's k.
+
+    With fewer than 30 draws, or equal weights, there is no tail to smooth, and k is NaN.
+    """
+    smoothed, k = log_ratio, float("nan")
+    if len(log_ratio) >= _FEWEST and np.ptp(log_ratio) > 0:
+        if MAJOR == 0:
+            smoothed, k = _arviz().psislw(log_ratio)
+        else:
+            stats = importlib.import_module("arviz_stats.base").array_stats
+            smoothed, k = stats.psislw(-log_ratio)  # it takes log likelihoods, whose negatives are log ratios
+    highest = np.max(smoothed)
+    return smoothed - highest - np.log(np.sum(np.exp(smoothed - highest))), float(k)
 
 
 def summary(

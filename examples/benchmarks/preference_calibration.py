@@ -33,11 +33,12 @@ LOCATIONS, SCALE = [0.0, 1.0], 0.5
 LENGTHSCALE, VARIANCE = (dist.LogNormal(location, SCALE) for location in LOCATIONS)
 MODELS = {"GPGP": GPGP, "PGP": PGP}
 NUTS = kpp.NUTS(num_warmup=150, num_samples=200, num_chains=1, progress=False)
-# How the latent preferences and the hyperparameters are inferred.
+# How the latent preferences and the hyperparameters are inferred; "weighted" is the default of kpp.Laplace.
 INFERENCES = {
     "sample, NUTS": ("sample", NUTS),
     "laplace, NUTS": ("laplace", NUTS),
-    "laplace, Laplace": ("laplace", kpp.Laplace(num_samples=200, progress=False)),
+    "laplace, Laplace": ("laplace", kpp.Laplace(num_samples=200, progress=False, importance=False)),
+    "laplace, weighted": ("laplace", kpp.Laplace(num_samples=500, progress=False)),
     "laplace, MAP": ("laplace", kpp.MAP(progress=False)),
 }
 
@@ -77,7 +78,7 @@ def calibrate(model: str, inference: str, repeats: int) -> None:
     # One pair of each function: the ranks of different functions are independent.
     bins = np.minimum(np.stack(ranks)[:, 0] * 10, 9).astype(int)
     uniform = stats.chisquare(np.bincount(bins, minlength=10)).pvalue
-    print(f"{model:<6} {inference:<16} {repeats:>9} {covered.mean():>8.1%} ± {error:.1%} {uniform:>8.2g}", flush=True)
+    print(f"{model:<6} {inference:<17} {repeats:>9} {covered.mean():>8.1%} ± {error:.1%} {uniform:>8.2g}", flush=True)
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """The Gaussian-process toolkit: densities, likelihoods and approximations shared by Gaussian-process models."""
 
+from kpp.gp.annealing import anneal_from_laplace as anneal_from_laplace
 from kpp.gp.conditioned import ConditionedProcess as ConditionedProcess
 from kpp.gp.conditioned import PriorMean as PriorMean
 from kpp.gp.conditioned import evaluate_mean as evaluate_mean
@@ -81,6 +82,8 @@ from kpp.gp.means import LinearMean as LinearMean
 from kpp.gp.means import check_mean_fits as check_mean_fits
 from kpp.gp.means import mean_field as mean_field
 from kpp.gp.model import AbstractGPModel as AbstractGPModel
+from kpp.gp.newton import find_mode as find_mode
+from kpp.gp.newton import relative_change as relative_change
 from kpp.gp.newton import step_size as step_size
 from kpp.gp.observations import INDUCING as INDUCING
 from kpp.gp.observations import WHITENED as WHITENED

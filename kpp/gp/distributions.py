@@ -14,10 +14,10 @@ from numpyro.distributions import constraints
 from kpp import linalg
 from kpp.gp.feature_laplace import FeatureCovariance, feature_log_evidence
 from kpp.gp.gaussian import gaussian_log_density, prior_factor
-from kpp.gp.laplace import laplace_log_evidence
+from kpp.gp.laplace import draw_whitened, laplace_log_evidence
 from kpp.gp.likelihoods import AbstractLikelihood, AbstractPointwiseLikelihood
 from kpp.random import standard_normal
-from kpp.typing import AnyArray
+from kpp.typing import AnyArray, RngKey
 
 __all__ = [
     "FeatureObservations",
@@ -98,6 +98,8 @@ class LaplaceMarginal(dist.Distribution):
         mean: m, a scalar, or one number per observation, (n,).
         covariance_matrix: K, of shape (n, n), which may be singular, or a `kpp.gp.FeatureCovariance`.
         likelihood: The likelihood without observations, log-concave.
+        whitened: The name of a site of the whitened latent values, if the model's posterior accepts draws of them:
+            ``kpp.Laplace(importance=True)`` then draws them. None if it does not.
         validate_args: As for every NumPyro distribution.
 
     Raises:
@@ -109,6 +111,7 @@ class LaplaceMarginal(dist.Distribution):
 
     arg_constraints = {"loc": constraints.real}
     pytree_data_fields: tuple[str, ...] = ("loc", "covariance_matrix", "likelihood")
+    pytree_aux_fields: tuple[str, ...] = ("whitened",)
 
     def __init__(
         self,
@@ -116,13 +119,14 @@ class LaplaceMarginal(dist.Distribution):
         covariance_matrix: Float[AnyArray, "n n"] | FeatureCovariance,
         likelihood: AbstractPointwiseLikelihood,
         *,
+        whitened: str | None = None,
         validate_args: bool | None = None,
     ) -> None:
         if not likelihood.log_concave:
             raise ValueError(
                 f"`likelihood` must be log-concave for Laplace's approximation, got {type(likelihood).__name__}"
             )
-        self.likelihood = likelihood
+        self.likelihood, self.whitened = likelihood, whitened
         self.covariance_matrix = jax.tree.map(jnp.asarray, covariance_matrix)
         self.loc = jnp.asarray(mean, dtype=self._dtype)
         num_rows = jnp.shape(jax.tree.leaves(covariance_matrix)[0])[0]
@@ -152,6 +156,17 @@ class LaplaceMarginal(dist.Distribution):
             return laplace_log_evidence(law, covariance, self.loc)
 
         return _over_leading(evidence, value, len(self.event_shape))
+
+    def draw_latents(self, rng_key: RngKey, value: AnyArray) -> tuple[dict[str, Array], Array]:
+        """Draw the whitened latent values; see `kpp.gp.laplace.draw_whitened`.
+
+        Without a name for them, or with a covariance of features, none are drawn, and the log ratio is 0.
+        """
+        if self.whitened is None or isinstance(self.covariance_matrix, FeatureCovariance):
+            return {}, jnp.zeros((), self._dtype)
+        law = self.likelihood.observe(jnp.asarray(value, self._dtype))
+        white, log_ratio = draw_whitened(rng_key, law, self.covariance_matrix, self.loc)
+        return {self.whitened: white}, log_ratio
 
     @property
     def _dtype(self) -> Any:

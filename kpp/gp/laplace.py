@@ -15,14 +15,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.gp.annealing import anneal_from_laplace
+from kpp.gp.gaussian import prior_factor
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood
 from kpp.gp.links import Derivatives
 from kpp.gp.newton import MAX_STEPS, find_mode, relative_change, step_size
-from kpp.typing import AnyArray
+from kpp.typing import AnyArray, RngKey
 from kpp.validation import is_concrete
 
 __all__ = [
     "LaplacePosterior",
+    "draw_whitened",
     "laplace_log_evidence",
     "laplace_posterior",
     "leave_one_out_latent",
@@ -165,6 +168,39 @@ def _laplace_log_evidence_jvp(primals: tuple, tangents: tuple) -> tuple[Array, A
     _, (d_density, d_gradient, d_curvature) = jax.jvp(at_the_mode, (likelihood,), (d_likelihood,))
     own = d_density + (covariance @ shift) * d_gradient - 0.5 * variance * d_curvature
     return _evidence(likelihood, posterior, mean), tangent + jnp.sum(own)
+
+
+def draw_whitened(
+    rng_key: RngKey,
+    likelihood: AbstractPointwiseLikelihood,
+    covariance: Float[AnyArray, "n n"],
+    mean: PriorMeans,
+) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    r"""Draw whitened latent values from their posterior, with the log of an importance weight.
+
+    .. math:: f = m + L z, \quad L L^\top = K, \qquad q(z) = N\bigl(z \mid L^\top a, (I + L^\top W L)^{-1}\bigr)
+
+    See `kpp.gp.anneal_from_laplace`.
+
+    Args:
+        rng_key: A JAX random key.
+        likelihood: p(y | f), which holds the n observations.
+        covariance: K, of shape (n, n).
+        mean: m, a number, or one number per observation, (n,).
+
+    Returns:
+        z, (n,), and the log of the weight.
+    """
+    covariance, mean = jnp.asarray(covariance), jnp.asarray(mean)
+    posterior, root = laplace_posterior(likelihood, covariance, mean), prior_factor(covariance)
+    weighted = _root(posterior.derivatives.curvature)[:, None] * root
+    return anneal_from_laplace(
+        rng_key,
+        lambda white: jnp.sum(likelihood.log_density(mean + root @ white)),
+        root.T @ posterior.coefficients,
+        linalg.add_diagonal(weighted.T @ weighted, 1.0),
+        _evidence(likelihood, posterior, mean),
+    )
 
 
 def leave_one_out_latent(

@@ -76,8 +76,10 @@ class Naming:
 
 
 def posterior_groups(posterior: Posterior, sites: Mapping[str, Site], naming: Naming) -> dict[str, xr.Dataset]:
-    """Return the groups posterior and sample_stats."""
-    dims = {name: (*SAMPLE_DIMS, *naming.of_site(sites[name])) for name in posterior.samples}
+    """Return the groups posterior and sample_stats; an inference may draw sites that the model integrates out."""
+    shapes = {name: tuple(np.shape(value)[2:]) for name, value in posterior.samples.items()}
+    found_sites = {name: sites.get(name, Site(name, "latent", shape, ())) for name, shape in shapes.items()}
+    dims = {name: (*SAMPLE_DIMS, *naming.of_site(site)) for name, site in found_sites.items()}
     draws = naming.dataset(posterior.samples, dims)
     if not posterior.samples:
         draws = draws.assign_coords(chain=[0], draw=[0])

@@ -5,7 +5,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -20,6 +20,7 @@ from kpp.typing import RngKey
 
 __all__ = [
     "AbstractInference",
+    "ApproximateMarginal",
     "CalledWith",
     "ConvergenceError",
     "Posterior",
@@ -130,6 +131,23 @@ class AbstractInference(_Fields, AbstractModule):
             TypeError: If the inference has no chains.
         """
         raise TypeError(f"{type(self).__name__} has no chains to resume; only kpp.NUTS has")
+
+
+@runtime_checkable
+class ApproximateMarginal(Protocol):
+    """A distribution of observations whose latent values are integrated out by an approximation."""
+
+    def draw_latents(self, rng_key: jax.Array, value: Any) -> tuple[dict[str, jax.Array], jax.Array]:
+        r"""Draw the latent values from their approximate law given the observations.
+
+        Args:
+            rng_key: A JAX random key.
+            value: The observations.
+
+        Returns:
+            The values by site, and the log of the weight that makes draws of z and of the posterior under the
+            approximate density q(y) of this distribution exact, :math:`\log p(y, z) - \log q(z) - \log q(y)`.
+        """
 
 
 def inspect_sites(

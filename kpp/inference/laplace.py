@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 import numpy as np
+from numpyro import distributions as dist
 
+from kpp import _arviz
 from kpp.batching import NUM_BLOCKS, map_blocks
 from kpp.inference.base import (
     AbstractInference,
@@ -29,9 +33,12 @@ from kpp.validation import check_rng_key, count
 
 __all__ = ["Laplace"]
 
+_LOGGER = logging.getLogger("kpp")
 _MODE, _FACTOR = "mode", "precision_factor"
 _POLISH_STEPS = 5  # from L-BFGS's optimum few of Newton's steps are enough
 _NEAR = 1e-6  # a step, in coordinates u, that leaves the Hessian as it is
+_TAILS = 7.0  # degrees of freedom of the proposal of importance sampling
+_RELIABLE = 0.7  # the largest reliable shape of the weights' tail, Vehtari et al. (2024)
 
 
 class Laplace(AbstractInference):
@@ -46,19 +53,30 @@ class Laplace(AbstractInference):
     the sites. `sample_stats` holds ``lp``, the log joint density of each draw, and ``log_q``, its log density under q
     (both of u): their difference is constant if the approximation is exact.
 
+    With ``importance=True`` the draws are corrected: they are drawn again with probabilities proportional to the
+    importance weights p(y, u) / q(u), whose tail is smoothed by a Pareto distribution; ``log_q`` then equals ``lp``.
+    Where the model integrates latent values out by Laplace's approximation (`kpp.gp.LaplaceMarginal`), these are drawn
+    too, as the site ``latent_whitened``, by annealed importance sampling. q is then a t distribution with 7 degrees of
+    freedom, because its tails must not be lighter than the tails of the posterior. The attribute ``pareto_k`` of the
+    fit tells whether the correction can be trusted: above 0.7 it cannot, and a warning says so. It is NaN for fewer
+    than 30 draws. A kernel with fewer features than observations keeps Laplace's approximation of the latent values.
+
     Args:
         num_samples: The number of draws; one chain.
         num_restarts: The number of further starts of the search for the mode, in addition to the prior medians.
         max_steps: Steps of L-BFGS from each start; Newton steps then improve the best mode.
         tolerance: A start has converged when no entry of the gradient exceeds this times max(1, abs(log-density)).
         progress: Whether to show a progress bar.
+        importance: Whether to correct the draws by importance weights. By default models of preferences do, and all
+            others do not.
 
     Raises:
         ValueError: If a number is out of range.
 
     References:
         C. E. Rasmussen, C. K. I. Williams (2006). Gaussian Processes for Machine Learning, section 3.4 (there for the
-        posterior of latent values).
+        posterior of latent values); A. Vehtari, D. Simpson, A. Gelman, Y. Yao, J. Gabry (2024). Pareto smoothed
+        importance sampling. JMLR 25.
     """
 
     num_samples: int = eqx.field(static=True, default=1000)
@@ -66,6 +84,7 @@ class Laplace(AbstractInference):
     max_steps: int = eqx.field(static=True, default=500)
     tolerance: float = eqx.field(static=True, default=1e-6)
     progress: bool = eqx.field(static=True, default=True)
+    importance: bool | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
         """Raise ValueError if a number is out of range."""
@@ -97,7 +116,8 @@ class Laplace(AbstractInference):
         )
         vector, factor = _polish(density, mode, data)
         state = {_MODE: vector, _FACTOR: factor}
-        return _draw(density, draw_key, self.num_samples, data, state, {"inference": "Laplace", **mode.attrs()})
+        attrs: dict[str, object] = {"inference": "Laplace", **mode.attrs()}
+        return _draw(density, draw_key, self.num_samples, data, state, attrs, bool(self.importance))
 
     def draw(
         self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
@@ -109,7 +129,7 @@ class Laplace(AbstractInference):
             return fixed
         init_key, draw_key = jax.random.split(check_rng_key(rng_key))
         density = Density(init_key, numpyro_model, data, sites)
-        return _draw(density, draw_key, num_samples, data, state, {"inference": "Laplace"})
+        return _draw(density, draw_key, num_samples, data, state, {"inference": "Laplace"}, bool(self.importance))
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
@@ -165,13 +185,21 @@ def _draw(
     data: Data,
     state: Mapping[str, jax.Array],
     attrs: dict[str, object],
+    importance: bool,
 ) -> Posterior:
     keys = jax.random.split(rng_key, num_samples)
+    draw = _propose_block if importance else _draw_block
 
-    def draw_block(keys: jax.Array) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
-        return _draw_block(density, keys, data, state[_MODE], state[_FACTOR])
+    def draw_block(keys: jax.Array) -> Any:
+        return draw(density, keys, data, state[_MODE], state[_FACTOR])
 
     found = map_blocks(draw_block, keys, math.ceil(num_samples / NUM_BLOCKS), threads=num_cores())
+    if importance:
+        draws, log_density, log_ratio = found
+        rows, further = _resample(jax.random.fold_in(rng_key, num_samples), np.asarray(log_ratio))
+        # Corrected draws have the density of the posterior, so that nobody weights them again.
+        kept = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], (draws, log_density))
+        found, attrs = (*kept, kept[1]), {**attrs, **further}
     draws, log_density, log_q = jax.tree.map(lambda leaf: jnp.asarray(leaf[None]), found)  # one chain
     return Posterior(draws, {"lp": log_density, "log_q": log_q}, attrs, dict(state))
 
@@ -188,6 +216,43 @@ def _draw_block(
         return density.sites(vector, data), -density.unconstrained(vector, data), normalizer - 0.5 * noise @ noise
 
     return jax.lax.map(one, keys)
+
+
+@eqx.filter_jit
+def _propose_block(
+    density: Density, keys: jax.Array, data: Data, mode: jax.Array, factor: jax.Array
+) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
+    """Draw from the t distribution; return sites, their log densities, and the logs of the importance weights."""
+    law = dist.MultivariateStudentT(_TAILS, jnp.zeros_like(mode), jnp.eye(mode.size, dtype=mode.dtype))
+    scale = jnp.sum(jnp.log(jnp.diagonal(factor)))
+
+    def one(key: jax.Array) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
+        first, second = jax.random.split(key)
+        noise = law.sample(first)
+        vector = mode + jsl.solve_triangular(factor, noise, lower=True, trans="T")
+        latents, added = density.draw_latents(second, vector, data)
+        log_density = -density.unconstrained(vector, data)
+        log_weight = log_density - law.log_prob(noise) - scale + added
+        return density.sites(vector, data) | latents, log_density, log_weight
+
+    return jax.lax.map(one, keys)
+
+
+def _resample(rng_key: jax.Array, log_ratio: AnyArray) -> tuple[np.ndarray, dict[str, object]]:
+    """Return the numbers of the draws to keep, by systematic resampling, and the diagnostics of the weights."""
+    log_weights, pareto_k = _arviz.psis(log_ratio)
+    weights = np.exp(log_weights)
+    num = len(weights)
+    if pareto_k > _RELIABLE:
+        _LOGGER.warning(
+            "the importance weights of Laplace's approximation vary too much to correct it (pareto_k = %.2f, above "
+            "%.1f); use kpp.NUTS(), or more draws",
+            pareto_k,
+            _RELIABLE,
+        )
+    positions = (np.arange(num) + float(jax.random.uniform(rng_key))) / num
+    rows = np.minimum(np.searchsorted(np.cumsum(weights), positions), num - 1)
+    return rows, {"pareto_k": pareto_k, "importance_ess": float(1.0 / np.sum(weights**2))}
 
 
 def _explain_flat(density: Density, hessian: np.ndarray) -> str:

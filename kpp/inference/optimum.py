@@ -20,7 +20,7 @@ from numpyro import handlers
 from numpyro.infer.util import constrain_fn, log_density, potential_energy, unconstrain_fn
 
 from kpp.batching import announce, progress_bar
-from kpp.inference.base import CalledWith, ConvergenceError, Data, NumpyroModel, Site
+from kpp.inference.base import ApproximateMarginal, CalledWith, ConvergenceError, Data, NumpyroModel, Site
 from kpp.threads import call_in_threads, num_cores
 from kpp.typing import AnyArray
 from kpp.validation import count, positive
@@ -86,6 +86,23 @@ class Density(eqx.Module):
     def sites(self, vector: AnyArray, data: Data) -> dict[str, jax.Array]:
         """Return latent and deterministic sites at u."""
         return constrain_fn(self._model, (data,), {}, self._unravel(vector), return_deterministic=True)
+
+    def draw_latents(self, rng_key: jax.Array, vector: AnyArray, data: Data) -> tuple[dict[str, jax.Array], jax.Array]:
+        """Draw the latent values that distributions of observed sites integrate out approximately, given u.
+
+        Returns:
+            The values by site, and the log of the ratio of their exact joint density with the observations to the law
+            that they were drawn from, relative to the approximate density of the observations.
+        """
+        values = self.sites(vector, data)
+        model = handlers.substitute(handlers.seed(self._model, jax.random.key(0)), data=values)
+        latents: dict[str, jax.Array] = {}
+        total = jnp.zeros((), jnp.result_type(vector))
+        for number, site in enumerate(handlers.trace(model).get_trace(data).values()):
+            if site["type"] == "sample" and site["is_observed"] and isinstance(site["fn"], ApproximateMarginal):
+                found, log_ratio = site["fn"].draw_latents(jax.random.fold_in(rng_key, number), site["value"])
+                latents, total = latents | found, total + log_ratio
+        return latents, total
 
     def describe(self, index: int) -> str:
         """Return which site an entry of u belongs to."""

@@ -1,6 +1,7 @@
 """Kernels: the interface, the built-in kernels, their combinations, and kernels of some of the features."""
 
 from kpp.kernels.bag_mean import BagMean as BagMean
+from kpp.kernels.bag_mean import PaddedBags as PaddedBags
 from kpp.kernels.bag_mean import pad_bags as pad_bags
 from kpp.kernels.base import AbstractKernel as AbstractKernel
 from kpp.kernels.base import AbstractProductKernel as AbstractProductKernel

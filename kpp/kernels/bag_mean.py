@@ -3,7 +3,7 @@ r"""A kernel between distributions observed as bags of points: the inner product
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,12 +15,42 @@ from kpp.kernels.base import AbstractKernel
 from kpp.kernels.checks import example_points
 from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
-from kpp.typing import Points, RngKey
+from kpp.typing import AnyArray, Points, RngKey
 from kpp.validation import is_concrete
 
-__all__ = ["BagMean", "pad_bags"]
+__all__ = ["BagMean", "PaddedBags", "pad_bags"]
 
 _ENTRIES = 2**24  # the largest number of kernel values in memory at a time
+
+
+class PaddedBags(NamedTuple):
+    """Bags of points in arrays; or pairs of bags, with an axis of length 2 after the first one.
+
+    Attributes:
+        points: The points of n bags, (n, L, d), with any numbers beyond the length of a bag.
+        lengths: The numbers of points, (n,).
+    """
+
+    points: Float[AnyArray, "*n L d"]
+    lengths: Int[AnyArray, "*n"]
+
+    @staticmethod
+    def pair(first: PaddedBags, second: PaddedBags) -> PaddedBags:
+        """Return pairs of bags: points (n, 2, L, d), L being the larger of both lengths, and lengths (n, 2).
+
+        Raises:
+            ValueError: If the numbers of bags, or of features, differ.
+        """
+        shapes = [np.shape(bags.points) for bags in (first, second)]
+        if shapes[0][0] != shapes[1][0] or shapes[0][2] != shapes[1][2]:
+            raise ValueError(f"`first` and `second` must be as many bags with the same features, got shapes {shapes}")
+        longest = max(shapes[0][1], shapes[1][1])
+        points = [
+            np.pad(np.asarray(bags.points), ((0, 0), (0, longest - bags.points.shape[1]), (0, 0)))
+            for bags in (first, second)
+        ]
+        lengths = [np.asarray(bags.lengths) for bags in (first, second)]
+        return PaddedBags(jnp.asarray(np.stack(points, axis=1)), jnp.asarray(np.stack(lengths, axis=1)))
 
 
 class BagMean(AbstractKernel):
@@ -76,7 +106,7 @@ class BagMean(AbstractKernel):
         yield cls(RBF(0.8, 1.3)), (points, jnp.array([1, 2, 3, 3, 2, 1]))
 
 
-def pad_bags(bags: Sequence[Any]) -> tuple[Float[Array, "n L d"], Int[Array, " n"]]:
+def pad_bags(bags: Sequence[Any]) -> PaddedBags:
     """Put bags of different lengths into one array.
 
     Args:
@@ -98,7 +128,7 @@ def pad_bags(bags: Sequence[Any]) -> tuple[Float[Array, "n L d"], Int[Array, " n
     points = np.zeros((len(arrays), lengths.max(), arrays[0].shape[1]))
     for row, bag in zip(points, arrays, strict=True):
         row[: len(bag)] = bag
-    return jnp.asarray(points), jnp.asarray(lengths)
+    return PaddedBags(jnp.asarray(points), jnp.asarray(lengths))
 
 
 def _map(function: Callable[[tuple[Array, Array]], Array], bags: Points, entries_each: int) -> Array:

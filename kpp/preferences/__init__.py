@@ -1,4 +1,4 @@
-"""Preferences between items: matches, rankings, clusters, and statistics of the graph of matches."""
+"""Preferences between items: matches, rankings and choices, clusters, and statistics of the graph of matches."""
 
 from kpp.preferences.clusters import ClusterChoice as ClusterChoice
 from kpp.preferences.clusters import choose_num_clusters as choose_num_clusters
@@ -19,6 +19,7 @@ from kpp.preferences.item_tables import skew_table as skew_table
 from kpp.preferences.matches import Matches as Matches
 from kpp.preferences.ranking import Ranking as Ranking
 from kpp.preferences.ranking import rank_items as rank_items
+from kpp.preferences.rankings import Rankings as Rankings
 from kpp.preferences.statistics import count_cycles as count_cycles
 from kpp.preferences.statistics import mean_clustering_coefficient as mean_clustering_coefficient
 from kpp.preferences.statistics import spectral_rankability as spectral_rankability

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from kpp.tables import as_table, check_columns, columns_of_names, is_table, read_points, refuse_missing
+from kpp.tables import Schema, as_table, check_columns, columns_of_names, is_table, read_points, refuse_missing
 from kpp.validation import as_points, as_targets, check_same_rows, check_type
 
 __all__: list[str] = []
 
 _LOGGER = logging.getLogger("kpp")
 _SHOWN = 5  # examples in a message
+ITEM = "item"  # the feature of items that have only names
 
 
 def numbers_of(values: object, name: str, num_rows: int | None = None) -> np.ndarray:
@@ -125,6 +126,42 @@ def item_table(items: Any, item: str, features: Sequence[str] | None) -> tuple[A
     if table is None:
         raise ValueError(f"`items` must have columns that describe the items beside {item!r}, got none")
     return table, names
+
+
+def users_of(matches: Any, users: Any, user: str, contexts: Sequence[str]) -> Any:
+    """Return the features of the user of each match, a table with one row per match."""
+    if contexts:
+        raise ValueError(f"`contexts` must be left out where `users` describe the contexts, got {list(contexts)}")
+    table, names = item_table(users, user, None)
+    rows = look_up(matches, user, names, "matches")
+    return table.iloc[rows] if hasattr(table, "iloc") else table[rows]
+
+
+def side(table: Any, prefix: str) -> Any:
+    """Return the features of one side of the matches, by names without the prefix."""
+    import pandas as pd
+
+    if not is_table(table):
+        raise ValueError(f"`matches` must be a data frame, got {type(table).__name__}")
+    if prefix in set(table.columns):
+        return pd.DataFrame({ITEM: labels(table, prefix, "matches").astype(str)})
+    names = [str(column) for column in table.columns if str(column).startswith(prefix)]
+    if not names:
+        raise ValueError(
+            f"`matches` has neither a column {prefix!r} nor columns that begin with it; it has "
+            f"{[str(column) for column in table.columns]}"
+        )
+    return pd.DataFrame({name.removeprefix(prefix): np.asarray(table[name]) for name in names})
+
+
+def read_sides(winners: Any, losers: Any) -> tuple[np.ndarray, Schema]:
+    """Return the features of all winners, then of all losers, and their schema."""
+    import pandas as pd
+
+    features, others = list(winners.columns), list(losers.columns)
+    if sorted(features) != sorted(others):
+        raise ValueError(f"`winner` and `loser` must have the same features in `matches`, got {features} and {others}")
+    return read_points(pd.concat([winners, losers[features]], ignore_index=True), "matches")
 
 
 def look_up(table: Any, column: str, names: list[Any], name: str) -> np.ndarray:

@@ -18,11 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from kpp.kernels import PaddedBags, pad_bags
 from kpp.notebook import escaped
 from kpp.preferences import _reading
 from kpp.preferences.notebook import matches_html
 from kpp.serialization import data_class
-from kpp.tables import Schema, read_points
+from kpp.tables import Schema, as_table, read_points
 from kpp.typing import AnyArray, Numbers, RngKey
 from kpp.validation import check_array, check_rng_key, check_same_rows, check_type, is_concrete
 
@@ -31,12 +32,18 @@ __all__ = ["Matches"]
 Levels = tuple[tuple[str, tuple[Any, ...]], ...]
 
 
+def _as_items(items: Any) -> Any:
+    """Return teams, a tuple of members and sizes, as `PaddedBags`, and rows unchanged."""
+    return PaddedBags(*map(jnp.asarray, items)) if isinstance(items, tuple) else items
+
+
 @data_class
 class Matches(eqx.Module):
     """Counts of matches between pairs of items; built by `Matches.create` and the other constructors.
 
     Args:
-        items: The n items, (n, d). Items without a match are allowed.
+        items: The n items, (n, d); or n teams, `kpp.kernels.PaddedBags` whose points are their members. Items without
+            a match are allowed.
         pairs: The item numbers of each of m different pairs, (m, 2), the lower number first.
         wins: How often the first item of each pair won, (m,).
         losses: How often the first item lost, (m,).
@@ -52,7 +59,7 @@ class Matches(eqx.Module):
         context_booleans: The columns of booleans of `contexts`.
     """
 
-    items: Float[Array, "n d"]
+    items: Any = eqx.field(converter=_as_items)
     pairs: Int[Array, "m 2"]
     wins: Float[Array, " m"]
     losses: Float[Array, " m"]
@@ -68,8 +75,12 @@ class Matches(eqx.Module):
 
     def __check_init__(self) -> None:
         """Raise ValueError unless arrays hold finite numbers and pairs are in the canonical order."""
-        for name, ndim in (("items", 2), ("pairs", 2), ("wins", 1), ("losses", 1), ("ties", 1)):
+        for name, ndim in (("pairs", 2), ("wins", 1), ("losses", 1), ("ties", 1)):
             check_array(getattr(self, name), name, ndim)
+        if self.has_teams:
+            check_array(self.items[0], "items", 3)
+        else:
+            check_array(self.items, "items", 2)
         if self.contexts is not None:
             check_array(self.contexts, "contexts", 2)
         if is_concrete(self.pairs):
@@ -201,6 +212,8 @@ class Matches(eqx.Module):
         features: Sequence[str] | None = None,
         contexts: Sequence[str] = (),
         tie: str | None = None,
+        users: object = None,
+        user: str = "user",
     ) -> Matches:
         """Read a table of items and a table of matches.
 
@@ -215,6 +228,9 @@ class Matches(eqx.Module):
             contexts: The columns of `matches` that hold the context.
             tie: The column of `matches` that is 1 for a tie and 0 otherwise; for a tie it does not matter which item is
                 named as the winner. By default there are no ties.
+            users: A data frame with one row for each member of a crowd who judges matches; the context of a match is
+                then the features of its user, in place of `contexts`.
+            user: The column of `users` and of `matches` that names the user.
 
         Returns:
             The matches, with the names of items, features and contexts.
@@ -226,8 +242,99 @@ class Matches(eqx.Module):
         first, second = (_reading.look_up(matches, column, names, "matches") for column in (winner, loser))
         tied = np.zeros(len(first)) if tie is None else _reading.flags(matches, tie, "matches")
         context_table = _reading.columns(matches, contexts, "matches")
+        if users is not None:
+            context_table = _reading.users_of(matches, users, user, contexts)
         found = cls.create(table, first, second, 1.0 - tied / 2, context_table, tie=0.5)
         return dataclasses.replace(found, item_names=tuple(map(str, names)))
+
+    @classmethod
+    def from_teams(
+        cls,
+        members: object,
+        teams: Sequence[Any],
+        first: Numbers,
+        second: Numbers,
+        y: Numbers | None = None,
+        contexts: object = None,
+        *,
+        tie: float | int | None = None,
+    ) -> Matches:
+        """Count matches between teams, each of which is a set of rows of a table of members.
+
+        Args:
+            members: The features of all possible members, an array (n, d) or a data frame.
+            teams: For each of T teams the numbers of its members, rows of `members`. Teams may differ in size and share
+                members.
+            first: The number of the first team of each of N matches, (N,), from 0 to T - 1.
+            second: The number of the second team, (N,).
+            y: The outcome of each match, as for `create`.
+            contexts: The context of each match, as for `create`.
+            tie: The label of a tie, as for `create`.
+
+        Returns:
+            The matches, whose items are the teams and whose features are those of the members.
+
+        Raises:
+            ValueError: If a team is empty or names a member that does not exist; also as for `create`.
+        """
+        points, schema = read_points(members, "members")
+        rows = [_reading.numbers_of(team, "teams") for team in teams]
+        wrong = [number for number, team in enumerate(rows) if (team < 0).any() or (team >= len(points)).any()]
+        if wrong:
+            raise ValueError(
+                f"`teams` must hold numbers from 0 to {len(points) - 1}, rows of `members`, got "
+                f"{rows[wrong[0]].tolist()} for team {wrong[0]}"
+            )
+        counted = cls.create(np.arange(float(len(rows)))[:, None], first, second, y, contexts, tie=tie)
+        return dataclasses.replace(
+            counted,
+            items=pad_bags([points[team] for team in rows]),
+            feature_names=schema.feature_names,
+            levels=tuple(schema.levels.items()),
+            booleans=schema.booleans,
+        )
+
+    @classmethod
+    def from_table(
+        cls,
+        matches: object,
+        *,
+        winner: str = "winner_",
+        loser: str = "loser_",
+        contexts: Sequence[str] = (),
+        tie: str | None = None,
+    ) -> Matches:
+        """Read one table of matches, whose columns describe the winner and the loser of each match.
+
+        Args:
+            matches: A data frame with one row per match.
+            winner: The prefix of the columns with the features of the winner, such as "winner_" for "winner_age". Or a
+                column with the name of the winner; items then have one feature, the category ``item``.
+            loser: The prefix, or the column, of the loser; the features must be the same.
+            contexts: The columns that hold the context.
+            tie: The column that is 1 for a tie and 0 otherwise; by default there are no ties.
+
+        Returns:
+            The matches between the different rows of features, which are the items.
+
+        Raises:
+            ValueError: If columns are missing, or the winner and the loser have other features; also as for `create`.
+        """
+        table = as_table(matches, "matches")
+        sides = [_reading.side(table, prefix) for prefix in (winner, loser)]
+        points, schema = _reading.read_sides(*sides)
+        items, numbers = np.unique(points, axis=0, return_inverse=True)
+        first, second = np.split(numbers.ravel(), 2)
+        tied = np.zeros(len(first)) if tie is None else _reading.flags(table, tie, "matches")
+        found = cls.create(items, first, second, 1.0 - tied / 2, _reading.columns(table, contexts, "matches"), tie=0.5)
+        names = schema.levels.get(_reading.ITEM, found.item_names) if winner in table.columns else found.item_names
+        return dataclasses.replace(
+            found,
+            item_names=tuple(map(str, names)),
+            feature_names=schema.feature_names,
+            levels=tuple(schema.levels.items()),
+            booleans=schema.booleans,
+        )
 
     @classmethod
     def from_sessions(
@@ -279,9 +386,26 @@ class Matches(eqx.Module):
         )
 
     @property
+    def has_teams(self) -> bool:
+        """Whether the items are teams, and `feature_names` are those of their members."""
+        return isinstance(self.items, PaddedBags)
+
+    def refuse_teams(self, where: str) -> None:
+        """Raise ValueError if the items are teams, for which a model or function has no place.
+
+        Args:
+            where: The name of the model or function.
+        """
+        if self.has_teams:
+            raise ValueError(
+                f"`matches` must be between items described by rows for {where}, got teams; kpp_models.GPGP and PGP "
+                "take teams with the kernel BagMean"
+            )
+
+    @property
     def num_items(self) -> int:
         """The number of items, n."""
-        return self.items.shape[0]
+        return jax.tree.leaves(self.items)[0].shape[0]
 
     @property
     def num_pairs(self) -> int:
@@ -299,9 +423,16 @@ class Matches(eqx.Module):
         return _without_compiling(lambda wins, losses, ties: wins + losses + ties, self.wins, self.losses, self.ties)
 
     @property
-    def points(self) -> Float[Array, "m 2 d"]:
-        """The items of each pair, (m, 2, d), the inputs of kernels on pairs."""
-        return _without_compiling(lambda items, pairs: items[pairs], self.items, self.pairs)
+    def points(self) -> Any:
+        """The items of each pair, (m, 2, d), the inputs of kernels on pairs.
+
+        For teams it is `kpp.kernels.PaddedBags`: their members (m, 2, L, d) and sizes (m, 2).
+        """
+
+        def take(leaf: Array) -> Array:
+            return _without_compiling(lambda items, pairs: items[pairs], leaf, self.pairs)
+
+        return jax.tree.map(take, self.items)
 
     @property
     def inputs(self) -> Any:

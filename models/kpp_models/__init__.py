@@ -32,6 +32,7 @@ def register_models() -> dict[str, type]:
     from kpp_models.effects.sampling_effect import SamplingEffect
     from kpp_models.preferences.many_matches import PreferenceLogistic, PreferenceRidge
     from kpp_models.preferences.preference_gp import GPGP, PGP, PreferenceGP
+    from kpp_models.preferences.ranking_gp import RankingGP
     from kpp_models.tables.classification import GPClassification
     from kpp_models.tables.generalized import GeneralizedGP
     from kpp_models.tables.logistic import KernelLogistic
@@ -42,7 +43,7 @@ def register_models() -> dict[str, type]:
     aggregates = (CMP, BaggGP, CentroidGP, VBagg)
     effects = (IME, IMP, BayesIME, BayesIMP, SamplingEffect)
     colliders = (ColliderRegression, ColliderRidge)
-    preferences = (GPGP, PGP, PreferenceGP, PreferenceLogistic, PreferenceRidge)
+    preferences = (GPGP, PGP, PreferenceGP, PreferenceLogistic, PreferenceRidge, RankingGP)
     tables = (GeneralizedGP, GPClassification, GPRegression, KernelLogistic, KernelRidge, MultiLatentGP)
     models = (*aggregates, *effects, *colliders, *preferences, *tables)
     named: dict[str, type] = {model.__name__: model for model in models}

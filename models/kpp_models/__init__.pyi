@@ -26,9 +26,11 @@ from .preferences.many_matches import PreferenceRidge as PreferenceRidge
 from .preferences.preference_gp import GPGP as GPGP
 from .preferences.preference_gp import PGP as PGP
 from .preferences.preference_gp import PreferenceGP as PreferenceGP
+from .preferences.queries import choice_probabilities as choice_probabilities
 from .preferences.queries import duel as duel
 from .preferences.queries import preference_matrix as preference_matrix
 from .preferences.queries import sample_preferences as sample_preferences
+from .preferences.ranking_gp import RankingGP as RankingGP
 from .tables import GaussianProcessMarginal as GaussianProcessMarginal
 from .tables import LaplaceMarginal as LaplaceMarginal
 from .tables import LinearMean as LinearMean

@@ -110,6 +110,7 @@ def read_contexts(
 
 def _winners_first(matches: Matches) -> PairPoints:
     """Return the points of matches, each pair with the more frequent winner first."""
+    matches.refuse_teams("pref-shap")
     pairs = np.asarray(matches.points)
     lost = np.asarray(matches.wins) < np.asarray(matches.losses)
     pairs = np.where(lost[:, None, None], pairs[:, ::-1], pairs)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from kpp import RKHSFunction
-from kpp.kernels import AbstractKernel, Contextual, GeneralizedPreferential, Preferential, Scaled, Sum
+from kpp.kernels import AbstractKernel, BagMean, Contextual, GeneralizedPreferential, Preferential, Scaled, Sum
 from kpp.typing import AnyArray, Leaf
 from kpp.validation import as_finite_array, is_concrete
 
@@ -92,6 +92,11 @@ def as_pairs(pairs: ArrayLike | None, name: str, num_features: int | None = None
     return array
 
 
+def _compares_bags(kernel: AbstractKernel) -> bool:
+    nodes = jax.tree.leaves(kernel, is_leaf=lambda node: isinstance(node, BagMean))
+    return any(isinstance(node, BagMean) for node in nodes)
+
+
 def check_preference(function: object, *, contextual: bool = False) -> RKHSFunction:
     """Return a function of pairs unchanged if it can be explained.
 
@@ -102,6 +107,11 @@ def check_preference(function: object, *, contextual: bool = False) -> RKHSFunct
     if function.output_shape:
         raise TypeError(f"`function` must have one output, got {function.output_shape[0]}")
     terms = comparisons(function.kernel)
+    if any(_compares_bags(term.kernel) for term in terms):
+        raise TypeError(
+            "`function` must be of items described by rows, got one of teams, whose kernel is BagMean: pref-shap has "
+            "no game of the features of a team's members"
+        )
     pairs, _ = split_points(function.points)
     if not isinstance(pairs, jax.Array):
         raise TypeError(f"`function` must have points that are arrays (m, 2, d), got {type(pairs).__name__}")

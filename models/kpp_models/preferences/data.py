@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kpp.gp import check_categories, k_means_centres
-from kpp.kernels import AbstractKernel, Contextual, resolve_features
+from kpp.kernels import AbstractKernel, Contextual, PaddedBags, resolve_features
 from kpp.preferences import Matches
 from kpp.tables import Schema
 from kpp.typing import Numbers, Points, RngKey
@@ -20,6 +20,7 @@ __all__ = [
     "check_same_items",
     "example_matches",
     "place_inducing_pairs",
+    "plain_inputs",
     "read_matches",
     "read_pairs",
     "refuse_codes",
@@ -48,9 +49,9 @@ def read_matches(x: object, y: Numbers | None, *, ties: bool) -> Matches:
 def read_pairs(x: object, schema: Schema | None, name: str = "x") -> Any:
     """Read pairs (p, 2, d) for predictions, possibly in a tuple with contexts (p, c).
 
-    Of `kpp.preferences.Matches` the pairs are used in their order, each with the item of the lower number first.
-    Contexts that were text must be coded as in the fit. Raises ValueError if the shape is wrong, or values are not
-    finite.
+    Of `kpp.preferences.Matches` the pairs are used in their order, each with the item of the lower number first. Pairs
+    of teams are `kpp.kernels.PaddedBags` of shapes (p, 2, L, d) and (p, 2). Contexts that were text must be coded as in
+    the fit. Raises ValueError if the shape is wrong, or values are not finite.
     """
     if isinstance(x, Matches):
         if schema is not None and x.schema != schema:
@@ -59,20 +60,45 @@ def read_pairs(x: object, schema: Schema | None, name: str = "x") -> Any:
                 f"fitted to, got {list(x.feature_names)}; `Schema.read` reads other items alike"
             )
         return x.inputs
-    pairs, contexts = x if isinstance(x, tuple) and len(x) == 2 else (x, None)
+    pairs: Any = x
+    contexts: Any = None
+    if isinstance(x, tuple) and len(x) == 2 and not isinstance(x, PaddedBags):
+        pairs, contexts = x
+    found = _read_teams(pairs, name) if isinstance(pairs, PaddedBags) else _read_array(pairs, name)
+    points = jax.tree.leaves(found)[0]
+    if schema is not None and points.shape[-1] != schema.num_features:
+        raise ValueError(f"`{name}` must have items with {schema.num_features} features, got shape {points.shape}")
+    if contexts is None:
+        return found
+    table = as_points(contexts, f"{name}[1]")
+    check_same_rows(points.shape[0], table.shape[0], f"{name}[0]", f"{name}[1]")
+    return found, table
+
+
+def _read_array(pairs: object, name: str) -> Float[Array, "m 2 d"]:
     found = as_finite_array(pairs, name)
     if found.ndim != 3 or found.shape[1] != 2 or 0 in found.shape:
         raise ValueError(
             f"`{name}` must hold pairs of items, an array of shape (m, 2, d), got shape {found.shape}; "
             "`jnp.stack([first, second], axis=1)` makes pairs of two arrays (m, d)"
         )
-    if schema is not None and found.shape[2] != schema.num_features:
-        raise ValueError(f"`{name}` must have items with {schema.num_features} features, got shape {found.shape}")
-    if contexts is None:
-        return found
-    table = as_points(contexts, f"{name}[1]")
-    check_same_rows(found.shape[0], table.shape[0], f"{name}[0]", f"{name}[1]")
-    return found, table
+    return found
+
+
+def _read_teams(pairs: PaddedBags, name: str) -> PaddedBags:
+    points, lengths = as_finite_array(pairs.points, name), jnp.asarray(pairs.lengths)
+    if points.ndim != 4 or points.shape[1] != 2 or points.shape[:2] != lengths.shape:
+        raise ValueError(
+            f"`{name}` must hold pairs of teams, points (m, 2, L, d) and lengths (m, 2), got shapes {points.shape} and "
+            f"{lengths.shape}; `PaddedBags.pair` makes pairs of two batches of teams"
+        )
+    return PaddedBags(points, lengths)
+
+
+def plain_inputs(matches: Matches) -> Any:
+    """Return the inputs of a kernel with plain tuples in place of `PaddedBags`, so that a fit can be saved."""
+    is_team = lambda node: isinstance(node, PaddedBags)  # noqa: E731
+    return jax.tree.map(lambda node: tuple(node) if is_team(node) else node, matches.inputs, is_leaf=is_team)
 
 
 def check_same_items(x: Points, known: Points) -> None:
@@ -81,13 +107,20 @@ def check_same_items(x: Points, known: Points) -> None:
     Raises:
         ValueError: If they differ; the message shows both shapes.
     """
-    shapes = [[leaf.shape[1:] for leaf in jax.tree.leaves(part)] for part in (x, known)]
+    shapes = [[_without_size(leaf.shape[1:]) for leaf in jax.tree.leaves(part)] for part in (x, known)]
     if shapes[0] != shapes[1]:
+        teams = len(shapes[1][0]) == 3
+        contexts = len(shapes[1]) > 1 + teams
         raise ValueError(
-            f"`x` must hold pairs{' and contexts' if len(shapes[1]) > 1 else ''} of shapes "
-            f"{[('p', *shape) for shape in shapes[1]]} as in the matches fitted to, got "
-            f"{[leaf.shape for leaf in jax.tree.leaves(x)]}"
+            f"`x` must hold pairs{' of teams (`kpp.kernels.PaddedBags`)' if teams else ''}"
+            f"{' and contexts' if contexts else ''} of shapes {[('p', *shape) for shape in shapes[1]]} as in the "
+            f"matches fitted to, got {[leaf.shape for leaf in jax.tree.leaves(x)]}"
         )
+
+
+def _without_size(shape: tuple[int, ...]) -> tuple[int | str, ...]:
+    """Return the shape of a pair without the number L of rows of a team, (2, L, d), which may vary."""
+    return (shape[0], "L", shape[2]) if len(shape) == 3 else shape
 
 
 def resolve_names(kernel: AbstractKernel, matches: Matches) -> AbstractKernel:

@@ -148,6 +148,7 @@ class AbstractPreferenceMachine(AbstractModel):
         """Read the matches and compute the coefficients; see `fit` and `AbstractModel.prepare`."""
         warn_if_float32(type(self).__name__)
         matches = read_matches(x, y, ties=True)
+        matches.refuse_teams(type(self).__name__)
         model = dataclasses.replace(self, kernel=_fitting_kernel(self.kernel, matches))  # type: ignore[type-var]
         solver = PairSolver.of(model, matches)
         pairs = solver.pairs

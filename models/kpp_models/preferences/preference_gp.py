@@ -34,7 +34,7 @@ from kpp.gp import (
     prior_factor,
     replace_priors,
 )
-from kpp.inference import NUTS, Data, Fit, Sample
+from kpp.inference import NUTS, Data, Fit, Laplace, Sample
 from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential, check_non_negative, check_positive
 from kpp.priors import is_prior
 from kpp.priors import sample as draw_priors
@@ -45,6 +45,7 @@ from kpp_models.preferences.data import (
     check_same_items,
     example_matches,
     place_inducing_pairs,
+    plain_inputs,
     read_matches,
     read_pairs,
     refuse_codes,
@@ -53,9 +54,10 @@ from kpp_models.preferences.data import (
 from kpp_models.preferences.outcomes import LIKELIHOODS, OutcomeLikelihood, Outcomes
 from kpp_models.tables.inducing import check_minibatch
 
-__all__ = ["GPGP", "PGP", "AbstractPreferenceModel", "PreferenceGP"]
+__all__ = ["GPGP", "PGP", "AbstractPreferenceModel", "PreferenceGP", "choose_latent"]
 
 Model = TypeVar("Model", bound="AbstractPreferenceModel")
+Latent = TypeVar("Latent", bound=Any)  # a model with the field `latent`
 
 LATENTS = ("laplace", "sample", "inducing")
 
@@ -75,7 +77,8 @@ class AbstractPreferenceModel(AbstractGPModel):
 
     `predict` takes pairs (p, 2, d), a tuple of them with contexts (p, c), or `kpp.preferences.Matches`. It gives mean
     and variance of g, ``probability``, the probability that the first item wins plus half the probability of a tie, and
-    ``probability_tie``.
+    ``probability_tie``. Teams (`Matches.from_teams`) need a kernel of bags, `kpp.kernels.BagMean`; pairs of new teams
+    are `kpp.kernels.PaddedBags` of shapes (p, 2, L, d) and (p, 2).
 
     Args:
         kernel: The kernel, with numbers or priors as leaves.
@@ -144,8 +147,7 @@ class AbstractPreferenceModel(AbstractGPModel):
         Raises:
             ValueError: If the data are invalid, or hold ties and the likelihood does not allow ties.
         """
-        samples = options.get("inference") is None or isinstance(options["inference"], NUTS)
-        model = dataclasses.replace(self, latent="sample") if self.latent is None and samples else self
+        model, options = choose_latent(self, options)
         return super(AbstractPreferenceModel, model).fit(rng_key, x, y, **options)
 
     def prepare(self: Model, x: Any, y: Any = None) -> tuple[Model, dict[str, Any], Schema]:
@@ -158,7 +160,9 @@ class AbstractPreferenceModel(AbstractGPModel):
         counts = np.stack([matches.wins, matches.ties, matches.losses], axis=1)
         if not is_prior(self.tie_width) and np.any(counts[:, 1]):
             check_positive(self.tie_width, "tie_width", infinity_allowed=False)
-        num, inputs = self.num_inducing, matches.inputs
+        num, inputs = self.num_inducing, plain_inputs(matches)
+        if num is not None:
+            matches.refuse_teams("latent='inducing'")
         inducing = None if num is None else place_inducing_pairs(inputs, num, self.seed)
         data = {"x": inputs, "trials": matches.counts, "inducing": inducing, "y": jax.device_put(counts)}
         return model, data, matches.schema
@@ -180,7 +184,8 @@ class AbstractPreferenceModel(AbstractGPModel):
         kernel, num_pairs = model.pair_kernel, jnp.shape(trials)[0]
         likelihood = OutcomeLikelihood(None, model.outcomes, trials)
         if model.latent in (None, "laplace"):
-            numpyro.sample("y", LaplaceMarginal(0.0, prior_covariance(kernel, x), likelihood), obs=y)
+            law = LaplaceMarginal(0.0, prior_covariance(kernel, x), likelihood, whitened=WHITENED)
+            numpyro.sample("y", law, obs=y)
             return
         if model.latent == "sample":
             observe_sampled(likelihood, lambda white: prior_factor(kernel.gram(x)) @ white, (num_pairs,), y)
@@ -196,17 +201,17 @@ class AbstractPreferenceModel(AbstractGPModel):
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         """Return the posterior of g.
 
-        With ``latent="laplace"`` or None it is Laplace's approximation, and the pointwise log likelihood is
-        leave-one-out by the Laplace cavity. With "sample" g is conditioned on the drawn latent preferences, and with
-        "inducing" on the latent preferences at the inducing pairs.
+        With drawn latent preferences (``latent="sample"``, or the weighted draws of `kpp.Laplace`) g is conditioned on
+        them, and with "inducing" on the latent preferences at the inducing pairs. Otherwise it is Laplace's
+        approximation, and the pointwise log likelihood is leave-one-out by the Laplace cavity.
         """
         model = self.at(sample)
         kernel, likelihood = model.pair_kernel, model._likelihood(data)
-        if self.latent in (None, "laplace"):
-            return condition(kernel, data["x"], likelihood)
-        if self.latent == "sample":
+        if WHITENED in sample:
             return condition_on_values(kernel, data["x"], sample[WHITENED], likelihood)
-        return condition_on_values(kernel, data["inducing"], sample[INDUCING], likelihood, observed=data["x"])
+        if INDUCING in sample:
+            return condition_on_values(kernel, data["inducing"], sample[INDUCING], likelihood, observed=data["x"])
+        return condition(kernel, data["x"], likelihood)
 
     def predictive(self, sample: Sample, data: Data, x: Any, *, covariance: bool = False) -> dict[str, Array]:
         """Return the moments of g and the probabilities of outcomes at p pairs; see `AbstractModel.predictive`."""
@@ -326,3 +331,15 @@ class PGP(AbstractPreferenceModel):
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[PGP, Array, Array]]:
         """Yield a model with pairs and outcomes for the conformance suite."""
         yield cls(RBF(dist.LogNormal(0.0, 0.5)), latent="inducing", num_inducing=5), *example_matches(rng_key)
+
+
+def choose_latent(model: Latent, options: dict[str, Any]) -> tuple[Latent, dict[str, Any]]:
+    """Return a model whose `latent` goes with the inference, and options of `fit` with the inference to use.
+
+    By default NUTS samples the latent values, and Laplace's approximation is corrected by importance weights.
+    """
+    inference = options.get("inference")
+    if isinstance(inference, Laplace) and inference.importance is None and model.latent in (None, "laplace"):
+        options = {**options, "inference": dataclasses.replace(inference, importance=True)}
+    samples = inference is None or isinstance(inference, NUTS)
+    return (dataclasses.replace(model, latent="sample") if model.latent is None and samples else model), options

@@ -2,7 +2,7 @@ r"""Queries to a fitted preference model: single duels, and all pairs of some it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -14,25 +14,29 @@ from jaxtyping import Array, Float, PyTree
 from scipy.special import ndtri
 
 from kpp.batching import map_blocks
+from kpp.gp import prior_factor
 from kpp.inference import Data, Fit, Sample
-from kpp.preferences import Matches
+from kpp.kernels import PaddedBags
+from kpp.preferences import Matches, Rankings
 from kpp.typing import AnyArray, Numbers, Points, RngKey
 from kpp.validation import as_points, as_targets, check_rng_key, check_same_rows
 from kpp_models.preferences.many_matches import AbstractPreferenceMachine
 from kpp_models.preferences.preference_gp import AbstractPreferenceModel
+from kpp_models.preferences.ranking_gp import RankingGP
+from kpp_models.preferences.ranking_laplace import normal_points
 
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["duel", "preference_matrix", "sample_preferences"]
+__all__ = ["choice_probabilities", "duel", "preference_matrix", "sample_preferences"]
+
+Items = Numbers | PaddedBags | Matches | Rankings
 
 _BLOCK = 2048  # the number of pairs that are predicted at a time
 _NODES, _NODES_A_DRAW = 2000, 16  # the smallest numbers of quantiles of g: in total, and for each draw
 
 
-def duel(
-    fit: Fit, first: Numbers, second: Numbers, *, contexts: Numbers | None = None, level: float = 0.9
-) -> xr.Dataset:
+def duel(fit: Fit, first: Items, second: Items, *, contexts: Numbers | None = None, level: float = 0.9) -> xr.Dataset:
     r"""Return the probability that one item beats another, with an interval, over all draws.
 
     The interval is for the probability itself, :math:`s(g(a, b))`: it expresses the uncertainty about the preference
@@ -44,8 +48,9 @@ def duel(
 
     Args:
         fit: A fit of a model of preferences.
-        first: p items a, (p, d) or a data frame.
-        second: Their opponents b, (p, d) or a data frame.
+        first: p items a, (p, d) or a data frame; or p teams, `kpp.kernels.PaddedBags` such as `kpp.kernels.pad_bags`
+            makes.
+        second: Their opponents b, in the same form.
         contexts: (p, c), coded as in the matches, if the matches have contexts.
         level: The mass of the interval.
 
@@ -73,13 +78,13 @@ def duel(
     return _dataset(found | {"lower": lower, "upper": upper, "preferred": preferred}, ("instance",))
 
 
-def preference_matrix(fit: Fit, items: Numbers | Matches, *, context: Numbers | None = None) -> xr.Dataset:
+def preference_matrix(fit: Fit, items: Items, *, context: Numbers | None = None) -> xr.Dataset:
     """Return the preferences between all pairs of n items, for every draw.
 
     Args:
         fit: A fit of a model of preferences.
-        items: n items, (n, d) or a data frame; or `kpp.preferences.Matches`, for the items of the matches by their
-            names.
+        items: n items, (n, d) or a data frame, or n teams, `kpp.kernels.PaddedBags`; or `kpp.preferences.Matches`, for
+            the items of the matches by their names.
         context: The context of all duels, (c,), if the matches have contexts.
 
     Returns:
@@ -91,25 +96,26 @@ def preference_matrix(fit: Fit, items: Numbers | Matches, *, context: Numbers | 
         TypeError: If the fit is of another model.
         ValueError: If the items are invalid.
     """
+    _refuse_other_models(fit)
     points, names = _items(fit, items)
     if isinstance(fit.model, AbstractPreferenceMachine):
         mean = fit.model.item_function(fit.data).preference_matrix(points, context=context)
         return _matrices({"mean": mean[None, None], "probability": fit.model.probability(mean)[None, None]}, names)
-    rows, columns = np.triu_indices(len(points))
-    pairs = _pairs(fit, points[rows], points[columns], _repeat(context, len(rows)))
+    rows, columns = np.triu_indices(len(names))
+    pairs = _pairs(fit, _take(points, rows), _take(points, columns), _repeat(context, len(rows)))
     return _square(_in_blocks(fit, pairs), rows, columns, names)
 
 
 def sample_preferences(
-    fit: Fit, rng_key: RngKey, items: Numbers | Matches, num_samples: int, *, context: Numbers | None = None
+    fit: Fit, rng_key: RngKey, items: Items, num_samples: int, *, context: Numbers | None = None
 ) -> Float[np.ndarray, "s n n"]:
     """Draw g at all pairs of n items jointly, as required for rankings with uncertainty.
 
     Args:
-        fit: A fit of `kpp_models.PreferenceGP`, `GPGP` or `PGP`.
+        fit: A fit of `kpp_models.PreferenceGP`, `GPGP`, `PGP` or `RankingGP`.
         rng_key: A JAX random key.
-        items: As for `preference_matrix`. The memory of the joint covariance grows with the fourth power of their
-            number: 60 items have 1770 pairs and need 25 MB.
+        items: As for `preference_matrix`. For the models of pairs, the memory of the joint covariance grows with the
+            fourth power of their number: 60 items have 1770 pairs and need 25 MB.
         num_samples: The number of draws. They use the draws of the posterior in turn.
         context: As for `preference_matrix`.
 
@@ -120,22 +126,53 @@ def sample_preferences(
         TypeError: If the fit is not of a Gaussian process of preferences.
         ValueError: If the items are invalid, or `num_samples` is below 1.
     """
-    _refuse_other_models(fit, AbstractPreferenceModel)
+    _refuse_other_models(fit, AbstractPreferenceModel, RankingGP)
     if num_samples < 1:
         raise ValueError(f"`num_samples` must be at least 1, got {num_samples}")
-    points, _ = _items(fit, items)
-    rows, columns = np.triu_indices(len(points), 1)
-    pairs = _pairs(fit, points[rows], points[columns], _repeat(context, len(rows)))
-    total = fit.num_chains * fit.num_draws
-    pick_key, *keys = jax.random.split(check_rng_key(rng_key), num_samples + 1)
-    order = np.asarray(jax.random.permutation(pick_key, total))
-    flat = {name: np.asarray(value).reshape(total, *value.shape[2:]) for name, value in fit.draws.items()}
-    matrix = np.zeros((num_samples, len(points), len(points)))
-    for number, key in enumerate(keys):
-        sample = {name: jax.device_put(value[order[number % total]]) for name, value in flat.items()}
-        values = np.asarray(_draw_latent(fit.model, key, sample, fit.data, pairs))
+    points, names = _items(fit, items)
+    if isinstance(fit.model, RankingGP):
+        utilities = np.stack(list(_draw_functions(fit, rng_key, points, num_samples)))
+        return utilities[:, :, None] - utilities[:, None, :]
+    rows, columns = np.triu_indices(len(names), 1)
+    pairs = _pairs(fit, _take(points, rows), _take(points, columns), _repeat(context, len(rows)))
+    matrix = np.zeros((num_samples, len(names), len(names)))
+    for number, values in enumerate(_draw_functions(fit, rng_key, pairs, num_samples)):
         matrix[number, rows, columns], matrix[number, columns, rows] = values, -values
     return matrix
+
+
+def choice_probabilities(fit: Fit, items: Items) -> xr.DataArray:
+    r"""Return the probability that each of n items is chosen as the best of all n, for every draw.
+
+    .. math:: P(i) = E \frac{e^{f_i}}{\sum_j e^{f_j}}
+
+    The expectation over the utilities is computed by quasi-Monte Carlo with 512 points. With two items it is the
+    probability that one beats the other.
+
+    Args:
+        fit: A fit of `kpp_models.RankingGP`.
+        items: n items, (n, d) or a data frame; or `kpp.preferences.Rankings`, for their items by their names.
+
+    Returns:
+        The probabilities, with dims (chain, draw, item); they sum to 1 over the items.
+
+    Raises:
+        TypeError: If the fit is of another model.
+        ValueError: If the items are invalid.
+    """
+    _refuse_other_models(fit, RankingGP)
+    points, names = _items(fit, items)
+    white = normal_points(len(points), jnp.result_type(float))
+    found = np.asarray(fit.map_draws(_choices_of_one_draw, jnp.asarray(points), white))
+    return _dataset({"probability": found}, ("chain", "draw", "item")).assign_coords(item=names)["probability"]
+
+
+def _choices_of_one_draw(
+    model: RankingGP, sample: Sample, data: Data, items: Float[Array, "n d"], white: Float[Array, "k n"]
+) -> Float[Array, " n"]:
+    found = model.predictive(sample, data, items, covariance=True)
+    utilities = found["mean"][None] + white @ prior_factor(found["latent_covariance"]).T
+    return jnp.mean(jax.nn.softmax(utilities, axis=1), axis=0)
 
 
 def _duel_of_one_draw(
@@ -149,26 +186,49 @@ def _duel_of_one_draw(
     return {"mean": found["mean"], "probability": found["probability"], "scores": scores, "share": share}
 
 
+def _draw_functions(fit: Fit, rng_key: RngKey, points: PyTree, num_samples: int) -> Iterator[np.ndarray]:
+    """Draw the values of the latent function at points jointly, from the draws of the posterior in turn."""
+    total = fit.num_chains * fit.num_draws
+    pick_key, *keys = jax.random.split(check_rng_key(rng_key), num_samples + 1)
+    order = np.asarray(jax.random.permutation(pick_key, total))
+    flat = {name: np.asarray(value).reshape(total, *value.shape[2:]) for name, value in fit.draws.items()}
+    for number, key in enumerate(keys):
+        sample = {name: jax.device_put(value[order[number % total]]) for name, value in flat.items()}
+        yield np.asarray(_draw_latent(fit.model, key, sample, fit.data, points))
+
+
 @eqx.filter_jit
-def _draw_latent(model: AbstractPreferenceModel, key: Array, sample: Sample, data: Data, pairs: Points) -> Array:
-    return model.draw_latent(key, sample, data, pairs)
+def _draw_latent(
+    model: AbstractPreferenceModel | RankingGP, key: Array, sample: Sample, data: Data, points: Points
+) -> Array:
+    return model.draw_latent(key, sample, data, points)
 
 
-def _items(fit: Fit, items: Numbers | Matches) -> tuple[Float[np.ndarray, "n d"], list[Any]]:
-    """Return items and their names, by default their numbers."""
-    _refuse_other_models(fit)
-    if isinstance(items, Matches):
-        return np.asarray(items.items), list(items.item_names)
+def _items(fit: Fit, items: Items) -> tuple[Any, list[Any]]:
+    """Return items (n, d), or teams, and their names, by default their numbers."""
+    if isinstance(items, (Matches, Rankings)):
+        return jax.tree.map(np.asarray, items.items), list(items.item_names)
+    if isinstance(items, PaddedBags):
+        return items, list(range(len(items.lengths)))
     points = fit.schema.read(items, "items") if fit.schema is not None else np.asarray(as_points(items, "items"))
     return points, list(range(len(points)))
 
 
-def _pairs(fit: Fit, first: Numbers | Matches, second: Numbers | Matches, contexts: Numbers | None) -> Any:
+def _pairs(fit: Fit, first: Items, second: Items, contexts: Numbers | None) -> Any:
     """Return pairs of items, with their contexts if there are any, in the form of the model."""
-    firsts, seconds = _items(fit, first)[0], _items(fit, second)[0]
-    check_same_rows(len(firsts), len(seconds), "first", "second")
-    pairs = np.stack([firsts, seconds], axis=1)
+    _refuse_other_models(fit)
+    (firsts, names), (seconds, others) = _items(fit, first), _items(fit, second)
+    check_same_rows(len(names), len(others), "first", "second")
+    if isinstance(firsts, PaddedBags) and isinstance(seconds, PaddedBags):
+        pairs: Any = PaddedBags.pair(firsts, seconds)
+    else:
+        pairs = np.stack([firsts, seconds], axis=1)
     return fit.model.read_points(pairs if contexts is None else (pairs, contexts), fit.schema)
+
+
+def _take(items: Any, rows: np.ndarray) -> Any:
+    """Return some of the items or teams."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], items)
 
 
 def _repeat(context: Numbers | None, count: int) -> np.ndarray | None:

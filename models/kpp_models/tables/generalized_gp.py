@@ -69,7 +69,8 @@ def generalized_gp(
     mean = evaluate_mean(draw_priors("mean", mean), x)
     n = x.shape[0]
     if latent == "laplace":
-        numpyro.sample("y", LaplaceMarginal(mean, prior_covariance(kernel, x), likelihood), obs=y)
+        law = LaplaceMarginal(mean, prior_covariance(kernel, x), likelihood, whitened=WHITENED)
+        numpyro.sample("y", law, obs=y)
         return
     if latent == "sample":
         observe_sampled(likelihood, lambda white: mean + prior_factor(kernel.gram(x)) @ white, (n,), y)
@@ -96,10 +97,11 @@ def generalized_posterior(
 
     With ``latent="laplace"``, :math:`R R^\top = W^{1/2} B^{-1} W^{1/2} = (K + W^{-1})^{-1}` (Rasmussen and Williams
     2006, equations 3.24 and 3.27), an approximation. With ``latent="sample"`` it is conditioned on the latent values
-    that are drawn, :math:`R R^\top = K^{-1}`, so that the variance at the training points is 0. With
+    that are drawn, :math:`R R^\top = K^{-1}`, so that the variance at the training points is 0; this also holds for
+    draws of ``kpp.Laplace(importance=True)``. With
     ``latent="inducing"`` it is conditioned on the values at the inducing points.
     """
-    if latent == "laplace":
+    if latent == "laplace" and WHITENED not in sample:
         return condition(kernel, data["x"], likelihood, mean)
     if inducing_points is not None:
         white = sample[INDUCING]

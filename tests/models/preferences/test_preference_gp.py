@@ -610,3 +610,50 @@ def test_hyperparameters_without_priors_do_not_warn(played, caplog):
     )
     fit.predict(played[0][played[1]])
     assert "hyperparameters" not in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [GPGP, PGP])
+def test_the_weighted_draws_of_laplace_agree_with_nuts(model):
+    """Both are exact up to the errors of Monte Carlo; Laplace's approximation of g is too narrow."""
+    rng = np.random.default_rng(0)
+    pairs = rng.normal(size=(25, 2, 2))
+    outcomes = (rng.uniform(size=25) < special.expit(2 * (pairs[:, 0, 0] - pairs[:, 1, 0]))).astype(float)
+    other = rng.normal(size=(8, 2, 2))
+    untrained = model(RBF(dist.LogNormal(0.0, 0.5), variance=dist.LogNormal(1.0, 0.5)))
+    found = {}
+    for name, inference in {
+        "nuts": kpp.NUTS(num_samples=2000, progress=False),
+        "weighted": kpp.Laplace(num_samples=2000, progress=False),
+        "laplace": kpp.Laplace(num_samples=2000, progress=False, importance=False),
+    }.items():
+        fit = untrained.fit(jax.random.key(1), pairs, outcomes, inference=inference, num_prior_samples=0)
+        predicted = fit.predict(other)
+        mean = predicted["mean"].mean(("chain", "draw")).values
+        square = (predicted["latent_variance"] + predicted["mean"] ** 2).mean(("chain", "draw")).values
+        found[name] = mean, np.sqrt(square - mean**2)
+    (mean, sd), (again, sd_again), (_, narrow) = found["nuts"], found["weighted"], found["laplace"]
+    # Effective sizes above 400 give standard errors of 0.05 sd of means, and more for sd, because g has heavy tails.
+    np.testing.assert_allclose(again / sd, mean / sd, atol=0.25)
+    np.testing.assert_allclose(sd_again, sd, rtol=0.3)
+    assert np.abs(np.log(sd_again / sd)).mean() < np.abs(np.log(narrow / sd)).mean()
+
+
+@pytest.mark.slow
+def test_laplace_draws_the_preferences_by_default():
+    """The correction is recorded; it can be switched off."""
+    pairs, outcomes = np.random.default_rng(1).normal(size=(5, 2, 1)), np.array([1.0, 0.0, 1.0, 1.0, 0.0])
+    untrained = PGP(RBF(dist.LogNormal(0.0, 0.5)))
+    fits = [
+        untrained.fit(
+            jax.random.key(0),
+            pairs,
+            outcomes,
+            inference=kpp.Laplace(num_samples=40, progress=False, importance=importance),
+            num_prior_samples=0,
+        )
+        for importance in (None, False)
+    ]
+    assert fits[0].draws["latent_whitened"].shape == (1, 40, 5)
+    assert 1 <= fits[0].idata.attrs["importance_ess"] <= 40
+    assert list(fits[1].draws) == ["kernel.lengthscale"]

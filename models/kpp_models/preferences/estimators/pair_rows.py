@@ -38,6 +38,7 @@ def match_rows(matches: Matches) -> MatchRows:
     Returns:
         The rows.
     """
+    matches.refuse_teams("match_rows")
     wins, losses, ties = (np.asarray(part) for part in (matches.wins, matches.losses, matches.ties))
     pairs = np.asarray(matches.pairs)
     weight = np.concatenate([wins + ties / 2, losses + ties / 2])

@@ -1,0 +1,196 @@
+r"""Gaussian processes of utilities, from rankings of several items and from choices of the best item of a set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+
+from kpp.gp import (
+    WHITENED,
+    AbstractGPModel,
+    ConditionedProcess,
+    GaussianLikelihood,
+    check_categories,
+    check_kernel_fits,
+    condition_on_values,
+    draw_joint,
+    prior_factor,
+    replace_priors,
+)
+from kpp.inference import Data, Fit, Sample
+from kpp.kernels import RBF, AbstractKernel, resolve_features
+from kpp.preferences import Rankings
+from kpp.priors import is_prior
+from kpp.priors import sample as draw_priors
+from kpp.tables import Schema
+from kpp.typing import Points, RngKey
+from kpp.validation import check_type, one_of, warn_if_float32
+from kpp_models.preferences.plackett_luce import PlackettLuce
+from kpp_models.preferences.preference_gp import choose_latent
+from kpp_models.preferences.ranking_laplace import (
+    RankingMarginal,
+    RankingObservations,
+    condition_on_rankings,
+    held_out_log_density,
+)
+
+__all__ = ["RankingGP"]
+
+LATENTS = ("laplace", "sample")
+
+
+class RankingGP(AbstractGPModel):
+    r"""A Gaussian process of the utility of items, observed through rankings or choices with the Plackett-Luce law.
+
+    .. math:: P(s_1 \text{ before } s_2 \text{ before } \ldots) = \prod_r \frac{e^{f(s_r)}}{\sum_{q \ge r} e^{f(s_q)}},
+        \qquad f \sim GP(0, k)
+
+    It is the law of the order of the utilities with independent Gumbel noise. Rankings of two items are the matches of
+    `PGP` with the logit, and both models are then the same. A constant utility has no influence, so only differences
+    of f between items are determined.
+
+    `predict` takes items and gives ``mean`` and ``latent_variance`` of f; `kpp_models.choice_probabilities` gives the
+    probability with which each item of a set is chosen, and `kpp_models.sample_preferences` draws all preferences.
+    `fit.function()` is the utility, a function of one item, which every explainer of tables takes.
+
+    The observed site ``y`` holds the positions of the ranked items among the candidates, (m, R). The pointwise log
+    likelihood has one term per ranking: under Laplace's approximation it is leave-one-out by the Laplace cavity, and
+    with sampled utilities it is :math:`\log p(y_i \mid f)`.
+
+    Time is of the third power of the number of items, and linear in the number of rankings.
+
+    Args:
+        kernel: k, a kernel on items, with numbers or priors as leaves.
+        latent: "laplace" integrates f out by Laplace's approximation, "sample" makes the inference sample its values at
+            the items. By default `kpp.NUTS` samples, and every other inference uses Laplace's approximation, which
+            `kpp.Laplace` corrects by importance weights.
+
+    Raises:
+        ValueError: If `latent` is unknown.
+
+    References:
+        R. L. Plackett, The analysis of permutations, 1975; Chu and Ghahramani, Preference learning with Gaussian
+        processes, 2005.
+    """
+
+    needs_draws_of_hyperparameters = True
+
+    kernel: AbstractKernel
+    latent: str | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        """Raise ValueError if the name is unknown."""
+        one_of(self.latent, "latent", (None, *LATENTS))
+
+    def fit(self, rng_key: RngKey, x: Any, y: Any = None, **options: Any) -> Fit:
+        """Fit the model to rankings.
+
+        Args:
+            rng_key: A JAX random key.
+            x: `kpp.preferences.Rankings`.
+            y: Orders in place of those that `x` holds, such as a draw of the posterior predictive: the positions of the
+                ranked items among the candidates, (m, R), -1 beyond their number. By default those of `x`.
+            **options: ``inference`` and ``num_prior_samples``, as for every model.
+
+        Returns:
+            The fit.
+
+        Raises:
+            TypeError: If `x` is not `Rankings`.
+            ValueError: If the kernel does not fit the items, or `y` is not of the form of the orders of `x`.
+        """
+        model, options = choose_latent(self, options)
+        return super(RankingGP, model).fit(rng_key, x, y, **options)
+
+    def prepare(self, x: Any, y: Any = None) -> tuple[RankingGP, dict[str, Any], Schema]:
+        """Read the rankings; see `fit` and `AbstractModel.prepare`."""
+        warn_if_float32(type(self).__name__)
+        check_type(x, "x", ("Rankings",))
+        rankings = x if y is None else x.with_order(y)
+        kernel = resolve_features(self.kernel, x.feature_names)
+        check_kernel_fits(kernel, x.items)
+        check_categories(kernel, x.schema, points="items")
+        model = eqx.tree_at(lambda tree: tree.kernel, self, kernel, is_leaf=is_prior)
+        num_ranked = jax.device_put((np.asarray(x.order) >= 0).sum(axis=1))
+        data = {"x": x.items, "candidates": x.candidates, "num_ranked": num_ranked, "y": rankings.order}
+        return model, data, x.schema
+
+    def numpyro_model(self, x: Any, candidates: Any, num_ranked: Any, y: Any = None) -> None:
+        """The NumPyro model; `prepare` returns its arguments.
+
+        Args:
+            x: The items, (n, d).
+            candidates: The item numbers of each set, (m, L), -1 beyond their number.
+            num_ranked: How many items of each set are in order, (m,).
+            y: The positions of the ranked items among the candidates, (m, R), or None to draw them.
+        """
+        model = replace_priors(self, draw_priors)
+        covariance = model.kernel.gram(x)
+        num_places = candidates.shape[1] - 1 if y is None else y.shape[1]
+        law = PlackettLuce(candidates, num_ranked, None, num_places)
+        if model.latent in (None, "laplace"):
+            numpyro.sample("y", RankingMarginal(covariance, law, whitened=WHITENED), obs=y)
+            return
+        white = numpyro.sample(WHITENED, dist.Normal(0.0, 1.0).expand([covariance.shape[0]]).to_event(1))
+        with numpyro.plate("instance", candidates.shape[0]):
+            numpyro.sample("y", RankingObservations(prior_factor(covariance) @ white, law), obs=y)
+
+    def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
+        """Return the posterior of the utility, by Laplace's approximation if its values at the items are not drawn."""
+        kernel = self.at(sample).kernel
+        if WHITENED in sample:
+            noiseless = GaussianLikelihood(noise_variance=0.0)
+            return condition_on_values(kernel, data["x"], sample[WHITENED], noiseless)
+        return condition_on_rankings(kernel, data["x"], _law(data))
+
+    def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
+        """Return the log likelihood of every ranking; see the class."""
+        law, posterior = _law(data), self.posterior(sample, data)
+        if WHITENED in sample:
+            return {"y": law.log_density(posterior.moments(data["x"]).mean)}
+        found = posterior.moments(data["x"], covariance=True)
+        assert found.covariance is not None
+        return {"y": held_out_log_density(law, found.mean, found.covariance)}
+
+    def predictive(self, sample: Sample, data: Data, x: Points, *, covariance: bool = False) -> dict[str, Array]:
+        """Return moments of the utility at p items; see `AbstractModel.predictive`."""
+        found = super().predictive(sample, data, x, covariance=covariance)
+        return {name: value for name, value in found.items() if name != "noise_variance"}
+
+    def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> Float[Array, " p"]:
+        """Draw one new ranking of p items; return the rank of each, 1 for the best."""
+        first, second = jax.random.split(rng_key)
+        utilities = self.draw_latent(first, sample, data, x)
+        noisy = utilities + jax.random.gumbel(second, utilities.shape, utilities.dtype)
+        return 1.0 + jnp.argsort(jnp.argsort(-noisy)).astype(noisy.dtype)
+
+    def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
+        """Draw new orders of the sets of the data; see `AbstractModel.replicate`."""
+        first, second = jax.random.split(rng_key)
+        posterior, x = self.posterior(sample, data), data["x"]
+        utilities = draw_joint(first, posterior.joint(x), self.variance_scale(posterior, x))
+        return {"y": _law(data).draw(second, utilities)}
+
+    def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
+        """Name the axes of the orders and of the whitened utilities."""
+        return {"y": ("instance", "place"), WHITENED: ("item",)}
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[RankingGP, Rankings, Array]]:
+        """Yield a model with rankings for the conformance suite."""
+        items = jax.random.uniform(rng_key, (5, 2), minval=-2.0, maxval=2.0)
+        rankings = Rankings.create(items, [[0, 1, 2], [3, 1], [4], [2, 0, 4, 1]], [[], [0, 2], [0, 1], []])
+        yield cls(RBF(dist.LogNormal(0.0, 0.5))), rankings, rankings.order
+
+
+def _law(data: Data) -> PlackettLuce:
+    y = data["y"]
+    return PlackettLuce(data["candidates"], data["num_ranked"], y, y.shape[1])

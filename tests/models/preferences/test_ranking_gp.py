@@ -1,0 +1,201 @@
+"""Rankings and choices: the law by enumeration, matches, maximum likelihood, Monte Carlo, and inference."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro import distributions as dist
+from scipy import special
+
+import kpp
+from kpp.kernels import RBF
+from kpp.preferences import Matches, Rankings, rank_items
+from kpp_models import PGP, RankingGP, choice_probabilities, duel, sample_preferences
+from kpp_models.preferences.plackett_luce import PlackettLuce
+from kpp_models.preferences.ranking_laplace import RankingMarginal
+
+RNG = np.random.default_rng(0)
+ITEMS = RNG.normal(size=(6, 2))
+RANKINGS = Rankings.create(ITEMS, [[0, 3, 1], [5, 2], [4], [1, 0, 2, 3, 4, 5], [2, 4]], [[], [0, 4], [0, 1], [], [3]])
+UTILITIES = jnp.asarray(RNG.normal(size=6))
+KEY = jax.random.key(0)
+
+
+def law_of(rankings):
+    y = rankings.order
+    return PlackettLuce(rankings.candidates, (y >= 0).sum(1), y, y.shape[1])
+
+
+def probability(utilities, order, others=()):
+    """The probability of a ranking by the definition, one choice after the other."""
+    total, left = 1.0, [*order, *others]
+    for item in order:
+        total *= np.exp(utilities[item]) / np.exp(utilities[left]).sum()
+        left.remove(item)
+    return total
+
+
+@pytest.fixture(scope="module")
+def matches():
+    first, second = np.array([RNG.choice(6, 2, replace=False) for _ in range(15)]).T
+    return Matches.create(ITEMS, first, second, RNG.integers(2, size=15))
+
+
+@pytest.fixture(scope="module")
+def fit():
+    """A fit at one value of the hyperparameters."""
+    return RankingGP(2.0 * RBF(1.0)).fit(KEY, RANKINGS, inference=kpp.MAP(progress=False), num_prior_samples=0)
+
+
+def test_the_law_is_that_of_successive_choices():
+    found = np.exp(law_of(RANKINGS).log_density(UTILITIES))
+    u = np.asarray(UTILITIES)
+    complete = [([0, 3, 1], []), ([5, 2], [0, 4]), ([4], [0, 1]), ([1, 0, 2, 3, 4, 5], []), ([2, 4], [3])]
+    exact = [probability(u, order, others) for order, others in complete]
+    np.testing.assert_allclose(found, exact, rtol=1e-13)  # rounding
+
+
+def test_the_probabilities_of_all_orders_sum_to_one():
+    orders = list(itertools.permutations(range(4)))
+    assert abs(np.exp(law_of(Rankings.create(ITEMS, orders)).log_density(UTILITIES)).sum() - 1) < 1e-13  # rounding
+
+
+def test_gradient_and_curvature_are_derivatives():
+    law = law_of(RANKINGS)
+    gradient = jax.grad(lambda f: law.log_density(f).sum())(UTILITIES)
+    np.testing.assert_allclose(law.gradient(UTILITIES), gradient, rtol=1e-12)  # rounding
+    hessian = jax.hessian(lambda f: law.log_density(f).sum())(UTILITIES)
+    np.testing.assert_allclose(law.curvature(UTILITIES), -hessian, atol=1e-13)  # rounding of numbers below 1
+
+
+def test_draws_are_orders_of_utilities_with_gumbel_noise():
+    choices = Rankings.from_choices(ITEMS, [[0, 2, 5]], [0])
+    keys = jax.random.split(KEY, 20000)
+    drawn = np.asarray(jax.jit(jax.vmap(lambda key: law_of(choices).draw(key, UTILITIES)))(keys)).ravel()
+    share = np.bincount(drawn, minlength=3) / len(keys)
+    exact = special.softmax(np.asarray(UTILITIES)[[0, 2, 5]])
+    np.testing.assert_allclose(share, exact, atol=4 * 0.5 / np.sqrt(len(keys)))  # 4 standard errors
+
+
+def test_matches_as_rankings_of_two_are_the_logistic_model_of_preferences(matches):
+    """Evidence, its gradient, posterior mean and covariance."""
+    rankings = Rankings.from_matches(matches)
+    prior = RBF(dist.LogNormal(0.0, 1.0), variance=dist.HalfNormal(3.0))
+    modes = [
+        model(prior).fit(KEY, data, inference=kpp.MAP(progress=False, tolerance=1e-9), num_prior_samples=0)
+        for model, data in ((RankingGP, rankings), (PGP, matches))
+    ]
+    for site, value in modes[0].draws.items():
+        np.testing.assert_allclose(value, modes[1].draws[site], rtol=1e-6)  # of the search
+    ways = special.comb(np.asarray(matches.counts), np.asarray(matches.wins))
+    evidence = [fit.idata.attrs["log_density"] for fit in modes]
+    assert abs(evidence[0] + np.log(ways).sum() - evidence[1]) < 1e-8  # the orders of the matches of a pair
+    utility = modes[0].predict(ITEMS, covariance=True)
+    pairs = modes[1].predict(matches)
+    low, high = np.asarray(matches.pairs).T
+    mean, covariance = utility["mean"].values[0, 0], utility["latent_covariance"].values[0, 0]
+    np.testing.assert_allclose(mean[low] - mean[high], pairs["mean"].values[0, 0], rtol=1e-6, atol=1e-7)
+    variance = covariance[low, low] + covariance[high, high] - 2 * covariance[low, high]
+    np.testing.assert_allclose(variance, pairs["latent_variance"].values[0, 0], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_two_items_are_a_duel(matches, fit):
+    rankings = Rankings.from_matches(matches)
+    options = {"inference": kpp.MAP(progress=False), "num_prior_samples": 0}
+    ours = choice_probabilities(RankingGP(RBF(1.0)).fit(KEY, rankings, **options), ITEMS[:2])
+    exact = duel(PGP(RBF(1.0)).fit(KEY, matches, **options), ITEMS[:1], ITEMS[1:2])["probability"]
+    assert abs(float(ours[0, 0, 0]) - float(exact[0])) < 1e-3  # 512 points of quasi-Monte Carlo
+
+
+@pytest.mark.slow
+def test_with_a_flat_prior_the_mode_is_the_maximum_of_the_likelihood():
+    """Hunter's algorithm, which shares nothing with ours, finds the same strengths."""
+    orders = [RNG.permutation(5) for _ in range(30)]
+    rankings = Rankings.create(np.eye(5), orders)
+    kernel = 1e6 * RBF(0.01)  # one independent utility per item
+    fit = RankingGP(kernel).fit(KEY, rankings, inference=kpp.MAP(progress=False), num_prior_samples=0)
+    strength = np.ones(5)
+    wins = np.bincount(np.concatenate([order[:-1] for order in orders]), minlength=5)
+    for _ in range(2000):
+        exposure = np.zeros(5)
+        for order in orders:
+            for place in range(4):
+                exposure[order[place:]] += 1 / strength[order[place:]].sum()
+        strength = wins / exposure
+        strength /= np.exp(np.log(strength).mean())
+    mean = fit.predict(np.eye(5))["mean"].values[0, 0]
+    # The prior moves the mode by about its precision times the variance of the estimate, 1e-6.
+    np.testing.assert_allclose(mean - mean.mean(), np.log(strength), atol=1e-5)
+
+
+def test_the_evidence_has_first_and_second_derivatives():
+    law = PlackettLuce(RANKINGS.candidates, (RANKINGS.order >= 0).sum(1), None, RANKINGS.order.shape[1])
+
+    @jax.jit
+    def evidence(log_scale):
+        return RankingMarginal(jnp.exp(log_scale) * RBF(1.0).gram(ITEMS), law, whitened="z").log_prob(RANKINGS.order)
+
+    step = 1e-3
+    low, middle, high = (float(evidence(0.5 + move)) for move in (-step, 0.0, step))
+    assert abs(float(jax.grad(evidence)(0.5)) - (high - low) / (2 * step)) < 1e-6  # differences: step squared
+    assert (
+        abs(float(jax.hessian(evidence)(0.5)) - (high - 2 * middle + low) / step**2) < 1e-5
+    )  # rounding / step squared
+
+
+@pytest.mark.slow
+def test_leave_one_out_is_near_to_fits_without_the_ranking(fit):
+    """The cavity keeps the curvature of the full data, so this is an approximation."""
+    held_out = fit.idata["log_likelihood"]["y"].values[0, 0]
+    for row in range(RANKINGS.num_rankings):
+        rest = RANKINGS.take(np.setdiff1d(np.arange(RANKINGS.num_rankings), [row]))
+        again = RankingGP(2.0 * RBF(1.0)).fit(KEY, rest, inference=kpp.MAP(progress=False), num_prior_samples=0)
+        found = again.predict(ITEMS, covariance=True)
+        draws = np.random.default_rng(0).multivariate_normal(
+            found["mean"].values[0, 0], found["latent_covariance"].values[0, 0], 20000, method="eigh"
+        )
+        one = law_of(RANKINGS.take([row]))
+        exact = float(special.logsumexp(jax.vmap(one.log_density)(jnp.asarray(draws))) - np.log(len(draws)))
+        assert abs(held_out[row] - exact) < 0.1
+
+
+def test_choice_probabilities_agree_with_monte_carlo(fit):
+    found = choice_probabilities(fit, RANKINGS)
+    assert abs(float(found.sum()) - 1) < 1e-12  # rounding
+    predicted = fit.predict(ITEMS, covariance=True)
+    rng = np.random.default_rng(1)
+    draws = rng.multivariate_normal(
+        predicted["mean"].values[0, 0], predicted["latent_covariance"].values[0, 0], 100000, method="eigh"
+    )
+    best = np.argmax(draws + rng.gumbel(size=draws.shape), axis=1)
+    share = np.bincount(best, minlength=6) / len(best)
+    np.testing.assert_allclose(found.values[0, 0], share, atol=0.006)  # 4 standard errors of 100,000 draws
+
+
+def test_draws_of_utilities_are_ranked(fit):
+    draws = sample_preferences(fit, KEY, RANKINGS, 20)
+    assert draws.shape == (20, 6, 6)
+    np.testing.assert_allclose(draws, -np.swapaxes(draws, 1, 2), atol=0)
+    assert rank_items(draws).agreement == 1.0
+
+
+@pytest.mark.slow
+def test_sampled_weighted_and_exact_posteriors_agree():
+    """Two items, so that the utility difference is one number: its exact posterior by quadrature."""
+    rankings = Rankings.create(np.array([[0.0], [1.0]]), [[0, 1]] * 4)
+    model = RankingGP(RBF(1.0, variance=dist.LogNormal(1.0, 0.5)))
+    z, v = np.meshgrid(np.linspace(-40, 40, 4001), np.linspace(-3, 5, 161), indexing="ij")
+    variance = 2 * np.exp(v) * (1 - np.exp(-0.5))
+    log_joint = 4 * special.log_expit(z) - 0.5 * z**2 / variance - 0.5 * np.log(variance) - 0.5 * ((v - 1.0) / 0.5) ** 2
+    weights = np.exp(log_joint - special.logsumexp(log_joint))
+    mean, sd = (weights * z).sum(), np.sqrt((weights * z**2).sum() - (weights * z).sum() ** 2)
+    for inference in (kpp.NUTS(num_samples=2000, progress=False), kpp.Laplace(num_samples=4000, progress=False)):
+        fit = model.fit(KEY, rankings, inference=inference, num_prior_samples=0)
+        utilities = fit.predict(rankings.items)["mean"].values.reshape(-1, 2)
+        difference = utilities[:, 0] - utilities[:, 1]
+        # Effective sizes above 1000: 4 standard errors; heavy tails double that of the sd.
+        assert abs(difference.mean() - mean) < 4 * sd / np.sqrt(1000)
+        assert abs(difference.std() / sd - 1) < 0.2

@@ -1,0 +1,204 @@
+"""Teams as bags of members, and crowds whose users are contexts, against models of rows and dense formulas."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import special
+
+import kpp
+from kpp.kernels import RBF, BagMean, Categorical, Contextual, GeneralizedPreferential, Linear, PaddedBags, pad_bags
+from kpp.preferences import Matches, Rankings
+from kpp_models import GPGP, PGP, PreferenceGP, PreferenceRidge, duel, preference_matrix, sample_preferences
+from kpp_models.estimators import match_rows
+from kpp_pref_shap import PreferentialItems, PrefShap
+
+RNG = np.random.default_rng(0)
+MEMBERS = RNG.normal(size=(9, 2))
+TEAMS = [[0, 1, 2], [3], [4, 5], [6, 7, 8, 0], [1, 4]]
+MEANS = np.stack([MEMBERS[team].mean(axis=0) for team in TEAMS])
+FIRST, SECOND, Y = [0, 1, 2, 3, 0, 2], [1, 2, 3, 4, 4, 0], [1, 0, 1, 1, 0, 1]
+MATCHES = Matches.from_teams(MEMBERS, TEAMS, FIRST, SECOND, Y)
+NEW = [RNG.normal(size=(size, 2)) for size in (1, 6, 2)]
+OPTIONS = {"inference": kpp.MAP(progress=False), "num_prior_samples": 0}
+KEY = jax.random.key(0)
+
+
+@pytest.fixture(scope="module")
+def team_fit():
+    return GPGP(BagMean(Linear(0.5)) + 0.7).fit(KEY, MATCHES, **OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def mean_fit():
+    return GPGP(Linear(0.5) + 0.7).fit(KEY, Matches.create(MEANS, FIRST, SECOND, Y), **OPTIONS)
+
+
+def test_with_a_linear_kernel_teams_are_their_mean_members(team_fit, mean_fit):
+    """The mean of a linear kernel over two bags is that kernel at their means; new teams have other sizes."""
+    teams, means = pad_bags(NEW), np.stack([team.mean(axis=0) for team in NEW])
+    found, exact = preference_matrix(team_fit, teams), preference_matrix(mean_fit, means)
+    for name in ("mean", "latent_variance", "probability"):
+        np.testing.assert_allclose(found[name], exact[name], atol=1e-10)  # rounding
+    pairs = team_fit.predict(MATCHES)["mean"].values
+    np.testing.assert_allclose(
+        pairs, mean_fit.predict(Matches.create(MEANS, FIRST, SECOND, Y))["mean"].values, atol=1e-10
+    )
+    held_out, exact_held_out = (fit.idata["log_likelihood"]["y"].values for fit in (team_fit, mean_fit))
+    np.testing.assert_allclose(held_out, exact_held_out, atol=1e-8)  # rounding in leave-one-out
+
+
+def test_teams_of_one_member_are_items():
+    single = Matches.from_teams(MEMBERS, [[0], [1], [2]], [0, 1, 2], [1, 2, 0], [1, 1, 0])
+    plain = Matches.create(MEMBERS[:3], [0, 1, 2], [1, 2, 0], [1, 1, 0])
+    found = PGP(BagMean(RBF(1.0))).fit(KEY, single, **OPTIONS).predict(single)
+    exact = PGP(RBF(1.0)).fit(KEY, plain, **OPTIONS).predict(plain)
+    np.testing.assert_allclose(found["mean"], exact["mean"], rtol=1e-10)  # rounding
+    np.testing.assert_allclose(found["latent_variance"], exact["latent_variance"], rtol=1e-8)
+
+
+def test_new_teams_are_asked_as_padded_bags(team_fit):
+    teams = pad_bags(NEW)
+    first, second = (PaddedBags(teams.points[rows], teams.lengths[rows]) for rows in np.array([[0, 1], [1, 2]]))
+    found = duel(team_fit, first, second)["probability"].values
+    matrix = preference_matrix(team_fit, teams)["probability"].values[0, 0]
+    np.testing.assert_allclose(found, [matrix[0, 1], matrix[1, 2]], atol=1e-12)  # rounding
+    assert sample_preferences(team_fit, KEY, MATCHES, 3).shape == (3, 5, 5)
+
+
+def test_a_fit_to_teams_is_saved(team_fit, tmp_path):
+    team_fit.save(tmp_path / "fit.nc")
+    again = kpp.Fit.load(tmp_path / "fit.nc").predict(MATCHES)
+    np.testing.assert_allclose(again["mean"], team_fit.predict(MATCHES)["mean"], rtol=1e-12)  # rounding
+
+
+def test_members_have_named_features_and_categories():
+    table = pd.DataFrame(MEMBERS, columns=["speed", "power"]).assign(role=["a", "b", "c"] * 3)
+    matches = Matches.from_teams(table, TEAMS, FIRST, SECOND, Y)
+    assert matches.feature_names == ("speed", "power", "role")
+    kernel = BagMean(RBF(1.0).on(("speed", "power")) * Categorical().on("role"))
+    assert np.isfinite(GPGP(kernel).fit(KEY, matches, **OPTIONS).predict(matches)["mean"]).all()
+    with pytest.raises(ValueError, match="'role'"):
+        GPGP(BagMean(RBF(1.0))).fit(KEY, matches, **OPTIONS)
+
+
+def test_matches_of_teams_are_split_and_taken():
+    first, second = MATCHES.split(KEY, 0.5)
+    assert first.has_teams and second.num_items == 5
+    assert first.num_matches + second.num_matches == len(Y)
+    assert "5 items" in repr(MATCHES)
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "message"),
+    [
+        (lambda: GPGP(RBF(1.0)).fit(KEY, MATCHES), ValueError, "`kernel` cannot be evaluated"),
+        (lambda: PreferenceRidge(GeneralizedPreferential(RBF(1.0)), 0.1).fit(KEY, MATCHES), ValueError, "got teams"),
+        (
+            lambda: GPGP(BagMean(RBF(1.0)), latent="inducing", num_inducing=2).fit(KEY, MATCHES),
+            ValueError,
+            "inducing.*got teams",
+        ),
+        (lambda: match_rows(MATCHES), ValueError, "got teams"),
+        (lambda: Rankings.from_matches(MATCHES), ValueError, "got teams"),
+        (
+            lambda: Matches.from_teams(MEMBERS, [[0], [9]], [0], [1]),
+            ValueError,
+            "numbers from 0 to 8",
+        ),
+        (lambda: Matches.from_teams(MEMBERS, [[0], []], [0], [1]), ValueError, "`teams`"),
+    ],
+)
+def test_teams_are_refused_where_they_have_no_place(use, error, message):
+    with pytest.raises(error, match=message):
+        use()
+
+
+def test_pref_shap_refuses_teams_by_name(team_fit):
+    explainer = PrefShap(PreferentialItems(MEMBERS, conditional="interventional"))
+    with pytest.raises(ValueError, match="pref-shap, got teams"):
+        explainer.explain(team_fit, MATCHES)
+    with pytest.raises(TypeError, match="BagMean"):
+        explainer.explain(team_fit, np.zeros((1, 2, 2)))
+
+
+CROWD = pd.DataFrame({"user": ["u", "v", "w"], "age": [0.0, 1.0, 2.0]})
+ITEMS = pd.DataFrame({"ID": list("abcd"), "size": [0.0, 0.5, 1.0, 2.0]})
+VOTES = pd.DataFrame(
+    [(first, second, user) for user in "uvw" for first, second in (("b", "a"), ("c", "d"), ("d", "a"))],
+    columns=["winner", "loser", "user"],
+)
+
+
+def test_a_crowd_has_the_kronecker_kernel_and_predicts_for_new_users():
+    """The mode by Newton's method with the Kronecker product of NumPy; the new user is between two known ones."""
+    votes = Matches.from_tables(ITEMS, VOTES, users=CROWD)
+    assert votes.context_names == ("age",) and votes.num_pairs == 9
+    pair_kernel, user_kernel = GeneralizedPreferential(RBF(1.0) + 0.5), RBF(0.8)
+    fit = PreferenceGP(Contextual(pair_kernel, user_kernel)).fit(KEY, votes, **OPTIONS)
+    pairs = ITEMS["size"].to_numpy()[np.array([[0, 1], [0, 3], [2, 3]])][:, :, None]
+    users, new = CROWD[["age"]].to_numpy(), np.array([[1.5]])
+    gram = np.kron(pair_kernel.gram(jnp.asarray(pairs)), user_kernel.gram(jnp.asarray(users)))
+    y = np.repeat([0.0, 0.0, 1.0], 3)  # a lost to b and to d, and c beat d
+    f = np.zeros(9)
+    for _ in range(50):
+        chance = special.expit(f)
+        w = chance * (1 - chance)
+        f = gram @ np.linalg.solve(np.eye(9) + w[:, None] * gram, w * f + y - chance)
+    section = np.kron(
+        pair_kernel(jnp.asarray(pairs[:1]), jnp.asarray(pairs)), user_kernel(jnp.asarray(new), jnp.asarray(users))
+    )
+    exact = section @ (y - special.expit(f))
+    found = fit.predict((pairs[:1], new))["mean"].values.ravel()
+    np.testing.assert_allclose(found, exact, rtol=1e-6)  # of Newton's method
+
+
+def test_users_need_a_name_in_both_tables():
+    with pytest.raises(ValueError, match="'user' that `items` has not|names 1 items in column 'user'"):
+        Matches.from_tables(ITEMS, VOTES, users=CROWD.iloc[:2])
+    with pytest.raises(ValueError, match="`contexts` must be left out"):
+        Matches.from_tables(ITEMS, VOTES, users=CROWD, contexts=["user"])
+
+
+def test_one_table_holds_the_features_of_winners_and_losers():
+    table = pd.DataFrame(
+        {
+            "winner_age": [20, 30, 20],
+            "winner_hand": ["left", "right", "left"],
+            "loser_hand": ["right", "left", "left"],
+            "loser_age": [30, 25, 25],
+            "surface": ["clay", "grass", "clay"],
+        }
+    )
+    matches = Matches.from_table(table, contexts=["surface"])
+    assert matches.feature_names == ("age", "hand") and matches.levels == (("hand", ("left", "right")),)
+    assert matches.num_items == 3 and matches.context_names == ("surface",)
+    items = [tuple(row) for row in np.asarray(matches.items)]
+    strength = {item: 0.0 for item in items}
+    for (low, high), win, loss in zip(matches.pairs, matches.wins, matches.losses, strict=True):
+        strength[items[low]] += float(win - loss)
+        strength[items[high]] -= float(win - loss)
+    assert strength == {(20.0, 0.0): 2.0, (25.0, 0.0): -2.0, (30.0, 1.0): 0.0}
+
+
+def test_one_table_holds_the_names_of_winners_and_losers():
+    table = pd.DataFrame({"won": ["b", "c"], "lost": ["a", "b"]})
+    matches = Matches.from_table(table, winner="won", loser="lost")
+    assert matches.item_names == ("a", "b", "c") and matches.levels == (("item", ("a", "b", "c")),)
+    assert matches.adjacency().tolist() == [[0, 0, 0], [1, 0, 0], [0, 1, 0]]
+    fit = PGP(Categorical().on("item")).fit(KEY, matches, **OPTIONS)
+    assert preference_matrix(fit, matches)["probability"].values[0, 0, 2, 0] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"winner": "first_"}, "neither a column 'first_' nor"),
+        ({"loser": "winner_a"}, "same features"),
+        ({"contexts": ["place"]}, "lacks the columns"),
+    ],
+)
+def test_mistakes_in_one_table_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        Matches.from_table(pd.DataFrame({"winner_age": [1.0], "loser_age": [2.0]}), **options)
