@@ -13,6 +13,7 @@ _KERNELS = (
     kernels.Contextual,
     kernels.GeneralizedPreferential,
     kernels.Linear,
+    kernels.Matern,
     kernels.Matern12,
     kernels.Matern32,
     kernels.Matern52,

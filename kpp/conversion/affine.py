@@ -21,6 +21,7 @@ from kpp.kernels import (
     Categorical,
     Constant,
     Linear,
+    Matern,
     Matern12,
     Matern32,
     Matern52,
@@ -112,7 +113,7 @@ def _rescale_linear(
 
 def _rescale_kernel(kernel: AbstractKernel, scale: Float[np.ndarray, " d"], draws: int) -> AbstractKernel:
     """Return the kernel of x that equals `kernel` of x / scale; its arrays lead with some axes of draws."""
-    if isinstance(kernel, (RBF, Matern12, Matern32, Matern52, RationalQuadratic)):
+    if isinstance(kernel, (RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic)):
         return eqx.tree_at(lambda k: k.lengthscale, kernel, _times(kernel.lengthscale, scale, draws))
     if isinstance(kernel, Periodic):
         return eqx.tree_at(lambda k: k.period, kernel, _times(kernel.period, scale, draws))

@@ -14,6 +14,7 @@ from kpp.features.base import AbstractFeatureKernel
 from kpp.kernels import (
     RBF,
     AbstractKernel,
+    Matern,
     Matern12,
     Matern32,
     Matern52,
@@ -22,6 +23,7 @@ from kpp.kernels import (
     parameter,
     point_rows,
 )
+from kpp.priors import is_prior
 from kpp.random import standard_normal
 from kpp.typing import Leaf, RngKey
 from kpp.validation import check_rng_key
@@ -71,7 +73,8 @@ class RandomFourier(AbstractFeatureKernel):
 
         Args:
             rng_key: A JAX random key.
-            kernel: An RBF or a Matern kernel. Priors on its parameters become priors of the returned kernel.
+            kernel: An RBF or a Matern kernel. Priors on lengthscale and variance become priors of the returned kernel;
+                the `nu` of a Matern kernel is a number.
             num_frequencies: How many frequencies to draw; there are twice as many Fourier features.
             num_features: d, the number of columns of the points.
 
@@ -79,14 +82,18 @@ class RandomFourier(AbstractFeatureKernel):
             The kernel of the features; its error is of the order of one over the root of `num_frequencies`.
 
         Raises:
-            TypeError: If the spectral density of the kernel is not known here.
+            TypeError: If the spectral density of the kernel is not known here, or its `nu` is a prior.
         """
-        if not isinstance(kernel, (RBF, Matern12, Matern32, Matern52)):
-            raise TypeError(f"`kernel` must be RBF, Matern12, Matern32 or Matern52, got {type(kernel).__name__}")
+        if not isinstance(kernel, (RBF, Matern, Matern12, Matern32, Matern52)):
+            raise TypeError(
+                f"`kernel` must be RBF, Matern, Matern12, Matern32 or Matern52, got {type(kernel).__name__}"
+            )
+        if isinstance(kernel, Matern) and is_prior(kernel.nu):
+            raise TypeError("the `nu` of a Matern `kernel` must be a number, because the frequencies depend on it")
         normal_key, scale_key = jax.random.split(check_rng_key(rng_key))
         frequencies = standard_normal(normal_key, (num_frequencies, num_features))
-        if type(kernel) in _DEGREES:
-            degrees = _DEGREES[type(kernel)]
+        degrees = 2 * kernel.nu if isinstance(kernel, Matern) else _DEGREES.get(type(kernel))
+        if degrees is not None:
             chi_square = 2 * jax.random.gamma(scale_key, degrees / 2, (num_frequencies, 1))
             frequencies = frequencies * jnp.sqrt(degrees / chi_square)
         return cls(frequencies, kernel.lengthscale, kernel.variance)

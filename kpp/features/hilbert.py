@@ -13,13 +13,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.features.base import AbstractFeatureKernel
-from kpp.kernels import RBF, AbstractKernel, Matern12, Matern32, Matern52, Periodic, check_positive
+from kpp.kernels import RBF, AbstractKernel, Matern, Matern12, Matern32, Matern52, Periodic, check_positive
 from kpp.typing import AnyArray, Leaf, Numbers, RngKey
 from kpp.validation import as_finite_array, as_points, count, is_concrete
 
 __all__ = ["HilbertSpace"]
 
-# The smoothness of each Matern kernel.
+# The smoothness of each Matern kernel in closed form.
 _SMOOTHNESS: dict[type, float] = {Matern12: 0.5, Matern32: 1.5, Matern52: 2.5}
 # Two numbers a, b for each kernel (Riutort-Mayol et al. 2023, section 4.4): with points in [-S, S], a boundary c S and
 # m basis functions, the shortest lengthscale is a c S / m, and the longest is c S / b.
@@ -63,7 +63,7 @@ class HilbertSpace(AbstractFeatureKernel):
     and a constant.
 
     Args:
-        kernel: An RBF, Matern12, Matern32, Matern52 or Periodic kernel; its parameters may be priors.
+        kernel: An RBF, Matern, Matern12, Matern32, Matern52 or Periodic kernel; its parameters may be priors.
         num_basis: m, the number of functions of each feature: one number, or one per feature.
         boundary: L, half the width of the box: one number or shape (d,), in units of x; None for a Periodic kernel.
         center: c, the center of the box: one number or shape (d,).
@@ -85,10 +85,10 @@ class HilbertSpace(AbstractFeatureKernel):
 
     def __check_init__(self) -> None:
         """Check the kernel, the box and the number of functions."""
-        if not isinstance(self.kernel, (RBF, Periodic, *_SMOOTHNESS)):
+        if not isinstance(self.kernel, (RBF, Periodic, Matern, *_SMOOTHNESS)):
             raise TypeError(
-                "`kernel` must be RBF, Matern12, Matern32, Matern52 or Periodic, whose spectral densities are known, "
-                f"got {type(self.kernel).__name__}"
+                "`kernel` must be RBF, Matern, Matern12, Matern32, Matern52 or Periodic, whose spectral densities are "
+                f"known, got {type(self.kernel).__name__}"
             )
         if isinstance(self.kernel, Periodic) != (self.boundary is None):
             needed = "needs no box" if self.boundary is not None else "needs one, or `HilbertSpace.over`"
@@ -216,7 +216,8 @@ class HilbertSpace(AbstractFeatureKernel):
         def density(frequency: Array) -> Array:
             if isinstance(kernel, RBF):
                 return densities.spectral_density_squared_exponential(dim, frequency, 1.0, 1.0)
-            return densities.spectral_density_matern(dim, _SMOOTHNESS[type(kernel)], frequency, 1.0, 1.0)
+            nu = kernel.nu if isinstance(kernel, Matern) else _SMOOTHNESS[type(kernel)]
+            return densities.spectral_density_matern(dim, nu, frequency, 1.0, 1.0)
 
         values = jax.vmap(density)(frequencies * lengthscale[None])
         scaled = kernel.variance * jnp.prod(lengthscale) * values.reshape(-1)  # type: ignore[attr-defined]

@@ -19,6 +19,7 @@ from kpp.kernels.deep import DeepKernel as DeepKernel
 from kpp.kernels.deep import network_priors as network_priors
 from kpp.kernels.defaults import default_kernel as default_kernel
 from kpp.kernels.heuristics import median_heuristic as median_heuristic
+from kpp.kernels.matern import Matern as Matern
 from kpp.kernels.nonstationary import Constant as Constant
 from kpp.kernels.nonstationary import Linear as Linear
 from kpp.kernels.nonstationary import Polynomial as Polynomial

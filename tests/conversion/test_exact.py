@@ -52,6 +52,7 @@ GP_KERNELS = {
     "Matern 1/2": gp.Matern(ARD, nu=0.5),
     "Matern 3/2": gp.Matern(1.7, nu=1.5),
     "Matern 5/2": gp.Matern(ARD, nu=2.5),
+    "Matern 0.7": gp.Matern(ARD, nu=0.7),
     "Matern infinity": gp.Matern(ARD, nu=np.inf),
     "RationalQuadratic": gp.RationalQuadratic(1.7, alpha=0.6),
     "DotProduct": gp.DotProduct(1.5),

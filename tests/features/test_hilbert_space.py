@@ -15,7 +15,7 @@ from scipy.special import ive
 
 import kpp
 from kpp.features import HilbertSpace
-from kpp.kernels import RBF, AbstractKernel, Linear, Matern12, Matern32, Matern52, Periodic
+from kpp.kernels import RBF, AbstractKernel, Linear, Matern, Matern12, Matern32, Matern52, Periodic
 from kpp_models import GPRegression
 
 RNG = np.random.default_rng(2)
@@ -58,6 +58,11 @@ def test_functions_and_variances_are_those_of_numpyro(base):
     with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.substitute(data={"beta": jnp.asarray(weights)}):
         expected = peer()
     np.testing.assert_allclose(kernel.feature_map(x) @ weights, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_any_smoothness_is_that_of_the_closed_form():
+    general, closed = (HilbertSpace(base, 9, 4.0) for base in (Matern(0.8, 1.3, nu=1.5), Matern32(0.8, 1.3)))
+    np.testing.assert_allclose(general.feature_map(X[1]), closed.feature_map(X[1]), rtol=1e-12)
 
 
 def test_a_lengthscale_for_each_feature_is_a_change_of_units():

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 from sklearn.kernel_approximation import RBFSampler
 
 from kpp.features import RandomFourier
-from kpp.kernels import RBF, Matern12, Matern32, Matern52, Periodic
+from kpp.kernels import RBF, Matern, Matern12, Matern32, Matern52, Periodic
 
 LENGTHSCALE = np.array([0.7, 1.5])
 gram = eqx.filter_jit(lambda kernel, x: kernel(x, x))
@@ -34,6 +34,15 @@ def test_many_frequencies_give_the_kernel(base):
     approximate = RandomFourier.approximate(jax.random.key(0), base(LENGTHSCALE, 1.0), 40_000, 2)
     distances = cdist(X / LENGTHSCALE, X / LENGTHSCALE)
     np.testing.assert_allclose(gram(approximate, X), PROFILES[base](distances), atol=5 * (0.5 / 40_000) ** 0.5)
+
+
+def test_frequencies_of_any_smoothness_are_those_of_the_closed_form():
+    key = jax.random.key(0)
+    np.testing.assert_allclose(
+        RandomFourier.approximate(key, Matern(nu=2.5), 5, 2).frequencies,
+        RandomFourier.approximate(key, Matern52(), 5, 2).frequencies,
+        rtol=1e-12,  # the same draws up to rounding
+    )
 
 
 def test_spread_is_the_published_one_and_smaller_than_that_of_random_phases():
@@ -66,8 +75,10 @@ def test_priors_of_the_kernel_are_handed_on():
 
 
 def test_mistakes_are_named():
-    with pytest.raises(TypeError, match="`kernel` must be RBF, Matern12, Matern32 or Matern52, got Periodic"):
+    with pytest.raises(TypeError, match="`kernel` must be RBF, Matern, Matern12, Matern32 or Matern52, got Periodic"):
         RandomFourier.approximate(jax.random.key(0), Periodic(1.0), 3, 2)
+    with pytest.raises(TypeError, match="the `nu` of a Matern `kernel` must be a number"):
+        RandomFourier.approximate(jax.random.key(0), Matern(nu=dist.LogNormal(0.0, 1.0)), 3, 2)
     with pytest.raises(TypeError, match="`rng_key` must be a single JAX random key"):
         RandomFourier.approximate(0, RBF(1.0), 3, 2)
     with pytest.raises(ValueError, match=r"`frequencies` are for 2 features, got points `x` of shape \(8, 3\)"):

@@ -54,8 +54,8 @@ class SklearnConverter(AbstractConverter):
     classifiers), also behind Nystroem. Posteriors: GaussianProcessRegressor with one output, and
     GaussianProcessClassifier with two classes (the latent posterior of Laplace's approximation).
 
-    Kernels by name are "rbf", "linear", "poly" and "laplacian"; Gaussian-process kernels are RBF, Matern with nu 0.5,
-    1.5, 2.5 or infinity, RationalQuadratic, ExpSineSquared on one feature, DotProduct, ConstantKernel, WhiteKernel
+    Kernels by name are "rbf", "linear", "poly" and "laplacian"; Gaussian-process kernels are RBF, Matern,
+    RationalQuadratic, ExpSineSquared on one feature, DotProduct, ConstantKernel, WhiteKernel
     (noise, which is not part of the function), their sums and products, and whole powers.
 
     An estimator of kpp, which holds a `kpp.Fit`, gives the function and the posterior of this fit.

@@ -12,6 +12,7 @@ from kpp.kernels import (
     AbstractKernel,
     Constant,
     Linear,
+    Matern,
     Matern12,
     Matern32,
     Matern52,
@@ -89,9 +90,10 @@ def _rbf(kernel: Any, num_features: int) -> AbstractKernel:
 
 
 def _matern(kernel: Any, num_features: int) -> AbstractKernel:
-    if kernel.nu not in _MATERN:
-        raise ValueError(f"Matern has exact counterparts for nu in {sorted(_MATERN)}, got nu={kernel.nu}")
-    return _MATERN[kernel.nu](lengthscale=kernel.length_scale)
+    closed_form = _MATERN.get(kernel.nu)
+    if closed_form is not None:
+        return closed_form(lengthscale=kernel.length_scale)
+    return Matern(lengthscale=kernel.length_scale, nu=float(kernel.nu))
 
 
 def _rational_quadratic(kernel: Any, num_features: int) -> AbstractKernel:
