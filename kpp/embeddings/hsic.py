@@ -96,10 +96,10 @@ def rank_features(
     if not 0 < fraction < 1:
         raise ValueError(f"`fraction` must be between 0 and 1, got {fraction}")
     x, y = _rows(x, y)
-    scales = None if x_kernel is not None else median_heuristic(x)
+    scales = median_heuristic(x)
     target, remaining, removed = y_kernel.gram(y), list(range(x.shape[1])), []
     while len(remaining) > 1:
-        kernel = x_kernel if scales is None else RBF(jnp.sqrt(len(remaining)) * scales)
+        kernel = RBF(jnp.sqrt(len(remaining)) * scales) if x_kernel is None else x_kernel
         without = _without_each(kernel, x, target, _mask(remaining, x.shape[1]))
         order = sorted(remaining, key=lambda feature: -float(without[feature]))
         gone = order[: max(1, int(fraction * len(remaining)))]
