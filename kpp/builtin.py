@@ -43,6 +43,7 @@ _EMBEDDINGS = (
     embeddings.ConditionalMeanEmbedding,
     embeddings.DeconditionalMeanEmbedding,
     embeddings.InterventionalMeanEmbedding,
+    embeddings.KernelBayesRule,
     embeddings.MeanEmbedding,
     embeddings.ReplicatedConditionalMeanEmbedding,
     embeddings.ShrinkageConditionalMeanEmbedding,

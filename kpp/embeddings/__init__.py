@@ -3,6 +3,7 @@
 from kpp.embeddings.bag_embeddings import AbstractBagEmbedding as AbstractBagEmbedding
 from kpp.embeddings.bag_embeddings import ReplicatedConditionalMeanEmbedding as ReplicatedConditionalMeanEmbedding
 from kpp.embeddings.bag_embeddings import ShrinkageConditionalMeanEmbedding as ShrinkageConditionalMeanEmbedding
+from kpp.embeddings.bayes_rule import KernelBayesRule as KernelBayesRule
 from kpp.embeddings.bayesian import BayesianConditionalMeanEmbedding as BayesianConditionalMeanEmbedding
 from kpp.embeddings.conditional import AbstractConditionalEmbedding as AbstractConditionalEmbedding
 from kpp.embeddings.conditional import AbstractRegressionEmbedding as AbstractRegressionEmbedding
