@@ -46,6 +46,7 @@ from .explanations import Explanation as Explanation
 from .functions import RKHSFunction as RKHSFunction
 from .hookspecs import hookimpl as hookimpl
 from .inference import MAP as MAP
+from .inference import MCMC as MCMC
 from .inference import NUTS as NUTS
 from .inference import SVI as SVI
 from .inference import AbstractModel as AbstractModel

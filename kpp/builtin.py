@@ -88,5 +88,12 @@ def register_inferences() -> dict[str, type]:
     """Register the inferences."""
     from kpp import inference  # here, so that looking kernels up does not wait for it
 
-    classes = (inference.Laplace, inference.MAP, inference.NUTS, inference.NaturalGradient, inference.SVI)
+    classes = (
+        inference.Laplace,
+        inference.MAP,
+        inference.MCMC,
+        inference.NUTS,
+        inference.NaturalGradient,
+        inference.SVI,
+    )
     return {cls.__name__: cls for cls in classes}

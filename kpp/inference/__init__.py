@@ -10,6 +10,7 @@ from kpp.inference.base import without_latents as without_latents
 from kpp.inference.fit import Fit as Fit
 from kpp.inference.laplace import Laplace as Laplace
 from kpp.inference.map import MAP as MAP
+from kpp.inference.mcmc import MCMC as MCMC
 from kpp.inference.model import AbstractModel as AbstractModel
 from kpp.inference.model import Data as Data
 from kpp.inference.model import Sample as Sample

@@ -130,7 +130,7 @@ class AbstractInference(_Fields, AbstractModule):
         Raises:
             TypeError: If the inference has no chains.
         """
-        raise TypeError(f"{type(self).__name__} has no chains to resume; only kpp.NUTS has")
+        raise TypeError(f"{type(self).__name__} keeps no state of chains to resume; only kpp.NUTS does")
 
 
 @runtime_checkable

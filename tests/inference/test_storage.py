@@ -113,7 +113,7 @@ def test_resumed_chains_keep_step_size_and_mass_matrix(gp_fit, resumed):
 
 
 def test_only_nuts_resumes(map_fit):
-    with pytest.raises(TypeError, match="MAP has no chains to resume"):
+    with pytest.raises(TypeError, match="MAP keeps no state of chains to resume"):
         map_fit.resume(jax.random.key(0), 10)
 
 

@@ -66,7 +66,7 @@ def test_plugins_lists_what_each_offers(kpp_command):
     assert result.exit_code == 0
     assert "core  (kpp.builtin, from kpp " in result.output
     assert "    value functions: baseline, causal, " in result.output
-    assert "    inferences: Laplace, MAP, NUTS, NaturalGradient, SVI" in result.output
+    assert "    inferences: Laplace, MAP, MCMC, NUTS, NaturalGradient, SVI" in result.output
 
 
 def test_plugins_as_json_says_everything(kpp_command):

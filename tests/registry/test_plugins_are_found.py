@@ -36,7 +36,7 @@ def test_own_parts_are_registered_without_a_warning():
     assert {"interventional", "baseline"} <= set(registry.value_functions())
     assert {"rkhs-shap"} <= set(registry.explainers())
     assert {"GPRegression", "GPClassification", "KernelRidge", "KernelLogistic"} <= set(registry.models())
-    assert {"NUTS", "SVI", "MAP", "Laplace", "NaturalGradient"} == set(registry.inferences())
+    assert {"NUTS", "MCMC", "SVI", "MAP", "Laplace", "NaturalGradient"} == set(registry.inferences())
 
 
 def test_every_registered_class_is_found_by_its_name_and_its_name_by_the_class():
