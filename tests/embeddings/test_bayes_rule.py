@@ -86,7 +86,7 @@ def test_with_the_prior_of_the_sample_it_is_the_conditional_mean_embedding():
 
 def test_a_gaussian_prior_and_likelihood():
     # The pairs have X ~ N(0, 1), y = x + 0.5 e; the prior is N(0.5, 0.6^2), so that the posterior mean is known. Over
-    # 8 seeds the root mean square error was 0.055, and twice that is allowed. Without the prior, the first mean would
+    # 8 seeds the largest error was 0.098, and .11 is allowed. Without the prior, the first mean would
     # be wrong by 0.27.
     rng = np.random.default_rng(0)
     x, e = rng.normal(size=(2, 300, 1))
