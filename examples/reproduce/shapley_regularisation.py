@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from sklearn.metrics import root_mean_squared_error
@@ -63,7 +64,8 @@ def fit_all(data: Data, base: KernelRidge, game: AbstractValueFunction) -> kpp.R
             base.kernel, game, data.x, SENSITIVE, lambda_s / lambda_f, kernel.section_products
         )
         model = KernelRidge(charged, base.regularization)
-        coefficients.append(np.asarray(model.function_draw({}, {"x": data.x, "y": data.y}).unfold().coefficients))
+        function = model.function_draw({}, {"x": jnp.asarray(data.x), "y": jnp.asarray(data.y)})
+        coefficients.append(np.asarray(function.unfold().coefficients))
     return kpp.RKHSFunction(base.kernel, data.x, np.stack(coefficients, axis=1))
 
 

@@ -158,7 +158,7 @@ def test_pair_gp_has_the_mode_of_gpgp(simulation):
     [
         ("simulation", ("Accuracy with L = 1", "Accuracy with L = 5", "PAIR-LOGREG"), "gpgp_simulation.csv", 24),
         ("clusters", ("Right group with L = 2", "groups chosen"), "comparable_clusters.csv", 6),
-        ("real", ("SpecR", "Held-out matches", "Reliability of GPGP, k + c"), "preferences_real.csv", 8),
+        ("real", ("SpecR", "Held-out matches", "Reliability of GPGP, k + c"), "preferences_real.csv", 10),
         ("shap", ("clusters, A-B", "ten, all", "context, context", "sessions, all"), "pref_shap_synthetic.csv", 86),
     ],
 )

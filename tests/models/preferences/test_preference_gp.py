@@ -624,7 +624,7 @@ def test_the_weighted_draws_of_laplace_agree_with_nuts(model):
     found = {}
     for name, inference in {
         "nuts": kpp.NUTS(num_samples=2000, progress=False),
-        "weighted": kpp.Laplace(num_samples=2000, progress=False),
+        "weighted": kpp.Laplace(num_samples=8000, progress=False),
         "laplace": kpp.Laplace(num_samples=2000, progress=False, importance=False),
     }.items():
         fit = untrained.fit(jax.random.key(1), pairs, outcomes, inference=inference, num_prior_samples=0)
@@ -633,9 +633,9 @@ def test_the_weighted_draws_of_laplace_agree_with_nuts(model):
         square = (predicted["latent_variance"] + predicted["mean"] ** 2).mean(("chain", "draw")).values
         found[name] = mean, np.sqrt(square - mean**2)
     (mean, sd), (again, sd_again), (_, narrow) = found["nuts"], found["weighted"], found["laplace"]
-    # Effective sizes above 400 give standard errors of 0.05 sd of means, and more for sd, because g has heavy tails.
+    # g has heavy tails: with 2000 weighted draws, sd scattered by 15 % between four keys; 8000 halve that.
     np.testing.assert_allclose(again / sd, mean / sd, atol=0.25)
-    np.testing.assert_allclose(sd_again, sd, rtol=0.3)
+    np.testing.assert_allclose(sd_again, sd, rtol=0.15)
     assert np.abs(np.log(sd_again / sd)).mean() < np.abs(np.log(narrow / sd)).mean()
 
 
