@@ -128,6 +128,12 @@ def item_table(items: Any, item: str, features: Sequence[str] | None) -> tuple[A
     return table, names
 
 
+def described_by(schema: Schema) -> dict[str, Any]:
+    """Return the fields of matches and rankings that describe the features of their items."""
+    levels = tuple(schema.levels.items())
+    return {"feature_names": schema.feature_names, "levels": levels, "booleans": schema.booleans}
+
+
 def users_of(matches: Any, users: Any, user: str, contexts: Sequence[str]) -> Any:
     """Return the features of the user of each match, a table with one row per match."""
     if contexts:
@@ -141,8 +147,6 @@ def side(table: Any, prefix: str) -> Any:
     """Return the features of one side of the matches, by names without the prefix."""
     import pandas as pd
 
-    if not is_table(table):
-        raise ValueError(f"`matches` must be a data frame, got {type(table).__name__}")
     if prefix in set(table.columns):
         return pd.DataFrame({ITEM: labels(table, prefix, "matches").astype(str)})
     names = [str(column) for column in table.columns if str(column).startswith(prefix)]

@@ -23,7 +23,7 @@ from kpp.notebook import escaped
 from kpp.preferences import _reading
 from kpp.preferences.notebook import matches_html
 from kpp.serialization import data_class
-from kpp.tables import Schema, as_table, read_points
+from kpp.tables import Schema, as_frame, read_points
 from kpp.typing import AnyArray, Numbers, RngKey
 from kpp.validation import check_array, check_rng_key, check_same_rows, check_type, is_concrete
 
@@ -192,11 +192,9 @@ class Matches(eqx.Module):
             ties=ties,
             contexts=None if table is None else jnp.asarray(table, float),
             item_names=tuple(str(number) for number in range(len(points))),
-            feature_names=schema.feature_names,
-            levels=tuple(schema.levels.items()),
+            **_reading.described_by(schema),
             context_names=context_schema.feature_names,
             context_levels=tuple(context_schema.levels.items()),
-            booleans=schema.booleans,
             context_booleans=context_schema.booleans,
         )
 
@@ -289,9 +287,7 @@ class Matches(eqx.Module):
         return dataclasses.replace(
             counted,
             items=pad_bags([points[team] for team in rows]),
-            feature_names=schema.feature_names,
-            levels=tuple(schema.levels.items()),
-            booleans=schema.booleans,
+            **_reading.described_by(schema),
         )
 
     @classmethod
@@ -320,7 +316,7 @@ class Matches(eqx.Module):
         Raises:
             ValueError: If columns are missing, or the winner and the loser have other features; also as for `create`.
         """
-        table = as_table(matches, "matches")
+        table = as_frame(matches, "matches")
         sides = [_reading.side(table, prefix) for prefix in (winner, loser)]
         points, schema = _reading.read_sides(*sides)
         items, numbers = np.unique(points, axis=0, return_inverse=True)
@@ -331,9 +327,7 @@ class Matches(eqx.Module):
         return dataclasses.replace(
             found,
             item_names=tuple(map(str, names)),
-            feature_names=schema.feature_names,
-            levels=tuple(schema.levels.items()),
-            booleans=schema.booleans,
+            **_reading.described_by(schema),
         )
 
     @classmethod

@@ -94,9 +94,7 @@ class Rankings(eqx.Module):
             candidates=jnp.asarray(candidates, int),
             order=jnp.asarray(order, int),
             item_names=tuple(str(number) for number in range(len(points))),
-            feature_names=schema.feature_names,
-            levels=tuple(schema.levels.items()),
-            booleans=schema.booleans,
+            **_reading.described_by(schema),
         )
 
     @classmethod

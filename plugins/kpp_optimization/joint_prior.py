@@ -22,6 +22,7 @@ from kpp.kernels import RBF
 from kpp.typing import AnyArray, Leaf
 from kpp.validation import at_least, count
 from kpp_optimization.belief import Draws, MixtureBelief
+from kpp_optimization.learning_prior import feature_ranges
 from kpp_optimization.objective_priors import AbstractObjectivePrior
 
 __all__ = ["JointPrior"]
@@ -144,7 +145,7 @@ class JointPrior(AbstractObjectivePrior):
 
         Their weights and moments are those before the queries, which the search observes afterwards.
         """
-        table, widths = jnp.asarray(points), jnp.asarray(_widths(points))
+        table, widths = jnp.asarray(points), jnp.asarray(feature_ranges(points))
         found = self._infer(table, widths)
         flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in found.samples.items()}
         moments = _moments_of_draws(self._model, flat, self.fit.data, table, widths)
@@ -195,12 +196,6 @@ class JointPrior(AbstractObjectivePrior):
             matrix = matrix + (noise_variance + _NUGGET * np.mean(np.diagonal(matrix))) * np.eye(len(values))
             found.append(multivariate_normal.logpdf(values, mean[index], matrix))
         return np.array(found)
-
-
-def _widths(points: Float[AnyArray, "p d"]) -> np.ndarray:
-    """Return the range of the candidates in each column, 1 where it is zero."""
-    widths = np.ptp(np.asarray(points), axis=0, keepdims=True)
-    return np.where(widths > 0.0, widths, 1.0)
 
 
 def _log_weights(posterior: Posterior) -> np.ndarray:

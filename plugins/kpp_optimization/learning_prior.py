@@ -21,7 +21,7 @@ from kpp.validation import as_finite_array, at_least, one_of, positive
 from kpp_optimization.belief import Draws, MixtureBelief
 from kpp_optimization.objective_priors import AbstractObjectivePrior
 
-__all__ = ["Discrepancy", "LearningPrior", "pseudo_evidence"]
+__all__ = ["Discrepancy", "LearningPrior", "feature_ranges", "pseudo_evidence"]
 
 _LIGHTEST = -25.0  # draws whose weight is below exp(-25) of the largest before any query are left out
 
@@ -40,6 +40,12 @@ def _as_vector(name: str, check: Any) -> Any:
 
 def _as_log_weights(value: object) -> Array | None:
     return None if value is None else as_finite_array(value, "log_weights")
+
+
+def feature_ranges(points: Float[AnyArray, "p d"]) -> Float[np.ndarray, "1 d"]:
+    """Return the range of the candidates in each column, 1 where it is zero."""
+    widths = np.ptp(np.asarray(points), axis=0, keepdims=True)
+    return np.where(widths > 0.0, widths, 1.0)
 
 
 class Discrepancy(eqx.Module):
@@ -79,8 +85,7 @@ class Discrepancy(eqx.Module):
     def covariances(self, points: Float[AnyArray, "p d"]) -> Float[np.ndarray, "l p p"]:
         """Return the covariance at p points for each pair of a scale and a lengthscale, which varies faster."""
         table = np.asarray(points)
-        widths = np.ptp(table, axis=0)
-        scaled = table / np.where(widths > 0.0, widths, 1.0)
+        scaled = table / feature_ranges(table)
         squares = cdist(scaled, scaled, "sqeuclidean")
         grams = np.exp(-0.5 * squares / np.square(np.asarray(self.lengthscales))[:, None, None]) + self.offset**2
         return (np.square(np.asarray(self.scales))[:, None, None, None] * grams).reshape(-1, *squares.shape)
