@@ -60,8 +60,8 @@ class KernelBayesRule(AbstractEmpiricalEmbedding):
 
     likelihood: ConditionalMeanEmbedding
     prior_points: Points
-    prior_weights: Float[Array, " m"]
     regularization: Leaf
+    prior_weights: Float[Array, " m"]
 
     def __init__(
         self,
