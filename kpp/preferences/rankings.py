@@ -212,8 +212,12 @@ class Rankings(eqx.Module):
         """
         found, known = np.asarray(order), np.asarray(self.order)
         sizes = np.asarray((self.candidates >= 0).sum(axis=1))[:, None]
-        if found.shape != known.shape or not (np.isfinite(found) & (found == np.round(found))).all():
-            raise ValueError(f"`y` must hold positions of ranked items, whole numbers {known.shape}, got {found.shape}")
+        real = found.dtype.kind in "iuf"
+        if not real or found.shape != known.shape or not (np.isfinite(found) & (found == np.round(found))).all():
+            raise ValueError(
+                f"`y` must hold positions of ranked items, whole numbers {known.shape}, got shape {found.shape} and "
+                f"dtype {found.dtype}"
+            )
         ranked = found >= 0
         twice = (np.diff(np.sort(found, axis=1), axis=1) == 0) & (np.sort(found, axis=1)[:, 1:] >= 0)
         if (ranked != (known >= 0)).any() or (found >= sizes).any() or twice.any():
