@@ -108,7 +108,7 @@ class LowRankMultitaskProcess(eqx.Module):
             FactorizationError: If a matrix cannot be factorized even with the largest jitter of `kpp.linalg`.
         """
         warn_if_float32("LowRankMultitaskProcess")
-        if np.min(noise) <= 0:
+        if np.asarray(noise, float).min() <= 0:
             raise ValueError(
                 "`num_inducing` needs noise of positive variance in every explanation, got 0; give `noise` or "
                 "`min_noise_variance`"
