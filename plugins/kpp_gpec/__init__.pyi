@@ -21,6 +21,7 @@ from .neural import FittedMLPClassifier as FittedMLPClassifier
 from .neural import MLPClassifier as MLPClassifier
 from .process.explanation_process import ExplanationProcess as ExplanationProcess
 from .process.geodesic_kernel import WeightedExponentialGeodesic as WeightedExponentialGeodesic
+from .process.low_rank import LowRankMultitaskProcess as LowRankMultitaskProcess
 from .process.multitask import MultitaskProcess as MultitaskProcess
 from .superpixels import grid_superpixels as grid_superpixels
 from .superpixels import label_groups as label_groups

@@ -159,7 +159,7 @@ class FittedGPEC(eqx.Module):
             values = np.concatenate([old.values, seen.values[..., number]])
             noise = np.concatenate([old.noise, seen.noise[..., number]])
             together = np.concatenate([old.points, z])
-            process = condition(old.kernel, together, values, noise, old.variance, old.correlations)
+            process = condition(old.kernel, together, values, noise, old.variance, old.correlations, old.num_inducing)
             outputs.append(dataclasses.replace(output, process=process))
         return dataclasses.replace(self, x=np.concatenate([self.x, points]), outputs=tuple(outputs))
 

@@ -10,6 +10,7 @@ from kpp_gpec.boundary.sampler import BoundarySample
 from kpp_gpec.process.explanation_process import ExplanationProcess
 from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
 from kpp_gpec.process.hyperparameters import Selected, combine_kernels
+from kpp_gpec.process.low_rank import LowRankMultitaskProcess
 from kpp_gpec.process.multitask import MultitaskProcess, condition
 
 __all__ = ["FittedOutput", "build_geodesic"]
@@ -26,7 +27,7 @@ class FittedOutput(eqx.Module):
         num_components: The number of components of the graph of the boundary sample.
     """
 
-    process: ExplanationProcess | MultitaskProcess
+    process: ExplanationProcess | MultitaskProcess | LowRankMultitaskProcess
     selected: Selected
     geodesic: WeightedExponentialGeodesic | None
     boundary: BoundarySample | None
@@ -42,7 +43,8 @@ class FittedOutput(eqx.Module):
             geodesic = build_geodesic(geodesic, selected)
         kernel = combine_kernels(geodesic, selected.lengthscale)
         old = self.process
-        process = condition(kernel, old.points, old.values, old.noise, selected.variance, old.correlations)
+        data = old.points, old.values, old.noise
+        process = condition(kernel, *data, selected.variance, old.correlations, old.num_inducing)
         return FittedOutput(process, selected, geodesic, self.boundary, self.num_components)
 
 

@@ -90,6 +90,8 @@ class GPEC(AbstractPointsExplainer):
         num_neighbors: The number of neighbors in the graph for geodesic distances.
         max_landmarks: The largest number of boundary samples with their own geodesic distances; see
             `WeightedExponentialGeodesic.thin`.
+        num_inducing: With `feature_covariance`, the number of inducing points that stand for the background, for many
+            points and features; it needs noise. None for the exact process, of at most 8000 points times features.
 
     References:
         Hill, Masoomi, Torop, Ghimire and Dy, Boundary-aware uncertainty for feature attribution explainers, 2024.
@@ -116,6 +118,7 @@ class GPEC(AbstractPointsExplainer):
     min_noise_variance: float = eqx.field(static=True, default=0.0)
     num_neighbors: int = eqx.field(static=True, default=10)
     max_landmarks: int = eqx.field(static=True, default=1000)
+    num_inducing: int | None = eqx.field(static=True, default=None)
 
     requires: ClassVar = "callable"
     additive: ClassVar = False
@@ -143,6 +146,10 @@ class GPEC(AbstractPointsExplainer):
                 positive(getattr(self, name), name)
         count(self.num_neighbors, "num_neighbors")
         count(self.max_landmarks, "max_landmarks")
+        if self.num_inducing is not None:
+            count(self.num_inducing, "num_inducing")
+            if self.feature_covariance is None:
+                raise ValueError("`num_inducing` is for features that vary together: give `feature_covariance`, too")
 
     @classmethod
     def published(cls, base_explainer: str | AbstractExplainer, background: ArrayLike, **options: Any) -> GPEC:
@@ -291,7 +298,7 @@ class GPEC(AbstractPointsExplainer):
         selected = select(boundary, prepared.z, values, noise, given, method=self.selection, rbf=rbf, rng=rng)
         geodesic = None if boundary is None else build_geodesic(boundary, selected)
         kernel = combine_kernels(geodesic, selected.lengthscale)
-        process = condition(kernel, prepared.z, values, noise, selected.variance, correlations)
+        process = condition(kernel, prepared.z, values, noise, selected.variance, correlations, self.num_inducing)
         return FittedOutput(process, selected, geodesic, sample, num_components)
 
     def _finish(self, prepared: Prepared, outputs: Sequence[FittedOutput]) -> FittedGPEC:

@@ -70,6 +70,7 @@ def _describe_output(output: FittedOutput) -> dict[str, Any]:
     return {
         "selected": selected,
         "num_components": output.num_components,
+        "num_inducing": output.process.num_inducing,
         "normalized": None if output.geodesic is None else output.geodesic.normalized,
         "boundary": None if sample is None else {name: getattr(sample, name) for name in _COUNTS},
     }
@@ -142,5 +143,5 @@ def _rebuild(arrays: dict[str, np.ndarray], described: dict[str, Any], z: np.nda
         sample = BoundarySample(points, widths, **described["boundary"])
     kernel = combine_kernels(geodesic, selected.lengthscale)
     data = z, arrays["values"], arrays["noise"]
-    process = condition(kernel, *data, selected.variance, arrays.get("correlations"))
+    process = condition(kernel, *data, selected.variance, arrays.get("correlations"), described.get("num_inducing"))
     return FittedOutput(process, selected, geodesic, sample, described["num_components"])

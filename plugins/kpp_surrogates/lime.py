@@ -24,6 +24,7 @@ __all__ = ["LIME", "BayesLIME"]
 
 # The kernel's width for one feature; the width grows with the root of the number of features.
 _WIDTH = 0.75
+_NUM_BINS = {None: 0, "quartile": 4, "decile": 10}
 
 
 class LIME(AbstractLocalLinear):
@@ -46,6 +47,8 @@ class LIME(AbstractLocalLinear):
         kernel_width: w, by default 0.75 times the root of the number of features or groups.
         penalty: :math:`\lambda`; not multiplied by the number of neighbors.
         around: Whether numbers are drawn around the mean of the "background" or around the "instance".
+        discretize: None, or "quartile" or "decile": numbers become intervals between these quantiles of the background.
+            z is 1 in the interval of the point, so that a contribution is the effect of being in it.
         categorical: Columns of numbers that hold categories, by name or position; columns of text need not be named.
         groups: Features that are perturbed together: a mapping from a name to names or positions of features.
         progress: Whether to show a progress bar.
@@ -59,6 +62,7 @@ class LIME(AbstractLocalLinear):
     kernel_width: float | None = eqx.field(static=True, default=None, converter=as_float("kernel_width"))
     penalty: float = eqx.field(static=True, default=1.0, converter=as_float("penalty"))
     around: str = eqx.field(static=True, default="background")
+    discretize: str | None = eqx.field(static=True, default=None)
     categorical: Any = eqx.field(static=True, default=(), converter=freeze_features)
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
     progress: bool = eqx.field(static=True, default=True)
@@ -86,7 +90,8 @@ class LIME(AbstractLocalLinear):
         background, x = points(rng_key)
         yield cls(background, num_perturbations=40, categorical=[4]), two_outputs, x
         yield cls(background, num_perturbations=40, groups={"pair": [0, 2]}, around="instance"), product, x
-        yield cls(background, num_perturbations=40, penalty=0.1), function_with_draws(background), x
+        binned = cls(background, num_perturbations=40, penalty=0.1, discretize="quartile")
+        yield binned, function_with_draws(background), x
 
 
 class BayesLIME(AbstractLocalLinear):
@@ -103,7 +108,7 @@ class BayesLIME(AbstractLocalLinear):
     nothing; the base value is the intercept with that mean added again.
 
     Args:
-        background, kernel_width, around, categorical, groups, progress: As for `LIME`.
+        background, kernel_width, around, discretize, categorical, groups, progress: As for `LIME`.
         num_perturbations: The number of neighbors of each point, N.
 
     References:
@@ -115,6 +120,7 @@ class BayesLIME(AbstractLocalLinear):
     num_perturbations: int = eqx.field(static=True, default=200)
     kernel_width: float | None = eqx.field(static=True, default=None, converter=as_float("kernel_width"))
     around: str = eqx.field(static=True, default="background")
+    discretize: str | None = eqx.field(static=True, default=None)
     categorical: Any = eqx.field(static=True, default=(), converter=freeze_features)
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
     progress: bool = eqx.field(static=True, default=True)
@@ -143,6 +149,12 @@ class BayesLIME(AbstractLocalLinear):
 def _check_options(explainer: LIME | BayesLIME) -> None:
     count(explainer.num_perturbations, "num_perturbations", 3)
     one_of(explainer.around, "around", ("background", "instance"))
+    one_of(explainer.discretize, "discretize", _NUM_BINS)
+    if explainer.discretize is not None and explainer.around == "instance":
+        raise ValueError(
+            "`around` must be 'background' with `discretize`, because numbers are drawn from the intervals of the "
+            "background; got 'instance'"
+        )
 
 
 def _problem(
@@ -150,15 +162,18 @@ def _problem(
 ) -> LocalProblem:
     """Return the neighbors of points, and a regression with weights by proximity."""
     rng_key = required_key(rng_key, name)
-    kinds = kinds_of_players(inputs.players, inputs.shown, inputs.schema, explainer.categorical)
+    num_bins = _NUM_BINS[explainer.discretize]
+    kinds = kinds_of_players(inputs.players, inputs.shown, inputs.schema, explainer.categorical, intervals=num_bins > 0)
     background = np.asarray(inputs.background)
-    neighborhood = Neighborhood(rng_key, background, inputs.players, kinds, explainer.around)
+    neighborhood = Neighborhood(rng_key, background, inputs.players, kinds, explainer.around, num_bins)
     width = explainer.kernel_width or _WIDTH * inputs.players.num_players**0.5
 
     def fit_by_proximity(features: Float[np.ndarray, "p n g"], targets: Float[np.ndarray, "p n r"]) -> LinearModels:
         return fit(features, targets, weights=_proximity(features, width))
 
     record = {"explainer": name, "kernel_width": width, "around": explainer.around, "rng_key": describe_key(rng_key)}
+    if explainer.discretize is not None:
+        record["discretize"] = explainer.discretize
     return LocalProblem(neighborhood.sample, fit_by_proximity, record)
 
 

@@ -1,9 +1,9 @@
 r"""Perturbed rows around the explained points, and the features that show what was perturbed.
 
 There are two kinds of perturbation. *Neighbors* vary each feature as it varies in the background: numbers by a Gaussian
-with the background's mean and variance, categories by their frequency, and any other group of features by the values of
-a whole row of the background or not at all. *Coalitions* keep some features of a point and replace all others by those
-of one row of the background.
+with the mean and variance of the background, or by such Gaussians within intervals between its quantiles; categories by
+their frequency; and any other group of features by the values of a whole row of the background or not at all.
+*Coalitions* keep some features of a point and replace all others by those of one row of the background.
 
 Every quantity is drawn by its own generator and point by point, so that the result does not depend on the size of
 blocks of points.
@@ -27,10 +27,11 @@ from kpp.explanations import GroupedPoints
 from kpp.games import Players
 from kpp.tables import Schema
 from kpp.typing import RngKey
+from kpp_surrogates.quantile_bins import QuantileBins
 
 __all__ = ["Coalitions", "Neighborhood", "Perturbations", "kinds_of_players"]
 
-Kind = Literal["number", "category", "block"]
+Kind = Literal["number", "interval", "category", "block"]
 
 # The share of perturbations in which a group of features keeps its values.
 _KEPT = 0.5
@@ -49,12 +50,18 @@ class Perturbations(NamedTuple):
 
 
 def kinds_of_players(
-    players: Players, shown: GroupedPoints, schema: Schema, categorical: Sequence[int | str]
+    players: Players,
+    shown: GroupedPoints,
+    schema: Schema,
+    categorical: Sequence[int | str],
+    *,
+    intervals: bool = False,
 ) -> tuple[Kind, ...]:
     """Return how each player is perturbed, from the points as an explanation shows them.
 
-    It is "category" for columns of categories, also those named in `categorical`, and one-hot ones, "number" for any
-    other single column, and "block" for any other group. Raises ValueError if a feature is unknown.
+    It is "category" for columns of categories, also those named in `categorical`, and one-hot ones, "number" or, with
+    `intervals`, "interval" for any other single column, and "block" for any other group. Raises ValueError if a feature
+    is unknown.
     """
     named = {feature for feature in categorical if isinstance(feature, str)}
     chosen = {schema.index(name) for name in (*named, *schema.levels)} | (set(categorical) - named)
@@ -65,7 +72,9 @@ def kinds_of_players(
     def kind(name: str, members: tuple[int, ...]) -> Kind:
         if name in shown.schema.levels or chosen.issuperset(members):
             return "category"
-        return "number" if len(members) == 1 else "block"
+        if len(members) > 1:
+            return "block"
+        return "interval" if intervals else "number"
 
     return tuple(kind(name, members) for name, members in zip(players.names, players.groups, strict=True))
 
@@ -74,8 +83,8 @@ class Neighborhood:
     r"""Random neighbors of points; the first one of each point is the point itself.
 
     The feature of a linear model is :math:`(x_j - m_j) / s_j` for a number, with mean and standard deviation of the
-    background; for anything else it is 1 if the value equals that of the point and otherwise 0. A number that is
-    constant in the background keeps this value.
+    background; for an interval it is 1 if the value is in the interval of the point, and for anything else if it equals
+    the value of the point; otherwise it is 0. A number that is constant in the background keeps this value.
 
     Args:
         rng_key: A JAX random key.
@@ -83,6 +92,7 @@ class Neighborhood:
         players: The players.
         kinds: The kind of perturbation of each player.
         around: The mean of the Gaussians: the mean of the "background", or the "instance".
+        num_bins: The number of intervals between quantiles of each player of the kind "interval".
     """
 
     def __init__(
@@ -92,9 +102,12 @@ class Neighborhood:
         players: Players,
         kinds: Sequence[Kind],
         around: str,
+        num_bins: int = 4,
     ) -> None:
         self.background, self.players, self.kinds, self.around = background, players, kinds, around
-        self._normals, self._choices, self._masks = _generators(rng_key, 3)
+        self._normals, self._choices, self._masks, self._quantiles = _generators(rng_key, 4)
+        intervals = self._of_kind("interval")
+        self._bins = {player: QuantileBins(background[:, players.groups[player][0]], num_bins) for player in intervals}
         self._means, self._spreads = background.mean(axis=0), _spreads(background)
 
     def sample(self, x: Float[np.ndarray, "p d"], size: int) -> Perturbations:
@@ -102,6 +115,7 @@ class Neighborhood:
         rows = np.repeat(x[:, None], size, axis=1)
         features = np.ones((*rows.shape[:2], self.players.num_players), dtype=x.dtype)
         self._perturb_numbers(rows, features)
+        self._perturb_intervals(rows, features)
         self._perturb_categories(rows, features)
         self._perturb_blocks(rows, features)
         return Perturbations(rows, features)
@@ -117,6 +131,16 @@ class Neighborhood:
         noise = self._normals.standard_normal((*rows.shape[:2], len(columns)))
         rows[:, 1:, columns] = (centers + spreads * noise)[:, 1:]
         features[:, :, numbers] = (rows[:, :, columns] - means) / np.where(spreads > 0, spreads, 1.0)
+
+    def _perturb_intervals(self, rows: np.ndarray, features: np.ndarray) -> None:
+        quantiles = self._quantiles.random((*rows.shape[:2], len(self._bins), 2))
+        donors = (quantiles[..., 0] * len(self.background)).astype(int)
+        for position, (player, bins) in enumerate(self._bins.items()):
+            column = self.players.groups[player][0]
+            drawn = bins.index(self.background[donors[:, :, position], column])
+            own = bins.index(rows[:, :1, column])
+            rows[:, 1:, column] = bins.draw(drawn, quantiles[:, :, position, 1])[:, 1:]
+            features[:, 1:, player] = (drawn == own)[:, 1:]
 
     def _perturb_categories(self, rows: np.ndarray, features: np.ndarray) -> None:
         categories = self._of_kind("category")

@@ -84,6 +84,11 @@ class ExplanationProcess(eqx.Module):
         """None: the features are independent."""
         return None
 
+    @property
+    def num_inducing(self) -> None:
+        """None: there are no inducing points."""
+        return None
+
     @classmethod
     def condition(
         cls, kernel: AbstractKernel, points: ArrayLike, values: ArrayLike, noise: ArrayLike, variance: ArrayLike

@@ -14,10 +14,11 @@ from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
 from kpp.validation import warn_if_float32
 from kpp_gpec.process.explanation_process import ExplanationProcess, Law, in_blocks_of_points
+from kpp_gpec.process.low_rank import LowRankMultitaskProcess
 
 __all__ = ["MAX_SIZE", "MultitaskProcess", "condition", "estimate_correlations"]
 
-#: The largest number N D of observations; the factor has the square of this number of entries.
+#: The largest size of the factor, which has the square of this number of entries.
 MAX_SIZE = 8000
 
 # The number of points that are predicted at a time.
@@ -63,6 +64,11 @@ class MultitaskProcess(eqx.Module):
     coefficients: Float[Array, "D N"]
 
     @property
+    def num_inducing(self) -> None:
+        """None: there are no inducing points."""
+        return None
+
+    @property
     def covariance(self) -> Float[Array, "D D"]:
         """The prior covariance of the features, B."""
         scale = jnp.sqrt(self.variance)
@@ -99,7 +105,8 @@ def condition(
     noise: ArrayLike,
     variance: ArrayLike,
     correlations: ArrayLike | None = None,
-) -> ExplanationProcess | MultitaskProcess:
+    num_inducing: int | None = None,
+) -> ExplanationProcess | MultitaskProcess | LowRankMultitaskProcess:
     """Condition processes on explanations: one per feature, or with correlations one for all features.
 
     Args:
@@ -109,21 +116,28 @@ def condition(
         noise: (N, D), at least 0.
         variance: (D,), positive.
         correlations: (D, D), or None for independent features.
+        num_inducing: The number of inducing points of correlated features, or None for the exact process. There are at
+            most as many as points.
 
     Returns:
         The processes.
 
     Raises:
-        ValueError: If N D is more than `MAX_SIZE` and correlations are given.
+        ValueError: If correlations are given and the points, or inducing points, times the features are more than
+            `MAX_SIZE`, or if there are inducing points and a noise variance is 0.
         FactorizationError: If a matrix cannot be factorized even with the largest jitter of `kpp.linalg`.
     """
     if correlations is None:
         return ExplanationProcess.condition(kernel, points, values, noise, variance)
-    if np.size(values) > MAX_SIZE:
+    num_points, num_features = np.shape(values)
+    used = num_points if num_inducing is None else min(num_inducing, num_points)
+    if used * num_features > MAX_SIZE:
         raise ValueError(
-            f"features that vary together take a matrix of (points * features)^2 entries; `background` has "
-            f"{np.shape(values)[0]} points with {np.shape(values)[1]} features, more than {MAX_SIZE} in all"
+            f"features that vary together take a matrix of (points * features)^2 entries, at most {MAX_SIZE}^2, got "
+            f"{used} points with {num_features} features; give a `num_inducing` of at most {MAX_SIZE // num_features}"
         )
+    if num_inducing is not None:
+        return LowRankMultitaskProcess.condition(kernel, points, values, noise, variance, correlations, used)
     warn_if_float32("MultitaskProcess")
     arrays = (jnp.asarray(array, jnp.result_type(float)) for array in (points, values, noise, variance, correlations))
     points, values, noise, variance, correlations = arrays

@@ -8,7 +8,7 @@ import pytest
 
 from kpp.explanations import Explanation
 from kpp.kernels import RBF
-from kpp_gpec import GPEC, BisectionSampler, ExplanationProcess, FittedGPEC, MultitaskProcess
+from kpp_gpec import GPEC, BisectionSampler, ExplanationProcess, FittedGPEC, LowRankMultitaskProcess, MultitaskProcess
 from kpp_gpec.process.multitask import MAX_SIZE, condition, estimate_correlations
 
 ROOT = np.array([[1.0, 0.0, 0.0], [0.8, 0.5, 0.0], [-0.5, 0.4, 0.7]])
@@ -64,6 +64,51 @@ def test_without_noise_features_say_nothing_of_each_other(data):
     assert (law.variance >= law.noiseless_variance).all() and (exact.variance >= 0).all()
 
 
+def test_with_all_points_as_inducing_points_the_process_is_the_exact_one(data):
+    x, values, noise, new = data
+    exact = condition(RBF(1.0), x, values, noise, VARIANCE, CORRELATIONS)
+    low_rank = condition(RBF(1.0), x, values, noise, VARIANCE, CORRELATIONS, num_inducing=50)
+    assert isinstance(low_rank, LowRankMultitaskProcess) and low_rank.num_inducing == len(x)
+    for found, expected in zip(low_rank.predict(new), exact.predict(new), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-9)
+    assert float(low_rank.log_evidence()) == pytest.approx(float(exact.log_evidence()), rel=1e-9)
+
+
+def test_with_few_inducing_points_the_law_is_that_of_the_dense_fitc_prior(data):
+    """The prior of the explanations written out, points outside and features inside."""
+    x, values, noise, new = data
+    process = condition(RBF(1.0), x, values, noise, VARIANCE, CORRELATIONS, num_inducing=5)
+    z = np.asarray(process.features.landmarks)
+    projected = lambda a, b: gram(a, z) @ np.linalg.solve(gram(z, z), gram(z, b))  # noqa: E731
+    remainders = np.outer(1 - np.diagonal(projected(x, x)), VARIANCE)
+    matrix = np.kron(projected(x, x), B) + np.diag((noise + remainders).ravel())
+    law = process.predict(new)
+    for number, row in enumerate(projected(new, x)):
+        cross = np.kron(row[None, :], B)
+        np.testing.assert_allclose(law.mean[number], cross @ np.linalg.solve(matrix, values.ravel()), rtol=1e-7)
+        expected = B - cross @ np.linalg.solve(matrix, cross.T)
+        np.testing.assert_allclose(law.covariance[number], expected, rtol=1e-7, atol=1e-9)
+    evidence = -0.5 * (values.ravel() @ np.linalg.solve(matrix, values.ravel()) + np.linalg.slogdet(matrix)[1])
+    assert float(process.log_evidence()) == pytest.approx(evidence - 18 * np.log(2 * np.pi), rel=1e-9)
+
+
+@pytest.mark.slow
+def test_more_than_the_exact_process_can_hold():
+    """A smooth function of one feature: 20 inducing points of 1500 leave errors below the noise's effect."""
+    rng = np.random.default_rng(2)
+    x, new = rng.uniform(-2, 2, size=(1500, 1)), np.linspace(-2, 2, 9)[:, None]
+    weights = rng.normal(size=8)
+    correlations = 0.99 * np.outer(np.sign(weights), np.sign(weights)) + 0.01 * np.eye(8)
+    truth = lambda a: np.sin(2 * a) * weights  # noqa: E731
+    values = truth(x) + 0.3 * rng.normal(size=(1500, 8))
+    arguments = RBF(0.7), x, values, np.full(values.shape, 0.09), np.square(weights), correlations
+    with pytest.raises(ValueError, match="give a `num_inducing` of at most 1000"):
+        condition(*arguments)
+    law = condition(*arguments, num_inducing=20).predict(new)
+    # Standard deviations of about 0.02, of 72 values.
+    assert (np.abs(law.mean - truth(new)) < 4 * law.variance**0.5).all() and law.variance.max() < 0.05**2
+
+
 @pytest.mark.slow
 def test_uncorrelated_features_are_independent_processes(data):
     x, values, noise, new = data
@@ -92,10 +137,11 @@ def model(x):
     return np.asarray(x)[:, 0] ** 2 - np.asarray(x)[:, 1]
 
 
-def fit(background, feature_covariance):
+def fit(background, feature_covariance, **changes):
     values = np.stack([background[:, 0], 0.5 * background[:, 0] + 0.1], axis=1)
     explanation = Explanation.create(values, 0.0, model(background), background, variance=np.full(values.shape, 0.05))
     options = {"margin": "level", "boundary": BisectionSampler(max_points=30), "decay": 1.0, "concentration": 1.0}
+    options |= changes
     gpec = GPEC("kernel-shap", background, lengthscale=1.0, feature_covariance=feature_covariance, **options)
     return gpec.fit(model, explanation=explanation, rng_key=jax.random.key(0))
 
@@ -133,6 +179,19 @@ def test_correlations_of_the_background_are_used(background):
     assert fitted.hyperparameters["method"] == "heuristic"
 
 
+@pytest.mark.slow
+def test_inducing_points_are_kept_in_files_and_with_further_explanations(background, tmp_path):
+    fitted, x = fit(background, "estimated", num_inducing=20), background[:3] + 0.3
+    found = fitted.explain(x)
+    exact = fit(background, "estimated").explain(x)
+    np.testing.assert_allclose(found.values, exact.values, rtol=1e-6)
+    fitted.save(tmp_path / "f.nc")
+    assert FittedGPEC.load(tmp_path / "f.nc", model).explain(x).dataset.identical(found.dataset)
+    added = fitted.add(Explanation.create(x, 0.0, model(x), x, variance=np.full(x.shape, 0.2)))
+    for other in (added, fitted.with_hyperparameters(lengthscale=0.8)):
+        assert other.outputs[0].process.num_inducing == 20
+
+
 @pytest.mark.parametrize(
     ("covariance", "match"),
     [
@@ -149,7 +208,11 @@ def test_bad_covariances_are_refused(covariance, match, background):
 
 def test_too_many_are_refused():
     size = MAX_SIZE // 2 + 1
-    with pytest.raises(ValueError, match="more than 8000 in all"):
+    with pytest.raises(ValueError, match="give a `num_inducing` of at most 4000"):
         condition(RBF(1.0), np.zeros((size, 1)), np.zeros((size, 2)), np.ones((size, 2)), np.ones(2), np.eye(2))
+    with pytest.raises(ValueError, match="`num_inducing` needs noise of positive variance"):
+        condition(RBF(1.0), np.eye(3), np.ones((3, 2)), np.zeros((3, 2)), np.ones(2), np.eye(2), num_inducing=2)
+    with pytest.raises(ValueError, match="`num_inducing` is for features that vary together"):
+        GPEC("lime", np.zeros((3, 2)), num_inducing=2)
     with pytest.raises(ValueError, match="not both"):
         GPEC("lime", np.zeros((3, 2)), variance=1.0, feature_covariance=np.eye(2))

@@ -57,6 +57,19 @@ def test_lime_is_the_ridge_regression_that_lime_fits(tolerance):
         np.testing.assert_allclose(explanation.base_values[point], peer.intercept_, **tolerance(factor=10))
 
 
+def test_quartiles_give_the_ridge_regression_on_the_intervals_of_the_point(tolerance):
+    explanation = LIME(BACKGROUND, discretize="quartile", **OPTIONS).explain(function, X, rng_key=KEY)
+    kinds = ("interval", "interval", "interval", "category")
+    rows = Neighborhood(KEY, BACKGROUND, as_players(None, 4), kinds, "background", 4).sample(X, SIZE).rows
+    quartiles = np.percentile(BACKGROUND[:, :3], [25, 50, 75], axis=0)
+    in_interval = lambda points: (points[..., None, :3] > quartiles).sum(axis=-2)  # noqa: E731
+    for point, (row, drawn) in enumerate(zip(X, rows, strict=True)):
+        z = np.column_stack([in_interval(drawn) == in_interval(row), drawn[:, 3] == row[3]]).astype(float)
+        peer = Ridge(alpha=1, fit_intercept=True).fit(z, function(drawn), sample_weight=proximity(z))
+        np.testing.assert_allclose(explanation.values[point], peer.coef_.T, **tolerance(factor=10))
+    assert explanation.attrs["discretize"] == "quartile"
+
+
 def test_bayes_lime_is_the_published_posterior(tolerance):
     explanation = BayesLIME(BACKGROUND, **OPTIONS).explain(function, X, rng_key=KEY)
     base = function(BACKGROUND).mean(axis=0)
@@ -120,6 +133,8 @@ def test_points_are_explained_alike_in_blocks_of_any_size(monkeypatch, tolerance
 WRONG = [
     ({"num_perturbations": 2}, "`num_perturbations` must be at least 3, got 2"),
     ({"kernel_width": 0.0}, "`kernel_width` must be positive, got 0.0"),
+    ({"discretize": "entropy"}, "`discretize` must be one of .*'quartile', 'decile'.*, got 'entropy'"),
+    ({"discretize": "quartile", "around": "instance"}, "`around` must be 'background' with `discretize`"),
     ({"around": "mean"}, r"`around` must be one of \('background', 'instance'\), got 'mean'"),
 ]
 

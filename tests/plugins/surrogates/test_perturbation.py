@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -48,6 +50,26 @@ def test_the_first_neighbor_is_the_point(kinds):
         rows, features = sample(kinds, around)
         np.testing.assert_array_equal(rows[:, 0], X)
         np.testing.assert_array_equal(features[:, 0, 1:4], 1.0)
+
+
+def test_intervals_have_their_frequency_and_a_truncated_gaussian():
+    column = BACKGROUND[:, 0]
+    kinds = ("interval", *["category"] * 2, "block", "interval")
+    rows, features = Neighborhood(KEY, BACKGROUND, PLAYERS, kinds, "background", 4).sample(X, SIZE)
+    edges = [column.min(), *np.percentile(column, [25, 50, 75]), column.max()]
+    bins, drawn = np.searchsorted(edges[1:4], column), np.searchsorted(edges[1:4], rows[0, 1:, 0])
+    for number, (low, high) in enumerate(itertools.pairwise(edges)):
+        inside = column[bins == number]
+        # A share of 20 000 draws has a standard error of at most 0.0031.
+        assert abs(np.mean(drawn == number) - np.mean(bins == number)) < 5 * 0.0031
+        mean, spread = inside.mean(), inside.std()
+        law = scipy.stats.truncnorm((low - mean) / spread, (high - mean) / spread, mean, spread)
+        # A quarter of the draws: the limit doubles.
+        assert scipy.stats.kstest(rows[0, 1:, 0][drawn == number], law.cdf).statistic < 2.1 * FAR
+    own = np.searchsorted(edges[1:4], rows[..., 0]) == np.searchsorted(edges[1:4], X[:, :1])
+    np.testing.assert_array_equal(features[..., 0], own)
+    np.testing.assert_array_equal(rows[:, 1:, 7], 1.0)  # a constant column keeps its value
+    np.testing.assert_array_equal(rows[:, 0], X)
 
 
 def test_numbers_have_the_moments_of_the_background(kinds):
