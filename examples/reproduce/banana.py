@@ -1,11 +1,12 @@
 """Shapley values on the banana distribution B(1/b, 10) against the truth (RKHS-SHAP paper, experiment 1).
 
-    python examples/reproduce/banana.py [--quick] [--sizes N ...] [--bends B ...] [--seed SEED] [--samples N]
+    python examples/reproduce/banana.py [--quick] [--sizes N ...] [--bends B ...] [--seeds SEED ...] [--samples N]
 
-For each b and n the table holds R^2 of RKHS-ISV and RKHS-OSV, kpp's interventional and observational values of a kernel
-ridge regression, and of GSHAP-OSV, the mean over samples from Gaussian conditional distributions (Aas et al., 2021). No
-points are left out: all n points are training data, background and explained points. R^2 is the mean over the two
-features.
+For each n, b and seed of the points the table holds R^2 of RKHS-ISV and RKHS-OSV, kpp's interventional and
+observational values of a kernel ridge regression; of KSHAP-ISV, the values of shap's KernelExplainer for the same
+regression; and of GSHAP-OSV, the mean over samples from Gaussian conditional distributions (Aas et al., 2021). All n
+points are training data and explained points, of which the two slow methods, KSHAP and GSHAP, explain a tenth. All are
+the background, of which they take `--samples`. R^2 is the mean over the two features.
 
 The true interventional values have a closed form. The true observational values need h(x2) = E[(X1^2 - v) / b | X2 =
 x2], an integral over X1, which is computed by quadrature. The formula of the paper replaces it by x2, which is correct
@@ -15,11 +16,13 @@ for b = 1 only. The last column is the R^2 of this formula.
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 
 import jax
 import numpy as np
 import pandas as pd
+import shap
 
 import kpp
 from kpp.games import GaussianConditional, Interventional, Observational, shapley_values
@@ -29,6 +32,7 @@ from kpp_models import KernelRidge
 BENDS = (1.0, 10.0, 20.0, 50.0, 100.0)
 SIZES = (1000, 3000)
 VARIANCE = 10.0
+METHODS = ("RKHS-ISV", "KSHAP-ISV", "RKHS-OSV", "GSHAP-OSV", "formula")
 
 
 def main(arguments: list[str] | None = None) -> dict[str, pd.DataFrame]:
@@ -37,50 +41,38 @@ def main(arguments: list[str] | None = None) -> dict[str, pd.DataFrame]:
     parser.add_argument("--quick", action="store_true", help="60 points and two values of b, for a quick trial run")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of points n")
     parser.add_argument("--bends", type=float, nargs="+", default=BENDS, help="values of b")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the points")
-    parser.add_argument("--samples", type=int, default=200, help="background points of the Gaussian sampling")
+    parser.add_argument("--seeds", type=int, nargs="+", default=(0,), help="seeds of the points")
+    parser.add_argument("--samples", type=int, default=200, help="background points of KSHAP and GSHAP")
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     if options.quick:
         options.sizes, options.bends = (60,), (1.0, 20.0)
-    print(f"{'n':>6} {'b':>5} {'RKHS-ISV':>9} {'RKHS-OSV':>9} {'GSHAP-OSV':>10} {'seconds':>8} {'paper OSV':>10}")
+    print(f"{'n':>6} {'b':>5} {'seed':>5} " + " ".join(f"{method:>10}" for method in METHODS) + f" {'seconds':>8}")
     rows = []
-    for n in options.sizes:
-        for bend in options.bends:
-            start = time.perf_counter()
-            isv, osv, sampled, paper = scores(n, bend, options.seed, options.samples)
-            seconds = time.perf_counter() - start
-            print(
-                f"{n:>6} {bend:>5g} {isv:>9.4f} {osv:>9.4f} {sampled:>10.4f} {seconds:>8.1f} {paper:>10.3f}", flush=True
-            )
-            rows.append(
-                {
-                    "n": n,
-                    "b": bend,
-                    "RKHS-ISV": isv,
-                    "RKHS-OSV": osv,
-                    "GSHAP-OSV": sampled,
-                    "formula of the paper": paper,
-                }
-            )
+    for n, bend, seed in itertools.product(options.sizes, options.bends, options.seeds):
+        start = time.perf_counter()
+        found = scores(n, bend, seed, options.samples)
+        cells = " ".join(f"{score:>10.4f}" for score in found.values())
+        print(f"{n:>6} {bend:>5g} {seed:>5} {cells} {time.perf_counter() - start:>8.1f}", flush=True)
+        rows.append({"n": n, "b": bend, "seed": seed, **found})
     return {"r_squared": pd.DataFrame(rows)}
 
 
-def scores(n: int, bend: float, seed: int, num_samples: int) -> tuple[float, float, float, float]:
-    """Return R^2 of the interventional, observational and sampled values, and of the paper's formula."""
+def scores(n: int, bend: float, seed: int, num_samples: int) -> dict[str, float]:
+    """Return R^2 of the values of each method, and of the paper's formula."""
     x = banana(n, bend, seed)
     interventional, observational, paper = truth(x, bend)
     function = fit(x, curve(x[:, 0], bend) + x[:, 1])
-    isv = shapley_values(Interventional(x), function, x)
-    osv = shapley_values(Observational(x), function, x)
-    few = x[: max(100, n // 10)]
-    sampled = shapley_values(GaussianConditional(x[:num_samples]), function, few)
-    return (
-        r_squared(isv, interventional),
-        r_squared(osv, observational),
-        r_squared(sampled, observational[: len(few)]),
-        r_squared(paper, observational),
-    )
+    few, background = x[: max(100, n // 10)], x[:num_samples]
+    kernel_shap = shap.KernelExplainer(lambda rows: np.asarray(function(rows)).reshape(len(rows)), background)
+    targets = {
+        "RKHS-ISV": (shapley_values(Interventional(x), function, x), interventional),
+        "KSHAP-ISV": (kernel_shap.shap_values(few, silent=True), interventional),
+        "RKHS-OSV": (shapley_values(Observational(x), function, x), observational),
+        "GSHAP-OSV": (shapley_values(GaussianConditional(background), function, few), observational),
+        "formula": (paper, observational),
+    }
+    return {method: r_squared(values, target[: np.size(values) // 2]) for method, (values, target) in targets.items()}
 
 
 def banana(n: int, bend: float, seed: int) -> np.ndarray:

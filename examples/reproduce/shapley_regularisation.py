@@ -1,6 +1,6 @@
 """Shapley regularization: protection against covariate shift, and fairness (RKHS-SHAP paper, experiments 3 and 4).
 
-    python examples/reproduce/shapley_regularisation.py [--quick] [--output FOLDER]
+    python examples/reproduce/shapley_regularisation.py [--quick] [--size N] [--seeds SEED ...] [--output FOLDER]
 
 Five standard normal features, the last two with correlation .9, and y = x1 + 2 x2 + 3 x3 + 4 x4 + 10 x5. Kernel ridge
 regression is penalized for the interventional (ISV-REG) or observational (OSV-REG) Shapley values of x5. The script
@@ -144,15 +144,8 @@ def draw(folder: Path, errors: dict[str, np.ndarray], values: dict[str, dict[str
     plt.close("all")
 
 
-def main(arguments: list[str] | None = None) -> dict[str, pd.DataFrame]:
-    """Run both experiments, and print and return their tables."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="200 points instead of the paper's 3000")
-    parser.add_argument("--output", type=Path, help="a folder for the figures; without it none are drawn")
-    options = parser.parse_args(arguments)
-    jax.config.update("jax_enable_x64", True)
-    start = time.perf_counter()
-    data = simulate(200 if options.quick else 3000)
+def run(data: Data) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
+    """Return the test errors of both methods, and the Shapley values of the test points by method and kind."""
     base = KernelRidge(RBF(np.sqrt(5) * np.asarray(median_heuristic(data.x))), 1e-3)  # |x - x'|^2 grows with d
     base = base.select(data.x, data.y, {"regularization": np.geomspace(1e-4, 1e-1, 4)}).model
     print(f"{len(data.x)} training and {len(data.x_test)} test points; lambda_f = n * {float(base.regularization):g}")
@@ -164,14 +157,36 @@ def main(arguments: list[str] | None = None) -> dict[str, pd.DataFrame]:
         values[f"{name}-REG"] = {
             kind: np.asarray(shapley_values(other, function, data.x_test)) for kind, other in games.items()
         }
-    for name in errors:
-        print_errors(name, errors[name])
-        print_spreads(name, values[name])
+    return errors, values
+
+
+def main(arguments: list[str] | None = None) -> dict[str, pd.DataFrame]:
+    """Run both experiments, and print and return their tables."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="200 points and one seed")
+    parser.add_argument("--size", type=int, default=3000, help="the number of points; the paper has 3000")
+    parser.add_argument("--seeds", type=int, nargs="+", default=(0,), help="seeds of the points")
+    parser.add_argument(
+        "--output", type=Path, help="a folder for the figures of the last seed; without it none are drawn"
+    )
+    options = parser.parse_args(arguments)
+    jax.config.update("jax_enable_x64", True)
+    if options.quick:
+        options.size, options.seeds = 200, (0,)
+    found: dict[str, list[pd.DataFrame]] = {"errors": [], "spreads": []}
+    for seed in options.seeds:
+        start = time.perf_counter()
+        errors, values = run(simulate(options.size, seed))
+        for name in errors:
+            print_errors(name, errors[name])
+            print_spreads(name, values[name])
+        for name, table in as_tables(errors, values).items():
+            found[name].append(table.assign(seed=seed))
+        print(f"\nSeed {seed} took {time.perf_counter() - start:.0f} s", flush=True)
     if options.output:
         draw(options.output, errors, values)
         print(f"\nFigures in {options.output}")
-    print(f"\nTook {time.perf_counter() - start:.0f} s")
-    return as_tables(errors, values)
+    return {name: pd.concat(tables, ignore_index=True) for name, tables in found.items()}
 
 
 if __name__ == "__main__":

@@ -25,4 +25,4 @@ def test_the_table_is_printed(script, capsys):
     script.main(["--quick"])
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [row[:2] for row in rows[1:]] == [["60", "1"], ["60", "20"]]
-    assert all(float(row[3]) > 0.9 for row in rows[1:])
+    assert all(float(row[5]) > 0.9 for row in rows[1:])
