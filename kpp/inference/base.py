@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 from numpyro import handlers
 from numpyro.infer import init_to_feasible
+from numpyro.infer.util import log_density
 from numpyro.primitives import Messenger
 
 from kpp.modules import AbstractModule
@@ -244,6 +245,20 @@ class CalledWith(eqx.Module):
             return eqx.combine(shared["model"], static)(shared["data"])
 
         return lifted, {"model": arrays, "data": data}
+
+
+@eqx.filter_jit
+def evaluate_draws(
+    model: CalledWith, names: tuple[str, ...], latent: dict[str, jax.Array], data: Data
+) -> tuple[dict[str, jax.Array], jax.Array]:
+    """Return values of latent and deterministic sites, and the log density, at latent values (chain, draw, ...)."""
+
+    def one(draw: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], jax.Array]:
+        density, trace = log_density(handlers.seed(model, jax.random.key(0)), (data,), {}, draw)
+        kept = [name for name in names if name in draw or trace[name]["type"] == "deterministic"]
+        return {name: trace[name]["value"] for name in kept}, density
+
+    return jax.lax.map(jax.tree_util.Partial(jax.lax.map, one), latent)
 
 
 def _describe(name: str, site: Mapping[str, Any]) -> Site:

@@ -12,9 +12,7 @@ import jax
 import numpy as np
 import numpyro.diagnostics
 import numpyro.infer
-from numpyro import handlers
 from numpyro.infer.mcmc import MCMCKernel
-from numpyro.infer.util import log_density
 
 from kpp.inference.base import (
     AbstractInference,
@@ -23,6 +21,7 @@ from kpp.inference.base import (
     NumpyroModel,
     Posterior,
     Site,
+    evaluate_draws,
     inspect_sites,
     without_latents,
 )
@@ -123,7 +122,7 @@ class MCMC(AbstractInference):
             mcmc.run(rng_key, data, extra_fields=tuple(names))
         found, fields = mcmc.get_samples(group_by_chain=True), mcmc.get_extra_fields(group_by_chain=True)
         latent = {name: found[name] for name, site in sites.items() if site.kind == "latent"}
-        samples, lp = _evaluate(CalledWith(numpyro_model), tuple(sites), latent, data)
+        samples, lp = evaluate_draws(CalledWith(numpyro_model), tuple(sites), latent, data)
         stats = {name: fields[field] for field, name in names.items()}
         self._warn(latent, stats)
         attrs = {"inference": "MCMC", "sampler": type(kernel).__name__, "num_warmup": self.num_warmup}
@@ -180,17 +179,3 @@ class MCMC(AbstractInference):
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
         """Yield (inference, numpyro_model, data): a regression."""
         yield cls(num_warmup=200, num_samples=20, progress=False), linear_regression, regression_data(rng_key)
-
-
-@eqx.filter_jit
-def _evaluate(
-    model: CalledWith, names: tuple[str, ...], latent: dict[str, jax.Array], data: Data
-) -> tuple[dict[str, jax.Array], jax.Array]:
-    """Return the values of latent and deterministic sites and the log density at draws (chain, draw, ...)."""
-
-    def one(draw: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], jax.Array]:
-        density, trace = log_density(handlers.seed(model, jax.random.key(0)), (data,), {}, draw)
-        kept = [name for name in names if name in draw or trace[name]["type"] == "deterministic"]
-        return {name: trace[name]["value"] for name in kept}, density
-
-    return jax.lax.map(jax.tree_util.Partial(jax.lax.map, one), latent)

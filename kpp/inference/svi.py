@@ -1,4 +1,4 @@
-"""Stochastic variational inference with NumPyro's automatic guides."""
+"""Stochastic variational inference with the guides of NumPyro."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import equinox as eqx
 import jax
 import numpy as np
 import numpyro.infer
-import numpyro.infer.autoguide as autoguide
-from numpyro import handlers
 
 from kpp.inference.base import (
     AbstractInference,
@@ -24,6 +22,14 @@ from kpp.inference.base import (
     without_latents,
 )
 from kpp.inference.example_models import linear_regression, regression_data
+from kpp.inference.guides import (
+    GUIDES,
+    build_guide,
+    draw_from_guide,
+    find_parameters,
+    flatten_parameters,
+    unflatten_parameters,
+)
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, count, one_of, positive
 
@@ -31,38 +37,6 @@ __all__ = ["SVI", "check_bound", "mean_of_last", "with_cosine_decay"]
 
 _LOGGER = logging.getLogger("kpp")
 _OPTIMIZERS = ("adam", "adamw", "rmsprop", "sgd")  # functions of optax
-
-
-class _InOrder(autoguide.AutoGuide):
-    """A guide that keeps its sites in the order of the model: in a compiled program JAX sorts them by name.
-
-    The draws of a key, and the layout of the parameters in a file, depend on this order.
-    """
-
-    _init_locs: dict[str, jax.Array]
-
-    def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
-        super()._setup_prototype(*args, **kwargs)
-        self._init_locs = {name: self._init_locs[name] for name in self.prototype_trace if name in self._init_locs}
-
-
-class _Normal(autoguide.AutoNormal, _InOrder):
-    pass
-
-
-class _MultivariateNormal(autoguide.AutoMultivariateNormal, _InOrder):
-    pass
-
-
-class _LowRankMultivariateNormal(autoguide.AutoLowRankMultivariateNormal, _InOrder):
-    pass
-
-
-_GUIDES = {
-    "normal": _Normal,
-    "multivariate_normal": _MultivariateNormal,
-    "low_rank_multivariate_normal": _LowRankMultivariateNormal,
-}
 
 
 class SVI(AbstractInference):
@@ -75,7 +49,11 @@ class SVI(AbstractInference):
     step).
 
     Args:
-        guide: The family: "normal" (independent coordinates), "multivariate_normal" or "low_rank_multivariate_normal".
+        guide: The family: "normal" (independent coordinates), "multivariate_normal", "low_rank_multivariate_normal", or
+            a normal law behind a flow, "iaf_normal" (inverse autoregressive) or "bnaf_normal" (block neural
+            autoregressive), for posteriors that are bent. Or a function of the NumPyro model that returns a guide: a
+            class of `numpyro.infer.autoguide`, or a function that returns a NumPyro program, which takes the arguments
+            of the model and samples its latent sites. A fit with a function cannot be saved.
         num_steps: Steps of the optimiser.
         learning_rate: The initial learning rate of an optimiser given by name. It decreases along a cosine to a
             hundredth of this value, so that the noise of the gradients averages out.
@@ -89,10 +67,12 @@ class SVI(AbstractInference):
         ValueError: If a number is out of range or a name is unknown.
 
     References:
-        A. Kucukelbir et al. (2017). Automatic differentiation variational inference. JMLR 18.
+        A. Kucukelbir et al. (2017). Automatic differentiation variational inference. JMLR 18; D. P. Kingma et al.
+        (2016). Improved variational inference with inverse autoregressive flow. NeurIPS ("iaf_normal"); N. De Cao, I.
+        Titov, W. Aziz (2019). Block neural autoregressive flow. UAI ("bnaf_normal").
     """
 
-    guide: str = eqx.field(static=True, default="normal")
+    guide: Any = eqx.field(static=True, default="normal")
     num_steps: int = eqx.field(static=True, default=5000)
     learning_rate: float = eqx.field(static=True, default=0.01)
     optimizer: Any = eqx.field(static=True, default="adam")
@@ -105,7 +85,8 @@ class SVI(AbstractInference):
         for name in ("num_steps", "num_particles", "num_samples"):
             count(getattr(self, name), name)
         positive(self.learning_rate, "learning_rate")
-        one_of(self.guide, "guide", _GUIDES)
+        if not callable(self.guide):
+            one_of(self.guide, "guide", GUIDES)
         if isinstance(self.optimizer, str):
             one_of(self.optimizer, "optimizer", _OPTIMIZERS)
 
@@ -114,26 +95,37 @@ class SVI(AbstractInference):
 
         Raises:
             ConvergenceError: If the bound became NaN or infinite.
+            TypeError: If `guide` is a function that does not return a guide.
+            ValueError: If the guide lacks a latent site, or a flow is asked for a single number.
         """
         rng_key = check_rng_key(rng_key)
-        fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "SVI")
+        sites = inspect_sites(numpyro_model, data)
+        fixed = without_latents(numpyro_model, data, sites, "SVI")
         if fixed is not None:
             return fixed
         fit_key, draw_key = jax.random.split(rng_key)
         model = CalledWith(numpyro_model, subsample=True)
-        guide = _GUIDES[self.guide](model)
+        guide = build_guide(self.guide, model, sites)
         loss = numpyro.infer.Trace_ELBO(num_particles=self.num_particles)
         svi = numpyro.infer.SVI(model, guide, self._optimizer(), loss)
 
         def fit(fit_key: RngKey, draw_key: RngKey, data: Data) -> tuple[Any, ...]:
             result = svi.run(fit_key, self.num_steps, data, progress_bar=progress)
-            return dict(result.params), -result.losses, _draw(guide, draw_key, self.num_samples, result.params)
+            draws = draw_from_guide(draw_key, self.num_samples, guide, model, sites, data, result.params)
+            return flatten_parameters(result.params), -result.losses, draws
 
-        # A progress bar needs the steps one by one; without it all is one program.
-        state, elbo, samples = (fit if progress else eqx.filter_jit(fit))(fit_key, draw_key, data)
+        with jax.numpy_rank_promotion("allow"):  # NumPyro's flows broadcast arrays of different ranks
+            if isinstance(guide, CalledWith):  # an own program may lack a site
+                eqx.filter_eval_shape(find_parameters, guide, data, sites)
+            # A progress bar needs the steps one by one; without it all is one program.
+            state, elbo, samples = (fit if progress else eqx.filter_jit(fit))(fit_key, draw_key, data)
         check_bound(np.asarray(elbo), self.learning_rate)
-        attrs = {"inference": "SVI", "guide": self.guide, "elbo": mean_of_last(np.asarray(elbo))}
+        attrs = {**self._attrs(), "elbo": mean_of_last(np.asarray(elbo))}
         return Posterior(samples, {"elbo": elbo[None]}, attrs, state, stats_dims={"elbo": ("chain", "step")})
+
+    def _attrs(self) -> dict[str, object]:
+        name = self.guide if isinstance(self.guide, str) else getattr(self.guide, "__name__", "function")
+        return {"inference": "SVI", "guide": name}
 
     def _optimizer(self) -> Any:
         if not isinstance(self.optimizer, str):
@@ -145,32 +137,25 @@ class SVI(AbstractInference):
     ) -> Posterior:
         """Make new draws from the fitted family; see `AbstractInference.draw`."""
         rng_key = check_rng_key(rng_key)
-        fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "SVI")
+        sites = inspect_sites(numpyro_model, data)
+        fixed = without_latents(numpyro_model, data, sites, "SVI")
         if fixed is not None:
             return fixed
-        guide = _GUIDES[self.guide](CalledWith(numpyro_model, subsample=True))
+        model = CalledWith(numpyro_model, subsample=True)
+        guide = build_guide(self.guide, model, sites)
 
-        def make(rng_key: RngKey, data: Data, params: dict[str, jax.Array]) -> dict[str, jax.Array]:
-            with handlers.block(), handlers.seed(rng_seed=jax.random.key(0)):
-                guide(data)  # a guide has to run once to find the sites of its model
-            return _draw(guide, rng_key, num_samples, params)
+        def make(rng_key: RngKey, data: Data, flat: dict[str, jax.Array]) -> dict[str, jax.Array]:
+            parameters = unflatten_parameters(flat, find_parameters(guide, data, sites))
+            return draw_from_guide(rng_key, num_samples, guide, model, sites, data, parameters)
 
-        samples = eqx.filter_jit(make)(rng_key, data, dict(state))
-        return Posterior(samples, {}, {"inference": "SVI", "guide": self.guide}, dict(state))
+        with jax.numpy_rank_promotion("allow"):
+            samples = eqx.filter_jit(make)(rng_key, data, dict(state))
+        return Posterior(samples, {}, self._attrs(), dict(state))
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
         """Yield (inference, numpyro_model, data): a regression."""
         yield cls(num_steps=300, num_samples=50, progress=False), linear_regression, regression_data(rng_key)
-
-
-def _draw(guide: Any, rng_key: jax.Array, num_samples: int, params: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """Draw one sample after the other, so that deterministic sites need the memory of a single sample."""
-    keys = jax.random.split(rng_key, num_samples)
-    draws = jax.jit(lambda keys, params: jax.lax.map(lambda key: guide.sample_posterior(key, params), keys))(
-        keys, dict(params)
-    )
-    return {name: value[None] for name, value in draws.items()}
 
 
 def _window(num_steps: int) -> int:
