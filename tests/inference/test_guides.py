@@ -76,7 +76,9 @@ def test_an_own_program_is_a_guide():
     inference = kpp.SVI(lambda model: own_guide, num_steps=2000, num_particles=50, num_samples=2000, progress=False)
     posterior = inference.run(KEY, location_model, {"y": y}, progress=False)
     assert set(posterior.state) == {"mean", "log_scale"}
-    np.testing.assert_allclose(posterior.state["mean"], 10 / 6, atol=5e-3)  # noise of the gradients, a hundredth of the sd
+    np.testing.assert_allclose(
+        posterior.state["mean"], 10 / 6, atol=5e-3
+    )  # noise of the gradients, a hundredth of the sd
     np.testing.assert_allclose(jnp.exp(posterior.state["log_scale"]), 6**-0.5, rtol=5e-3)
     evidence = dist.MultivariateNormal(jnp.zeros(5), jnp.eye(5) + 1.0).log_prob(y)
     np.testing.assert_allclose(posterior.attrs["elbo"], evidence, atol=0.01)  # the noise of the estimate
