@@ -22,7 +22,7 @@ from kpp.batching import progress_bar
 from kpp.typing import Numbers, RngKey
 from kpp.validation import at_least, check_rng_key, count, positive
 
-__all__ = ["MLP", "Trained", "train", "train_ensemble"]
+__all__ = ["MLP", "Trained", "activate", "train", "train_ensemble"]
 
 # The largest number of updates of the progress bar.
 _STEPS = 20
@@ -57,11 +57,18 @@ class MLP(eqx.Module):
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, " q"]:
         """Return the outputs at one point."""
         for layer in self.layers[:-1]:
-            x = self._activate(layer(x))
+            x = activate(layer(x), self.beta)
         return self.layers[-1](x)
 
-    def _activate(self, t: Array) -> Array:
-        return jax.nn.relu(t) if self.beta is None else jax.nn.softplus(self.beta * t) / self.beta
+    @property
+    def num_features(self) -> int:
+        """The number of features of a point, d."""
+        return int(self.layers[0].weight.shape[1])
+
+
+def activate(t: Array, beta: float | None) -> Array:
+    r"""Return the Softplus :math:`\log(1 + e^{\beta t}) / \beta`, or its limit, the ReLU, if `beta` is None."""
+    return jax.nn.relu(t) if beta is None else jax.nn.softplus(beta * t) / beta
 
 
 @eqx.filter_jit

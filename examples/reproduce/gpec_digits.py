@@ -1,7 +1,7 @@
 """Does GPEC's uncertainty decrease for simpler neural classifiers of images (GPEC, table 1, figure 8)?
 
-    python examples/reproduce/gpec_digits.py [--data mnist.npz] [--seeds 5] [--patch 2] [--hidden 64,64] [--evidence]
-        [--small] [--output FOLDER]
+    python examples/reproduce/gpec_digits.py [--data mnist.npz] [--seeds 5] [--patch 2] [--hidden 64,64]
+        [--channels 16,32] [--unet] [--evidence] [--small] [--output FOLDER]
 
 (Hill, Masoomi, Torop, Ghimire and Dy, Boundary-aware uncertainty for feature attribution explainers, 2024.) Networks
 are trained with a penalty l2 on their weights of 0, 1e-5 and 1e-4, and with Softplus activations of beta 1, 0.5 and
@@ -12,8 +12,9 @@ how many seeds the width decreases strictly along each of the two sequences of s
 
 GPEC and Naive-GP use KernelSHAP as explainer. GPEC has the published settings. Naive-GP also has prior variance 1, and
 its lengthscale is the median distance of images. With `--evidence`, both are also run with parameters chosen by the
-evidence for each class, which takes most of the time. CXPlain is a fully connected network here; the paper uses a
-U-Net.
+evidence for each class, which takes most of the time. The networks of CXPlain are fully connected, or with `--unet`
+U-Nets, as in the paper. With `--channels` the classifiers are convolutional networks, with so many features in each
+convolution.
 
 By default the images are scikit-learn's digits, at small size; `--data` takes MNIST, Fashion-MNIST or CIFAR10 in the
 formats that `gpec_images.py` describes, for which ``--hidden 700,400,200,100`` are the paper's networks. With
@@ -43,7 +44,8 @@ from kpp import Explanation
 from kpp_gpec import (
     GPEC,
     BoundarySample,
-    FittedMLPClassifier,
+    ConvolutionalClassifier,
+    FittedNeuralClassifier,
     MLPClassifier,
     NaiveGP,
     PGDSampler,
@@ -88,7 +90,7 @@ class Problem:
     """Images, a network, its boundaries, and the explained images."""
 
     images: Images
-    classifier: FittedMLPClassifier
+    classifier: FittedNeuralClassifier
     boundaries: list[BoundarySample]
     sizes: Sizes
     seed: int
@@ -114,10 +116,20 @@ class Problem:
         return CONCENTRATION.get(self.images.x.shape[1], 0.1)
 
 
-def prepare(images: Images, setting: str, hidden: tuple[int, ...], sizes: Sizes, seed: int) -> Problem:
+def network(shape: tuple[int, ...], hidden: tuple[int, ...], channels: tuple[int, ...], **options: Any) -> Any:
+    """Return a convolutional classifier if there are channels, and else a fully connected one."""
+    if channels:
+        return ConvolutionalClassifier(shape, channels=channels, hidden=hidden, **options)
+    return MLPClassifier(hidden, **options)
+
+
+def prepare(
+    images: Images, setting: str, hidden: tuple[int, ...], channels: tuple[int, ...], sizes: Sizes, seed: int
+) -> Problem:
     """Train a network, and sample the boundary of each class by adversarial examples."""
     key = jax.random.key(seed)
-    model = MLPClassifier(hidden, num_epochs=sizes.epochs, progress=False, random_state=key, **SETTINGS[setting])
+    options = {"num_epochs": sizes.epochs, "progress": False, "random_state": key, **SETTINGS[setting]}
+    model = network(images.shape, hidden, channels, **options)
     classifier = model.fit(images.x, images.y).function_
     sampler = PGDSampler(max_points=sizes.boundary, num_seeds=sizes.boundary)
     keys = jax.random.split(key, len(classifier.classes))
@@ -140,16 +152,17 @@ def judges(shap: KernelSHAP, problem: Problem, evidence: bool) -> dict[str, GPEC
     return found
 
 
-def explanations(problem: Problem, groups: dict[str, list[int]], evidence: bool) -> dict[str, Explanation]:
+def explanations(problem: Problem, groups: dict[str, list[int]], evidence: bool, unet: bool) -> dict[str, Explanation]:
     """Explain the test images by every method."""
     classifier, x, key, background = problem.classifier, problem.x, problem.key, problem.background
     common: dict[str, Any] = {"groups": groups, "progress": False}
     shap = KernelSHAP(background[: problem.sizes.references], num_coalitions=problem.sizes.samples, **common)
+    shape: dict[str, Any] = {"image_shape": problem.images.shape, "hidden": (16, 32)} if unet else {}
     seen = shap.explain(classifier, background, rng_key=key)
     others = {
         "BayesSHAP": BayesSHAP(background, num_perturbations=problem.sizes.samples, **common),
         "BayesLIME": BayesLIME(background, num_perturbations=problem.sizes.samples, **common),
-        "CXPlain": CXPlain(background, num_epochs=problem.sizes.epochs, **common),
+        "CXPlain": CXPlain(background, num_epochs=problem.sizes.epochs, **shape, **common),
     }
     found = {}
     for name, judge in judges(shap, problem, evidence).items():
@@ -158,13 +171,13 @@ def explanations(problem: Problem, groups: dict[str, list[int]], evidence: bool)
     return found | {name: explainer.explain(classifier, x, rng_key=key) for name, explainer in others.items()}
 
 
-def run(problem: Problem, groups: dict[str, list[int]], evidence: bool) -> list[dict[str, Any]]:
+def run(problem: Problem, groups: dict[str, list[int]], evidence: bool, unet: bool) -> list[dict[str, Any]]:
     """Return the mean width of every method for one network."""
     known = {
         "accuracy": problem.classifier.score(problem.images.x_test, problem.images.y_test),
         "boundary": sum(sample.num_points for sample in problem.boundaries),
     }
-    found = explanations(problem, groups, evidence)
+    found = explanations(problem, groups, evidence, unet)
     return [{**known, "method": name, "width": widths(explanation).mean()} for name, explanation in found.items()]
 
 
@@ -205,7 +218,7 @@ def draw_bounds(problem: Problem, path: Path) -> None:
 
 
 def _as_sizes(value: str) -> tuple[int, ...]:
-    return tuple(int(size) for size in value.split(","))
+    return tuple(int(size) for size in value.split(",") if size)
 
 
 @click.command(help=__doc__)
@@ -213,11 +226,21 @@ def _as_sizes(value: str) -> tuple[int, ...]:
 @click.option("--seeds", default=5, show_default=True, help="Number of networks per setting.")
 @click.option("--patch", default=2, show_default=True, help="The side of the patches that are features, in pixels.")
 @click.option("--hidden", default="64,64", show_default=True, help="The widths of the networks' hidden layers.")
+@click.option("--channels", default="", help="The features of each convolution; by default there is none.")
+@click.option("--unet", is_flag=True, help="CXPlain by U-Nets.")
 @click.option("--evidence", is_flag=True, help="Also choose the parameters of GPEC and Naive-GP by evidence.")
 @click.option("--small", is_flag=True, help="Two seeds, 3 epochs, 12 explained training images and 4 test images.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for widths and figure.")
 def main(
-    data: Path | None, seeds: int, patch: int, hidden: str, evidence: bool, small: bool, output: Path | None
+    data: Path | None,
+    seeds: int,
+    patch: int,
+    hidden: str,
+    channels: str,
+    unet: bool,
+    evidence: bool,
+    small: bool,
+    output: Path | None,
 ) -> dict[str, pd.DataFrame]:
     """Run the experiment."""
     jax.config.update("jax_enable_x64", True)
@@ -226,9 +249,9 @@ def main(
     given = None if data is None else read_images(data)
     for seed, setting in tqdm(list(itertools.product(range(2 if small else seeds), SETTINGS)), desc="networks"):
         images = given or digits(seed)
-        problem = prepare(images, setting, _as_sizes(hidden), sizes, seed)
+        problem = prepare(images, setting, _as_sizes(hidden), _as_sizes(channels), sizes, seed)
         known = {"data": images.name, "seed": seed, "setting": setting}
-        rows += [{**known, **row} for row in run(problem, grid_superpixels(images.shape, patch), evidence)]
+        rows += [{**known, **row} for row in run(problem, grid_superpixels(images.shape, patch), evidence, unet)]
     found = pd.DataFrame(rows)
     print_table(found)
     if output is not None and problem is not None:

@@ -17,7 +17,8 @@ from .gpec import GPEC as GPEC
 from .interval_images import interval_bounds as interval_bounds
 from .interval_images import plot_interval_bounds as plot_interval_bounds
 from .naive import NaiveGP as NaiveGP
-from .neural import FittedMLPClassifier as FittedMLPClassifier
+from .neural import ConvolutionalClassifier as ConvolutionalClassifier
+from .neural import FittedNeuralClassifier as FittedNeuralClassifier
 from .neural import MLPClassifier as MLPClassifier
 from .process.explanation_process import ExplanationProcess as ExplanationProcess
 from .process.geodesic_kernel import WeightedExponentialGeodesic as WeightedExponentialGeodesic

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,14 +18,80 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from kpp.estimators import KernelEstimator, as_rng_key, pad_rows, read_rows, read_training
+from kpp.image_networks import ConvolutionalNetwork, read_image_shape
 from kpp.networks import MLP, train
-from kpp.typing import AnyArray
+from kpp.typing import AnyArray, RngKey
 from kpp.validation import as_points
 
-__all__ = ["FittedMLPClassifier", "MLPClassifier"]
+__all__ = ["ConvolutionalClassifier", "FittedNeuralClassifier", "MLPClassifier"]
 
 
-class MLPClassifier(ClassifierMixin, KernelEstimator):
+Classifier = TypeVar("Classifier", bound="_NeuralClassifier")
+
+
+class _NeuralClassifier(ClassifierMixin, KernelEstimator):
+    """What the classifiers have in common; each builds its network, and has the options of training."""
+
+    function_: FittedNeuralClassifier
+    num_epochs: Any
+    batch_size: Any
+    learning_rate: Any
+    l2: Any
+    progress: Any
+    random_state: Any
+
+    def fit(self: Classifier, X: Any, y: Any) -> Classifier:
+        """Train on labelled points.
+
+        Args:
+            X: The points, (n, d), an array or a data frame of numbers.
+            y: One label per point, (n,), of at least two classes.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: If the data or an option are invalid.
+        """
+        table, labels = read_training(self, X, y, numeric=False)
+        check_classification_targets(labels)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"`y` must hold labels of at least two classes, got only {self.classes_.tolist()}")
+        points = as_points(table, "X")
+        start, order = jax.random.split(as_rng_key(self.random_state))
+        trained = train(
+            order,
+            self._network(start, points.shape[1], len(self.classes_)),
+            _cross_entropy,
+            (points, jnp.asarray(codes.ravel())),
+            num_epochs=self.num_epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            l2=self.l2,
+            progress=self.progress,
+            label="classifier",
+        )
+        self.function_ = FittedNeuralClassifier(trained.network, tuple(self.classes_.tolist()), trained.losses)
+        return self
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "n k"]:
+        """Return the probabilities of the classes at points (n, d)."""
+        check_is_fitted(self)
+        points = np.asarray(read_rows(self, X))
+        return np.asarray(self.function_(pad_rows(points)))[: len(points)]
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the label of the most probable class at each point (n, d)."""
+        probabilities = self.predict_proba(X)
+        return self.classes_[np.argmax(probabilities, axis=1)]
+
+    def _network(self, rng_key: RngKey, num_features: int, num_classes: int) -> MLP | ConvolutionalNetwork:
+        """Return the network before training, from points of d features to logits."""
+        raise NotImplementedError
+
+
+class MLPClassifier(_NeuralClassifier):
     r"""A fully connected classifier, trained by the cross-entropy with a penalty on the weights.
 
     .. math:: \min_w \; -\frac1n \sum_{i=1}^n \log p_{y_i}(x_i) + \frac{l_2}{2} \sum_l \lVert W_l \rVert^2,
@@ -54,8 +122,6 @@ class MLPClassifier(ClassifierMixin, KernelEstimator):
         2019, for the Softplus.
     """
 
-    function_: FittedMLPClassifier
-
     def __init__(
         self,
         hidden: Any = (64, 64),
@@ -77,55 +143,66 @@ class MLPClassifier(ClassifierMixin, KernelEstimator):
         self.progress = progress
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> MLPClassifier:
-        """Train on labelled points.
-
-        Args:
-            X: The points, (n, d), an array or a data frame of numbers.
-            y: One label per point, (n,), of at least two classes.
-
-        Returns:
-            The estimator itself.
-
-        Raises:
-            ValueError: If the data or an option are invalid.
-        """
-        table, labels = read_training(self, X, y, numeric=False)
-        check_classification_targets(labels)
-        self.classes_, codes = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"`y` must hold labels of at least two classes, got only {self.classes_.tolist()}")
-        points = as_points(table, "X")
-        start, order = jax.random.split(as_rng_key(self.random_state))
-        trained = train(
-            order,
-            MLP(start, (points.shape[1], *self.hidden, len(self.classes_)), beta=self.beta),
-            _cross_entropy,
-            (points, jnp.asarray(codes.ravel())),
-            num_epochs=self.num_epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            l2=self.l2,
-            progress=self.progress,
-            label="classifier",
-        )
-        self.function_ = FittedMLPClassifier(trained.network, tuple(self.classes_.tolist()), trained.losses)
-        return self
-
-    def predict_proba(self, X: Any) -> Float[np.ndarray, "n k"]:
-        """Return the probabilities of the classes at points (n, d)."""
-        check_is_fitted(self)
-        points = np.asarray(read_rows(self, X))
-        return np.asarray(self.function_(pad_rows(points)))[: len(points)]
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the label of the most probable class at each point (n, d)."""
-        probabilities = self.predict_proba(X)
-        return self.classes_[np.argmax(probabilities, axis=1)]
+    def _network(self, rng_key: RngKey, num_features: int, num_classes: int) -> MLP:
+        return MLP(rng_key, (num_features, *self.hidden, num_classes), beta=self.beta)
 
 
-class FittedMLPClassifier(eqx.Module):
-    """A trained classifier as a JAX function from points to probabilities: `function_` of an `MLPClassifier`.
+class ConvolutionalClassifier(_NeuralClassifier):
+    r"""A convolutional classifier of images in rows of pixels, trained as `MLPClassifier` is.
+
+    Each convolution has windows of 3 by 3 pixels; after it come the Softplus or ReLU, and the largest values of windows
+    of 2 by 2 pixels. Fully connected layers come last (`kpp.image_networks.ConvolutionalNetwork`).
+
+    Args:
+        image_shape: (height, width), or (height, width, channels) with the channels of a pixel side by side. None for
+            images of one channel that are as high as wide.
+        channels: The number of features of each convolution.
+        hidden: The widths of the fully connected hidden layers.
+        l2, beta, num_epochs, batch_size, learning_rate, progress, random_state: As for `MLPClassifier`.
+
+    Attributes:
+        function_: The trained classifier as a JAX function, for explainers and samplers that need its gradients.
+        classes_: The sorted labels.
+        n_features_in_: The number of columns.
+        feature_names_in_: The names of the columns of a data frame.
+
+    References:
+        LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document recognition, 1998.
+    """
+
+    def __init__(
+        self,
+        image_shape: Any = None,
+        *,
+        channels: Any = (16, 32),
+        hidden: Any = (64,),
+        l2: Any = 0.0,
+        beta: Any = None,
+        num_epochs: Any = 60,
+        batch_size: Any = 64,
+        learning_rate: Any = 0.01,
+        progress: Any = True,
+        random_state: Any = None,
+    ) -> None:
+        self.image_shape = image_shape
+        self.channels = channels
+        self.hidden = hidden
+        self.l2 = l2
+        self.beta = beta
+        self.num_epochs = num_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.progress = progress
+        self.random_state = random_state
+
+    def _network(self, rng_key: RngKey, num_features: int, num_classes: int) -> ConvolutionalNetwork:
+        side = math.isqrt(num_features)
+        shape = read_image_shape((side, side) if self.image_shape is None else self.image_shape, num_features)
+        return ConvolutionalNetwork(rng_key, shape, self.channels, self.hidden, num_classes, beta=self.beta)
+
+
+class FittedNeuralClassifier(eqx.Module):
+    """A trained classifier as a JAX function from points to probabilities: `function_` of a neural classifier.
 
     Args:
         network: The network, from a point (d,) to the k classes' logits, (k,).
@@ -133,7 +210,7 @@ class FittedMLPClassifier(eqx.Module):
         losses: The mean cross-entropy of each epoch.
     """
 
-    network: MLP
+    network: MLP | ConvolutionalNetwork
     classes: tuple[Any, ...] = eqx.field(static=True)
     losses: Float[np.ndarray, " num_epochs"]
 
@@ -148,7 +225,8 @@ class FittedMLPClassifier(eqx.Module):
 
     def logits(self, x: Float[AnyArray, "n d"]) -> Float[Array, "n k"]:
         """Return the logits, whose differences are log-odds; their gradient does not vanish if a class is certain."""
-        return _logits(self.network, jnp.asarray(x, self.network.layers[0].weight.dtype))
+        weights = next(leaf for leaf in jax.tree.leaves(self.network) if eqx.is_inexact_array(leaf))
+        return _logits(self.network, jnp.asarray(x, weights.dtype))
 
     def predict_proba(self, x: ArrayLike) -> Float[np.ndarray, "n k"]:
         """Return the probabilities as a NumPy array."""
@@ -163,14 +241,14 @@ class FittedMLPClassifier(eqx.Module):
         return float(np.mean(self.predict(x) == np.asarray(y)))
 
     def _points(self, x: ArrayLike) -> Array:
-        return as_points(x, num_features=self.network.layers[0].weight.shape[1])
+        return as_points(x, num_features=self.network.num_features)
 
 
 @eqx.filter_jit
-def _logits(network: MLP, x: Array) -> Array:
+def _logits(network: Callable[[Array], Array], x: Array) -> Array:
     return jax.vmap(network)(x)
 
 
-def _cross_entropy(network: MLP, batch: tuple[Array, Array]) -> Array:
+def _cross_entropy(network: Callable[[Array], Array], batch: tuple[Array, Array]) -> Array:
     x, codes = batch
     return optax.softmax_cross_entropy_with_integer_labels(jax.vmap(network)(x), codes).mean()

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PyTree
 from kpp import AbstractExplainer, Explanation
 from kpp.explanations import AbstractPointsExplainer, Inputs, describe_key, freeze_groups, group_points, output_names
 from kpp.games import Players, as_players
+from kpp.image_networks import UNet, read_image_shape
 from kpp.networks import MLP, train_ensemble
 from kpp.tables import Schema
 from kpp.typing import AnyArray, RngKey
@@ -34,10 +35,21 @@ __all__ = ["CXPlain", "FittedCXPlain"]
 # The width of a normal law's central 95 % interval, in standard deviations.
 _WIDTH, _PROBABILITY = 3.92, 0.95
 
+_Architecture = tuple[Callable[..., Any], tuple[Any, ...]]
+
 
 def _as_widths(hidden: int | Iterable[int]) -> tuple[int, ...]:
     """Convert the field `hidden`: the widths of the layers, or the width of one layer."""
     return tuple(hidden) if np.iterable(hidden) else (hidden,)
+
+
+def _as_shape(image_shape: Any) -> tuple[int, ...] | None:
+    """Convert the field `image_shape`."""
+    if image_shape is None:
+        return None
+    if not np.iterable(image_shape) or isinstance(image_shape, str):
+        raise TypeError(f"`image_shape` must be None or (height, width[, channels]), got {image_shape!r}")
+    return tuple(count(size, "image_shape") for size in image_shape)
 
 
 class CXPlain(AbstractPointsExplainer):
@@ -68,14 +80,18 @@ class CXPlain(AbstractPointsExplainer):
         categorical: Names or positions of features that hold codes of categories; they are one-hot inputs of the
             network. Columns whose levels are known from a fit or an estimator need not be named.
         num_bootstraps: How many networks, at least 2.
-        hidden: The widths of their hidden layers.
+        hidden: The widths of their hidden layers; with `image_shape` the features at each level of the U-Nets.
+        image_shape: For images in rows of pixels: (height, width), or (height, width, channels) with the channels of a
+            pixel side by side. The networks are then U-Nets (`kpp.image_networks.UNet`), which learn at all pixels what
+            they see at one; the output of a group is the mean over its members. None for fully connected networks.
         num_epochs: The number of passes over their samples.
         batch_size: The most points in one step.
         learning_rate: The first step size of Adam.
         progress: Whether to show a bar.
 
     References:
-        Schwab and Karlen, CXPlain: Causal explanations for model interpretation under uncertainty, 2019.
+        Schwab and Karlen, CXPlain: Causal explanations for model interpretation under uncertainty, 2019: section 3, and
+        for the U-Net section 4.2.
     """
 
     background: Float[AnyArray, "m d"] = eqx.field(converter=as_background)
@@ -86,6 +102,7 @@ class CXPlain(AbstractPointsExplainer):
     categorical: Any = eqx.field(static=True, default=(), converter=freeze_features)
     num_bootstraps: int = eqx.field(static=True, default=10)
     hidden: tuple[int, ...] = eqx.field(static=True, default=(24, 24), converter=_as_widths)
+    image_shape: Any = eqx.field(static=True, default=None, converter=_as_shape)
     num_epochs: int = eqx.field(static=True, default=200)
     batch_size: int = eqx.field(static=True, default=64)
     learning_rate: float = eqx.field(static=True, default=0.005)
@@ -137,8 +154,7 @@ class CXPlain(AbstractPointsExplainer):
         )
         inputs = _Inputs.create(background, _categorical(self.categorical, schema))
         shares = self._shares(function, background, players, set(inputs.levels))
-        sizes = (inputs.width, *self.hidden, players.num_players)
-        rows, networks = _members(key, self.num_bootstraps, len(background), sizes)
+        rows, networks = _members(key, self.num_bootstraps, len(background), *self._architecture(inputs, players))
         trained = train_ensemble(
             order,
             networks,
@@ -152,6 +168,14 @@ class CXPlain(AbstractPointsExplainer):
             label="cxplain",
         )
         return FittedCXPlain(trained.network, function, inputs, players, schema, background, self._record(rng_key))
+
+    def _architecture(self, inputs: _Inputs, players: Players) -> _Architecture:
+        """Return how to build a network: a function, and its arguments after the key."""
+        if self.image_shape is None:
+            return MLP, ((inputs.width, *self.hidden, players.num_players),)
+        if inputs.levels:
+            raise ValueError(f"`categorical` must be empty with `image_shape`, got the columns {sorted(inputs.levels)}")
+        return _of_pixels, (read_image_shape(self.image_shape, inputs.width), self.hidden, players.groups)
 
     def _shares(
         self,
@@ -185,6 +209,10 @@ class CXPlain(AbstractPointsExplainer):
         yield cls(background, num_bootstraps=3, hidden=(4,), num_epochs=3), _example_mean, x
         options: dict[str, Any] = {"loss": "log", "replacement": "mean", "groups": {"pair": [0, 2]}}
         yield cls(background, labels, num_bootstraps=3, hidden=(4,), num_epochs=3, **options), _example_classes, x
+        pixels = cls(
+            background, groups={"pair": [0, 2]}, num_bootstraps=3, hidden=(4,), image_shape=(1, 3), num_epochs=3
+        )
+        yield pixels, _example_mean, x
 
 
 class FittedCXPlain(eqx.Module):
@@ -281,12 +309,34 @@ def _cross_entropy(network: Callable[[Array], Array], batch: tuple[Array, Array]
     return -jnp.mean(jnp.sum(targets * jax.nn.log_softmax(jax.vmap(network)(inputs)), axis=1))
 
 
+def _of_pixels(
+    rng_key: RngKey, image_shape: tuple[int, int, int], channels: tuple[int, ...], groups: tuple[tuple[int, ...], ...]
+) -> _GroupMeans:
+    return _GroupMeans(UNet(rng_key, image_shape, channels), groups)
+
+
+class _GroupMeans(eqx.Module):
+    """A network of images, with one output per group: the mean over the outputs of its members."""
+
+    network: UNet
+    groups: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+
+    def __call__(self, x: Float[AnyArray, " d"]) -> Float[Array, " g"]:
+        found = self.network(x)
+        members = np.concatenate([np.asarray(group) for group in self.groups])
+        sizes = np.array([len(group) for group in self.groups])
+        owners = np.repeat(np.arange(len(sizes)), sizes)
+        return jax.ops.segment_sum(found[members], owners, len(sizes)) / sizes
+
+
 @eqx.filter_jit
-def _members(rng_key: RngKey, num_bootstraps: int, n: int, sizes: tuple[int, ...]) -> tuple[Array, Any]:
+def _members(
+    rng_key: RngKey, num_bootstraps: int, n: int, build: Callable[..., Any], options: tuple[Any, ...]
+) -> tuple[Array, Any]:
     """Return the bootstrap rows and the initial weights of every network."""
     sample, start = jax.random.split(rng_key)
     rows = jax.random.randint(sample, (num_bootstraps, n), 0, n)
-    return rows, eqx.filter_vmap(lambda key: MLP(key, sizes))(jax.random.split(start, num_bootstraps))
+    return rows, eqx.filter_vmap(lambda key: build(key, *options))(jax.random.split(start, num_bootstraps))
 
 
 @eqx.filter_jit

@@ -114,6 +114,12 @@ def test_widths_that_fall_in_every_step_are_counted(script):
     assert script.falls(pd.DataFrame(rows), settings) == 1
 
 
+def test_networks_are_those_that_are_asked_for(script):
+    dense, convolutional = (script.network((8, 8), (4,), channels, beta=1.0) for channels in ((), (2,)))
+    assert (type(dense).__name__, type(convolutional).__name__) == ("MLPClassifier", "ConvolutionalClassifier")
+    assert convolutional.image_shape == (8, 8) and dense.hidden == convolutional.hidden == (4,)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:no boundary found:UserWarning")  # so little training leaves some classes out
 def test_the_script_runs_at_small_size(script, tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_moons
 
-from kpp_gpec import FittedMLPClassifier, MLPClassifier
+from kpp_gpec import FittedNeuralClassifier, MLPClassifier
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +46,7 @@ def moons() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture(scope="session")
-def classifier(moons) -> FittedMLPClassifier:
+def classifier(moons) -> FittedNeuralClassifier:
     """A smooth network that tells the left moon from the right one."""
     x, y = moons
     options = {"num_epochs": 150, "learning_rate": 0.02, "beta": 3.0, "progress": False, "random_state": 0}

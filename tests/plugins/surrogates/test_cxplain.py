@@ -228,3 +228,45 @@ def test_unknown_labels_are_refused(background):
 def test_a_key_is_needed(background):
     with pytest.raises(TypeError, match="`rng_key` must be given"):
         CXPlain(background).explain(switch, background)
+
+
+@pytest.mark.slow
+def test_a_u_net_learns_where_an_image_matters():
+    """Only the brightest pixel matters, which may be anywhere."""
+    rng = np.random.default_rng(0)
+    images = rng.uniform(0.0, 0.2, size=(300, 6, 6))
+    images[np.arange(300), rng.integers(0, 6, 300), rng.integers(0, 6, 300)] = 1.0
+    x = images.reshape(300, 36)
+
+    def brightest(points):
+        return np.asarray(points).max(axis=1)
+
+    train, test = x[:200], x[200:]
+    without = np.stack([brightest(np.where(np.arange(36) == j, 0.0, test)) for j in range(36)], axis=1)
+    targets = normalized((brightest(test)[:, None] - without) ** 2)
+    errors = {}
+    for name, options in {"dense": {}, "u-net": {"image_shape": (6, 6), "hidden": (8, 8)}}.items():
+        explainer = CXPlain(train, num_bootstraps=2, num_epochs=40, learning_rate=0.01, progress=False, **options)
+        members = explainer.fit(brightest, rng_key=KEY).importances(test)
+        errors[name] = np.abs(np.median(members, axis=0) - targets).sum(axis=1).mean()
+    # A share misplaced counts twice, so that a guess of equal shares errs by nearly 2.
+    assert errors["u-net"] < 0.2
+    assert errors["u-net"] < errors["dense"]
+
+
+def test_groups_of_pixels_have_the_mean_of_their_outputs():
+    x = np.random.default_rng(0).normal(size=(8, 12))
+    groups = {"left": [0, 1, 2, 6, 7, 8], "right": [3, 4, 5, 9, 10, 11]}
+    options = {"num_bootstraps": 2, "num_epochs": 1, "hidden": (2,), "progress": False, "image_shape": (2, 2, 3)}
+    fitted = CXPlain(x, groups=groups, **options).fit(lambda points: np.asarray(points)[:, 0], rng_key=KEY)
+    network = jax.tree.map(lambda leaf: leaf[0] if isinstance(leaf, jax.Array) else leaf, fitted.networks)
+    inputs = fitted.inputs(x)[0]
+    pixels = np.asarray(network.network(inputs))
+    expected = [pixels[members].mean() for members in groups.values()]
+    np.testing.assert_allclose(network(inputs), expected, rtol=1e-10)
+
+
+def test_images_have_no_categories():
+    x = np.random.default_rng(0).normal(size=(8, 4))
+    with pytest.raises(ValueError, match=r"`categorical` must be empty with `image_shape`, got the columns \[1\]"):
+        CXPlain(x, image_shape=(2, 2), categorical=[1], progress=False).fit(lambda x: x[:, 0], rng_key=KEY)
