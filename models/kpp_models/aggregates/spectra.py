@@ -22,6 +22,7 @@ from kpp.kernels import (
     RBF,
     AbstractKernel,
     Constant,
+    Matern,
     Matern12,
     Matern32,
     Matern52,
@@ -34,7 +35,7 @@ from kpp.kernels import (
 
 __all__ = ["Waves", "fourier_gram", "waves_of"]
 
-_STATIONARY = (RBF, Matern12, Matern32, Matern52)
+_STATIONARY = (RBF, Matern, Matern12, Matern32, Matern52)
 
 
 class Waves(NamedTuple):
@@ -52,9 +53,9 @@ class Waves(NamedTuple):
 def waves_of(rng_key: Array, kernel: AbstractKernel, num_frequencies: int, num_features: int) -> list[Waves]:
     """Draw waves whose terms together are an unbiased estimate of a kernel of d features, with q frequencies.
 
-    The same key gives the same draws for any parameters of the kernel, which is RBF, Matern12, Matern32, Matern52,
-    Constant or `RandomFourier`, or a sum, product, multiple or selection of these. A `RandomFourier` keeps the
-    frequencies it has, and must have q of them. Raises TypeError if the spectral density of a part is not known here.
+    The same key gives the same draws for any parameters of the kernel, which is RBF, Constant, `RandomFourier` or one of
+    the Matérn kernels, or a sum, product, multiple or selection of these. A `RandomFourier` keeps the frequencies it
+    has, and must have q of them. Raises TypeError if the spectral density of a part is not known here.
     """
     if isinstance(kernel, (Sum, Product, ProductKernel)):
         parts = _parts(kernel)
