@@ -49,10 +49,11 @@ def test_bundled_data_are_explained(script, tmp_path):
     assert {name: len(table) for name, table in tables.items()} == {
         "diabetes-rbf": 10,
         "diabetes-matern12": 10,
+        "diabetes-isotropic": 10,
         "breast-cancer": 30,
     }
     # The paper's figures C.1 and C.5: these three lead, with either kernel.
     leading = tables["diabetes-rbf"]["interventional"].nlargest(3).index
     assert set(leading) == {"bmi", "bp", "s5"}
     assert all(np.isfinite(table.to_numpy()).all() for table in tables.values())
-    assert len(list(tmp_path.glob("*.png"))) == 12
+    assert len(list(tmp_path.glob("*.png"))) == 16

@@ -53,9 +53,9 @@ class Waves(NamedTuple):
 def waves_of(rng_key: Array, kernel: AbstractKernel, num_frequencies: int, num_features: int) -> list[Waves]:
     """Draw waves whose terms together are an unbiased estimate of a kernel of d features, with q frequencies.
 
-    The same key gives the same draws for any parameters of the kernel, which is RBF, Constant, `RandomFourier` or one of
-    the Matérn kernels, or a sum, product, multiple or selection of these. A `RandomFourier` keeps the frequencies it
-    has, and must have q of them. Raises TypeError if the spectral density of a part is not known here.
+    The same key gives the same draws for any parameters of the kernel, which is RBF, a Matérn kernel, Constant or
+    `RandomFourier`, or a sum, product, multiple or selection of these. A `RandomFourier` keeps the frequencies it has,
+    and must have q of them. Raises TypeError if the spectral density of a part is not known here.
     """
     if isinstance(kernel, (Sum, Product, ProductKernel)):
         parts = _parts(kernel)
