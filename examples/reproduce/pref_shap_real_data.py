@@ -1,7 +1,8 @@
 """Which features decide real matches: Pref-SHAP, SHAP of a utility, naive concatenation (Pref-SHAP, 7.4 and E.2).
 
     python examples/reproduce/pref_shap_real_data.py [--games chameleon,pokemon,tennis,djokovic,website] [--seeds 5]
-        [--items items.csv --matches matches.csv | --items items.csv --views views.csv] [--small] [--output FOLDER]
+        [--items items.csv --matches matches.csv | --items items.csv --views views.csv | --simulated 60 1000] [--small]
+        [--output FOLDER]
 
 (Chau, Towards trustworthy machine learning with kernels, 2023, figures 7.4 to 7.8 and E.4, E.7, tables 7.3 and E.1; Hu,
 Chau, Ferrando Huertas and Sejdinovic, Explaining preferences with Shapley values, 2022.)
@@ -329,6 +330,7 @@ def print_means(table: pd.DataFrame, keys: list[str], columns: list[str], title:
 @click.option("--seeds", default=5, show_default=True)
 @click.option("--explained", default=500, show_default=True, help="Number of explained matches.")
 @click.option("--background", default=100, show_default=True, help="Number of reference items.")
+@click.option("--simulated", type=(int, int), help="Numbers of simulated items, and of matches or sessions.")
 @click.option("--small", is_flag=True, help="Small games, one split.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for tables and figures.")
 def main(
@@ -339,6 +341,7 @@ def main(
     seeds: int,
     explained: int,
     background: int,
+    simulated: tuple[int, int] | None,
     small: bool,
     output: Path | None,
 ) -> dict[str, pd.DataFrame]:
@@ -346,11 +349,13 @@ def main(
     jax.config.update("jax_enable_x64", True)
     chosen = names.split(",")
     if items is not None:
+        if simulated is not None:
+            raise click.UsageError("`--simulated` goes with simulated games, without `--items`")
         if len(chosen) > 1 or (matches is None) == (views is None):
             raise click.UsageError("`--items` needs one name in `--games`, and either `--matches` or `--views`")
         games = {chosen[0]: read(chosen[0], items, matches, views)}
     else:
-        games = {name: simulate(name, small) for name in chosen}
+        games = {name: simulate(name, (40, 200) if small else simulated or ()) for name in chosen}
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
     sizes = {"explained": explained, "background": background, "chosen_by": 250}
@@ -364,12 +369,11 @@ def main(
     return tables
 
 
-def simulate(name: str, small: bool) -> Game:
-    """Simulate a game, at about the size of the real data of the battles and smaller for the others."""
+def simulate(name: str, size: tuple[int, ...]) -> Game:
+    """Simulate a game of the given numbers of items and of matches, by default those of its generator."""
     if name not in GAMES:
         raise click.UsageError(f"there is no stand-in for {name!r}, only for {', '.join(GAMES)}; give `--items`")
-    rng = np.random.default_rng(0)
-    return GAMES[name](rng, 40, 200) if small else GAMES[name](rng)
+    return GAMES[name](np.random.default_rng(0), *size)
 
 
 if __name__ == "__main__":

@@ -134,6 +134,16 @@ def described_by(schema: Schema) -> dict[str, Any]:
     return {"feature_names": schema.feature_names, "levels": levels, "booleans": schema.booleans}
 
 
+def contexts_described_by(schema: Schema) -> dict[str, Any]:
+    """Return the fields of matches and rankings that describe the features of their contexts."""
+    levels = tuple(schema.levels.items())
+    return {
+        "context_names": schema.feature_names,
+        "context_levels": levels,
+        "context_booleans": schema.booleans,
+    }
+
+
 def users_of(matches: Any, users: Any, user: str, contexts: Sequence[str]) -> Any:
     """Return the features of the user of each match, a table with one row per match."""
     if contexts:
@@ -222,16 +232,31 @@ def comparisons(session: np.ndarray, item: np.ndarray, chosen: np.ndarray) -> tu
     return first, second, row
 
 
-def refuse_changing(contexts: np.ndarray, names: Sequence[str], session: np.ndarray) -> None:
-    """Raise ValueError unless contexts are constant within each session."""
-    _, first, code = np.unique(session, return_index=True, return_inverse=True)
+def constant_contexts(
+    table: Any, chosen: Sequence[str], name: str, group: np.ndarray, what: str
+) -> tuple[np.ndarray | None, dict[str, Any]]:
+    """Return the context of each row of a table, and the fields that describe the contexts; without columns, neither.
+
+    Args:
+        table: The data frame.
+        chosen: The columns of the contexts.
+        name: The name of the table.
+        group: The label of the session or ranking of each row, within which contexts are constant.
+        what: The word for such a group.
+    """
+    selected = columns(table, chosen, name)
+    if selected is None:
+        return None, {}
+    contexts, schema = read_points(selected, name)
+    _, first, code = np.unique(group, return_index=True, return_inverse=True)
     changed = np.argwhere(contexts != contexts[first[code.ravel()]])
     if len(changed):
         row, column = changed[0]
         raise ValueError(
-            f"`views` must describe each session by one context, got another in column {names[column]!r} of session "
-            f"{session[row]!r}, row {row}"
+            f"`{name}` must describe each {what} by one context, got another in column "
+            f"{schema.feature_names[column]!r} of {what} {group[row]!r}, row {row}"
         )
+    return contexts, contexts_described_by(schema)
 
 
 def _tally(values: list[Any]) -> dict[Any, int]:

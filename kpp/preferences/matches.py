@@ -193,9 +193,7 @@ class Matches(eqx.Module):
             contexts=None if table is None else jnp.asarray(table, float),
             item_names=tuple(str(number) for number in range(len(points))),
             **_reading.described_by(schema),
-            context_names=context_schema.feature_names,
-            context_levels=tuple(context_schema.levels.items()),
-            context_booleans=context_schema.booleans,
+            **_reading.contexts_described_by(context_schema),
         )
 
     @classmethod
@@ -366,18 +364,9 @@ class Matches(eqx.Module):
         label = _reading.labels(views, session, "views")
         chosen = _reading.flags(views, clicked, "views") == 1.0
         first, second, row = _reading.comparisons(label, shown, chosen)
-        context_table = _reading.columns(views, contexts, "views")
-        if context_table is None:
-            return dataclasses.replace(cls.create(table, first, second), item_names=tuple(map(str, names)))
-        context, schema = read_points(context_table, "views")
-        _reading.refuse_changing(context, schema.feature_names, label)
-        return dataclasses.replace(
-            cls.create(table, first, second, contexts=context[row]),
-            item_names=tuple(map(str, names)),
-            context_names=schema.feature_names,
-            context_levels=tuple(schema.levels.items()),
-            context_booleans=schema.booleans,
-        )
+        context, described = _reading.constant_contexts(views, contexts, "views", label, "session")
+        found = cls.create(table, first, second, contexts=None if context is None else context[row])
+        return dataclasses.replace(found, item_names=tuple(map(str, names)), **described)
 
     @property
     def has_teams(self) -> bool:

@@ -3,6 +3,8 @@ r"""Rankings of several items, best first, and choices of the best item of a set
 A ranking says which items were compared and in which order they came. It may be partial: of a set of L items only the
 best R are in order, and all others came after them. A choice is a partial ranking with R = 1, and a match is a ranking
 of two items.
+
+A ranking may have a context, such as the judge or the occasion. Models then have a utility of an item in a context.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kpp.preferences import _reading
+from kpp.preferences.item_tables import distinct_contexts
 from kpp.preferences.matches import Levels, Matches
 from kpp.serialization import data_class
 from kpp.tables import Schema, read_points
@@ -39,24 +42,34 @@ class Rankings(eqx.Module):
             number.
         order: The positions among the candidates of the best, the second-best, ... item, (m, R), and -1 beyond the
             number of items whose order is known.
+        contexts: The circumstances of each ranking, such as the judge, (m, c), or None.
         item_names: The names of the n items.
         feature_names: The names of the columns of `items`.
         levels: The text columns of `items`, with their levels in the order of their codes.
         booleans: The columns of booleans of `items`.
+        context_names: The names of the columns of `contexts`.
+        context_levels: The text columns of `contexts`, with their levels.
+        context_booleans: The columns of booleans of `contexts`.
     """
 
     items: Float[Array, "n d"]
     candidates: Int[Array, "m L"]
     order: Int[Array, "m R"]
+    contexts: Float[Array, "m c"] | None = None
     item_names: tuple[str, ...] = eqx.field(static=True, default=())
     feature_names: tuple[str, ...] = eqx.field(static=True, default=())
     levels: Levels = eqx.field(static=True, default=())
     booleans: tuple[str, ...] = eqx.field(static=True, default=())
+    context_names: tuple[str, ...] = eqx.field(static=True, default=())
+    context_levels: Levels = eqx.field(static=True, default=())
+    context_booleans: tuple[str, ...] = eqx.field(static=True, default=())
 
     def __check_init__(self) -> None:
         """Raise ValueError unless the arrays hold finite numbers."""
         for name in ("items", "candidates", "order"):
             check_array(getattr(self, name), name, 2)
+        if self.contexts is not None:
+            check_array(self.contexts, "contexts", 2)
 
     def __repr__(self) -> str:
         """Return the numbers of items and rankings, and the sizes of the sets."""
@@ -64,7 +77,9 @@ class Rankings(eqx.Module):
         return f"Rankings({self.num_items} items, {self.num_rankings} rankings of {sizes.min()} to {sizes.max()} items)"
 
     @classmethod
-    def create(cls, items: object, rankings: Iterable[Any], others: Iterable[Any] | None = None) -> Rankings:
+    def create(
+        cls, items: object, rankings: Iterable[Any], others: Iterable[Any] | None = None, contexts: object = None
+    ) -> Rankings:
         """Read rankings given by item numbers.
 
         Args:
@@ -72,13 +87,14 @@ class Rankings(eqx.Module):
             rankings: For each of m rankings the numbers of its items, the best first.
             others: For each ranking the numbers of the items that came after all of these, in an unknown order; by
                 default none, so that rankings are complete.
+            contexts: The context of each ranking, an array (m, c) or a data frame; None for no contexts.
 
         Returns:
             The rankings.
 
         Raises:
             ValueError: If an item does not exist or is twice in one ranking, fewer than two items are compared, or the
-                numbers of rankings differ.
+                numbers of rankings, or of contexts, differ.
         """
         points, schema = read_points(items, "items")
         ranked = [_numbers(row, "rankings", number) for number, row in enumerate(rankings)]
@@ -89,22 +105,30 @@ class Rankings(eqx.Module):
             rest = [_numbers(row, "others", number) for number, row in enumerate(others)]
             check_same_rows(len(ranked), len(rest), "rankings", "others")
         candidates, order = _tabulate(ranked, rest, len(points))
+        table, context_schema = (None, Schema(())) if contexts is None else read_points(contexts, "contexts")
+        if table is not None:
+            check_same_rows(len(ranked), len(table), "rankings", "contexts")
         return cls(
             items=jnp.asarray(points, float),
             candidates=jnp.asarray(candidates, int),
             order=jnp.asarray(order, int),
+            contexts=None if table is None else jnp.asarray(table, float),
             item_names=tuple(str(number) for number in range(len(points))),
             **_reading.described_by(schema),
+            **_reading.contexts_described_by(context_schema),
         )
 
     @classmethod
-    def from_choices(cls, items: object, sets: Iterable[Any], chosen: Sequence[int] | np.ndarray) -> Rankings:
+    def from_choices(
+        cls, items: object, sets: Iterable[Any], chosen: Sequence[int] | np.ndarray, contexts: object = None
+    ) -> Rankings:
         """Read choices of the best item of a set.
 
         Args:
             items: n items, as for `create`.
             sets: For each of m choices the numbers of the items that were offered.
             chosen: The number of the item that was chosen, (m,).
+            contexts: The context of each choice, as for `create`.
 
         Returns:
             The choices.
@@ -121,7 +145,7 @@ class Rankings(eqx.Module):
                     f"`chosen` must be items of their `sets`, got {item} of {numbers.tolist()} in row {row}"
                 )
         others = [numbers[numbers != item] for numbers, item in zip(offered, picked, strict=True)]
-        return cls.create(items, picked[:, None], others)
+        return cls.create(items, picked[:, None], others, contexts)
 
     @classmethod
     def from_tables(
@@ -133,6 +157,7 @@ class Rankings(eqx.Module):
         item: str = "ID",
         rank: str = "rank",
         features: Sequence[str] | None = None,
+        contexts: Sequence[str] = (),
     ) -> Rankings:
         """Read a table of items and a table with one row for each item of each ranking.
 
@@ -144,17 +169,20 @@ class Rankings(eqx.Module):
             rank: The column of `rankings` with the rank of the item, 1 for the best. It is missing (NaN) for items that
                 came after all others; in choices, for all items but one.
             features: The columns of `items` that describe it; by default all others.
+            contexts: The columns of `rankings` that hold the context; they must be constant within a ranking.
 
         Returns:
-            The rankings, in the order of their first rows, with the names of items and features.
+            The rankings, in the order of their first rows, with the names of items, features and contexts.
 
         Raises:
-            ValueError: If a column is missing, a name is unknown, or the ranks of a ranking are not 1, 2, ..., R.
+            ValueError: If a column is missing, a name is unknown, the ranks of a ranking are not 1, 2, ..., R, or a
+                context changes within a ranking.
         """
         table, names = _reading.item_table(items, item, features)
         numbers = _reading.look_up(rankings, item, names, "rankings")
         labels = _reading.labels(rankings, ranking, "rankings")
         ranks = np.asarray(_reading.columns(rankings, [rank], "rankings")[rank], dtype=float)
+        context, described = _reading.constant_contexts(rankings, contexts, "rankings", labels, "ranking")
         _, first, codes = np.unique(labels, return_index=True, return_inverse=True)
         ranked, others = [], []
         for code in np.argsort(first, kind="stable"):
@@ -168,24 +196,23 @@ class Rankings(eqx.Module):
                 )
             ranked.append(numbers[sorted_rows])
             others.append(numbers[np.setdiff1d(rows, known)])
-        return dataclasses.replace(cls.create(table, ranked, others), item_names=tuple(map(str, names)))
+        found = cls.create(table, ranked, others, None if context is None else context[np.sort(first)])
+        return dataclasses.replace(found, item_names=tuple(map(str, names)), **described)
 
     @classmethod
     def from_matches(cls, matches: Matches) -> Rankings:
         """Return each match as a ranking of two items.
 
         Args:
-            matches: Matches without ties and without contexts.
+            matches: Matches without ties, possibly with contexts.
 
         Returns:
             The rankings, in the order of `Matches.single_matches`.
 
         Raises:
-            ValueError: If there are ties or contexts.
+            ValueError: If there are ties, or the items are teams.
         """
         matches.refuse_teams("Rankings.from_matches")
-        if matches.contexts is not None:
-            raise ValueError("`matches` must have no contexts, for which rankings have no place")
         rows, y = matches.single_matches()
         if (y == 0.5).any():
             raise ValueError(f"`matches` must have no ties, for which rankings have no place, got {(y == 0.5).sum()}")
@@ -194,10 +221,14 @@ class Rankings(eqx.Module):
             items=matches.items,
             candidates=jnp.asarray(pairs),
             order=jnp.asarray(np.where(y == 1.0, 0, 1)[:, None]),
+            contexts=None if matches.contexts is None else jnp.asarray(np.asarray(matches.contexts)[rows]),
             item_names=matches.item_names,
             feature_names=matches.feature_names,
             levels=matches.levels,
             booleans=matches.booleans,
+            context_names=matches.context_names,
+            context_levels=matches.context_levels,
+            context_booleans=matches.context_booleans,
         )
 
     def with_order(self, order: object) -> Rankings:
@@ -227,9 +258,28 @@ class Rankings(eqx.Module):
         return dataclasses.replace(self, order=jnp.asarray(found, int))
 
     @property
-    def points(self) -> Float[Array, "n d"]:
-        """The items, at which models have utilities."""
-        return self.items
+    def points(self) -> Any:
+        """The p points at which models have utilities: the items, or the tuple of `options`. Not traceable by JAX."""
+        return self.options()[0]
+
+    def options(self) -> tuple[Any, Int[Array, "m L"]]:
+        """Return the different combinations of an item and a context in which it is ranked. Not traceable by JAX.
+
+        Returns:
+            The combinations as a tuple of items (p, d) and contexts (p, c), and the number of the combination of each
+            candidate, (m, L), -1 beyond their number. Without contexts, the items and the candidates themselves.
+        """
+        if self.contexts is None:
+            return self.items, self.candidates
+        contexts, of_ranking = distinct_contexts(self.contexts)
+        candidates = np.asarray(self.candidates)
+        rows, places = np.nonzero(candidates >= 0)
+        keys = np.stack([candidates[rows, places], of_ranking[rows]], axis=1)
+        distinct, numbers = np.unique(keys, axis=0, return_inverse=True)
+        renumbered = np.full_like(candidates, _PADDING)
+        renumbered[rows, places] = numbers.ravel()
+        points = (np.asarray(self.items)[distinct[:, 0]], contexts[distinct[:, 1]])
+        return jax.device_put(points), jax.device_put(renumbered)
 
     @property
     def num_items(self) -> int:
@@ -246,6 +296,11 @@ class Rankings(eqx.Module):
         """The columns of `items`."""
         return Schema(self.feature_names, dict(self.levels), self.booleans)
 
+    @property
+    def context_schema(self) -> Schema:
+        """The columns of `contexts`."""
+        return Schema(self.context_names, dict(self.context_levels), self.context_booleans)
+
     def take(self, rows: Sequence[int] | Int[Any, " k"]) -> Rankings:
         """Return some of the rankings, with all items.
 
@@ -258,8 +313,9 @@ class Rankings(eqx.Module):
         chosen = _reading.numbers_of(rows, "rows")
         if (chosen < 0).any() or (chosen >= self.num_rankings).any():
             raise ValueError(f"`rows` must be numbers from 0 to {self.num_rankings - 1}, got {chosen[:5]}")
-        candidates, order = (jax.device_put(np.asarray(part)[chosen]) for part in (self.candidates, self.order))
-        return dataclasses.replace(self, candidates=candidates, order=order)
+        parts = (self.candidates, self.order, self.contexts)
+        candidates, order, contexts = jax.tree.map(lambda part: jax.device_put(np.asarray(part)[chosen]), parts)
+        return dataclasses.replace(self, candidates=candidates, order=order, contexts=contexts)
 
     def split(self, rng_key: RngKey, fraction: float) -> tuple[Rankings, Rankings]:
         """Split the rankings at random, into a training part and a test part. Not traceable by JAX.

@@ -46,6 +46,44 @@ def test_matches_are_rankings_of_two():
     assert described(Rankings.from_matches(matches)) == [([0], [0, 1]), ([1], [0, 1]), ([2], [1, 2])]
 
 
+def test_rankings_have_contexts_of_numbers_and_of_text():
+    contexts = pd.DataFrame({"judge": ["a", "b"], "hour": [9.0, -0.0]})
+    for found in (
+        Rankings.create(ITEMS, [[2, 0], [1, 3]], [[], [0]], contexts),
+        Rankings.from_choices(ITEMS, [[0, 2], [0, 1, 3]], [2, 1], contexts),
+    ):
+        assert found.context_names == ("judge", "hour") and found.context_levels == (("judge", ("a", "b")),)
+        np.testing.assert_array_equal(found.contexts, [[0.0, 9.0], [1.0, 0.0]])
+        np.testing.assert_array_equal(found.take([1]).contexts, [[1.0, 0.0]])
+
+
+def test_tables_name_the_context_of_a_ranking():
+    rows = pd.DataFrame({"ranking": ["r2", "r2", "r1", "r1"], "ID": [3, 1, 0, 1], "rank": [1, 2, 2, 1]})
+    rows["judge"] = ["b", "b", "a", "a"]
+    found = Rankings.from_tables(ITEMS, rows, contexts=["judge"])
+    assert found.context_levels == (("judge", ("a", "b")),)
+    np.testing.assert_array_equal(found.contexts, [[1.0], [0.0]])
+    with pytest.raises(ValueError, match="each ranking by one context, got another in column 'judge' of ranking 'r1'"):
+        Rankings.from_tables(ITEMS, rows.assign(judge=["b", "b", "a", "c"]), contexts=["judge"])
+
+
+def test_matches_keep_their_contexts():
+    contexts = pd.DataFrame({"judge": ["a", "b", "b"]})
+    matches = Matches.create(ITEMS, [0, 2, 0], [1, 1, 1], [0, 1, 1], contexts)
+    found = Rankings.from_matches(matches)
+    assert described(found) == [([1], [0, 1]), ([0], [0, 1]), ([2], [1, 2])]
+    np.testing.assert_array_equal(found.contexts, [[0.0], [1.0], [1.0]])
+    assert found.context_schema == matches.context_schema
+
+
+def test_options_are_the_different_items_in_their_contexts():
+    contexts = [[5.0], [4.0], [5.0]]
+    (items, found), numbers = Rankings.create(ITEMS, [[2, 0], [0, 1, 2], [0, 3]], contexts=contexts).options()
+    np.testing.assert_array_equal(items, ITEMS[[0, 0, 1, 2, 2, 3]])
+    np.testing.assert_array_equal(found.ravel(), [4, 5, 4, 4, 5, 5])
+    np.testing.assert_array_equal(numbers, [[1, 4, -1], [0, 2, 3], [1, 5, -1]])
+
+
 def test_a_split_has_every_ranking_once():
     rankings = Rankings.create(ITEMS, [[0, 1], [1, 2], [2, 3], [3, 0], [1, 0]])
     first, second = rankings.split(jax.random.key(0), 0.6)
@@ -64,6 +102,7 @@ def test_a_split_has_every_ranking_once():
         (lambda: Rankings.create(ITEMS, [[1, 2, 1]]), "each item once"),
         (lambda: Rankings.create(ITEMS, [[1.5, 2.0]]), "lists of item numbers"),
         (lambda: Rankings.create(ITEMS, [[1, 2]], [[0], [3]]), "same number of rows"),
+        (lambda: Rankings.create(ITEMS, [[1, 2]], contexts=[[0.0], [1.0]]), "same number of rows"),
         (lambda: Rankings.from_choices(ITEMS, [[1, 2]], [0]), "items of their `sets`"),
         (
             lambda: Rankings.from_tables(ITEMS, pd.DataFrame({"ranking": [0, 0], "ID": [0, 1], "rank": [1, 3]})),

@@ -75,7 +75,8 @@ class Contextual(AbstractKernel):
     .. math:: k((p, z), (q, z')) = k_E(p, q)\, k_z(z, z')
 
     Like :math:`k_E`, it is skew-symmetric in each pair. Points are tuples ``(pairs, contexts)`` of arrays (m, 2, d) and
-    (m, c).
+    (m, c). For rankings with contexts, which `kpp_models.RankingGP` takes, items (m, d) are in place of the pairs, and
+    :math:`k_E` is a kernel on items.
 
     Args:
         kernel: :math:`k_E`, a kernel on pairs such as `GeneralizedPreferential`; its parameters may be priors.

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from kpp.gp import check_categories, k_means_centres
 from kpp.kernels import AbstractKernel, Contextual, PaddedBags, resolve_features
-from kpp.preferences import Matches
+from kpp.preferences import Matches, Rankings
 from kpp.tables import Schema
 from kpp.typing import Numbers, Points, RngKey
 from kpp.validation import as_finite_array, as_points, as_targets, check_same_rows
@@ -102,7 +102,7 @@ def plain_inputs(matches: Matches) -> Any:
 
 
 def check_same_items(x: Points, known: Points) -> None:
-    """Raise ValueError unless pairs have the same columns and contexts as the pairs of the fit.
+    """Raise ValueError unless pairs, or items, have the same columns and contexts as those of the fit.
 
     Raises:
         ValueError: If they differ; the message shows both shapes.
@@ -111,10 +111,11 @@ def check_same_items(x: Points, known: Points) -> None:
     if shapes[0] != shapes[1]:
         teams = len(shapes[1][0]) == 3
         contexts = len(shapes[1]) > 1 + teams
+        points = "items" if len(shapes[1][0]) == 1 else "pairs"
         raise ValueError(
-            f"`x` must hold pairs{' of teams (`kpp.kernels.PaddedBags`)' if teams else ''}"
+            f"`x` must hold {points}{' of teams (`kpp.kernels.PaddedBags`)' if teams else ''}"
             f"{' and contexts' if contexts else ''} of shapes {[('p', *shape) for shape in shapes[1]]} as in the "
-            f"matches fitted to, got {[leaf.shape for leaf in jax.tree.leaves(x)]}"
+            f"data fitted to, got {[leaf.shape for leaf in jax.tree.leaves(x)]}"
         )
 
 
@@ -123,8 +124,8 @@ def _without_size(shape: tuple[int, ...]) -> tuple[int | str, ...]:
     return (shape[0], "L", shape[2]) if len(shape) == 3 else shape
 
 
-def resolve_names(kernel: AbstractKernel, matches: Matches) -> AbstractKernel:
-    """Resolve the names of features in a kernel on pairs, and those of contexts in context kernels."""
+def resolve_names(kernel: AbstractKernel, matches: Matches | Rankings) -> AbstractKernel:
+    """Resolve the names of features in a kernel on pairs or items, and those of contexts in context kernels."""
 
     def resolve(node: object) -> Any:
         if not isinstance(node, Contextual):
@@ -137,8 +138,8 @@ def resolve_names(kernel: AbstractKernel, matches: Matches) -> AbstractKernel:
     return jax.tree.map(resolve, kernel, is_leaf=lambda node: isinstance(node, Contextual))
 
 
-def refuse_codes(kernel: AbstractKernel, matches: Matches) -> None:
-    """Raise ValueError if a kernel on pairs reads a category of the items, or of the contexts, as a number."""
+def refuse_codes(kernel: AbstractKernel, matches: Matches | Rankings) -> None:
+    """Raise ValueError if a kernel on pairs or items reads a category of the items, or of the contexts, as a number."""
     check_categories(kernel, matches.schema, points="items")
     for node in jax.tree.leaves(kernel, is_leaf=lambda node: isinstance(node, Contextual)):
         if isinstance(node, Contextual) and matches.contexts is not None:

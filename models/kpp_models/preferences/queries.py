@@ -131,7 +131,7 @@ def sample_preferences(
         raise ValueError(f"`num_samples` must be at least 1, got {num_samples}")
     points, names = _items(fit, items)
     if isinstance(fit.model, RankingGP):
-        utilities = np.stack(list(_draw_functions(fit, rng_key, points, num_samples)))
+        utilities = np.stack(list(_draw_functions(fit, rng_key, _options(fit, points, context), num_samples)))
         return utilities[:, :, None] - utilities[:, None, :]
     rows, columns = np.triu_indices(len(names), 1)
     pairs = _pairs(fit, _take(points, rows), _take(points, columns), _repeat(context, len(rows)))
@@ -141,7 +141,7 @@ def sample_preferences(
     return matrix
 
 
-def choice_probabilities(fit: Fit, items: Items) -> xr.DataArray:
+def choice_probabilities(fit: Fit, items: Items, *, context: Numbers | None = None) -> xr.DataArray:
     r"""Return the probability that each of n items is chosen as the best of all n, for every draw.
 
     .. math:: P(i) = E \frac{e^{f_i}}{\sum_j e^{f_j}}
@@ -152,6 +152,7 @@ def choice_probabilities(fit: Fit, items: Items) -> xr.DataArray:
     Args:
         fit: A fit of `kpp_models.RankingGP`.
         items: n items, (n, d) or a data frame; or `kpp.preferences.Rankings`, for their items by their names.
+        context: The context of the choice, (c,), coded as in the rankings, if they have contexts.
 
     Returns:
         The probabilities, with dims (chain, draw, item); they sum to 1 over the items.
@@ -162,13 +163,13 @@ def choice_probabilities(fit: Fit, items: Items) -> xr.DataArray:
     """
     _refuse_other_models(fit, RankingGP)
     points, names = _items(fit, items)
-    white = normal_points(len(points), jnp.result_type(float))
-    found = np.asarray(fit.map_draws(_choices_of_one_draw, jnp.asarray(points), white))
+    white = normal_points(len(names), jnp.result_type(float))
+    found = np.asarray(fit.map_draws(_choices_of_one_draw, _options(fit, points, context), white))
     return _dataset({"probability": found}, ("chain", "draw", "item")).assign_coords(item=names)["probability"]
 
 
 def _choices_of_one_draw(
-    model: RankingGP, sample: Sample, data: Data, items: Float[Array, "n d"], white: Float[Array, "k n"]
+    model: RankingGP, sample: Sample, data: Data, items: Points, white: Float[Array, "k n"]
 ) -> Float[Array, " n"]:
     found = model.predictive(sample, data, items, covariance=True)
     utilities = found["mean"][None] + white @ prior_factor(found["latent_covariance"]).T
@@ -224,6 +225,12 @@ def _pairs(fit: Fit, first: Items, second: Items, contexts: Numbers | None) -> A
     else:
         pairs = np.stack([firsts, seconds], axis=1)
     return fit.model.read_points(pairs if contexts is None else (pairs, contexts), fit.schema)
+
+
+def _options(fit: Fit, items: Any, context: Numbers | None) -> Any:
+    """Return items, in the same context if there is one, in the form of a model of rankings."""
+    contexts = _repeat(context, len(items))
+    return fit.model.read_points(items if contexts is None else (items, contexts), fit.schema)
 
 
 def _take(items: Any, rows: np.ndarray) -> Any:

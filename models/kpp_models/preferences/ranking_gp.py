@@ -18,7 +18,6 @@ from kpp.gp import (
     AbstractGPModel,
     ConditionedProcess,
     GaussianLikelihood,
-    check_categories,
     check_kernel_fits,
     condition_on_values,
     draw_joint,
@@ -26,13 +25,14 @@ from kpp.gp import (
     replace_priors,
 )
 from kpp.inference import Data, Fit, Sample
-from kpp.kernels import RBF, AbstractKernel, resolve_features
+from kpp.kernels import RBF, AbstractKernel
 from kpp.preferences import Rankings
 from kpp.priors import is_prior
 from kpp.priors import sample as draw_priors
 from kpp.tables import Schema
 from kpp.typing import Points, RngKey
-from kpp.validation import check_type, one_of, warn_if_float32
+from kpp.validation import as_points, check_same_rows, check_type, one_of, warn_if_float32
+from kpp_models.preferences.data import check_same_items, refuse_codes, resolve_names
 from kpp_models.preferences.plackett_luce import PlackettLuce
 from kpp_models.preferences.preference_gp import choose_latent
 from kpp_models.preferences.ranking_laplace import (
@@ -61,14 +61,23 @@ class RankingGP(AbstractGPModel):
     probability with which each item of a set is chosen, and `kpp_models.sample_preferences` draws all preferences.
     `fit.function()` is the utility, a function of one item, which every explainer of tables takes.
 
+    If the rankings have contexts, the utility is a function of an item and a context, and the kernel is
+    `kpp.kernels.Contextual` of a kernel on items and one on contexts:
+
+    .. math:: f(s, z) \sim GP(0, k(s, s')\, k_z(z, z'))
+
+    Rankings of two items are then the matches of `PreferenceGP` with ``Contextual(Preferential(k), k_z)``, and
+    `predict` takes a tuple of items (p, d) and contexts (p, c).
+
     The observed site ``y`` holds the positions of the ranked items among the candidates, (m, R). The pointwise log
     likelihood has one term per ranking: under Laplace's approximation it is leave-one-out by the Laplace cavity, and
     with sampled utilities it is :math:`\log p(y_i \mid f)`.
 
-    Time is of the third power of the number of items, and linear in the number of rankings.
+    Time is of the third power of the number of items, or of different items in different contexts, and linear in the
+    number of rankings.
 
     Args:
-        kernel: k, a kernel on items, with numbers or priors as leaves.
+        kernel: k, a kernel on items, or with contexts `kpp.kernels.Contextual`, with numbers or priors as leaves.
         latent: "laplace" integrates f out by Laplace's approximation, "sample" makes the inference sample its values at
             the items. By default `kpp.NUTS` samples, and every other inference uses Laplace's approximation, which
             `kpp.Laplace` corrects by importance weights.
@@ -105,7 +114,8 @@ class RankingGP(AbstractGPModel):
 
         Raises:
             TypeError: If `x` is not `Rankings`.
-            ValueError: If the kernel does not fit the items, or `y` is not of the form of the orders of `x`.
+            ValueError: If the kernel does not fit the items and contexts, or `y` is not of the form of the orders of
+                `x`.
         """
         model, options = choose_latent(self, options)
         return super(RankingGP, model).fit(rng_key, x, y, **options)
@@ -115,19 +125,30 @@ class RankingGP(AbstractGPModel):
         warn_if_float32(type(self).__name__)
         check_type(x, "x", ("Rankings",))
         rankings = x if y is None else x.with_order(y)
-        kernel = resolve_features(self.kernel, x.feature_names)
-        check_kernel_fits(kernel, x.items)
-        check_categories(kernel, x.schema, points="items")
+        kernel, (points, candidates) = resolve_names(self.kernel, x), x.options()
+        check_kernel_fits(kernel, points)
+        refuse_codes(kernel, x)
         model = eqx.tree_at(lambda tree: tree.kernel, self, kernel, is_leaf=is_prior)
         num_ranked = jax.device_put((np.asarray(x.order) >= 0).sum(axis=1))
-        data = {"x": x.items, "candidates": x.candidates, "num_ranked": num_ranked, "y": rankings.order}
+        data = {"x": points, "candidates": candidates, "num_ranked": num_ranked, "y": rankings.order}
         return model, data, x.schema
+
+    def read_points(self, x: Any, schema: Schema | None) -> Any:
+        """Read items to predict at, possibly in a tuple with contexts; see `AbstractModel.read_points`.
+
+        Contexts that were text must be coded as in the fit.
+        """
+        if not (isinstance(x, tuple) and len(x) == 2):
+            return super().read_points(x, schema)
+        items, contexts = super().read_points(x[0], schema), as_points(x[1], "x[1]")
+        check_same_rows(items.shape[0], contexts.shape[0], "x[0]", "x[1]")
+        return items, contexts
 
     def numpyro_model(self, x: Any, candidates: Any, num_ranked: Any, y: Any = None) -> None:
         """The NumPyro model; `prepare` returns its arguments.
 
         Args:
-            x: The items, (n, d).
+            x: The items, (n, d), or a tuple of items and contexts (n, c).
             candidates: The item numbers of each set, (m, L), -1 beyond their number.
             num_ranked: How many items of each set are in order, (m,).
             y: The positions of the ranked items among the candidates, (m, R), or None to draw them.
@@ -162,8 +183,14 @@ class RankingGP(AbstractGPModel):
 
     def predictive(self, sample: Sample, data: Data, x: Points, *, covariance: bool = False) -> dict[str, Array]:
         """Return moments of the utility at p items; see `AbstractModel.predictive`."""
+        check_same_items(x, data["x"])
         found = super().predictive(sample, data, x, covariance=covariance)
         return {name: value for name, value in found.items() if name != "noise_variance"}
+
+    def draw_latent(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> Float[Array, " p"]:
+        """Draw the utility at p items jointly; see `AbstractGPModel.draw_latent`."""
+        check_same_items(x, data["x"])
+        return super().draw_latent(rng_key, sample, data, x)
 
     def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> Float[Array, " p"]:
         """Draw one new ranking of p items; return the rank of each, 1 for the best."""

@@ -30,7 +30,7 @@ from kpp.gp import (
     step_size,
 )
 from kpp.kernels import AbstractKernel
-from kpp.typing import AnyArray, RngKey
+from kpp.typing import AnyArray, Points, RngKey
 from kpp_models.preferences.plackett_luce import PlackettLuce
 
 __all__ = [
@@ -96,7 +96,7 @@ def log_evidence(law: PlackettLuce, covariance: Float[Array, "n n"], mode: Utili
     return jnp.sum(law.log_density(mode.utilities)) - 0.5 * (quadratic + log_determinant)
 
 
-def condition_on_rankings(kernel: AbstractKernel, items: Float[Array, "n d"], law: PlackettLuce) -> ConditionedGP:
+def condition_on_rankings(kernel: AbstractKernel, items: Points, law: PlackettLuce) -> ConditionedGP:
     r"""Return the posterior of the utility by Laplace's approximation.
 
     The data reduce its covariance by :math:`R = (I + W K)^{-1} W = U (I + U^\top K U)^{-1} U^\top`,

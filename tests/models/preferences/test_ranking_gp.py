@@ -1,24 +1,27 @@
 """Rankings and choices: the law by enumeration, matches, maximum likelihood, Monte Carlo, and inference."""
 
+import dataclasses
 import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.scipy import special as special_jax
 from numpyro import distributions as dist
-from scipy import special
+from scipy import optimize, special
 
 import kpp
-from kpp.kernels import RBF
+from kpp.kernels import RBF, Categorical, Contextual, Preferential
 from kpp.preferences import Matches, Rankings, rank_items
-from kpp_models import PGP, RankingGP, choice_probabilities, duel, sample_preferences
+from kpp_models import PGP, PreferenceGP, RankingGP, choice_probabilities, duel, sample_preferences
 from kpp_models.preferences.plackett_luce import PlackettLuce
 from kpp_models.preferences.ranking_laplace import RankingMarginal
 
 RNG = np.random.default_rng(0)
 ITEMS = RNG.normal(size=(6, 2))
 RANKINGS = Rankings.create(ITEMS, [[0, 3, 1], [5, 2], [4], [1, 0, 2, 3, 4, 5], [2, 4]], [[], [0, 4], [0, 1], [], [3]])
+JUDGED = dataclasses.replace(RANKINGS, contexts=jnp.array([[0.0], [2.0], [0.0], [2.0], [2.0]]))
 UTILITIES = jnp.asarray(RNG.normal(size=6))
 KEY = jax.random.key(0)
 
@@ -47,6 +50,13 @@ def matches():
 def fit():
     """A fit at one value of the hyperparameters."""
     return RankingGP(2.0 * RBF(1.0)).fit(KEY, RANKINGS, inference=kpp.MAP(progress=False), num_prior_samples=0)
+
+
+@pytest.fixture(scope="module")
+def judged():
+    """The same with one judge for each ranking; judge 1 has none."""
+    model = RankingGP(Contextual(2.0 * RBF(1.0), Categorical(0.4)))
+    return model.fit(KEY, JUDGED, inference=kpp.MAP(progress=False), num_prior_samples=0)
 
 
 def test_the_law_is_that_of_successive_choices():
@@ -79,26 +89,97 @@ def test_draws_are_orders_of_utilities_with_gumbel_noise():
     np.testing.assert_allclose(share, exact, atol=4 * 0.5 / np.sqrt(len(keys)))  # 4 standard errors
 
 
-def test_matches_as_rankings_of_two_are_the_logistic_model_of_preferences(matches):
-    """Evidence, its gradient, posterior mean and covariance."""
-    rankings = Rankings.from_matches(matches)
+@pytest.mark.parametrize("judged", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_matches_as_rankings_of_two_are_the_logistic_model_of_preferences(matches, judged):
+    """Evidence, its gradient, posterior mean and covariance, without contexts and with judges as contexts."""
     prior = RBF(dist.LogNormal(0.0, 1.0), variance=dist.HalfNormal(3.0))
+    utility, preference = prior, Preferential(prior)
+    if judged:
+        first, second = np.array([RNG.choice(6, 2, replace=False) for _ in range(20)]).T
+        matches = Matches.create(ITEMS, first, second, RNG.integers(2, size=20), RNG.integers(3, size=20)[:, None])
+        utility, preference = (Contextual(kernel, Categorical(0.4)) for kernel in (utility, preference))
     modes = [
-        model(prior).fit(KEY, data, inference=kpp.MAP(progress=False, tolerance=1e-9), num_prior_samples=0)
-        for model, data in ((RankingGP, rankings), (PGP, matches))
+        model.fit(KEY, data, inference=kpp.MAP(progress=False, tolerance=1e-9), num_prior_samples=0)
+        for model, data in ((RankingGP(utility), Rankings.from_matches(matches)), (PreferenceGP(preference), matches))
     ]
-    for site, value in modes[0].draws.items():
-        np.testing.assert_allclose(value, modes[1].draws[site], rtol=1e-6)  # of the search
+    found, expected = ({site.rpartition(".")[2]: fit.draws[site] for site in fit.draws} for fit in modes)
+    assert found.keys() == expected.keys() == {"lengthscale", "variance"}
+    for site, value in found.items():
+        np.testing.assert_allclose(value, expected[site], rtol=1e-6)  # of the search
     ways = special.comb(np.asarray(matches.counts), np.asarray(matches.wins))
     evidence = [fit.idata.attrs["log_density"] for fit in modes]
     assert abs(evidence[0] + np.log(ways).sum() - evidence[1]) < 1e-8  # the orders of the matches of a pair
-    utility = modes[0].predict(ITEMS, covariance=True)
-    pairs = modes[1].predict(matches)
-    low, high = np.asarray(matches.pairs).T
-    mean, covariance = utility["mean"].values[0, 0], utility["latent_covariance"].values[0, 0]
+    both = jnp.concatenate([matches.points[:, 0], matches.points[:, 1]])
+    asked = both if matches.contexts is None else (both, jnp.concatenate([matches.contexts] * 2))
+    utilities, pairs = modes[0].predict(asked, covariance=True), modes[1].predict(matches)
+    mean, covariance = utilities["mean"].values[0, 0], utilities["latent_covariance"].values[0, 0]
+    low = np.arange(matches.num_pairs)
+    high = low + matches.num_pairs
     np.testing.assert_allclose(mean[low] - mean[high], pairs["mean"].values[0, 0], rtol=1e-6, atol=1e-7)
     variance = covariance[low, low] + covariance[high, high] - 2 * covariance[low, high]
     np.testing.assert_allclose(variance, pairs["latent_variance"].values[0, 0], rtol=1e-6)
+
+
+def test_with_contexts_the_posterior_is_that_of_all_items_in_all_contexts(judged):
+    """Laplace's approximation written with the utilities of every item in every context, and SciPy's optimum."""
+    kernel = np.kron(2.0 * RBF(1.0).gram(ITEMS), Categorical(0.4).gram(np.arange(3.0)[:, None]))
+    root = jnp.linalg.cholesky(kernel)
+    sets = [([0, 3, 1], [], 0), ([5, 2], [0, 4], 2), ([4], [0, 1], 0), ([1, 0, 2, 3, 4, 5], [], 2), ([2, 4], [3], 2)]
+
+    def log_likelihood(f):
+        table, total = f.reshape(6, 3), 0.0
+        for order, others, judge in sets:
+            left = [*order, *others]
+            for item in order:
+                total += table[item, judge] - special_jax.logsumexp(table[jnp.array(left), judge])
+                left.remove(item)
+        return total
+
+    loss = jax.jit(lambda white: 0.5 * white @ white - log_likelihood(root @ white))
+    slope, curvature = jax.jit(jax.grad(loss)), jax.jit(jax.hessian(loss))
+    options = {"jac": slope, "hess": curvature, "options": {"gtol": 1e-9}}
+    best = optimize.minimize(loss, np.zeros(18), method="trust-exact", **options)
+    precision = curvature(best.x)
+    everywhere = (np.repeat(ITEMS, 3, axis=0), np.tile(np.arange(3.0), 6)[:, None])
+    found = judged.predict(everywhere, covariance=True)
+    np.testing.assert_allclose(found["mean"].values[0, 0], root @ best.x, atol=1e-8)  # of the search
+    exact = root @ np.linalg.solve(precision, root.T)
+    np.testing.assert_allclose(found["latent_covariance"].values[0, 0], exact, atol=1e-8)
+    evidence = -best.fun - 0.5 * np.linalg.slogdet(precision)[1]
+    data = judged.data
+    law = PlackettLuce(data["candidates"], data["num_ranked"], None, data["y"].shape[1])
+    marginal = RankingMarginal(judged.model.kernel.gram(data["x"]), law, whitened="z")
+    assert abs(marginal.log_prob(data["y"]) - evidence) < 1e-8
+
+
+def test_choices_in_a_context_agree_with_monte_carlo(judged):
+    found = choice_probabilities(judged, ITEMS, context=[2.0]).values[0, 0]
+    predicted = judged.predict((ITEMS, np.full((6, 1), 2.0)), covariance=True)
+    rng = np.random.default_rng(1)
+    draws = rng.multivariate_normal(
+        predicted["mean"].values[0, 0], predicted["latent_covariance"].values[0, 0], 100000, method="eigh"
+    )
+    share = np.bincount(np.argmax(draws + rng.gumbel(size=draws.shape), axis=1), minlength=6) / len(draws)
+    np.testing.assert_allclose(found, share, atol=0.006)  # 4 standard errors of 100,000 draws
+    assert np.abs(found - choice_probabilities(judged, ITEMS, context=[0.0]).values[0, 0]).max() > 0.05
+    assert sample_preferences(judged, KEY, ITEMS, 2, context=[2.0]).shape == (2, 6, 6)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda fit: fit.predict(ITEMS), "must hold items and contexts"),
+        (lambda fit: fit.predict((ITEMS, np.zeros((6, 2)))), "must hold items and contexts"),
+        (lambda fit: fit.predict((ITEMS, np.zeros((5, 1)))), "same number of rows"),
+        (lambda fit: choice_probabilities(fit, ITEMS), "must hold items and contexts"),
+        (lambda fit: sample_preferences(fit, KEY, ITEMS, 2), "must hold items and contexts"),
+        (lambda fit: RankingGP(RBF(1.0)).fit(KEY, JUDGED), "`kernel` cannot be evaluated"),
+        (lambda fit: fit.model.fit(KEY, RANKINGS), "`kernel` cannot be evaluated"),
+    ],
+)
+def test_missing_and_wrong_contexts_are_named(judged, ask, message):
+    with pytest.raises(ValueError, match=message):
+        ask(judged)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Find the lengthscales of tens of thousands of matches by themselves: the evidence of a few hundred, then all matches.
 
-Run it as `python examples/benchmarks/preference_lengthscales.py [--quick] [--subset 600]`.
+Run it as `python examples/reproduce/preference_lengthscales.py [--quick] [--subset 600]`.
 
 There are 800 items with six statistics and one of 18 types, and 40,000 battles. The first statistic, speed, decides
 most battles; two others help a little, the rest do nothing, and each type is strong against four others, in a cycle. A
@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import distributions as dist
+from preference_games import decide, draw_pairs
 from scipy.special import expit
 
 import kpp
@@ -45,10 +46,9 @@ def battle_odds(items: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.
 def draw(rng: np.random.Generator, num_items: int, num_matches: int) -> Matches:
     """Draw items and battles."""
     items = np.column_stack([rng.normal(size=(num_items, 6)), rng.integers(NUM_TYPES, size=num_items)])
-    first = rng.integers(num_items, size=num_matches)
-    second = (first + rng.integers(1, num_items, size=num_matches)) % num_items
-    won = rng.uniform(size=num_matches) < expit(battle_odds(items, first, second))
-    return Matches.create(items, first, second, won.astype(int))
+    first, second = draw_pairs(rng, num_items, num_matches)
+    played, _ = decide(rng, first, second, battle_odds(items, first, second))
+    return Matches.create(items, played["winner"].to_numpy(), played["loser"].to_numpy())
 
 
 def item_kernel(lengthscales: object, constant: float, correlation: object = 0.0) -> AbstractKernel:
