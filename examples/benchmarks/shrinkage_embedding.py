@@ -1,12 +1,13 @@
 """Conditional mean embeddings from bags: time and error with one unknown per bag and with one unknown per point.
 
-    python examples/benchmarks/shrinkage_embedding.py [--scale 0.6] [--repeats 5]
+    python examples/benchmarks/shrinkage_embedding.py [--scale 0.6] [--repeats 5] [--output FOLDER]
 
 Bags of points x given y, with y ~ N(0, 2) and x ~ N(y sin y, 0.5^2), kernels by the median heuristic, regularization
-0.1, as in appendix A.4.2 of Chau's thesis (50 bags of 500 points and 500 bags of 50, figures A.3 and A.4). The usual
-estimator repeats y for each point and solves a system of all points, here with NumPy and SciPy's Cholesky factorization
-on all threads. `--scale` is the share of each bag's points that is used. All 25,000 points need 5 GB and a LAPACK that
-can factorize such a matrix; the LAPACK of SciPy crashed on the machine where this script was written.
+0.1, as in appendix A.4.2 of Chau's thesis: 3 bags of 50 points and 50 bags of 3 (figures A.1 and A.2), 50 bags of 500
+points and 500 bags of 50 (figures A.3 and A.4). The usual estimator repeats y for each point and solves a system of all
+points, here with NumPy and SciPy's Cholesky factorization on all threads. `--scale` is the share of each bag's points
+that is used for figures A.3 and A.4. All 25,000 points need 5 GB and a LAPACK that can factorize such a matrix; the
+LAPACK of SciPy crashed on the machine where this script was written. `--output` draws figures A.1 and A.2.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -70,16 +72,22 @@ def main(arguments: list[str] | None = None) -> dict[str, pd.DataFrame]:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--scale", type=float, default=0.6, help="factor on the number of points of each bag")
     parser.add_argument("--repeats", type=int, default=5, help="timed runs of kpp, of which the median counts")
+    parser.add_argument("--output", type=Path, help="a folder for the pictures of figures A.1 and A.2")
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     print(HEADER)
-    equal = [np.full(num_bags, max(1, round(options.scale * size))) for num_bags, size in ((50, 500), (500, 50))]
+    small = [np.full(num_bags, size) for num_bags, size in ((3, 50), (50, 3))]
+    large = [np.full(num_bags, max(1, round(options.scale * size))) for num_bags, size in ((50, 500), (500, 50))]
     unequal = np.maximum(1, np.round(options.scale * np.linspace(10, 90, 50))).astype(int)
     rows = []
-    for sizes in (*equal, unequal):
+    for sizes in (*small, *large, unequal):
         rows.append(measure(make_problem(sizes), options.repeats))
         print(line(rows[-1]), flush=True)
     print(REASON)
+    if options.output is not None:
+        options.output.mkdir(parents=True, exist_ok=True)
+        for figure, sizes in zip(("a1", "a2"), small, strict=True):
+            draw(make_problem(sizes), options.output / f"figure_{figure}.png")
     return {"times": pd.DataFrame(rows)}
 
 
@@ -133,6 +141,24 @@ def line(row: dict[str, float]) -> str:
         f"{first:>9.2f} s {faster:>7.0f}x {errors[0]:>12.0e} {errors[1]:>14.0e} {errors[2]:>12.4f} "
         f"{errors[3]:>14.4f} {unscaled:>9.4f}"
     )
+
+
+def draw(problem: Problem, path: Path) -> None:
+    """Draw the bags, and the values of both embeddings at (x*, y*) on a grid."""
+    import matplotlib.pyplot as plt
+
+    points, covariates = np.asarray(problem.bags.points), np.asarray(problem.bags.covariates)
+    x, y = np.linspace(points.min(), points.max(), 80)[:, None], np.linspace(-3, 3, 80)[:, None]
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained", sharex=True, sharey=True)
+    axes[0].scatter(covariates[np.asarray(problem.bags.index), 0], points[:, 0], s=6)
+    axes[0].set(title=f"{problem.bags.num_bags} bags, {problem.bags.num_points} points", xlabel="y", ylabel="x")
+    for axis, cls, title in zip(axes[1:], CLASSES, ("standard", "shrinkage"), strict=True):
+        embedding = cls(problem.kernel, problem.input_kernel, problem.bags, REGULARIZATION)
+        shown = axis.pcolormesh(y[:, 0], x[:, 0], np.asarray(embedding.evaluate(x, y)).T, vmin=0.0, vmax=1.0)
+        axis.set(title=f"embedding, {title}", xlabel="y")
+    figure.colorbar(shown, ax=axes, label="E[k(X, x) | y]")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
 
 
 def solve_naively(problem: Problem) -> np.ndarray:

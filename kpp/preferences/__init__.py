@@ -6,11 +6,11 @@ from kpp.preferences.clusters import clustering_accuracy as clustering_accuracy
 from kpp.preferences.clusters import comparable_clusters as comparable_clusters
 from kpp.preferences.clusters import partial_ranking_clusters as partial_ranking_clusters
 from kpp.preferences.clusters import svd_clusters as svd_clusters
+from kpp.preferences.distinct import distinct_contexts as distinct_contexts
+from kpp.preferences.distinct import distinct_items as distinct_items
 from kpp.preferences.item_function import ItemFunction as ItemFunction
 from kpp.preferences.item_tables import PreferenceTerm as PreferenceTerm
 from kpp.preferences.item_tables import check_contexts as check_contexts
-from kpp.preferences.item_tables import distinct_contexts as distinct_contexts
-from kpp.preferences.item_tables import distinct_items as distinct_items
 from kpp.preferences.item_tables import entries_at_pairs as entries_at_pairs
 from kpp.preferences.item_tables import multiply_skew as multiply_skew
 from kpp.preferences.item_tables import preference_terms as preference_terms

@@ -16,11 +16,10 @@ from kpp.features import AbstractFeatureKernel
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
 from kpp.kernels.pairs.oriented import check_pairs, orient
+from kpp.preferences.distinct import distinct_contexts, distinct_items
 from kpp.preferences.item_tables import (
     PreferenceTerm,
     check_contexts,
-    distinct_contexts,
-    distinct_items,
     multiply_skew,
     preference_terms,
     row_sums,

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kpp.preferences import _reading
-from kpp.preferences.item_tables import distinct_contexts
+from kpp.preferences.distinct import distinct_contexts
 from kpp.preferences.matches import Levels, Matches
 from kpp.serialization import data_class
 from kpp.tables import Schema, read_points

@@ -20,9 +20,10 @@ def test_estimators_agree_as_the_table_says(script):
 
 
 @pytest.mark.slow
-def test_the_table_is_printed_and_returned(script, capsys):
-    found = script.main(["--scale", "0.01", "--repeats", "1"])["times"]
+def test_the_table_is_printed_and_returned_and_the_figures_are_drawn(script, capsys, tmp_path):
+    found = script.main(["--scale", "0.01", "--repeats", "1", "--output", str(tmp_path)])["times"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["figure_a1.png", "figure_a2.png"]
     printed = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in printed[1:4]] == [
+    assert [line.split()[:2] for line in printed[1:6]] == [
         [str(b), str(p)] for b, p in found[["bags", "points"]].values
     ]
