@@ -17,8 +17,7 @@ export PYTHON
 PYTEST_OPTIONS :=
 # Two processes run the tests; threads of BLAS beside them would only wait for each other.
 TEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(PYTEST_OPTIONS)
-# Annotated types and shapes are checked at every call by `make test CHECK_TYPES=yes`, which takes a quarter more time;
-# so it is with `make test-slow`.
+# Annotated types and shapes are checked at every call by `make test CHECK_TYPES=yes`, which takes a quarter more time.
 CHECK_TYPES :=
 TYPE_CHECKS := --jaxtyping-packages=kpp,kpp_models,kpp_converters,kpp_gpec,kpp_optimization,kpp_pref_shap,kpp_rkhs_shap,kpp_surrogates,beartype.beartype
 # Most of the tests' time goes to compiling small programs. Those of the wheel (.ci/run) compile as users do.
@@ -46,7 +45,7 @@ test: $(STAMP)  ## the test suite, without the tests marked slow
 	@$(QUICK_COMPILER) $(TEST) $(if $(CHECK_TYPES),$(TYPE_CHECKS)) --dist worksteal -m 'not slow'
 
 test-slow: $(STAMP)  ## the tests marked slow
-	@$(QUICK_COMPILER) $(TEST) $(if $(CHECK_TYPES),$(TYPE_CHECKS)) --dist worksteal -m slow || [ $$? -eq 5 ]  # 5: there is none
+	@$(QUICK_COMPILER) $(TEST) $(TYPE_CHECKS) --dist worksteal -m slow || [ $$? -eq 5 ]  # 5: there is none
 
 reproduce-quick: $(STAMP)  ## quick runs of all experiments of the papers, into build/reproduce
 	@$(BIN)/python -m examples.reproduce --all --quick
