@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from kpp.networks import MLP, activate
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import check_rng_key, positive
+from kpp.validation import check_rng_key
 
 __all__ = ["ConvolutionalNetwork", "UNet", "read_image_shape"]
 
@@ -85,7 +85,6 @@ class ConvolutionalNetwork(eqx.Module):
     convolutions: tuple[Convolution, ...]
     head: MLP
     image_shape: tuple[int, int, int] = eqx.field(static=True)
-    beta: float | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -99,8 +98,6 @@ class ConvolutionalNetwork(eqx.Module):
     ) -> None:
         if not channels or min(channels) < 1:
             raise ValueError(f"`channels` must be one or more positive numbers, got {tuple(channels)}")
-        if beta is not None:
-            positive(beta, "beta")
         height, width, depth = image_shape
         left = [size // 2 ** len(channels) for size in (height, width)]
         if min(left) < 1:
@@ -111,7 +108,7 @@ class ConvolutionalNetwork(eqx.Module):
         first, last = jax.random.split(check_rng_key(rng_key))
         self.convolutions = _convolutions(first, (depth, *channels))
         self.head = MLP(last, (math.prod(left) * channels[-1], *hidden, num_outputs), beta=beta)
-        self.image_shape, self.beta = image_shape, beta
+        self.image_shape = image_shape
 
     @property
     def num_features(self) -> int:
@@ -122,7 +119,7 @@ class ConvolutionalNetwork(eqx.Module):
         """Return the outputs at one image."""
         image = _as_image(x, self.image_shape)
         for convolution in self.convolutions:
-            image = _halved(activate(convolution(image), self.beta))
+            image = _halved(activate(convolution(image), self.head.beta))
         return self.head(image.ravel())
 
 

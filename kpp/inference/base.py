@@ -4,6 +4,7 @@
 
 import abc
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -245,6 +246,11 @@ class CalledWith(eqx.Module):
             return eqx.combine(shared["model"], static)(shared["data"])
 
         return lifted, {"model": arrays, "data": data}
+
+
+def num_latent_numbers(sites: Mapping[str, Site]) -> int:
+    """Return how many numbers the latent sites of a model have together."""
+    return sum(math.prod(site.shape) for site in sites.values() if site.kind == "latent")
 
 
 @eqx.filter_jit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ import jax.numpy as jnp
 import numpyro.infer.autoguide as autoguide
 from numpyro import handlers
 
-from kpp.inference.base import CalledWith, Data, Site, evaluate_draws
+from kpp.inference.base import CalledWith, Data, Site, evaluate_draws, num_latent_numbers
 from kpp.typing import RngKey
 
 __all__ = ["GUIDES", "build_guide", "draw_from_guide", "find_parameters", "flatten_parameters", "unflatten_parameters"]
@@ -60,7 +59,7 @@ def build_guide(guide: Any, model: CalledWith, sites: Mapping[str, Site]) -> Cal
         TypeError: If the function does not return a guide.
         ValueError: If a flow is asked for a model with a single number.
     """
-    size = sum(math.prod(site.shape) for site in sites.values() if site.kind == "latent")
+    size = num_latent_numbers(sites)
     if isinstance(guide, str) and guide in _FLOWS and size < 2:
         raise ValueError(f"`guide` {guide!r} needs a model with two or more latent numbers, got {size}; use 'normal'")
     found = (GUIDES[guide] if isinstance(guide, str) else guide)(model)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -23,6 +22,7 @@ from kpp.inference.base import (
     Site,
     evaluate_draws,
     inspect_sites,
+    num_latent_numbers,
     without_latents,
 )
 from kpp.inference.example_models import linear_regression, regression_data
@@ -148,7 +148,7 @@ class MCMC(AbstractInference):
         """Return the number of chains."""
         if not kernel.is_ensemble_kernel:
             return 2 if self.num_chains is None else self.num_chains
-        num_parameters = sum(math.prod(site.shape) for site in sites.values() if site.kind == "latent")
+        num_parameters = num_latent_numbers(sites)
         walkers = max(8, 2 * num_parameters) if self.num_chains is None else self.num_chains
         if walkers % 2 or walkers < _FEWEST_WALKERS:
             raise ValueError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -24,6 +23,7 @@ from kpp.inference.base import (
     Posterior,
     Site,
     inspect_sites,
+    num_latent_numbers,
     without_latents,
 )
 from kpp.inference.chains import automatic_method, run_chains
@@ -132,7 +132,7 @@ class NUTS(AbstractInference):
         """Return the starts from Laplace's approximation, or None if they are not asked for or there are none."""
         if self.init not in (None, "laplace"):
             return None
-        num_parameters = sum(math.prod(site.shape) for site in sites.values() if site.kind == "latent")
+        num_parameters = num_latent_numbers(sites)
         if self.init is None and num_parameters > _MAX_DENSE:
             _LOGGER.info("chains start at random, because there are more than %d parameters", _MAX_DENSE)
             return None

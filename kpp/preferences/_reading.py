@@ -144,6 +144,15 @@ def contexts_described_by(schema: Schema) -> dict[str, Any]:
     }
 
 
+def read_contexts(contexts: object, num_rows: int, name: str) -> tuple[np.ndarray | None, dict[str, Any]]:
+    """Return the contexts of as many rows as an argument has, and the fields that describe them; for None, neither."""
+    if contexts is None:
+        return None, {}
+    table, schema = read_points(contexts, "contexts")
+    check_same_rows(num_rows, len(table), name, "contexts")
+    return table, contexts_described_by(schema)
+
+
 def users_of(matches: Any, users: Any, user: str, contexts: Sequence[str]) -> Any:
     """Return the features of the user of each match, a table with one row per match."""
     if contexts:

@@ -178,9 +178,7 @@ class Matches(eqx.Module):
         firsts = _reading.numbers_of(first, "first")
         numbers = np.stack([firsts, _reading.numbers_of(second, "second", len(firsts))], axis=1)
         counts = _reading.counts(wins, losses, ties, len(numbers))
-        table, context_schema = (None, Schema(())) if contexts is None else read_points(contexts, "contexts")
-        if table is not None:
-            check_same_rows(len(numbers), len(table), "first", "contexts")
+        table, described = _reading.read_contexts(contexts, len(numbers), "first")
         _reading.refuse_impossible(numbers, len(points))
         pairs, counts, table = _reading.consolidate(numbers, counts, table)
         wins, losses, ties = (jnp.asarray(column, float) for column in counts.T)
@@ -193,7 +191,7 @@ class Matches(eqx.Module):
             contexts=None if table is None else jnp.asarray(table, float),
             item_names=tuple(str(number) for number in range(len(points))),
             **_reading.described_by(schema),
-            **_reading.contexts_described_by(context_schema),
+            **described,
         )
 
     @classmethod

@@ -105,9 +105,7 @@ class Rankings(eqx.Module):
             rest = [_numbers(row, "others", number) for number, row in enumerate(others)]
             check_same_rows(len(ranked), len(rest), "rankings", "others")
         candidates, order = _tabulate(ranked, rest, len(points))
-        table, context_schema = (None, Schema(())) if contexts is None else read_points(contexts, "contexts")
-        if table is not None:
-            check_same_rows(len(ranked), len(table), "rankings", "contexts")
+        table, described = _reading.read_contexts(contexts, len(ranked), "rankings")
         return cls(
             items=jnp.asarray(points, float),
             candidates=jnp.asarray(candidates, int),
@@ -115,7 +113,7 @@ class Rankings(eqx.Module):
             contexts=None if table is None else jnp.asarray(table, float),
             item_names=tuple(str(number) for number in range(len(points))),
             **_reading.described_by(schema),
-            **_reading.contexts_described_by(context_schema),
+            **described,
         )
 
     @classmethod

@@ -30,15 +30,30 @@ Classifier = TypeVar("Classifier", bound="_NeuralClassifier")
 
 
 class _NeuralClassifier(ClassifierMixin, KernelEstimator):
-    """What the classifiers have in common; each builds its network, and has the options of training."""
+    """What the classifiers have in common, such as the options of training; each builds its own network."""
 
     function_: FittedNeuralClassifier
-    num_epochs: Any
-    batch_size: Any
-    learning_rate: Any
-    l2: Any
-    progress: Any
-    random_state: Any
+
+    def __init__(
+        self,
+        hidden: Any = (64, 64),
+        *,
+        l2: Any = 0.0,
+        beta: Any = None,
+        num_epochs: Any = 100,
+        batch_size: Any = 64,
+        learning_rate: Any = 0.003,
+        progress: Any = True,
+        random_state: Any = None,
+    ) -> None:
+        self.hidden = hidden
+        self.l2 = l2
+        self.beta = beta
+        self.num_epochs = num_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.progress = progress
+        self.random_state = random_state
 
     def fit(self: Classifier, X: Any, y: Any) -> Classifier:
         """Train on labelled points.
@@ -122,27 +137,6 @@ class MLPClassifier(_NeuralClassifier):
         2019, for the Softplus.
     """
 
-    def __init__(
-        self,
-        hidden: Any = (64, 64),
-        *,
-        l2: Any = 0.0,
-        beta: Any = None,
-        num_epochs: Any = 100,
-        batch_size: Any = 64,
-        learning_rate: Any = 0.003,
-        progress: Any = True,
-        random_state: Any = None,
-    ) -> None:
-        self.hidden = hidden
-        self.l2 = l2
-        self.beta = beta
-        self.num_epochs = num_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.progress = progress
-        self.random_state = random_state
-
     def _network(self, rng_key: RngKey, num_features: int, num_classes: int) -> MLP:
         return MLP(rng_key, (num_features, *self.hidden, num_classes), beta=self.beta)
 
@@ -184,16 +178,18 @@ class ConvolutionalClassifier(_NeuralClassifier):
         progress: Any = True,
         random_state: Any = None,
     ) -> None:
+        super().__init__(
+            hidden,
+            l2=l2,
+            beta=beta,
+            num_epochs=num_epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            progress=progress,
+            random_state=random_state,
+        )
         self.image_shape = image_shape
         self.channels = channels
-        self.hidden = hidden
-        self.l2 = l2
-        self.beta = beta
-        self.num_epochs = num_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.progress = progress
-        self.random_state = random_state
 
     def _network(self, rng_key: RngKey, num_features: int, num_classes: int) -> ConvolutionalNetwork:
         side = math.isqrt(num_features)
