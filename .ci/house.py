@@ -24,7 +24,7 @@ not exported    different names that models and plugins import from a module of 
                 (`kpp.games.batching`), not from an `__init__` or from a module directly below `kpp`
 comments        lines with a comment that is not a directive (noqa, type:), out of all lines that are not blank
 lines           lines that are not blank; code: without docstrings and comments; logic: code in the bodies of functions
-text patterns   matches in docstrings, comments and messages (string literals) of the packages, and in docs/*.md,
+text patterns   matches in docstrings, comments and messages (string literals) of the packages, and in the pages of docs/,
                 README.md and CHANGELOG.md; a line break counts as a space. `--list` shows the places.
 
 `--list NAME` (any, abstract, arrows, chain, cycles, exports, or the name of a text pattern) prints the places instead
@@ -266,7 +266,7 @@ class House:
         for name, tree in self.trees.items():
             yield from strings(self.files[name], tree)
             yield from comments(self.files[name], self.sources[name])
-        for path in [*sorted((self.root / "docs").glob("*.md")), self.root / "README.md", self.root / "CHANGELOG.md"]:
+        for path in [*sorted((self.root / "docs").rglob("*.md")), self.root / "README.md", self.root / "CHANGELOG.md"]:
             if path.exists():
                 yield Passage(path, 1, "page", path.read_text(encoding="utf-8"))
 
@@ -540,7 +540,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--list", choices=names, metavar="NAME", help=f"print places: {', '.join(names)}")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the house as an SVG picture")
     parser.add_argument(
-        "--check", action="store_true", help="compare the picture (docs/house.svg) instead of drawing it"
+        "--check", action="store_true", help="compare the picture (docs/pictures/house.svg) instead of drawing it"
     )
     return parser.parse_args()
 
@@ -551,7 +551,7 @@ def main() -> int:
     house = House(arguments.root.resolve())
     folders = arguments.folder or ["models/kpp_models"]
     if arguments.picture or arguments.check:
-        path = arguments.picture or house.root / "docs" / "house.svg"
+        path = arguments.picture or house.root / "docs" / "pictures" / "house.svg"
         return check_picture(house, path) if arguments.check else write_picture(house, path)
     if arguments.list:
         print(*places(house, arguments.list, folders), sep="\n")
@@ -584,6 +584,7 @@ def parts(house: House) -> nx.DiGraph:
 
 def write_picture(house: House, path: Path) -> int:
     """Draw the house into a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(draw(parts(house)), encoding="utf-8")
     return 0
 

@@ -1,4 +1,4 @@
-"""The rules of docs/architecture.md, read off the syntax trees: nothing is imported here."""
+"""The rules of docs/explanation/architecture.md, read off the syntax trees: nothing is imported here."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def lazy_exports() -> dict[str, str]:
 
 
 def declared_layers() -> list[list[str]]:
-    """The fenced block "import order" of docs/architecture.md, lowest layer first."""
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    """The fenced block "import order" of docs/explanation/architecture.md, lowest layer first."""
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
     block = re.search(r"```text import-order\n(.*?)```", page, re.DOTALL)
-    assert block, "docs/architecture.md must hold a fenced block `text import-order`"
+    assert block, "docs/explanation/architecture.md must hold a fenced block `text import-order`"
     return [line.split() for line in block[1].splitlines()]
 
 

@@ -141,7 +141,7 @@ def test_text_patterns(project: Path, run: Run):
 def test_the_picture_shows_each_part_and_is_checked(tmp_path: Path, run: Run):
     project = write(tmp_path)
     (project / "models/kpp_models/tables.py").write_text("def mean(x): ...\n")
-    picture = project / "docs" / "house.svg"
+    picture = project / "docs" / "pictures" / "house.svg"
     run(project, "--check", status=1)
     run(project, "--picture", str(picture))
     first = picture.read_bytes()
@@ -181,4 +181,4 @@ def test_the_house_stays_as_it_was_built(measures: dict[str, str], measure: str,
 
 
 def test_the_picture_of_the_house_is_the_current_one(root: Path, run: Run):
-    run(root, "--picture", str(root / "docs" / "house.svg"), "--check")
+    run(root, "--picture", str(root / "docs" / "pictures" / "house.svg"), "--check")

@@ -1,4 +1,4 @@
-"""How exactly converted models of other libraries predict: the table of docs/conversion.md.
+"""How exactly converted models of other libraries predict: the table of docs/how_to/conversion.md.
 
     python examples/benchmarks/conversion.py [sklearn gpytorch botorch gpjax tinygp]
 

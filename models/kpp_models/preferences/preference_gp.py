@@ -96,7 +96,7 @@ class AbstractPreferenceModel(AbstractGPModel):
         ValueError: If a name is unknown, or a number is out of range or not allowed with the names.
     """
 
-    #: One match says little about the hyperparameters; docs/calibration.md has the coverage of intervals.
+    #: One match says little about the hyperparameters; docs/how_to/calibration.md has the coverage of intervals.
     needs_draws_of_hyperparameters: ClassVar[bool] = True
 
     kernel: AbstractKernel
