@@ -5,12 +5,14 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow reproduce-quick lint types format check clean
+.PHONY: help install demo test test-slow docs docs-serve test-browser reproduce-quick lint types format check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 DEMO := build/demo
+SITE := build/site
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export PYTHON
 # More options for pytest: `make test PYTEST_OPTIONS='-k kernels'`.
@@ -46,6 +48,21 @@ test: $(STAMP)  ## the test suite, without the tests marked slow
 
 test-slow: $(STAMP)  ## the tests marked slow
 	@$(QUICK_COMPILER) $(TEST) $(TYPE_CHECKS) --dist worksteal -m slow || [ $$? -eq 5 ]  # 5: there is none
+
+$(DOCS_STAMP): $(STAMP)
+	@echo "Installing what builds the site"
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev,docs,browser]'
+	@touch $(DOCS_STAMP)
+
+docs: $(DOCS_STAMP)  ## the site, in build/site: runs all pages and examples (some minutes at the first time)
+	@$(QUICK_COMPILER) $(BIN)/python -m sphinx -b html -W --keep-going -q -j 2 docs $(SITE)
+	@echo "Open $(SITE)/index.html in a browser."
+
+docs-serve: docs  ## the site at http://localhost:8000
+	@$(BIN)/python -m http.server --directory $(SITE) --bind localhost 8000
+
+test-browser: docs  ## the site and the report in Chromium (on Debian: apt-get install chromium)
+	@$(BIN)/python -m pytest -m browser tests/browser $(PYTEST_OPTIONS)
 
 reproduce-quick: $(STAMP)  ## quick runs of all experiments of the papers, into build/reproduce
 	@$(BIN)/python -m examples.reproduce --all --quick

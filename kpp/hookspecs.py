@@ -1,7 +1,7 @@
 """The hooks that a plugin of kpp may implement, one per kind, each returning a mapping from names to classes.
 
 A plugin is a module that a distribution names as an entry point of the group "kpp". It marks the hooks that it
-implements with `kpp.hookimpl`:
+implements with `kpp.hookimpl`::
 
     import kpp
 

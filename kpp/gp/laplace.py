@@ -210,8 +210,9 @@ def leave_one_out_latent(
 
     Dividing the Gaussian approximation by the i-th of its n Gaussian factors leaves
 
-    .. math:: v_{-i} = \Sigma_{ii} / [B^{-1}]_{ii}, \qquad \mu_{-i} = \hat f_i - v_{-i}\, \partial_i \log p(y_i \mid
-    \hat f_i).
+    .. math::
+        v_{-i} = \Sigma_{ii} / [B^{-1}]_{ii}, \qquad
+        \mu_{-i} = \hat f_i - v_{-i}\, \partial_i \log p(y_i \mid \hat f_i).
 
     The other factors keep their curvature at the mode of the full data, so this is an approximation of refitting
     without observation i.

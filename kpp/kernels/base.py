@@ -101,9 +101,8 @@ class AbstractKernel(AbstractModule):
         """Evaluate the kernel at two points.
 
         Law: the result is a scalar; it does not change when the two points are exchanged; the matrix of any points with
-            themselves
-        is positive semi-definite; the function can go through `jax.jit`, `jax.vmap` and `jax.grad`, with finite
-        gradients also where the two points coincide.
+        themselves is positive semi-definite; the function can go through `jax.jit`, `jax.vmap` and `jax.grad`, with
+        finite gradients also where the two points coincide.
 
         Args:
             x1: A point, usually an array (d,).

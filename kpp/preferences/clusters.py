@@ -159,12 +159,12 @@ def choose_num_clusters(
     r"""Choose the number L of clusters of comparable items.
 
     * "explained": the fraction of :math:`\|\hat G\|^2` that preferences of the form above explain, given the refined
-    clusters of `comparable_clusters`. With too few clusters, comparisons between clusters distort the utilities; with
-    too many, comparable items are in different clusters. So the fraction is highest in between. A single ranking of all
-    items is one cluster.
+      clusters of `comparable_clusters`. With too few clusters, comparisons between clusters distort the utilities;
+      with too many, comparable items are in different clusters. So the fraction is highest in between. A single ranking
+      of all items is one cluster.
     * "gap": the decrease :math:`\log(\sigma_L / \sigma_{L+1})` from one pair of equal singular values to the next. It
-    does not need a clustering, and is for matrices with little noise; the singular values of a smooth function fitted
-    with a kernel decrease without a clear gap.
+      does not need a clustering, and is for matrices with little noise; the singular values of a smooth function fitted
+      with a kernel decrease without a clear gap.
 
     Args:
         rng_key: A JAX random key.

@@ -300,7 +300,7 @@ class Matches(eqx.Module):
 
         Args:
             matches: A data frame with one row per match.
-            winner: The prefix of the columns with the features of the winner, such as "winner_" for "winner_age". Or a
+            winner: The prefix of the columns with the features of the winner, such as ``winner_`` for ``winner_age``. Or a
                 column with the name of the winner; items then have one feature, the category ``item``.
             loser: The prefix, or the column, of the loser; the features must be the same.
             contexts: The columns that hold the context.

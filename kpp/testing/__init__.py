@@ -1,6 +1,6 @@
 """Conformance checks: small named checks of the laws of kernels, embeddings, value functions, explainers, models, ...
 
-kpp's own tests run them over all registered classes. A plugin runs them in its tests in the same way:
+kpp's own tests run them over all registered classes. A plugin runs them in its tests in the same way::
 
     from kpp.testing import parametrize_with_checks
 

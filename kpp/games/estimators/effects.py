@@ -32,8 +32,8 @@ class ShapleyEffects(NamedTuple):
         indirect: The indirect effects, (p, g).
     """
 
-    direct: Float[Array, "*draws p g *outputs"]
-    indirect: Float[Array, "*draws p g *outputs"]
+    direct: Float[Array, "..."]
+    indirect: Float[Array, "..."]
 
 
 def direct_and_indirect_effects(

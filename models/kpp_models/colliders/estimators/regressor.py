@@ -56,7 +56,7 @@ class ProjectedRegressor(RegressorMixin, ProjectedEstimator):
 
     Attributes:
         estimator_: The predictor that is projected.
-        statements_: The statements, `Statement`s with the positions of columns.
+        statements_: The statements, each a `Statement` with the positions of columns.
         baselines_: For each statement :math:`f_0`.
         projection_: The function that is subtracted; None without a collider.
         gain_: A `kpp.metrics.ProjectionGain`, the reduction of the mean squared error by the projection, estimated on

@@ -1,0 +1,143 @@
+"""The settings of the site: `make docs` builds it into build/site."""
+
+import importlib.util
+import os
+import socket
+import sys
+import tomllib
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BUILD = HERE.parent / "build"
+sys.path.insert(0, str(HERE))
+
+# Read before JAX starts, also by the processes that run the pages: programs are compiled once, quickly, and kept.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE.parent / ".jax_cache"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+if os.environ.get("KPP_QUICK_COMPILER"):  # what compiles fastest, as in the tests
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
+
+PROJECT = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+project = PROJECT["name"]
+author = "The kpp developers"
+copyright = author
+version = release = PROJECT["version"]
+language = "en"
+
+extensions = [
+    "myst_nb",
+    "reference_pages",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.napoleon",
+    "sphinx_click",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "sphinx_llms_txt",
+    "sphinx_sitemap",
+    "sphinxcontrib.bibtex",
+    "sphinxext.opengraph",
+]
+exclude_patterns = [f"gallery/{folder}*.{kind}" for folder in ("", "**/") for kind in ("ipynb", "json", "py", "zip")]
+suppress_warnings = ["config.cache"]  # of the classes among the settings of the gallery
+
+# Pages
+myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 4
+bibtex_bibfiles = ["references.bib"]
+bibtex_default_style = "plain"
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(BUILD / "executed_pages")
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600
+nb_merge_streams = True
+nb_output_stderr = "remove"
+
+# Reference
+default_role = "py:obj"  # a name in backquotes is a link where there is a page for it
+autosummary_generate = True
+autosummary_generate_overwrite = True
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+templates_path = ["templates"]
+OTHER_SITES = {
+    "arviz": ("https://python.arviz.org/en/stable/", None),
+    "jax": ("https://docs.jax.dev/en/latest/", None),
+    "numpy": ("https://numpy.org/doc/stable/", None),
+    "numpyro": ("https://num.pyro.ai/en/stable/", None),
+    "python": ("https://docs.python.org/3/", None),
+    "shap": ("https://shap.readthedocs.io/en/latest/", None),
+    "sklearn": ("https://scikit-learn.org/stable/", None),
+    "xarray": ("https://docs.xarray.dev/en/stable/", None),
+}
+
+
+def has_network() -> bool:
+    """Return whether other sites can be reached; without them their names are no links."""
+    try:
+        socket.create_connection(("docs.python.org", 443), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+intersphinx_mapping = OTHER_SITES if has_network() else {}
+
+# Gallery
+sphinx_gallery_conf = {
+    "examples_dirs": str(HERE.parent / "examples" / "gallery"),
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"\.py$",
+    "ignore_pattern": r"botorch_loop\.py$",  # PyTorch, of several gigabytes, would have to be installed
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "reset_modules": ("matplotlib",),
+    "show_memory": False,
+    "write_computation_times": False,
+    "within_subsection_order": "FileNameSortKey",
+    "image_scrapers": ("matplotlib",),
+    "thumbnail_size": (400, 280),
+}
+
+# Site
+html_theme = "pydata_sphinx_theme"
+html_title = "kpp"
+html_baseurl = os.environ.get("KPP_SITE_URL", "http://localhost:8000/")  # for the sitemap and cards
+# MathJax from its package, so that formulas need no network.
+(MATHJAX,) = importlib.util.find_spec("sphinx-mathjax-offline").submodule_search_locations
+html_static_path = ["static", str(Path(MATHJAX) / "static")]
+mathjax_path = "mathjax/tex-chtml.js"
+html_css_files = ["kpp.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "header_links_before_dropdown": 6,
+    "navigation_with_keys": False,
+    "show_prev_next": True,
+    "show_toc_level": 2,
+    "use_edit_page_button": False,
+    "footer_start": ["copyright"],
+    "footer_end": ["theme-version"],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+sitemap_url_scheme = "{link}"
+ogp_site_url = html_baseurl
+ogp_social_cards = {"line_color": "#0072b2"}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+llms_txt_title = "kpp: kernel probabilistic programming"
+llms_txt_summary = PROJECT["description"]
+llms_txt_exclude = ["search", "genindex", "py-modindex", "gallery/**/sg_execution_times"]
