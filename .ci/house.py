@@ -24,8 +24,8 @@ not exported    different names that models and plugins import from a module of 
                 (`kpp.games.batching`), not from an `__init__` or from a module directly below `kpp`
 comments        lines with a comment that is not a directive (noqa, type:), out of all lines that are not blank
 lines           lines that are not blank; code: without docstrings and comments; logic: code in the bodies of functions
-text patterns   matches in docstrings, comments and messages (string literals) of the packages, and in the pages of docs/,
-                README.md and CHANGELOG.md; a line break counts as a space. `--list` shows the places.
+text patterns   matches in docstrings, comments and messages (string literals) of the packages, and in the pages of
+                docs/, README.md and CHANGELOG.md; a line break counts as a space. `--list` shows the places.
 
 `--list NAME` (any, abstract, arrows, chain, cycles, exports, or the name of a text pattern) prints the places instead
 of the table. `--picture FILE` draws the house, `--check` says whether the picture is the current one.
