@@ -152,6 +152,8 @@ def _choose_features(
             raise StudyError(f"DATA: {path.name!r} has no column that can be a feature: {reasons or 'no other column'}")
         return usable, left_out
     names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    if not any(names):
+        raise StudyError(f"--features must name at least one column, or be {_ALL!r}, got {text!r}")
     known = pd.DataFrame(columns=[column.name for column in columns])
     check_columns(known, names, "--features", path)
     for column in left_out:

@@ -75,8 +75,8 @@ def _head(choices: StudyChoices, output: Path) -> Iterator[str]:
     yield f"#     kpp run {output.name}"
     yield "#"
     yield from _comment(
-        "Every value can be changed. The guide to studies explains all keys. `kpp plugins` lists the models, kernels and "
-        "explainers that can be named here, and `kpp schema` lets an editor complete them."
+        "Every value can be changed. The guide to studies explains all keys, `kpp plugins` lists the models, kernels "
+        "and explainers that can be named here, and `kpp schema` lets an editor complete them."
     )
     yield ""
     yield "[study]"
@@ -113,10 +113,10 @@ def _model(choices: StudyChoices, output: Path) -> Iterator[str]:
     else:
         yield _line('name = "GPRegression"', "a Gaussian process with normal noise")
         yield from _comment(
-            "The variance of the noise, where the target has the variance 1: the prior has the median exp(-1.5) = 0.22 "
-            "and covers a target that is almost free of noise as well as one that is nothing else."
+            "The variance of the noise, where the target has the variance 1. The prior has the median 0.07 and long tails, "
+            "and keeps away from 0, where the mode of a target without noise would be hard to find."
         )
-        yield 'noise_variance = { prior = "LogNormal", loc = -1.5, scale = 1.5 }'
+        yield 'noise_variance = { prior = "InverseGamma", concentration = 1.0, rate = 0.05 }'
     if choices.uses_inducing_points:
         yield from _comment(
             f"An exact Gaussian process takes too long for {choices.num_rows} rows; {_NUM_INDUCING} inducing points "
