@@ -1,4 +1,4 @@
-"""The text runs: the example of README.md here, the pages of docs/ when `make docs` builds the site; links lead to files."""
+"""The text runs: the example of README.md here, the pages of docs/ when the site is built; links lead to files."""
 
 from __future__ import annotations
 

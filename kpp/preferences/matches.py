@@ -300,8 +300,8 @@ class Matches(eqx.Module):
 
         Args:
             matches: A data frame with one row per match.
-            winner: The prefix of the columns with the features of the winner, such as ``winner_`` for ``winner_age``. Or
-                a column with the name of the winner; items then have one feature, the category ``item``.
+            winner: The prefix of the columns with the features of the winner, such as ``winner_`` for ``winner_age``.
+                Or a column with the name of the winner; items then have one feature, the category ``item``.
             loser: The prefix, or the column, of the loser; the features must be the same.
             contexts: The columns that hold the context.
             tie: The column that is 1 for a tie and 0 otherwise; by default there are no ties.

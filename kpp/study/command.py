@@ -19,13 +19,16 @@ __all__ = ["run", "schema"]
 @click.command("run")
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option(
-    "--output", "-o", required=True, type=click.Path(path_type=Path), help="The folder for the results, made if needed."
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    help="The folder for the results, made if needed; by default STUDY-results in the current folder.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the results of an earlier study in that folder.")
 @click.option("--resume", is_flag=True, help="Go on from the finished fit of an interrupted run into that folder.")
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error instead of one line.")
-def run(study: Path, output: Path, overwrite: bool, resume: bool, quiet: bool, debug: bool) -> None:
+def run(study: Path, output: Path | None, overwrite: bool, resume: bool, quiet: bool, debug: bool) -> None:
     """Run a study: fit a model, explain it, write a report.
 
     STUDY is a TOML file with the sections [data], [model], [inference] and [explainer]. The results are posterior.nc,
@@ -34,6 +37,7 @@ def run(study: Path, output: Path, overwrite: bool, resume: bool, quiet: bool, d
     """
     from kpp.study.errors import StudyError
 
+    output = output or Path(f"{study.stem}-results")
     logging.basicConfig(format="kpp: %(message)s")
     _set_up_jax()
     try:

@@ -30,6 +30,7 @@ __all__ = [
     "StudyData",
     "choose_features",
     "choose_rows",
+    "most_levels",
     "read_features",
     "read_plain_table",
     "read_target",
@@ -271,6 +272,11 @@ def read_target(column: pd.Series, name: str) -> tuple[Float[np.ndarray, " n"], 
     return y, None
 
 
+def most_levels(num_rows: int) -> int:
+    """Return with how many different values a column of text is still read as categories."""
+    return max(10, num_rows // 4)
+
+
 def _is_text(column: pd.Series, name: str) -> bool:
     """Return whether a column holds categories; raise StudyError if it is neither numbers nor a few levels."""
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
@@ -280,7 +286,7 @@ def _is_text(column: pd.Series, name: str) -> bool:
     levels = column.nunique()
     if not pd.api.types.is_object_dtype(column) and not pd.api.types.is_string_dtype(column):
         raise StudyError(f"data.features: the column {name!r} must hold numbers or text, got {column.dtype}")
-    if levels > max(10, len(column) // 4):
+    if levels > most_levels(len(column)):
         raise StudyError(
             f"data.features: the column {name!r} is text with {levels} different values in {len(column)} rows, too "
             "many for categories; leave it out of `features`, or name it in `categorical` if it is meant"

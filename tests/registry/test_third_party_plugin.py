@@ -1,16 +1,17 @@
-"""The example plugin, installed as a user would and used from another process."""
+"""A plugin made by `kpp new plugin`, installed as a user would and used from another process."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from kpp.scaffold.plugin import write_plugin
 
 pytestmark = pytest.mark.slow  # installs with pip and imports all in a process of its own, some ten seconds
 
@@ -44,11 +45,15 @@ with open(result, "w") as file:
 
 
 @pytest.fixture(scope="module")
-def installed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the example plugin, installed from a copy and without network."""
-    source, target = tmp_path_factory.mktemp("copy") / "plugin", tmp_path_factory.mktemp("site")
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*")
-    shutil.copytree(root / "examples" / "third_party_plugin", source, ignore=ignored)
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the plugin."""
+    return write_plugin("example", tmp_path_factory.mktemp("new") / "plugin")
+
+
+@pytest.fixture(scope="module")
+def installed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the plugin, installed without network."""
+    target = tmp_path_factory.mktemp("site")
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--quiet"]
     command = [sys.executable, "-m", "pip", "install", *options, "--target", str(target), str(source)]
     subprocess.run(command, check=True, timeout=120)
@@ -56,12 +61,12 @@ def installed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(installed: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def found(installed: Path, source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The results of the script, in a process of its own."""
     result = tmp_path_factory.mktemp("result") / "found.json"
     paths = [str(installed), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(root / "examples" / "third_party_plugin"), str(result)],
+        [sys.executable, "-c", SCRIPT, str(source), str(result)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
