@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -31,7 +31,7 @@ from kpp.validation import check_rng_key
 __all__ = ["RandomFourier"]
 
 # A Matérn kernel's spectral density is Student's t with twice its smoothness in degrees of freedom.
-_DEGREES: dict[type, float] = {Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
+_DEGREES: dict[type[AbstractKernel], float] = {Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
 
 
 class RandomFourier(AbstractFeatureKernel):
@@ -55,6 +55,9 @@ class RandomFourier(AbstractFeatureKernel):
         Rahimi and Recht, Random features for large-scale kernel machines, 2007, algorithm 1; Sutherland and Schneider,
         On the error of random Fourier features, 2015, equation (2), for the pairs.
     """
+
+    #: The kernels whose spectral density is known, which `approximate` takes.
+    approximated: ClassVar[tuple[type[AbstractKernel], ...]] = (RBF, Matern, *_DEGREES)
 
     frequencies: Leaf = eqx.field(converter=point_rows("frequencies"))
     lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
@@ -84,10 +87,9 @@ class RandomFourier(AbstractFeatureKernel):
         Raises:
             TypeError: If the spectral density of the kernel is not known here, or its `nu` is a prior.
         """
-        if not isinstance(kernel, (RBF, Matern, Matern12, Matern32, Matern52)):
-            raise TypeError(
-                f"`kernel` must be RBF, Matern, Matern12, Matern32 or Matern52, got {type(kernel).__name__}"
-            )
+        if not isinstance(kernel, cls.approximated):
+            names = ", ".join(each.__name__ for each in cls.approximated)
+            raise TypeError(f"`kernel` must be one of {names}, got {type(kernel).__name__}")
         if isinstance(kernel, Matern) and is_prior(kernel.nu):
             raise TypeError("the `nu` of a Matern `kernel` must be a number, because the frequencies depend on it")
         normal_key, scale_key = jax.random.split(check_rng_key(rng_key))

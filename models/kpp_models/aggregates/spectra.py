@@ -19,13 +19,8 @@ from jaxtyping import Array, Float
 from kpp.bags import Bags
 from kpp.features import RandomFourier
 from kpp.kernels import (
-    RBF,
     AbstractKernel,
     Constant,
-    Matern,
-    Matern12,
-    Matern32,
-    Matern52,
     Product,
     ProductKernel,
     Scaled,
@@ -34,8 +29,6 @@ from kpp.kernels import (
 )
 
 __all__ = ["Waves", "fourier_gram", "waves_of"]
-
-_STATIONARY = (RBF, Matern, Matern12, Matern32, Matern52)
 
 
 class Waves(NamedTuple):
@@ -128,7 +121,7 @@ def _in_columns(frequencies: Array, index: Array, num_features: int) -> Array:
 
 
 def _draw(rng_key: Array, kernel: AbstractKernel, num_frequencies: int, num_features: int) -> Waves:
-    if isinstance(kernel, _STATIONARY):
+    if isinstance(kernel, RandomFourier.approximated):
         kernel = RandomFourier.approximate(rng_key, kernel, num_frequencies, num_features)
     if not isinstance(kernel, RandomFourier):
         raise TypeError(

@@ -1,4 +1,4 @@
-"""`kpp.explain(fit, x)` needs nothing more: interventional RKHS-SHAP with the training data, for all models of tables."""
+"""`kpp.explain(fit, x)` is enough for all models of tables: interventional RKHS-SHAP with the training data."""
 
 from __future__ import annotations
 
