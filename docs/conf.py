@@ -68,6 +68,7 @@ autosummary_generate = True
 autosummary_generate_overwrite = True
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
+toc_object_entries_show_parents = "hide"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 napoleon_google_docstring = True

@@ -131,9 +131,10 @@ def registered_page() -> str:
         lines += [".. list-table::", "   :header-rows: 1", "   :widths: 25 55 20", ""]
         lines += ["   * - name", "     - what it is", "     - plugin"]
         for name, cls in sorted(getattr(registry, kind)().items()):
-            owner = registry.owner_of(kind, cls)
+            (plugin,) = (record.name for record in registry.plugins() if name in record.offers.get(kind, ()))
+            link = f":py:obj:`{name} <{places()[id(cls)]}>`" if id(cls) in places() else f"``{name}``"
             summary = inspect.getdoc(cls).partition("\n\n")[0].replace("\n", " ")
-            lines += [f"   * - ``{name}``", f"     - {summary}", f"     - {owner.name if owner else ''}"]
+            lines += [f"   * - {link}", f"     - {summary}", f"     - {plugin}"]
         lines.append("")
     return "\n".join(lines)
 
