@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,8 @@ def importance(explanation: Explanation, output: int | None = None) -> list[Impo
     absolute = abs(values).mean([dim for dim in values.dims if dim in ("instance", "output")]).compute()
     means = (absolute.mean(("chain", "draw")) if explanation.has_draws else absolute).values
     bounds = credible_interval(absolute, PROBABILITY).values if explanation.has_draws else None
-    scale = Scale(np.append(means if bounds is None else bounds.ravel(), [0.0, *means]), margin=0.0)
+    largest = max(means.max(), 0.0 if bounds is None else bounds.max())
+    scale = Scale([0.0, 1.02 * float(largest)], margin=0.0)
     found = []
     for j in np.argsort(-means, kind="stable"):
         pair = None if bounds is None else (float(bounds[j, 0]), float(bounds[j, 1]))
@@ -105,7 +107,7 @@ def _beeswarm(explanation: Explanation, output: int | None, name: str, value_uni
     rows = min(_MAX_FEATURES, len(explanation.feature_names))
     figure = Figure(figsize=(7.2, 1.4 + 0.36 * rows))
     axis = explanation.plot.beeswarm(ax=figure.add_subplot(), max_features=_MAX_FEATURES, output=output)
-    axis.set_xlabel(f"contribution ({short_name(value_unit)})")
+    axis.set_xlabel(textwrap.fill(f"contribution ({short_name(value_unit)})", 50))
     caption = "One dot for each explained row, at its mean contribution; the color is the value of the feature."
     text = alternatives.beeswarm(explanation, output)
     return embed(figure, text, caption, label=f"Beeswarm plot {short_name(name)}".strip())

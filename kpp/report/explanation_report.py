@@ -63,7 +63,7 @@ def _value_unit(explanation: Explanation) -> str:
     target = explanation.attrs.get("target")
     if explanation.attrs.get("scale") == "probability":
         return f"probability of {target}" if target else "probability"
-    return f"in the unit of the predictions of {target}" if target else "in the unit of the predictions"
+    return "in the unit of the predictions"  # which is not recorded: a target, or a latent function of labels
 
 
 def _glance(explanation: Explanation) -> list[dict[str, str]]:

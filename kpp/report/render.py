@@ -12,7 +12,7 @@ from kpp.report.contents import ReportContents
 from kpp.report.convergence import Convergence, assess
 from kpp.report.explained import Importance, explained_part, importance
 from kpp.report.images import Image, embed, figure_style
-from kpp.report.numbers import number, short_name
+from kpp.report.numbers import fixed, number, short_name
 from kpp.report.pages import render
 
 __all__ = ["render_report"]
@@ -103,7 +103,7 @@ def _glance(contents: ReportContents, convergence: Convergence, strongest: Impor
         items.append({"label": "Labels right", "value": f"{right:.0%}", "note": "of the rows the model saw"})
     if contents.loo is not None:
         items.append(
-            {"label": "Leave-one-out elpd", "value": f"{contents.loo.elpd:,.1f}", "note": f"± {contents.loo.se:.1f}"}
+            {"label": "Leave-one-out elpd", "value": fixed(contents.loo.elpd, 1), "note": f"± {contents.loo.se:.1f}"}
         )
     items.append(
         {

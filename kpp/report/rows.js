@@ -43,7 +43,7 @@
     const terms = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     for (const row of rows) row.hidden = !terms.every((term) => words.get(row).includes(term));
     const found = rows.filter((row) => !row.hidden).length;
-    status.textContent = `${found} of ${rows.length} predictions match.`;
+    status.textContent = terms.length ? `${found} of ${rows.length} predictions match.` : "";
   });
   search.closest("[hidden]").hidden = false;
 
@@ -62,11 +62,10 @@
     });
   }
 
-  // A waterfall that its reader closes disappears, so the focus goes back to its row.
-  const waterfalls = [...links.keys()];
-  for (const box of waterfalls) {
-    box.addEventListener("toggle", () => {
-      if (!box.open && box.contains(document.activeElement)) links.get(box).focus();
+  // A waterfall that its reader closes disappears, so the focus goes back to its row, or to the search if that is hidden.
+  for (const [box, link] of links) {
+    box.querySelector("summary").addEventListener("click", () => {
+      if (box.open) setTimeout(() => (link.closest("tr").hidden ? search : link).focus());
     });
   }
   const target = document.getElementById(location.hash.slice(1))?.closest("details");
@@ -74,7 +73,7 @@
 
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = waterfalls.filter((box) => !box.open);
+    closed = [...links.keys()].filter((box) => !box.open);
     closed.forEach((box) => { box.open = true; });
   });
   addEventListener("afterprint", () => closed.forEach((box) => { box.open = false; }));

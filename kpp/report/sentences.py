@@ -30,13 +30,13 @@ def explained(explanation: Explanation, *, rows: int | None = None, available: i
     attrs = explanation.attrs
     count = str(len(explanation)) if rows is None else f"{len(explanation)} of {rows}"
     verb = "row was" if count == "1" else "rows were"
-    how = f"by {attrs.get('explainer', 'the explainer')}"
+    how = f" by {attrs['explainer']}" if "explainer" in attrs else ""
     if "value_function" in attrs:
         how += f" with the {attrs['value_function']} value function"
     if not attrs.get("exact", True):
         how += f", estimated from {attrs['coalitions']} coalitions" if "coalitions" in attrs else ", estimated"
     return (
-        f"{count} {verb} explained {how}. A contribution says how far knowing a feature moves the prediction from the "
+        f"{count} {verb} explained{how}. A contribution says how far knowing a feature moves the prediction from the "
         f"base value, what is predicted when no feature is known.{_draws(explanation, available)}{_adds(explanation)}"
     )
 
