@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import http.server
+import importlib.util
 import os
 import shutil
 import threading
@@ -70,7 +71,6 @@ OPTIONS = [
     "--no-first-run",
     "--no-sandbox",
 ]
-LOCAL = ("http://127.0.0.1:", "data:", "blob:", "about:")
 #: Elements that make the page wider than the window; content that scrolls in a box of its own does not.
 FIND_WIDE = """() => {
     const width = document.documentElement.clientWidth
@@ -142,8 +142,11 @@ class Tab:
     def __post_init__(self) -> None:
         self.page.on("console", self._note_message)
         self.page.on("pageerror", lambda error: self._note(True, f"script: {error}"))
-        self.page.on("request", lambda request: self._note(not request.url.startswith(LOCAL), f"asks {request.url}"))
+        self.page.on("request", lambda request: self._note(self._is_foreign(request.url), f"asks {request.url}"))
         self.page.on("response", lambda reply: self._note(reply.status >= 400, f"{reply.status}: {reply.url}"))
+
+    def _is_foreign(self, url: str) -> bool:
+        return not url.startswith((self.root, "data:", "blob:", "about:"))
 
     def _note_message(self, message: ConsoleMessage) -> None:
         self._note(message.type == "error", f"console: {message.text} ({message.location['url']})")
@@ -192,24 +195,36 @@ def missing() -> Callable[[str], NoReturn]:
     return skip_or_fail
 
 
-@pytest.fixture(scope="module")  # an open Playwright owns the thread's event loop, which tests of other folders use
-def chromium() -> Iterator[Browser]:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
+@pytest.fixture(scope="session")
+def serve() -> Callable[[Path], contextlib.AbstractContextManager[str]]:
+    """`with serve(folder) as address` serves a folder."""
+    return served
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> str:
+    """The path of Chromium, if Playwright is there too."""
+    if importlib.util.find_spec("playwright") is None:
         skip_or_fail("there is no Playwright; pip install playwright")
     path = os.environ.get("KPP_CHROMIUM") or shutil.which("chromium")
     if path is None:
         skip_or_fail("there is no Chromium; on Debian: apt-get install chromium")
+    return path
+
+
+@pytest.fixture(scope="module")  # an open Playwright owns the thread's event loop, which tests of other folders use
+def chromium(chromium_path: str) -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=OPTIONS)
+        browser = playwright.chromium.launch(executable_path=chromium_path, args=OPTIONS)
         yield browser
         browser.close()
 
 
 @pytest.fixture(scope="module")
 def chromium_tab(chromium: Browser) -> Callable[..., contextlib.AbstractContextManager[Tab]]:
-    """`with chromium_tab(root) as tab` opens a tab for a folder that is served, which shares nothing with other tabs."""
+    """`with chromium_tab(root) as tab` opens a tab of its own for a folder that is served."""
 
     @contextlib.contextmanager
     def opened(root: str, **options: Any) -> Iterator[Tab]:
@@ -277,16 +292,22 @@ def tab(open_tab: Callable[..., Tab], site_root: str) -> Tab:
 def table() -> pd.DataFrame:
     """A table whose names and levels are HTML and scripts; no two rows have the same area."""
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({name: rng.normal(size=12) for name in (SCRIPT, IMAGE)})
-    frame["area"] = rng.permutation(np.linspace(20.0, 130.0, 12))
-    frame["level"] = np.resize(LEVELS, 12)
-    frame[TARGET] = 100.0 + 3.0 * frame["area"] + rng.normal(size=12)
+    frame = pd.DataFrame({name: rng.normal(size=8) for name in (SCRIPT, IMAGE)})
+    frame["area"] = rng.permutation(np.linspace(20.0, 130.0, 8))
+    frame["level"] = np.resize(LEVELS, 8)
+    frame[TARGET] = 100.0 + 3.0 * frame["area"] + rng.normal(size=8)
     return frame
 
 
 @pytest.fixture(scope="session")
-def report_folder(table: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of a study of the table, the report among them."""
+def hostile() -> tuple[str, ...]:
+    """The names and levels that are HTML; the first two together are the title."""
+    return SCRIPT, IMAGE, TARGET, *LEVELS
+
+
+@pytest.fixture(scope="session")
+def report_folder(chromium_path: str, table: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a study of the table, the report among them; made only where a browser can show it."""
     folder = tmp_path_factory.mktemp("report")
     table.to_csv(folder / "table.csv", index=False)
     return run_study(parse_study(STUDY, folder=folder), folder / "results", progress=False)
