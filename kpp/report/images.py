@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Image", "embed", "figure_style", "fit_margins"]
+__all__ = ["BLUE", "GREY", "ORANGE", "Image", "embed", "figure_style"]
 
 #: Colours that colour-blind readers can distinguish (Okabe and Ito).
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#8a8f98"
@@ -29,14 +28,20 @@ _STYLE: dict[Any, Any] = {
     "font.size": 10,
     "legend.frameon": False,
     "savefig.bbox": "standard",
+    "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "kpp",  # the same figure gives the same text
     "text.parse_math": False,  # the name of a column may contain "$"
 }
-# Pixels around a figure, and the largest share of its width for the names of features.
-_PAD, _MOST = 4.0, 0.75
 # No date and no version of matplotlib, so that the same figure gives the same text.
 _METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _PREAMBLE = re.compile(r"^.*?(?=<svg)", re.DOTALL)  # the XML declaration, which an embedded image does not need
+_TAG = re.compile(r"<[^<>]*>")  # numbers outside of tags are labels, and stay as they are
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
+_FONTS = re.compile(r"'DejaVu Sans'[^;\"]*")  # a long list of fonts, in every piece of text
+_BETWEEN_LINES = re.compile(r"\n\s+")
+_PIXELS_PER_INCH = 96  # of CSS
+# From this number of bytes on, a PNG is tried.
+_LARGEST_SVG = 60_000
 
 
 @dataclass(frozen=True)
@@ -47,11 +52,17 @@ class Image:
         source: A ``data:`` address that holds the image.
         alt: A description for readers who cannot see the image.
         caption: The text below the image.
+        label: The name of the box in which the image scrolls on a narrow screen.
+        width: The width in pixels.
+        height: The height in pixels.
     """
 
     source: str
     alt: str
-    caption: str = ""
+    caption: str
+    label: str
+    width: int
+    height: int
 
 
 @contextmanager
@@ -66,32 +77,50 @@ def figure_style() -> Iterator[None]:
         yield
 
 
-def fit_margins(figure: Figure, axis: Axes) -> None:
-    """Give the labels of a figure with one plot, made without a layout, the room that they need.
+def embed(figure: Figure, alt: str, caption: str = "", *, label: str = "Figure") -> Image:
+    """Draw a figure and return it as an image with a ``data:`` address.
 
-    The constrained layout of matplotlib would do it, too, but takes as long as the drawing itself.
+    The image is SVG if that is small, and a PNG with few colors otherwise.
+
+    Args:
+        figure: The figure.
+        alt: What is to be seen, with numbers, for readers who cannot see the image.
+        caption: The text below it.
+        label: The name of the box in which the image scrolls on a narrow screen.
+
+    Returns:
+        The image.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    box, area = axis.get_tightbbox(renderer), axis.get_window_extent(renderer)
-    assert box is not None  # it is for an invisible plot only
-    width, height = figure.bbox.size
-    figure.subplots_adjust(
-        left=min((area.x0 - box.x0 + _PAD) / width, _MOST),
-        right=1 - (box.x1 - area.x1 + _PAD) / width,
-        bottom=(area.y0 - box.y0 + _PAD) / height,
-        top=1 - (box.y1 - area.y1 + _PAD) / height,
+    width, height = (round(_PIXELS_PER_INCH * float(size)) for size in figure.get_size_inches())
+    svg = _svg(figure)
+    kind, content = (
+        ("svg+xml", svg)
+        if len(svg) <= _LARGEST_SVG
+        else min(("svg+xml", svg), ("png", _png(figure)), key=lambda pair: len(pair[1]))
     )
+    return Image(f"data:image/{kind};base64,{base64.b64encode(content).decode()}", alt, caption, label, width, height)
 
 
-def embed(figure: Figure, alt: str, caption: str = "") -> Image:
-    """Draw a figure as SVG and return it as an image with a ``data:`` address.
-
-    `alt` describes it for readers who cannot see the image; the caption is the text below.
-    """
+def _svg(figure: Figure) -> bytes:
+    """Draw a figure as SVG, with text instead of outlines of letters and numbers that are no finer than needed."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata=_METADATA)
     text = _PREAMBLE.sub("", buffer.getvalue())
-    encoded = base64.b64encode(text.encode()).decode()
-    return Image(f"data:image/svg+xml;base64,{encoded}", alt, caption)
+    text = _TAG.sub(lambda tag: _LONG_NUMBER.sub(_rounded, _FONTS.sub("sans-serif", tag[0])), text)
+    return _BETWEEN_LINES.sub("\n", text).encode()
+
+
+def _rounded(found: re.Match[str]) -> str:
+    return f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
+
+
+def _png(figure: Figure) -> bytes:
+    """Draw a figure as a PNG with at most 64 colors, for screens with two pixels per unit of length."""
+    import PIL.Image
+
+    drawn, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=2 * _PIXELS_PER_INCH, metadata={"Software": None})
+    with PIL.Image.open(drawn) as picture:
+        colors = picture.convert("RGB").quantize(64, method=PIL.Image.Quantize.MEDIANCUT, dither=PIL.Image.Dither.NONE)
+        colors.save(small, format="PNG", optimize=True)
+    return small.getvalue()

@@ -28,7 +28,7 @@ __all__ = [
 
 _DEFAULT_INSTANCES = 40
 _DEFAULT_MAX_DRAWS = 200
-_DEFAULT_WATERFALLS = 40
+_DEFAULT_WATERFALLS = 200
 
 
 @dataclass(frozen=True)

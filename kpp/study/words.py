@@ -10,18 +10,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from kpp.explanations import Explanation
-from kpp.report import Column, DataSummary
+from kpp.report import Column, DataSummary, sentences
 from kpp.study.config import StudyConfig
 from kpp.study.data import StudyData
 
 __all__ = ["data_summary", "explained", "inference", "provenance", "units", "value_unit", "versions"]
 
-# What a report says about the attribute ``uncertainty`` of an explanation.
-_WHAT_VARIES = {
-    "full": " The draws vary with the hyperparameters and with the function given them.",
-    "hyperparameters only": " The draws vary with the hyperparameters only, not with the function given them, so the "
-    "intervals are too narrow.",
-}
 _PACKAGES = ("kpp", "numpyro", "jax", "arviz", "numpy", "xarray")
 
 
@@ -51,26 +45,7 @@ def inference(config: StudyConfig, sizes: tuple[int, int]) -> str:
 
 def explained(explanation: Explanation, data: StudyData, available: int) -> str:
     """Return a sentence on what was explained and how accurately; `available` is the number of posterior draws."""
-    dataset = explanation.dataset
-    attrs = explanation.attrs
-    used = dataset.sizes.get("chain", 1) * dataset.sizes.get("draw", 1)
-    how = f"by {attrs.get('explainer', 'the explainer')}"
-    if "value_function" in attrs:
-        how += f" with the {attrs['value_function']} value function"
-    if not attrs.get("exact", True):
-        how += f", estimated from {attrs['coalitions']} coalitions" if "coalitions" in attrs else ", estimated"
-    thinned = f" (of {available}, evenly thinned)" if used < available else ""
-    draws = f" Every contribution is a posterior of {used} draws{thinned}." if used > 1 else ""
-    varies = _WHAT_VARIES.get(attrs.get("uncertainty", ""), "")
-    error = float(explanation.additivity_error().max())
-    # Relative error 1e-6: larger than the rounding errors of an explainer that is additive by construction.
-    adds = error <= 1e-6 * max(1.0, float(np.abs(explanation.predictions).max()))
-    added = " For every row and draw, base value and contributions add up to the prediction." if adds else ""
-    return (
-        f"{len(explanation)} of {data.num_instances} rows were explained {how}. A contribution says how far knowing a "
-        "feature moves the prediction from the base value, what is predicted when no feature is known."
-        f"{draws}{varies}{added}"
-    )
+    return sentences.explained(explanation, rows=data.num_instances, available=available)
 
 
 def units(data: StudyData) -> str:

@@ -59,13 +59,13 @@ class Text(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.tags: set[str] = set()
+        self.tags: list[str] = []
         self.attributes: set[str] = set()
         self.text: list[str] = []
         self.feed(page)
 
     def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
+        self.tags.append(tag)
         self.attributes |= {name for name, _ in attrs}
 
     def handle_data(self, data):
@@ -112,7 +112,8 @@ def open_in(chromium: str, page: Path, folder: Path) -> str:
 
 def check_page(page: str) -> None:
     read = Text(page)
-    assert not {"script", "iframe", "object"} & read.tags
+    assert not {"iframe", "object"} & set(read.tags)
+    assert read.tags.count("script") == 1  # our own
     assert not {name for name in read.attributes if name.startswith("on")}
     missing = [kind for kind, name in NAMES.items() if not read.shows(name)]
     assert not missing, f"the report does not show the names: {missing}"

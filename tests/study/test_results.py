@@ -143,9 +143,10 @@ def test_the_report_has_every_section(report):
         assert f"Row {row}: predicted" in words
 
 
-def test_the_report_needs_no_network_and_no_script(report):
+def test_the_report_needs_no_network_and_has_one_script_of_its_own(report):
     page = Page(report)
-    assert not {"script", "link", "iframe", "object", "embed", "form"} & set(page.tags)
+    assert not {"link", "iframe", "object", "embed", "form"} & set(page.tags)
+    assert page.tags.count("script") == 1
     assert not re.search(r"https?:", report)
     assert "url(" not in report
     assert all(target.startswith(("#", "data:image/")) for target in page.fetched)
@@ -158,8 +159,8 @@ def test_names_of_columns_are_escaped(report):
 
 def test_every_image_says_what_it_shows(report):
     images = Page(report).images
-    assert len(images) >= 9
-    assert all(len(image["alt"]) > 20 for image in images)
+    assert len(images) == 5  # target, hyperparameters, predictive check, Pareto k, beeswarm
+    assert all(re.search(r"\d.*\d", image["alt"]) for image in images)  # with numbers
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,59 @@
+"""Sentences about an explanation, for the reports of studies and of explanations alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kpp.explanations import Explanation
+
+__all__ = ["explained"]
+
+# What a report says about the attribute ``uncertainty`` of an explanation.
+_WHAT_VARIES = {
+    "full": " The draws vary with the hyperparameters and with the function given them.",
+    "hyperparameters only": " The draws vary with the hyperparameters only, not with the function given them, so the "
+    "intervals are too narrow.",
+}
+
+
+def explained(explanation: Explanation, *, rows: int | None = None, available: int | None = None) -> str:
+    """Say what was explained and how accurately.
+
+    Args:
+        explanation: The explanation.
+        rows: The number of rows from which the explained ones were chosen, if known.
+        available: The number of posterior draws from which those of the explanation were chosen, if known.
+
+    Returns:
+        A few sentences.
+    """
+    attrs = explanation.attrs
+    count = str(len(explanation)) if rows is None else f"{len(explanation)} of {rows}"
+    verb = "row was" if count == "1" else "rows were"
+    how = f"by {attrs.get('explainer', 'the explainer')}"
+    if "value_function" in attrs:
+        how += f" with the {attrs['value_function']} value function"
+    if not attrs.get("exact", True):
+        how += f", estimated from {attrs['coalitions']} coalitions" if "coalitions" in attrs else ", estimated"
+    return (
+        f"{count} {verb} explained {how}. A contribution says how far knowing a feature moves the prediction from the "
+        f"base value, what is predicted when no feature is known.{_draws(explanation, available)}{_adds(explanation)}"
+    )
+
+
+def _draws(explanation: Explanation, available: int | None) -> str:
+    sizes = explanation.dataset.sizes
+    used = sizes.get("chain", 1) * sizes.get("draw", 1)
+    thinned = f" (of {available}, evenly thinned)" if available is not None and used < available else ""
+    draws = f" Every contribution is a posterior of {used} draws{thinned}." if used > 1 else ""
+    if explanation.variance is not None:
+        draws += " Every contribution has a Gaussian distribution" + (" in each draw." if used > 1 else ".")
+    return draws + _WHAT_VARIES.get(explanation.attrs.get("uncertainty", ""), "")
+
+
+def _adds(explanation: Explanation) -> str:
+    error = float(explanation.additivity_error().max())
+    # Relative error 1e-6: larger than the rounding errors of an explainer that is additive by construction.
+    if error > 1e-6 * max(1.0, float(np.abs(explanation.predictions).max())):
+        return ""
+    return " For every row and draw, base value and contributions add up to the prediction."
