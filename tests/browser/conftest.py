@@ -271,19 +271,20 @@ def site_files(site: Path) -> dict[str, HtmlFile]:
 
 @pytest.fixture(scope="session")
 def kinds(site_files: dict[str, HtmlFile]) -> dict[str, str]:
-    """The address of one page of each kind, found by what only pages of that kind contain."""
+    """The address of one page of each kind."""
 
-    def first(*classes: str, without: str = "no class") -> str:
-        matching = [a for a, file in site_files.items() if set(classes) <= file.classes and without not in file.classes]
-        assert matching, f"no page of the site has the classes {classes}"
-        return min(matching, key=lambda address: ("_modules" in address, address.count("/"), address))
+    def first(folder: str, *classes: str) -> str:
+        matching = [a for a, file in site_files.items() if a.startswith(folder) and set(classes) <= file.classes]
+        assert matching, f"no page below {folder} has the classes {classes}"
+        return min(matching, key=lambda address: (address.endswith("index.html"), address))
 
     return {
         "start": "index.html",
-        "guide": first("math", "highlight-python", without="py"),
-        "API": first("py", "sig"),
-        "gallery": first("sphx-glr-thumbcontainer"),
-        "example": first("sphx-glr-single-img", without="sphx-glr-thumbcontainer"),
+        "tutorial": first("tutorials/"),
+        "guide": first("how_to/", "math", "cell_input"),
+        "API": first("reference/api/", "py", "sig"),
+        "gallery": "gallery/index.html",
+        "example": first("gallery/", "sphx-glr-example-title"),
     }
 
 

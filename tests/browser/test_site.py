@@ -89,7 +89,7 @@ def test_the_search_finds_nothing_for_a_word_that_is_nowhere(tab):
 def test_a_button_copies_the_code_beside_it(open_tab, site_root, kinds):
     tab = open_tab(site_root, permissions=["clipboard-read", "clipboard-write"])
     tab.open(kinds["guide"], DESKTOP)
-    code = tab.page.locator(".highlight-python .highlight").first
+    code = tab.page.locator(".cell_input .highlight").first
     code.hover()
     code.locator("button.copybtn").click()
     copied = tab.page.evaluate("() => navigator.clipboard.readText()")
