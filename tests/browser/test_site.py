@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.browser
 
 PHONE, TABLET, DESKTOP = 360, 768, 1440
-SHARE = 12  # of so many pages of the reference, which come from one template, one is opened
+SHARE = 24  # of so many pages of the reference, which come from one template, one is opened
 #: The text of formulas that MathJax left alone or could not read.
 FIND_FORMULAS = """() => [...document.querySelectorAll(".math")]
     .filter(formula => !formula.querySelector("mjx-container") || formula.querySelector("mjx-merror, merror"))
