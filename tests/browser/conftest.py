@@ -1,12 +1,12 @@
 """A real browser for the built site and for the report of a study.
 
-Run these tests with ``python -m pytest tests/browser``. They need Playwright for Python, Chromium (`apt-get install
-chromium` on Debian, or its path in the environment variable KPP_CHROMIUM) and, for the tests of the site, the folder
-`build/site`, which `make docs` makes. Whatever is missing skips the tests that need it; if the environment variable
-KPP_REQUIRE_BROWSER is set to 1, as in continuous integration, it fails them.
+Run these tests with `python -m pytest tests/browser`. They need Playwright for Python (`pip install -e '.[browser]'`),
+Chromium (on Debian `apt-get install chromium`; or its path in the environment variable KPP_CHROMIUM) and, for the tests
+of the site, the folder `build/site`, which `make docs` makes. Tests whose needs are not met are skipped; if the
+environment variable KPP_REQUIRE_BROWSER is 1, as in continuous integration, they fail.
 
-Pages are served from this machine. The browser cannot reach any other host, and an attempt to do so is a fault of the
-page, like an error on the console, an exception in a script, and an address that the server does not know.
+Pages are served from this machine. The browser cannot reach any other host. To ask one is a fault of a page; so are
+an error on the console, an exception in a script, and an address that the server does not know.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Tab:
     faults: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.page.set_default_timeout(10_000)
+        self.page.set_default_timeout(20_000)  # milliseconds
         self.page.on("console", self._note_message)
         self.page.on("pageerror", lambda error: self._note(True, f"script: {error}"))
         self.page.on("request", lambda request: self._note(self._is_foreign(request.url), f"asks {request.url}"))
@@ -216,7 +216,7 @@ def serve() -> Callable[[Path], contextlib.AbstractContextManager[str]]:
 def chromium_path() -> str:
     """The path of Chromium, if Playwright is there too."""
     if importlib.util.find_spec("playwright") is None:
-        skip_or_fail("there is no Playwright; pip install playwright")
+        skip_or_fail("there is no Playwright; pip install -e '.[browser]'")
     path = os.environ.get("KPP_CHROMIUM") or shutil.which("chromium")
     if path is None:
         skip_or_fail("there is no Chromium; on Debian: apt-get install chromium")

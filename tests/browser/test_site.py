@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.browser
 
 PHONE, TABLET, DESKTOP = 360, 768, 1440
-SHARE = 24  # of so many pages of the reference, which come from one template, one is opened
+SHARE = 24  # the generated pages of the reference look alike, so only every 24th is opened
 #: The text of formulas that MathJax left alone or could not read.
 FIND_FORMULAS = """() => [...document.querySelectorAll(".math")]
     .filter(formula => !formula.querySelector("mjx-container") || formula.querySelector("mjx-merror, merror"))
@@ -72,10 +72,7 @@ def test_the_search_finds_a_word(tab, site_files, word):
     tab.open(f"search.html?q={word}")
     links = tab.page.locator("#search-results ul.search li a")
     links.first.wait_for()
-    targets = [
-        href.partition("?")[0].partition("#")[0]
-        for href in links.evaluate_all("all => all.map(a => a.getAttribute('href'))")
-    ]
+    targets = links.evaluate_all("links => links.map(link => new URL(link.href).pathname.slice(1))")
     assert targets and set(targets) <= set(site_files)
     assert not tab.faults
 
@@ -84,6 +81,11 @@ def test_the_search_finds_nothing_for_a_word_that_is_nowhere(tab):
     tab.open("search.html?q=zyxwvutsrq")
     tab.page.locator("#search-results p.search-summary", has_text="did not match").wait_for()
     assert tab.page.locator("#search-results ul.search li").count() == 0
+
+
+def test_code_is_colored(site_files):
+    plain = [a for a, file in site_files.items() if {"cell_input", "highlight-none"} <= file.classes]
+    assert not plain, "\n".join(plain)
 
 
 def test_a_button_copies_the_code_beside_it(open_tab, site_root, kinds):
