@@ -47,7 +47,7 @@ test: $(STAMP)  ## the test suite, without the tests marked slow
 	@$(QUICK_COMPILER) $(TEST) $(if $(CHECK_TYPES),$(TYPE_CHECKS)) --dist worksteal -m 'not slow'
 
 test-slow: $(STAMP)  ## the tests marked slow
-	@$(QUICK_COMPILER) $(TEST) $(TYPE_CHECKS) --dist worksteal -m slow || [ $$? -eq 5 ]  # 5: there is none
+	@$(QUICK_COMPILER) $(TEST) $(if $(CHECK_TYPES),$(TYPE_CHECKS)) --dist worksteal -m slow || [ $$? -eq 5 ]  # 5: there is none
 
 $(DOCS_STAMP): $(STAMP)
 	@echo "Installing what builds the site"

@@ -75,7 +75,7 @@ def test_priors_of_the_kernel_are_handed_on():
 
 
 def test_mistakes_are_named():
-    with pytest.raises(TypeError, match="`kernel` must be one of RBF, Matern, Matern12, Matern32, Matern52, got Periodic"):
+    with pytest.raises(TypeError, match="`kernel` must be one of RBF, Matern, .*, got Periodic"):
         RandomFourier.approximate(jax.random.key(0), Periodic(1.0), 3, 2)
     with pytest.raises(TypeError, match="the `nu` of a Matern `kernel` must be a number"):
         RandomFourier.approximate(jax.random.key(0), Matern(nu=dist.LogNormal(0.0, 1.0)), 3, 2)
