@@ -35,7 +35,7 @@ matches = Matches.create(players, first, second, (rng.uniform(size=len(first)) <
 models = {"with a utility (PGP)": PGP(4.0 * RBF(1.5)), "general (GPGP)": GPGP(4.0 * RBF(1.5))}
 predicted = {
     name: preference_matrix(
-        model.fit(jax.random.key(0), matches, inference=kpp.MAP(), num_prior_samples=0), players
+        model.fit(jax.random.key(0), matches, inference=kpp.MAP(progress=False), num_prior_samples=0), players
     )
     for name, model in models.items()
 }
