@@ -1,0 +1,51 @@
+"""An explanation in the plots of shap
+===================================
+
+If you like the plots of shap, keep them: ``to_shap`` hands an explanation over, with the bounds of its intervals.
+What shap has computed can be read in the same way.
+"""
+
+# %%
+# A Gaussian process of scikit-learn's data on wines: how certain is it that a wine is a Barolo?
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+import shap
+from sklearn.datasets import load_wine
+from sklearn.ensemble import RandomForestClassifier
+
+import kpp
+from kpp_models.estimators import GPClassifier
+
+jax.config.update("jax_enable_x64", True)
+wine = load_wine(as_frame=True)
+wines = wine.data[["alcohol", "malic_acid", "flavanoids", "color_intensity", "hue", "proline"]]
+wines.columns = wines.columns.str.replace("_", " ")
+barolo = np.where(wine.target == 0, "yes", "no")
+process = GPClassifier(random_state=0).fit(wines, barolo)
+explanation = kpp.explain(process, wines[::2], background=wines, progress=False)
+
+# %%
+# All plots of shap take the result; the heat map shows every wine as a column.
+
+for_shap = explanation.to_shap(probability=0.9)
+shap.plots.heatmap(for_shap, show=False)
+plt.gcf().set_size_inches(6.8, 4.2)
+
+# %%
+# The waterfall of shap draws the intervals as error bars.
+
+shap.plots.waterfall(for_shap[0], show=False)
+plt.gcf().set_size_inches(6.8, 4.0)
+
+# %%
+# The way back: TreeSHAP of a random forest in the plots of kpp.
+
+forest = RandomForestClassifier(50, random_state=0).fit(wines, barolo)
+by_trees = kpp.Explanation.from_shap(shap.TreeExplainer(forest)(wines[::2])[:, :, 1])
+figure, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+ax = by_trees.plot.beeswarm(ax=ax)
+
+# %%
+# Read more in the user guide: Explanations, "Explanations of shap and shapiq".
