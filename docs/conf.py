@@ -125,6 +125,7 @@ html_baseurl = os.environ.get("KPP_SITE_URL", "http://localhost:8000/")  # for t
 html_static_path = ["static", str(Path(MATHJAX) / "static")]
 mathjax_path = "mathjax/tex-chtml.js"
 html_css_files = ["kpp.css"]
+html_js_files = ["kpp.js"]
 html_show_sourcelink = False
 html_theme_options = {
     "header_links_before_dropdown": 6,
