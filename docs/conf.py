@@ -17,8 +17,6 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if os.environ.get("KPP_QUICK_COMPILER"):  # what compiles fastest, as in the tests, whose programs are found again
-    "KPP_QUICK_COMPILER"
-):  # what compiles fastest, as in the tests, whose compiled programs are found again
     flags = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
     os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
 
@@ -122,12 +120,14 @@ html_title = "kpp"
 html_baseurl = os.environ.get("KPP_SITE_URL", "http://localhost:8000/")  # for the sitemap and cards
 # MathJax from its package, so that formulas need no network.
 (MATHJAX,) = importlib.util.find_spec("sphinx-mathjax-offline").submodule_search_locations
+html_context = {"default_mode": "auto"}
 html_static_path = ["static", str(Path(MATHJAX) / "static")]
 mathjax_path = "mathjax/tex-chtml.js"
 html_css_files = ["kpp.css"]
 html_js_files = ["kpp.js"]
 html_show_sourcelink = False
 html_theme_options = {
+    "collapse_navigation": True,  # hundreds of pages of the reference in each side bar would make all pages large
     "header_links_before_dropdown": 6,
     "navigation_with_keys": False,
     "show_prev_next": True,
