@@ -113,8 +113,8 @@ def _model(choices: StudyChoices, output: Path) -> Iterator[str]:
     else:
         yield _line('name = "GPRegression"', "a Gaussian process with normal noise")
         yield from _comment(
-            "The variance of the noise, where the target has the variance 1. The prior has the median 0.07 and long tails, "
-            "and keeps away from 0, where the mode of a target without noise would be hard to find."
+            "The variance of the noise, where the target has the variance 1. The prior has the median 0.07 and a long "
+            "tail. It keeps away from 0, where the mode of a target without noise would be hard to find."
         )
         yield 'noise_variance = { prior = "InverseGamma", concentration = 1.0, rate = 0.05 }'
     if choices.uses_inducing_points:
