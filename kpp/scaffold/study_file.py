@@ -194,6 +194,7 @@ def _inference(choices: StudyChoices, output: Path) -> Iterator[str]:
     if choices.inference == QUICK:
         yield _line('name = "Laplace"', "quick: a normal approximation at the mode of the posterior")
         yield _line("num_samples = 500", "draws from it; leave-one-out results need at least 100")
+        yield _line("tolerance = 1e-4", "where the search for the mode ends; Newton's steps then improve it")
         yield from _comment('For results to publish, draw from the posterior itself: name = "NUTS", num_chains = 4.')
         return
     yield _line('name = "NUTS"', 'full: draws from the posterior; "Laplace" is a quick approximation')
