@@ -113,8 +113,8 @@ def _model(choices: StudyChoices, output: Path) -> Iterator[str]:
     else:
         yield _line('name = "GPRegression"', "a Gaussian process with normal noise")
         yield from _comment(
-            "The variance of the noise, where the target has the variance 1. The prior has the median 0.07 and long "
-            "tails, and keeps away from 0, where the mode of a target without noise would be hard to find."
+            "The variance of the noise, where the target has the variance 1. The prior has the median 0.07 and a long "
+            "tail. It keeps away from 0, where the mode of a target without noise would be hard to find."
         )
         yield 'noise_variance = { prior = "InverseGamma", concentration = 1.0, rate = 0.05 }'
     if choices.uses_inducing_points:
@@ -194,6 +194,7 @@ def _inference(choices: StudyChoices, output: Path) -> Iterator[str]:
     if choices.inference == QUICK:
         yield _line('name = "Laplace"', "quick: a normal approximation at the mode of the posterior")
         yield _line("num_samples = 500", "draws from it; leave-one-out results need at least 100")
+        yield _line("tolerance = 1e-4", "where the search for the mode ends; Newton's steps then improve it")
         yield from _comment('For results to publish, draw from the posterior itself: name = "NUTS", num_chains = 4.')
         return
     yield _line('name = "NUTS"', 'full: draws from the posterior; "Laplace" is a quick approximation')

@@ -33,12 +33,18 @@ def spam(num_rows: int = 24) -> pd.DataFrame:
     return pd.DataFrame({"links": links, "capitals": capitals, "label": label})
 
 
+def exact(num_rows: int = 25) -> pd.DataFrame:
+    a, b = np.random.default_rng(2).normal(size=(2, num_rows))
+    return pd.DataFrame({"a": a, "b": b, "y": a + np.sin(b)})
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with two tables."""
+    """The current folder, with three tables."""
     monkeypatch.chdir(tmp_path)
     flats().to_csv("flats.csv", index=False)
     spam().to_csv("spam.csv", index=False)
+    exact().to_csv("exact.csv", index=False)
     return tmp_path
 
 
@@ -53,7 +59,11 @@ def contents(path: str | Path = "study.toml") -> dict:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "target", "features"),
-    [("flats.csv", "rent", ["area", "floor", "town"]), ("spam.csv", "label", ["links", "capitals"])],
+    [
+        ("flats.csv", "rent", ["area", "floor", "town"]),
+        ("spam.csv", "label", ["links", "capitals"]),
+        ("exact.csv", "y", ["a", "b"]),  # without noise
+    ],
 )
 def test_the_study_runs_unchanged(folder: Path, table: str, target: str, features: list[str]):
     assert new_study(table, "--target", target).exit_code == 0

@@ -1,4 +1,4 @@
-"""`kpp.explain(fit, x)` is enough for all models of tables: interventional RKHS-SHAP with the training data."""
+"""`kpp.explain(fit, x)` of any model of tables is interventional RKHS-SHAP with the training data as background."""
 
 from __future__ import annotations
 
