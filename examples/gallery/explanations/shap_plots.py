@@ -23,16 +23,16 @@ wine = load_wine(as_frame=True)
 wines = wine.data[["alcohol", "malic_acid", "flavanoids", "color_intensity", "hue", "proline"]]
 wines.columns = ["alcohol", "malic acid", "flavanoids", "color", "hue", "proline"]
 barolo = np.where(wine.target == 0, "yes", "no")
-process = GPClassifier(random_state=0).fit(wines, barolo)
-explanation = kpp.explain(process, wines[::2], background=wines, progress=False)
+process = GPClassifier(random_state=0).fit(wines[::2], barolo[::2])
+explanation = kpp.explain(process, wines[1::2], background=wines[::2], progress=False)
 
 # %%
 # All plots of shap take the result; the heat map shows every wine as a column.
 
 for_shap = explanation.to_shap(probability=0.9)
 figure = plt.figure()
-ax = shap.plots.heatmap(for_shap, plot_width=7, show=False)
-figure.tight_layout(pad=1.0)
+ax = shap.plots.heatmap(for_shap, plot_width=8, show=False)
+figure.subplots_adjust(left=0.2)
 
 # %%
 # The waterfall of shap draws the intervals as error bars.
@@ -45,8 +45,8 @@ figure.tight_layout()
 # %%
 # The way back: TreeSHAP of a random forest in the plots of kpp.
 
-forest = RandomForestClassifier(50, random_state=0).fit(wines, barolo)
-by_trees = kpp.Explanation.from_shap(shap.TreeExplainer(forest)(wines[::2])[:, :, 1])
+forest = RandomForestClassifier(50, random_state=0).fit(wines[::2], barolo[::2])
+by_trees = kpp.Explanation.from_shap(shap.TreeExplainer(forest)(wines[1::2])[:, :, 1])
 figure, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
 ax = by_trees.plot.beeswarm(ax=ax)
 
