@@ -32,7 +32,7 @@ def probability(rows):
 # explanations. Two points are similar if the boundary near them is similar.
 
 sampler = BisectionSampler(max_points=300)
-gpec = GPEC("kernel-shap", points[:100], boundary=sampler, noise=1e-3)
+gpec = GPEC("kernel-shap", points[:100], boundary=sampler, noise=0.01)
 fitted = gpec.fit(probability, rng_key=jax.random.key(0))
 
 # %%
@@ -53,6 +53,10 @@ bar = figure.colorbar(image, ax=ax, label="standard deviation of the explanation
 
 pair = fitted.explain(np.array([[-1.5, 0.3], [1.5, 0.3]]))
 np.sqrt(pair.variance).to_pandas().round(3)
+
+# %%
+# By default the hyperparameters follow a rule under which the uncertainty shows the boundary. So it compares places;
+# for intervals with a stated coverage there is ``kpp_gpec.conformal_check``.
 
 # %%
 # Read more in the user guide: GPEC.

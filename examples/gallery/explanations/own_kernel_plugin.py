@@ -66,7 +66,10 @@ figure, ax = plt.subplots(figsize=(5.4, 4.6), subplot_kw={"projection": "polar"}
 angle = np.deg2rad(direction)
 ax.vlines(angle, lower, upper, color="0.75", linewidth=1.0)
 points = ax.scatter(angle, values, c=speed, s=16, cmap="viridis_r", zorder=2)
-ax.set(theta_zero_location="N", theta_direction=-1, rmin=-25.0, xticks=np.deg2rad([0, 90, 180, 270]))
+ax.set(
+    theta_zero_location="N", theta_direction=-1, rmin=-25.0, yticks=[-20, 0, 20], xticks=np.deg2rad([0, 90, 180, 270])
+)
+ax.set_rlabel_position(135.0)
 ax.set_xticklabels(["N", "E", "S", "W"])
 bar = figure.colorbar(points, label="speed of the wind [m/s]", shrink=0.8)
 print("exact:", explanation.attrs["exact"])

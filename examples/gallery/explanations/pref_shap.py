@@ -12,7 +12,6 @@ flats speak for it, and how certain this is.
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
-import numpyro.distributions as dist
 import pandas as pd
 
 import kpp
@@ -37,10 +36,10 @@ chosen = rng.random(len(first)) < 1 / (1 + np.exp(-(utility[first].to_numpy() - 
 
 # %%
 # A preferential Gaussian process learns from the choices. Its lengthscales are in the units of the flats, so nothing
-# has to be scaled, and the variance is learned.
+# has to be scaled.
 
 matches = Matches.create(flats, first, second, chosen.astype(int))
-kernel = RBF(lengthscale=4.0 * flats.std().to_numpy(), variance=dist.HalfNormal(20.0))
+kernel = RBF(lengthscale=4.0 * flats.std().to_numpy(), variance=10.0)
 model = PGP(kernel).fit(jax.random.key(0), matches, inference=kpp.MAP(progress=False))
 
 # %%
@@ -64,10 +63,10 @@ bounds = explanation.interval(0.9)[0].to_pandas()
 bounds.assign(truth=pd.Series(truth)).round(2)
 
 # %%
-# The choices of the sample, the chosen flat minus the other one: rent and way to work decide most of them.
+# Now 150 choices of the sample, the chosen flat minus the other one: rent and way to work decide most of them.
 
 pairs = np.stack([flats.to_numpy()[np.where(chosen, a, b)] for a, b in ((first, second), (second, first))], axis=1)
-everything = kpp.explain(model, pairs[:150], explainer="pref-shap", progress=False, **references)
+everything = kpp.explain(model, pairs[:150], explainer="pref-shap", covariance=None, progress=False, **references)
 figure, ax = plt.subplots(figsize=(6.4, 3.0), layout="constrained")
 ax = everything.plot.beeswarm(ax=ax)
 

@@ -6,8 +6,9 @@ its 90 % interval. One sees which measurements matter, in which direction, and h
 """
 
 # %%
-# The diabetes data have ten measurements of 442 patients and the progress of their disease one year later. We fit a
-# Gaussian process with one lengthscale per measurement. The estimator chooses priors in the units of the data.
+# The diabetes data have ten measurements of patients and the progress of their disease one year later. We fit a
+# Gaussian process with one lengthscale per measurement to 300 patients, and explain 100 others. The estimator chooses
+# priors in the units of the data.
 
 import jax
 import matplotlib.pyplot as plt
@@ -28,13 +29,13 @@ names = {
 }
 table = load_diabetes(as_frame=True, scaled=False).frame.rename(columns=names)
 patients, progress = table.drop(columns="target"), table["target"]
-process = GPRegressor(random_state=0).fit(patients, progress)
+process = GPRegressor(random_state=0).fit(patients[:300], progress[:300])
 
 # %%
 # The Shapley values are exact, although ten measurements have 1024 coalitions: the kernel is a product over the
 # measurements, so that no coalition has to be sampled. The draws of the explanation hold the whole posterior.
 
-explanation = kpp.explain(process, patients[:100], background=patients, progress=False)
+explanation = kpp.explain(process, patients[300:400], background=patients[:300], progress=False)
 
 figure, ax = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
 ax = explanation.plot.beeswarm(probability=0.9, max_features=8, ax=ax)

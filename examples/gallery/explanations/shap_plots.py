@@ -6,7 +6,7 @@ What shap has computed can be read in the same way.
 """
 
 # %%
-# A Gaussian process of scikit-learn's data on wines: how certain is it that a wine is a Barolo?
+# A Gaussian process classifies the wines of scikit-learn: which of them are Barolo?
 
 import jax
 import matplotlib.pyplot as plt
@@ -21,29 +21,32 @@ from kpp_models.estimators import GPClassifier
 jax.config.update("jax_enable_x64", True)
 wine = load_wine(as_frame=True)
 wines = wine.data[["alcohol", "malic_acid", "flavanoids", "color_intensity", "hue", "proline"]]
-wines.columns = wines.columns.str.replace("_", " ")
+wines.columns = ["alcohol", "malic acid", "flavanoids", "color", "hue", "proline"]
 barolo = np.where(wine.target == 0, "yes", "no")
-process = GPClassifier(random_state=0).fit(wines, barolo)
-explanation = kpp.explain(process, wines[::2], background=wines, progress=False)
+process = GPClassifier(random_state=0).fit(wines[::2], barolo[::2])
+explanation = kpp.explain(process, wines[1::2], background=wines[::2], progress=False)
 
 # %%
 # All plots of shap take the result; the heat map shows every wine as a column.
 
 for_shap = explanation.to_shap(probability=0.9)
-shap.plots.heatmap(for_shap, show=False)
-plt.gcf().set_size_inches(6.8, 4.2)
+figure = plt.figure()
+ax = shap.plots.heatmap(for_shap, plot_width=8, show=False)
+figure.subplots_adjust(left=0.2)
 
 # %%
 # The waterfall of shap draws the intervals as error bars.
 
-shap.plots.waterfall(for_shap[0], show=False)
-plt.gcf().set_size_inches(6.8, 4.0)
+figure = plt.figure()
+ax = shap.plots.waterfall(for_shap[0], show=False)
+figure.set_size_inches(7.0, 4.0)
+figure.tight_layout()
 
 # %%
 # The way back: TreeSHAP of a random forest in the plots of kpp.
 
-forest = RandomForestClassifier(50, random_state=0).fit(wines, barolo)
-by_trees = kpp.Explanation.from_shap(shap.TreeExplainer(forest)(wines[::2])[:, :, 1])
+forest = RandomForestClassifier(50, random_state=0).fit(wines[::2], barolo[::2])
+by_trees = kpp.Explanation.from_shap(shap.TreeExplainer(forest)(wines[1::2])[:, :, 1])
 figure, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
 ax = by_trees.plot.beeswarm(ax=ax)
 

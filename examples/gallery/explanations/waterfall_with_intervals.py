@@ -6,7 +6,7 @@ and the black lines show how certain each contribution is.
 """
 
 # %%
-# We take seven measurements of the breast cancer data and fit a Gaussian process to 200 tumors.
+# We take seven measurements of the breast cancer data and fit a Gaussian process to 120 tumors.
 
 import jax
 import matplotlib.pyplot as plt
@@ -22,13 +22,13 @@ names = ["radius", "texture", "smoothness", "compactness", "concavity", "symmetr
 tumors = cancer.data[[f"mean {name}" for name in names]].set_axis(names, axis=1)
 diagnosis = np.where(cancer.target == 0, "malignant", "benign")
 # Labels are sorted, so the latent function is the log-odds of "malignant".
-classifier = GPClassifier(random_state=0).fit(tumors[:200], diagnosis[:200])
+classifier = GPClassifier(random_state=0).fit(tumors[:120], diagnosis[:120])
 
 # %%
-# The tumor is not one of the 200. The contributions are on the scale of the log-odds. They add up from the mean over
+# The tumor is not one of the 120. The contributions are on the scale of the log-odds. They add up from the mean over
 # the training data (dotted) to the prediction (dashed). Each black line begins where its bar begins.
 
-new = tumors[200:]
+new = tumors[120:]
 row = int(np.argmin(np.abs(classifier.predict_proba(new)[:, 1] - 0.9)))
 explanation = kpp.explain(classifier, new.iloc[[row]], progress=False)
 
