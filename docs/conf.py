@@ -105,6 +105,7 @@ sphinx_gallery_conf = {
     "ignore_pattern": r"botorch_loop\.py$",  # PyTorch, of several gigabytes, would have to be installed
     "abort_on_example_error": True,
     "download_all_examples": False,
+    "parallel": 2,
     "remove_config_comments": True,
     "reset_modules": ("matplotlib",),
     "show_memory": False,

@@ -191,15 +191,22 @@ def _variance(choices: StudyChoices) -> Iterator[str]:
 
 def _inference(choices: StudyChoices, output: Path) -> Iterator[str]:
     yield "[inference]"
-    if choices.inference == QUICK:
+    if choices.inference == FULL:
+        yield _line('name = "NUTS"', 'full: draws from the posterior; "Laplace" is a quick approximation')
+        yield _line("num_chains = 4", "the report compares them, to see whether they agree")
+        yield _line("num_samples = 500", "draws per chain, after a warm-up")
+        return
+    if choices.uses_inducing_points and choices.task == CLASSIFICATION:
+        yield _line(
+            'name = "NaturalGradient"', "quick: a normal law of the function, at the mode of the other parameters"
+        )
+        yield _line("num_steps = 300", "the bound that is shown should no longer increase at the end")
+        yield _line("num_samples = 200", "draws from it; leave-one-out results need at least 100")
+    else:
         yield _line('name = "Laplace"', "quick: a normal approximation at the mode of the posterior")
         yield _line("num_samples = 500", "draws from it; leave-one-out results need at least 100")
         yield _line("tolerance = 1e-4", "where the search for the mode ends; Newton's steps then improve it")
-        yield from _comment('For results to publish, draw from the posterior itself: name = "NUTS", num_chains = 4.')
-        return
-    yield _line('name = "NUTS"', 'full: draws from the posterior; "Laplace" is a quick approximation')
-    yield _line("num_chains = 4", "the report compares them, to see whether they agree")
-    yield _line("num_samples = 500", "draws per chain, after a warm-up")
+    yield from _comment('For results to publish, draw from the posterior itself: name = "NUTS", num_chains = 4.')
 
 
 def _explainer(choices: StudyChoices, output: Path) -> Iterator[str]:

@@ -154,6 +154,15 @@ def test_many_rows_get_inducing_points_or_a_warning(folder: Path):
     assert "latent" not in contents()["model"]
 
 
+def test_many_labels_get_natural_gradients(folder: Path):
+    spam(1500).to_csv("many.csv", index=False)
+    assert new_study("many.csv", "--target", "label").exit_code == 0
+    assert contents()["model"]["latent"] == "inducing"
+    assert contents()["inference"]["name"] == "NaturalGradient"
+    build_model(load_study("study.toml").model)
+    build_inference(load_study("study.toml").inference)
+
+
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody answers questions."""
