@@ -44,10 +44,10 @@ demo: $(STAMP)  ## the main job on the diabetes data: fit, explain, report (a fe
 	@echo "Open $(DEMO)/report.html in a browser. Beside it: summary.csv, posterior.nc and explanation.nc (ArviZ reads both)."
 
 test: $(STAMP)  ## the test suite, without the tests marked slow
-	@$(QUICK_COMPILER) $(TEST) $(if $(CHECK_TYPES),$(TYPE_CHECKS)) --dist worksteal -m 'not slow'
+	@$(QUICK_COMPILER) $(TEST) $(if $(CHECK_TYPES),$(TYPE_CHECKS)) --dist worksteal -m 'not slow and not browser'
 
 test-slow: $(STAMP)  ## the tests marked slow
-	@$(QUICK_COMPILER) $(TEST) $(if $(CHECK_TYPES),$(TYPE_CHECKS)) --dist worksteal -m slow || [ $$? -eq 5 ]  # 5: there is none
+	@$(QUICK_COMPILER) $(TEST) $(if $(CHECK_TYPES),$(TYPE_CHECKS)) --dist worksteal -m 'slow and not browser' || [ $$? -eq 5 ]  # 5: there is none
 
 $(DOCS_STAMP): $(STAMP)
 	@echo "Installing what builds the site"
