@@ -55,7 +55,7 @@ def calibration(observed: np.ndarray, probability: np.ndarray, name: str) -> str
     """Describe predicted probabilities (n,) and labels (n,) by ten groups of probabilities."""
     which = np.clip((10 * probability).astype(int), 0, 9)
     parts = [
-        f"predicted {probability[chosen].mean():.2f}, observed {observed[chosen].mean():.2f} ({_rows(chosen.sum())})"
+        f"predicted {probability[chosen].mean():.2f}, observed {observed[chosen].mean():.2f} ({_rows(chosen)})"
         for chosen in (which == index for index in np.unique(which))
     ]
     return (
@@ -67,7 +67,7 @@ def calibration(observed: np.ndarray, probability: np.ndarray, name: str) -> str
 def leave_one_out(pareto_k: np.ndarray) -> str:
     """Describe the Pareto k of all rows, (n,)."""
     return (
-        f"Pareto k of {_rows(pareto_k.size)}: median {short(float(np.median(pareto_k)))}, largest "
+        f"Pareto k of {pareto_k.size} rows: median {short(float(np.median(pareto_k)))}, largest "
         f"{short(float(pareto_k.max()))}; {int((pareto_k > 0.7).sum())} above 0.7."
     )
 
@@ -87,5 +87,6 @@ def _range(values: np.ndarray) -> np.ndarray:
     return np.quantile(values, _TAILS)
 
 
-def _rows(count: int) -> str:
+def _rows(chosen: np.ndarray) -> str:
+    count = int(chosen.sum())
     return f"{count} row" if count == 1 else f"{count} rows"

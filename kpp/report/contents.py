@@ -95,7 +95,7 @@ class ReportContents:
         explanation: The explanation, in the target's unit.
         explained: What was explained and how, as a sentence.
         value_unit: The unit of the contributions, in words.
-        waterfalls: The positions in `explanation` of the rows that get a waterfall plot.
+        waterfalls: The positions in `explanation` of the rows that get a waterfall; at most 200 are drawn.
         observed: For each explained row what was observed, as text; None if the target was not observed in these rows.
         provenance: Facts about the computation, by name.
         versions: Versions of the packages.

@@ -52,7 +52,7 @@ def importance(explanation: Explanation, output: int | None = None) -> list[Impo
     found = []
     for j in np.argsort(-means, kind="stable"):
         pair = None if bounds is None else (float(bounds[j, 0]), float(bounds[j, 1]))
-        found.append(Importance(explanation.feature_names[j], float(means[j]), pair, bar(scale, means[j], pair)))
+        found.append(Importance(explanation.feature_names[j], float(means[j]), pair, bar(scale, float(means[j]), pair)))
     return found
 
 

@@ -32,11 +32,8 @@ def render_explanation(explanation: Explanation, *, title: str | None = None) ->
         The text of the HTML file. Any text in the explanation is escaped.
 
     Raises:
-        TypeError: If `explanation` is not an `Explanation`.
         ValueError: If it has no instances.
     """
-    if not isinstance(explanation, Explanation):
-        raise TypeError(f"`explanation` must be a kpp.Explanation, got {type(explanation).__name__}")
     if not len(explanation):
         raise ValueError("`explanation` must have at least one instance, got none")
     target = explanation.attrs.get("target")

@@ -188,8 +188,8 @@ class _Writer:
         mean = explanation.mean().dataset
         self.outputs = explanation.output_names or ("",)
         dims = ("instance", "output", "feature")
-        self.values = _with_output(mean["values"]).transpose(*dims).values
-        self.predictions = _with_output(mean["predictions"]).transpose(*dims[:2]).values
+        self.values = _with_output(mean["values"]).transpose(*dims).values.astype(float)
+        self.predictions = _with_output(mean["predictions"]).transpose(*dims[:2]).values.astype(float)
         base = _with_output(mean["base_values"])
         self.base = base.broadcast_like(_with_output(mean["predictions"])).transpose(*dims[:2]).values
         is_uncertain = explanation.has_draws or explanation.variance is not None
@@ -199,7 +199,7 @@ class _Writer:
         self.instances = [_row_name(name) for name in mean.coords["instance"].values]
         self.data = [_as_text(column) for column in explanation.schema.decode(mean["data"].values).values()]
         importance = np.abs(self.values).mean(axis=(0, 1))
-        self.columns = np.argsort(-importance, kind="stable")[:max_features]
+        self.columns = np.argsort(-importance, kind="stable")[:max_features].tolist()
         self.max_features = max_features
         levels = explanation.schema.levels
         self.features = [(self.names[j], self.names[j] not in levels) for j in self.columns]
@@ -228,7 +228,7 @@ class _Writer:
     def _waterfall(self, index: int, place: int) -> Waterfall:
         """Draw the largest contributions one by one, and the others as one step."""
         values, base = self.values[index, place], float(self.base[index, place])
-        order = np.argsort(-np.abs(values), kind="stable")
+        order = np.argsort(-np.abs(values), kind="stable").tolist()
         count = len(order) if len(order) <= self.max_features else self.max_features - 1
         shown, rest = order[:count], order[count:]
         labels = [self._label(index, j) for j in shown]
@@ -265,7 +265,7 @@ def _with_output(array: xr.DataArray) -> xr.DataArray:
 
 
 def _bounds(bounds: xr.DataArray, dims: Sequence[str]) -> np.ndarray:
-    return _with_output(bounds).transpose(*dims).values
+    return _with_output(bounds).transpose(*dims).values.astype(float)
 
 
 def _prediction_bounds(explanation: Explanation) -> np.ndarray | None:

@@ -64,8 +64,8 @@ class ReportConfig:
     """The section [report].
 
     Attributes:
-        waterfalls: The explained rows that get a waterfall plot: a number of rows, spread evenly from the lowest to the
-            highest prediction, or a list of row numbers, or all.
+        waterfalls: The explained rows that get a waterfall, at most 200: a number of rows, spread evenly from the
+            lowest to the highest prediction, or a list of row numbers, or all.
     """
 
     waterfalls: Rows = _DEFAULT_WATERFALLS

@@ -249,7 +249,7 @@ def _report_contents(
 
 def _bar(label: str, progress: bool) -> Callable[[Any], Any]:
     def over(items: Any) -> Any:
-        with progress_bar(len(items), label, unit="plot", show=progress) as bar:
+        with progress_bar(len(items), label, unit="row", show=progress) as bar:
             for item in items:
                 yield item
                 bar.update()
