@@ -32,9 +32,7 @@ model = GPRegression(kernel, noise_variance=1e-6)
 # inputs, with the same number of runs, has a much larger error.
 numbers = np.array([4, 6, 8, 10, 12])
 runs = {number: np.linspace(0.2, 5.5, number) for number in numbers}
-posteriors = {
-    number: model.posterior_draw({}, {"x": x[:, None], "y": simulator(x)}) for number, x in runs.items()
-}
+posteriors = {number: model.posterior_draw({}, {"x": x[:, None], "y": simulator(x)}) for number, x in runs.items()}
 averages = [bayesian_quadrature(posteriors[number], MeanEmbedding(kernel, draws[:, None])) for number in numbers]
 means = np.array([average.mean[0] for average in averages])
 half = 1.645 * np.sqrt([average.variance[0] for average in averages])

@@ -31,7 +31,9 @@ sales = true_sales(price) + 2.0 * demand + 0.3 * rng.normal(size=400)
 # %%
 # Both regressions get the same prices and sales. Only the second one gets the instrument.
 prices = np.linspace(-3, 3, 60)[:, None]
-plain = KernelRidge(RBF(1.0), regularization=1e-3).fit(jax.random.key(0), price[:, None], sales).function()(prices)[0, 0]
+plain = (
+    KernelRidge(RBF(1.0), regularization=1e-3).fit(jax.random.key(0), price[:, None], sales).function()(prices)[0, 0]
+)
 fit = instrumental_regression(price[:, None], sales, transport[:, None])
 effect = fit.effect(prices)
 half = 1.645 * np.sqrt(np.diagonal(effect.covariance))
