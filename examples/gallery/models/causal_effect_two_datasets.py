@@ -17,8 +17,8 @@ from kpp_models import BayesIMP, CausalLink, InterventionData
 jax.config.update("jax_enable_x64", True)
 
 # %%
-# In the first study, age affects both the dose and the blood value, so it must be adjusted for. In the second study, all
-# blood values were above -0.7, so nothing was learned about lower values.
+# In the first study, age affects both the dose and the blood value, so it must be adjusted for. In the second study,
+# all blood values were above -0.7, so nothing was learned about lower values.
 rng = np.random.default_rng(1)
 age = rng.normal(size=(120, 1))
 dose = age + rng.normal(size=(120, 1))
@@ -34,7 +34,12 @@ link = CausalLink(RBF(prior), None, noise, adjustment="backdoor", adjusting_kern
 model = BayesIMP(link, noise_variance=noise, amplitude=prior, mean=health.mean())
 study = InterventionData.create(dose, blood, adjusting=age)
 fit = model.fit(
-    jax.random.key(0), study, health, mediators=other_blood, inference=kpp.MAP(num_restarts=0, progress=False), num_prior_samples=0
+    jax.random.key(0),
+    study,
+    health,
+    mediators=other_blood,
+    inference=kpp.MAP(num_restarts=0, progress=False),
+    num_prior_samples=0,
 )
 
 # %%
@@ -45,9 +50,7 @@ effect = fit.predict(doses[:, None]).isel(chain=0, draw=0)
 half = 1.645 * np.sqrt(effect["latent_variance"])
 truth = 1 - (np.sin(doses) - 0.5) ** 2 - 0.3**2 - 0.1**2
 
-figure, (axis, parts) = plt.subplots(
-    2, 1, figsize=(6, 5), sharex=True, height_ratios=[2.2, 1], layout="constrained"
-)
+figure, (axis, parts) = plt.subplots(2, 1, figsize=(6, 5), sharex=True, height_ratios=[2.2, 1], layout="constrained")
 axis.fill_between(doses, effect["mean"] - half, effect["mean"] + half, color="#1f618d", alpha=0.25, lw=0, label="90 %")
 axis.plot(doses, effect["mean"], color="#1f618d", lw=2.5, label="BayesIMP")
 axis.plot(doses, truth, "--", color="#d35400", lw=2, label="truth")

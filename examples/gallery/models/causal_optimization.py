@@ -11,8 +11,8 @@ import numpy as np
 
 import kpp
 from kpp.kernels import RBF
-from kpp_models import BayesIMP, CausalLink, InterventionData
 from kpp.plots import regret
+from kpp_models import BayesIMP, CausalLink, InterventionData
 from kpp_optimization import FitPrior, KernelPrior, optimize, regrets, replicate
 
 jax.config.update("jax_enable_x64", True)
@@ -61,6 +61,7 @@ for axis, (name, prior), color in zip(axes, priors.items(), ["#1f618d", "#7f8c8d
 axes[0].set_ylabel("expected cost")
 axes[0].legend(frameon=False, loc="upper right")
 plt.show()
+
 
 # %%
 # One search may be lucky, so we repeat both ten times. The regret is the cost of the best dose so far minus the lowest

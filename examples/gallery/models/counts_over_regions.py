@@ -2,7 +2,7 @@
 =========================================
 
 Cases of a disease are counted in regions along a coast, but the rate changes from place to place within a region. The
-model recovers the rate along the coast from the counts, with an interval that knows how many people live in each region.
+model recovers the rate along the coast from the counts, with an interval that is wide where few people live.
 """
 
 import jax
@@ -29,17 +29,14 @@ cases = rng.poisson(people * np.exp(log_rate_of_region))
 # %%
 # Given the mean of the log-rate in a region, its cases follow the Poisson law with the number of people as exposure.
 bags = kpp.Bags.create(places[:, None] / 100, region, centers[:, None] / 100)
-model = CMP(
-    RBF(0.8, 1.0), RBF(0.25, 100.0), noise_variance=1.0, regularization=1e-3, mean=-5.5, likelihood="poisson"
-)
+model = CMP(RBF(0.8, 1.0), RBF(0.25, 100.0), noise_variance=1.0, regularization=1e-3, mean=-5.5, likelihood="poisson")
 nuts = kpp.NUTS(num_warmup=150, num_samples=150, num_chains=1, progress=False)
 fit = model.fit(jax.random.key(0), bags, cases, exposure=people, inference=nuts, num_prior_samples=0)
 
 # %%
 # The steps are the raw rates. They jump where few people live; the model trusts them less there.
 predicted = fit.predict(places[:, None] / 100)
-rng_draws = np.random.default_rng(0)
-draws = rng_draws.normal(predicted["mean"][0], np.sqrt(predicted["latent_variance"][0]))
+draws = rng.normal(predicted["mean"][0], np.sqrt(predicted["latent_variance"][0]))
 rates = 1000 * np.exp(np.quantile(draws, [0.05, 0.5, 0.95], axis=0))
 
 figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")

@@ -41,7 +41,9 @@ bags = kpp.Bags.create(pixels, cell, centers)
 place = RBF(dist.LogNormal(-0.5, 0.5), dist.LogNormal(1.0, 1.0)).on((0, 1))
 elevation = RBF(dist.LogNormal(1.0, 0.5), dist.LogNormal(1.0, 1.0)).on(2)
 model = CMP(place + elevation, RBF(0.1, 100.0), dist.HalfNormal(0.5), regularization=1e-3, mean=measured.mean())
-fit = model.fit(jax.random.key(0), bags, measured, inference=kpp.MAP(num_restarts=0, progress=False), num_prior_samples=0)
+fit = model.fit(
+    jax.random.key(0), bags, measured, inference=kpp.MAP(num_restarts=0, progress=False), num_prior_samples=0
+)
 recovered = fit.predict(pixels)["mean"].values[0, 0].reshape(size, size)
 
 # %%

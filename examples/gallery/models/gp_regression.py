@@ -41,8 +41,8 @@ inference = kpp.Laplace(num_samples=100, num_restarts=0, progress=False)
 fit = model.fit(jax.random.key(0), x, growth - center, inference=inference, num_prior_samples=0)
 
 # %%
-# We predict the growth of new pots with water 5 and different amounts of light. The dark band is the uncertainty of the mean
-# growth, and the light band holds 90 % of the pots.
+# We predict the growth of new pots with water 5 and different amounts of light. The dark band is the uncertainty of
+# the mean growth, and the light band holds 90 % of the pots.
 new = pd.DataFrame({"light": np.linspace(1, 10, 100), "water": 5.0, "position": 5.0})
 predicted = fit.predict(scales.apply(new))
 mean = center + predicted["mean"].mean(("chain", "draw"))

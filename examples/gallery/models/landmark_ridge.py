@@ -17,8 +17,8 @@ from kpp_models import LandmarkRidge
 jax.config.update("jax_enable_x64", True)
 
 # %%
-# The table has 20,000 rows, so the matrix of all rows would take 3.2 GB. The outcome is a curved function of five inputs
-# plus noise with standard deviation 1.
+# The table has 20,000 rows, so the matrix of all rows would take 3.2 GB. The outcome is a curved function of five
+# inputs plus noise with standard deviation 1.
 inputs, outcome = make_friedman1(22_000, n_features=5, noise=1.0, random_state=0)
 x, y = inputs[:20_000], outcome[:20_000]
 x_test, y_test = inputs[20_000:], outcome[20_000:]

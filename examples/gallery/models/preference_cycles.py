@@ -17,8 +17,8 @@ from kpp_models import GPGP, PGP, preference_matrix
 jax.config.update("jax_enable_x64", True)
 
 # %%
-# There are 30 players of three styles, and each style usually beats the next one. The features of a player are two noisy
-# measurements of the style. Only a quarter of all pairs have met.
+# There are 30 players of three styles, and each style usually beats the next one. The features of a player are two
+# noisy measurements of the style. Only a quarter of all pairs have met.
 rng = np.random.default_rng(0)
 style = np.repeat([0, 1, 2], 10)
 centers = np.array([[0.0, 2.0], [-2.0, -1.0], [2.0, -1.0]])

@@ -21,14 +21,14 @@ jax.config.update("jax_enable_x64", True)
 # We simulate 150 patients. The dose helps up to about 2, and severity lowers the health and raises the dose.
 rng = np.random.default_rng(0)
 severity = rng.normal(size=150)
-dose = 1.5 + 0.8 * severity + 0.7 * rng.normal(size=150)
+dose = 1.2 + 0.6 * severity + 1.0 * rng.normal(size=150)
 health = 2 * np.tanh(dose) - 1.5 * severity + 0.5 * rng.normal(size=150)
 patients = pd.DataFrame({"severity": severity, "dose": dose, "health": health})
 
 # %%
 # The graph says that severity affects both, and the adjustment set is found from it.
 graph = CausalDAG([("severity", "dose"), ("severity", "health"), ("dose", "health")])
-doses = np.linspace(-0.5, 3.5, 25)
+doses = np.linspace(0.0, 2.4, 25)
 effect = kpp.causal_effect(
     jax.random.key(0),
     patients,
@@ -53,7 +53,7 @@ axis.plot(doses, association, color="#7f8c8d", lw=2, label="regression without a
 axis.fill_between(doses, table["5 %"], table["95 %"], color="#1f618d", alpha=0.3, lw=0, label="90 % interval")
 axis.plot(doses, table["mean"], color="#1f618d", lw=2.5, label="effect of the dose")
 axis.plot(doses, 2 * np.tanh(doses), "--", color="#d35400", lw=2, label="truth")
-axis.set(xlabel="dose", ylabel="health", xlim=(-0.5, 3.5))
+axis.set(xlabel="dose", ylabel="health", xlim=(0, 2.4))
 axis.legend(frameon=False, fontsize=9)
 axis.spines[["top", "right"]].set_visible(False)
 figure.colorbar(points, label="severity")

@@ -41,7 +41,7 @@ axis.contour(bmi, pressure, witness, [0.0], colors="white", linewidths=2)
 for group, color, label in ((in_a, "#b2182b", "group A"), (~in_a, "#2166ac", "group B")):
     axis.scatter(*patients[group].T, color=color, edgecolor="white", lw=0.5, s=20, label=label)
 axis.set(xlabel="body mass index", ylabel="mean blood pressure")
-axis.legend(loc="upper left")
+axis.legend(loc="upper right")
 figure.colorbar(colors, label="witness function", ticks=[0.0])
 plt.show()
 
