@@ -23,7 +23,7 @@ def name(path: Path) -> str:
 
 
 def test_there_are_scripts():
-    assert len(SCRIPTS) >= 16
+    assert len(SCRIPTS) >= 24
 
 
 @pytest.mark.parametrize("folder", sorted({GALLERY, *(path.parent for path in SCRIPTS)}), ids=lambda path: path.name)
