@@ -111,7 +111,7 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "write_computation_times": False,
     "within_subsection_order": "FileNameSortKey",
-    "image_scrapers": ("matplotlib",),
+    "ignore_repr_types": r"matplotlib\.",  # what a cell of a picture returns
     "thumbnail_size": (400, 280),
 }
 

@@ -49,7 +49,7 @@ ax.set(xlabel="x", ylabel="y", aspect="equal", xlim=(-3, 3), ylim=(-3, 3))
 bar = figure.colorbar(image, ax=ax, label="standard deviation of the explanation")
 
 # %%
-# Two points at the same distance from the boundary, one at the wave and one at the line:
+# One point near the wave, and one near the line:
 
 pair = fitted.explain(np.array([[-1.5, 0.3], [1.5, 0.3]]))
 np.sqrt(pair.variance).to_pandas().round(3)

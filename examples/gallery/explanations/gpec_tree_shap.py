@@ -40,18 +40,17 @@ fitted = gpec.fit(forest, rng_key=jax.random.key(0))
 side = np.linspace(-2.0, 2.0, 61)
 grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
 panels = {
-    "probability by the forest": (forest.predict_proba(grid)[:, 1], "coolwarm"),
     "TreeSHAP of x1": (tree(grid).values[:, 0, 1], "coolwarm"),
-    "its standard deviation": (np.sqrt(fitted.law(grid).variance[:, 0, 0]), "viridis"),
+    "its standard deviation by GPEC": (np.sqrt(fitted.law(grid).variance[:, 0, 0]), "viridis"),
 }
-figure, axes = plt.subplots(1, 3, figsize=(9.6, 3.6), layout="constrained", sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(6.6, 4.4), layout="constrained", sharey=True)
 for axis, (title, (values, colors)) in zip(axes, panels.items(), strict=True):
     image = axis.pcolormesh(side, side, values.reshape(61, 61), cmap=colors, shading="nearest")
     axis.plot(*np.asarray(fitted.boundary.points).T, ".", color="black", markersize=1.5)
     axis.set(title=title, xlabel="x1", aspect="equal", xticks=[-2, 0, 2], yticks=[-2, 0, 2])
     figure.colorbar(image, ax=axis, location="bottom", shrink=0.8)
 axes[0].set_ylabel("x2")
-learned = axes[2].plot(*fitted.x.T, ".", color="white", markersize=2.5)
+learned = axes[1].plot(*fitted.x.T, ".", color="white", markersize=2.5)
 
 # %%
 # At 500 other rows we compare the standard deviation with the errors of the process, near the boundary and far from it.

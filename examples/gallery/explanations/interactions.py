@@ -32,8 +32,8 @@ figure, ax = plt.subplots(figsize=(5.4, 4.2), layout="constrained")
 ax = explanation.plot.interactions(ax=ax)
 
 # %%
-# For one row the interactions have a sign. Here the sine of a b is near its top: both features are large, so that each
-# of them adds less if the other one is there.
+# For one row the interactions have a sign. Here a b is 0.86, beyond the top of the sine at 1/2: if one of the two
+# features is large, the other one lowers the prediction, so the interaction is negative.
 
 largest = int((table["a"] * table["b"])[:60].argmax())
 figure, ax = plt.subplots(figsize=(5.4, 4.2), layout="constrained")

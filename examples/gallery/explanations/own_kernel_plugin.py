@@ -51,7 +51,7 @@ check_kernel(
 direction, speed = rng.uniform(0.0, 360.0, 250), rng.gamma(3.0, 1.5, 250)
 weather = pd.DataFrame({"direction": direction, "speed": speed})
 smoke = 40.0 * np.exp(3.0 * (np.cos(np.deg2rad(direction - 10.0)) - 1.0)) * np.exp(-speed / 8.0)
-pollution = 20.0 + smoke + 2.0 * rng.normal(size=250)
+pollution = 20.0 + smoke + 5.0 * rng.normal(size=250)
 kernel = 400.0 * Compass(dist.LogNormal(0.0, 0.5)).on("direction") * RBF(dist.LogNormal(1.5, 0.5)).on("speed")
 process = GPRegressor(kernel, random_state=0).fit(weather, pollution)
 
@@ -64,8 +64,8 @@ lower, upper = explanation.interval(0.9).sel(feature="direction").values.T
 
 figure, ax = plt.subplots(figsize=(5.4, 4.6), subplot_kw={"projection": "polar"}, layout="constrained")
 angle = np.deg2rad(direction)
-ax.vlines(angle, lower, upper, color="0.75", linewidth=1.0)
-points = ax.scatter(angle, values, c=speed, s=16, cmap="viridis_r", zorder=2)
+ax.vlines(angle, lower, upper, color="0.6", linewidth=1.2)
+points = ax.scatter(angle, values, c=speed, s=10, cmap="viridis_r", zorder=2)
 ax.set(
     theta_zero_location="N", theta_direction=-1, rmin=-25.0, yticks=[-20, 0, 20], xticks=np.deg2rad([0, 90, 180, 270])
 )

@@ -25,7 +25,7 @@ names = {"bmi": "body mass index", "bp": "blood pressure", "s3": "HDL", "s5": "l
 patients, progress = table[list(names)].rename(columns=names), table["target"]
 kernel = 1.0 * RBF(np.full(4, 3.0)) + WhiteKernel(0.5)
 model = make_pipeline(StandardScaler(), GaussianProcessRegressor(kernel, normalize_y=True))
-model.fit(patients[:200], progress[:200])
+model = model.fit(patients[:200], progress[:200])
 
 # %%
 # The converted posterior is the model's own, in the units of the patients.
