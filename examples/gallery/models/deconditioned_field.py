@@ -49,13 +49,13 @@ recovered = fit.predict(pixels)["mean"].values[0, 0].reshape(size, size)
 # %%
 # The recovered map shows the valleys and mountains inside the cells, although no pixel was measured.
 maps = {"measured cells": measured[cell].reshape(size, size), "recovered": recovered, "truth": temperature}
-figure, axes = plt.subplots(1, 3, figsize=(9, 3.3), layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(9, 3), layout="constrained")
 for axis, (name, values) in zip(axes, maps.items(), strict=True):
     colors = axis.imshow(values, cmap="RdYlBu_r", vmin=temperature.min(), vmax=temperature.max())
     error = np.sqrt(np.mean((values - temperature) ** 2))
-    axis.set_title(name if name == "truth" else f"{name}\nerror {error:.1f} °C", fontsize=11)
+    axis.set_title(name if name == "truth" else f"{name}, error {error:.1f} °C", fontsize=11)
     axis.set(xticks=[], yticks=[])
-figure.colorbar(colors, ax=axes, label="temperature [°C]", shrink=0.8)
+figure.colorbar(colors, ax=axes, label="temperature [°C]", shrink=0.8, pad=0.03)
 plt.show()
 
 # %%

@@ -56,8 +56,8 @@ for spread, opacity, label in ((variance + noise, 0.15, "90 % of pots"), (varian
 axis.plot(new["light"], mean, color="#1f618d", lw=2.5, label="predicted mean")
 axis.plot(new["light"], true_growth(new), "--", color="#d35400", lw=2, label="truth")
 axis.scatter(pots["light"], growth, color="black", s=14, label="pots")
-axis.set(xlabel="light", ylabel="growth", xlim=(0.8, 10.1))
-axis.legend(frameon=False, loc="upper left", fontsize=9)
+axis.set(xlabel="light", ylabel="growth", xlim=(0.8, 10.1), ylim=(-1.8, 8.2))
+axis.legend(frameon=False, loc="upper left", fontsize=9, ncols=2)
 axis.spines[["top", "right"]].set_visible(False)
 plt.show()
 

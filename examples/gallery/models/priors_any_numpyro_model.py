@@ -42,7 +42,7 @@ def model(day, sales=None):
     numpyro.sample("sales", dist.Poisson(jnp.exp(level + trend + weekday[day % 7])), obs=sales)
 
 
-chain = MCMC(NUTS(model), num_warmup=150, num_samples=200, progress_bar=False)
+chain = MCMC(NUTS(model), num_warmup=100, num_samples=150, progress_bar=False)
 chain.run(jax.random.key(0), day, sales)
 draws = chain.get_samples()
 

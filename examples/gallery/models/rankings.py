@@ -17,7 +17,7 @@ from kpp_models import RankingGP, choice_probabilities, sample_preferences
 jax.config.update("jax_enable_x64", True)
 
 # %%
-# There are 12 lemonades, and each of 40 people ranks 4 of them. The true liking is highest at 6 % sugar. Everyone's
+# There are 12 lemonades, and each of 40 people ranks 4 of them. The true liking is highest near 6 % sugar. Everyone's
 # taste differs from it by noise of the Gumbel law, which is the assumption of Plackett and Luce.
 rng = np.random.default_rng(1)
 sugar = np.linspace(0, 12, 12)

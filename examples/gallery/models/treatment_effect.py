@@ -18,17 +18,17 @@ from kpp_models import GPRegression
 jax.config.update("jax_enable_x64", True)
 
 # %%
-# We simulate 150 patients. The dose helps up to about 2, and severity lowers the health and raises the dose.
+# We simulate 120 patients. The dose helps up to about 2, and severity lowers the health and raises the dose.
 rng = np.random.default_rng(0)
-severity = rng.normal(size=150)
-dose = 1.2 + 0.6 * severity + 1.0 * rng.normal(size=150)
-health = 2 * np.tanh(dose) - 1.5 * severity + 0.5 * rng.normal(size=150)
+severity = rng.normal(size=120)
+dose = 1.2 + 0.6 * severity + 1.0 * rng.normal(size=120)
+health = 2 * np.tanh(dose) - 1.5 * severity + 0.5 * rng.normal(size=120)
 patients = pd.DataFrame({"severity": severity, "dose": dose, "health": health})
 
 # %%
 # The graph says that severity affects both, and the adjustment set is found from it.
 graph = CausalDAG([("severity", "dose"), ("severity", "health"), ("dose", "health")])
-doses = np.linspace(0.0, 2.4, 25)
+doses = np.linspace(0.0, 2.4, 13)
 effect = kpp.causal_effect(
     jax.random.key(0),
     patients,
@@ -36,7 +36,7 @@ effect = kpp.causal_effect(
     treatment="dose",
     outcome="health",
     at=doses,
-    inference=kpp.Laplace(num_samples=100, num_restarts=0, progress=False),
+    inference=kpp.Laplace(num_samples=50, num_restarts=0, progress=False),
 )
 table = effect.summary()
 
