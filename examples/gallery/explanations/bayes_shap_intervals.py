@@ -50,4 +50,4 @@ for number, explanation in zip(calls, explanations, strict=True):
     print(f"{number:>5} calls: mean standard deviation {float(np.sqrt(explanation.variance).mean()):.1f}")
 
 # %%
-# Read more in the user guide: Explaining any model, "How far to trust the intervals of BayesSHAP".
+# Read more in the user guide: :doc:`/how_to/surrogates`, "How far to trust the intervals of BayesSHAP".

@@ -63,4 +63,4 @@ parts = abs(explanations["causal"].effects).mean(("chain", "draw", "instance")).
 parts.round(2)
 
 # %%
-# Read more in the user guide: Causal Shapley values.
+# Read more in the user guide: :doc:`/how_to/causal_shapley`.

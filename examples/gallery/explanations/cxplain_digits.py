@@ -48,4 +48,4 @@ for line, (name, (pictures, colors)) in zip(axes, rows.items(), strict=True):
         ax.set(xticks=[], yticks=[])
 
 # %%
-# Read more in the user guide: Explaining any model, "CXPlain".
+# Read more in the user guide: :doc:`/how_to/surrogates`, "CXPlain".

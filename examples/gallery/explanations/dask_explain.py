@@ -52,4 +52,4 @@ legend = ax.legend(frameon=False)
 abs(stored.values).mean("instance").compute().to_pandas().round(2)
 
 # %%
-# Read more in the user guide: Beyond memory: Dask and Zarr.
+# Read more in the user guide: :doc:`/how_to/dask`.

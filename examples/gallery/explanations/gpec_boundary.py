@@ -59,4 +59,4 @@ np.sqrt(pair.variance).to_pandas().round(3)
 # for intervals with a stated coverage there is ``kpp_gpec.conformal_check``.
 
 # %%
-# Read more in the user guide: GPEC.
+# Read more in the user guide: :doc:`/how_to/gpec`.

@@ -84,4 +84,4 @@ inside = (lower <= exact) & (exact <= upper)
 print(f"TreeSHAP lies in {inside.mean():.0%} of the 90 % intervals")
 
 # %%
-# Read more in the user guide: GPEC, "GPEC over TreeSHAP".
+# Read more in the user guide: :doc:`/how_to/gpec`, "GPEC over TreeSHAP".

@@ -41,4 +41,4 @@ ax = explanation.plot.interactions(largest, ax=ax)
 print(table.iloc[largest].round(2).to_dict())
 
 # %%
-# Read more in the user guide: Explanations, "Groups and pairs".
+# Read more in the user guide: :doc:`/how_to/explanations`, "Groups and pairs".

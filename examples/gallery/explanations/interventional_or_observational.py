@@ -57,4 +57,4 @@ both = compare({"interventional": interventional, "observational": observational
 both["importance"].to_pandas().round(2)
 
 # %%
-# Read more in the user guide: RKHS-SHAP, "Choosing a value function".
+# Read more in the user guide: :doc:`/how_to/rkhs_shap`, "Choosing a value function".

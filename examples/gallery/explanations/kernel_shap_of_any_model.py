@@ -44,4 +44,4 @@ for number in (100, 300, 1000, 8192):
     print(f"{number:>5} coalitions: largest standard error {error:.4f}")
 
 # %%
-# Read more in the user guide: Explaining any model.
+# Read more in the user guide: :doc:`/how_to/surrogates`.

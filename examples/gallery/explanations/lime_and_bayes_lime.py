@@ -55,4 +55,4 @@ for number, explanation in ((300, bayes), (3000, more)):
     print(f"{number:>4} neighbors: mean standard deviation {float(np.sqrt(explanation.variance).mean()):.4f}")
 
 # %%
-# Read more in the user guide: Explaining any model, "Local linear models".
+# Read more in the user guide: :doc:`/how_to/surrogates`, "Local linear models".

@@ -92,4 +92,4 @@ def register_kernels():
 #    [project.entry-points.kpp]
 #    compass = "kpp_compass"
 #
-# Read more in the user guide: Plugins, and Kernels.
+# Read more in the user guide: :doc:`/how_to/plugins` and :doc:`/how_to/kernels`.

@@ -71,4 +71,4 @@ figure, ax = plt.subplots(figsize=(6.4, 3.0), layout="constrained")
 ax = everything.plot.beeswarm(ax=ax)
 
 # %%
-# Read more in the user guide: Pref-SHAP.
+# Read more in the user guide: :doc:`/how_to/pref_shap`.

@@ -54,4 +54,4 @@ probability = explanation.probability_greater("bmi", "blood pressure", dim="inst
 print(f"P(bmi is more important than blood pressure) = {float(probability):.2f}")
 
 # %%
-# Read more in the user guide: RKHS-SHAP.
+# Read more in the user guide: :doc:`/how_to/rkhs_shap`.

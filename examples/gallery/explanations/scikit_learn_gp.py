@@ -43,4 +43,4 @@ figure, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 ax = explanation.plot.scatter("body mass index", color="log triglycerides", ax=ax)
 
 # %%
-# Read more in the user guide: Models of other libraries.
+# Read more in the user guide: :doc:`/how_to/conversion`.

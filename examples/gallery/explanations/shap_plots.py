@@ -51,4 +51,4 @@ figure, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
 ax = by_trees.plot.beeswarm(ax=ax)
 
 # %%
-# Read more in the user guide: Explanations, "Explanations of shap and shapiq".
+# Read more in the user guide: :doc:`/how_to/explanations`, "Explanations of shap and shapiq".

@@ -42,4 +42,4 @@ title = ax.set_title("log-odds of a malignant tumor")
 explanation.probability_of_direction()[0].to_pandas().round(2)
 
 # %%
-# Read more in the user guide: Explanations, "Uncertainty".
+# Read more in the user guide: :doc:`/how_to/explanations`, "Uncertainty".

@@ -61,4 +61,4 @@ right.legend(frameon=False, fontsize=9, loc="lower right")
 plt.show()
 
 # %%
-# Read more in the user guide: Bayesian quadrature.
+# Read more in the user guide: :doc:`/explanation/quadrature`.

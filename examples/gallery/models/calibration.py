@@ -50,4 +50,4 @@ for axis, result, title in zip(axes, (right, wrong), ("calibrated", "too narrow"
 plt.show()
 
 # %%
-# Read more in the user guide: calibration.
+# Read more in the user guide: :doc:`/how_to/calibration`.

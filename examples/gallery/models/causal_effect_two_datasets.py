@@ -68,4 +68,4 @@ for each in (axis, parts):
 plt.show()
 
 # %%
-# Read more in the user guide: effects of interventions from several data sets.
+# Read more in the user guide: :doc:`/how_to/causal_effects`.

@@ -46,4 +46,4 @@ for name, sets in {"smallest sets": minimal_adjustment_sets(graph, **question), 
 print(is_adjustment_set(graph, **question, adjusting=["diet", "weight"]))
 
 # %%
-# Read more in the user guide: causal graphs.
+# Read more in the user guide: :doc:`/how_to/causal_graphs`.

@@ -77,4 +77,4 @@ regret(table, ax=axis)
 plt.show()
 
 # %%
-# Read more in the user guide: the best treatment in few queries.
+# Read more in the user guide: :doc:`/how_to/causal_optimization`.

@@ -55,4 +55,4 @@ axis.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# Read more in the user guide: collider regression.
+# Read more in the user guide: :doc:`/how_to/collider_regression`.

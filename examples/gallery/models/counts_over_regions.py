@@ -50,4 +50,4 @@ axis.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# Read more in the user guide: aggregates with other likelihoods.
+# Read more in the user guide: :doc:`/how_to/aggregate_likelihoods`.

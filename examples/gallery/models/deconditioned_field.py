@@ -59,4 +59,4 @@ figure.colorbar(colors, ax=axes, label="temperature [°C]", shrink=0.8, pad=0.03
 plt.show()
 
 # %%
-# Read more in the user guide: aggregates, grids.
+# Read more in the user guide: :doc:`/how_to/aggregates` and :doc:`/how_to/grids`.

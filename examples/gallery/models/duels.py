@@ -57,4 +57,4 @@ for axis in (left, right):
 plt.show()
 
 # %%
-# Read more in the user guide: preferences, "The best of some candidates, by duels".
+# Read more in the user guide: :doc:`/how_to/preferences`, "The best of some candidates, by duels".

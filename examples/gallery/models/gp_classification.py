@@ -50,4 +50,4 @@ figure.colorbar(colors, label="probability of the second grape")
 plt.show()
 
 # %%
-# Read more in the user guide: models.
+# Read more in the user guide: :doc:`/how_to/models`.

@@ -71,4 +71,4 @@ axis.set(xscale="log", xlabel="lengthscale, in standard deviations of the input"
 plt.show()
 
 # %%
-# Read more in the user guide: models, inference.
+# Read more in the user guide: :doc:`/how_to/models` and :doc:`/how_to/inference`.

@@ -51,4 +51,4 @@ figure.colorbar(points, label="hidden demand")
 plt.show()
 
 # %%
-# Read more in the user guide: instruments.
+# Read more in the user guide: :doc:`/how_to/instruments`.

@@ -52,4 +52,4 @@ for axis in axes[-1]:
 plt.show()
 
 # %%
-# Read more in the user guide: kernels, priors.
+# Read more in the user guide: :doc:`/how_to/kernels` and :doc:`/how_to/priors`.

@@ -53,4 +53,4 @@ axis.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# Read more in the user guide: how far it scales, features.
+# Read more in the user guide: :doc:`/reference/scale` and :doc:`/how_to/features`.

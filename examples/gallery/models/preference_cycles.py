@@ -57,4 +57,4 @@ figure.colorbar(picture, ax=axes, label="P(row beats column)", shrink=0.9)
 plt.show()
 
 # %%
-# Read more in the user guide: preferences.
+# Read more in the user guide: :doc:`/how_to/preferences`.

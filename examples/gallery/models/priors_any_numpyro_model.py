@@ -67,4 +67,4 @@ for axis in (left, right):
 plt.show()
 
 # %%
-# Read more in the user guide: priors.
+# Read more in the user guide: :doc:`/how_to/priors`.

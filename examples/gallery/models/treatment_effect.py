@@ -60,4 +60,4 @@ figure.colorbar(points, label="severity")
 plt.show()
 
 # %%
-# Read more in the user guide: the effect of a treatment from one table.
+# Read more in the user guide: :doc:`/how_to/treatment_effects`.

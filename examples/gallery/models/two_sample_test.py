@@ -46,4 +46,4 @@ figure.colorbar(colors, label="witness function", ticks=[0.0])
 plt.show()
 
 # %%
-# Read more in the user guide: embeddings.
+# Read more in the user guide: :doc:`/how_to/embeddings`.
