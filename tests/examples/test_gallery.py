@@ -120,7 +120,8 @@ CLAIMS: dict[str, Callable[[dict[str, Any]], None]] = {
 @pytest.mark.parametrize("path", SCRIPTS, ids=name)
 def test_each_script_draws_without_warnings_and_shows_what_it_says(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("DISPLAY", raising=False)  # where there is one, Matplotlib warns that Agg shows no window
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     plt.close("all")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
