@@ -31,7 +31,7 @@ from kpp.validation import check_rng_key
 __all__ = ["RandomFourier"]
 
 # A Matérn kernel's spectral density is Student's t with twice its smoothness in degrees of freedom.
-_DEGREES: dict[type[AbstractKernel], float] = {Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
+_DEGREES: dict[type[Matern12 | Matern32 | Matern52], float] = {Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
 
 
 class RandomFourier(AbstractFeatureKernel):
@@ -57,7 +57,7 @@ class RandomFourier(AbstractFeatureKernel):
     """
 
     #: The kernels whose spectral density is known, which `approximate` takes.
-    approximated: ClassVar[tuple[type[AbstractKernel], ...]] = (RBF, Matern, *_DEGREES)
+    approximated: ClassVar[tuple[type[RBF | Matern | Matern12 | Matern32 | Matern52], ...]] = (RBF, Matern, *_DEGREES)
 
     frequencies: Leaf = eqx.field(converter=point_rows("frequencies"))
     lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
