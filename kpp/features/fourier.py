@@ -31,7 +31,7 @@ from kpp.validation import check_rng_key
 __all__ = ["RandomFourier"]
 
 # A Matérn kernel's spectral density is Student's t with twice its smoothness in degrees of freedom.
-_DEGREES: dict[type[Matern12 | Matern32 | Matern52], float] = {Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
+_DEGREES: dict[type, float] = {Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
 
 
 class RandomFourier(AbstractFeatureKernel):
