@@ -117,8 +117,11 @@ def summarize(frame: pd.DataFrame, spec: dict[str, Any]) -> pd.DataFrame:
 
 
 def compare(frame: pd.DataFrame, spec: dict[str, Any]) -> pd.DataFrame:
-    """Return the p-value of each pair of methods, paired by runs; the methods are a key, or the values."""
-    method, runs, values = spec["compared"], spec["runs"], spec["values"]
+    """Return the p-value of each pair of methods, paired by runs; the methods are a key, or the values.
+
+    `scores` names the values to compare; by default all are.
+    """
+    method, runs, values = spec["compared"], spec["runs"], spec.get("scores", spec["values"])
     if method not in spec["keys"]:
         frame = frame.melt([*spec["keys"], runs], values, method, "error")
         values = ["error"]
