@@ -122,7 +122,7 @@ html_baseurl = os.environ.get("KPP_SITE_URL", "http://localhost:8000/")  # for t
 # MathJax from its package, so that formulas need no network.
 (MATHJAX,) = importlib.util.find_spec("sphinx-mathjax-offline").submodule_search_locations
 html_context = {"default_mode": "auto"}
-html_static_path = ["static", str(Path(MATHJAX) / "static")]
+html_static_path = ["static", "pictures/explanation.png", str(Path(MATHJAX) / "static")]
 mathjax_path = "mathjax/tex-chtml.js"
 html_css_files = ["kpp.css"]
 html_js_files = ["kpp.js"]
@@ -141,7 +141,8 @@ html_theme_options = {
 }
 sitemap_url_scheme = "{link}"
 ogp_site_url = html_baseurl
-ogp_social_cards = {"line_color": "#0072b2"}
+ogp_image = f"{html_baseurl}_static/explanation.png"
+ogp_social_cards = {"enable": False}  # one card for all pages
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 llms_txt_title = "kpp: kernel probabilistic programming"
