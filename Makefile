@@ -55,7 +55,7 @@ $(DOCS_STAMP): $(STAMP)
 	@touch $(DOCS_STAMP)
 
 docs: $(DOCS_STAMP)  ## the site, in build/site: runs all pages and examples (some minutes at the first time)
-	@$(QUICK_COMPILER) $(BIN)/python -m sphinx -b html -W --keep-going -q -j 2 docs $(SITE)
+	@$(QUICK_COMPILER) $(BIN)/python -m sphinx -b html -d build/doctrees -W --keep-going -q -j 2 docs $(SITE)
 	@echo "Open $(SITE)/index.html in a browser."
 
 docs-serve: docs  ## the site at http://localhost:8000
