@@ -138,13 +138,14 @@ def row_table(
     most = max(1, MAX_ROWS // len(outputs))
     order = _by_prediction(explanation)
     drawn = _spread(list(waterfalls), most)
-    rest = [position for position in order if position not in set(drawn)]
+    kept = set(drawn)
+    rest = [position for position in order if position not in kept]
     positions = sorted([*drawn, *_spread(rest, most - len(drawn))])
     writer = _Writer(Explanation(explanation.isel(instance=positions).dataset.compute()), max_features)
     rows = [
         row
         for index, position in enumerate(progress(positions))
-        for row in writer.rows(index, "" if observed is None else observed[position], position in set(drawn))
+        for row in writer.rows(index, "" if observed is None else observed[position], position in kept)
     ]
     place = {position: index for index, position in enumerate(order)}
     with_waterfall = [row for row in rows if row.waterfall is not None]
