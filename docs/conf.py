@@ -107,7 +107,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "parallel": 2,
     "remove_config_comments": True,
-    "reset_modules": ("matplotlib",),
+    "reset_modules": ("matplotlib", "gallery_warnings.make_errors"),
     "show_memory": False,
     "write_computation_times": False,
     "within_subsection_order": "FileNameSortKey",

@@ -83,6 +83,15 @@ def test_the_search_finds_nothing_for_a_word_that_is_nowhere(tab):
     assert tab.page.locator("#search-results ul.search li").count() == 0
 
 
+def test_each_example_of_the_gallery_draws(site_files):
+    examples = {
+        address: file.classes for address, file in site_files.items() if "sphx-glr-example-title" in file.classes
+    }
+    assert len(examples) >= 24
+    plain = [address for address, classes in examples.items() if "sphx-glr-single-img" not in classes]
+    assert not plain, "\n".join(plain)
+
+
 def test_code_is_colored(site_files):
     plain = [a for a, file in site_files.items() if {"cell_input", "highlight-none"} <= file.classes]
     assert not plain, "\n".join(plain)

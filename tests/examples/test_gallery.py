@@ -1,10 +1,12 @@
-"""The scripts of the gallery run without warnings and draw, and what their figures are said to show holds."""
+"""The scripts of the gallery have its form, and what their figures are said to show holds.
+
+All run when the site is built, where a warning is an error; tests/browser looks for a picture on each page.
+"""
 
 from __future__ import annotations
 
 import ast
 import runpy
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,17 +119,9 @@ CLAIMS: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", SCRIPTS, ids=name)
-def test_each_script_draws_without_warnings_and_shows_what_it_says(path, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("script", CLAIMS)
+def test_what_a_figure_is_said_to_show_holds(script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DISPLAY", raising=False)  # where there is one, Matplotlib warns that Agg shows no window
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    CLAIMS[script](runpy.run_path(str(GALLERY / f"{script}.py")))
     plt.close("all")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        script = runpy.run_path(str(path))
-    assert plt.get_fignums()
-    plt.close("all")
-    assert not [f"{each.category.__name__}: {each.message}" for each in caught]
-    assert not capsys.readouterr().err  # no progress bars
-    CLAIMS.get(name(path), lambda script: None)(script)
