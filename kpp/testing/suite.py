@@ -66,46 +66,58 @@ class Case:
         name: The name of the class.
         cls: The class.
         check: The check.
-        num_examples: How many of the first examples of the class are checked; all of them if None.
+        num_examples: How many examples of the class are checked; all of them if None.
+        skip_examples: How many of the first examples are left out.
     """
 
     name: str
     cls: type
     check: Check
     num_examples: int | None = None
+    skip_examples: int = 0
 
     def __call__(self) -> None:
         """Run the check on the examples of the class."""
-        for index, example in enumerate(_examples(self.cls)[: self.num_examples]):
+        stop = None if self.num_examples is None else self.skip_examples + self.num_examples
+        for index, example in list(enumerate(_examples(self.cls)))[self.skip_examples : stop]:
             _run((self.check,), example, f"{self.name}, example {index}")
 
     def __str__(self) -> str:
         return f"{self.name}-{self.check.__name__}"
 
 
-def cases(classes: Mapping[str, type] | Iterable[type], *, num_examples: int | None = None) -> list[Case]:
+def cases(
+    classes: Mapping[str, type] | Iterable[type], *, num_examples: int | None = None, skip_examples: int = 0
+) -> list[Case]:
     """List the checks that apply to classes.
 
     Args:
         classes: Subclasses of kpp's abstract classes, as a mapping from names or as an iterable.
-        num_examples: How many of the first examples of each class are checked, at least 1; all of them if None.
+        num_examples: How many examples of each class are checked, at least 1; all of them if None.
+        skip_examples: How many of the first examples of each class are left out, because another suite checks them. A
+            case of a class without further examples passes.
 
     Returns:
         One case per class and check of its kind.
 
     Raises:
         TypeError: If a class does not derive from one of kpp's abstract classes.
-        ValueError: If `num_examples` is less than 1.
+        ValueError: If `num_examples` is less than 1 or `skip_examples` is negative.
     """
     if num_examples is not None:
         count(num_examples, "num_examples", 1)
+    count(skip_examples, "skip_examples", 0)
     if not isinstance(classes, Mapping):
         classes = {cls.__name__: cls for cls in classes}
-    return [Case(name, cls, check, num_examples) for name, cls in classes.items() for check in _checks_of(cls)]
+    return [
+        Case(name, cls, check, num_examples, skip_examples)
+        for name, cls in classes.items()
+        for check in _checks_of(cls)
+    ]
 
 
 def parametrize_with_checks(
-    classes: Mapping[str, type] | Iterable[type], *, num_examples: int | None = None
+    classes: Mapping[str, type] | Iterable[type], *, num_examples: int | None = None, skip_examples: int = 0
 ) -> Callable[[Any], Any]:
     """Parametrize a pytest test over all checks of the given classes.
 
@@ -113,19 +125,23 @@ def parametrize_with_checks(
 
     Args:
         classes: Subclasses of kpp's abstract classes, as a mapping from names or as an iterable.
-        num_examples: How many of the first examples of each class are checked, at least 1; all of them if None. One
-            example makes a quick test; let a slower suite check all of them.
+        num_examples: How many examples of each class are checked, at least 1; all of them if None. One example makes
+            a quick test.
+        skip_examples: How many of the first examples of each class are left out. A slower suite with
+            ``skip_examples=1`` checks what the quick one leaves.
 
     Returns:
         A decorator, `pytest.mark.parametrize` over "check".
 
     Raises:
         TypeError: If a class does not derive from one of kpp's abstract classes.
-        ValueError: If `num_examples` is less than 1.
+        ValueError: If `num_examples` is less than 1 or `skip_examples` is negative.
     """
     import pytest
 
-    return pytest.mark.parametrize("check", cases(classes, num_examples=num_examples), ids=str)
+    return pytest.mark.parametrize(
+        "check", cases(classes, num_examples=num_examples, skip_examples=skip_examples), ids=str
+    )
 
 
 def check_kernel(kernel: object, x: PyTree) -> None:

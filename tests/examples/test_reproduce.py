@@ -52,10 +52,10 @@ def test_links_to_a_part_of_the_page_find_it(page, root):
     anchors = {heading.lower().replace(" ", "-") for heading in headings}
     texts = [
         page.render().replace("](#", "](reproducibility.md#"),
-        *(p.read_text() for p in (root / "docs").glob("*.md")),
+        *(path.read_text(encoding="utf-8") for path in (root / "docs").rglob("*.md")),
     ]
-    for text in texts:
-        assert set(re.findall(r"\]\(reproducibility\.md#([^)]+)\)", text)) <= anchors
+    found = {anchor for text in texts for anchor in re.findall(r"\]\((?:\.\./)*reproducibility\.md#([^)]+)\)", text)}
+    assert found and found <= anchors
 
 
 def test_every_item_of_the_list_leads_somewhere(experiments, listed, root):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 
 import pytest
 
 from kpp import registry
+from kpp.kernels import RBF
 from kpp.testing import cases, parametrize_with_checks
 
-# Parts that take many seconds to compile: models but for one, embeddings of all coalitions, the value functions of
-# preferences. The slow suite checks them.
+# Parts that take many seconds to compile: models and inferences but for one, embeddings of all coalitions, the value
+# functions of preferences. The slow suite checks them.
 SLOW = {
     *(set(registry.models()) - {"GPRegression"}),
+    *(set(registry.inferences()) - {"MAP"}),
     *(name for name in registry.value_functions() if name.startswith("observational")),
     *("preferential-items", "preferential-context"),
 }
@@ -43,7 +46,7 @@ def marked(case):
     return pytest.param(case, id=str(case), marks=[pytest.mark.slow] if is_slow else [])
 
 
-# The default suite checks the first example of each class, the slow suite all examples.
+# The default suite checks the first example of each class, the slow suite the others.
 
 
 @pytest.mark.parametrize("check", [marked(case) for case in cases(registry.kernels(), num_examples=1)])
@@ -80,50 +83,58 @@ def test_converters(check):
     check()
 
 
-@parametrize_with_checks({"MAP": registry.inferences()["MAP"]}, num_examples=1)
+@parametrize_with_checks(quick(registry.inferences()), num_examples=1)
 def test_inferences(check):
     check()
 
 
+def remaining(classes):
+    """What the default suite leaves: all examples of the parts in SLOW, all but the first of the others."""
+    first_checked = quick(classes)
+    others = {name: cls for name, cls in classes.items() if name not in first_checked}
+    left = [*cases(first_checked, skip_examples=1), *cases(others)]
+    return pytest.mark.parametrize("check", left, ids=str)
+
+
 @pytest.mark.slow
-@parametrize_with_checks(CONVERTERS)
-def test_all_examples_of_converters(check):
+@remaining(CONVERTERS)
+def test_other_examples_of_converters(check):
     check()
 
 
 @pytest.mark.slow
-@parametrize_with_checks(registry.inferences())
-def test_all_examples_of_inferences(check):
+@remaining(registry.inferences())
+def test_other_examples_of_inferences(check):
     check()
 
 
 @pytest.mark.slow
-@parametrize_with_checks(registry.kernels())
-def test_all_examples_of_kernels(check):
+@remaining(registry.kernels())
+def test_other_examples_of_kernels(check):
     check()
 
 
 @pytest.mark.slow
-@parametrize_with_checks(registry.embeddings())
-def test_all_examples_of_embeddings(check):
+@remaining(registry.embeddings())
+def test_other_examples_of_embeddings(check):
     check()
 
 
 @pytest.mark.slow
-@parametrize_with_checks(registry.value_functions())
-def test_all_examples_of_value_functions(check):
+@remaining(registry.value_functions())
+def test_other_examples_of_value_functions(check):
     check()
 
 
 @pytest.mark.slow
-@parametrize_with_checks(registry.explainers())
-def test_all_examples_of_explainers(check):
+@remaining(registry.explainers())
+def test_other_examples_of_explainers(check):
     check()
 
 
 @pytest.mark.slow
-@parametrize_with_checks(registry.models())
-def test_all_examples_of_models(check):
+@remaining(registry.models())
+def test_other_examples_of_models(check):
     check()
 
 
@@ -132,9 +143,23 @@ def test_cases_need_a_class_of_kpp():
         cases([int])
 
 
-def test_cases_check_at_least_one_example():
-    with pytest.raises(ValueError, match="`num_examples`"):
-        cases(registry.kernels(), num_examples=0)
+@pytest.mark.parametrize("argument", [{"num_examples": 0}, {"skip_examples": -1}])
+def test_numbers_of_examples_are_checked(argument):
+    with pytest.raises(ValueError, match=f"`{next(iter(argument))}`"):
+        cases(registry.kernels(), **argument)
+
+
+def test_two_suites_share_the_examples():
+    """Each example is checked by one of two suites, of which the second leaves out what the first checks."""
+
+    def checked(**numbers):
+        seen = []
+        check = cases([RBF], **numbers)[0]
+        replace(check, check=lambda *example: seen.append(repr(example)))()
+        return seen
+
+    assert checked(num_examples=1) + checked(skip_examples=1) == checked()
+    assert checked(num_examples=1, skip_examples=1) == checked()[1:2] != []
 
 
 def test_cases_are_called_after_class_and_law():
