@@ -33,7 +33,6 @@ import pytest
 import kpp
 from kpp import registry
 from kpp.programs import release_programs
-from kpp.study import parse_study, run_study
 
 # Said again here in case a pytest plugin imported JAX earlier.
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
@@ -222,6 +221,8 @@ background = 4
 @pytest.fixture(scope="session")
 def hostile_results(hostile_study: HostileStudy, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the results of the hostile study, the report among them."""
+    from kpp.study import parse_study, run_study
+
     folder = tmp_path_factory.mktemp("hostile")
     hostile_study.table.to_csv(folder / "table.csv", index=False)
     return run_study(parse_study(hostile_study.text, folder=folder), folder / "results", progress=False)
