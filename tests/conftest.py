@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import types
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 # Before JAX is imported, and in the environment so that the processes some tests start share them.
 _CACHE = Path(__file__).resolve().parents[1] / ".jax_cache"
@@ -25,6 +27,7 @@ if os.environ.get("KPP_QUICK_COMPILER"):  # what compiles fastest, however slow 
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 import kpp
@@ -147,3 +150,79 @@ def derivative() -> Callable[..., float]:
         return (4 * inner - outer) / 3
 
     return differentiate
+
+
+class HostileStudy(NamedTuple):
+    """A study whose names, levels and title are HTML, scripts and other text that a page may show wrongly.
+
+    Attributes:
+        table: The table. The target is the last column, and no two rows have the same area.
+        title: The title of the study, two of the names.
+        names: The names of the features and of the target that are hostile.
+        levels: The levels of the column "level".
+        text: The study as TOML, for the table in "table.csv".
+    """
+
+    table: pd.DataFrame
+    title: str
+    names: tuple[str, ...]
+    levels: tuple[str, ...]
+    text: str
+
+
+@pytest.fixture(scope="session")
+def hostile_study() -> HostileStudy:
+    script = "<script>window.hacked = 1</script>"
+    image = "\"><img src=x onerror='window.hacked = 1'>"
+    target = "</title></style><svg onload='window.hacked = 1'>"
+    formula, two_lines = r"$\frac{a}{0}$ & {{ 7 * 7 }}", "first line\nsecond line"
+    right_to_left = "\u05e9\u05dc\u05d5\u05dd \u202e\u0627\u0644\u0639\u0631\u0628\u064a\u0629"
+    long = "long " * 999 + "name!"
+    features = (script, image, formula, two_lines, right_to_left, long)
+    levels = (
+        "</td></script><script>window.hacked = 1</script>",
+        "' onclick='window.hacked = 1",
+        "a & b",
+        "$x$",
+        "a\tb",
+    )
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({name: rng.normal(size=10) for name in features})
+    table["area"] = rng.permutation(np.linspace(20.0, 130.0, 10))
+    table["level"] = np.resize(levels, 10)
+    table[target] = 100.0 + 3.0 * table["area"] + rng.normal(size=10)
+    text = f"""
+[study]
+title = {json.dumps(script + image)}
+[data]
+path = "table.csv"
+target = {json.dumps(target)}
+[model]
+name = "GPRegression"
+noise_variance = 0.1
+[model.kernel]
+name = "Product"
+[[model.kernel.kernels]]
+name = "RBF"
+on = {json.dumps(["area", *features])}
+lengthscale = 3.0
+[[model.kernel.kernels]]
+name = "Categorical"
+on = ["level"]
+[inference]
+name = "MAP"
+[explainer]
+instances = "all"
+background = 4
+"""
+    return HostileStudy(table, script + image, (*features, target), levels, text)
+
+
+@pytest.fixture(scope="session")
+def hostile_results(hostile_study: HostileStudy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the results of the hostile study, the report among them."""
+    from kpp.study import parse_study, run_study
+
+    folder = tmp_path_factory.mktemp("hostile")
+    hostile_study.table.to_csv(folder / "table.csv", index=False)
+    return run_study(parse_study(hostile_study.text, folder=folder), folder / "results", progress=False)

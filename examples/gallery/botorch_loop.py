@@ -1,13 +1,15 @@
-"""A BoTorch optimization, explained: why the surrogate recommends its best experiment, and how sure it is.
+"""A BoTorch optimization, explained: why the surrogate recommends its best experiment.
 
-    python examples/gallery/botorch_loop.py [--quick] [--batches N] [--seed SEED] [--output picture.png]
+    python examples/gallery/botorch_loop.py [--quick] [--batches N] [--seed SEED]
+        [--output picture.png]
 
-A reactor turns A into B, and B into waste. The yield of B depends on temperature, time and concentration, and does not
-depend on the speed of the stirrer. BoTorch runs batches of experiments with noise; after each batch,
-`kpp.as_gp_posterior` takes its surrogate, transforms included, and RKHS-SHAP computes the exact Shapley values of the
-recommended experiment, with their exact posterior standard deviations. The value of an input is its share in the
-difference between the predicted yield of the experiment and the mean over the range of all inputs. The table also holds
-the values of the true yield, in brackets.
+A reactor turns A into B, and B into waste. The yield of B depends on temperature, time
+and concentration, and does not depend on the speed of the stirrer. BoTorch runs batches
+of experiments with noise; after each batch, `kpp.as_gp_posterior` takes its surrogate,
+transforms included, and RKHS-SHAP computes the exact Shapley values of the recommended
+experiment, with their exact posterior standard deviations. The value of an input is its
+share in the difference between the predicted yield of the experiment and the mean over
+the range of all inputs. The table also holds the values of the true yield, in brackets.
 
 It needs BoTorch: `pip install "kpp[botorch]"`.
 """
@@ -47,7 +49,7 @@ BATCH_SIZE = 4
 
 
 class Stage(NamedTuple):
-    """What is known after a batch: the recommended experiment and its explanation, with the true values."""
+    """The recommended experiment after a batch, its explanation, and true values."""
 
     num_experiments: int
     best: pd.DataFrame
@@ -63,9 +65,15 @@ class Stage(NamedTuple):
 def main(arguments: list[str] | None = None) -> list[Stage]:
     """Run the loop, print a table and draw a picture."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="two batches, for a trial run")
-    parser.add_argument("--batches", type=int, default=6, help="batches of four experiments")
-    parser.add_argument("--seed", type=int, default=0, help="seed of designs, noise and optimizer")
+    parser.add_argument(
+        "--quick", action="store_true", help="two batches, for a trial run"
+    )
+    parser.add_argument(
+        "--batches", type=int, default=6, help="batches of four experiments"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of designs, noise and optimizer"
+    )
     parser.add_argument("--output", type=Path, help="where the picture goes")
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
@@ -77,7 +85,7 @@ def main(arguments: list[str] | None = None) -> list[Stage]:
 
 
 def run(num_batches: int, seed: int) -> list[Stage]:
-    """Run the optimization, and explain its recommendation after the first experiments and after each batch."""
+    """Run the optimization, and explain its recommendation after every batch."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     background, x = uniform(128, seed + 1), uniform(8, seed)
@@ -88,12 +96,13 @@ def run(num_batches: int, seed: int) -> list[Stage]:
         stages.append(explain(model, x, background))
         if batch < num_batches:
             chosen = propose(model, x)
-            x, y = np.concatenate([x, chosen]), np.concatenate([y, measure(chosen, rng)])
+            y = np.concatenate([y, measure(chosen, rng)])
+            x = np.concatenate([x, chosen])
     return stages
 
 
 def true_yield(x: Any) -> np.ndarray:
-    """Return the yield of B in percent at points (n, 4): two reactions in a row, with Arrhenius rates."""
+    """Return the yield of B in percent at points (n, 4), by Arrhenius rates."""
     temperature, time, concentration = np.asarray(x, dtype=float).T[:3]
     inverse = 1000.0 / (temperature + 273.15) - 1000.0 / 333.15
     to_product = 0.5 * np.sqrt(concentration) * np.exp(-6.0 * inverse)
@@ -116,7 +125,9 @@ def fit(x: np.ndarray, y: np.ndarray) -> SingleTaskGP:
     """Fit BoTorch's surrogate, in the unit cube and with standardized yields."""
     bounds = torch.as_tensor(np.stack([LOWER, UPPER]))
     transform = Normalize(len(RANGES), bounds=bounds)
-    model = SingleTaskGP(torch.as_tensor(x), torch.as_tensor(y)[:, None], input_transform=transform)
+    model = SingleTaskGP(
+        torch.as_tensor(x), torch.as_tensor(y)[:, None], input_transform=transform
+    )
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     return model.eval()
 
@@ -127,7 +138,9 @@ def propose(model: SingleTaskGP, x: np.ndarray) -> np.ndarray:
         best = model.posterior(torch.as_tensor(x)).mean.max()
     bounds = torch.as_tensor(np.stack([LOWER, UPPER]))
     acquisition = qLogExpectedImprovement(model, best_f=best)
-    chosen, _ = optimize_acqf(acquisition, bounds, q=BATCH_SIZE, num_restarts=5, raw_samples=128)
+    chosen, _ = optimize_acqf(
+        acquisition, bounds, q=BATCH_SIZE, num_restarts=5, raw_samples=128
+    )
     return chosen.numpy()
 
 
@@ -135,8 +148,12 @@ def explain(model: SingleTaskGP, x: np.ndarray, background: np.ndarray) -> Stage
     """Explain the experiment with the best predicted yield."""
     posterior = kpp.as_gp_posterior(model)
     best = pd.DataFrame(x[[int(np.argmax(posterior.mean(x)))]], columns=list(RANGES))
-    explanation = kpp.explain(posterior, best, background=background, covariance="point", progress=False)
-    truth = kpp.explain(true_yield, best, explainer="kernel-shap", background=background, progress=False)
+    explanation = kpp.explain(
+        posterior, best, background=background, covariance="point", progress=False
+    )
+    truth = kpp.explain(
+        true_yield, best, explainer="kernel-shap", background=background, progress=False
+    )
     return Stage(len(x), best, explanation, truth.values.to_numpy()[0])
 
 
@@ -144,9 +161,11 @@ def print_table(stages: list[Stage]) -> None:
     """Print, for each stage, the recommended experiment and its values."""
     for stage in stages:
         explanation, yields = stage.explanation, true_yield(stage.best)[0]
+        prediction = explanation.predictions.item()
+        base = explanation.base_values.item()
         print(
-            f"\n{stage.num_experiments} experiments: predicted yield {explanation.predictions.item():.1f} % "
-            f"({yields:.1f}), mean over the ranges {explanation.base_values.item():.1f} %"
+            f"\n{stage.num_experiments} experiments: predicted yield {prediction:.1f} "
+            f"% ({yields:.1f}), mean over the ranges {base:.1f} %"
         )
         rows = zip(
             RANGES,
@@ -157,23 +176,42 @@ def print_table(stages: list[Stage]) -> None:
             strict=True,
         )
         for name, value, mean, deviation, truth in rows:
-            print(f"  {name:<22} = {value:>7.2f}  {mean:>7.2f} ± {deviation:>5.2f}  ({truth:>6.2f})")
+            print(
+                f"  {name:<22} = {value:>7.2f}  "
+                f"{mean:>7.2f} ± {deviation:>5.2f}  ({truth:>6.2f})"
+            )
 
 
 def draw(stages: list[Stage]) -> plt.Figure:
-    """Draw the values of each input over the number of experiments, with two standard deviations and the truth."""
+    """Draw the values of each input, with two standard deviations, and the truth."""
     counts = [stage.num_experiments for stage in stages]
     values = np.array([stage.explanation.values.to_numpy()[0] for stage in stages])
     deviations = np.array([stage.standard_deviations for stage in stages])
     truths = np.array([stage.truth for stage in stages])
-    figure, axes = plt.subplots(1, len(RANGES), figsize=(11, 3.2), sharey=True, layout="constrained")
-    for ax, name, value, deviation, truth in zip(axes, RANGES, values.T, deviations.T, truths.T, strict=True):
-        ax.errorbar(counts, value, 2 * deviation, fmt="o-", capsize=3, label="surrogate, ± 2 standard deviations")
+    figure, axes = plt.subplots(
+        1, len(RANGES), figsize=(11, 3.2), sharey=True, layout="constrained"
+    )
+    for ax, name, value, deviation, truth in zip(
+        axes, RANGES, values.T, deviations.T, truths.T, strict=True
+    ):
+        ax.errorbar(
+            counts,
+            value,
+            2 * deviation,
+            fmt="o-",
+            capsize=3,
+            label="surrogate, ± 2 standard deviations",
+        )
         ax.plot(counts, truth, "kx", label="true yield")
         ax.axhline(0.0, color="0.7", linewidth=0.8, zorder=0)
         ax.set(title=name, xlabel="experiments", xticks=counts)
     axes[0].set_ylabel("Shapley value [% yield]")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    figure.legend(
+        *axes[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
+    )
     return figure
 
 

@@ -42,6 +42,7 @@ from kpp.gp.gaussian import normal_log_density as normal_log_density
 from kpp.gp.gaussian import prior_factor as prior_factor
 from kpp.gp.inducing import CollapsedBound as CollapsedBound
 from kpp.gp.inducing import InducingSettings as InducingSettings
+from kpp.gp.inducing import code_columns as code_columns
 from kpp.gp.inducing import k_means_centres as k_means_centres
 from kpp.gp.inducing import place_inducing as place_inducing
 from kpp.gp.inducing import trace_deficit as trace_deficit

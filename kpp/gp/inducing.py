@@ -11,6 +11,7 @@ For bag means, column j of A (N, M) holds the weights of the bags in target j; B
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from numpyro.distributions import constraints
 
 from kpp import linalg
 from kpp.gp.distributions import GaussianProcessMarginal
+from kpp.kernels import AbstractKernel
 from kpp.priors import is_prior
 from kpp.typing import AnyArray, Leaf
 from kpp.validation import as_points, count
@@ -28,12 +30,14 @@ from kpp.validation import as_points, count
 __all__ = [
     "CollapsedBound",
     "InducingSettings",
+    "code_columns",
     "k_means_centres",
     "place_inducing",
     "trace_deficit",
 ]
 
 _MAX_ROWS = 20_000  # the maximal number of rows used by k-means
+_MAX_LEVELS = 100  # k-means distinguishes the most frequent categories of a column, up to this number
 
 
 class InducingSettings(NamedTuple):
@@ -52,16 +56,33 @@ class InducingSettings(NamedTuple):
     seed: int = 0
 
 
-def place_inducing(settings: InducingSettings, points: Float[AnyArray, "n d"]) -> Leaf:
+def code_columns(kernel: AbstractKernel, points: Float[AnyArray, "n d"]) -> tuple[int, ...]:
+    """Return the positions of the columns that hold codes of categories.
+
+    These are the columns of whole numbers that the kernel does not read as numbers, such as the columns of
+    `kpp.kernels.Categorical`. A mean of codes is not a code.
+
+    Args:
+        kernel: The kernel of the points, with or without priors; names of features are resolved.
+        points: The points, (n, d).
+    """
+    names = [str(j) for j in range(points.shape[1])]
+    numbers = kernel.features_as_numbers(names)
+    known = np.asarray(points)
+    return tuple(j for j, name in enumerate(names) if name not in numbers and np.all(known[:, j] % 1 == 0))
+
+
+def place_inducing(settings: InducingSettings, points: Float[AnyArray, "n d"], codes: Sequence[int] = ()) -> Leaf:
     r"""Place inducing points, or check given ones.
 
     Points are placed by k-means, started by k-means++, on the given points in units of each feature's standard
-    deviation; with more than 20,000 points, on 20,000 of them drawn at random. If the number of different points equals
-    `num`, these are the inducing points.
+    deviation; with more than 20,000 points, on 20,000 of them drawn at random. Their codes are those of data points;
+    see `k_means_centres`. If the number of different points equals `num`, these are the inducing points.
 
     Args:
         settings: The settings.
         points: The points of the data, such as those of all bags, (n, d).
+        codes: The positions of the columns that hold codes of categories, as `code_columns` returns them.
 
     Returns:
         The points, (w, d). With `learn`, a prior for them: independent normal distributions centred at the points,
@@ -70,7 +91,8 @@ def place_inducing(settings: InducingSettings, points: Float[AnyArray, "n d"]) -
 
     Raises:
         ValueError: If both or neither of `points` and `num` are given, if `num` is below 1 or above the number of
-            different points, or if the inducing points do not have as many columns as the points.
+            different points, if the inducing points do not have as many columns as the points, or if `learn` is asked
+            for with columns of codes, which cannot be moved.
     """
     if (settings.points is None) == (settings.num is None):
         raise ValueError("give either `inducing_points` or `num_inducing`, got " + ("both" if settings.num else "none"))
@@ -80,8 +102,14 @@ def place_inducing(settings: InducingSettings, points: Float[AnyArray, "n d"]) -
         if len(shape) != 2 or shape[1] != num_features:
             raise ValueError(f"`inducing_points` must have shape (w, {num_features}), got a prior of shape {shape}")
         return settings.points
+    if settings.learn and codes:
+        raise ValueError(
+            f"`learn_inducing` cannot move codes of categories, and the kernel does not read the columns {list(codes)} "
+            "of the points as numbers; leave it False, or give a prior for `inducing_points`"
+        )
     if settings.points is None:
-        chosen = jnp.asarray(k_means_centres(np.asarray(points), count(settings.num, "num_inducing"), settings.seed))
+        num = count(settings.num, "num_inducing")
+        chosen = jnp.asarray(k_means_centres(np.asarray(points), num, settings.seed, codes))
     else:
         chosen = as_points(settings.points, "inducing_points", num_features=num_features)
     chosen = chosen.astype(points.dtype)
@@ -152,13 +180,20 @@ def _prior_about(inducing: Float[Array, "w d"], points: Float[np.ndarray, "n d"]
     return dist.Normal(inducing, jnp.broadcast_to(0.5 * jnp.asarray(_scale(points)), inducing.shape))
 
 
-def k_means_centres(points: Float[np.ndarray, "n d"], num: int, seed: int) -> Float[np.ndarray, "w d"]:
+def k_means_centres(
+    points: Float[np.ndarray, "n d"], num: int, seed: int, codes: Sequence[int] = ()
+) -> Float[np.ndarray, "w d"]:
     """Return centres of points by k-means, in units of each feature's standard deviation.
+
+    A column of codes enters k-means by an indicator for each of its 100 most frequent categories. The indicators of a
+    column have the total variance 1, which is the variance of a column of numbers. A centre takes all its codes from
+    one point, the nearest point of its cluster; its numbers are the means of the cluster.
 
     Args:
         points: The points, (n, d); if there are more than 20,000, k-means uses 20,000 of them, drawn at random.
         num: w, the number of centres.
         seed: The seed of k-means and of the random subset.
+        codes: The positions of the columns that hold codes of categories.
 
     Returns:
         The centres, (w, d); the points themselves if only w of them are different.
@@ -176,9 +211,34 @@ def k_means_centres(points: Float[np.ndarray, "n d"], num: int, seed: int) -> Fl
         raise ValueError(f"`num_inducing` must be at most the {len(different)} different points, got {num}")
     if num == len(different):
         return different
-    scale = _scale(points)
-    fitted = KMeans(num, init="k-means++", n_init=1, max_iter=50, random_state=seed).fit(points / scale)
-    return fitted.cluster_centers_ * scale
+    codes = list(codes)
+    numbers = np.delete(points, codes, axis=1)
+    scale = _scale(numbers)
+    scaled = np.concatenate([numbers / scale, *(_indicators(points[:, j]) for j in codes)], axis=1)
+    fitted = KMeans(num, init="k-means++", n_init=1, max_iter=50, random_state=seed).fit(scaled)
+    centres = np.empty((num, points.shape[1]))
+    centres[:, np.delete(np.arange(points.shape[1]), codes)] = fitted.cluster_centers_[:, : numbers.shape[1]] * scale
+    if codes:
+        centres[:, codes] = points[_nearest_members(scaled, fitted.labels_, fitted.cluster_centers_)][:, codes]
+    return centres
+
+
+def _indicators(codes: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n l"]:
+    """Return a column for each of the most frequent codes, 1 where a point has the code; the total variance is 1."""
+    values, counts = np.unique(codes, return_counts=True)
+    frequent = values[np.argsort(-counts, kind="stable")[:_MAX_LEVELS]]
+    found = (codes[:, None] == frequent).astype(float)
+    variance = found.var(axis=0).sum()
+    return found / np.sqrt(variance) if variance > 0 else found
+
+
+def _nearest_members(
+    points: Float[np.ndarray, "n q"], labels: np.ndarray, centres: Float[np.ndarray, "w q"]
+) -> np.ndarray:
+    """Return the number of the point of each cluster that is nearest to its centre, (w,)."""
+    distance = np.square(points - centres[labels]).sum(axis=1)
+    order = np.lexsort((distance, labels))
+    return order[np.searchsorted(labels[order], np.arange(len(centres)))]
 
 
 def _scale(points: np.ndarray) -> np.ndarray:

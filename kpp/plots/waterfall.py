@@ -47,7 +47,7 @@ def waterfall(
     labels = [_label(name, data, j) for j, name in enumerate(_parts.names_of(values))]
     labels = [labels[j] for j in shown] + ([_parts.rest_label(len(rest))] if len(rest) else [])
     starts = base + np.append(np.cumsum(steps[::-1])[::-1][1:], 0.0)
-    ax = _parts.axes_for(ax, _parts.height_for(len(labels)) + 0.3)
+    ax = _parts.axes_for(ax, _parts.height_for(len(labels)) + 0.5)
     _draw_steps(ax, starts, steps)
     if intervals is not None:
         bounds = starts[: len(shown), None] + intervals.transpose("feature", "bound").values[shown]
@@ -80,5 +80,6 @@ def _draw_steps(ax: Axes, starts: np.ndarray, steps: np.ndarray) -> None:
 def _mark_ends(ax: Axes, base: float, end: float) -> None:
     for value, style in ((base, "dotted"), (end, "dashed")):
         ax.axvline(value, color=_parts.NEUTRAL, linewidth=1.0, linestyle=style, zorder=0)
-    title = f"from the base value {base:.4g} (dotted) to the prediction {end:.4g} (dashed)".replace("-", "\u2212")
-    ax.set_title(title, fontsize="medium", color=_parts.INK)
+    # Two lines, because the title is centred above the axis and must fit into narrow figures with long labels.
+    title = f"from the base value {base:.4g} (dotted)\nto the prediction {end:.4g} (dashed)".replace("-", "\u2212")
+    ax.set_title(title, fontsize="medium", color=_parts.INK, pad=4)

@@ -62,8 +62,6 @@ def study(
     click.echo(f"Wrote {output}: {choices.task} of {choices.target!r} on {len(choices.features)} features.")
     for column in choices.left_out:
         click.echo(f"Left out: {column.name!r} {column.reason}")
-    if choices.has_many_rows and not choices.uses_inducing_points:
-        click.echo(f"Slow: an exact Gaussian process of {choices.num_rows} rows; the file says what else is possible.")
     click.echo(f"Next: kpp run {shlex.quote(str(output))}")
 
 

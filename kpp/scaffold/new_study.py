@@ -87,7 +87,8 @@ def choose_study(answers: StudyAnswers, *, ask: bool) -> StudyChoices:
         default=QUICK,
         ask=ask,
     )
-    return StudyChoices(path, target, task, features, left_out, inference, len(table))
+    num_different = len(table[[feature.name for feature in features]].drop_duplicates())
+    return StudyChoices(path, target, task, features, left_out, inference, len(table), num_different)
 
 
 def write_study(choices: StudyChoices, output: Path) -> None:

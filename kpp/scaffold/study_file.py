@@ -34,6 +34,7 @@ class StudyChoices:
         left_out: The other columns and why they are left out.
         inference: "quick" or "full".
         num_rows: The number of rows of the table.
+        num_different: The number of rows that differ in a feature.
     """
 
     data: Path
@@ -43,16 +44,12 @@ class StudyChoices:
     left_out: Sequence[Unusable]
     inference: str
     num_rows: int
+    num_different: int
 
     @property
     def has_many_rows(self) -> bool:
-        """Whether there are too many rows for an exact Gaussian process."""
+        """Whether there are too many rows for an exact Gaussian process, so that the model has inducing points."""
         return self.num_rows > MANY_ROWS
-
-    @property
-    def uses_inducing_points(self) -> bool:
-        """Whether the model has inducing points: they are means of rows, which categories do not have."""
-        return self.has_many_rows and not any(feature.is_category for feature in self.features)
 
 
 def study_text(choices: StudyChoices, output: Path) -> str:
@@ -117,18 +114,14 @@ def _model(choices: StudyChoices, output: Path) -> Iterator[str]:
             "tail. It keeps away from 0, where the mode of a target without noise would be hard to find."
         )
         yield 'noise_variance = { prior = "InverseGamma", concentration = 1.0, rate = 0.05 }'
-    if choices.uses_inducing_points:
+    if choices.has_many_rows:
+        num_inducing = min(_NUM_INDUCING, choices.num_different)
         yield from _comment(
-            f"An exact Gaussian process takes too long for {choices.num_rows} rows; {_NUM_INDUCING} inducing points "
+            f"An exact Gaussian process takes too long for {choices.num_rows} rows; {num_inducing} inducing points "
             "represent them. More points are more accurate and take more time."
         )
         yield 'latent = "inducing"'
-        yield f"num_inducing = {min(_NUM_INDUCING, choices.num_rows)}"
-    elif choices.has_many_rows:
-        yield from _comment(
-            f"The Gaussian process is exact, which can take hours for {choices.num_rows} rows. Without the columns of "
-            "text, inducing points would be possible; or take a sample of the rows."
-        )
+        yield f"num_inducing = {num_inducing}"
 
 
 def _kernel(choices: StudyChoices, output: Path) -> Iterator[str]:
@@ -196,7 +189,7 @@ def _inference(choices: StudyChoices, output: Path) -> Iterator[str]:
         yield _line("num_chains = 4", "the report compares them, to see whether they agree")
         yield _line("num_samples = 500", "draws per chain, after a warm-up")
         return
-    if choices.uses_inducing_points and choices.task == CLASSIFICATION:
+    if choices.has_many_rows and choices.task == CLASSIFICATION:
         yield _line(
             'name = "NaturalGradient"', "quick: a normal law of the function, at the mode of the other parameters"
         )
@@ -215,7 +208,7 @@ def _explainer(choices: StudyChoices, output: Path) -> Iterator[str]:
     yield _line('value_function = "interventional"', "an absent feature takes the values of background rows;")
     yield _line("", '"observational" conditions on the features that are present')
     yield _line("instances = 40", 'the number of rows to explain, drawn with the seed; or a list, or "all"')
-    if choices.num_rows > MANY_ROWS:
+    if choices.has_many_rows:
         yield _line(f"background = {_BACKGROUND}", 'the number of background rows, drawn with the seed; or "all"')
     else:
         yield _line('background = "all"', "the rows that replace absent features; a number draws some of them")

@@ -25,43 +25,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
-import pandas as pd
 import pytest
-
-from kpp.study import parse_study, run_study
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
-SCRIPT = "<script>window.hacked = 1</script>"
-IMAGE = "\"><img src=x onerror='window.hacked = 1'>"
-TARGET = "</title></style><svg onload='window.hacked = 1'>"
-LEVELS = ("</td></script><script>window.hacked = 1</script>", "' onclick='window.hacked = 1", "a & b")
-STUDY = f"""
-[study]
-title = '''{SCRIPT}{IMAGE}'''
-[data]
-path = "table.csv"
-target = '''{TARGET}'''
-[model]
-name = "GPRegression"
-noise_variance = 0.1
-[model.kernel]
-name = "Product"
-[[model.kernel.kernels]]
-name = "RBF"
-on = ["area", '''{SCRIPT}''', '''{IMAGE}''']
-lengthscale = 3.0
-[[model.kernel.kernels]]
-name = "Categorical"
-on = ["level"]
-[inference]
-name = "MAP"
-[explainer]
-instances = "all"
-background = 4
-"""
 OPTIONS = [
     "--disable-background-networking",
     "--disable-component-update",
@@ -301,28 +269,9 @@ def tab(open_tab: Callable[..., Tab], site_root: str) -> Tab:
 
 
 @pytest.fixture(scope="session")
-def table() -> pd.DataFrame:
-    """A table whose names and levels are HTML and scripts; no two rows have the same area."""
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({name: rng.normal(size=8) for name in (SCRIPT, IMAGE)})
-    frame["area"] = rng.permutation(np.linspace(20.0, 130.0, 8))
-    frame["level"] = np.resize(LEVELS, 8)
-    frame[TARGET] = 100.0 + 3.0 * frame["area"] + rng.normal(size=8)
-    return frame
-
-
-@pytest.fixture(scope="session")
-def hostile() -> tuple[str, ...]:
-    """The names and levels that are HTML; the first two together are the title."""
-    return SCRIPT, IMAGE, TARGET, *LEVELS
-
-
-@pytest.fixture(scope="session")
-def report_folder(chromium_path: str, table: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of a study of the table, the report among them; made only where a browser can show it."""
-    folder = tmp_path_factory.mktemp("report")
-    table.to_csv(folder / "table.csv", index=False)
-    return run_study(parse_study(STUDY, folder=folder), folder / "results", progress=False)
+def report_folder(chromium_path: str, request: pytest.FixtureRequest) -> Path:
+    """The results of the hostile study, the report among them; made only where a browser can show it."""
+    return request.getfixturevalue("hostile_results")
 
 
 @pytest.fixture(scope="module")

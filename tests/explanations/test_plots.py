@@ -157,6 +157,23 @@ def test_a_waterfall_leads_from_the_base_value_to_the_prediction(make, ax):
     assert any(text.startswith("bmi = ") for text in labels(ax))
 
 
+@pytest.mark.parametrize("layout", [None, "constrained"])
+def test_the_title_of_a_waterfall_fits_into_a_narrow_figure(layout):
+    names = ["worst concave points", "mean fractal dimension error", "radius"]
+    values = np.array([[-1.234, 0.8, -0.2]])
+    explanation = kpp.Explanation.create(values, -1234.5, values.sum(axis=1) - 1234.5, values, feature_names=names)
+    figure, ax = plt.subplots(figsize=(6.4, 3.0), layout=layout)
+    explanation.plot.waterfall(0, ax=ax)
+    figure.canvas.draw()
+    extent, (width, height) = ax.title.get_window_extent(), figure.bbox.size
+    plt.close(figure)
+    assert ax.get_title().replace("\n", " ") == (
+        "from the base value \u22121234 (dotted) to the prediction \u22121235 (dashed)"
+    )
+    assert 0 < extent.x0 < extent.x1 < width
+    assert extent.y1 < height
+
+
 def test_a_waterfall_sums_what_it_does_not_show(make, ax):
     explanation = make()
     explanation.plot.waterfall(0, max_features=1, ax=ax)

@@ -141,17 +141,27 @@ def test_the_path_of_the_table_starts_at_the_study(folder: Path):
     assert read_data(load_study("studies/of rent.toml").data).num_rows == 30
 
 
-def test_many_rows_get_inducing_points_or_a_warning(folder: Path):
+@pytest.mark.parametrize("features", ["area,floor", "all"])
+def test_many_rows_get_inducing_points(folder: Path, features: str):
     flats(1500).to_csv("many.csv", index=False)
-    result = new_study("many.csv", "--target", "rent", "--features", "area,floor")
-    assert "Slow" not in result.output
+    assert new_study("many.csv", "--target", "rent", "--features", features).exit_code == 0
     study = contents()
     assert (study["model"]["latent"], study["model"]["num_inducing"]) == ("inducing", 100)
     assert study["explainer"]["background"] == 200
-    build_model(load_study("study.toml").model)
-    result = new_study("many.csv", "--target", "rent", "--overwrite")
-    assert "Slow: an exact Gaussian process of 1500 rows" in result.output
-    assert "latent" not in contents()["model"]
+    config = load_study("study.toml")
+    model, data, schema = build_model(config.model).prepare(*read_data(config.data).training_data())
+    assert model.inducing_points.shape == (100, schema.num_features)
+    if "town" in schema.feature_names:  # 0 and 1 are the codes of the two towns
+        assert set(np.unique(np.asarray(model.inducing_points)[:, schema.index("town")])) == {0.0, 1.0}
+
+
+def test_there_are_no_more_inducing_points_than_different_rows(folder: Path):
+    flats(1500).to_csv("many.csv", index=False)
+    assert new_study("many.csv", "--target", "rent", "--features", "floor,town").exit_code == 0
+    assert contents()["model"]["num_inducing"] == 12  # six floors in two towns
+    config = load_study("study.toml")
+    model, _, _ = build_model(config.model).prepare(*read_data(config.data).training_data())
+    assert len(np.unique(np.asarray(model.inducing_points), axis=0)) == 12
 
 
 def test_many_labels_get_natural_gradients(folder: Path):

@@ -1,12 +1,14 @@
 """Which pixels decide: CXPlain on handwritten digits
 ==================================================
 
-CXPlain trains small networks to predict how much the loss of a classifier grows if a pixel is removed. After that
-they explain a new image at once, without calling the classifier, and their disagreement tells how certain the map is.
+CXPlain trains small networks to predict how much the loss of a classifier grows if a
+pixel is removed. After that they explain a new image at once, without calling the
+classifier, and their disagreement tells how certain the map is.
 """
 
 # %%
-# The classifier is a logistic regression on the digits of scikit-learn, 8 by 8 pixels each.
+# The classifier is a logistic regression on the digits of scikit-learn, 8 by 8 pixels
+# each.
 
 import jax
 import matplotlib.pyplot as plt
@@ -23,17 +25,28 @@ classifier = LogisticRegression(max_iter=500).fit(images[:1000], labels[:1000])
 print(f"accuracy at new images: {classifier.score(images[1000:], labels[1000:]):.2f}")
 
 # %%
-# We remove one pixel at a time of 600 images, and train five networks on bootstrap samples.
+# We remove one pixel at a time of 600 images, and train five networks on bootstrap
+# samples.
 
-explainer = CXPlain(images[:600], loss="log", num_bootstraps=5, hidden=(64,), num_epochs=100, progress=False)
+explainer = CXPlain(
+    images[:600],
+    loss="log",
+    num_bootstraps=5,
+    hidden=(64,),
+    num_epochs=100,
+    progress=False,
+)
 fitted = explainer.fit(classifier, rng_key=jax.random.key(0))
 
 # %%
-# The share of each pixel in the increase of the loss, for images that neither the classifier nor the networks have
-# seen. Red pixels decide, and the last row shows where the networks disagree. All ten outputs of the classifier have
-# the same shares, because there is only one loss.
+# The share of each pixel in the increase of the loss, for images that neither the
+# classifier nor the networks have seen. Red pixels decide, and the last row shows where
+# the networks disagree. All ten outputs of the classifier have the same shares, because
+# there is only one loss.
 
-chosen = [1000 + int(np.flatnonzero(labels[1000:] == digit)[0]) for digit in (0, 2, 3, 4, 7)]
+chosen = [
+    1000 + int(np.flatnonzero(labels[1000:] == digit)[0]) for digit in (0, 2, 3, 4, 7)
+]
 shares = fitted.explain(images[chosen]).isel(output=0)
 rows = {
     "image": (images[chosen], "gray_r"),

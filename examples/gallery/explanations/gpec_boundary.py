@@ -1,12 +1,14 @@
 """Where explanations cannot be trusted: near a complex boundary
 =============================================================
 
-Where the decision boundary of a classifier winds, two neighbors may have very different explanations. GPEC learns
-this from the boundary itself. The picture shows its uncertainty: dark where explanations can be trusted.
+Where the decision boundary of a classifier winds, two neighbors may have very different
+explanations. GPEC learns this from the boundary itself. The picture shows its
+uncertainty: dark where explanations can be trusted.
 """
 
 # %%
-# A support vector machine separates two classes. For x < 0 their boundary is a wave, for x > 0 a line.
+# A support vector machine separates two classes. For x < 0 their boundary is a wave,
+# for x > 0 a line.
 
 import jax
 import matplotlib.pyplot as plt
@@ -28,15 +30,17 @@ def probability(rows):
 
 
 # %%
-# GPEC explains 100 points by KernelSHAP, finds the boundary by bisection, and fits a Gaussian process to the
-# explanations. Two points are similar if the boundary near them is similar.
+# GPEC explains 100 points by KernelSHAP, finds the boundary by bisection, and fits a
+# Gaussian process to the explanations. Two points are similar if the boundary near them
+# is similar.
 
 sampler = BisectionSampler(max_points=300)
 gpec = GPEC("kernel-shap", points[:100], boundary=sampler, noise=0.01)
 fitted = gpec.fit(probability, rng_key=jax.random.key(0))
 
 # %%
-# The white points are the boundary. The color is the standard deviation of an explanation, summed over both features.
+# The white points are the boundary. The color is the standard deviation of an
+# explanation, summed over both features.
 
 side = np.linspace(-3.0, 3.0, 81)
 grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
@@ -55,8 +59,9 @@ pair = fitted.explain(np.array([[-1.5, 0.3], [1.5, 0.3]]))
 np.sqrt(pair.variance).to_pandas().round(3)
 
 # %%
-# By default the hyperparameters follow a rule under which the uncertainty shows the boundary. So it compares places;
-# for intervals with a stated coverage there is ``kpp_gpec.conformal_check``.
+# By default the hyperparameters follow a rule under which the uncertainty shows the
+# boundary. So it compares places; for intervals with a stated coverage there is
+# ``kpp_gpec.conformal_check``.
 
 # %%
 # Read more in the user guide: :doc:`/how_to/gpec`.

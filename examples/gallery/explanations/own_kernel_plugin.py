@@ -1,13 +1,15 @@
 """A kernel of your own, with exact explanations
 =============================================
 
-The direction of the wind is an angle: 359 degrees are close to 1 degree. A kernel that knows this takes a few lines,
-and then works like a built-in one: in models, with priors, and with exact Shapley values.
+The direction of the wind is an angle: 359 degrees are close to 1 degree. A kernel that
+knows this takes a few lines, and then works like a built-in one: in models, with
+priors, and with exact Shapley values.
 """
 
 # %%
-# A kernel that is a product over the features needs its scale and one factor per feature. This one is :math:`\sigma^2
-# \prod_j \exp((\cos(x_j - x'_j) - 1) / \ell_j^2)`, for angles in degrees. Its parameters may be numbers or priors.
+# A kernel that is a product over the features needs its scale and one factor per
+# feature. This one is :math:`\sigma^2 \prod_j \exp((\cos(x_j - x'_j) - 1) / \ell_j^2)`,
+# for angles in degrees. Its parameters may be numbers or priors.
 
 import equinox as eqx
 import jax
@@ -46,28 +48,44 @@ check_kernel(
 )  # symmetric, positive semi-definite, differentiable, ...
 
 # %%
-# A simulated town whose factory lies in the north: the air is bad when the wind comes from there and is weak.
+# A simulated town whose factory lies in the north: the air is bad when the wind comes
+# from there and is weak.
 
 direction, speed = rng.uniform(0.0, 360.0, 250), rng.gamma(3.0, 1.5, 250)
 weather = pd.DataFrame({"direction": direction, "speed": speed})
-smoke = 40.0 * np.exp(3.0 * (np.cos(np.deg2rad(direction - 10.0)) - 1.0)) * np.exp(-speed / 8.0)
+smoke = (
+    40.0
+    * np.exp(3.0 * (np.cos(np.deg2rad(direction - 10.0)) - 1.0))
+    * np.exp(-speed / 8.0)
+)
 pollution = 20.0 + smoke + 5.0 * rng.normal(size=250)
-kernel = 400.0 * Compass(dist.LogNormal(0.0, 0.5)).on("direction") * RBF(dist.LogNormal(1.5, 0.5)).on("speed")
+kernel = (
+    400.0
+    * Compass(dist.LogNormal(0.0, 0.5)).on("direction")
+    * RBF(dist.LogNormal(1.5, 0.5)).on("speed")
+)
 process = GPRegressor(kernel, random_state=0).fit(weather, pollution)
 
 # %%
-# The contribution of the direction, with 90 % intervals: no jump at the north, where 360 degrees become 0.
+# The contribution of the direction, with 90 % intervals: no jump at the north, where
+# 360 degrees become 0.
 
 explanation = kpp.explain(process, weather, background=weather, progress=False)
 values = explanation.mean().values.sel(feature="direction")
 lower, upper = explanation.interval(0.9).sel(feature="direction").values.T
 
-figure, ax = plt.subplots(figsize=(5.4, 4.6), subplot_kw={"projection": "polar"}, layout="constrained")
+figure, ax = plt.subplots(
+    figsize=(5.4, 4.6), subplot_kw={"projection": "polar"}, layout="constrained"
+)
 angle = np.deg2rad(direction)
 ax.vlines(angle, lower, upper, color="0.6", linewidth=1.2)
 points = ax.scatter(angle, values, c=speed, s=10, cmap="viridis_r", zorder=2)
 ax.set(
-    theta_zero_location="N", theta_direction=-1, rmin=-25.0, yticks=[-20, 0, 20], xticks=np.deg2rad([0, 90, 180, 270])
+    theta_zero_location="N",
+    theta_direction=-1,
+    rmin=-25.0,
+    yticks=[-20, 0, 20],
+    xticks=np.deg2rad([0, 90, 180, 270]),
 )
 ax.set_rlabel_position(135.0)
 ax.set_xticklabels(["N", "E", "S", "W"])
@@ -75,7 +93,8 @@ bar = figure.colorbar(points, label="speed of the wind [m/s]", shrink=0.8)
 print("exact:", explanation.attrs["exact"])
 
 # %%
-# To use the kernel by its name, for example in a study file, put it into a module with this hook:
+# To use the kernel by its name, for example in a study file, put it into a module with
+# this hook:
 
 
 @kpp.hookimpl
@@ -85,7 +104,8 @@ def register_kernels():
 
 
 # %%
-# and name the module in the ``pyproject.toml`` of its distribution. After an installation ``kpp plugins`` lists it.
+# and name the module in the ``pyproject.toml`` of its distribution. After an
+# installation ``kpp plugins`` lists it.
 #
 # .. code-block:: toml
 #

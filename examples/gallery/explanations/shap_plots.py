@@ -1,8 +1,8 @@
 """An explanation in the plots of shap
 ===================================
 
-If you like the plots of shap, keep them: ``to_shap`` hands an explanation over, with the bounds of its intervals.
-What shap has computed can be read in the same way.
+If you like the plots of shap, keep them: ``to_shap`` hands an explanation over, with
+the bounds of its intervals. What shap has computed can be read in the same way.
 """
 
 # %%
@@ -20,7 +20,9 @@ from kpp_models.estimators import GPClassifier
 
 jax.config.update("jax_enable_x64", True)
 wine = load_wine(as_frame=True)
-wines = wine.data[["alcohol", "malic_acid", "flavanoids", "color_intensity", "hue", "proline"]]
+wines = wine.data[
+    ["alcohol", "malic_acid", "flavanoids", "color_intensity", "hue", "proline"]
+]
 wines.columns = ["alcohol", "malic acid", "flavanoids", "color", "hue", "proline"]
 barolo = np.where(wine.target == 0, "yes", "no")
 process = GPClassifier(random_state=0).fit(wines[::2], barolo[::2])
@@ -51,4 +53,5 @@ figure, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
 ax = by_trees.plot.beeswarm(ax=ax)
 
 # %%
-# Read more in the user guide: :doc:`/how_to/explanations`, "Explanations of shap and shapiq".
+# Read more in the user guide: :doc:`/how_to/explanations`, "Explanations of shap and
+# shapiq".

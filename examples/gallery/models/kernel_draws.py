@@ -1,8 +1,9 @@
 """What a kernel believes
 ======================
 
-Before you fit a kernel, look at functions drawn from it: they show what the kernel and its priors take for plausible.
-Kernels are combined by sums and products, and any of their numbers may have a prior.
+Before you fit a kernel, look at functions drawn from it: they show what the kernel and
+its priors take for plausible. Kernels are combined by sums and products, and any of
+their numbers may have a prior.
 """
 
 import jax
@@ -19,8 +20,9 @@ from kpp.kernels import RBF, Linear, Matern12, Periodic
 jax.config.update("jax_enable_x64", True)
 
 # %%
-# A sum of kernels adds independent functions, and a product lets one kernel change the other slowly. In the last kernel
-# the lengthscale has a prior, so each function has its own.
+# A sum of kernels adds independent functions, and a product lets one kernel change the
+# other slowly. In the last kernel the lengthscale has a prior, so each function has its
+# own.
 yearly = Periodic(period=1.0, lengthscale=0.8)
 kernels = {
     "RBF: smooth": RBF(1.0),
@@ -33,17 +35,24 @@ kernels = {
 
 
 # %%
-# A NumPyro model draws the numbers of the kernel from their priors, and then a function from the Gaussian process.
+# A NumPyro model draws the numbers of the kernel from their priors, and then a function
+# from the Gaussian process.
 def draw_function(kernel, years):
     covariance = kpp.sample("kernel", kernel).gram(years) + 1e-6 * jnp.eye(len(years))
-    numpyro.sample("function", dist.MultivariateNormal(jnp.zeros(len(years)), covariance))
+    numpyro.sample(
+        "function", dist.MultivariateNormal(jnp.zeros(len(years)), covariance)
+    )
 
 
 years = np.linspace(-2, 2, 150)[:, None]
 figure, axes = plt.subplots(3, 2, figsize=(7, 5.4), sharex=True, layout="constrained")
 for axis, (name, kernel) in zip(axes.ravel(), kernels.items(), strict=True):
-    draws = Predictive(draw_function, num_samples=4)(jax.random.key(4), kernel, years)["function"]
-    for draw, color in zip(draws, ["#1f618d", "#e59866", "#48a999", "#8e6bbf"], strict=True):
+    draws = Predictive(draw_function, num_samples=4)(jax.random.key(4), kernel, years)[
+        "function"
+    ]
+    for draw, color in zip(
+        draws, ["#1f618d", "#e59866", "#48a999", "#8e6bbf"], strict=True
+    ):
         axis.plot(years[:, 0], draw, color=color, lw=1.6)
     axis.set_title(name, fontsize=10, loc="left")
     axis.spines[["top", "right"]].set_visible(False)

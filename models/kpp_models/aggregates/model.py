@@ -34,6 +34,7 @@ from kpp.gp import (
     InducingSettings,
     LatentParts,
     check_mean_fits,
+    code_columns,
     leave_one_out,
     normal_log_density,
     observe_inducing,
@@ -165,7 +166,8 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         data["coincidence"] = None if is_zero(self.high_resolution_variance) else bags.coincidence()
         data["inducing"], data["offsets"] = None, None
         if self.inducing is not None:
-            changes |= {"inducing_points": place_inducing(self.inducing, bags.points), "num_inducing": None}
+            placed = place_inducing(self.inducing, bags.points, code_columns(changes["kernel"], bags.points))
+            changes |= {"inducing_points": placed, "num_inducing": None}
             per_step = None if self.mixes_bags else self.minibatch
             data["inducing"] = gram_data(self.approximation, bags, per_step)
             data["offsets"] = None if per_step is None else point_offsets(bags)

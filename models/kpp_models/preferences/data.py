@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from kpp.gp import check_categories, k_means_centres
+from kpp.gp import check_categories, code_columns, k_means_centres
 from kpp.kernels import AbstractKernel, Contextual, PaddedBags, resolve_features
 from kpp.preferences import Matches, Rankings
 from kpp.tables import Schema
@@ -146,12 +146,12 @@ def refuse_codes(kernel: AbstractKernel, matches: Matches | Rankings) -> None:
             check_categories(node.context_kernel, matches.context_schema, "context_kernel", "contexts")
 
 
-def place_inducing_pairs(inputs: Points, num: int, seed: int) -> Points:
+def place_inducing_pairs(inputs: Points, num: int, seed: int, kernel: AbstractKernel) -> Points:
     """Place inducing pairs (num, 2, d) by k-means on the pairs, with their contexts if they have any.
 
     The items of every pair are put into lexicographic order, so that the order in which they were given does not
-    matter. If there are exactly `num` different pairs, they are the inducing pairs; ValueError is raised if there are
-    fewer.
+    matter. Codes of categories, which the kernel does not read as numbers, are codes of a known pair. If there are
+    exactly `num` different pairs, they are the inducing pairs; ValueError is raised if there are fewer.
     """
     pairs, contexts = inputs if isinstance(inputs, tuple) else (inputs, None)
     known = np.asarray(pairs)
@@ -161,11 +161,21 @@ def place_inducing_pairs(inputs: Points, num: int, seed: int) -> Points:
     rows = np.arange(count)
     exchanged = first[rows, at] > second[rows, at]
     table = np.where(exchanged[:, None, None], known[:, ::-1], known).reshape(count, -1)
+    codes = code_columns(kernel, known.reshape(-1, num_features))
+    codes = (*codes, *(num_features + j for j in codes))
     if contexts is not None:
         table = np.concatenate([table, np.asarray(contexts)], axis=1)
-    centres = jnp.asarray(k_means_centres(table, num, seed), known.dtype)
+        codes = (*codes, *(2 * num_features + j for j in _codes_of_contexts(kernel, np.asarray(contexts))))
+    centres = jnp.asarray(k_means_centres(table, num, seed, codes), known.dtype)
     chosen = centres[:, : 2 * num_features].reshape(-1, 2, num_features)
     return chosen if contexts is None else (chosen, centres[:, 2 * num_features :])
+
+
+def _codes_of_contexts(kernel: AbstractKernel, contexts: np.ndarray) -> list[int]:
+    """Return the columns of contexts that every kernel of contexts takes as codes."""
+    nodes = jax.tree.leaves(kernel, is_leaf=lambda node: isinstance(node, Contextual))
+    found = [set(code_columns(node.context_kernel, contexts)) for node in nodes if isinstance(node, Contextual)]
+    return sorted(set.intersection(*found)) if found else []
 
 
 def example_matches(rng_key: RngKey) -> tuple[Float[Array, "12 2 2"], Float[Array, " 12"]]:

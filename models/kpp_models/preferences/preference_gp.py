@@ -163,7 +163,7 @@ class AbstractPreferenceModel(AbstractGPModel):
         num, inputs = self.num_inducing, plain_inputs(matches)
         if num is not None:
             matches.refuse_teams("latent='inducing'")
-        inducing = None if num is None else place_inducing_pairs(inputs, num, self.seed)
+        inducing = None if num is None else place_inducing_pairs(inputs, num, self.seed, model.pair_kernel)
         data = {"x": inputs, "trials": matches.counts, "inducing": inducing, "y": jax.device_put(counts)}
         return model, data, matches.schema
 

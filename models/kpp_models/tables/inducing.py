@@ -7,7 +7,8 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Array, Float
 
-from kpp.gp import InducingSettings, place_inducing
+from kpp.gp import InducingSettings, code_columns, place_inducing
+from kpp.kernels import AbstractKernel
 from kpp.priors import leaf_shape
 from kpp.typing import Leaf
 from kpp.validation import count
@@ -22,6 +23,7 @@ ADVICE = "use latent='inducing' with `num_inducing` points, or a kernel with fin
 class HasInducing(Protocol):
     """A model with these fields; `kpp_models.GPRegression` describes them."""
 
+    kernel: AbstractKernel
     latent: str
     num_inducing: int | None
     inducing_points: Leaf | None
@@ -59,9 +61,9 @@ def number_of_inducing(model: HasInducing) -> int | None:
 
 
 def with_inducing_points(model: Model, x: Float[Array, "n d"]) -> Model:
-    """Return a model with its inducing points placed among the points of the data, if it has any."""
+    """Return a model, whose kernel fits the data, with its inducing points placed among the data, if it has any."""
     if model.latent != "inducing":
         return model
     settings = InducingSettings(model.inducing_points, model.num_inducing, model.learn_inducing, model.seed)
-    placed = place_inducing(settings, x)
+    placed = place_inducing(settings, x, code_columns(model.kernel, x))
     return dataclasses.replace(model, inducing_points=placed, num_inducing=None, learn_inducing=False)  # type: ignore[type-var]

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PyTree
 from kpp import NamedFunction, linalg
 from kpp.batching import call_in_chunks, progress_bar
 from kpp.functions import RKHSFunction
-from kpp.gp import k_means_centres, refuse_priors_in
+from kpp.gp import code_columns, k_means_centres, refuse_priors_in
 from kpp.inference import ConvergenceError
 from kpp.kernels import AbstractKernel
 from kpp.modules import AbstractModule
@@ -234,7 +234,8 @@ class AbstractLandmarkMachine(AbstractModule):
         if self.method == "random":
             return jnp.asarray(table.take(_some(rng, table.num_rows, m))[0], float)
         sample, _ = table.take(_some(rng, table.num_rows, min(table.num_rows, max(_SAMPLE, m))))
-        return jnp.asarray(k_means_centres(sample.astype(float), m, seed=int(rng.integers(2**31))))
+        seed, sample = int(rng.integers(2**31)), sample.astype(float)
+        return jnp.asarray(k_means_centres(sample, m, seed, code_columns(self.kernel, sample)))
 
     def _fitted(self, rows: _Rows, solution: tuple[Array, Array]) -> RKHSFunction:
         return RKHSFunction(self.kernel, rows.landmarks, *solution)
@@ -314,7 +315,8 @@ class LandmarkRidge(AbstractLandmarkMachine):
         kernel: k, with numbers as leaves.
         regularization: :math:`\lambda`, multiplied by the number of rows; or several values to choose from.
         landmarks: m, or the landmarks, (m, d).
-        method: "random" takes random rows as landmarks, "kmeans" the centres of clusters of up to 20,000 random rows.
+        method: "random" takes random rows as landmarks, "kmeans" the centres of clusters of up to 20,000 random rows,
+            whose codes of categories are those of rows.
         criterion: "held_out" chooses the regularization by the mean squared error on rows held out, "evidence" by the
             evidence of the Gaussian process with m features.
         num_held_out: The number of random rows that are held out; they do not enter the fit.

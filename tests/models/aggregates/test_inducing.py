@@ -18,10 +18,12 @@ from kpp.gp.gaussian import gaussian_log_density
 from kpp.gp.inducing import (
     CollapsedBound,
     InducingSettings,
+    code_columns,
+    k_means_centres,
     place_inducing,
     trace_deficit,
 )
-from kpp.kernels import RBF, Constant, Linear, Matern, Matern12, Matern32, ProductKernel
+from kpp.kernels import RBF, Categorical, Constant, Linear, Matern, Matern12, Matern32, ProductKernel
 from kpp_models.aggregates.bag_grams import BagGram, approximate_gram, gram_data
 from kpp_models.aggregates.prior import Basis
 from oracles.inducing_bounds import elbo, optimal_q
@@ -178,6 +180,51 @@ class TestPlacement:
     def test_bad_settings_are_refused(self, bags, settings, message):
         with pytest.raises(ValueError, match=message):
             place_inducing(settings, bags.points)
+
+
+class TestCodes:
+    """Columns that a kernel compares for equality."""
+
+    def test_columns_of_codes_are_whole_numbers_that_the_kernel_does_not_read_as_numbers(self):
+        points = np.array([[0.0, 1.0, 0.5, 3.0], [1.0, 2.0, 1.5, 4.0]])
+        assert code_columns(RBF(), points) == ()
+        assert code_columns(RBF().on(3) * Categorical().on((0, 1)), points) == (0, 1)
+        assert code_columns(RBF().on(0) + Categorical().on((0, 1)), points) == (1, 3)
+        assert code_columns(RBF().on((0, 1)), points) == (3,)  # column 2, which is ignored as well, holds fractions
+
+    @pytest.mark.parametrize("relabel", [(0.0, 1.0, 2.0), (7.0, -3.0, 1.0)])
+    def test_centres_of_clusters_have_the_codes_of_their_points_for_any_labels(self, relabel):
+        rng = np.random.default_rng(0)
+        codes, sides = np.repeat([0, 1, 2], 40), np.tile(np.repeat([-9.0, 9.0], 20), 3)
+        numbers = sides + 0.01 * rng.normal(size=120)
+        points = np.stack([numbers, np.array(relabel)[codes]], axis=1)
+        placed = np.asarray(place_inducing(InducingSettings(num=6), points, (1,)))
+        expected = [(numbers[20 * j : 20 * (j + 1)].mean(), points[20 * j, 1]) for j in range(6)]
+        order = lambda rows: np.array(sorted((code, number) for number, code in rows))  # noqa: E731
+        np.testing.assert_allclose(order(placed), order(expected), rtol=1e-10)
+
+    def test_all_codes_of_a_centre_are_those_of_one_point(self):
+        points = np.random.default_rng(1).normal(size=(300, 4))
+        points[:, [1, 3]] = np.random.default_rng(2).integers(0, 5, size=(300, 1)) * np.array([1.0, 10.0])
+        placed = k_means_centres(points, 20, 0, (1, 3))
+        np.testing.assert_array_equal(placed[:, 3], 10 * placed[:, 1])
+        assert len(np.unique(placed[:, 1])) == 5
+
+    def test_numbers_alone_are_placed_as_without_codes(self):
+        first = place_inducing(InducingSettings(num=5), POINTS)
+        np.testing.assert_array_equal(
+            first, place_inducing(InducingSettings(num=5), POINTS, code_columns(RBF(), POINTS))
+        )
+
+    def test_many_categories_and_one_category_are_placed(self):
+        points = np.stack([np.arange(500.0), np.repeat(7.0, 500), np.linspace(0, 1, 500)], axis=1)
+        placed = k_means_centres(points, 10, 0, (0, 1))
+        assert np.isin(placed[:, 0], points[:, 0]).all()
+        np.testing.assert_array_equal(placed[:, 1], 7.0)
+
+    def test_codes_are_not_learned(self):
+        with pytest.raises(ValueError, match=r"`learn_inducing` cannot move codes .* columns \[1\]"):
+            place_inducing(InducingSettings(num=5, learn=True), np.round(POINTS), (1,))
 
 
 def _estimate(settings, bags, kernel=KERNEL):

@@ -17,10 +17,11 @@ from kpp import registry
 from kpp.features import Nystrom
 from kpp.gp import FeatureCovariance
 from kpp.gp.laplace import laplace_log_evidence, laplace_posterior
-from kpp.kernels import RBF, Contextual, GeneralizedPreferential, Linear
+from kpp.kernels import RBF, Categorical, Contextual, GeneralizedPreferential, Linear
 from kpp.preferences import Matches
 from kpp.tables import Schema
 from kpp_models import GPGP, PGP, PreferenceGP, duel, preference_matrix, sample_preferences
+from kpp_models.preferences.data import place_inducing_pairs
 from kpp_models.preferences.outcomes import LIKELIHOODS, OutcomeLikelihood, Outcomes
 
 NAMES = list(LIKELIHOODS)
@@ -316,6 +317,18 @@ def test_laplace_is_close_to_quadrature(split):
 
 
 @pytest.mark.slow
+def test_inducing_pairs_have_the_categories_of_known_pairs_and_contexts():
+    rng = np.random.default_rng(0)
+    pairs, contexts = rng.normal(size=(200, 2, 2)), rng.integers(0, 3, size=(200, 1)).astype(float)
+    pairs[..., 1] = contexts * [10.0, 10.0] + rng.integers(0, 4, size=(200, 2))
+    items = GeneralizedPreferential(RBF(1.0).on(0) * Categorical(0.2).on(1))
+    kernel = Contextual(items, Categorical(0.5))
+    chosen, places = place_inducing_pairs((jnp.asarray(pairs), jnp.asarray(contexts)), 30, 0, kernel)
+    # The tens of both codes are the context, which holds for each known pair and for no mean of different ones.
+    np.testing.assert_array_equal(np.asarray(chosen)[..., 1] // 10, np.broadcast_to(places, (30, 2)))
+    assert np.isin(np.asarray(chosen)[..., 1] % 10, range(4)).all()
+
+
 def test_inducing_pairs_at_all_pairs_are_the_whole_model(played):
     """Then nothing is integrated out, but for the nugget of 1e-10 that latent values are factorised with."""
     matches = matches_of(played)

@@ -10,7 +10,7 @@ import kpp
 from kpp.features import Nystrom
 from kpp.gp import GaussianProcessMarginal
 from kpp.inference import ConvergenceError
-from kpp.kernels import RBF
+from kpp.kernels import RBF, Categorical
 from kpp_models import LandmarkLogistic, LandmarkRidge
 from kpp_models.tables import landmark_machines
 
@@ -271,3 +271,12 @@ def test_bad_columns_are_named(source, column, message, tmp_path, monkeypatch):
 def test_bad_fields_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_landmarks_by_k_means_have_the_categories_of_rows():
+    codes = np.random.default_rng(5).integers(0, 6, size=N).astype(float)
+    table = np.column_stack([X, codes])
+    kernel = RBF(1.0).on((0, 1)) * Categorical(0.2).on(2)
+    fields = {"landmarks": 30, "num_held_out": 50, "progress": False, "method": "kmeans"}
+    found = LandmarkRidge(kernel, 1e-3, **fields).fit(KEY, table, Y)
+    assert set(np.asarray(found.function.points)[:, 2]) == set(range(6))
