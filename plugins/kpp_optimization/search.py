@@ -91,7 +91,7 @@ def optimize(
         prior: The prior on the objective before any query.
         direction: "minimize" or "maximize".
         num_queries: Stop after this number of queries, which includes the initial ones.
-        num_initial: How many queries are made at random before the search.
+        num_initial: How many queries are made at random before the search, each of another candidate.
         noise_variance: The variance of the queries' noise, in squared units of the objective.
         cost: A function from one point (d,) to the positive cost of a query there; 1 by default.
         budget: Stop when the remaining budget does not cover the cost of any query.
@@ -117,10 +117,10 @@ def optimize(
     while len(rows) < num_queries:
         improvement = state.improvement()
         allowed = spent + costs <= budget
-        fresh = np.ones(len(points), bool)
-        if noise_variance == 0.0:
-            fresh[state.index] = False
         starting = len(rows) < num_initial
+        fresh = np.ones(len(points), bool)
+        if starting or noise_variance == 0.0:
+            fresh[state.index] = False
         chosen = _choose(priority, -priority if starting else improvement / costs, allowed & fresh)
         if chosen is None or not (starting or improvement[allowed & fresh].max() > min_improvement):
             stopped = "candidates" if not fresh.any() else "budget" if chosen is None else "improvement"

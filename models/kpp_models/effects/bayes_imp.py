@@ -1,6 +1,7 @@
 r"""Effects of interventions from two or more data sets, of which neither, one or both are treated as uncertain.
 
-The four models have the same mean and the same arguments; `kpp_models.AbstractEffectModel` describes them.
+The four models have the same arguments, which `kpp_models.AbstractEffectModel` describes. `IMP` has the mean of `IME`;
+a Bayesian embedding changes the mean slightly.
 """
 
 from __future__ import annotations

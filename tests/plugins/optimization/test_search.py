@@ -106,6 +106,11 @@ def test_initial_queries_and_ties_are_random_and_repeatable():
     pd.testing.assert_frame_equal(one, other)
 
 
+def test_initial_queries_are_different_candidates_also_with_noise():
+    search = optimize(KEY, wave, GRID, PRIOR, num_queries=8, num_initial=6, noise_variance=0.1)
+    assert search.queries["candidate"][:6].is_unique
+
+
 def test_regrets_of_replications_and_their_plot():
     def run(key, number):
         return optimize(key, wave, GRID, PRIOR, num_queries=4 + number, num_initial=2)
