@@ -189,9 +189,8 @@ def test_random_effects_equal_their_estimands():
 @pytest.mark.slow
 @pytest.mark.parametrize("most_given", [0, 2])
 def test_many_random_effects_equal_their_estimands(most_given):
-    counts = compare_exactly(1, 250, "abcdef", most_given=most_given)
-    print(counts)
-    assert counts["fraction"] >= (100 if most_given else 0) and counts["sum"] >= 50 and counts["refused"] <= 40
+    counts = compare_exactly(1, 125, "abcdef", most_given=most_given)
+    assert counts["fraction"] >= (50 if most_given else 0) and counts["sum"] >= 25 and counts["refused"] <= 20
 
 
 @pytest.mark.slow

@@ -636,9 +636,9 @@ def test_the_weighted_draws_of_laplace_agree_with_nuts(model):
     untrained = model(RBF(dist.LogNormal(0.0, 0.5), variance=dist.LogNormal(1.0, 0.5)))
     found = {}
     for name, inference in {
-        "nuts": kpp.NUTS(num_samples=2000, progress=False),
+        "nuts": kpp.NUTS(num_samples=1000, progress=False),
         "weighted": kpp.Laplace(num_samples=8000, progress=False),
-        "laplace": kpp.Laplace(num_samples=2000, progress=False, importance=False),
+        "laplace": kpp.Laplace(num_samples=1000, progress=False, importance=False),
     }.items():
         fit = untrained.fit(jax.random.key(1), pairs, outcomes, inference=inference, num_prior_samples=0)
         predicted = fit.predict(other)
