@@ -60,8 +60,8 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         rows = self.num_inputs if self.multiplicity is None else jnp.sum(self.multiplicity)
         return rows * self.regularization
 
-    def weights(self, query: Points | None = None) -> Float[Array, "m p"]:
-        """Return the weights of the support points, (m, p), which here are those of the inputs; see `input_weights`."""
+    def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
+        """Return the weights of the support points, (n, p), which here are those of the inputs; see `input_weights`."""
         return self.input_weights(query)
 
     @abc.abstractmethod

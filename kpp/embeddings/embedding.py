@@ -61,9 +61,9 @@ def _read(embedding: Any, points: Points, name: str) -> Any:
 class AbstractEmbedding(AbstractModule):
     r"""An element of an RKHS for each query.
 
-    .. math:: \mu_q = \sum_{i=1}^m w_i(q)\, k(z_i, \cdot)
+    .. math:: \mu_q = \sum_{i=1}^n w_i(q)\, k(z_i, \cdot)
 
-    Subclasses have the fields `kernel` (k) and `points` (the m support points :math:`z_i`, a batch of inputs of the
+    Subclasses have the fields `kernel` (k) and `points` (the n support points :math:`z_i`, a batch of inputs of the
     kernel) and one method, `weights`. The law, checked by `kpp.testing.check_embedding`: ``evaluate(x, query)`` equals
     ``weights(query).T @ kernel(points, x)``.
     """
@@ -88,14 +88,14 @@ class AbstractEmbedding(AbstractModule):
         return self.kernel
 
     @abc.abstractmethod
-    def weights(self, query: Points | None = None) -> Float[Array, "m p"]:
+    def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
         """Return the weights of the support points for each query.
 
         Args:
             query: The p queries, one row each; None for an embedding without queries, and then p = 1.
 
         Returns:
-            The weights, (m, p).
+            The weights, (n, p).
         """
 
     @_of_finite_points
@@ -171,7 +171,7 @@ class AbstractEmbedding(AbstractModule):
             = \langle\mu_q, \mu_q\rangle - 2 \langle\mu_q, \nu_r\rangle + \langle\nu_r, \nu_r\rangle
 
         For two `MeanEmbedding` this is the V-statistic: it includes the pairs of a point with itself, is never
-        negative, and has a bias of order 1/m for m points.
+        negative, and has a bias of order 1/n for n points.
 
         Args:
             other: The other embedding; its `space` must be the same.
@@ -195,7 +195,7 @@ class AbstractEmbedding(AbstractModule):
         """Return the weights of the rows of `_reduce`; fewer than `weights` if several points share one weight."""
         return self.weights(query)
 
-    def _reduce(self, values: Float[Array, "m *k"]) -> Float[Array, "r *k"]:
+    def _reduce(self, values: Float[Array, "n *k"]) -> Float[Array, "r *k"]:
         """Sum values over the support points that share a weight; by default no points do."""
         return values
 
@@ -217,7 +217,7 @@ class AbstractEmpiricalEmbedding(AbstractEmbedding):
         .. math:: \hat E_q f = \sum_i w_i(q)\, f(z_i)
 
         Args:
-            values: The values of f at the m support points, (m,) or (m, outputs), or f itself as an `RKHSFunction`.
+            values: The values of f at the n support points, (n,) or (n, outputs), or f itself as an `RKHSFunction`.
             query: The p queries, or None.
 
         Returns:

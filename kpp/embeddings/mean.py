@@ -19,11 +19,11 @@ __all__ = ["MeanEmbedding"]
 class MeanEmbedding(AbstractEmpiricalEmbedding):
     r"""The kernel mean embedding of an empirical distribution.
 
-    .. math:: \hat\mu = \frac{1}{m} \sum_{i=1}^m k(z_i, \cdot)
+    .. math:: \hat\mu = \frac{1}{n} \sum_{i=1}^n k(z_i, \cdot)
 
     Args:
         kernel: The kernel k.
-        points: The sample :math:`z_i`: an array (m, d), or a batch of inputs of the kernel.
+        points: The sample :math:`z_i`: an array (n, d), or a batch of inputs of the kernel.
 
     References:
         Muandet et al. (2017), "Kernel mean embedding of distributions: a review and beyond", equation 3.2.
@@ -45,8 +45,8 @@ class MeanEmbedding(AbstractEmpiricalEmbedding):
                 f"`points` must hold at least one point, the same number in each array, got shapes {shapes}"
             )
 
-    def weights(self, query: Points | None = None) -> Float[Array, "m p"]:
-        """Return the weight 1/m of each point, (m, 1); `query` must be None, since there is no condition."""
+    def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
+        """Return the weight 1/n of each point, (n, 1); `query` must be None, since there is no condition."""
         if query is not None:
             raise ValueError("`query` must be None: a MeanEmbedding embeds one distribution, without a condition")
         first = jax.tree.leaves(self.points)[0]

@@ -49,16 +49,16 @@ class GPEC(AbstractPointsExplainer):
 
     .. math::
 
-        E_{nd} = f_d(x_n) + \varepsilon_{nd}, \qquad
-        f_d \sim \mathrm{GP}(0, s_d^2\, k^*_{\mathrm{WEG}}\, k_{\mathrm{RBF}}), \qquad
-        \varepsilon_{nd} \sim N(0, U_{nd})
+        E_{ij} = f_j(x_i) + \varepsilon_{ij}, \qquad
+        f_j \sim \mathrm{GP}(0, \sigma_j^2\, k^*_{\mathrm{WEG}}\, k_{\mathrm{RBF}}), \qquad
+        \varepsilon_{ij} \sim N(0, U_{ij})
 
     Inputs are standardized by the background's means and standard deviations. With several outputs, each has its own
     boundary, of one class against the rest, and its own process. Hyperparameters that are None are chosen.
 
     Args:
         base_explainer: The explainer whose uncertainty is estimated: an instance, or its registered name.
-        background: The points whose explanations are computed first, and from which the boundary is searched, (N, d),
+        background: The points whose explanations are computed first, and from which the boundary is searched, (n, d),
             or a data frame. An explainer given by name gets at most 100 of them, evenly spaced, as its own background.
         explainer_options: The options of an explainer given by name: numbers, text and tuples of them.
         output: Which output to explain, by position or name; None for all.
@@ -72,8 +72,8 @@ class GPEC(AbstractPointsExplainer):
         decay: :math:`\lambda`, the rate at which the similarity decreases along the boundary, or None.
         concentration: :math:`\rho`, which concentrates the weights on near samples of the boundary, or None.
         lengthscale: The lengthscale of the RBF factor, a number or one per feature, in standard units, or None.
-        variance: The prior variance of each feature's contributions, a number or (D,), or None.
-        feature_covariance: The prior covariance of the features' contributions, which are then correlated: (D, D),
+        variance: The prior variance of each feature's contributions, a number or (d,), or None.
+        feature_covariance: The prior covariance of the features' contributions, which are then correlated: (d, d),
             whose diagonal replaces `variance`; "estimated" for the covariance of the background's explanations, scaled
             to `variance`; None for independent features. Other hyperparameters are chosen as if they were independent.
         selection: How hyperparameters are chosen: "heuristic", by a rule under which the boundary dominates (see the

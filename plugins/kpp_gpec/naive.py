@@ -20,7 +20,7 @@ __all__ = ["NaiveGP"]
 class NaiveGP(AbstractPointsExplainer):
     r"""Explanations with the uncertainty of a Gaussian process with an RBF kernel: GPEC without the boundary.
 
-    .. math:: E_{nd} = f_d(x_n) + \varepsilon_{nd}, \qquad f_d \sim \mathrm{GP}(0, s_d^2\, k_{\mathrm{RBF}})
+    .. math:: E_{ij} = f_j(x_i) + \varepsilon_{ij}, \qquad f_j \sim \mathrm{GP}(0, \sigma_j^2\, k_{\mathrm{RBF}})
 
     The first part of its variance is called "distance": it depends on the distance of a point from the explained
     points.

@@ -26,13 +26,13 @@ class Observations(NamedTuple):
     """Explanations with noise.
 
     Attributes:
-        values: The contributions, (N, D, outputs).
-        noise: The variances of their errors, (N, D, outputs).
+        values: The contributions, (n, d, outputs).
+        noise: The variances of their errors, (n, d, outputs).
         source: The source of the variances, in words.
     """
 
-    values: Float[np.ndarray, "N D O"]
-    noise: Float[np.ndarray, "N D O"]
+    values: Float[np.ndarray, "n d outputs"]
+    noise: Float[np.ndarray, "n d outputs"]
     source: str
 
 
@@ -107,7 +107,7 @@ def _mean(explanation: Explanation) -> np.ndarray:
 
 
 def _average(array: xr.DataArray) -> np.ndarray:
-    """Return the mean over draws, if there are any, as (N, D, outputs)."""
+    """Return the mean over draws, if there are any, as (n, d, outputs)."""
     return _arranged(array.mean([dim for dim in _SAMPLE_DIMS if dim in array.dims]))
 
 
