@@ -191,7 +191,7 @@ def print_table(found: pd.DataFrame) -> None:
     """Print the half of table 1."""
     seeds = found["seed"].nunique()
     name = found["data"].iloc[0]
-    click.echo(f"\n{name}, {seeds} seeds: mean width +- standard error, and in how many seeds it decreases in each row")
+    click.echo(f"\n{name}: mean width +- standard error, and in how many of the seeds ({seeds}) it falls in each row")
     click.echo(f"{'':>20}" + "".join(f"{setting:>20}" for setting in SETTINGS))
     for name, part in found.groupby("method", sort=False):
         of_setting = part.groupby("setting")["width"]

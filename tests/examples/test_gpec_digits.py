@@ -125,7 +125,7 @@ def test_networks_are_those_that_are_asked_for(script):
 def test_the_script_runs_at_small_size(script, tmp_path):
     done = CliRunner().invoke(script.main, ["--small", "--output", str(tmp_path)], catch_exceptions=False)
     assert done.exit_code == 0
-    assert "1 seeds: mean width" in done.output
+    assert "in how many of the seeds (1) it falls" in done.output
     found = pd.read_csv(tmp_path / "gpec_digits.csv")
     assert found.groupby("method").size().to_dict() == dict.fromkeys(
         ["BayesLIME", "BayesSHAP", "CXPlain", "GPEC", "Naive-GP"], 6
