@@ -116,9 +116,9 @@ def instrumental_regression(
         \frac{\sigma^2(\xi)}{n \xi}\, \frac1n \sum_i k((x_i, c_i), (x_i, c_i)) \le 10\, \mathrm{var}(y):
 
     a prior variance of f of more than ten times the variance of the outcome is not credible. If no value of the grid
-    satisfies this, :math:`\xi` is the largest one. With a kernel that grows with x, such as `kpp.kernels.Linear`, center
-    the treatments and covariates first, or give `regularization`: far from zero k is large, and the bound would shrink
-    the effect towards zero.
+    satisfies this, :math:`\xi` is the largest one. With a kernel that grows with x, such as `kpp.kernels.Linear`,
+    center the treatments and covariates first, or give `regularization`: far from zero k is large, and the bound would
+    shrink the effect towards zero.
 
     Args:
         x: X, the treatments, (n, d): an array, or a data frame whose columns of text are categories.

@@ -187,7 +187,7 @@ def test_treatments_and_instruments_may_be_categories():
 @pytest.mark.slow
 def test_intervals_are_not_wider_than_the_outcome():
     # Without the bound on the prior variance, the mean width is above 100 in some of these data sets. The interval of a
-    # single outcome has the width 2 * 1.645 * sd(y), about 8: 200 rows know the mean outcome twice as well, or better.
+    # single outcome has the width 2 * 1.645 * sd(y), about 7: 200 rows know the mean outcome twice as well, or better.
     prices = np.linspace(-3, 3, 20)[:, None]
     for seed in range(10):
         price, sales, transport = price_and_demand(seed, 200)
