@@ -116,9 +116,9 @@ def instrumental_regression(
         \frac{\sigma^2(\xi)}{n \xi}\, \frac1n \sum_i k((x_i, c_i), (x_i, c_i)) \le 10\, \mathrm{var}(y):
 
     a prior variance of f of more than ten times the variance of the outcome is not credible. If no value of the grid
-    satisfies this, :math:`\xi` is the largest one. With a kernel that grows with x, such as `kpp.kernels.Linear`,
-    center the treatments and covariates first, or give `regularization`: far from zero k is large, and the bound would
-    shrink the effect towards zero.
+    satisfies this, :math:`\xi` is the largest one. The bound holds for kernels with the same variance at all rows, as
+    the default one. For a kernel such as `kpp.kernels.Linear`, whose variance depends on the place of zero, it would
+    shrink the effect of treatments that are not centered, so all values are tried.
 
     Args:
         x: X, the treatments, (n, d): an array, or a data frame whose columns of text are categories.
@@ -253,9 +253,11 @@ def _fit(
         shrunk = basis * (spectrum / (spectrum + ridge))[None]
         return jnp.sum(((y - center - shrunk @ targets) / (1 - jnp.sum(shrunk * basis, axis=1))) ** 2)
 
-    prior_variances = jnp.mean(jnp.diagonal(gram)) * jax.lax.map(residual_variance, n * grid) / (n * grid)
-    errors = jnp.where(prior_variances <= _CREDIBLE * jnp.var(y), jax.lax.map(left_out, n * grid), jnp.inf)
-    best = grid[jnp.argmin(errors)]
+    variances = jnp.diagonal(gram)
+    amplitudes = jax.lax.map(residual_variance, n * grid) / (n * grid)
+    credible = jnp.mean(variances) * amplitudes <= _CREDIBLE * jnp.var(y)
+    varies = jnp.ptp(variances) > 1e-6 * jnp.max(variances)  # the variance depends on the place of zero
+    best = grid[jnp.argmin(jnp.where(credible | varies, jax.lax.map(left_out, n * grid), jnp.inf))]
     noise_variance = residual_variance(n * best)
     amplitude = noise_variance / (n * best)
     mean = RKHSFunction(amplitude * embedding.kernel, embedding.points, coefficients(n * best) / amplitude, center)

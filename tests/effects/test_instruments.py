@@ -124,6 +124,21 @@ def test_without_a_credible_prior_variance_the_regularization_is_the_largest():
     assert given.regularization == 1e-6
 
 
+@pytest.mark.parametrize("shift", [0.0, 100.0])
+def test_a_line_is_found_wherever_the_treatment_is_centered(shift):
+    """The prior variance of a line depends on the place of zero, so it does not bound the regularization."""
+    rng = np.random.default_rng(0)
+    z, hidden = rng.normal(size=(2, 200, 1))
+    x = z + 0.5 * hidden + shift
+    y = (x + hidden + 0.1 * rng.normal(size=(200, 1)))[:, 0]
+    found = instrumental_regression(x, y, z, kernel=Linear(1.0) + 1.0, instrument_kernel=Linear(1.0) + 1.0)
+    effect = found.effect(np.array([[shift], [shift + 1.0]]))
+    contrast = np.array([-1.0, 1.0])
+    error = float(contrast @ effect.mean) - 1.0
+    assert abs(error) < 4 * float(contrast @ effect.covariance @ contrast) ** 0.5
+    assert abs(error) < 0.3  # two-stage least squares has a standard error of sd(u) / (sqrt(n) sd(z)), about 0.07
+
+
 def frame_of_rows():
     columns = {"x1": X[:, 0], "x2": X[:, 1], "y": Y, "z1": Z[:, 0], "z2": Z[:, 1], "z3": Z[:, 2], "c": C[:, 0]}
     return pd.DataFrame(columns)
