@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["InstrumentalMean", "InstrumentalRegression", "instrumental_effect", "instrumental_regression"]
 
-_GRID = np.logspace(-8, 0, 17)  # the regularizations tried
+_GRID = np.logspace(0, -8, 17)  # the regularizations tried, the largest first: it is taken if none is credible
+_CREDIBLE = 10.0  # the largest prior variance of f, in variances of y; 1 gives too narrow intervals
 _CONSTANT = 100.0  # the variance of a constant in the regressions on instruments, so that it is hardly penalized
 
 
@@ -107,6 +108,18 @@ def instrumental_regression(
     :math:`\hat y = S \hat f = H y`. :math:`\sigma^2` is the mean of the squared residuals :math:`y_i - \hat f(x_i)`,
     and the prior has the kernel k times :math:`\sigma^2 / (n \xi)`.
 
+    For small :math:`\xi` the leave-one-out error hardly changes, because S smooths already, while the prior variance
+    grows without limit. Therefore :math:`\xi` is chosen only among the values with
+
+    .. math::
+
+        \frac{\sigma^2(\xi)}{n \xi}\, \frac1n \sum_i k((x_i, c_i), (x_i, c_i)) \le 10\, \mathrm{var}(y):
+
+    a prior variance of f of more than ten times the variance of the outcome is not credible. If no value of the grid
+    satisfies this, :math:`\xi` is the largest one. The bound holds for kernels with the same variance at all rows, as
+    the default one. For a kernel such as `kpp.kernels.Linear`, whose variance depends on the place of zero, it would
+    shrink the effect of treatments that are not centered, so all values are tried.
+
     Args:
         x: X, the treatments, (n, d): an array, or a data frame whose columns of text are categories.
         y: Y, the outcome, (n,).
@@ -115,7 +128,8 @@ def instrumental_regression(
         kernel: k, on the columns of X and then C; by default `kpp.kernels.default_kernel` with the lengthscales of
             `median_heuristic` times the square root of the number of columns, plus a constant.
         instrument_kernel: The kernel of the columns of Z and then C, by default likewise.
-        regularization: :math:`\xi`, positive.
+        regularization: :math:`\xi`, positive; by default chosen from :math:`10^{-8}` to 1. A given value is used
+            unchanged.
         instrument_regularization: :math:`\nu`, positive.
 
     Returns:
@@ -229,15 +243,24 @@ def _fit(
     spectrum, basis = jnp.maximum(spectrum, 0.0), half @ rotation
     targets = basis.T @ (y - center)
 
+    def coefficients(ridge: Array) -> Array:
+        return basis @ (targets / (spectrum + ridge))
+
+    def residual_variance(ridge: Array) -> Array:
+        return jnp.mean((y - center - gram @ coefficients(ridge)) ** 2)
+
     def left_out(ridge: Array) -> Array:
         shrunk = basis * (spectrum / (spectrum + ridge))[None]
         return jnp.sum(((y - center - shrunk @ targets) / (1 - jnp.sum(shrunk * basis, axis=1))) ** 2)
 
-    best = grid[jnp.argmin(jax.lax.map(left_out, n * grid))]
-    coefficients = basis @ (targets / (spectrum + n * best))
-    noise_variance = jnp.mean((y - center - gram @ coefficients) ** 2)
+    variances = jnp.diagonal(gram)
+    amplitudes = jax.lax.map(residual_variance, n * grid) / (n * grid)
+    credible = jnp.mean(variances) * amplitudes <= _CREDIBLE * jnp.var(y)
+    varies = jnp.ptp(variances) > 1e-6 * jnp.max(variances)  # the variance depends on the place of zero
+    best = grid[jnp.argmin(jnp.where(credible | varies, jax.lax.map(left_out, n * grid), jnp.inf))]
+    noise_variance = residual_variance(n * best)
     amplitude = noise_variance / (n * best)
-    mean = RKHSFunction(amplitude * embedding.kernel, embedding.points, coefficients / amplitude, center)
+    mean = RKHSFunction(amplitude * embedding.kernel, embedding.points, coefficients(n * best) / amplitude, center)
     root = basis / jnp.sqrt(amplitude * (spectrum + n * best))[None]
     return GPPosterior(mean, root), noise_variance, best
 

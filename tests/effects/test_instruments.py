@@ -76,22 +76,67 @@ def test_it_is_the_closed_form(tolerance):
     )
 
 
-def test_the_regularizations_have_the_lowest_errors():
-    found = instrumental_regression(X, Y, Z, **KERNELS)
-    gram, source = (np.asarray(k.gram(v)) for k, v in zip(KERNELS.values(), (X, Z), strict=True))
+def price_and_demand(seed, rows):
+    """Sales that fall with the price, and a hidden demand that raises both; the cost of transport is the instrument."""
+    rng = np.random.default_rng(seed)
+    transport, demand = rng.uniform(-3, 3, size=(rows, 1)), rng.normal(size=(rows, 1))
+    price = transport + demand
+    return price, (-3 * np.tanh(price / 2) + 2 * demand)[:, 0], transport
+
+
+def error_and_prior_variance(gram, s, y, value):
+    """The leave-one-out error and the mean prior variance of f, for one regularization."""
+    coefficients = np.linalg.inv(s @ gram + N * value * np.eye(N)) @ s
+    h = s @ gram @ coefficients
+    noise_variance = np.mean((y - gram @ coefficients @ y) ** 2)
+    error = np.sum((y - h @ y) ** 2 / (1 - np.diag(h)) ** 2)
+    return error, np.mean(np.diag(gram)) * noise_variance / (N * value)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "z", "bounded"),
+    [(X, Y, Z, False), (*price_and_demand(1, N), True)],
+    ids=["the best of all", "the best of those with a credible prior variance"],
+)
+def test_the_regularizations_have_the_lowest_errors(x, y, z, bounded):
+    found = instrumental_regression(x, y, z, **KERNELS)
+    gram, source = (np.asarray(k.gram(v)) for k, v in zip(KERNELS.values(), (x, z), strict=True))
 
     def first_error(value):
         a = np.linalg.inv(source + N * value * np.eye(N))
         return np.sum(np.diag(a @ gram @ a) / np.diag(a) ** 2)
 
-    def second_error(value):
-        s, y = smoothing(source, N * float(found.instrument_regularization)), Y - Y.mean()
-        h = s @ gram @ np.linalg.inv(s @ gram + N * value * np.eye(N)) @ s
-        return np.sum((y - h @ y) ** 2 / (1 - np.diag(h)) ** 2)
-
     best = min(np.logspace(-7, 0, 15), key=first_error)
     np.testing.assert_allclose(found.instrument_regularization, best, rtol=1e-12)
-    np.testing.assert_allclose(found.regularization, min(np.logspace(-8, 0, 17), key=second_error), rtol=1e-12)
+    s, grid = smoothing(source, N * float(found.instrument_regularization)), np.logspace(-8, 0, 17)
+    errors, variances = np.array([error_and_prior_variance(gram, s, y - y.mean(), value) for value in grid]).T
+    credible = variances <= 10 * np.var(y)
+    assert credible[errors.argmin()] != bounded
+    best = grid[np.where(credible, errors, np.inf).argmin()]
+    np.testing.assert_allclose(found.regularization, best, rtol=1e-12)
+
+
+def test_without_a_credible_prior_variance_the_regularization_is_the_largest():
+    # Even a regularization of 1 gives f a prior variance of 1e6 / 40 times the variance of U.
+    found = instrumental_regression(X, Y, Z, kernel=1e6 * RBF(2.0), instrument_kernel=KERNELS["instrument_kernel"])
+    assert found.regularization == 1.0
+    given = instrumental_regression(X, Y, Z, **(FIXED | {"regularization": 1e-6}))
+    assert given.regularization == 1e-6
+
+
+@pytest.mark.parametrize("shift", [0.0, 100.0])
+def test_a_line_is_found_wherever_the_treatment_is_centered(shift):
+    """The prior variance of a line depends on the place of zero, so it does not bound the regularization."""
+    rng = np.random.default_rng(0)
+    z, hidden = rng.normal(size=(2, 200, 1))
+    x = z + 0.5 * hidden + shift
+    y = (x + hidden + 0.1 * rng.normal(size=(200, 1)))[:, 0]
+    found = instrumental_regression(x, y, z, kernel=Linear(1.0) + 1.0, instrument_kernel=Linear(1.0) + 1.0)
+    effect = found.effect(np.array([[shift], [shift + 1.0]]))
+    contrast = np.array([-1.0, 1.0])
+    error = float(contrast @ effect.mean) - 1.0
+    assert abs(error) < 4 * float(contrast @ effect.covariance @ contrast) ** 0.5
+    assert abs(error) < 0.3  # two-stage least squares has a standard error of sd(u) / (sqrt(n) sd(z)), about 0.07
 
 
 def frame_of_rows():
@@ -152,3 +197,15 @@ def test_treatments_and_instruments_may_be_categories():
     assert abs(error) < 3 * float(contrast @ effect.covariance @ contrast) ** 0.5
     naive = y[taken].mean() - y[~taken].mean() - 2.0
     assert abs(error) < abs(naive) / 2
+
+
+@pytest.mark.slow
+def test_intervals_are_not_wider_than_the_outcome():
+    # Without the bound on the prior variance, the mean width is above 100 in some of these data sets. The interval of a
+    # single outcome has the width 2 * 1.645 * sd(y), about 7: 200 rows know the mean outcome twice as well, or better.
+    prices = np.linspace(-3, 3, 20)[:, None]
+    for seed in range(10):
+        price, sales, transport = price_and_demand(seed, 200)
+        effect = instrumental_regression(price, sales, transport).effect(prices)
+        width = 2 * 1.645 * np.mean(np.sqrt(np.diag(effect.covariance)))
+        assert width < 1.645 * np.std(sales)
