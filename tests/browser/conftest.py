@@ -40,8 +40,8 @@ OPTIONS = [
     "--no-first-run",
     "--no-sandbox",
 ]
-TAG = re.compile(r"""<([a-zA-Z][^\s/>]*)((?:\s+[^\s=>]+(?:=(?:"[^"]*"|'[^']*'|[^\s>]+))?)*)\s*/?>""")
-ATTRIBUTE = re.compile(r"""\s(id|name|href|src|class)=["']([^"']*)["']""")
+TAG = re.compile(r"""<([a-zA-Z][^\s/>]*)((?:\s+[^\s=>]+(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s>]+))?)*)\s*/?>""")
+ATTRIBUTE = re.compile(r"""\s(id|name|href|src|class)\s*=\s*["']([^"']*)["']""")
 #: Elements that make the page wider than the window; content that scrolls in a box of its own does not.
 FIND_WIDE = """() => {
     const width = document.documentElement.clientWidth
