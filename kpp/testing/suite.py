@@ -79,7 +79,7 @@ class Case:
     def __call__(self) -> None:
         """Run the check on the examples of the class."""
         stop = None if self.num_examples is None else self.skip_examples + self.num_examples
-        for index, example in list(enumerate(_examples(self.cls)))[self.skip_examples : stop]:
+        for index, example in enumerate(_examples(self.cls)[self.skip_examples : stop], self.skip_examples):
             _run((self.check,), example, f"{self.name}, example {index}")
 
     def __str__(self) -> str:
