@@ -57,6 +57,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"`slow_variants` names variants that do not exist: {missing}")
 
 
+def _generators(module: types.ModuleType) -> dict[str, np.random.Generator]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, np.random.Generator)}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _states_after_import(request: pytest.FixtureRequest) -> dict[str, dict[str, object]]:
+    return {name: generator.bit_generator.state for name, generator in _generators(request.module).items()}
+
+
+@pytest.fixture(autouse=True)
+def _same_random_numbers(request: pytest.FixtureRequest, _states_after_import: dict[str, dict[str, object]]) -> None:
+    """Start each test with the random numbers that it gets alone, whichever tests of its file ran before it."""
+    for name, generator in _generators(request.module).items():
+        generator.bit_generator.state = _states_after_import[name]
+
+
 @pytest.fixture(autouse=True)
 def _forget_compiled_programs() -> Iterator[None]:
     """Release all compiled programs once there are very many; tests that call parts of kpp directly need it too."""

@@ -61,9 +61,9 @@ def test_student_t_densities_are_differences_of_joint_densities(degrees):
 
 
 def test_a_student_t_with_many_degrees_of_freedom_is_gaussian():
-    """The log densities differ by terms of order n^2 / nu, 36e-9 here."""
+    """The log densities differ by terms of order n^2 / nu, 3.6e-6 here; the gamma functions' rounding is 1e-8."""
     y, matrix = RNG.normal(size=N), covariances()
-    np.testing.assert_allclose(pointwise.student_t(y, 1e9, 0.0, matrix), pointwise.gaussian(y, 0.0, matrix), atol=1e-6)
+    np.testing.assert_allclose(pointwise.student_t(y, 1e7, 0.0, matrix), pointwise.gaussian(y, 0.0, matrix), atol=1e-5)
 
 
 def test_batches_are_loops():
