@@ -35,7 +35,7 @@ def of_kpp(x: np.ndarray, y: np.ndarray, draws: int) -> Draws:
     kernel = RBF(dist.LogNormal(1.0, 1.0).expand([x.shape[1]]), dist.HalfNormal(1.0))
     nuts = kpp.NUTS(num_samples=draws, num_chains=CHAINS, progress=False)
     model, data, _ = GPRegression(kernel, noise_variance=dist.HalfNormal(1.0)).prepare(x, y)
-    return dict(nuts.run(jax.random.key(0), model.numpyro_model, data, progress=False).samples)
+    return dict(nuts.run(jax.random.key(0), model.numpyro_model, data).samples)
 
 
 def of_numpyro(x: np.ndarray, y: np.ndarray, draws: int) -> Draws:

@@ -68,7 +68,7 @@ def calibrate(name: str, repeats: int, seed: int) -> None:
     draws, starts = [], []
     for repeat in range(repeats):
         key = jax.random.fold_in(jax.random.key(seed), repeat)
-        posterior = inference.run(key, model, data | {"y": simulated["y"][repeat]}, progress=False)
+        posterior = inference.run(key, model, data | {"y": simulated["y"][repeat]})
         draws.append({site: np.asarray(values)[0, ::THINNING] for site, values in posterior.samples.items()})
         starts.append(posterior.attrs["init"])
     shares = {start: starts.count(start) / repeats for start in sorted(set(starts))}

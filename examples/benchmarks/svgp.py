@@ -119,9 +119,9 @@ def of_kpp(task: str, problem: Problem, inducing: np.ndarray, batch: int, steps:
         model = GeneralizedGP(kernel, GaussianLikelihood(noise_variance=dist.LogNormal(-1.0, 1.0)), **given)
     model, data, _ = model.prepare(problem.x, problem.y)
     inference = kpp.NaturalGradient(num_steps=steps, num_samples=DRAWS, progress=False)
-    inference.run(jax.random.key(0), model.numpyro_model, data, progress=False)
+    inference.run(jax.random.key(0), model.numpyro_model, data)
     start = time.perf_counter()
-    found = inference.run(jax.random.key(0), model.numpyro_model, data, progress=False)
+    found = inference.run(jax.random.key(0), model.numpyro_model, data)
     seconds = time.perf_counter() - start
     densities = [
         _log_density_of_kpp(task, model, data, {name: value[0, draw] for name, value in found.samples.items()}, problem)

@@ -88,7 +88,7 @@ class AbstractInference(_Fields, AbstractModule):
     """
 
     @abc.abstractmethod
-    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
+    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data) -> Posterior:
         """Run the inference.
 
         Law: the same key, model and data give the same posterior; a model without latent sites gives one chain of one
@@ -98,7 +98,6 @@ class AbstractInference(_Fields, AbstractModule):
             rng_key: A JAX random key.
             numpyro_model: A NumPyro model function; it is called as ``numpyro_model(**data)``.
             data: Its arguments by name, pytrees of arrays.
-            progress: Whether to show progress bars.
 
         Returns:
             The draws, the diagnostics and the state from which to continue.
@@ -124,8 +123,6 @@ class AbstractInference(_Fields, AbstractModule):
         numpyro_model: NumpyroModel,
         data: Data,
         state: Mapping[str, jax.Array],
-        *,
-        progress: bool = True,
     ) -> Posterior:
         """Continue the chains from `state` for `num_samples` more draws.
 

@@ -90,7 +90,7 @@ class Fit:
         """
         count(num_prior_samples, "num_prior_samples", 0)
         keys = jax.random.split(check_rng_key(rng_key), 3)
-        posterior = inference.run(keys[0], model.numpyro_model, data, progress=inference.progress)
+        posterior = inference.run(keys[0], model.numpyro_model, data)
         fit = cls(model, None, data, schema, posterior.samples, inference, posterior.state)
         return fit._with_groups(keys[1], posterior, fit._fixed_groups(keys[2], num_prior_samples))
 
@@ -293,9 +293,7 @@ class Fit:
         """
         count(num_samples, "num_samples")
         keys = jax.random.split(check_rng_key(rng_key))
-        posterior = self.inference.resume(
-            keys[0], num_samples, self.model.numpyro_model, self.data, self.state, progress=self.inference.progress
-        )
+        posterior = self.inference.resume(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
         further = self._replace_draws(posterior.samples, posterior.state)
         further = further._with_groups(keys[1], posterior, self._kept_groups())
         joined = {name: jnp.concatenate([value, posterior.samples[name]], axis=1) for name, value in self.draws.items()}

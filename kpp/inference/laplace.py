@@ -91,7 +91,7 @@ class Laplace(AbstractInference):
         count(self.num_samples, "num_samples")
         check_search(self.num_restarts, self.max_steps, self.tolerance)
 
-    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
+    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data) -> Posterior:
         """Find the mode and draw.
 
         Raises:
@@ -112,7 +112,7 @@ class Laplace(AbstractInference):
             num_restarts=self.num_restarts,
             max_steps=self.max_steps,
             tolerance=self.tolerance,
-            progress=progress,
+            progress=self.progress,
         )
         vector, factor = _polish(density, mode, data)
         state = {_MODE: vector, _FACTOR: factor}

@@ -48,7 +48,7 @@ class MAP(AbstractInference):
         """Raise ValueError if a number is out of range."""
         check_search(self.num_restarts, self.max_steps, self.tolerance)
 
-    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
+    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data) -> Posterior:
         """Find the mode; one chain of one draw.
 
         Raises:
@@ -69,7 +69,7 @@ class MAP(AbstractInference):
             num_restarts=self.num_restarts,
             max_steps=self.max_steps,
             tolerance=self.tolerance,
-            progress=progress,
+            progress=self.progress,
         )
         samples = _one_draw(density, mode.vector.astype(density.start.dtype), data)
         stats = {"lp": jnp.asarray(np.full((1, 1), -mode.value))}

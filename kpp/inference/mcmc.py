@@ -94,7 +94,7 @@ class MCMC(AbstractInference):
         if not callable(self.sampler):
             one_of(self.sampler, "sampler", _SAMPLERS)
 
-    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
+    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data) -> Posterior:
         """Draw; see `AbstractInference.run`.
 
         Raises:
@@ -115,7 +115,7 @@ class MCMC(AbstractInference):
             num_samples=self.num_samples,
             num_chains=num_chains,
             chain_method="vectorized" if kernel.is_ensemble_kernel else "sequential",
-            progress_bar=progress,
+            progress_bar=self.progress,
             jit_model_args=True,
         )
         with jax.numpy_rank_promotion("allow"):  # NumPyro's samplers broadcast arrays of different ranks

@@ -130,7 +130,7 @@ class NaturalGradient(AbstractInference):
         between(self.step_size, "step_size", 0.0, 1.0)
         between(self.min_step, "min_step", 0.0, 1.0)
 
-    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
+    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data) -> Posterior:
         """Fit the law and the other sites, and draw.
 
         Raises:
@@ -146,7 +146,7 @@ class NaturalGradient(AbstractInference):
         start = initial_values(model, init_key, data, "median")
         state = self._start(start, law.whitened)
         zeros = jnp.zeros(law.loc.shape, law.loc.dtype)
-        with progress_bar(self.num_steps, "natural gradient", unit="step", show=progress) as bar:
+        with progress_bar(self.num_steps, "natural gradient", unit="step", show=self.progress) as bar:
             for begin in range(0, self.num_steps, _CHUNK):
                 end = min(begin + _CHUNK, self.num_steps)
                 state = _run_steps(self, model, state, zeros, fit_key, data, begin, end)

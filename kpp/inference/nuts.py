@@ -101,7 +101,7 @@ class NUTS(AbstractInference):
         one_of(self.chain_method, "chain_method", (None, "sequential", "parallel", "vectorized", "processes"))
         one_of(self.init, "init", (None, "laplace", *_INITS))
 
-    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
+    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data) -> Posterior:
         """Draw; see `AbstractInference.run`.
 
         Raises:
@@ -114,7 +114,7 @@ class NUTS(AbstractInference):
         if fixed is not None:
             return fixed
         model, keys = CalledWith(numpyro_model), jax.random.split(rng_key, self.num_chains)
-        starts = self._laplace_starts(jax.random.fold_in(rng_key, 1), numpyro_model, data, sites, progress)
+        starts = self._laplace_starts(jax.random.fold_in(rng_key, 1), numpyro_model, data, sites)
         nuts = self._settle(starts)
         if starts is None:
             states = _start(nuts, model, keys, data)
@@ -122,12 +122,12 @@ class NUTS(AbstractInference):
             mass = starts.covariances if nuts.dense_mass else np.einsum("cii->ci", starts.covariances)
             states = _start_at(nuts, model, keys, (starts.positions, starts.energies, starts.gradients), mass, data)
         _check_starts(states)
-        posterior = nuts._sample(model, data, states, nuts.num_warmup or 0, nuts.num_samples, progress)
+        posterior = nuts._sample(model, data, states, nuts.num_warmup or 0, nuts.num_samples)
         found = {} if starts is None else {"modes": starts.num_modes, "gradients_before_warmup": starts.num_evaluations}
         return dataclasses.replace(posterior, attrs=posterior.attrs | {"init": nuts.init, **found})
 
     def _laplace_starts(
-        self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, sites: dict[str, Site], progress: bool
+        self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, sites: dict[str, Site]
     ) -> Starts | None:
         """Return the starts from Laplace's approximation, or None if they are not asked for or there are none."""
         if self.init not in (None, "laplace"):
@@ -137,7 +137,7 @@ class NUTS(AbstractInference):
             _LOGGER.info("chains start at random, because there are more than %d parameters", _MAX_DENSE)
             return None
         try:
-            return laplace_starts(rng_key, numpyro_model, data, sites, self.num_chains, progress)
+            return laplace_starts(rng_key, numpyro_model, data, sites, self.num_chains, self.progress)
         except ConvergenceError as error:
             if self.init == "laplace":
                 raise
@@ -161,8 +161,6 @@ class NUTS(AbstractInference):
         numpyro_model: NumpyroModel,
         data: Data,
         state: Mapping[str, jax.Array],
-        *,
-        progress: bool = True,
     ) -> Posterior:
         """Continue every chain from its last position with its own step size and mass matrix, without further warm-up.
 
@@ -172,7 +170,6 @@ class NUTS(AbstractInference):
             numpyro_model: The model function that the chains belong to.
             data: Its arguments by name.
             state: `Posterior.state` of the chains.
-            progress: Whether to show progress bars.
 
         Returns:
             The further draws only, and the state from which to continue.
@@ -185,7 +182,7 @@ class NUTS(AbstractInference):
         model = CalledWith(numpyro_model)
         keys = jax.random.split(check_rng_key(rng_key), state["step_size"].shape[0])
         nuts = dataclasses.replace(self, dense_mass=state["inverse_mass_matrix"].ndim == 3)
-        return nuts._sample(model, data, _restart(nuts, model, keys, dict(state), data), 0, num_samples, progress)
+        return nuts._sample(model, data, _restart(nuts, model, keys, dict(state), data), 0, num_samples)
 
     def kernel(self, model: Callable[[Data], Any], **options: Any) -> numpyro.infer.NUTS:
         """Return NumPyro's sampler of a model."""
@@ -218,13 +215,11 @@ class NUTS(AbstractInference):
         warmup = self.num_warmup or 0
         return _SHORTEST_SCHEDULE if self._keeps_mass and 0 < warmup <= _LAST_WINDOW else warmup
 
-    def _sample(
-        self, model: CalledWith, data: Data, states: HMCState, num_warmup: int, num_samples: int, progress: bool
-    ) -> Posterior:
+    def _sample(self, model: CalledWith, data: Data, states: HMCState, num_warmup: int, num_samples: int) -> Posterior:
         """Run the chains from their states, whose leaves have the axis of chains first, and collect the draws."""
         method = self.chain_method or automatic_method(states.potential_energy.shape[0])
         last, kept = run_chains(
-            self, model, data, states, steps=(num_warmup, num_samples), method=method, progress=progress
+            self, model, data, states, steps=(num_warmup, num_samples), method=method, progress=self.progress
         )
         posterior = self._collect(model, data, last, kept)
         return dataclasses.replace(posterior, attrs=posterior.attrs | {"chain_method": method})

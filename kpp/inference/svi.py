@@ -90,7 +90,7 @@ class SVI(AbstractInference):
         if isinstance(self.optimizer, str):
             one_of(self.optimizer, "optimizer", _OPTIMIZERS)
 
-    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data, *, progress: bool = True) -> Posterior:
+    def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data) -> Posterior:
         """Fit the family and draw from it.
 
         Raises:
@@ -110,7 +110,7 @@ class SVI(AbstractInference):
         svi = numpyro.infer.SVI(model, guide, self._optimizer(), loss)
 
         def fit(fit_key: RngKey, draw_key: RngKey, data: Data) -> tuple[Any, ...]:
-            result = svi.run(fit_key, self.num_steps, data, progress_bar=progress)
+            result = svi.run(fit_key, self.num_steps, data, progress_bar=self.progress)
             draws = draw_from_guide(draw_key, self.num_samples, guide, model, sites, data, result.params)
             return flatten_parameters(result.params), -result.losses, draws
 
@@ -118,7 +118,7 @@ class SVI(AbstractInference):
             if isinstance(guide, CalledWith):  # an own program may lack a site
                 eqx.filter_eval_shape(find_parameters, guide, data, sites)
             # A progress bar needs the steps one by one; without it all is one program.
-            state, elbo, samples = (fit if progress else eqx.filter_jit(fit))(fit_key, draw_key, data)
+            state, elbo, samples = (fit if self.progress else eqx.filter_jit(fit))(fit_key, draw_key, data)
         check_bound(np.asarray(elbo), self.learning_rate)
         attrs = {**self._attrs(), "elbo": mean_of_last(np.asarray(elbo))}
         return Posterior(samples, {"elbo": elbo[None]}, attrs, state, stats_dims={"elbo": ("chain", "step")})

@@ -69,7 +69,7 @@ def draws_fit_the_data(inference: AbstractInference, model: Model, data: Data) -
 
 def same_key_same_draws(inference: AbstractInference, model: Model, data: Data) -> None:
     """The same key, model and data give the same draws."""
-    again = inference.run(jax.random.key(0), model, data, progress=False)
+    again = inference.run(jax.random.key(0), model, data)
     for name, draws in _run(inference, model, data).samples.items():
         assert np.array_equal(draws, again.samples[name]), f"the draws of {name} differ between two runs with one key"
 
@@ -100,7 +100,7 @@ def records_what_ran(inference: AbstractInference, model: Model, data: Data) -> 
 
 def needs_no_latent_sites(inference: AbstractInference, model: Model, data: Data) -> None:
     """A model without latent sites gives one chain of one draw."""
-    posterior = inference.run(jax.random.key(0), _without_latents, {"y": jnp.ones(2)}, progress=False)
+    posterior = inference.run(jax.random.key(0), _without_latents, {"y": jnp.ones(2)})
     found = {name: jnp.shape(value) for name, value in posterior.samples.items()}
     assert found == {"half": (1, 1)}, f"the draws of a model with the deterministic site `half` have shapes {found}"
 
@@ -110,7 +110,7 @@ def continues_from_its_state(inference: AbstractInference, model: Model, data: D
     posterior = _run(inference, model, data)
     key, chains = jax.random.key(2), _sizes(posterior)[0]
     continued = (
-        ("resume", chains, lambda: inference.resume(key, _FURTHER, model, data, posterior.state, progress=False)),
+        ("resume", chains, lambda: inference.resume(key, _FURTHER, model, data, posterior.state)),
         ("draw", 1, lambda: inference.draw(key, _FURTHER, model, data, posterior.state)),
     )
     for name, expected, call in continued:
@@ -139,7 +139,7 @@ def survives_the_round_trip_through_a_spec(inference: AbstractInference, model: 
 def refuses_a_wrong_key(inference: AbstractInference, model: Model, data: Data) -> None:
     """An integer as the key raises a TypeError that names `rng_key`."""
     run: Any = inference.run
-    message = assert_raises(TypeError, lambda: run(0, model, data, progress=False), "an integer for `rng_key`")
+    message = assert_raises(TypeError, lambda: run(0, model, data), "an integer for `rng_key`")
     assert "`rng_key`" in message, f"the message does not name `rng_key`: {message}"
 
 
@@ -180,7 +180,7 @@ def _run(inference: AbstractInference, model: Model, data: Data) -> Posterior:
     example = (inference, model, data)
     key = tuple(map(id, example))
     if key not in _runs:
-        _runs[key] = example, inference.run(jax.random.key(0), model, data, progress=False)
+        _runs[key] = example, inference.run(jax.random.key(0), model, data)
     return _runs[key][1]
 
 

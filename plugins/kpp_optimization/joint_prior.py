@@ -183,7 +183,7 @@ class JointPrior(AbstractObjectivePrior):
             "num_queries": jnp.asarray(float(len(values))),
         }
         key = jax.random.key(len(values))
-        return self.inference.run(key, self._model.numpyro_model, data, progress=self.inference.progress)
+        return self.inference.run(key, self._model.numpyro_model, data)
 
     def _evidence(self, means: Float[np.ndarray, "j p"], covariances: Float[np.ndarray, "j p p"]) -> np.ndarray:
         """Return the log density of the queries under each draw."""

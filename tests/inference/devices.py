@@ -16,7 +16,7 @@ def model(y=None):
 assert jax.local_device_count() == 2
 runs = [
     kpp.NUTS(num_warmup=20, num_samples=10, num_chains=2, chain_method=method, progress=False).run(
-        jax.random.key(0), model, {"y": np.ones(2)}, progress=False
+        jax.random.key(0), model, {"y": np.ones(2)}
     )
     for method in (None, "sequential")
 ]

@@ -23,12 +23,12 @@ def model(y=None):
 method = "processes" if num_processes > 1 else "parallel"
 nuts = kpp.NUTS(num_warmup=20, num_samples=10, num_chains=4, chain_method=method, progress=False)
 data = {"y": np.ones(2)}
-first = nuts.run(jax.random.key(0), model, data, progress=False)
+first = nuts.run(jax.random.key(0), model, data)
 assert first.attrs["chain_method"] == method
-more = nuts.resume(jax.random.key(1), 5, model, data, first.state, progress=False)
+more = nuts.resume(jax.random.key(1), 5, model, data, first.state)
 np.savez(output, first=first.samples["location"], more=more.samples["location"])
 if num_processes > 1:
     try:
-        kpp.NUTS(num_chains=3, chain_method="processes").run(jax.random.key(0), model, data, progress=False)
+        kpp.NUTS(num_chains=3, chain_method="processes").run(jax.random.key(0), model, data)
     except ValueError as error:
         assert "`num_chains` must be a multiple of the 2 processes" in str(error)

@@ -85,8 +85,9 @@ def test_a_progress_bar_changes_no_draw(guide):
         mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
         numpyro.sample("y", dist.Normal(mean, jax.numpy.exp(width[0] - width[1])), obs=y)
 
-    inference, data = kpp.SVI(guide=guide, num_steps=50, num_samples=5), {"y": np.ones(3)}
-    quiet, shown = (inference.run(jax.random.key(0), model, data, progress=progress) for progress in (False, True))
+    data = {"y": np.ones(3)}
+    inference, loud = (kpp.SVI(guide=guide, num_steps=50, num_samples=5, progress=each) for each in (False, True))
+    quiet, shown = (each.run(jax.random.key(0), model, data) for each in (inference, loud))
     for name, draws in quiet.samples.items():
         np.testing.assert_allclose(draws, shown.samples[name], rtol=1e-8, atol=1e-10)
     fresh = [inference.draw(jax.random.key(1), 5, model, data, fit.state).samples["mean"] for fit in (quiet, shown)]
@@ -132,6 +133,6 @@ def test_a_seed_is_no_key(linear_model, prior, conjugate, key):
 def test_raw_and_typed_keys_are_the_same_to_inference(linear_model, prior, conjugate):
     model, data = linear_model(prior, 0.5), {"x": conjugate.x, "y": conjugate.y}
     inference = kpp.Laplace(num_samples=5)
-    raw = inference.run(jax.random.PRNGKey(0), model.numpyro_model, data, progress=False)
-    typed = inference.run(jax.random.key(0), model.numpyro_model, data, progress=False)
+    raw = inference.run(jax.random.PRNGKey(0), model.numpyro_model, data)
+    typed = inference.run(jax.random.key(0), model.numpyro_model, data)
     np.testing.assert_array_equal(raw.samples["weights"], typed.samples["weights"])

@@ -39,7 +39,7 @@ def by_quadrature():
 
 def run(guide, **options):
     options = {"num_steps": 4000, "num_samples": 4000, "num_particles": 10, "progress": False, **options}
-    return kpp.SVI(guide, **options).run(KEY, banana, {"y": 0.0}, progress=False)
+    return kpp.SVI(guide, **options).run(KEY, banana, {"y": 0.0})
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ def test_an_own_program_is_a_guide():
     """The posterior is N(10 / 6, 1 / 6), which is in the family, so that the bound becomes the evidence."""
     y = np.full(5, 2.0)
     inference = kpp.SVI(lambda model: own_guide, num_steps=2000, num_particles=50, num_samples=2000, progress=False)
-    posterior = inference.run(KEY, location_model, {"y": y}, progress=False)
+    posterior = inference.run(KEY, location_model, {"y": y})
     assert set(posterior.state) == {"mean", "log_scale"}
     np.testing.assert_allclose(
         posterior.state["mean"], 10 / 6, atol=5e-3
@@ -90,8 +90,8 @@ def test_an_own_program_is_a_guide():
 @pytest.mark.slow
 @pytest.mark.parametrize("guide", ["iaf_normal", "bnaf_normal"])
 def test_a_flow_continues_from_its_parameters(guide):
-    inference = kpp.SVI(guide, num_steps=20, num_samples=5, progress=False)
-    quiet, shown = (inference.run(KEY, banana, {"y": 0.0}, progress=progress) for progress in (False, True))
+    inference, loud = (kpp.SVI(guide, num_steps=20, num_samples=5, progress=each) for each in (False, True))
+    quiet, shown = (each.run(KEY, banana, {"y": 0.0}) for each in (inference, loud))
     assert all(isinstance(value, jax.Array) for value in quiet.state.values())
     found = [inference.draw(KEY, 5, banana, {"y": 0.0}, fit.state).samples["b"] for fit in (quiet, shown)]
     np.testing.assert_allclose(*found, rtol=1e-8, atol=1e-10)
@@ -123,6 +123,4 @@ def test_a_fit_by_a_flow_is_saved(tmp_path):
 )
 def test_guides_that_do_not_fit_are_refused(guide, error, message):
     with pytest.raises(error, match=message):
-        kpp.SVI(guide, num_steps=2, num_samples=1, progress=False).run(
-            KEY, location_model, {"y": np.ones(2)}, progress=False
-        )
+        kpp.SVI(guide, num_steps=2, num_samples=1, progress=False).run(KEY, location_model, {"y": np.ones(2)})

@@ -23,7 +23,7 @@ def counts(y=None):
 
 @pytest.fixture(scope="module")
 def posterior():
-    return LAPLACE.run(jax.random.key(0), counts, {"y": np.array([0.0, 1.0])}, progress=False)
+    return LAPLACE.run(jax.random.key(0), counts, {"y": np.array([0.0, 1.0])})
 
 
 def test_weighted_draws_have_the_posterior_moments(posterior):
@@ -56,7 +56,7 @@ def heavy(y=None):
 def test_a_wrong_approximation_is_reported(caplog):
     """The tails of the posterior decrease much more slowly than those of the proposal."""
     with caplog.at_level(logging.WARNING, logger="kpp"):
-        found = LAPLACE.run(jax.random.key(0), heavy, {}, progress=False)
+        found = LAPLACE.run(jax.random.key(0), heavy, {})
     assert found.attrs["pareto_k"] > 0.7
     assert "use kpp.NUTS()" in caplog.text
 

@@ -35,7 +35,7 @@ def assert_mean(series, expected):
 def test_moments_are_those_of_the_posterior(sampler):
     covariance = np.linalg.inv(np.eye(3) + X.T @ X / 0.25)
     mean = covariance @ X.T @ DATA["y"] / 0.25
-    posterior = kpp.MCMC(sampler, progress=False).run(jax.random.key(0), regression, DATA, progress=False)
+    posterior = kpp.MCMC(sampler, progress=False).run(jax.random.key(0), regression, DATA)
     draws = np.asarray(posterior.samples["weights"])
     # Walkers depend on each other, so the error is that of the series of means over all chains.
     assert_mean(draws.mean(0), mean)
@@ -61,16 +61,14 @@ def test_unknown_names_are_refused():
 @pytest.mark.parametrize("walkers", [2, 7])
 def test_walkers_must_fit_the_ensemble(walkers):
     with pytest.raises(ValueError, match=f"`num_chains` must be an even number .* got {walkers}; 8 suit"):
-        kpp.MCMC("aies", num_chains=walkers).run(jax.random.key(0), regression, DATA, progress=False)
+        kpp.MCMC("aies", num_chains=walkers).run(jax.random.key(0), regression, DATA)
 
 
 def test_a_function_must_return_a_sampler():
     with pytest.raises(TypeError, match="`sampler` must be a name or a function"):
-        kpp.MCMC(lambda model: "no sampler").run(jax.random.key(0), regression, DATA, progress=False)
+        kpp.MCMC(lambda model: "no sampler").run(jax.random.key(0), regression, DATA)
 
 
 def test_subsampling_is_refused():
     with pytest.raises(ValueError, match="cannot be HMCECS, because plates hold all their rows"):
-        kpp.MCMC(lambda model: numpyro.infer.HMCECS(numpyro.infer.NUTS(model))).run(
-            jax.random.key(0), regression, DATA, progress=False
-        )
+        kpp.MCMC(lambda model: numpyro.infer.HMCECS(numpyro.infer.NUTS(model))).run(jax.random.key(0), regression, DATA)

@@ -40,7 +40,7 @@ def run(model, y, *, data_options=None, **options):
     """Return the law of the whitened values, mean (l, w) and covariance (l, w, w), and all that the run returned."""
     prepared, data, _ = model.prepare(X, y, **(data_options or {}))
     inference = kpp.NaturalGradient(progress=False, **options)
-    found = inference.run(jax.random.key(0), prepared.numpyro_model, data, progress=False)
+    found = inference.run(jax.random.key(0), prepared.numpyro_model, data)
     roots = np.asarray(found.state["whitened_root"])
     return np.asarray(found.state["whitened_mean"]), np.einsum("lij,lik->ljk", roots, roots), found
 
@@ -161,7 +161,7 @@ def bags_observed():
 def test_laws_of_pairs_and_bags_fulfil_the_conditions_of_an_optimum(observed):
     model, data, (features, rest), derivatives = observed()
     inference = kpp.NaturalGradient(num_steps=80, min_step=0.5, num_samples=1, progress=False)
-    state = inference.run(jax.random.key(0), model.numpyro_model, data, progress=False).state
+    state = inference.run(jax.random.key(0), model.numpyro_model, data).state
     mean, root = np.asarray(state["whitened_mean"])[0], np.asarray(state["whitened_root"])[0]
     covariance = root.T @ root
     sd = np.sqrt(rest + np.einsum("iw,wv,iv->i", features, covariance, features))

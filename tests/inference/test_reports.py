@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import sys
 
@@ -30,7 +31,7 @@ def test_divergences_are_counted_with_an_advice(caplog):
     """Neal's funnel diverges under any fixed step size."""
     with caplog.at_level(logging.WARNING, logger="kpp"):
         posterior = NUTS(num_warmup=50, num_samples=100, num_chains=1, progress=False).run(
-            KEY, funnel, {"y": np.zeros(())}, progress=False
+            KEY, funnel, {"y": np.zeros(())}
         )
     count = int(posterior.sample_stats["diverging"].sum())
     assert count > 0
@@ -46,7 +47,7 @@ def test_a_density_without_a_maximum_is_an_error():
         numpyro.sample("y", dist.Normal(0.0, scale), obs=y)
 
     with pytest.raises(ConvergenceError, match=r"none of 2 starts reached a mode.*raise `max_steps` \(1\)"):
-        kpp.MAP(num_restarts=1, max_steps=1).run(KEY, model, {"y": np.full(3, 40.0)}, progress=False)
+        kpp.MAP(num_restarts=1, max_steps=1).run(KEY, model, {"y": np.full(3, 40.0)})
 
 
 @pytest.mark.slow
@@ -57,7 +58,7 @@ def test_a_flat_direction_is_named():
         numpyro.sample("y", dist.Normal(second + 0.0 * first, 1.0), obs=y)
 
     with pytest.raises(ConvergenceError, match="not a strict maximum.*'first'"):
-        kpp.Laplace(num_restarts=0).run(KEY, model, {"y": np.ones(3)}, progress=False)
+        kpp.Laplace(num_restarts=0).run(KEY, model, {"y": np.ones(3)})
 
 
 @pytest.mark.slow
@@ -67,9 +68,7 @@ def test_a_bound_that_still_rises_is_told(caplog):
         numpyro.sample("y", dist.Normal(location, 1.0), obs=y)
 
     with caplog.at_level(logging.WARNING, logger="kpp"):
-        kpp.SVI(num_steps=500, num_samples=2, optimizer=optax.adam(0.01)).run(
-            KEY, model, {"y": np.full(3, 50.0)}, progress=False
-        )
+        kpp.SVI(num_steps=500, num_samples=2, optimizer=optax.adam(0.01)).run(KEY, model, {"y": np.full(3, 50.0)})
     assert "still rose" in caplog.text
 
 
@@ -105,7 +104,7 @@ def test_chains_share_one_compilation():
             numpyro.sample("y", dist.Normal(location, 1.0), obs=y)
 
         inference = kpp.NUTS(num_warmup=5, num_samples=5, num_chains=num_chains, progress=False)
-        inference.run(KEY, model, {"y": np.ones(3)}, progress=False)
+        inference.run(KEY, model, {"y": np.ones(3)})
         return calls[num_chains]
 
     one, three = run(1), run(3)
@@ -120,12 +119,12 @@ def test_other_ways_of_running_chains_draw_the_same_distribution(settings):
         numpyro.sample("y", dist.Normal(location, 1.0).to_event(1), obs=y)
 
     inference = kpp.NUTS(num_warmup=100, num_samples=150, num_chains=2, progress=False, **settings)
-    posterior = inference.run(KEY, model, {"y": np.array([2.0, -2.0])}, progress=False)
+    posterior = inference.run(KEY, model, {"y": np.array([2.0, -2.0])})
     assert posterior.samples["location"].shape == (2, 150, 2)
     # The posterior is N(y / 2, 1/2); 300 draws, a third of them taken as effective, five standard errors.
     mean = np.asarray(posterior.samples["location"]).mean((0, 1))
     assert (np.abs(mean - [1.0, -1.0]) < 5 * np.sqrt(0.5 / 100)).all()
-    more = inference.resume(KEY, 10, model, {"y": np.array([2.0, -2.0])}, posterior.state, progress=False)
+    more = inference.resume(KEY, 10, model, {"y": np.array([2.0, -2.0])}, posterior.state)
     assert more.samples["location"].shape == (2, 10, 2)
 
 
@@ -136,7 +135,7 @@ def test_no_place_to_start_is_an_error():
         numpyro.sample("y", dist.Normal(location * jax.numpy.nan, 1.0), obs=y)
 
     with pytest.raises(ConvergenceError, match=r"no start with a finite density.*chains \[1, 2\] of 2"):
-        kpp.NUTS().run(KEY, model, {"y": np.ones(3)}, progress=False)
+        kpp.NUTS().run(KEY, model, {"y": np.ones(3)})
 
 
 @pytest.mark.slow
@@ -146,10 +145,10 @@ def test_progress_is_shown_and_hidden(capsys, monkeypatch):
     def model(y=None):
         numpyro.sample("y", dist.Normal(numpyro.sample("location", dist.Normal(0.0, 1.0)), 1.0), obs=y)
 
-    inference = kpp.NUTS(num_warmup=3, num_samples=4, num_chains=1)
-    inference.run(KEY, model, {"y": np.ones(3)}, progress=True)
+    inference = kpp.NUTS(num_warmup=3, num_samples=4, num_chains=1, progress=True)
+    inference.run(KEY, model, {"y": np.ones(3)})
     shown = capsys.readouterr().err
     assert "1 chain" in shown
     assert "7/7" in shown
-    inference.run(KEY, model, {"y": np.ones(3)}, progress=False)
+    dataclasses.replace(inference, progress=False).run(KEY, model, {"y": np.ones(3)})
     assert capsys.readouterr().err == ""

@@ -53,7 +53,7 @@ def funnel():
 
 def run(model, data, **options):
     settings = {"num_warmup": 20, "num_samples": 20, "num_chains": 2, "progress": False, **options}
-    return kpp.NUTS(**settings).run(KEY, model, data, progress=False)
+    return kpp.NUTS(**settings).run(KEY, model, data)
 
 
 def test_the_approximation_of_a_gaussian_posterior_is_exact():

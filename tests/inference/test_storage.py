@@ -130,7 +130,7 @@ class Repeated(AbstractInference):
     label: object = "prior"
     progress: bool = False
 
-    def run(self, rng_key, numpyro_model, data, *, progress=True):
+    def run(self, rng_key, numpyro_model, data):
         draw = numpyro.infer.Predictive(lambda: numpyro_model(data["x"]), num_samples=self.num_samples)
         samples = jax.jit(draw)(rng_key)
         return Posterior({"weights": samples["weights"][None]}, {}, {"inference": "Repeated"})

@@ -33,7 +33,7 @@ class Exact(AbstractInference):
     num_samples: int = eqx.field(static=True, default=6)
     progress: bool = eqx.field(static=True, default=False)
 
-    def run(self, rng_key, numpyro_model, data, *, progress=True):
+    def run(self, rng_key, numpyro_model, data):
         fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "Exact")
         return self.sample(check_rng_key(rng_key), data, (2, self.num_samples)) if fixed is None else fixed
 
@@ -89,7 +89,7 @@ class Anonymous(Exact):
 
 
 class AlwaysDraws(Exact):
-    def run(self, rng_key, numpyro_model, data, *, progress=True):
+    def run(self, rng_key, numpyro_model, data):
         return self.sample(check_rng_key(rng_key), data, (2, self.num_samples))
 
 
@@ -108,7 +108,7 @@ class Doubling(Exact):
 
 
 class AnyKey(Exact):
-    def run(self, rng_key, numpyro_model, data, *, progress=True):
+    def run(self, rng_key, numpyro_model, data):
         return Exact.run(self, jax.random.key(0), numpyro_model, data)
 
 
