@@ -31,7 +31,7 @@ class CMP(AbstractAggregateModel):
 
     .. math::
 
-        f \sim GP(m, k), \qquad g(y) = E[f(X) \mid Y = y], \qquad z_m = g(\tilde y_m) + \epsilon_m
+        f \sim GP(\mu, k), \qquad g(y) = E[f(X) \mid Y = y], \qquad z_j = g(\tilde y_j) + \epsilon_j
 
     There are two data sets: D1, bags of points x, each with a covariate y, from which the conditional mean operator is
     estimated with the kernel l of covariates (module `conditional_mean`); D2, targets z at covariates :math:`\tilde y`.
@@ -39,7 +39,8 @@ class CMP(AbstractAggregateModel):
 
     .. math::
 
-        m_d(x) = m(x) + k(x, X) A (Q + \sigma^2 I)^{-1} (z - \nu), \qquad Q = A^\top K_{XX} A, \quad \nu = A^\top m(X)
+        E[f(x) \mid z] = \mu(x) + k(x, X) A (Q + \sigma^2 I)^{-1} (z - \nu),
+        \qquad Q = A^\top K_{XX} A, \quad \nu = A^\top \mu(X)
 
     with :math:`A = (L_{YY} + N \lambda I)^{-1} L_{Y \tilde Y}` and, for bags, the bag means in place of :math:`k(x, X)`
     and :math:`K_{XX}`. `predict` gives the field; `kpp_models.aggregate_posterior` gives g. With ``num_inducing`` the
@@ -52,7 +53,7 @@ class CMP(AbstractAggregateModel):
         noise_variance: :math:`\sigma^2`, in squared units of z: a number, a prior, or one number per source, (S,).
             Likelihoods without noise ignore it; under "student_t" its root is the scale.
         regularization: :math:`\lambda`, positive; multiplied by the number of rows that the operator is estimated from.
-        mean: m: a number, a prior, or a callable module from points (n, d) to (n,).
+        mean: :math:`\mu`: a number, a prior, or a callable module from points (n, d) to (n,).
         high_resolution_variance: :math:`\varsigma^2`, the variance of white noise on the field.
         operator_variance: :math:`\tau^2`, the scale of the uncertainty of the estimated operator; 0 treats the operator
             as known.
