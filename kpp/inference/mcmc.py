@@ -26,6 +26,7 @@ from kpp.inference.base import (
     without_latents,
 )
 from kpp.inference.example_models import linear_regression, regression_data
+from kpp.inference.subsampling import density_spread, subsampling_nuts
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, count, one_of
 
@@ -42,9 +43,19 @@ _STATISTICS: dict[type[MCMCKernel], dict[str, str]] = {
     numpyro.infer.HMC: {"accept_prob": "acceptance_rate", "diverging": "diverging", "num_steps": "n_steps"},
     numpyro.infer.SA: {"accept_prob": "acceptance_rate", "diverging": "diverging"},
     numpyro.infer.BarkerMH: {"accept_prob": "acceptance_rate"},
+    numpyro.infer.HMCECS: {
+        "hmc_state.accept_prob": "acceptance_rate",
+        "hmc_state.diverging": "diverging",
+        "hmc_state.num_steps": "n_steps",
+        "accept_prob": "subsample_acceptance_rate",
+    },
 }
+_SUBSAMPLING = "hmcecs"
+_ENERGY = "hmc_state.potential_energy"
 _FEWEST_WALKERS = 4  # each half of an ensemble needs two, whose difference is a direction
 _LARGEST_R_HAT = 1.05
+# Importance weights whose logarithms have this standard deviation have an effective sample size of 78 %.
+_LARGEST_SPREAD = 0.5
 _FEWEST_DRAWS = 4  # for R-hat of halves of chains
 
 
@@ -56,6 +67,10 @@ class MCMC(AbstractInference):
     * "aies" and "ess" (affine-invariant ensemble sampling, ensemble slice sampling): the chains are walkers, which
       move along the differences between each other.
     * "barker": Metropolis-Hastings with the Barker proposal, which is skewed along the gradient.
+    * "hmcecs": the No-U-Turn sampler on subsamples of very many rows, for models with a plate that draws them (the
+      models of kpp with `minibatch`). It needs a posterior that is close to a Gaussian: its likelihood is expanded
+      around the mode. The attribute ``log_density_spread`` of the posterior is the standard deviation of the log
+      density of all rows minus the sampled one; from 0.5 on a warning says that the draws may be biased.
 
     `sample_stats` holds ``lp``, the log density of data and draw as the model is written, and the acceptance rates and
     divergences that the sampler keeps.
@@ -76,7 +91,9 @@ class MCMC(AbstractInference):
     References:
         J. Goodman, J. Weare (2010). Ensemble samplers with affine invariance. CAMCoS 5 ("aies");
         M. Karamanis, F. Beutler (2021). Ensemble slice sampling. Statistics and Computing 31 ("ess");
-        S. Livingstone, G. Zanella (2022). The Barker proposal. JRSS B 84 ("barker").
+        S. Livingstone, G. Zanella (2022). The Barker proposal. JRSS B 84 ("barker");
+        K.-D. Dang, M. Quiroz, R. Kohn, M.-N. Tran, M. Villani (2019). Hamiltonian Monte Carlo with energy conserving
+        subsampling. JMLR 20 ("hmcecs").
     """
 
     sampler: Any = eqx.field(static=True, default="aies")
@@ -92,22 +109,24 @@ class MCMC(AbstractInference):
         if self.num_chains is not None:
             count(self.num_chains, "num_chains")
         if not callable(self.sampler):
-            one_of(self.sampler, "sampler", _SAMPLERS)
+            one_of(self.sampler, "sampler", (*_SAMPLERS, _SUBSAMPLING))
 
     def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data) -> Posterior:
         """Draw; see `AbstractInference.run`.
 
         Raises:
             TypeError: If `sampler` is a function that does not return a sampler of NumPyro.
-            ValueError: If `num_chains` does not fit an ensemble, or the sampler is HMCECS.
+            ValueError: If `num_chains` does not fit an ensemble, or the model has no plate for "hmcecs".
+            kpp.inference.ConvergenceError: If "hmcecs" does not find the mode.
         """
         rng_key = check_rng_key(rng_key)
         sites = inspect_sites(numpyro_model, data)
         fixed = without_latents(numpyro_model, data, sites, "MCMC")
         if fixed is not None:
             return fixed
-        kernel = self._kernel(numpyro_model)
+        kernel = self._kernel(rng_key, numpyro_model, data, sites)
         num_chains = self._settle_chains(kernel, sites)
+        subsampling = isinstance(kernel, numpyro.infer.HMCECS)
         names = next((names for cls, names in _STATISTICS.items() if isinstance(kernel, cls)), {})
         mcmc = numpyro.infer.MCMC(
             kernel,
@@ -119,17 +138,23 @@ class MCMC(AbstractInference):
             jit_model_args=True,
         )
         with jax.numpy_rank_promotion("allow"):  # NumPyro's samplers broadcast arrays of different ranks
-            mcmc.run(rng_key, data, extra_fields=tuple(names))
+            mcmc.run(rng_key, data, extra_fields=(*names, _ENERGY) if subsampling else tuple(names))
         found, fields = mcmc.get_samples(group_by_chain=True), mcmc.get_extra_fields(group_by_chain=True)
         latent = {name: found[name] for name, site in sites.items() if site.kind == "latent"}
         samples, lp = evaluate_draws(CalledWith(numpyro_model), tuple(sites), latent, data)
         stats = {name: fields[field] for field, name in names.items()}
         self._warn(latent, stats)
-        attrs = {"inference": "MCMC", "sampler": type(kernel).__name__, "num_warmup": self.num_warmup}
-        return Posterior(samples, {"lp": lp, **stats}, attrs)
+        attrs: dict[str, object] = {"sampler": type(kernel).__name__, "num_warmup": self.num_warmup}
+        if subsampling:
+            attrs["log_density_spread"] = _check_spread(density_spread(numpyro_model, data, latent, fields[_ENERGY]))
+        return Posterior(samples, {"lp": lp, **stats}, {"inference": "MCMC"} | attrs)
 
-    def _kernel(self, numpyro_model: NumpyroModel) -> MCMCKernel:
+    def _kernel(
+        self, rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data, sites: Mapping[str, Site]
+    ) -> MCMCKernel:
         """Return NumPyro's sampler of the model."""
+        if self.sampler == _SUBSAMPLING:
+            return subsampling_nuts(jax.random.fold_in(rng_key, 1), numpyro_model, data, sites)
         build = self.sampler if callable(self.sampler) else _SAMPLERS[self.sampler]
         kernel = build(CalledWith(numpyro_model))
         if not isinstance(kernel, MCMCKernel):
@@ -139,8 +164,8 @@ class MCMC(AbstractInference):
             )
         if isinstance(kernel, numpyro.infer.HMCECS):
             raise ValueError(
-                "`sampler` cannot be HMCECS, because plates hold all their rows here; use another sampler, or kpp.SVI, "
-                "which draws subsamples"
+                "`sampler` cannot be a function that returns HMCECS, because the model that it takes holds all rows; "
+                'give the name "hmcecs"'
             )
         return kernel
 
@@ -179,3 +204,15 @@ class MCMC(AbstractInference):
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
         """Yield (inference, numpyro_model, data): a regression."""
         yield cls(num_warmup=200, num_samples=20, progress=False), linear_regression, regression_data(rng_key)
+
+
+def _check_spread(spread: float) -> float:
+    """Return the spread of log densities, and warn if it is large."""
+    if not spread < _LARGEST_SPREAD:
+        _LOGGER.warning(
+            "the draws may be biased: the log density of all rows minus the sampled one has a standard deviation of "
+            "%.2g (%.1f is the limit); use larger subsamples, tighter priors, or kpp.NUTS",
+            spread,
+            _LARGEST_SPREAD,
+        )
+    return spread

@@ -67,8 +67,3 @@ def test_walkers_must_fit_the_ensemble(walkers):
 def test_a_function_must_return_a_sampler():
     with pytest.raises(TypeError, match="`sampler` must be a name or a function"):
         kpp.MCMC(lambda model: "no sampler").run(jax.random.key(0), regression, DATA)
-
-
-def test_subsampling_is_refused():
-    with pytest.raises(ValueError, match="cannot be HMCECS, because plates hold all their rows"):
-        kpp.MCMC(lambda model: numpyro.infer.HMCECS(numpyro.infer.NUTS(model))).run(jax.random.key(0), regression, DATA)

@@ -92,7 +92,7 @@ def test_draws_are_orders_of_utilities_with_gumbel_noise():
 @pytest.mark.parametrize("judged", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_matches_as_rankings_of_two_are_the_logistic_model_of_preferences(matches, judged):
     """Evidence, its gradient, posterior mean and covariance, without contexts and with judges as contexts."""
-    prior = RBF(dist.LogNormal(0.0, 1.0), variance=dist.HalfNormal(3.0))
+    prior = RBF(dist.LogNormal(0.0, 1.0), variance=dist.LogNormal(0.0, 1.0))
     utility, preference = prior, Preferential(prior)
     if judged:
         first, second = np.array([RNG.choice(6, 2, replace=False) for _ in range(20)]).T
