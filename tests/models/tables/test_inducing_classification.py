@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import optax
 import pytest
 from numpyro.infer.util import log_density
 from scipy import integrate, special, stats
@@ -98,7 +99,7 @@ def test_minibatches_find_what_all_rows_find():
             RBF(dist.LogNormal(0.0, 0.5), 4.0), latent="inducing", num_inducing=15, minibatch=minibatch
         ).fit(
             jax.random.key(0), x, labels, num_prior_samples=0,
-            inference=kpp.SVI(num_steps=2000, num_samples=100, progress=False),
+            inference=kpp.SVI(num_steps=1000, num_samples=100, optimizer=optax.adam(0.02), progress=False),
         )
         for minibatch in (None, 200)
     ]  # fmt: skip
