@@ -46,12 +46,14 @@ def shown(wanted: dict[str, Any], result: dict[str, Any]) -> tuple[str, str]:
     """Return the numbers of a result that an item names, ours and the published ones, one per line.
 
     Args:
-        wanted: `table`, `values`, the `label` column, and `where`, the values of other columns.
+        wanted: `table`, `values`, the `label` column, and `where`, the value of other columns or a list
+            of values.
         result: A stored result.
     """
     tables = [found for found in result["tables"] if found["table"] == wanted["table"]]
     rows = [dict(zip(found["columns"], row, strict=True)) for found in tables for row in found["rows"]]
-    rows = [row for row in rows if all(row[key] == value for key, value in wanted.get("where", {}).items())]
+    where = {key: value if isinstance(value, list) else [value] for key, value in wanted.get("where", {}).items()}
+    rows = [row for row in rows if all(row[key] in values for key, values in where.items())]
     ours, published = [], []
     for row in rows:
         for value in (name for name in wanted["values"] if row[name] is not None):

@@ -144,6 +144,8 @@ def test_the_row_of_an_item_shows_the_numbers_it_asks_for(page):
     result = {"tables": [{"table": "t", "columns": columns, "rows": rows}]}
     wanted = {"table": "t", "values": ["error"], "label": "method", "where": {"case": "a"}}
     assert page.shown(wanted, result) == ("one 1.00 ± 0.10<br>other 2.0 ± 0.4", "one 1.1")
+    wanted["where"] = {"case": ["a", "b"], "method": "one"}
+    assert page.shown(wanted, result) == ("one 1.00 ± 0.10<br>one 3.00 ± 0.10", "one 1.1")
 
 
 def test_the_command_lists_runs_and_stores(root, tmp_path):
