@@ -198,12 +198,12 @@ class whole_plates(Messenger):
             msg["args"], msg["value"] = (size, size), jnp.arange(size)
 
 
-def trace(numpyro_model: NumpyroModel, data: Data) -> dict[str, Any]:
-    """Run a model once on all data and return its trace.
+def trace(numpyro_model: NumpyroModel, data: Data, *, subsample: bool = False) -> dict[str, Any]:
+    """Run a model once and return its trace, on all data or on a subsample where plates draw one.
 
     Latent sites take feasible values, because improper priors cannot be drawn from.
     """
-    seeded = handlers.seed(whole_plates(numpyro_model), jax.random.key(0))
+    seeded = handlers.seed(numpyro_model if subsample else whole_plates(numpyro_model), jax.random.key(0))
     return handlers.trace(handlers.substitute(seeded, substitute_fn=init_to_feasible())).get_trace(**data)
 
 

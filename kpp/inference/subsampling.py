@@ -7,12 +7,10 @@ from functools import partial
 
 import equinox as eqx
 import jax
-from numpyro import handlers
 from numpyro.infer import HMCECS, NUTS
-from numpyro.infer.initialization import init_to_feasible
 from numpyro.infer.util import potential_energy, unconstrain_fn
 
-from kpp.inference.base import CalledWith, Data, NumpyroModel, Site
+from kpp.inference.base import CalledWith, Data, NumpyroModel, Site, trace
 from kpp.inference.map import MAP
 
 __all__ = ["density_spread", "subsampling_nuts"]
@@ -50,8 +48,7 @@ def subsampling_nuts(rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data
         K.-D. Dang, M. Quiroz, R. Kohn, M.-N. Tran, M. Villani (2019). Hamiltonian Monte Carlo with energy conserving
         subsampling. JMLR 20.
     """
-    model = CalledWith(numpyro_model, subsample=True)
-    plates = _subsampled_plates(model, data)
+    plates = _subsampled_plates(numpyro_model, data)
     if not plates:
         raise ValueError(
             '`sampler` "hmcecs" needs a plate whose `subsample_size` is below its size; the models of kpp with '
@@ -65,7 +62,8 @@ def subsampling_nuts(rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data
         )
     found = MAP(progress=False).run(rng_key, numpyro_model, data).samples
     mode = {name: found[name][0, 0] for name, site in sites.items() if site.kind == "latent"}
-    return HMCECS(NUTS(model), num_blocks=_NUM_BLOCKS, proxy=HMCECS.taylor_proxy(mode, degree=2))
+    inner = NUTS(CalledWith(numpyro_model, subsample=True))
+    return HMCECS(inner, num_blocks=_NUM_BLOCKS, proxy=HMCECS.taylor_proxy(mode, degree=2))
 
 
 def density_spread(numpyro_model: NumpyroModel, data: Data, latent: dict[str, jax.Array], energies: jax.Array) -> float:
@@ -92,12 +90,11 @@ def _energies(model: CalledWith, latent: dict[str, jax.Array], data: Data) -> ja
     return jax.lax.map(partial(jax.lax.map, one), latent)
 
 
-def _subsampled_plates(model: CalledWith, data: Data) -> set[str]:
+def _subsampled_plates(numpyro_model: NumpyroModel, data: Data) -> set[str]:
     plates: set[str] = set()
 
     def look(arguments: Data) -> None:
-        seeded = handlers.substitute(handlers.seed(model, jax.random.key(0)), substitute_fn=init_to_feasible())
-        for name, site in handlers.trace(seeded).get_trace(arguments).items():
+        for name, site in trace(numpyro_model, arguments, subsample=True).items():
             if site["type"] == "plate" and site["args"][0] > (site["args"][1] or site["args"][0]):
                 plates.add(name)
 
