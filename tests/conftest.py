@@ -34,6 +34,8 @@ import kpp
 from kpp import registry
 from kpp.programs import release_programs
 
+pytest_plugins = ["costs"]
+
 # Said again here in case a pytest plugin imported JAX earlier.
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
