@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +25,21 @@ SCALES = np.array([0.5, 2.0, 0.4])
 MATERN = {Matern12: 0.5, Matern32: 1.5, Matern52: 2.5}
 
 
+@eqx.filter_jit
+def grams(approximate, kernel, x):
+    return approximate.gram(x), kernel.gram(x)
+
+
+@eqx.filter_jit
+def gram(kernel, x):
+    return kernel.gram(x)
+
+
+@eqx.filter_jit
+def features(kernel, x):
+    return kernel.feature_map(x)
+
+
 @pytest.mark.slow_variants("RBF-3", "Matern52-1", "Matern52-2", "Matern52-3", "Matern32-1", "Matern32-3")
 @pytest.mark.parametrize("d", X)
 @pytest.mark.parametrize("base", [RBF, Matern52, Matern32])
@@ -32,7 +48,7 @@ def test_it_is_the_kernel_for_lengthscales_of_its_range(base, d):
     approximate = HilbertSpace.over(X[d], kernel, (SCALES[:d], SCALES[:d]))
     # The rule promises a total variation distance of the covariance functions below 1 %, for one feature (section 4.4);
     # errors of several features add up.
-    np.testing.assert_allclose(approximate.gram(X[d]), kernel.gram(X[d]), atol=0.03 * d * 1.7)
+    np.testing.assert_allclose(*grams(approximate, kernel, X[d]), atol=0.03 * d * 1.7)
 
 
 @pytest.mark.parametrize("base", [RBF, Matern12, Matern32, Matern52])
@@ -41,7 +57,7 @@ def test_more_functions_and_a_wider_box_give_the_kernel(base):
     approximate = HilbertSpace(kernel, 4000, 8.0)
     # A Matern12 kernel lacks the tail of its density beyond the last frequency w = 4000 pi / 16, at most 2 / (pi w l).
     tolerance = 4e-3 if base is Matern12 else 1e-5
-    np.testing.assert_allclose(approximate.gram(x), kernel.gram(x), atol=tolerance)
+    np.testing.assert_allclose(*grams(approximate, kernel, x), atol=tolerance)
 
 
 @pytest.mark.parametrize("base", [RBF, *MATERN])
@@ -49,6 +65,7 @@ def test_functions_and_variances_are_those_of_numpyro(base):
     x, boundary, num_basis = X[2] - [0.0, 5.0], [1.5, 4.0], [5, 7]
     kernel = HilbertSpace(base(0.8, 1.3), num_basis, boundary)
 
+    @jax.jit
     def peer():
         if base is RBF:
             return hsgp_squared_exponential(x, 1.3, 0.8, boundary, num_basis, non_centered=True)
@@ -57,19 +74,19 @@ def test_functions_and_variances_are_those_of_numpyro(base):
     weights = RNG.normal(size=35)
     with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.substitute(data={"beta": jnp.asarray(weights)}):
         expected = peer()
-    np.testing.assert_allclose(kernel.feature_map(x) @ weights, expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(features(kernel, x) @ weights, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_any_smoothness_is_that_of_the_closed_form():
     general, closed = (HilbertSpace(base, 9, 4.0) for base in (Matern(0.8, 1.3, nu=1.5), Matern32(0.8, 1.3)))
-    np.testing.assert_allclose(general.feature_map(X[1]), closed.feature_map(X[1]), rtol=1e-12)
+    np.testing.assert_allclose(features(general, X[1]), features(closed, X[1]), rtol=1e-12)
 
 
 def test_a_lengthscale_for_each_feature_is_a_change_of_units():
     x = X[3] - [0.0, 5.0, -1.0]
     ours = HilbertSpace(Matern32(SCALES, 1.3), 4, 3.5 * np.ones(3))
     expected = HilbertSpace(Matern32(1.0, 1.3), 4, 3.5 / SCALES)
-    np.testing.assert_allclose(ours.gram(x), expected.gram(x / SCALES), rtol=1e-10)
+    np.testing.assert_allclose(gram(ours, x), gram(expected, x / SCALES), rtol=1e-10)
 
 
 @pytest.mark.slow_variants("0.3-40", "5.0-6")
@@ -77,16 +94,16 @@ def test_a_lengthscale_for_each_feature_is_a_change_of_units():
 def test_periodic_has_the_coefficients_of_bessel_functions(lengthscale, num_basis):
     kernel = Periodic(lengthscale, 1.4, 0.7)
     approximate, x = HilbertSpace(kernel, num_basis), X[1]
-    np.testing.assert_allclose(approximate.gram(x), kernel.gram(x), atol=1e-8)
+    np.testing.assert_allclose(*grams(approximate, kernel, x), atol=1e-8)
     order = np.arange(num_basis)
     coefficients = 1.4 * np.where(order > 0, 2.0, 1.0) * ive(order, lengthscale**-2)
-    squares = np.square(np.asarray(approximate.feature_map(np.zeros((1, 1))))[0, :num_basis])
+    squares = np.square(np.asarray(features(approximate, np.zeros((1, 1))))[0, :num_basis])
     np.testing.assert_allclose(squares, coefficients, atol=1e-14)
 
 
 def test_periodic_multiplies_features():
     kernel = Periodic(np.array([1.0, 2.0]), 1.4, np.array([0.7, 3.0]))
-    np.testing.assert_allclose(HilbertSpace(kernel, (14, 10)).gram(X[2]), kernel.gram(X[2]), atol=1e-8)
+    np.testing.assert_allclose(*grams(HilbertSpace(kernel, (14, 10)), kernel, X[2]), atol=1e-8)
 
 
 KERNELS = {
@@ -98,6 +115,7 @@ KERNELS = {
 
 @pytest.mark.parametrize("case", KERNELS)
 def test_derivatives_are_differences(case):
+    @jax.jit
     def value(scale):
         return jnp.sum(jnp.sin(jnp.arange(30.0))[None] @ KERNELS[case](scale).gram(X[1]))
 
