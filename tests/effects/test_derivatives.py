@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,9 +24,19 @@ KERNELS = {
 }
 
 
+@eqx.filter_jit
+def gram(kernel, points):
+    return kernel.gram(points)
+
+
+@eqx.filter_jit
+def moments(process, points):
+    return process.mean(points), process.covariance(points, points)
+
+
 def posterior(kernel, batch_shape=()):
-    root = np.linalg.cholesky(np.linalg.inv(np.asarray(kernel.gram(POINTS)) + 0.3 * np.eye(5)))
-    coefficients = jnp.sin(jnp.arange(5.0))
+    root = np.linalg.cholesky(np.linalg.inv(np.asarray(gram(kernel, POINTS)) + 0.3 * np.eye(5)))
+    coefficients = jnp.asarray(np.sin(np.arange(5)))
     if not batch_shape:
         return GPPosterior(RKHSFunction(kernel, POINTS, coefficients, 0.4), root)
     many = jnp.broadcast_to(coefficients, (*batch_shape, 5))
@@ -44,9 +55,9 @@ def test_moments_are_those_of_central_differences(name):
     means, variances = average_derivative_laws(process, jnp.asarray(ROWS), column, jnp.asarray(WEIGHTS))
     both = np.concatenate([moved(ROWS, column, step), moved(ROWS, column, -step)])
     loads = np.concatenate([WEIGHTS, -WEIGHTS], axis=1) / (2 * step)
-    np.testing.assert_allclose(means, loads @ np.asarray(process.mean(both)), rtol=1e-6)
-    covariance = loads @ np.asarray(process.covariance(both, both)) @ loads.T
-    np.testing.assert_allclose(variances, np.diag(covariance), rtol=1e-5)
+    mean, covariance = map(np.asarray, moments(process, both))
+    np.testing.assert_allclose(means, loads @ mean, rtol=1e-6)
+    np.testing.assert_allclose(variances, np.diag(loads @ covariance @ loads.T), rtol=1e-5)
 
 
 def test_draws_of_a_latent_mean_have_the_exact_law():
@@ -69,9 +80,10 @@ def test_draws_of_a_probability_are_those_of_joint_differences():
     weights = jnp.broadcast_to(jnp.asarray(WEIGHTS[0]), (1, 1, num, 7))
     draws = average_response_derivatives(jax.random.key(0), process, law, jnp.asarray(ROWS), 1, weights)
     one, both = posterior(KERNELS["product"]), np.concatenate([moved(ROWS, 1, step), moved(ROWS, 1, -step)])
-    values, vectors = np.linalg.eigh(np.asarray(one.covariance(both, both)))
+    mean, covariance = map(np.asarray, moments(one, both))
+    values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0))
-    latent = np.asarray(one.mean(both)) + RNG.normal(size=(num, 14)) @ root.T
+    latent = mean + RNG.normal(size=(num, 14)) @ root.T
     chances = 1 / (1 + np.exp(-latent))
     known = (chances[:, :7] - chances[:, 7:]) @ WEIGHTS[0] / (2 * step)
     assert float(draws.mean()) == pytest.approx(known.mean(), abs=4 * 1.5 * known.std() / np.sqrt(num))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +14,7 @@ import xarray as xr
 import kpp
 from kpp.causal import CausalDAG
 from kpp.effects import CausalEffect
-from kpp.effects.joint_draws import at_settings, draw_over_grid, make_grid
+from kpp.effects.joint_draws import draw_over_grid, make_grid
 from kpp.functions import RKHSFunction
 from kpp.gp import BernoulliLikelihood, OrdinalLikelihood, PoissonLikelihood, StudentTLikelihood
 from kpp.kernels import RBF, Matern32
@@ -34,9 +35,19 @@ NAMES = {"treatment": "t", "outcome": "y"}
 KERNEL = RBF(jnp.array([1.0, 1.5]), 2.0)
 
 
+@eqx.filter_jit
+def gram(kernel, points):
+    return kernel.gram(points)
+
+
+@eqx.filter_jit
+def moments(process, points):
+    return process.mean(points), process.covariance(points, points)
+
+
 def posterior(kernel, points):
-    root = np.linalg.cholesky(np.linalg.inv(np.asarray(kernel.gram(points)) + 0.3 * np.eye(len(points))))
-    return GPPosterior(RKHSFunction(kernel, points, jnp.sin(jnp.arange(float(len(points)))), 0.4), root)
+    root = np.linalg.cholesky(np.linalg.inv(np.asarray(gram(kernel, points)) + 0.3 * np.eye(len(points))))
+    return GPPosterior(RKHSFunction(kernel, points, np.sin(np.arange(len(points))), 0.4), root)
 
 
 @pytest.mark.parametrize(
@@ -44,12 +55,12 @@ def posterior(kernel, points):
 )
 def test_joint_draws_have_the_law_of_the_posterior(name, points):
     """20,000 draws: covariances have standard errors of at most 1 % of the largest variance."""
-    known = {"rows": ROWS, "others": RNG.normal(size=(3, 2))}[points]
+    known = {"rows": ROWS, "others": RNG.normal(size=(4, 2))}[points]
     process = posterior(KERNELS[name], known)
     grid = make_grid(process.mean.points, ROWS, 0, VALUES)
-    draws = draw_over_grid(KEY, process, jnp.asarray(ROWS), 0, jnp.asarray(VALUES), grid, 20_000)
-    every = at_settings(jnp.asarray(ROWS), 0, jnp.asarray(VALUES)).reshape(-1, 2)
-    mean, covariance = np.asarray(process.mean(every)), np.asarray(process.covariance(every, every))
+    draws = eqx.filter_jit(draw_over_grid)(KEY, process, jnp.asarray(ROWS), 0, jnp.asarray(VALUES), grid, 20_000)
+    every = np.concatenate([np.column_stack([np.full(4, value), ROWS[:, 1]]) for value in VALUES])
+    mean, covariance = map(np.asarray, moments(process, every))
     flat = np.asarray(draws).reshape(20_000, -1)
     np.testing.assert_allclose(flat.mean(0), mean, atol=4 * 0.0071 * np.sqrt(covariance.max()))
     np.testing.assert_allclose(np.cov(flat.T), covariance, atol=4 * 0.01 * covariance.max())
@@ -84,9 +95,10 @@ def test_the_effect_is_the_average_response(name):
     effect = kpp.causal_effect(KEY, fit, GRAPH, **NAMES, bootstrap=False, num_draws=2000)
     process = fit.function_posterior(at="mean")
     every = np.concatenate([np.column_stack([np.full(len(TABLE), t), TABLE["z"]]) for t in (0.0, 1.0)])
-    values, vectors = np.linalg.eigh(np.asarray(process.covariance(every, every)))
+    mean, covariance = map(np.asarray, moments(process, every))
+    values, vectors = np.linalg.eigh(covariance)
     white = np.random.default_rng(0).normal(size=(2000, len(every)))
-    latent = np.asarray(process.mean(every)) + white @ (vectors * np.sqrt(np.maximum(values, 0))).T
+    latent = mean + white @ (vectors * np.sqrt(np.maximum(values, 0))).T
     known = response(latent).reshape(2000, 2, -1).mean(-1)
     found = effect.draws.to_numpy()[0]
     spread = known.std(0)
