@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.scipy import special as special_jax
 from numpyro import distributions as dist
-from scipy import optimize, special
+from scipy import special, stats
 
 import kpp
 from kpp.kernels import RBF, Categorical, Contextual, Preferential
@@ -22,13 +21,20 @@ RNG = np.random.default_rng(0)
 ITEMS = RNG.normal(size=(6, 2))
 RANKINGS = Rankings.create(ITEMS, [[0, 3, 1], [5, 2], [4], [1, 0, 2, 3, 4, 5], [2, 4]], [[], [0, 4], [0, 1], [], [3]])
 JUDGED = dataclasses.replace(RANKINGS, contexts=jnp.array([[0.0], [2.0], [0.0], [2.0], [2.0]]))
-UTILITIES = jnp.asarray(RNG.normal(size=6))
+UTILITIES = RNG.normal(size=6)
 KEY = jax.random.key(0)
+# The rankings again: who was ranked, best first, who else was there, and the judge.
+SETS = [([0, 3, 1], [], 0), ([5, 2], [0, 4], 2), ([4], [0, 1], 0), ([1, 0, 2, 3, 4, 5], [], 2), ([2, 4], [3], 2)]
 
 
 def law_of(rankings):
-    y = rankings.order
+    y = np.asarray(rankings.order)
     return PlackettLuce(rankings.candidates, (y >= 0).sum(1), y, y.shape[1])
+
+
+@jax.jit
+def log_density(law, utilities):
+    return law.log_density(utilities)
 
 
 def probability(utilities, order, others=()):
@@ -38,6 +44,57 @@ def probability(utilities, order, others=()):
         total *= np.exp(utilities[item]) / np.exp(utilities[left]).sum()
         left.remove(item)
     return total
+
+
+def choices_of(sets):
+    """One choice after the other: the items that are left, the chosen one first."""
+    for order, others in sets:
+        for place in range(len(order)):
+            yield np.array([*order[place:], *others])
+
+
+def laplace(gram, choices):
+    """The mode, the covariance and the evidence of Laplace's approximation, by Newton's method with half steps."""
+    choices = list(choices)
+
+    def terms(f):
+        value, slope, curvature = 0.0, np.zeros(len(f)), np.zeros((len(f), len(f)))
+        for left in choices:
+            chance = special.softmax(f[left])
+            value += np.log(chance[0])
+            slope[left[0]] += 1.0
+            slope[left] -= chance
+            curvature[np.ix_(left, left)] += np.diag(chance) - np.outer(chance, chance)
+        return value, slope, curvature
+
+    f = np.zeros(len(gram))
+    for number in range(200):
+        _, slope, curvature = terms(f)
+        full = gram @ np.linalg.solve(np.eye(len(f)) + curvature @ gram, curvature @ f + slope)
+        f = f + (0.5 if number < 20 else 1.0) * (full - f)
+    value, slope, curvature = terms(f)
+    system = np.eye(len(f)) + curvature @ gram
+    evidence = value - 0.5 * slope @ f - 0.5 * np.linalg.slogdet(system)[1]
+    return f, gram @ np.linalg.inv(system), evidence
+
+
+def rbf(points):
+    return np.exp(-0.5 * ((points[:, None] - points[None]) ** 2).sum(-1))
+
+
+def shares_of_the_best(mean, covariance):
+    """How often each item is the best of 100,000 draws of the utilities with Gumbel noise."""
+    rng = np.random.default_rng(1)
+    draws = rng.multivariate_normal(mean, covariance, 100000, method="eigh")
+    return np.bincount(np.argmax(draws + rng.gumbel(size=draws.shape), axis=1), minlength=len(mean)) / len(draws)
+
+
+@pytest.fixture(scope="module")
+def dense():
+    """Laplace's approximation with the utilities of every item for every one of three judges, in NumPy."""
+    gram = np.kron(2.0 * rbf(ITEMS), np.where(np.eye(3), 1.0, 0.4))
+    sets = [([3 * i + judge for i in order], [3 * i + judge for i in others]) for order, others, judge in SETS]
+    return laplace(gram, choices_of(sets))[:2]
 
 
 @pytest.fixture(scope="module")
@@ -60,44 +117,54 @@ def judged():
 
 
 def test_the_law_is_that_of_successive_choices():
-    found = np.exp(law_of(RANKINGS).log_density(UTILITIES))
-    u = np.asarray(UTILITIES)
-    complete = [([0, 3, 1], []), ([5, 2], [0, 4]), ([4], [0, 1]), ([1, 0, 2, 3, 4, 5], []), ([2, 4], [3])]
-    exact = [probability(u, order, others) for order, others in complete]
+    found = np.exp(log_density(law_of(RANKINGS), UTILITIES))
+    exact = [probability(UTILITIES, order, others) for order, others, _ in SETS]
     np.testing.assert_allclose(found, exact, rtol=1e-13)  # rounding
 
 
 def test_the_probabilities_of_all_orders_sum_to_one():
     orders = list(itertools.permutations(range(4)))
-    assert abs(np.exp(law_of(Rankings.create(ITEMS, orders)).log_density(UTILITIES)).sum() - 1) < 1e-13  # rounding
+    assert abs(np.exp(log_density(law_of(Rankings.create(ITEMS, orders)), UTILITIES)).sum() - 1) < 1e-13  # rounding
 
 
 def test_gradient_and_curvature_are_derivatives():
-    law = law_of(RANKINGS)
-    gradient = jax.grad(lambda f: law.log_density(f).sum())(UTILITIES)
-    np.testing.assert_allclose(law.gradient(UTILITIES), gradient, rtol=1e-12)  # rounding
-    hessian = jax.hessian(lambda f: law.log_density(f).sum())(UTILITIES)
-    np.testing.assert_allclose(law.curvature(UTILITIES), -hessian, atol=1e-13)  # rounding of numbers below 1
+    @jax.jit
+    def derivatives(law, f):
+        def total(f):
+            return law.log_density(f).sum()
+
+        return law.gradient(f), jax.grad(total)(f), law.curvature(f), jax.hessian(total)(f)
+
+    gradient, exact_gradient, curvature, hessian = derivatives(law_of(RANKINGS), UTILITIES)
+    np.testing.assert_allclose(gradient, exact_gradient, rtol=1e-12)  # rounding
+    np.testing.assert_allclose(curvature, -hessian, atol=1e-13)  # rounding of numbers below 1
 
 
 def test_draws_are_orders_of_utilities_with_gumbel_noise():
     choices = Rankings.from_choices(ITEMS, [[0, 2, 5]], [0])
     keys = jax.random.split(KEY, 20000)
-    drawn = np.asarray(jax.jit(jax.vmap(lambda key: law_of(choices).draw(key, UTILITIES)))(keys)).ravel()
+    drawn = np.asarray(jax.jit(jax.vmap(lambda key: law_of(choices).draw(key, jnp.asarray(UTILITIES))))(keys)).ravel()
     share = np.bincount(drawn, minlength=3) / len(keys)
-    exact = special.softmax(np.asarray(UTILITIES)[[0, 2, 5]])
+    exact = special.softmax(UTILITIES[[0, 2, 5]])
     np.testing.assert_allclose(share, exact, atol=4 * 0.5 / np.sqrt(len(keys)))  # 4 standard errors
 
 
-@pytest.mark.parametrize("judged", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_matches_as_rankings_of_two_are_the_logistic_model_of_preferences(matches, judged):
-    """Evidence, its gradient, posterior mean and covariance, without contexts and with judges as contexts."""
+def test_the_law_of_matches_as_rankings_of_two_is_logistic(matches):
+    first, second = np.asarray(matches.pairs).T
+    chance = special.expit(UTILITIES[first] - UTILITIES[second])
+    exact = stats.binom.logpmf(matches.wins, matches.counts, chance).sum()
+    ways = np.log(special.comb(matches.counts, matches.wins)).sum()  # the orders of the matches of a pair
+    found = log_density(law_of(Rankings.from_matches(matches)), UTILITIES).sum()
+    assert abs(found + ways - exact) < 1e-12  # rounding
+
+
+@pytest.mark.slow
+def test_matches_as_rankings_of_two_are_the_logistic_model_of_preferences():
+    """Evidence, its gradient, posterior mean and covariance, with judges as contexts."""
     prior = RBF(dist.LogNormal(0.0, 1.0), variance=dist.LogNormal(0.0, 1.0))
-    utility, preference = prior, Preferential(prior)
-    if judged:
-        first, second = np.array([RNG.choice(6, 2, replace=False) for _ in range(20)]).T
-        matches = Matches.create(ITEMS, first, second, RNG.integers(2, size=20), RNG.integers(3, size=20)[:, None])
-        utility, preference = (Contextual(kernel, Categorical(0.4)) for kernel in (utility, preference))
+    first, second = np.array([RNG.choice(6, 2, replace=False) for _ in range(20)]).T
+    matches = Matches.create(ITEMS, first, second, RNG.integers(2, size=20), RNG.integers(3, size=20)[:, None])
+    utility, preference = (Contextual(kernel, Categorical(0.4)) for kernel in (prior, Preferential(prior)))
     modes = [
         model.fit(KEY, data, inference=kpp.MAP(progress=False, tolerance=1e-9), num_prior_samples=0)
         for model, data in ((RankingGP(utility), Rankings.from_matches(matches)), (PreferenceGP(preference), matches))
@@ -110,7 +177,7 @@ def test_matches_as_rankings_of_two_are_the_logistic_model_of_preferences(matche
     evidence = [fit.idata.attrs["log_density"] for fit in modes]
     assert abs(evidence[0] + np.log(ways).sum() - evidence[1]) < 1e-8  # the orders of the matches of a pair
     both = jnp.concatenate([matches.points[:, 0], matches.points[:, 1]])
-    asked = both if matches.contexts is None else (both, jnp.concatenate([matches.contexts] * 2))
+    asked = (both, jnp.concatenate([matches.contexts] * 2))
     utilities, pairs = modes[0].predict(asked, covariance=True), modes[1].predict(matches)
     mean, covariance = utilities["mean"].values[0, 0], utilities["latent_covariance"].values[0, 0]
     low = np.arange(matches.num_pairs)
@@ -120,49 +187,27 @@ def test_matches_as_rankings_of_two_are_the_logistic_model_of_preferences(matche
     np.testing.assert_allclose(variance, pairs["latent_variance"].values[0, 0], rtol=1e-6)
 
 
-def test_with_contexts_the_posterior_is_that_of_all_items_in_all_contexts(judged):
-    """Laplace's approximation written with the utilities of every item in every context, and SciPy's optimum."""
-    kernel = np.kron(2.0 * RBF(1.0).gram(ITEMS), Categorical(0.4).gram(np.arange(3.0)[:, None]))
-    root = jnp.linalg.cholesky(kernel)
-    sets = [([0, 3, 1], [], 0), ([5, 2], [0, 4], 2), ([4], [0, 1], 0), ([1, 0, 2, 3, 4, 5], [], 2), ([2, 4], [3], 2)]
-
-    def log_likelihood(f):
-        table, total = f.reshape(6, 3), 0.0
-        for order, others, judge in sets:
-            left = [*order, *others]
-            for item in order:
-                total += table[item, judge] - special_jax.logsumexp(table[jnp.array(left), judge])
-                left.remove(item)
-        return total
-
-    loss = jax.jit(lambda white: 0.5 * white @ white - log_likelihood(root @ white))
-    slope, curvature = jax.jit(jax.grad(loss)), jax.jit(jax.hessian(loss))
-    options = {"jac": slope, "hess": curvature, "options": {"gtol": 1e-9}}
-    best = optimize.minimize(loss, np.zeros(18), method="trust-exact", **options)
-    precision = curvature(best.x)
+def test_with_contexts_the_posterior_is_that_of_all_items_in_all_contexts(judged, dense):
+    mean, covariance = dense
     everywhere = (np.repeat(ITEMS, 3, axis=0), np.tile(np.arange(3.0), 6)[:, None])
     found = judged.predict(everywhere, covariance=True)
-    np.testing.assert_allclose(found["mean"].values[0, 0], root @ best.x, atol=1e-8)  # of the search
-    exact = root @ np.linalg.solve(precision, root.T)
-    np.testing.assert_allclose(found["latent_covariance"].values[0, 0], exact, atol=1e-8)
-    evidence = -best.fun - 0.5 * np.linalg.slogdet(precision)[1]
-    data = judged.data
-    law = PlackettLuce(data["candidates"], data["num_ranked"], None, data["y"].shape[1])
-    marginal = RankingMarginal(judged.model.kernel.gram(data["x"]), law, whitened="z")
-    assert abs(marginal.log_prob(data["y"]) - evidence) < 1e-8
+    np.testing.assert_allclose(found["mean"].values[0, 0], mean, atol=1e-8)  # of the search
+    np.testing.assert_allclose(found["latent_covariance"].values[0, 0], covariance, atol=1e-8)
 
 
-def test_choices_in_a_context_agree_with_monte_carlo(judged):
+def test_choices_in_a_context_agree_with_monte_carlo(judged, dense):
+    mean, covariance = dense
     found = choice_probabilities(judged, ITEMS, context=[2.0]).values[0, 0]
-    predicted = judged.predict((ITEMS, np.full((6, 1), 2.0)), covariance=True)
-    rng = np.random.default_rng(1)
-    draws = rng.multivariate_normal(
-        predicted["mean"].values[0, 0], predicted["latent_covariance"].values[0, 0], 100000, method="eigh"
-    )
-    share = np.bincount(np.argmax(draws + rng.gumbel(size=draws.shape), axis=1), minlength=6) / len(draws)
+    share = shares_of_the_best(mean[2::3], covariance[2::3, 2::3])
     np.testing.assert_allclose(found, share, atol=0.006)  # 4 standard errors of 100,000 draws
     assert np.abs(found - choice_probabilities(judged, ITEMS, context=[0.0]).values[0, 0]).max() > 0.05
-    assert sample_preferences(judged, KEY, ITEMS, 2, context=[2.0]).shape == (2, 6, 6)
+
+
+def test_draws_of_utilities_in_a_context_are_ranked(judged):
+    draws = sample_preferences(judged, KEY, RANKINGS, 20, context=[2.0])
+    assert draws.shape == (20, 6, 6)
+    np.testing.assert_allclose(draws, -np.swapaxes(draws, 1, 2), atol=0)
+    assert rank_items(draws).agreement == 1.0
 
 
 @pytest.mark.parametrize(
@@ -212,19 +257,24 @@ def test_with_a_flat_prior_the_mode_is_the_maximum_of_the_likelihood():
     np.testing.assert_allclose(mean - mean.mean(), np.log(strength), atol=1e-5)
 
 
-def test_the_evidence_has_first_and_second_derivatives():
-    law = PlackettLuce(RANKINGS.candidates, (RANKINGS.order >= 0).sum(1), None, RANKINGS.order.shape[1])
+def test_the_evidence_is_that_of_laplace_with_its_derivatives():
+    law = law_of(RANKINGS)
 
-    @jax.jit
     def evidence(log_scale):
         return RankingMarginal(jnp.exp(log_scale) * RBF(1.0).gram(ITEMS), law, whitened="z").log_prob(RANKINGS.order)
 
+    @jax.jit
+    def derivatives(log_scale):
+        """The evidence with its first and second derivative."""
+        (value, slope), (_, curvature) = jax.jvp(jax.value_and_grad(evidence), (log_scale,), (1.0,))
+        return value, slope, curvature
+
+    _, _, exact = laplace(np.exp(0.5) * rbf(ITEMS), choices_of((order, others) for order, others, _ in SETS))
+    assert abs(derivatives(0.5)[0] - exact) < 1e-8  # of the search
     step = 1e-3
-    low, middle, high = (float(evidence(0.5 + move)) for move in (-step, 0.0, step))
-    assert abs(float(jax.grad(evidence)(0.5)) - (high - low) / (2 * step)) < 1e-6  # differences: step squared
-    assert (
-        abs(float(jax.hessian(evidence)(0.5)) - (high - 2 * middle + low) / step**2) < 1e-5
-    )  # rounding / step squared
+    (low, *_), (middle, slope, curvature), (high, *_) = (derivatives(0.5 + move) for move in (-step, 0.0, step))
+    assert abs(slope - (high - low) / (2 * step)) < 1e-6  # differences: step squared
+    assert abs(curvature - (high - 2 * middle + low) / step**2) < 1e-5  # rounding / step squared
 
 
 @pytest.mark.slow
@@ -246,21 +296,9 @@ def test_leave_one_out_is_near_to_fits_without_the_ranking(fit):
 def test_choice_probabilities_agree_with_monte_carlo(fit):
     found = choice_probabilities(fit, RANKINGS)
     assert abs(float(found.sum()) - 1) < 1e-12  # rounding
-    predicted = fit.predict(ITEMS, covariance=True)
-    rng = np.random.default_rng(1)
-    draws = rng.multivariate_normal(
-        predicted["mean"].values[0, 0], predicted["latent_covariance"].values[0, 0], 100000, method="eigh"
-    )
-    best = np.argmax(draws + rng.gumbel(size=draws.shape), axis=1)
-    share = np.bincount(best, minlength=6) / len(best)
+    mean, covariance, _ = laplace(2.0 * rbf(ITEMS), choices_of((order, others) for order, others, _ in SETS))
+    share = shares_of_the_best(mean, covariance)
     np.testing.assert_allclose(found.values[0, 0], share, atol=0.006)  # 4 standard errors of 100,000 draws
-
-
-def test_draws_of_utilities_are_ranked(fit):
-    draws = sample_preferences(fit, KEY, RANKINGS, 20)
-    assert draws.shape == (20, 6, 6)
-    np.testing.assert_allclose(draws, -np.swapaxes(draws, 1, 2), atol=0)
-    assert rank_items(draws).agreement == 1.0
 
 
 @pytest.mark.slow
