@@ -25,6 +25,7 @@ _STEP = 1e-6
 
 _combine = eqx.filter_jit(lambda kernel, x, coefficients: kernel.combine_sections(x, x, coefficients))
 _factors = eqx.filter_jit(lambda kernel, x: kernel.factors(x, x))
+_features = eqx.filter_jit(lambda kernel, x: kernel.finite_features(x))
 
 
 def _compute_values(
@@ -261,11 +262,11 @@ def functions_are_combinations_of_sections(kernel: AbstractKernel, x: PyTree) ->
 
 def finite_features_give_the_kernel(kernel: AbstractKernel, x: PyTree) -> None:
     """The inner products of `finite_features` are the kernel, and a row depends on its point alone."""
-    features = kernel.finite_features(x)
+    features = _features(kernel, x)
     if features is None:
         return
-    first = kernel.finite_features(jax.tree.map(lambda leaf: leaf[:1], x))
-    assert first is not None and first.shape == (1, features.shape[1]), "the number of features depends on the batch"
+    features, first = np.asarray(features), np.asarray(_features(kernel, rows(x, slice(0, 1))))
+    assert first.shape == (1, features.shape[1]), "the number of features depends on the batch"
     assert_close(first[0], features[0], "the features of a point alone and in a batch", 10)
     assert_close(features @ features.T, _matrix(kernel, x, x), "inner products of finite_features and k", 10)
 

@@ -94,11 +94,11 @@ def cases(
     Args:
         classes: Subclasses of kpp's abstract classes, as a mapping from names or as an iterable.
         num_examples: How many examples of each class are checked, at least 1; all of them if None.
-        skip_examples: How many of the first examples of each class are left out, because another suite checks them. A
-            case of a class without further examples passes.
+        skip_examples: How many of the first examples of each class are left out, because another suite checks them.
+            If it is not 0, all examples are built at once, to see which classes have further ones.
 
     Returns:
-        One case per class and check of its kind.
+        One case per check of its kind and class that has examples to check.
 
     Raises:
         TypeError: If a class does not derive from one of kpp's abstract classes.
@@ -113,6 +113,7 @@ def cases(
         Case(name, cls, check, num_examples, skip_examples)
         for name, cls in classes.items()
         for check in _checks_of(cls)
+        if not skip_examples or len(_examples(cls)) > skip_examples
     ]
 
 

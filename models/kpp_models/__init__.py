@@ -46,8 +46,7 @@ def register_models() -> dict[str, type]:
     preferences = (GPGP, PGP, PreferenceGP, PreferenceLogistic, PreferenceRidge, RankingGP)
     tables = (GeneralizedGP, GPClassification, GPRegression, KernelLogistic, KernelRidge, MultiLatentGP)
     models = (*aggregates, *effects, *colliders, *preferences, *tables)
-    named: dict[str, type] = {model.__name__: model for model in models}
-    return named | {"preference-gp": PreferenceGP}
+    return {model.__name__: model for model in models}
 
 
 def __dir__() -> list[str]:

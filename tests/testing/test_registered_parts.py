@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import replace
 
+import jax
 import pytest
 
-from kpp import registry
+from kpp import registry, testing
 from kpp.kernels import RBF
 from kpp.testing import cases, parametrize_with_checks
 
@@ -35,6 +36,9 @@ COMPOSED = {
     *("Preferential", "PreferentialFeatures", "Product", "ProductKernel", "Scaled", "Selected", "SkewSymmetrized"),
     "Sum",
 }
+
+# The check of one example, by kind.
+CHECKS = {kind: getattr(testing, f"check_{kind.removesuffix('s')}") for kind in registry.KINDS}
 
 
 def quick(classes):
@@ -88,54 +92,23 @@ def test_inferences(check):
     check()
 
 
-def remaining(classes):
-    """What the default suite leaves: all examples of the parts in SLOW, all but the first of the others."""
-    first_checked = quick(classes)
-    others = {name: cls for name, cls in classes.items() if name not in first_checked}
-    left = [*cases(first_checked, skip_examples=1), *cases(others)]
-    return pytest.mark.parametrize("check", left, ids=str)
+OTHERS = [
+    (kind, name, cls)
+    for kind in registry.KINDS
+    for name, cls in (CONVERTERS if kind == "converters" else getattr(registry, kind)()).items()
+]
 
 
 @pytest.mark.slow
-@remaining(CONVERTERS)
-def test_other_examples_of_converters(check):
-    check()
-
-
-@pytest.mark.slow
-@remaining(registry.inferences())
-def test_other_examples_of_inferences(check):
-    check()
-
-
-@pytest.mark.slow
-@remaining(registry.kernels())
-def test_other_examples_of_kernels(check):
-    check()
-
-
-@pytest.mark.slow
-@remaining(registry.embeddings())
-def test_other_examples_of_embeddings(check):
-    check()
-
-
-@pytest.mark.slow
-@remaining(registry.value_functions())
-def test_other_examples_of_value_functions(check):
-    check()
-
-
-@pytest.mark.slow
-@remaining(registry.explainers())
-def test_other_examples_of_explainers(check):
-    check()
-
-
-@pytest.mark.slow
-@remaining(registry.models())
-def test_other_examples_of_models(check):
-    check()
+@pytest.mark.parametrize(("kind", "name", "cls"), [pytest.param(*each, id="-".join(each[:2])) for each in OTHERS])
+def test_other_examples(kind, name, cls):
+    """All examples of the parts in SLOW, and all but the first of the others; one process builds and fits each once."""
+    skipped = 0 if name in SLOW else 1
+    examples = [*cls.examples(jax.random.key(0))][skipped:]
+    if not examples:
+        pytest.skip("the default suite checks its only example")
+    for example in examples:
+        CHECKS[kind](*example)
 
 
 def test_cases_need_a_class_of_kpp():
