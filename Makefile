@@ -22,7 +22,7 @@ TEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(PYTEST_OPTIONS)
 # Annotated types and shapes are checked at every call by `make test CHECK_TYPES=yes`, which takes a quarter more time.
 CHECK_TYPES :=
 TYPE_CHECKS := --jaxtyping-packages=kpp,kpp_models,kpp_converters,kpp_gpec,kpp_optimization,kpp_pref_shap,kpp_rkhs_shap,kpp_surrogates,beartype.beartype
-# Most of the tests' time goes to compiling small programs. Those of the wheel (.ci/run) compile as users do.
+# Most of the tests' time goes to compiling small programs.
 QUICK_COMPILER := KPP_QUICK_COMPILER=1
 
 help:  ## this list
