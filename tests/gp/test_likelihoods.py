@@ -139,7 +139,7 @@ def quantities(likelihood, y):
         "expected": LatentObservations(likelihood, mean, variance).log_prob(jnp.asarray(y)),
         "response": LatentObservations(likelihood, mean, variance).mean,
         "some": seen.take(jnp.array([3, 1])).log_density(mean[jnp.array([3, 1])]),
-        "draws": LatentObservations(likelihood, mean, 0.2 * variance).sample(jax.random.key(0), (20_000,)),
+        "draws": LatentObservations(likelihood, mean, 0.2 * variance).sample(jax.random.key(0), (5_000,)),
         "mean of draws": LatentObservations(likelihood, mean, 0.2 * variance).mean,
     }
 
