@@ -41,7 +41,7 @@ def negative_binomial(y, f):
 
 
 def by_function(f, exposure):
-    return dist.Poisson(exposure * jnp.exp(f))
+    return dist.Exponential(jnp.exp(-f) / exposure)
 
 
 # The likelihood, observations that are likely and unlikely, the log density by SciPy, and the mean given f.
@@ -96,8 +96,8 @@ CASES = {
     ),
     "function": (
         FunctionLikelihood(by_function, exposure=EXPOSURE),
-        [0.0, 3.0, 40.0, 1.0, 9.0],
-        lambda y, f: stats.poisson.logpmf(y, EXPOSURE * np.exp(f)),
+        [0.1, 3.0, 40.0, 1.0, 9.0],
+        lambda y, f: stats.expon.logpdf(y, scale=EXPOSURE * np.exp(f)),
         lambda f: EXPOSURE * np.exp(f),
     ),
 }

@@ -12,6 +12,7 @@ from kpp import linalg, pointwise
 
 RNG = np.random.default_rng(0)
 N = 6
+gaussian, student_t = jax.jit(pointwise.gaussian), jax.jit(pointwise.student_t)
 
 
 def covariances(*batch: int) -> np.ndarray:
@@ -43,7 +44,7 @@ def difference_of_densities(density, y, mean, matrix):
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e3])
 def test_gaussian_densities_are_conditional_densities(scale):
     y, mean, matrix = scale * RNG.normal(size=N), scale * RNG.normal(size=N), scale**2 * covariances()
-    found = pointwise.gaussian(y, mean, matrix)
+    found = gaussian(y, mean, matrix)
     np.testing.assert_allclose(found, gaussian_by_hand(y, mean, matrix), rtol=1e-9)
     by_densities = difference_of_densities(scipy.stats.multivariate_normal, y, mean, matrix)
     np.testing.assert_allclose(found, by_densities, rtol=1e-9, atol=1e-9)
@@ -56,33 +57,34 @@ def test_student_t_densities_are_differences_of_joint_densities(degrees):
     def density(location, shape):
         return scipy.stats.multivariate_t(location, shape, df=degrees)
 
-    found = pointwise.student_t(y, degrees, mean, matrix)
+    found = student_t(y, degrees, mean, matrix)
     np.testing.assert_allclose(found, difference_of_densities(density, y, mean, matrix), rtol=1e-9, atol=1e-10)
 
 
 def test_a_student_t_with_many_degrees_of_freedom_is_gaussian():
     """The log densities differ by terms of order n^2 / nu, 3.6e-6 here; the gamma functions' rounding is 1e-8."""
     y, matrix = RNG.normal(size=N), covariances()
-    np.testing.assert_allclose(pointwise.student_t(y, 1e7, 0.0, matrix), pointwise.gaussian(y, 0.0, matrix), atol=1e-5)
+    mean = np.zeros(N)
+    np.testing.assert_allclose(student_t(y, 1e7, mean, matrix), gaussian(y, mean, matrix), atol=1e-5)
 
 
 def test_batches_are_loops():
     y, mean, matrices = RNG.normal(size=N), RNG.normal(size=(4, 1, N)), covariances(3)
     degrees = np.array([1.0, 2.0, 3.0])
-    gaussian, student_t = pointwise.gaussian(y, mean, matrices), pointwise.student_t(y, degrees, mean, matrices)
-    assert gaussian.shape == student_t.shape == (4, 3, N)
+    normal, heavy = gaussian(y, mean, matrices), student_t(y, degrees, mean, matrices)
+    assert normal.shape == heavy.shape == (4, 3, N)
     for i in range(4):
         for j in range(3):
-            np.testing.assert_allclose(gaussian[i, j], pointwise.gaussian(y, mean[i, 0], matrices[j]), rtol=1e-12)
-            expected = pointwise.student_t(y, degrees[j], mean[i, 0], matrices[j])
-            np.testing.assert_allclose(student_t[i, j], expected, rtol=1e-12)
+            np.testing.assert_allclose(normal[i, j], gaussian(y, mean[i, 0], matrices[j]), rtol=1e-12)
+            expected = student_t(y, float(degrees[j]), mean[i, 0], matrices[j])
+            np.testing.assert_allclose(heavy[i, j], expected, rtol=1e-12)
 
 
 def test_one_matrix_serves_many_means_and_programs_can_be_compiled():
     y, means, matrix = RNG.normal(size=N), RNG.normal(size=(5, N)), covariances()
     found = pointwise.gaussian(y, means, matrix)
     assert found.shape == (5, N)
-    np.testing.assert_allclose(jax.jit(pointwise.gaussian)(y, means, matrix), found, rtol=1e-12)
+    np.testing.assert_allclose(gaussian(y, means, matrix), found, rtol=1e-12)
 
 
 def test_bad_arguments_are_named():
