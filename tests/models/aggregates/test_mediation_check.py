@@ -1,5 +1,6 @@
 """The shares that covariates leave unexplained, against leaving out one bag at a time."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ LAMBDA = 0.02
 
 @pytest.mark.parametrize("estimator", ["exact", "shrinkage"])
 def test_operator_errors_are_prior_variances_of_what_other_bags_do_not_predict(estimator):
-    found = operator_errors(RBF(0.6, 1.3), RBF(0.5), BAGS, LAMBDA, estimator=estimator)
+    found = eqx.filter_jit(operator_errors)(RBF(0.6, 1.3), RBF(0.5), BAGS, LAMBDA, estimator=estimator)
     ridge = LAMBDA * (SIZES.sum() / SIZES if estimator == "exact" else np.full(7, 7.0))
     average = np.zeros((7, len(BAG)))
     average[BAG, np.arange(len(BAG))] = 1 / SIZES[BAG]

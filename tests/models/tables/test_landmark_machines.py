@@ -1,14 +1,12 @@
 """Ridge and logistic regression with landmarks: scikit-learn on the same features, every kind of table, bad tables."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import kpp
 from kpp.features import Nystrom
-from kpp.gp import GaussianProcessMarginal
 from kpp.inference import ConvergenceError
 from kpp.kernels import RBF, Categorical
 from kpp_models import LandmarkLogistic, LandmarkRidge
@@ -52,11 +50,11 @@ def test_the_evidence_is_that_of_the_process_with_the_features():
     """The scale of the evidence has its best value: its derivative there is 0, and the score is its maximum."""
     values = (1e-1, 1e-3)
     found = LandmarkRidge(KERNEL, values, criterion="evidence", **WHOLE).fit(KEY, X, Y)
-    centred, features = jnp.asarray(Y - Y.mean()), jnp.asarray(FEATURES - FEATURES.mean(0))
+    centred, features = Y - Y.mean(), FEATURES - FEATURES.mean(0)
     for value in values:
-        shape = features @ features.T / (N * value) + jnp.eye(N)
-        scale = centred @ jnp.linalg.solve(shape, centred) / N
-        expected = GaussianProcessMarginal(0.0, scale * shape, 0.0).log_prob(centred)
+        shape = features @ features.T / (N * value) + np.eye(N)
+        scale = centred @ np.linalg.solve(shape, centred) / N
+        expected = -0.5 * (N + N * np.log(2 * np.pi * scale) + np.linalg.slogdet(shape)[1])
         np.testing.assert_allclose(found.scores[value], -expected / N, rtol=1e-7)
     assert found.regularization == min(found.scores, key=found.scores.get)
 
@@ -158,8 +156,8 @@ def test_entries_that_fail_have_an_infinite_score():
     assert np.isfinite(found.scores[0])
 
 
-# The kernel matrix of these landmarks has eigenvalues above 1e-4; rounding errors of 6e-8 give at most 1e-3.
-APART = X[np.argsort(X[:, 0])[::25]]
+# The kernel matrix of these landmarks has eigenvalues above 1e-1; rounding errors of 6e-8 give at most 1e-6.
+APART = X[np.argsort(X[:, 0])[::20]]
 
 
 @pytest.mark.slow_variants("16777216-LandmarkLogistic", "1280-LandmarkRidge", "1280-LandmarkLogistic")
@@ -277,6 +275,6 @@ def test_landmarks_by_k_means_have_the_categories_of_rows():
     codes = np.random.default_rng(5).integers(0, 6, size=N).astype(float)
     table = np.column_stack([X, codes])
     kernel = RBF(1.0).on((0, 1)) * Categorical(0.2).on(2)
-    fields = {"landmarks": 30, "num_held_out": 50, "progress": False, "method": "kmeans"}
+    fields = {"landmarks": 20, "num_held_out": 50, "progress": False, "method": "kmeans"}
     found = LandmarkRidge(kernel, 1e-3, **fields).fit(KEY, table, Y)
     assert set(np.asarray(found.function.points)[:, 2]) == set(range(6))
