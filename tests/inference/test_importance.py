@@ -44,8 +44,8 @@ def test_the_weights_of_a_good_approximation_are_trusted(posterior):
 
 
 def test_new_draws_are_weighted_as_well(posterior):
-    again = LAPLACE.draw(jax.random.key(1), 50, counts, {"y": np.array([0.0, 1.0])}, posterior.state)
-    assert again.samples["rate"].shape == (1, 50)
+    again = LAPLACE.draw(jax.random.key(1), 2000, counts, {"y": np.array([0.0, 1.0])}, posterior.state)
+    assert again.samples["rate"].shape == (1, 2000)
     assert np.isfinite(again.attrs["pareto_k"])
 
 

@@ -36,11 +36,13 @@ def test_it_passes_the_checks_of_scikit_learn(estimator, check):
 
 
 def test_scikit_learn_takes_it_as_a_classifier(moons):
-    """Folds of a classifier hold all classes in the same shares."""
+    """Folds of a classifier hold all classes in the same shares; points of another width are refused."""
     x, y = moons
     model = MLPClassifier((), num_epochs=20, learning_rate=0.1, progress=False, random_state=0)
     scores = cross_val_score(model, x[np.argsort(y)], np.sort(y), cv=2)
     assert scores.min() > 0.7  # a line separates the moons but for their ends
+    with pytest.raises(ValueError, match="`x` must have 2 columns"):
+        model.fit(x[:40], y[:40]).function_.predict(np.zeros((1, 3)))
 
 
 @pytest.mark.slow
@@ -145,8 +147,3 @@ def test_images_must_have_the_shape_that_is_said():
 def test_bad_data_are_refused(x, y, message):
     with pytest.raises(ValueError, match=message):
         MLPClassifier(progress=False).fit(x, y)
-
-
-def test_points_of_another_width_are_refused(classifier):
-    with pytest.raises(ValueError, match="`x` must have 2 columns"):
-        classifier.predict(np.zeros((1, 3)))

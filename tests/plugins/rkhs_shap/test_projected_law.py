@@ -90,8 +90,8 @@ def test_a_projection_that_lacks_too_much_is_not_used(monkeypatch):
 
 def test_memory_of_the_features_is_bounded(monkeypatch):
     """Points are explained in blocks if the table of all coalitions would be too large."""
-    game, players = Observational(BACKGROUND, 0.01), PLAYERS
-    projected, _ = projected_posterior(game, SMOOTH, X, players)
+    game = Interventional(BACKGROUND)
+    projected, _ = projected_posterior(game, SMOOTH, X, PLAYERS)
     whole = shapley_covariance(game, projected, X, X)
     module = sys.modules["kpp.games.covariance.shapley_covariance"]
     monkeypatch.setattr(module, "_MAX_ENTRIES", 2**4 * projected.mean.kernel.landmarks.shape[0])  # one point
