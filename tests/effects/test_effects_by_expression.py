@@ -133,7 +133,7 @@ def test_a_treatment_of_two_levels_in_an_exact_law():
     rows = np.repeat(np.argwhere(np.ones_like(counts)), counts.ravel(), axis=0)
     table = pd.DataFrame(rows, columns=list("wrxy"))
     table = table.assign(x=np.where(table["x"] == 1, "treated", "not"), y=table["y"] == 1, r=table["r"] == 1)
-    found = kpp.causal_effect(KEY, table, NAPKIN, **NAMES, num_draws=100)
+    found = kpp.causal_effect(KEY, table, NAPKIN, **NAMES, num_draws=50)
     assert list(found.dataset["treatment"].values) == ["not", "treated"]
     known = identify(NAPKIN, outcome="y", treatment="x").evaluate(law).sel(y=1)
     np.testing.assert_allclose(known.sel(x=1) - known.sel(x=0), 0.5, rtol=1e-9)

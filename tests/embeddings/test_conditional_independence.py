@@ -213,8 +213,8 @@ def confounded(effect, columns=1, spread=0.5):
 @pytest.mark.slow
 @pytest.mark.parametrize(("columns", "most"), [(1, 0.05), (3, 0.10)])
 def test_level_given_confounders(columns, most):
-    # 200 sets: standard deviation 0.015 to 0.02; four. With three columns and 100 rows the regressions are imperfect.
-    assert np.mean(p_values(confounded(lambda e: 0.0, columns), 200) <= 0.05) <= most + 4 * 0.02
+    # 100 sets: standard deviation 0.02 to 0.03. With three columns and 100 rows the regressions are imperfect.
+    assert np.mean(p_values(confounded(lambda e: 0.0, columns), 100) <= 0.05) <= most + 0.08
 
 
 @pytest.mark.slow

