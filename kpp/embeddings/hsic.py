@@ -100,8 +100,8 @@ def rank_features(
     target, remaining, removed = y_kernel.gram(y), list(range(x.shape[1])), []
     while len(remaining) > 1:
         kernel = RBF(jnp.sqrt(len(remaining)) * scales) if x_kernel is None else x_kernel
-        without = _without_each(kernel, x, target, _mask(remaining, x.shape[1]))
-        order = sorted(remaining, key=lambda feature: -float(without[feature]))
+        without = np.asarray(_without_each(kernel, x, target, _mask(remaining, x.shape[1])))
+        order = sorted(remaining, key=lambda feature: -without[feature])
         gone = order[: max(1, int(fraction * len(remaining)))]
         removed += gone
         remaining = [feature for feature in remaining if feature not in gone]
@@ -109,7 +109,7 @@ def rank_features(
 
 
 def _mask(remaining: list[int], num_features: int) -> Float[Array, " d"]:
-    return jnp.zeros(num_features).at[jnp.array(remaining)].set(1.0)
+    return jnp.asarray(np.isin(np.arange(num_features), remaining), float)
 
 
 @eqx.filter_jit
@@ -130,12 +130,14 @@ def _rows(x: Numbers, y: Numbers) -> tuple[Float[Array, "n d"], Float[Array, "n 
     return first, second
 
 
+@jax.jit
 def _biased(k: Float[Array, "n n"], m: Float[Array, "n n"]) -> Float[Array, ""]:
     centered = k - jnp.mean(k, axis=0)[None, :]
     centered = centered - jnp.mean(centered, axis=1)[:, None]
     return jnp.mean(centered * m)
 
 
+@jax.jit
 def _unbiased(k: Float[Array, "n n"], m: Float[Array, "n n"]) -> Float[Array, ""]:
     n = k.shape[0]
     k, m = (jnp.fill_diagonal(gram, 0.0, inplace=False) for gram in (k, m))

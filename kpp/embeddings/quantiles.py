@@ -48,6 +48,13 @@ def interventional_cdf(
     """
     thresholds = as_targets(thresholds, name="thresholds")
     values, cumulative = _distribution(embedding, query, values)
+    return _at_thresholds(values, cumulative, thresholds)
+
+
+@jax.jit
+def _at_thresholds(
+    values: Float[Array, " m"], cumulative: Float[Array, "p m"], thresholds: Float[Array, " t"]
+) -> Float[Array, "p t"]:
     padded = jnp.concatenate([jnp.zeros((cumulative.shape[0], 1), dtype=cumulative.dtype), cumulative], axis=1)
     return padded[:, jnp.searchsorted(values, thresholds, side="right")]
 
@@ -77,7 +84,13 @@ def interventional_quantiles(
     levels = as_targets(levels, name="levels")
     if is_concrete(levels) and not np.all((np.asarray(levels) > 0) & (np.asarray(levels) <= 1)):
         raise ValueError(f"`levels` must lie above 0 and at most at 1, got {levels}")
-    values, cumulative = _distribution(embedding, query, values)
+    return _at_levels(*_distribution(embedding, query, values), levels)
+
+
+@jax.jit
+def _at_levels(
+    values: Float[Array, " m"], cumulative: Float[Array, "p m"], levels: Float[Array, " l"]
+) -> Float[Array, "p l"]:
     wanted = levels - values.shape[0] * jnp.finfo(cumulative.dtype).eps  # rounding must not skip a point
     first = jax.vmap(lambda row: jnp.searchsorted(row, wanted))(cumulative)
     return values[jnp.minimum(first, values.shape[0] - 1)]
@@ -93,16 +106,24 @@ def _distribution(
             f"{type(embedding).__name__}"
         )
     values = _values(embedding, values)
-    order = jnp.argsort(values)
-    cumulative = jnp.cumsum(embedding.weights(query)[order], axis=0).T
-    totals = cumulative[:, -1:]
-    if is_concrete(totals) and not bool((totals > 0).all()):
-        position = int(jnp.argmin(totals[:, 0] > 0))
+    values, cumulative, distributions = _accumulate(values, embedding.weights(query))
+    if is_concrete(cumulative) and not ((totals := np.asarray(cumulative)[:, -1]) > 0).all():
+        position = int(np.argmin(totals > 0))
         raise ValueError(
-            f"`query` must have weights that sum to something positive, got {float(totals[position, 0]):.3g} at "
+            f"`query` must have weights that sum to something positive, got {totals[position]:.3g} at "
             f"position {position}: it is too far from the sample"
         )
-    return values[order], jnp.sort(jnp.clip(cumulative / totals, 0.0, 1.0), axis=1)
+    return values, distributions
+
+
+@jax.jit
+def _accumulate(
+    values: Float[Array, " m"], weights: Float[Array, "m p"]
+) -> tuple[Float[Array, " m"], Float[Array, "p m"], Float[Array, "p m"]]:
+    """Return the sorted outcomes, the sums of the weights up to each, and these as rearranged distributions."""
+    order = jnp.argsort(values)
+    cumulative = jnp.cumsum(weights[order], axis=0).T
+    return values[order], cumulative, jnp.sort(jnp.clip(cumulative / cumulative[:, -1:], 0.0, 1.0), axis=1)
 
 
 def _values(embedding: AbstractEmpiricalEmbedding, values: Numbers | None) -> Float[Array, " m"]:
